@@ -1,0 +1,53 @@
+//! Completion queue entries (PRM, completion queue entry format).
+
+use crate::ids::Qpn;
+use crate::layout;
+use crate::numbering::{CqeOpcode, CqeSyndrome};
+
+/// Bytes of a completion queue entry.
+pub const CQE_SIZE: usize = 64;
+/// Offset of the byte that carries opcode and owner; the device writes it last.
+pub const OP_OWN_OFFSET: usize = 63;
+/// What software writes there before the device has written an entry: opcode invalid, owner 1.
+pub const OP_OWN_INITIAL: u8 = 0xf1;
+
+layout! {
+    /// A completion queue entry of 64 bytes.
+    pub struct CompletionEntry, "mlx5_cqe64", 16;
+    bits wqe_id / set_wqe_id: u16 = 0[15:0], "wqe_id";
+    bits path_bits / set_path_bits: u8 = 4[22:16], "ml_path.path_bits";
+    bits slid / set_slid: u16 = 5[15:0], "slid";
+    bits grh / set_grh: u8 = 6[29:28], "flags_rqpn.grh";
+    /// InfiniBand service level; on RoCE its low two bits are the network header type.
+    bits service_level / set_service_level: u8 = 6[27:24], "flags_rqpn.sl";
+    bits remote_qpn / set_remote_qpn: Qpn = 6[23:0], "flags_rqpn.rqpn";
+    /// The `user_index` of the queue pair (CQE version 1).
+    bits user_index / set_user_index: u32 = 8[23:0], "srqn.srqn";
+    /// Immediate data, opaque; or the invalidated key; or the P_Key index.
+    bits immediate / set_immediate: u32 = 9[31:0], "immediate";
+    bits byte_count / set_byte_count: u32 = 11[31:0], "byte_cnt";
+    wide timestamp / set_timestamp: u64 = 12, "timestamp";
+    /// Opcode of the send WQE that completed.
+    bits send_opcode / set_send_opcode: u8 = 14[31:24], "sop_drop_qpn.sop";
+    bits qpn / set_qpn: Qpn = 14[23:0], "sop_drop_qpn.qpn";
+    bits wqe_counter / set_wqe_counter: u16 = 15[31:16], "wqe_counter";
+    bits signature / set_signature: u8 = 15[15:8], "signature";
+    bits opcode / set_opcode: CqeOpcode = 15[7:4], "op_own.opcode";
+    bits format / set_format: u8 = 15[3:2], "op_own.format";
+    bits solicited / set_solicited: bool = 15[1:1], "op_own.solicited";
+    bits owner / set_owner: bool = 15[0:0], "op_own.owner";
+}
+
+layout! {
+    /// A completion queue entry whose opcode is `REQ_ERR` or `RESP_ERR`.
+    pub struct ErrorEntry, "mlx5_err_cqe", 16;
+    bits user_index / set_user_index: u32 = 8[23:0], "srqn.srqn";
+    bits vendor_syndrome / set_vendor_syndrome: u8 = 13[15:8], "vendor_err_synd";
+    bits syndrome / set_syndrome: CqeSyndrome = 13[7:0], "syndrome";
+    bits send_opcode / set_send_opcode: u8 = 14[31:24], "s_wqe_opcode_qpn.wqe_opcode";
+    bits qpn / set_qpn: Qpn = 14[23:0], "s_wqe_opcode_qpn.qpn";
+    bits wqe_counter / set_wqe_counter: u16 = 15[31:16], "wqe_counter";
+    bits signature / set_signature: u8 = 15[15:8], "signature";
+    bits opcode / set_opcode: CqeOpcode = 15[7:4], "op_own.opcode";
+    bits owner / set_owner: bool = 15[0:0], "op_own.owner";
+}

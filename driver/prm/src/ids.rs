@@ -1,0 +1,213 @@
+//! Names of device objects, each its own type so that one cannot be taken for another.
+//!
+//! The numbers are handed out by the device. A constructor refuses what does not fit the field of the device, so
+//! that a setter never has to truncate.
+
+use crate::field::FieldValue;
+use core::fmt;
+
+macro_rules! object_number {
+    ($($(#[$meta:meta])* $name:ident, $bits:literal, $label:literal;)*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The number, if it fits the field of the device.
+            pub const fn new(value: u32) -> Option<Self> {
+                if value >> ($bits - 1) > 1 { None } else { Some(Self(value)) }
+            }
+            /// The low bits of `value` that the field of the device can hold.
+            pub const fn from_low_bits(value: u32) -> Self {
+                Self(value & (u32::MAX >> (32 - $bits)))
+            }
+            /// The number.
+            pub const fn value(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl FieldValue for $name {
+            const WIDTH: u32 = $bits;
+            fn to_field(self) -> u32 {
+                self.0
+            }
+            fn from_field(raw: u32) -> Self {
+                Self::from_low_bits(raw)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($label, " {:#x}"), self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+    )*};
+}
+
+object_number! {
+    /// Queue pair number, 24 bits.
+    Qpn, 24, "qpn";
+    /// Completion queue number, 24 bits.
+    Cqn, 24, "cqn";
+    /// Event queue number, 8 bits.
+    Eqn, 8, "eqn";
+    /// Protection domain number, 24 bits.
+    Pdn, 24, "pd";
+    /// User access region index: page `n` of the UAR space of BAR0, 24 bits.
+    UarIndex, 24, "uar";
+    /// Memory key index, 24 bits; the key itself adds 8 variant bits.
+    MkeyIndex, 24, "mkey index";
+}
+
+/// A memory key as work requests and packets carry it: 24-bit index, 8-bit variant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mkey(u32);
+
+impl Mkey {
+    /// The key of object `index` with the given variant.
+    pub const fn from_parts(index: MkeyIndex, variant: u8) -> Self {
+        Self(index.value() << 8 | variant as u32)
+    }
+    /// The key from its 32 bits.
+    pub const fn new(value: u32) -> Self {
+        Self(value)
+    }
+    /// All 32 bits.
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+    /// The object index.
+    pub const fn index(self) -> MkeyIndex {
+        MkeyIndex::from_low_bits(self.0 >> 8)
+    }
+    /// The variant byte, chosen by software at creation.
+    pub const fn variant(self) -> u8 {
+        self.0 as u8
+    }
+}
+
+impl FieldValue for Mkey {
+    const WIDTH: u32 = 32;
+    fn to_field(self) -> u32 {
+        self.0
+    }
+    fn from_field(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
+impl fmt::Debug for Mkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mkey {:#010x}", self.0)
+    }
+}
+
+impl fmt::Display for Mkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// A 48-bit Ethernet address in transmission order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Bits 47:32, as the PRM splits addresses.
+    pub const fn high(self) -> u16 {
+        u16::from_be_bytes([self.0[0], self.0[1]])
+    }
+    /// Bits 31:0, as the PRM splits addresses.
+    pub const fn low(self) -> u32 {
+        u32::from_be_bytes([self.0[2], self.0[3], self.0[4], self.0[5]])
+    }
+    /// The address from its two PRM parts.
+    pub const fn from_parts(high: u16, low: u32) -> Self {
+        let (h, l) = (high.to_be_bytes(), low.to_be_bytes());
+        Self([h[0], h[1], l[0], l[1], l[2], l[3]])
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// A 128-bit global identifier in transmission order. RoCEv2 over IPv4 uses `::ffff:a.b.c.d` (RoCEv2 A17.3.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IPv4-mapped identifier of an IPv4 address.
+    pub const fn from_ipv4([a, b, c, d]: [u8; 4]) -> Self {
+        Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+    /// The IPv4 address, if this is an IPv4-mapped identifier.
+    pub fn to_ipv4(self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+    /// Whether all bits are zero, which marks an unused entry of the GID table.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 16]
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, pair) in self.0.chunks_exact(2).enumerate() {
+            let colon = if i == 0 { "" } else { ":" };
+            write!(f, "{colon}{:02x}{:02x}", pair[0], pair[1])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        assert_eq!(Qpn::new(0xff_ffff).map(Qpn::value), Some(0xff_ffff));
+        assert_eq!(Qpn::new(0x100_0000), None);
+        assert_eq!(Eqn::new(0x100), None);
+    }
+
+    #[test]
+    fn mkey_parts() {
+        let key = Mkey::from_parts(MkeyIndex::from_low_bits(0x1234), 0x56);
+        assert_eq!(key.value(), 0x12_3456);
+        assert_eq!(key.index().value(), 0x1234);
+        assert_eq!(key.variant(), 0x56);
+    }
+
+    #[test]
+    fn mac_parts() {
+        let mac = MacAddress([2, 0, 0, 0, 0xaa, 7]);
+        assert_eq!(MacAddress::from_parts(mac.high(), mac.low()), mac);
+    }
+}

@@ -1,0 +1,84 @@
+//! Work queue entries: 16-byte segments in 64-byte basic blocks (PRM, work queue entry formats).
+//!
+//! A send WQE is a [`ControlSegment`], then by opcode a [`RemoteAddressSegment`] or [`AtomicSegment`], then
+//! [`DataSegment`]s or one inline segment ([`InlineHeader`] and bytes, padded to 16). A receive WQE is data segments
+//! only, closed by one whose key is [`INVALID_LKEY`] when there is room left.
+
+use crate::ids::{Mkey, Qpn};
+use crate::layout;
+use crate::numbering::WqeOpcode;
+
+/// Bytes of a send queue basic block; queue sizes and producer counters of a send queue count these.
+pub const BASIC_BLOCK: usize = 64;
+/// Bytes of a segment; the `ds` field of a control segment counts these.
+pub const SEGMENT: usize = 16;
+/// The key that ends the scatter list of a receive WQE early.
+pub const INVALID_LKEY: Mkey = Mkey::new(0x100);
+
+layout! {
+    /// Control segment, the first 16 bytes of every send WQE.
+    pub struct ControlSegment, "mlx5_wqe_ctrl_seg", 4;
+    bits opmod / set_opmod: u8 = 0[31:24], "opmod_idx_opcode.opmod";
+    /// Basic block counter of this WQE, modulo 2^16.
+    bits wqe_index / set_wqe_index: u16 = 0[23:8], "opmod_idx_opcode.wqe_index";
+    bits opcode / set_opcode: WqeOpcode = 0[7:0], "opmod_idx_opcode.opcode";
+    bits qpn / set_qpn: Qpn = 1[31:8], "qpn_ds.qpn";
+    /// Length of the WQE in 16-byte segments, this one included.
+    bits ds / set_ds: u8 = 1[5:0], "qpn_ds.ds";
+    bits signature / set_signature: u8 = 2[31:24], "signature";
+    bits fence_mode / set_fence_mode: u8 = 2[7:5], "fm_ce_se.fence_mode";
+    bits completion_mode / set_completion_mode: u8 = 2[3:2], "fm_ce_se.completion_mode";
+    bits solicited / set_solicited: bool = 2[1:1], "fm_ce_se.solicited";
+    /// Immediate data, opaque; or the key to invalidate.
+    bits immediate / set_immediate: u32 = 3[31:0], "imm";
+}
+
+/// Values of [`ControlSegment::completion_mode`].
+pub mod completion_mode {
+    /// A CQE only if the work request fails.
+    pub const ON_ERROR: u8 = 0;
+    /// Always a CQE.
+    pub const ALWAYS: u8 = 2;
+    /// Always a CQE and an event.
+    pub const ALWAYS_AND_EVENT: u8 = 3;
+}
+
+layout! {
+    /// Remote address segment of RDMA WRITE, RDMA READ and atomics.
+    pub struct RemoteAddressSegment, "mlx5_wqe_raddr_seg", 4;
+    wide address / set_address: u64 = 0, "raddr";
+    bits rkey / set_rkey: Mkey = 2[31:0], "rkey";
+}
+
+layout! {
+    /// Atomic segment: the value to swap in or to add, and the value to compare with.
+    pub struct AtomicSegment, "mlx5_wqe_atomic_seg", 4;
+    wide swap_add / set_swap_add: u64 = 0, "swap_add";
+    wide compare / set_compare: u64 = 2, "compare";
+}
+
+layout! {
+    /// Scatter/gather entry. A byte count of zero means 2^31 bytes.
+    pub struct DataSegment, "mlx5_wqe_data_seg", 4;
+    bits byte_count / set_byte_count: u32 = 0[31:0], "byte_count";
+    bits lkey / set_lkey: Mkey = 1[31:0], "lkey";
+    wide address / set_address: u64 = 2, "addr";
+}
+
+layout! {
+    /// Head of an inline data segment; the bytes follow at once, the whole padded to 16.
+    pub struct InlineHeader, "mlx5_wqe_inline_seg", 1;
+    bits inline / set_inline: bool = 0[31:31], "byte_count.inline_flag";
+    bits byte_count / set_byte_count: u16 = 0[9:0], "byte_count.length";
+}
+
+/// Values of the `opmod` byte of an RDMA WRITE that stand for StRoM's remote procedure calls.
+///
+/// **Not mlx5.** An extension of the simulated NIC: hardware refuses it, and so does the simulator unless the
+/// extension is switched on. The remote address of the WQE is the RPC op-code, as in StRoM's RETH.
+pub mod strom_opmod {
+    /// BTH op-code 0x18, RDMA RPC Params.
+    pub const RPC_PARAMS: u8 = 0x51;
+    /// BTH op-codes 0x19 to 0x1c, RDMA RPC WRITE.
+    pub const RPC_WRITE: u8 = 0x52;
+}

@@ -1,0 +1,1 @@
+//! Links, queues, a switch, faults, captures.

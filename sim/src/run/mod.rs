@@ -1,0 +1,1 @@
+//! Runners: the world in virtual time.
