@@ -1,0 +1,79 @@
+//! Native barriers per architecture, each named by what it orders.
+//!
+//! On x86 loads and stores to write-back memory are ordered already, so a compiler barrier is enough between two of
+//! them; a store to write-combining registers needs `sfence`. On aarch64 device and normal memory need `dmb`/`dsb` of the
+//! outer-shareable domain. Other architectures get the strongest fence that the language has.
+
+use crate::hal::Barrier;
+#[cfg(any(target_arch = "x86_64", not(target_arch = "aarch64")))]
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Executes the native instruction of `kind`.
+#[inline(always)]
+pub fn native(kind: Barrier) {
+    match kind {
+        Barrier::ToDevice => to_device(),
+        Barrier::FromDevice => from_device(),
+        Barrier::FlushMmio => flush_mmio(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn to_device() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn from_device() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn flush_mmio() {
+    // SAFETY: `sfence` is part of every x86-64 processor and touches no memory.
+    unsafe { core::arch::x86_64::_mm_sfence() };
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn to_device() {
+    // SAFETY: a barrier changes no register and no memory.
+    unsafe { core::arch::asm!("dmb oshst", options(nostack, preserves_flags)) };
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn from_device() {
+    // SAFETY: a barrier changes no register and no memory.
+    unsafe { core::arch::asm!("dmb oshld", options(nostack, preserves_flags)) };
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn flush_mmio() {
+    // SAFETY: a barrier changes no register and no memory.
+    unsafe { core::arch::asm!("dsb st", options(nostack, preserves_flags)) };
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline(always)]
+fn to_device() {
+    compiler_fence(Ordering::SeqCst);
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline(always)]
+fn from_device() {
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline(always)]
+fn flush_mmio() {
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
