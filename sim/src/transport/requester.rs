@@ -3,10 +3,8 @@
 mod answer;
 
 use super::outstanding::{Message, MissingAnswer, Outstanding};
-use super::parameters::{ConnectionParameters, rnr_timer};
-use super::request::{
-    Operation, Placement, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError,
-};
+use super::parameters::ConnectionParameters;
+use super::request::{QueueFull, Request, RequestCompletion, RequestPacket, RequesterError};
 use super::segment::{self, PathMtu};
 use super::timers::{Due, Patience};
 use bareverbs_prm::psn::Psn;
