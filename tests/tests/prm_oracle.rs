@@ -1,8 +1,10 @@
 //! Every declared field, length and number against tables made from the headers of Linux and rdma-core.
 
 use bareverbs_prm::LAYOUTS;
+use bareverbs_prm::doorbell::{init_segment, uar};
 use bareverbs_prm::field::{FieldInfo, LayoutInfo};
 use bareverbs_prm::numbering::{NUMBERINGS, NumberInfo, NumberingInfo};
+use bareverbs_prm::wqe::completion_mode;
 use bareverbs_tests::prm_tables::{Comparison, Tables};
 
 /// Fewer than this many comparisons means that the walk is broken, not that the layouts are right.
@@ -128,5 +130,44 @@ fn a_wrong_number_is_found() {
             &mut out,
         );
         assert_eq!(out.faults.len(), faults);
+    }
+}
+
+/// Byte offset of a field whose first bit is in the tables; registers that are addressed singly have constants.
+fn byte_of(tables: &Tables, structure: &str, path: &str) -> usize {
+    let place =
+        tables.place(structure, path).unwrap_or_else(|| panic!("{structure}.{path} is not in the tables"));
+    (place.offset / 32 * 4) as usize
+}
+
+#[test]
+fn registers_that_are_addressed_singly_have_the_tables_offsets() {
+    let tables = Tables::load();
+    for (constant, structure, path) in [
+        (uar::CQ_ARM, "uar_page", "cq_doorbell_ci"),
+        (uar::EQ_ARM, "uar_page", "eq_doorbell_arm_ci"),
+        (uar::EQ_CONSUME, "uar_page", "eq_doorbell_noarm_ci"),
+        (uar::SEND, "uar_page", "sq_doorbell_bfreg0"),
+        (init_segment::FW_REV, "initial_seg", "fw_rev_minor"),
+        (init_segment::CMDIF_REV, "initial_seg", "cmd_interface_rev"),
+        (init_segment::CMDQ_ADDRESS_HIGH, "init_seg_cmdq", "cmdq_addr_hi"),
+        (init_segment::CMDQ_ADDRESS_LOW, "init_seg_cmdq", "cmdq_addr_lo"),
+        (init_segment::COMMAND_DOORBELL, "init_seg_cmdq", "cmd_doorbell"),
+        (init_segment::INITIALIZING, "init_seg_cmdq", "initializing"),
+        (init_segment::HEALTH_COUNTER, "initial_seg", "health_counter"),
+    ] {
+        assert_eq!(constant, byte_of(&tables, structure, path), "{structure}.{path}");
+    }
+}
+
+#[test]
+fn completion_modes_are_the_tables_flags() {
+    let tables = Tables::load();
+    let flags: Vec<_> = tables.group("wqe_ctrl_flags").collect();
+    for (mode, name) in [
+        (completion_mode::ALWAYS, "MLX5_WQE_CTRL_CQ_UPDATE"),
+        (completion_mode::ALWAYS_AND_EVENT, "MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE"),
+    ] {
+        assert!(flags.contains(&(name, u64::from(mode) << 2)), "{name} is not {mode} << 2");
     }
 }
