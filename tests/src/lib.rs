@@ -2,6 +2,7 @@
 //!
 //! **What this is.** Readers of the vectors and the harness of the integration tests. **What it may not do.** Nothing
 //! outside this crate may depend on it. **Where to read first.** [`prm_tables`] compares layouts with the reference
-//! tables.
+//! tables; [`boot_trace`] reads what a real ConnectX-4 said.
 
+pub mod boot_trace;
 pub mod prm_tables;
