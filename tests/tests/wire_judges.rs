@@ -96,7 +96,7 @@ fn samples() -> Vec<Sample> {
                     ack_request: length % 4 == 0,
                     extension: extension(opcode.extension(), length as u32),
                 };
-                let payload = (0..length).map(|i| 0x80 | (i * 7 + number) as u8).collect();
+                let payload = (0..length).map(|i| 0xe0 | (i * 7 + number) as u8).collect();
                 samples.push(Sample { route: route(network, *vlan), header, payload });
             }
         }
