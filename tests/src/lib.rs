@@ -7,3 +7,5 @@
 pub mod boot_trace;
 pub mod judges;
 pub mod prm_tables;
+pub mod replay;
+pub mod trace_memory;
