@@ -9,3 +9,4 @@ pub mod judges;
 pub mod prm_tables;
 pub mod replay;
 pub mod trace_memory;
+pub mod walk;
