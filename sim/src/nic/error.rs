@@ -85,7 +85,7 @@ impl Nic {
             qp.replies.retire();
         }
         if result.is_err() {
-            self.enter_error(memory, qpn);
+            self.enter_error(memory, qpn, true);
         }
     }
 
@@ -116,18 +116,24 @@ impl Nic {
         let mut entry = cqe::requester_error(&qp.context, qpn, (index, opcode), fault);
         let cqn = qp.context.cqn_snd();
         self.completions.post(memory, &mut self.events, cqn, &mut entry, true);
-        self.enter_error(memory, qpn);
+        self.enter_error(memory, qpn, true);
         self.end_requests(now, memory, qpn);
     }
 
     /// Moves a queue pair to the error state and flushes it, from whatever state.
     pub(super) fn move_to_error<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
-        self.enter_error(memory, qpn);
+        self.enter_error(memory, qpn, true);
+        self.refresh(now, memory, qpn);
+    }
+
+    /// The responder broke the connection: as [`Self::move_to_error`], but its NAK still goes out.
+    pub(super) fn move_to_error_with_nak<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
+        self.enter_error(memory, qpn, false);
         self.refresh(now, memory, qpn);
     }
 
     /// The error state begins: nothing is sent or taken any more. What is in the queues is flushed by [`Self::refresh`].
-    fn enter_error<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
+    fn enter_error<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn, flush_responder: bool) {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         if qp.state() == QpState::Error {
             return;
@@ -136,6 +142,9 @@ impl Nic {
         qp.rescans = 0;
         if let Some(requester) = &mut qp.requester {
             requester.flush();
+        }
+        if !flush_responder {
+            return;
         }
         let Some(buffer) = qp.responder.as_mut().and_then(|responder| responder.flush()) else { return };
         let mut entry = cqe::responder_error(&qp.context, qpn, buffer.token as u16, wqe::FLUSHED);

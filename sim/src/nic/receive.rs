@@ -144,7 +144,7 @@ impl Nic {
             ResponderError::Operational => EventType::WqCatasError,
         };
         self.post_queue_event(memory, qpn, kind);
-        self.move_to_error(now, memory, qpn);
+        self.move_to_error_with_nak(now, memory, qpn);
     }
 
     /// An event about a queue pair.
