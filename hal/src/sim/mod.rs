@@ -17,3 +17,6 @@ pub use dma_engine::{DmaCompletion, DmaEngine, SubmitError};
 pub use hal::{SimHal, SimMmio};
 pub use memory::{SimDma, SimMemory};
 pub use world::SimWorld;
+
+#[cfg(test)]
+mod tests;
