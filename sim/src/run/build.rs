@@ -2,14 +2,12 @@
 
 use super::device::Device;
 use super::latency::Latency;
-use super::node::{Node, PIPELINE};
-use super::topology::{
-    End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, rate_of, way_numbers,
-};
+use super::node::Node;
+use super::topology::{End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, way_numbers};
 use super::world::{SwitchNode, World};
 use crate::net::capture::{Capture, CaptureError};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
-use crate::net::link::LinkConfig;
+use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
 use crate::net::switch::{Switch, SwitchConfig, SwitchCounters};
 use crate::nic::HostMemory;
@@ -177,15 +175,18 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     fn add_way(&mut self, from: End, to: End, config: LinkConfig) {
-        let limit = match from {
-            End::Node(_) => PIPELINE,
-            End::Switch { switch, .. } => self.switches[switch.0 as usize].config.queue_limit(),
+        let rate = Rate::new(config.bits_per_second);
+        let queue = match from {
+            End::Node(node) => EgressQueue::pipeline(rate, self.nodes[node.index()].latency.longest()),
+            End::Switch { switch, .. } => {
+                EgressQueue::buffer(rate, self.switches[switch.0 as usize].config.buffer_per_port)
+            }
         };
         self.ways.push(Way {
             name: format!("{}>{}", self.end_name(from), self.end_name(to)),
             from,
             to,
-            queue: EgressQueue::new(rate_of(config), limit),
+            queue,
             propagation: config.propagation,
             faults: None,
             held: Vec::new(),

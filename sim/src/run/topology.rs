@@ -1,7 +1,6 @@
 //! Who is joined to whom: names of nodes, switches and links.
 
 use crate::net::fault::Faults;
-use crate::net::link::LinkConfig;
 use crate::net::queue::EgressQueue;
 use bareverbs_prm::time::Duration;
 use core::fmt;
@@ -130,8 +129,4 @@ pub struct LinkCounters {
 pub(crate) fn way_numbers(link: LinkId) -> [usize; 2] {
     let there = link.0 as usize * 2;
     [there, there + 1]
-}
-
-pub(crate) fn rate_of(config: LinkConfig) -> crate::net::link::Rate {
-    crate::net::link::Rate::new(config.bits_per_second)
 }
