@@ -48,7 +48,10 @@ impl Device for Copier {
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
-    fn set_link_up(&mut self, _: bool) {}
+    fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, _: bool) {}
+    fn bar_length(&self) -> u64 {
+        8192
+    }
 }
 
 fn pair(memory: MemoryConfig) -> (SimWorld<Copier>, [SimHal<Copier>; 2]) {
@@ -63,7 +66,7 @@ fn pair(memory: MemoryConfig) -> (SimWorld<Copier>, [SimHal<Copier>; 2]) {
 fn registers_are_big_endian_on_the_bus_and_blocks_are_bytes() {
     let (world, [hal, _]) = pair(MemoryConfig::default());
     let mmio = hal.mmio();
-    assert_eq!(mmio.read32(4), 0x0102_0304);
+    assert_eq!((mmio.len(), mmio.read32(4)), (8192, 0x0102_0304));
     mmio.write32(0x10, 0x0102_0304);
     mmio.write64(0x20, 0x0102_0304_0506_0708);
     mmio.write_block64(0x800, &core::array::from_fn(|word| u64::from_ne_bytes([word as u8; 8])));

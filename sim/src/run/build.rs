@@ -40,8 +40,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (a.into(), b.into());
         self.check_port(a)?;
         self.check_port(b)?;
-        if let (Port::Node(node), true) = (a, a == b) {
-            return Err(TopologyError::Loop(node));
+        if self.is_joined(a, b) {
+            return Err(TopologyError::Loop);
         }
         let link = LinkId(self.ways.len() as u32 / 2);
         let [there, back] = way_numbers(link);
@@ -160,6 +160,23 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
+    /// Whether a frame can already get from `a` to `b`: another cable would let it run in circles, and the switches have no
+    /// spanning tree protocol.
+    fn is_joined(&self, a: Port, b: Port) -> bool {
+        let mut reached = vec![a];
+        let mut next = 0;
+        while let Some(&port) = reached.get(next) {
+            next += 1;
+            let neighbours = self.ways.iter().filter(|way| way.from.port() == port).map(|way| way.to.port());
+            for neighbour in neighbours {
+                if !reached.contains(&neighbour) {
+                    reached.push(neighbour);
+                }
+            }
+        }
+        reached.contains(&b)
+    }
+
     fn plug(&mut self, port: Port, way: usize) -> End {
         match port {
             Port::Node(node) => {
@@ -206,8 +223,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn tell_devices(&mut self, link: LinkId, up: bool) {
         for way in way_numbers(link) {
             if let End::Node(node) = self.ways[way].from {
-                self.nodes[node.index()].device.set_link_up(up);
-                self.look_after(node);
+                self.with_device(node, |device, memory, now| device.set_link_up(now, memory, up));
             }
         }
     }

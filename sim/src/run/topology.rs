@@ -52,8 +52,8 @@ pub enum TopologyError {
     Unknown,
     /// The port of the node has a cable already.
     PortInUse(NodeId),
-    /// Both ends are the same node.
-    Loop(NodeId),
+    /// The two are joined already, directly or through switches.
+    Loop,
     /// The two are not joined by a link.
     NotJoined,
 }
@@ -67,7 +67,9 @@ impl fmt::Display for TopologyError {
             Self::PortInUse(node) => {
                 write!(f, "node {} has a cable already: join it to a switch instead", node.0)
             }
-            Self::Loop(node) => write!(f, "both ends of the cable are node {}: join two nodes", node.0),
+            Self::Loop => {
+                f.write_str("the two are joined already: a second way would let frames run in circles")
+            }
             Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
         }
     }

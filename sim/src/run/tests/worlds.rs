@@ -231,11 +231,17 @@ fn wrong_cables_are_refused() {
     let mut world: TestWorld = World::new(1);
     let (a, b) = (node(&mut world, "a", 1), node(&mut world, "b", 2));
     let link = LinkConfig::gigabits(100);
-    assert_eq!(world.connect(a, a, link), Err(TopologyError::Loop(a)));
+    assert_eq!(world.connect(a, a, link), Err(TopologyError::Loop));
     assert_eq!(world.connect(a, NodeId(9), link), Err(TopologyError::Unknown));
     world.connect(a, b, link).unwrap();
     assert_eq!(world.connect(a, b, link), Err(TopologyError::PortInUse(a)));
     assert_eq!(world.link_counters(a, a), Err(TopologyError::NotJoined));
+    let [x, y, z] = ["x", "y", "z"].map(|name| world.add_switch(name, SwitchConfig::default()));
+    world.connect(x, y, link).unwrap();
+    world.connect(y, z, link).unwrap();
+    for (one, other) in [(x, x), (x, y), (z, x)] {
+        assert_eq!(world.connect(one, other, link), Err(TopologyError::Loop));
+    }
 }
 
 /// A writer that several hold, and that breaks after so many bytes.
