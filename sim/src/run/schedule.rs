@@ -1,0 +1,174 @@
+//! What will happen and when. Ties are broken by the order of insertion.
+//!
+//! Most events are frames on a wire, and those come in the order in which they were sent. They wait in a lane per wire, of
+//! which the heap holds only the first; so the heap stays small however many frames are under way.
+
+use bareverbs_prm::time::Time;
+use core::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A queue of events of type `E` by time.
+#[derive(Debug)]
+pub struct Schedule<E> {
+    heap: BinaryHeap<Reverse<Entry<What<E>>>>,
+    lanes: Vec<VecDeque<Entry<E>>>,
+    inserted: u64,
+    waiting: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<T> {
+    due: Time,
+    number: u64,
+    what: T,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What<E> {
+    Event(E),
+    /// The first of this lane.
+    Lane(usize),
+}
+
+impl<T> Entry<T> {
+    #[inline]
+    fn key(&self) -> (Time, u64) {
+        (self.due, self.number)
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    #[inline]
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<E> Default for Schedule<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), lanes: Vec::new(), inserted: 0, waiting: 0 }
+    }
+}
+
+impl<E: Copy> Schedule<E> {
+    /// Adds an event.
+    #[inline]
+    pub fn push(&mut self, due: Time, event: E) {
+        let entry = self.number(due, What::Event(event));
+        self.heap.push(Reverse(entry));
+    }
+
+    /// Adds an event that is most likely due after all others of this lane. Lanes are numbered from zero.
+    #[inline]
+    pub fn push_in_lane(&mut self, lane: usize, due: Time, event: E) {
+        if lane >= self.lanes.len() {
+            self.lanes.resize_with(lane + 1, VecDeque::new);
+        }
+        match self.lanes[lane].back() {
+            Some(last) if last.due > due => self.push(due, event),
+            Some(_) => {
+                let entry = self.number(due, event);
+                self.lanes[lane].push_back(entry);
+            }
+            None => {
+                let entry = self.number(due, event);
+                self.lanes[lane].push_back(entry);
+                self.heap.push(Reverse(Entry { due, number: entry.number, what: What::Lane(lane) }));
+            }
+        }
+    }
+
+    /// The next event, left in place.
+    #[inline]
+    pub fn peek(&self) -> Option<(Time, E)> {
+        let Reverse(first) = self.heap.peek()?;
+        match first.what {
+            What::Event(event) => Some((first.due, event)),
+            What::Lane(lane) => self.lanes[lane].front().map(|entry| (entry.due, entry.what)),
+        }
+    }
+
+    /// Takes the next event.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(Time, E)> {
+        let mut first = self.heap.peek_mut()?;
+        self.waiting -= 1;
+        let Entry { due, what, .. } = first.0;
+        match what {
+            What::Event(event) => {
+                PeekMut::pop(first);
+                Some((due, event))
+            }
+            What::Lane(lane) => {
+                let taken = self.lanes[lane].pop_front();
+                match self.lanes[lane].front() {
+                    Some(next) => (first.0.due, first.0.number) = next.key(),
+                    None => drop(PeekMut::pop(first)),
+                }
+                taken.map(|entry| (due, entry.what))
+            }
+        }
+    }
+
+    /// Events that wait.
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    #[inline]
+    fn number<T>(&mut self, due: Time, what: T) -> Entry<T> {
+        self.inserted += 1;
+        self.waiting += 1;
+        Entry { due, number: self.inserted, what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// In whatever lane an event is put and however pushes and pops are mixed, the order is that of a sorted list.
+        #[test]
+        fn comes_out_by_time_then_by_insertion(acts in prop::collection::vec((0u64..20, 0usize..4, 0usize..3), 0..300)) {
+            let mut schedule = Schedule::default();
+            let mut model: Vec<(u64, usize)> = Vec::new();
+            for (index, (time, lane, pops)) in acts.into_iter().enumerate() {
+                let due = Time::from_picos(time);
+                if lane == 0 { schedule.push(due, index) } else { schedule.push_in_lane(lane, due, index) }
+                model.push((time, index));
+                model.sort_unstable();
+                for _ in 0..pops.min(model.len()) {
+                    prop_assert_eq!(schedule.peek(), Some((Time::from_picos(model[0].0), model[0].1)));
+                    prop_assert_eq!(schedule.pop(), Some((Time::from_picos(model[0].0), model[0].1)));
+                    model.remove(0);
+                }
+                prop_assert_eq!(schedule.len(), model.len());
+            }
+            let rest = core::iter::from_fn(|| schedule.pop()).map(|(time, index)| (time.as_picos(), index));
+            prop_assert_eq!(rest.collect::<Vec<_>>(), model);
+        }
+    }
+}
