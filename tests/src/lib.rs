@@ -5,4 +5,5 @@
 //! tables; [`boot_trace`] reads what a real ConnectX-4 said.
 
 pub mod boot_trace;
+pub mod guest;
 pub mod prm_tables;
