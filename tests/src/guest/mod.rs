@@ -6,6 +6,7 @@
 //! [`machine::Machine`]. **Where to read first.** [`machine::Machine::boot`].
 
 pub mod control;
+pub mod exchange;
 pub mod interrupt;
 pub mod machine;
 pub mod process;
