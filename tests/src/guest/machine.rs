@@ -2,9 +2,9 @@
 //! frames to this process, and TCP to this process over loopback only.
 
 use super::control::Control;
+use super::interrupt;
 use super::process::{self, KillOnDrop};
 use super::root::{MOUNTS, Root};
-use super::interrupt;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use std::fs;
@@ -170,7 +170,8 @@ fn write_init(directory: &Path) -> Result<()> {
 fn free_ports(guest: &[u16]) -> Result<Vec<(u16, SocketAddrV4)>> {
     let listeners: Vec<_> =
         guest.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    let ports = listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<Vec<_>>>()?;
+    let ports =
+        listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<Result<Vec<_>>>()?;
     let hosts = ports.into_iter().map(|port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
     Ok(guest.iter().copied().zip(hosts).collect())
 }
@@ -309,5 +310,8 @@ fn wire_card(index: usize, mac: MacAddress) -> [(&'static str, String); 2] {
         path("guest"),
         path("host")
     );
-    [("-netdev", backend), ("-device", format!("virtio-net-pci,netdev=wire{index},mac={mac},host_mtu=9000,romfile="))]
+    [
+        ("-netdev", backend),
+        ("-device", format!("virtio-net-pci,netdev=wire{index},mac={mac},host_mtu=9000,romfile=")),
+    ]
 }

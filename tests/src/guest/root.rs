@@ -80,7 +80,10 @@ fn cache_directory() -> Result<PathBuf> {
 /// Says SKIPPED unless this process may make mounts of its own and change its root.
 fn require_rights() -> Result<()> {
     if fs::metadata("/proc/self")?.uid() != 0 {
-        return Err(Skipped("the Linux guest needs root (for debootstrap and chroot); run it as root".into()).into());
+        return Err(Skipped(
+            "the Linux guest needs root (for debootstrap and chroot); run it as root".into(),
+        )
+        .into());
     }
     for program in ["unshare", "setpriv", "chroot", "mount"] {
         if !process::exists(program) {
@@ -185,7 +188,9 @@ impl Builder<'_> {
         }
         let mirror = sources
             .lines()
-            .filter_map(|line| line.strip_prefix("deb ")?.split_whitespace().find(|word| word.contains("://")))
+            .filter_map(|line| {
+                line.strip_prefix("deb ")?.split_whitespace().find(|word| word.contains("://"))
+            })
             .next()
             .with_context(|| format!("no mirror in {}", path.display()))?;
         let mut file = fs::File::options().append(true).open(&path)?;
@@ -230,7 +235,8 @@ impl Builder<'_> {
     /// The kernel must reach its root over 9p: names the modules and makes the initial RAM disk anew.
     fn make_bootable(&self) -> Result<()> {
         let path = self.path("etc/initramfs-tools/modules");
-        let mut modules = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut modules =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         for module in recipe::BOOT_MODULES {
             if !modules.lines().any(|line| line == *module) {
                 modules.push_str(module);
@@ -278,7 +284,8 @@ mod tests {
 
     #[test]
     fn a_package_counts_only_when_it_is_configured() {
-        let status = "Package: one\nStatus: install ok installed\n\nPackage: two\nStatus: install ok unpacked\n";
+        let status =
+            "Package: one\nStatus: install ok installed\n\nPackage: two\nStatus: install ok unpacked\n";
         assert!(is_installed(status, "one"));
         assert!(!is_installed(status, "two"));
         assert!(!is_installed(status, "on"));

@@ -124,7 +124,8 @@ impl Session {
     /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both.
     pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
         let line = self.swap(&own.encode(), meanwhile)?;
-        Destination::parse(&line).with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(&line)))
+        Destination::parse(&line)
+            .with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(&line)))
     }
 
     /// Exchanges the reports of a one-sided bandwidth test: size, iterations, peak, average, message rate. We measure
