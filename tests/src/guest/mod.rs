@@ -12,6 +12,8 @@ pub mod machine;
 pub mod process;
 pub mod recipe;
 pub mod root;
+pub mod rxe;
+pub mod table;
 
 use core::fmt;
 
