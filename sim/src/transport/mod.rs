@@ -21,6 +21,8 @@ mod requester;
 mod responder;
 mod response;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 pub use host::{
