@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The bareverbs command.
+#![forbid(unsafe_code)]
+
+pub mod serve;

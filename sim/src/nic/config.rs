@@ -11,6 +11,8 @@ pub const CONNECTX5: u16 = 0x1017;
 pub struct NicConfig {
     /// Permanent MAC address of the port.
     pub mac: MacAddress,
+    /// Link layer of the port.
+    pub link_layer: LinkLayer,
     /// PCI device id.
     pub device_id: u16,
     /// Firmware revision: major, minor, subminor.
@@ -35,6 +37,15 @@ pub struct NicConfig {
     pub strict: bool,
     /// How long firmware initialises after power-on and reset, counted from the first access.
     pub firmware_ready_after: Duration,
+}
+
+/// Link layers of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// Ethernet; packets are RoCEv2.
+    Ethernet,
+    /// InfiniBand. Packets do not leave the device yet: they reach its own queue pairs only.
+    InfiniBand,
 }
 
 /// Limits of objects and queues, as the capability pages report them.
@@ -115,6 +126,7 @@ impl NicConfig {
     pub const fn new(mac: MacAddress) -> Self {
         Self {
             mac,
+            link_layer: LinkLayer::Ethernet,
             device_id: CONNECTX5,
             firmware_revision: [16, 35, 4030],
             bar_pages: 4096,

@@ -38,19 +38,21 @@ mod responder_host;
 mod schedule;
 mod send_queue;
 mod strict;
+mod trace;
 mod transmit;
 pub mod wqe;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{CONNECTX5, Limits, NicConfig, PortSpeed};
+pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed};
 pub use counters::Counters;
 pub use extension::{RpcEngine, RpcReply};
 pub use firmware::syndrome::Refusal;
 pub use memory::{DmaFault, HostMemory};
 pub use mkey::HostRange;
 pub use pci::VENDOR_ID;
+pub use trace::CommandRecord;
 pub use transmit::{Transmit, TransmitClass};
 
 use crate::wire::Packet;
@@ -85,6 +87,7 @@ pub struct Nic {
     engine: Option<Box<dyn RpcEngine>>,
     counters: Counters,
     last_refusal: Option<(CommandOpcode, Refusal)>,
+    trace: trace::CommandTrace,
     /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
     link_changed: bool,
 }
@@ -108,6 +111,7 @@ impl Nic {
             engine: None,
             counters: Counters::default(),
             last_refusal: None,
+            trace: trace::CommandTrace::default(),
             link_changed: false,
             config,
         }

@@ -4,7 +4,8 @@
 //! the memory of its host; links and switches join them. All delay is charged here: devices know none.
 //!
 //! **What it may not do.** It reads no clock and draws no randomness but from the seed it was given. Same seed and same
-//! calls, same event digest. The one exception is [`real_time`], for one device among programs of other people.
+//! calls, same event digest. The exceptions are [`real_time`], for one device
+//! among programs of other people, and [`vfio_user`], which puts it into a virtual machine.
 
 mod build;
 pub mod device;
@@ -18,6 +19,7 @@ pub mod schedule;
 pub mod seed;
 pub mod topology;
 mod traffic;
+pub mod vfio_user;
 pub mod world;
 
 pub use device::Device;

@@ -71,8 +71,8 @@ pub struct RealTime<M, D, F> {
 
 impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Puts a device on the wire. Time begins now.
-    pub fn new(mut device: D, memory: M, io: F) -> Self {
-        device.set_link_up(true);
+    pub fn new(mut device: D, mut memory: M, io: F) -> Self {
+        device.set_link_up(Time::ZERO, &mut memory, true);
         Self {
             device,
             memory,
@@ -137,6 +137,34 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// The device.
     pub fn device(&self) -> &D {
         &self.device
+    }
+
+    /// The device, for what this runner does not know: configuration space, resets.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// The memory of the host.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
+    /// The other side of the wire.
+    pub fn io_mut(&mut self) -> &mut F {
+        &mut self.io
+    }
+
+    /// The next vector that the device raised and nobody took.
+    pub fn poll_interrupt(&mut self) -> Option<u16> {
+        self.interrupts.pop_first().map(|(vector, _)| vector)
+    }
+
+    /// When [`Self::step`] has something to do, if nothing comes from outside before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        // A frame that is due and still here waits for the other side, which tells nobody when it can take it.
+        let outbound = self.outbound.next_due().map(|due| due.max(self.now() + BLOCKED_REST));
+        let due = [self.device.poll_timeout(), self.inbound.next_due(), outbound];
+        due.into_iter().flatten().min()
     }
 
     /// Does what is due and does not wait; tells whether there was anything.

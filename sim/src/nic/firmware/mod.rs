@@ -23,7 +23,7 @@ pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
 pub(crate) use transition::path_mtu;
 
-use super::{HostMemory, Nic, NicConfig, strict};
+use super::{CommandRecord, HostMemory, Nic, NicConfig, strict};
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::init_segment::HealthBuffer;
@@ -237,7 +237,21 @@ fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
         nic.last_refusal = Some((call.opcode(), refusal));
         call.refuse(refusal);
     }
+    nic.trace.push(record(call));
     core::mem::take(&mut call.output)
+}
+
+fn record<M: HostMemory>(call: &Call<'_, M>) -> CommandRecord {
+    let header = CommandHeaderOut::read_from_prefix(&call.output).map(|(header, _)| header).unwrap_or_default();
+    CommandRecord {
+        opcode: call.opcode(),
+        op_mod: call.op_mod(),
+        subject: call.input.get(8..12).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes),
+        input_length: call.input.len(),
+        output_length: call.output_length,
+        status: header.status(),
+        syndrome: header.syndrome(),
+    }
 }
 
 /// The output of a refused command: status and syndrome, nothing else.

@@ -3,6 +3,7 @@
 use super::FrameIo;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,12 @@ impl UnixDatagramIo {
         socket.set_nonblocking(true)?;
         let buffer = vec![0; LONGEST_FRAME].into_boxed_slice();
         Ok(Self { socket, own: own.to_owned(), peer: peer.to_owned(), buffer })
+    }
+}
+
+impl AsFd for UnixDatagramIo {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -1,0 +1,74 @@
+//! What firmware was asked and what it answered, for whoever wants to watch a driver.
+
+use super::Nic;
+use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
+use core::fmt;
+use std::collections::VecDeque;
+
+/// Records that are kept if nobody fetches them.
+const KEPT: usize = 4096;
+
+/// One command and its outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandRecord {
+    /// What was asked.
+    pub opcode: CommandOpcode,
+    /// Its modifier.
+    pub op_mod: u16,
+    /// First word of the input after the header; most commands name their object there.
+    pub subject: u32,
+    /// Bytes of the input.
+    pub input_length: usize,
+    /// Bytes that the driver had room for.
+    pub output_length: usize,
+    /// What was answered.
+    pub status: CommandStatus,
+    /// Why, if it was refused.
+    pub syndrome: u32,
+}
+
+impl CommandRecord {
+    /// Whether the command was carried out.
+    pub fn is_success(&self) -> bool {
+        self.status == CommandStatus::Ok
+    }
+}
+
+impl fmt::Display for CommandRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { opcode, op_mod, subject, input_length, output_length, status, syndrome } = self;
+        write!(f, "{opcode:?} {:#05x}/{op_mod:#x} {subject:#010x} in {input_length} out {output_length}: ", opcode.raw())?;
+        if self.is_success() { f.write_str("ok") } else { write!(f, "{status:?}, syndrome {syndrome:#x}") }
+    }
+}
+
+/// Records that nobody fetched yet.
+#[derive(Debug, Default)]
+pub(super) struct CommandTrace {
+    on: bool,
+    records: VecDeque<CommandRecord>,
+}
+
+impl CommandTrace {
+    pub(super) fn push(&mut self, record: CommandRecord) {
+        if !self.on {
+            return;
+        }
+        if self.records.len() == KEPT {
+            self.records.pop_front();
+        }
+        self.records.push_back(record);
+    }
+}
+
+impl Nic {
+    /// Begins or ends to keep a record of every command; a reset does not change it.
+    pub fn trace_commands(&mut self, on: bool) {
+        self.trace.on = on;
+    }
+
+    /// The oldest record that was not fetched.
+    pub fn poll_command(&mut self) -> Option<CommandRecord> {
+        self.trace.records.pop_front()
+    }
+}

@@ -1,0 +1,1 @@
+//! The server against a client of the protocol.
