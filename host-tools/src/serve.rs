@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
-use bareverbs_sim::nic::{LinkLayer, NicConfig};
+use bareverbs_sim::nic::NicConfig;
 use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::vfio_user::{Farewell, Server, ServerConfig};
 use clap::{Args, Parser, ValueEnum};
@@ -83,11 +83,11 @@ fn device(link: Link, seed: u64) -> NicConfig {
     let mut random = [0; 3];
     Seed(seed).stream("mac").fill_bytes(&mut random);
     let [a, b, c] = random;
-    let link_layer = match link {
-        Link::Ib => LinkLayer::InfiniBand,
-        Link::Eth => LinkLayer::Ethernet,
-    };
-    NicConfig { link_layer, ..NicConfig::new(MacAddress([0x02, 0x02, 0xc9, a, b, c])) }
+    let mac = MacAddress([0x02, 0x02, 0xc9, a, b, c]);
+    match link {
+        Link::Ib => NicConfig::infiniband(mac),
+        Link::Eth => NicConfig::new(mac),
+    }
 }
 
 /// `RUST_LOG` has the last word.

@@ -56,6 +56,10 @@ object_number! {
     Qpn, 24, "qpn";
     /// Completion queue number, 24 bits.
     Cqn, 24, "cqn";
+    /// Number of a receive memory pool or an XRC shared receive queue, 24 bits.
+    Srqn, 24, "srqn";
+    /// XRC domain number, 24 bits.
+    Xrcdn, 24, "xrcd";
     /// Event queue number, 8 bits.
     Eqn, 8, "eqn";
     /// Protection domain number, 24 bits.

@@ -108,6 +108,17 @@ impl PortSpeed {
         }
     }
 
+    /// `ib_link_width_oper` and `ib_proto_oper`: a bit for 1, 2 or 4 lanes, a bit for SDR, DDR, QDR, FDR10, FDR, EDR.
+    pub const fn infiniband_protocol(self) -> (u16, u16) {
+        match self {
+            Self::Gbps10 => (1 << 2, 1 << 0),
+            Self::Gbps25 => (1 << 0, 1 << 5),
+            Self::Gbps40 => (1 << 2, 1 << 2),
+            Self::Gbps50 => (1 << 1, 1 << 5),
+            Self::Gbps100 => (1 << 2, 1 << 5),
+        }
+    }
+
     /// Bits a second.
     pub const fn bits_per_second(self) -> u64 {
         1_000_000_000
@@ -140,6 +151,13 @@ impl NicConfig {
             strict: false,
             firmware_ready_after: Duration::from_millis(1),
         }
+    }
+}
+
+impl NicConfig {
+    /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
+    pub const fn infiniband(mac: MacAddress) -> Self {
+        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, ..Self::new(mac) }
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Counters {
     pub frames_sent: u64,
     /// Frames that left one queue pair for another of the same device.
     pub frames_looped_back: u64,
+    /// Frames that had nowhere to go: no port of the InfiniBand subnet has the address.
+    pub frames_without_path: u64,
     /// Frames received and given to a queue pair.
     pub frames_received: u64,
     /// Frames for another MAC address, or while the link was down.
@@ -47,6 +49,8 @@ pub struct Counters {
     pub frames_bad_pkey: u64,
     /// Bytes of all frames sent.
     pub bytes_sent: u64,
+    /// Bytes of all frames that left one queue pair for another of the same device.
+    pub bytes_looped_back: u64,
     /// Bytes of all frames given to a queue pair.
     pub bytes_received: u64,
 }

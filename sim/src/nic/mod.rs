@@ -37,6 +37,7 @@ mod reply;
 mod responder_host;
 mod schedule;
 mod send_queue;
+mod shared_receive;
 mod strict;
 mod trace;
 mod transmit;
@@ -82,6 +83,8 @@ pub struct Nic {
     events: event::EventQueues,
     completions: completion::CompletionQueues,
     queue_pairs: Slab<QueuePair>,
+    xrc_domains: Slab<()>,
+    shared_receives: Slab<shared_receive::SharedReceiveQueue>,
     port: Port,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
@@ -98,7 +101,7 @@ impl Nic {
         let bar_size = u64::from(config.bar_pages) * bareverbs_prm::doorbell::UAR_PAGE_SIZE as u64;
         Self {
             registers: bar::Registers::default(),
-            pci: pci::ConfigSpace::new(config.device_id, bar_size, config.vectors),
+            pci: pci::ConfigSpace::new(&config, bar_size),
             firmware: Firmware::new(&config),
             domains: Slab::new(FIRST_PD),
             uars: Slab::new(bar::FIRST_UAR),
@@ -106,6 +109,8 @@ impl Nic {
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
             queue_pairs: Slab::new(queue_pair::FIRST_QP),
+            xrc_domains: Slab::new(shared_receive::FIRST_XRCD),
+            shared_receives: Slab::new(shared_receive::FIRST_SRQ),
             port: Port::new(&config),
             schedule: Schedule::default(),
             engine: None,
@@ -130,7 +135,7 @@ impl Nic {
         self.forget_objects();
         self.registers = bar::Registers::default();
         self.firmware = Firmware::new(&config);
-        self.pci = pci::ConfigSpace::new(config.device_id, self.bar_size(), config.vectors);
+        self.pci = pci::ConfigSpace::new(&config, self.bar_size());
         self.port = Port::new(&config);
         self.port.link_up = link_up;
         self.last_refusal = None;
@@ -140,6 +145,8 @@ impl Nic {
     /// Forgets what INIT_HCA and later commands made.
     fn forget_objects(&mut self) {
         self.queue_pairs.clear();
+        self.shared_receives.clear();
+        self.xrc_domains.clear();
         self.completions.queues.clear();
         self.completions.newly_broken.clear();
         self.events.queues.clear();

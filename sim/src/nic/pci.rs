@@ -1,11 +1,12 @@
 //! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X (contract §1.1 to §1.3).
 
-use super::Nic;
+use super::{LinkLayer, Nic, NicConfig};
 
 /// Mellanox.
 pub const VENDOR_ID: u16 = 0x15b3;
-/// Ethernet controller.
+/// Ethernet and InfiniBand controllers.
 const CLASS_ETHERNET: u32 = 0x02_0000;
+const CLASS_INFINIBAND: u32 = 0x02_0700;
 /// Bytes of configuration space.
 pub(crate) const SIZE: usize = 4096;
 
@@ -17,6 +18,7 @@ mod offset {
     pub(super) const POWER: usize = 0x40;
     pub(super) const EXPRESS: usize = 0x60;
     pub(super) const MSIX: usize = 0x9c;
+    pub(super) const VENDOR: usize = 0xb0;
     pub(super) const DEVICE_CONTROL: usize = EXPRESS + 0x08;
     pub(super) const LINK_CONTROL: usize = EXPRESS + 0x10;
     pub(super) const DEVICE_CONTROL_2: usize = EXPRESS + 0x28;
@@ -37,6 +39,9 @@ const LINK: u32 = 16 << 4 | 3;
 const MSIX_TABLE: u32 = 0x2000;
 const MSIX_PENDING: u32 = 0x3000;
 
+/// Bytes of the vendor's capability.
+const VENDOR_LENGTH: u8 = 0x18;
+
 /// Configuration space and which of its bits software can write.
 #[derive(Debug)]
 pub(crate) struct ConfigSpace {
@@ -45,13 +50,14 @@ pub(crate) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    pub(crate) fn new(device_id: u16, bar_size: u64, vectors: u16) -> Self {
+    pub(crate) fn new(config: &NicConfig, bar_size: u64) -> Self {
         let mut space = Self { bytes: Box::new([0; SIZE]), writable: Box::new([0; SIZE]) };
-        space.identity(device_id);
+        space.identity(config);
         space.bar(bar_size);
         space.power_management();
         space.express();
-        space.msix(vectors);
+        space.msix(config.vectors);
+        space.vendor();
         space
     }
 
@@ -63,13 +69,17 @@ impl ConfigSpace {
         self.writable[at..at + mask.len()].copy_from_slice(mask);
     }
 
-    fn identity(&mut self, device_id: u16) {
+    fn identity(&mut self, config: &NicConfig) {
+        let class = match config.link_layer {
+            LinkLayer::Ethernet => CLASS_ETHERNET,
+            LinkLayer::InfiniBand => CLASS_INFINIBAND,
+        };
         self.put(0x00, &VENDOR_ID.to_le_bytes());
-        self.put(0x02, &device_id.to_le_bytes());
+        self.put(0x02, &config.device_id.to_le_bytes());
         self.allow(offset::COMMAND, &COMMAND_WRITABLE.to_le_bytes());
         // Status: there is a list of capabilities.
         self.put(0x06, &0x0010u16.to_le_bytes());
-        self.put(0x08, &(CLASS_ETHERNET << 8).to_le_bytes());
+        self.put(0x08, &(class << 8).to_le_bytes());
         self.put(0x2c, &VENDOR_ID.to_le_bytes());
         self.put(0x2e, &0x0001u16.to_le_bytes());
         self.put(0x34, &[offset::POWER as u8]);
@@ -102,11 +112,20 @@ impl ConfigSpace {
     }
 
     fn msix(&mut self, vectors: u16) {
-        self.put(offset::MSIX, &[0x11, 0x00]);
+        self.put(offset::MSIX, &[0x11, offset::VENDOR as u8]);
         self.put(offset::MSIX + 2, &(vectors.saturating_sub(1) & 0x7ff).to_le_bytes());
         self.allow(offset::MSIX + 3, &[0xc0]);
         self.put(offset::MSIX + 4, &MSIX_TABLE.to_le_bytes());
         self.put(offset::MSIX + 8, &MSIX_PENDING.to_le_bytes());
+    }
+
+    /// The vendor's gateway to spaces of registers behind the BAR: control, counter, semaphore, address, data. The status
+    /// in the upper bits of control stays 0 whatever space is chosen: none is supported.
+    fn vendor(&mut self) {
+        self.put(offset::VENDOR, &[0x09, 0x00, VENDOR_LENGTH, 0x00]);
+        self.allow(offset::VENDOR + 4, &[0xff, 0xff]);
+        self.put(offset::VENDOR + 8, &1u32.to_le_bytes());
+        self.allow(offset::VENDOR + 12, &[0xff; 4]);
     }
 
     fn write(&mut self, at: usize, byte: u8) {
@@ -163,7 +182,7 @@ mod tests {
             ids.push(nic.handle_config_read(at, 1));
             at = nic.handle_config_read(at + 1, 1) as u16;
         }
-        assert_eq!(ids, [0x01, 0x10, 0x11]);
+        assert_eq!(ids, [0x01, 0x10, 0x11, 0x09]);
         assert_eq!(nic.handle_config_read(0xffe, 4), 0xffff_ffff);
         assert_eq!(nic.handle_config_read(0x9e, 2) & 0x7ff, 63);
     }

@@ -1,11 +1,19 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
-use super::NicConfig;
+use super::{LinkLayer, NicConfig};
 use crate::wire::{Network, Route};
-use bareverbs_prm::context::{NicVportContext, QueuePairContext, RoceAddress};
+use bareverbs_prm::command::ib_port::HcaVportContext;
+use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
 use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Entries of the P_Key table.
+pub(crate) const PARTITION_KEYS: usize = 128;
+/// The only LID of a subnet with one port.
+const ONLY_LID: u16 = 1;
+/// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
+const SUBNET_TIMEOUT: u8 = 18;
 
 /// State of the port.
 #[derive(Debug)]
@@ -15,6 +23,9 @@ pub(crate) struct Port {
     /// The RoCE address table.
     pub(crate) addresses: Vec<RoceAddress>,
     pub(crate) vport: NicVportContext,
+    /// The virtual port of an InfiniBand port, but for states, which follow the link.
+    pub(crate) hca_vport: HcaVportContext,
+    link_layer: LinkLayer,
     mac: MacAddress,
     /// Entry that matched last; looked at first.
     recent: usize,
@@ -35,7 +46,28 @@ impl Port {
         if let Some(first) = addresses.first_mut() {
             *first = link_local(config.mac);
         }
-        Self { link_up: true, admin_up: true, addresses, vport, mac: config.mac, recent: 0 }
+        Self {
+            link_up: true,
+            admin_up: true,
+            addresses,
+            vport,
+            hca_vport: hca_vport(guid),
+            link_layer: config.link_layer,
+            mac: config.mac,
+            recent: 0,
+        }
+    }
+
+    /// Whether the port speaks InfiniBand.
+    pub(crate) const fn is_infiniband(&self) -> bool {
+        matches!(self.link_layer, LinkLayer::InfiniBand)
+    }
+
+    /// The P_Key table: the default partition, of which every port is a full member (IBTA v1.4 §10.9.1.2).
+    pub(crate) const fn partition_keys(&self) -> [u16; PARTITION_KEYS] {
+        let mut table = [0; PARTITION_KEYS];
+        table[0] = crate::wire::DEFAULT_PARTITION_KEY;
+        table
     }
 
     /// Whether frames pass.
@@ -86,6 +118,9 @@ impl Port {
     /// `None` if the table entry went away.
     pub(crate) fn route(&self, context: &QueuePairContext, qpn: u32, software_port: bool) -> Option<Route> {
         let path = context.primary_address_path();
+        if self.is_infiniband() {
+            return Some(self.infiniband_route(path));
+        }
         let source = self.address(path.src_addr_index())?;
         let dscp_class = if path.f_dscp() { path.tclass() } else { path.dscp() << 2 };
         let class = if path.tclass() != 0 { path.tclass() } else { dscp_class };
@@ -100,6 +135,35 @@ impl Port {
             udp_source_port: source_port(path.udp_sport(), software_port, qpn, context.remote_qpn().value()),
         })
     }
+}
+
+impl Port {
+    /// The way to a LID, and to a GID if there is a global route header. Inside the device packets travel as RoCEv2 does,
+    /// between the port's own addresses: InfiniBand's local route header is not built, since no packet leaves the device.
+    fn infiniband_route(&self, path: &AddressPath) -> Route {
+        let own = Self::gid(&link_local(self.mac));
+        let ours = path.rlid() == self.hca_vport.lid() && (!path.grh() || Gid(path.rgid_rip()) == own);
+        let (destination_mac, destination) =
+            if ours { (self.mac, own) } else { (MacAddress::default(), Gid(path.rgid_rip())) };
+        Route {
+            source_mac: self.mac,
+            destination_mac,
+            vlan: None,
+            network: Network::V6 { source: Ipv6Addr::from(own.0), destination: Ipv6Addr::from(destination.0) },
+            traffic_class: path.tclass(),
+            hop_limit: path.hop_limit().max(1),
+            flow_label: path.flow_label(),
+            udp_source_port: 0xc000,
+        }
+    }
+}
+
+/// What a subnet manager of a subnet with one port says: LID 1, which is also its own.
+fn hca_vport(guid: u64) -> HcaVportContext {
+    let mut context = HcaVportContext::new();
+    context.set_system_image_guid(guid).set_port_guid(guid).set_node_guid(guid);
+    context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID).set_subnet_timeout(SUBNET_TIMEOUT);
+    context
 }
 
 /// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).

@@ -8,7 +8,7 @@ use super::send_queue::SendQueue;
 use crate::transport::{ConnectionParameters, Requester, Responder};
 use crate::wire::HeaderTemplate;
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::Time;
 
@@ -38,6 +38,8 @@ pub(crate) struct QueuePair {
     pub(crate) accessor: Accessor,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
+    /// The queue that several queue pairs receive from, if it does.
+    pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
     /// From RTS on.
@@ -80,6 +82,7 @@ impl QueuePair {
             send: SendQueue::new(buffer.clone(), send_base, blocks),
             receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, context.dbr_addr())),
             context,
+            shared: None,
             replies: Replies::default(),
             requester: None,
             responder: None,

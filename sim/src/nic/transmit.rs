@@ -81,7 +81,12 @@ impl Nic {
             let Some((transmit, loops_back)) = sent else { continue };
             if loops_back {
                 self.counters.frames_looped_back += 1;
+                self.counters.bytes_looped_back += frame.len() as u64;
                 self.accept_frame(now, memory, frame);
+                continue;
+            }
+            if self.port.is_infiniband() {
+                self.counters.frames_without_path += 1;
                 continue;
             }
             if !self.port.is_up() {

@@ -11,3 +11,5 @@ pub mod pd;
 pub mod mkey;
 pub mod qp;
 pub mod port;
+pub mod ib_port;
+pub mod srq;

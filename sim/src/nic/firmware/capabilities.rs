@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic, NicConfig};
+use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, QueryHcaCapOut,
     RoceCapabilities, SetHcaCapIn, SetHcaCapOut,
@@ -143,15 +143,31 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_log_max_ra_res_qp(limits.log_max_responder_resources);
     page.set_max_wqe_sz_sq(limits.max_send_wqe).set_max_wqe_sz_rq(limits.max_receive_wqe);
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
-    page.set_port_type(PortType::Ethernet).set_num_ports(1).set_native_port_num(1);
+    page.set_num_ports(1).set_native_port_num(1);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_roce(true).set_atomic(true).set_rc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_umr_modify_entity_size_disabled(true).set_umr_modify_atomic_disabled(true);
     page.set_umr_indirect_mkey_disabled(true).set_fixed_buffer_size(true);
-    page.set_log_pg_sz(12).set_bf(true).set_log_bf_reg_size(9).set_driver_version(true);
+    page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
+    // The internal timer and the time stamps of completions count nanoseconds.
+    page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
+    match config.link_layer {
+        LinkLayer::Ethernet => page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true),
+        LinkLayer::InfiniBand => infiniband(&mut page, config),
+    };
     page
+}
+
+/// What drivers of InfiniBand ports need beyond (contract §3.4). Without XRC domains Linux does not register a device.
+/// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
+fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a mut GeneralCapabilities {
+    let limits = &config.limits;
+    page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
+    page.set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
+    page.set_log_max_rmp(limits.log_max_pd)
 }
 
 fn atomic() -> AtomicCapabilities {

@@ -32,6 +32,7 @@ pub(super) fn dealloc_pd<M: HostMemory>(
     nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
     if nic.mkeys.iter().any(|(_, key)| key.pd == pd)
         || nic.queue_pairs.iter().any(|(_, qp)| qp.accessor.pd == pd)
+        || nic.shared_receives.iter().any(|(_, queue)| queue.pd() == pd)
     {
         return Err(syndrome::PD_BUSY);
     }

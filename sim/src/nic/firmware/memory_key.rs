@@ -20,7 +20,7 @@ pub(super) fn create<M: HostMemory>(
     call.expect_no_op_mod()?;
     let context = *input.memory_key_mkey_entry();
     nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
-    if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() || context.umr_en() {
+    if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() {
         return Err(syndrome::MKEY_FEATURE);
     }
     let mode = MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0());

@@ -10,11 +10,13 @@ mod completion_queue;
 mod domain;
 mod entry;
 mod event_queue;
+mod ib_port;
 mod memory_key;
 mod pages;
 mod port;
 mod queue_pair;
 mod register;
+mod shared_receive;
 pub mod syndrome;
 mod system;
 mod transition;
@@ -163,6 +165,21 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryRoceAddress => run(nic, call, Initialized, port::query_roce_address),
         Op::QueryVportState => run(nic, call, Initialized, port::query_vport_state),
         Op::QueryNicVportContext => run(nic, call, Initialized, port::query_vport_context),
+        Op::QueryVportCounter => run(nic, call, Initialized, ib_port::query_counters),
+        Op::QueryHcaVportContext => run(nic, call, Initialized, ib_port::query_context),
+        Op::ModifyHcaVportContext => run(nic, call, Initialized, ib_port::modify_context),
+        Op::QueryHcaVportGid => run(nic, call, Initialized, ib_port::query_gid),
+        Op::QueryHcaVportPkey => run(nic, call, Initialized, ib_port::query_pkey),
+        Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
+        Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
+        Op::CreateRmp => run(nic, call, Initialized, shared_receive::create_rmp),
+        Op::ModifyRmp => run(nic, call, Initialized, shared_receive::modify_rmp),
+        Op::DestroyRmp => run(nic, call, Initialized, shared_receive::destroy_rmp),
+        Op::QueryRmp => run(nic, call, Initialized, shared_receive::query_rmp),
+        Op::CreateXrcSrq => run(nic, call, Initialized, shared_receive::create_xrc_srq),
+        Op::DestroyXrcSrq => run(nic, call, Initialized, shared_receive::destroy_xrc_srq),
+        Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
+        Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
         unknown => {
             *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;

@@ -54,6 +54,7 @@ pub(super) fn create<M: HostMemory>(
         return Err(syndrome::QP_NUMBER);
     }
     let mut context = *input.qpc();
+    check_service(nic, context.st())?;
     check_features(input)?;
     let geometry = check_sizes(nic, &context)?;
     check_objects(nic, &context, geometry)?;
@@ -71,11 +72,18 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
+/// InfiniBand ports also have the queue pairs of management, and those through which memory keys are changed.
+fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
+    let known = match service {
+        ServiceType::Rc => true,
+        ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => nic.port.is_infiniband(),
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(syndrome::QP_SERVICE) }
+}
+
 fn check_features(input: &CreateQpIn) -> Result<(), Refusal> {
     let context = input.qpc();
-    if context.st() != ServiceType::Rc {
-        return Err(syndrome::QP_SERVICE);
-    }
     let umem = input.wq_umem_valid() || context.dbr_umem_valid();
     let scatter_to_cqe = context.cs_req() != 0 || context.cs_res() != 0;
     if umem || scatter_to_cqe || context.wq_signature() || input.qpc_ext() || input.opt_param_mask() != 0 {

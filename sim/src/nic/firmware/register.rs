@@ -2,13 +2,15 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::{HostMemory, Nic};
+use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
+use bareverbs_prm::command::ib_port::PvlcRegister;
 use bareverbs_prm::command::port::{PaosRegister, PmtuRegister, PtysRegister};
 use bareverbs_prm::numbering::RegisterId;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// `proto_mask` of PTYS: Ethernet.
+/// `proto_mask` of PTYS: InfiniBand, Ethernet.
+const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 4;
 /// Smallest Ethernet payload that IPv4 allows.
 const MINIMUM_MTU: u16 = 68;
@@ -31,6 +33,7 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Pmtu => port_mtu(nic, data, write),
         RegisterId::Ptys => port_type_and_speed(nic, data, write),
         RegisterId::Paos => port_state(nic, data, write),
+        RegisterId::Pvlc => virtual_lanes(nic, data, write),
         RegisterId::NodeDesc => node_description(nic, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
@@ -79,9 +82,20 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     if write {
         return Err(syndrome::REGISTER_READ_ONLY);
     }
-    let speed = nic.config.speed.ethernet_protocol();
     let mut register = PtysRegister::new();
-    register.set_local_port(1).set_proto_mask(ETHERNET);
+    register.set_local_port(1);
+    if nic.config.link_layer == LinkLayer::InfiniBand {
+        let (width, speed) = nic.config.speed.infiniband_protocol();
+        register.set_proto_mask(INFINIBAND);
+        register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
+        register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
+        if nic.port.link_up {
+            register.set_ib_link_width_oper(width).set_ib_proto_oper(speed);
+        }
+        return bytes(&register);
+    }
+    let speed = nic.config.speed.ethernet_protocol();
+    register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
     register.set_eth_proto_oper(if nic.port.link_up { speed } else { 0 });
     bytes(&register)
@@ -101,6 +115,21 @@ fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
     let mut register = PaosRegister::new();
     register.set_local_port(1).set_admin_status(if nic.port.admin_up { 1 } else { 2 });
     register.set_oper_status(if nic.port.is_up() { 1 } else { 2 });
+    bytes(&register)
+}
+
+/// One virtual lane.
+fn virtual_lanes(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: PvlcRegister = read(data)?;
+    check_port(wish.local_port())?;
+    if nic.config.link_layer != LinkLayer::InfiniBand {
+        return Err(syndrome::LINK_LAYER);
+    }
+    if write && wish.vl_admin() != 1 {
+        return Err(syndrome::REGISTER_VALUE);
+    }
+    let mut register = PvlcRegister::new();
+    register.set_local_port(1).set_vl_hw_cap(1).set_vl_admin(1).set_vl_operational(1);
     bytes(&register)
 }
 

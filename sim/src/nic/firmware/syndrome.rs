@@ -108,7 +108,7 @@ refusals! {
     DOORBELL_RECORD_MISALIGNED = 0xb0_0052, BadParameter, "the doorbell record is zero or not aligned to 8 bytes";
     QP_UNKNOWN = 0xb0_0060, BadResource, "no such queue pair";
     QP_LIMIT = 0xb0_0061, ExceedsLimit, "no queue pair left";
-    QP_SERVICE = 0xb0_0062, BadParameter, "the transport service is not supported: RC is";
+    QP_SERVICE = 0xb0_0062, BadParameter, "the transport service is not supported on this link layer";
     QP_FEATURE = 0xb0_0063, BadParameter, "the queue pair asks for a feature that is not offered";
     QP_SEND_SIZE = 0xb0_0064, BadParameter, "log_sq_size is above the limit";
     QP_RECEIVE_SIZE = 0xb0_0065, BadParameter, "log_rq_size or log_rq_stride is above the limit";
@@ -125,6 +125,14 @@ refusals! {
     QP_PKEY_INDEX = 0xb0_0078, BadIndex, "pkey_index is outside the table";
     QP_PORT = 0xb0_0079, BadIndex, "the port does not exist";
     QP_SOURCE_PORT = 0xb0_007a, BadParameter, "udp_sport is outside the range of the RoCE capabilities";
+    SRQ_UNKNOWN = 0xb0_0090, BadResource, "no such shared receive queue";
+    SRQ_BUSY = 0xb0_0091, BadResourceState, "queue pairs still use the shared receive queue";
+    SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";
+    SRQ_SIZE = 0xb0_0093, BadParameter, "the size or the stride of a shared receive queue is above the limit";
+    SRQ_FEATURE = 0xb0_0094, BadParameter, "the shared receive queue asks for a feature that is not offered";
+    XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
+    XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
+    XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
     ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";
@@ -134,6 +142,8 @@ refusals! {
     VPORT_UNKNOWN = 0xb0_0088, BadIndex, "no such virtual port";
     VPORT_LIST_TYPE = 0xb0_0089, BadParameter, "no such address list";
     VPORT_FIELD = 0xb0_008a, BadParameter, "the field of the virtual port cannot be modified";
+    VPORT_INDEX = 0xb0_008c, BadIndex, "the index is outside the table of the port";
+    LINK_LAYER = 0xb0_008d, BadParameter, "the command is for ports of another link layer";
     VPORT_MTU = 0xb0_008b, BadParameter, "the MTU is outside what the port can do";
 }
 

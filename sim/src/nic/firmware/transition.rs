@@ -6,7 +6,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::port::Port;
+use crate::nic::port::{PARTITION_KEYS, Port};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{
     InitToInitQpIn, InitToInitQpOut, InitToRtrQpIn, InitToRtrQpOut, ResetToInitQpIn, ResetToInitQpOut,
@@ -15,7 +15,7 @@ use bareverbs_prm::command::qp::{
 };
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMtu, QpState};
+use bareverbs_prm::numbering::{PathMtu, QpState, ServiceType};
 
 /// Bits of `opt_param_mask`.
 mod optional {
@@ -23,12 +23,11 @@ mod optional {
     pub(super) const RAE: u32 = 1 << 2;
     pub(super) const RWE: u32 = 1 << 3;
     pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMER: u32 = 1 << 6;
     pub(super) const PORT: u32 = 1 << 16;
     pub(super) const RIGHTS: u32 = RRE | RAE | RWE;
 }
-/// Entries of the P_Key table, all of which hold the default key.
-const PKEYS: u16 = 128;
 
 /// One row of the transition table.
 struct Transition {
@@ -41,20 +40,20 @@ const RESET_TO_INIT: Transition = Transition { from: QpState::Reset, to: QpState
 const INIT_TO_INIT: Transition = Transition {
     from: QpState::Init,
     to: QpState::Init,
-    optional: optional::RIGHTS | optional::PKEY_INDEX | optional::PORT,
+    optional: optional::RIGHTS | optional::PKEY_INDEX | optional::PORT | optional::Q_KEY,
 };
 const INIT_TO_RTR: Transition =
-    Transition { from: QpState::Init, to: QpState::Rtr, optional: optional::RIGHTS | optional::PKEY_INDEX };
+    Transition { from: QpState::Init, to: QpState::Rtr, optional: optional::RIGHTS | optional::PKEY_INDEX | optional::Q_KEY };
 const RTR_TO_RTS: Transition =
-    Transition { from: QpState::Rtr, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER };
+    Transition { from: QpState::Rtr, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
 const RTS_TO_RTS: Transition =
-    Transition { from: QpState::Rts, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER };
+    Transition { from: QpState::Rts, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
 const SQ_ERROR_TO_RTS: Transition =
-    Transition { from: QpState::SqError, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER };
+    Transition { from: QpState::SqError, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
 const SQD_TO_RTS: Transition = Transition {
     from: QpState::SqDrained,
     to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER,
+    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
 };
 
 /// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
@@ -82,6 +81,9 @@ fn begin(
     if selected(optional::RWE) {
         context.set_rwe(wish.rwe());
     }
+    if selected(optional::Q_KEY) {
+        context.set_q_key(wish.q_key());
+    }
     if selected(optional::RNR_TIMER) {
         context.set_min_rnr_nak(wish.min_rnr_nak());
     }
@@ -96,7 +98,7 @@ fn begin(
 }
 
 fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
-    if path.pkey_index() >= PKEYS {
+    if usize::from(path.pkey_index()) >= PARTITION_KEYS {
         return Err(syndrome::QP_PKEY_INDEX);
     }
     context.primary_address_path_mut().set_pkey_index(path.pkey_index());
@@ -157,7 +159,9 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     call.expect_no_op_mod()?;
     let wish = input.qpc();
     let mut context = begin(nic, input.qpn(), &INIT_TO_RTR, wish, input.opt_param_mask())?;
-    check_connection(nic, wish)?;
+    if context.st() == ServiceType::Rc {
+        check_connection(nic, wish)?;
+    }
     context.set_mtu(wish.mtu()).set_log_msg_max(wish.log_msg_max()).set_remote_qpn(wish.remote_qpn());
     context.set_next_rcv_psn(wish.next_rcv_psn()).set_min_rnr_nak(wish.min_rnr_nak());
     context.set_log_rra_max(wish.log_rra_max()).set_log_ack_req_freq(wish.log_ack_req_freq());
@@ -169,7 +173,9 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     path.clone_from(wish.primary_address_path());
     path.set_pkey_index(pkey_index).set_vhca_port_num(port);
     store(nic, input.qpn(), context);
-    nic.connect(input.qpn());
+    if context.st() == ServiceType::Rc {
+        nic.connect(input.qpn());
+    }
     Ok(())
 }
 
@@ -197,6 +203,10 @@ pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
 }
 
 fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
+    if nic.port.is_infiniband() {
+        let known = !path.grh() || nic.port.address(path.src_addr_index()).is_some();
+        return if known { Ok(()) } else { Err(syndrome::QP_SOURCE_ADDRESS) };
+    }
     let source = nic.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
     let remote = Gid(path.rgid_rip());
     let mac = MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0());
@@ -228,7 +238,9 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
     context.primary_address_path_mut().set_ack_timeout(wish.primary_address_path().ack_timeout());
     store(nic, input.qpn(), context);
-    nic.start_sending(input.qpn());
+    if context.st() == ServiceType::Rc {
+        nic.start_sending(input.qpn());
+    }
     Ok(())
 }
 

@@ -1,0 +1,136 @@
+//! InfiniBand ports: the virtual port context, GID and P_Key tables, counters (contract §4.3).
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, LinkLayer, Nic};
+use bareverbs_prm::command::ib_port::{
+    HcaVportContext, ModifyHcaVportContextIn, ModifyHcaVportContextOut, QueryHcaVportContextIn,
+    QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut, QueryHcaVportPkeyIn,
+    QueryHcaVportPkeyOut, QueryVportCounterIn, QueryVportCounterOut,
+};
+
+/// An index that asks for the whole table.
+const WHOLE_TABLE: u16 = 0xffff;
+/// `field_select` of a modification: port GUID, node GUID; the third, the policy of the state, is not offered.
+const SELECT_PORT_GUID: u32 = 1 << 0;
+const SELECT_NODE_GUID: u32 = 1 << 1;
+/// `port_state` and `port_physical_state` (IBTA v1.4 §14.2.5.6).
+const STATE_DOWN: u8 = 1;
+const STATE_ACTIVE: u8 = 4;
+const PHYSICAL_POLLING: u8 = 2;
+const PHYSICAL_LINK_UP: u8 = 5;
+
+/// Bits of `CapabilityMask` that software may set: the port has a subnet manager, a communication manager
+/// (IBTA v1.4 §14.2.5.6).
+const SETTABLE_CAPABILITIES: u32 = 1 << 1 | 1 << 16;
+
+fn check_port(nic: &Nic, other: bool, port: u8, vport: u16) -> Result<(), Refusal> {
+    if nic.config.link_layer != LinkLayer::InfiniBand {
+        return Err(syndrome::LINK_LAYER);
+    }
+    if other || port > 1 || vport != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
+}
+
+pub(super) fn query_context<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryHcaVportContextIn,
+    output: &mut QueryHcaVportContextOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    output.hca_vport_context_mut().clone_from(&shown_context(nic));
+    Ok(())
+}
+
+/// What software set and what the port is at present.
+fn shown_context(nic: &Nic) -> HcaVportContext {
+    let up = nic.port.is_up();
+    let state = if up { STATE_ACTIVE } else { STATE_DOWN };
+    let mut context = nic.port.hca_vport;
+    context.set_port_physical_state(if up { PHYSICAL_LINK_UP } else { PHYSICAL_POLLING });
+    context.set_port_state(state).set_vport_state(state);
+    context.set_cap_mask1_field_select(SETTABLE_CAPABILITIES);
+    context
+}
+
+pub(super) fn modify_context<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ModifyHcaVportContextIn,
+    _: &mut ModifyHcaVportContextOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    let (wish, mut context) = (input.hca_vport_context(), nic.port.hca_vport);
+    let mask = wish.cap_mask1_field_select();
+    let unknown = wish.field_select() & !(SELECT_PORT_GUID | SELECT_NODE_GUID) != 0;
+    if unknown || mask & !SETTABLE_CAPABILITIES != 0 || wish.cap_mask2_field_select() != 0 {
+        return Err(syndrome::VPORT_FIELD);
+    }
+    if wish.field_select() & SELECT_PORT_GUID != 0 {
+        context.set_port_guid(wish.port_guid());
+    }
+    if wish.field_select() & SELECT_NODE_GUID != 0 {
+        context.set_node_guid(wish.node_guid());
+    }
+    context.set_cap_mask1(context.cap_mask1() & !mask | wish.cap_mask1() & mask);
+    nic.port.hca_vport = context;
+    Ok(())
+}
+
+/// The entries of a table that an index names, as bytes.
+fn select<T, const N: usize>(table: &[T], index: u16, bytes: impl Fn(&T) -> [u8; N]) -> Result<Vec<u8>, Refusal> {
+    let chosen = match index {
+        WHOLE_TABLE => table,
+        index => table.get(usize::from(index)).map(core::slice::from_ref).ok_or(syndrome::VPORT_INDEX)?,
+    };
+    Ok(chosen.iter().flat_map(bytes).collect())
+}
+
+pub(super) fn query_gid<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryHcaVportGidIn,
+    output: &mut QueryHcaVportGidOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    call.tail = select(&nic.port.addresses, input.gid_index(), |entry| entry.source_l3_address())?;
+    output.set_gids_num((call.tail.len() / 16) as u16);
+    Ok(())
+}
+
+pub(super) fn query_pkey<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryHcaVportPkeyIn,
+    _: &mut QueryHcaVportPkeyOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    let table = nic.port.partition_keys();
+    call.tail = select(&table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
+    Ok(())
+}
+
+/// `op_mod` 0: counters since the reset of the device's counters; clearing them is not offered.
+pub(super) fn query_counters<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryVportCounterIn,
+    output: &mut QueryVportCounterOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    if input.clear() {
+        return Err(syndrome::VPORT_FIELD);
+    }
+    let counters = &nic.counters;
+    output.set_received_ib_unicast_packets(counters.frames_received);
+    output.set_received_ib_unicast_octets(counters.bytes_received);
+    output.set_transmitted_ib_unicast_packets(counters.frames_sent + counters.frames_looped_back);
+    output.set_transmitted_ib_unicast_octets(counters.bytes_sent + counters.bytes_looped_back);
+    output.set_transmit_errors_packets(counters.frames_without_path);
+    Ok(())
+}

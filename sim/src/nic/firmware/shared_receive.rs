@@ -1,0 +1,239 @@
+//! XRC domains, receive memory pools and XRC shared receive queues (contract §5.6 and §5.7).
+
+use super::call::Call;
+use super::queue_pair::{check_record, paged_buffer};
+use super::syndrome::{self, Refusal};
+use crate::nic::queue_pair::ReceiveGeometry;
+use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::srq::{
+    AllocXrcdIn, AllocXrcdOut, ArmXrcSrqIn, ArmXrcSrqOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn,
+    CreateXrcSrqOut, DeallocXrcdIn, DeallocXrcdOut, DestroyRmpIn, DestroyRmpOut, DestroyXrcSrqIn,
+    DestroyXrcSrqOut, ModifyRmpIn, ModifyRmpOut, QueryRmpIn, QueryRmpOut, QueryXrcSrqIn, QueryXrcSrqOut,
+    RmpContext, XrcSrqContext,
+};
+use bareverbs_prm::ids::{Pdn, Srqn, Xrcdn};
+
+/// `wq_type`: entries form a linked list, which is the only kind that drivers use.
+const LINKED_LIST: u8 = 0;
+/// `rmpc.state`: ready, and what a query shows of a pool that broke.
+const STATE_READY: u8 = 1;
+/// The page list follows the work queue context of the pool.
+const CREATE_RMP_PAGES: usize = CreateRmpIn::SIZE;
+
+pub(super) fn alloc_xrcd<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &AllocXrcdIn,
+    output: &mut AllocXrcdOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let limit = 1 << nic.firmware.capabilities.general.log_max_xrcd();
+    let number = nic.xrc_domains.next_number(limit).ok_or(syndrome::XRCD_LIMIT)?;
+    nic.xrc_domains.insert(number, ());
+    output.set_xrcd(Xrcdn::from_low_bits(number));
+    Ok(())
+}
+
+pub(super) fn dealloc_xrcd<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DeallocXrcdIn,
+    _: &mut DeallocXrcdOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let domain = input.xrcd();
+    nic.xrc_domains.get(domain.value()).ok_or(syndrome::XRCD_UNKNOWN)?;
+    let uses = |context: &SharedContext| matches!(context, SharedContext::Xrc(xrc) if xrc.xrcd() == domain);
+    if nic.shared_receives.iter().any(|(_, queue)| uses(&queue.context)) {
+        return Err(syndrome::XRCD_BUSY);
+    }
+    nic.xrc_domains.remove(domain.value());
+    Ok(())
+}
+
+pub(super) fn create_rmp<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateRmpIn,
+    output: &mut CreateRmpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let mut context = *input.ctx();
+    let queue = context.wq();
+    let umem = queue.wq_umem_valid() || queue.dbr_umem_valid();
+    if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() || umem {
+        return Err(syndrome::SRQ_FEATURE);
+    }
+    let place = (queue.log_wq_pg_sz(), queue.page_offset());
+    let (sizes, record) = ((queue.log_wq_sz(), queue.log_wq_stride()), queue.dbr_addr());
+    let geometry = check_geometry(nic, sizes, record, queue.pd())?;
+    let buffer = paged_buffer(call, CREATE_RMP_PAGES, place, geometry.bytes())?;
+    let limit = queue.lwm();
+    context.set_state(STATE_READY);
+    let shared = SharedReceiveQueue::new(SharedContext::Pool(context), buffer, geometry, record, limit);
+    output.set_rmpn(insert(nic, shared)?);
+    Ok(())
+}
+
+/// Logarithms of entries and bytes of an entry, the doorbell record, the protection domain.
+fn check_geometry(
+    nic: &Nic,
+    (log_size, log_stride): (u8, u8),
+    record: u64,
+    pd: Pdn,
+) -> Result<ReceiveGeometry, Refusal> {
+    let limits = &nic.firmware.capabilities.general;
+    let longest = limits.max_wqe_sz_rq();
+    if log_size > limits.log_max_srq_sz() || !(5..=15).contains(&log_stride) || 1u32 << log_stride > longest.into() {
+        return Err(syndrome::SRQ_SIZE);
+    }
+    check_record(record)?;
+    nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
+    Ok(ReceiveGeometry { log_size, log_stride })
+}
+
+fn insert(nic: &mut Nic, queue: SharedReceiveQueue) -> Result<Srqn, Refusal> {
+    let limit = 1 << nic.firmware.capabilities.general.log_max_srq();
+    let number = nic.shared_receives.next_number(limit).ok_or(syndrome::SRQ_LIMIT)?;
+    nic.shared_receives.insert(number, queue);
+    Ok(Srqn::from_low_bits(number))
+}
+
+fn pool(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> {
+    let queue = nic.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
+    if matches!(queue.context, SharedContext::Pool(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
+}
+
+fn xrc(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> {
+    let queue = nic.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
+    if matches!(queue.context, SharedContext::Xrc(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
+}
+
+/// Only the limit can be modified; a limit of zero takes it away.
+pub(super) fn modify_rmp<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ModifyRmpIn,
+    _: &mut ModifyRmpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = pool(nic, input.rmpn())?;
+    if input.bitmask_lwm() {
+        queue.limit = input.ctx().wq().lwm();
+    }
+    Ok(())
+}
+
+pub(super) fn destroy_rmp<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyRmpIn,
+    _: &mut DestroyRmpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    pool(nic, input.rmpn())?;
+    remove(nic, input.rmpn())
+}
+
+fn remove(nic: &mut Nic, number: Srqn) -> Result<(), Refusal> {
+    if nic.queue_pairs.iter().any(|(_, qp)| qp.shared == Some(number)) {
+        return Err(syndrome::SRQ_BUSY);
+    }
+    nic.shared_receives.remove(number.value());
+    Ok(())
+}
+
+pub(super) fn query_rmp<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryRmpIn,
+    output: &mut QueryRmpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = pool(nic, input.rmpn())?;
+    if let SharedContext::Pool(context) = &queue.context {
+        let mut shown: RmpContext = *context;
+        shown.wq_mut().set_lwm(queue.limit);
+        output.rmp_context_mut().clone_from(&shown);
+    }
+    Ok(())
+}
+
+pub(super) fn create_xrc_srq<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateXrcSrqIn,
+    output: &mut CreateXrcSrqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let context = *input.xrc_srq_context_entry();
+    if input.xrc_srq_umem_valid() || context.dbr_umem_valid() || context.basic_cyclic_rcv_wqe() || context.wq_signature()
+    {
+        return Err(syndrome::SRQ_FEATURE);
+    }
+    nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
+    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let record = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
+    let sizes = (context.log_xrc_srq_size(), context.log_rq_stride() + 4);
+    let geometry = check_geometry(nic, sizes, record, context.pd())?;
+    let place = (context.log_page_size(), context.page_offset());
+    let buffer = paged_buffer(call, CreateXrcSrqIn::PAS_OFFSET, place, geometry.bytes())?;
+    let limit = context.lwm();
+    let shared = SharedReceiveQueue::new(SharedContext::Xrc(context), buffer, geometry, record, limit);
+    output.set_xrc_srqn(insert(nic, shared)?);
+    count_user(nic, &context, 1);
+    Ok(())
+}
+
+/// The queue's completion queue may not go before it.
+fn count_user(nic: &mut Nic, context: &XrcSrqContext, change: i32) {
+    if let Some(queue) = nic.completions.queues.get_mut(context.cqn().value()) {
+        queue.users = queue.users.saturating_add_signed(change);
+    }
+}
+
+pub(super) fn destroy_xrc_srq<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyXrcSrqIn,
+    _: &mut DestroyXrcSrqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let SharedContext::Xrc(context) = xrc(nic, input.xrc_srqn())?.context else {
+        return Err(syndrome::SRQ_UNKNOWN);
+    };
+    remove(nic, input.xrc_srqn())?;
+    count_user(nic, &context, -1);
+    Ok(())
+}
+
+pub(super) fn query_xrc_srq<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryXrcSrqIn,
+    output: &mut QueryXrcSrqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = xrc(nic, input.xrc_srqn())?;
+    if let SharedContext::Xrc(context) = &queue.context {
+        let mut shown = *context;
+        shown.set_lwm(queue.limit);
+        output.xrc_srq_context_entry_mut().clone_from(&shown);
+    }
+    Ok(())
+}
+
+/// `op_mod` 1 sets the limit.
+pub(super) fn arm_xrc_srq<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ArmXrcSrqIn,
+    _: &mut ArmXrcSrqOut,
+) -> Result<(), Refusal> {
+    if call.op_mod() != 1 {
+        return Err(syndrome::BAD_OP_MOD);
+    }
+    xrc(nic, input.xrc_srqn())?.limit = input.lwm();
+    Ok(())
+}
