@@ -7,7 +7,9 @@ use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::command::port::{SetRoceAddressIn, SetRoceAddressOut};
-use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, InitToRtrQpIn, QueryQpIn, QueryQpOut, ToErrorQpIn};
+use bareverbs_prm::command::qp::{
+    CreateQpIn, CreateQpOut, InitToRtrQpIn, QueryQpIn, QueryQpOut, ToErrorQpIn,
+};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::cqe::{CompletionEntry, OP_OWN_INITIAL};
@@ -15,7 +17,8 @@ use bareverbs_prm::doorbell::{CqArm, eq_doorbell, uar};
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::ids::{Cqn, Eqn, Gid, MacAddress, Mkey, MkeyIndex, Pdn, Qpn, UarIndex};
 use bareverbs_prm::numbering::{
-    CommandOpcode, CqeOpcode, PathMtu, PathMigration, QpState, RoceL3Type, RoceVersion, ServiceType, WqeOpcode,
+    CommandOpcode, CqeOpcode, PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType,
+    WqeOpcode,
 };
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::{
@@ -205,7 +208,11 @@ impl Node {
     }
 
     /// A modify command; all of them share one layout.
-    pub fn modify(&mut self, opcode: CommandOpcode, edit: impl Fn(&mut QueuePairContext)) -> Answer<[u8; 16]> {
+    pub fn modify(
+        &mut self,
+        opcode: CommandOpcode,
+        edit: impl Fn(&mut QueuePairContext),
+    ) -> Answer<[u8; 16]> {
         let mut input = InitToRtrQpIn::new();
         input.set_qpn(self.qp.qpn);
         edit(input.qpc_mut());
