@@ -105,7 +105,7 @@ impl Node {
         let (uar, pd) = (uar.uar(), pd.pd());
         let gid = Gid::from_ipv4([10, 0, 0, number]);
         set_gid(&mut host, 1, gid, mac);
-        let eq = create_eq(&mut host, uar, 6, u64::MAX & !(1 << 10)).unwrap();
+        let eq = create_eq(&mut host, uar, 6, !(1 << 10)).unwrap();
         let cq = create_cq(&mut host, uar, eq.eqn, LOG_CQ).unwrap();
         let qp = create_qp(&mut host, uar, pd, cq.cqn, |_| {}).unwrap();
         let mr = create_mr(&mut host, pd, ALL_RIGHTS);
@@ -332,7 +332,8 @@ pub fn create_qp(
 pub fn create_mr(host: &mut Host, pd: Pdn, rights: [bool; 5]) -> Mr {
     let iova = host.memory.allocate(MR_SIZE);
     let va = 0x7f00_0000_0000;
-    let list: Vec<u8> = (0..MR_SIZE / 4096).flat_map(|page| (iova + page * 4096 | 3).to_be_bytes()).collect();
+    let list: Vec<u8> =
+        (0..MR_SIZE / 4096).flat_map(|page| ((iova + page * 4096) | 3).to_be_bytes()).collect();
     let mut input = CreateMkeyIn::new();
     input.set_translations_octword_actual_size((MR_SIZE / 8192) as u32);
     let context = input.memory_key_mkey_entry_mut();
