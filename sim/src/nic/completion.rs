@@ -1,9 +1,9 @@
 //! Completion queues: entries, arming, overrun (PRM, completion queues; contract §5.4 and §5.9).
 
+use super::HostMemory;
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;
 use super::event::{EventQueues, entry};
-use super::HostMemory;
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
 use bareverbs_prm::doorbell::{CompletionQueueRecord, CqArm};
@@ -71,7 +71,9 @@ impl CompletionQueue {
             Some(Armed::Any) => 9,
             None => 0xa,
         });
-        context.set_consumer_counter(self.consumer & INDEX_MASK).set_producer_counter(self.producer & INDEX_MASK);
+        context
+            .set_consumer_counter(self.consumer & INDEX_MASK)
+            .set_producer_counter(self.producer & INDEX_MASK);
         context
     }
 
@@ -108,7 +110,11 @@ impl CompletionQueue {
         used(self) < self.size()
     }
 
-    fn push<M: HostMemory>(&mut self, memory: &mut M, entry: &mut CompletionEntry) -> Result<(), BrokenQueue> {
+    fn push<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        entry: &mut CompletionEntry,
+    ) -> Result<(), BrokenQueue> {
         if self.is_broken() {
             return Err(BrokenQueue);
         }

@@ -78,11 +78,6 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(move |(i, e)| Some((base + i as u32, e.as_ref()?)))
     }
 
-    /// Objects in the order of numbers, to be changed.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().flatten()
-    }
-
     /// Takes all objects away.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();

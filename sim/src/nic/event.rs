@@ -1,14 +1,14 @@
 //! Event queues: entries, arming, overrun (PRM, event queues; contract §2.7).
 
+use super::HostMemory;
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;
 use super::interrupt::Interrupts;
-use super::HostMemory;
 use bareverbs_prm::context::EventQueueContext;
-use bareverbs_prm::eqe::{EventEntry, EQE_SIZE};
+use bareverbs_prm::eqe::{EQE_SIZE, EventEntry};
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::numbering::EventType;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{Immutable, IntoBytes};
 
 /// First event queue number.
 pub(crate) const FIRST_EQ: u32 = 4;
@@ -40,7 +40,9 @@ impl EventQueue {
         let mut context = self.context;
         context.set_status(if self.failed { STATUS_FAILED } else { 0 });
         context.set_st(if self.armed { 9 } else { 0xa });
-        context.set_consumer_counter(self.consumer & INDEX_MASK).set_producer_counter(self.producer & INDEX_MASK);
+        context
+            .set_consumer_counter(self.consumer & INDEX_MASK)
+            .set_producer_counter(self.producer & INDEX_MASK);
         context
     }
 
@@ -110,9 +112,10 @@ impl EventQueues {
 
     /// Writes an event into a given queue.
     pub(crate) fn post_to<M: HostMemory>(&mut self, memory: &mut M, eqn: Eqn, mut entry: EventEntry) {
-        match self.queues.get_mut(eqn.value()) {
-            Some(queue) if queue.push(memory, &mut entry) => queue.fire_if_armed(&mut self.interrupts),
-            _ => self.lost += 1,
+        let queue = self.queues.get_mut(eqn.value());
+        match queue.and_then(|queue| queue.push(memory, &mut entry).then_some(queue)) {
+            Some(queue) => queue.fire_if_armed(&mut self.interrupts),
+            None => self.lost += 1,
         }
     }
 
@@ -146,7 +149,7 @@ impl EventQueues {
 
 /// An event queue entry with its data.
 pub(crate) fn entry<D: IntoBytes + Immutable>(kind: EventType, sub_type: u8, data: &D) -> EventEntry {
-    let mut entry = EventEntry::new_zeroed();
+    let mut entry = EventEntry::new();
     let mut bytes = [0; 28];
     let data = data.as_bytes();
     let length = data.len().min(28);

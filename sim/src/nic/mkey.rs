@@ -137,7 +137,12 @@ impl MkeyTable {
     }
 
     /// Creates a key and gives its index, unless there are `limit` of them.
-    pub(crate) fn create(&mut self, context: MkeyContext, translation: Translation, limit: u64) -> Option<u32> {
+    pub(crate) fn create(
+        &mut self,
+        context: MkeyContext,
+        translation: Translation,
+        limit: u64,
+    ) -> Option<u32> {
         let index = self.keys.next_number(limit)?;
         self.generation = self.generation.wrapping_add(1);
         let key = MemoryKey {
@@ -268,7 +273,13 @@ impl MkeyTable {
 
     /// Host address and run length at a position; a fault if the key died since it was checked.
     #[inline]
-    fn piece(&self, range: &HostRange, at: u64, length: usize, write: bool) -> Result<(u64, usize), DmaFault> {
+    fn piece(
+        &self,
+        range: &HostRange,
+        at: u64,
+        length: usize,
+        write: bool,
+    ) -> Result<(u64, usize), DmaFault> {
         let key = self.keys.get(range.index).filter(|key| key.generation == range.generation && !key.free);
         match key.map(|key| &key.translation) {
             Some(Translation::Direct { .. }) => Ok((at, length)),

@@ -38,7 +38,8 @@ pub(super) fn handle_slot<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut 
     // Decided before the command runs, so that the CREATE_EQ of this very queue raises no event (contract §2.6).
     let notified = nic.events.subscriber(EventType::Cmd);
     let delivery = deliver(nic, now, memory, &entry);
-    let outcome = delivery.and_then(|(output, chain)| write_output(memory, &entry, address, &output, &chain, nic.checksums()));
+    let outcome = delivery
+        .and_then(|(output, chain)| write_output(memory, &entry, address, &output, &chain, nic.checksums()));
     finish(nic, memory, address, &entry, outcome);
     notify(nic, memory, notified, slot);
 }
@@ -80,7 +81,7 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
     if entry.dwords()[13].get() & 0x1ff != 0 {
         return Err(DeliveryStatus::OutputPointerAlignment);
     }
-    if nic.config.strict && !strict::is_clear(&CommandQueueEntry::INFO, entry.as_bytes(), &[]) {
+    if nic.config.strict && !strict::is_clear(&CommandQueueEntry::INFO, entry.as_bytes(), 0..0) {
         return Err(DeliveryStatus::ReservedFieldNotClear);
     }
     Ok(())
@@ -100,11 +101,16 @@ fn read_input<M: HostMemory>(
     let mut number = 0;
     while input.len() < length {
         if next == 0 {
-            return Err(if number == 0 { DeliveryStatus::InputPointerAlignment } else { DeliveryStatus::InputLength });
+            return Err(if number == 0 {
+                DeliveryStatus::InputPointerAlignment
+            } else {
+                DeliveryStatus::InputLength
+            });
         }
         let mut block = CommandMailbox::new();
         memory.read(next, block.as_mut_bytes()).map_err(|_| DeliveryStatus::FirmwareError)?;
-        check_block(&block, entry.token(), number, checksums).map_err(|e| e.unwrap_or(DeliveryStatus::InputPointerAlignment))?;
+        check_block(&block, entry.token(), number, checksums)
+            .map_err(|e| e.unwrap_or(DeliveryStatus::InputPointerAlignment))?;
         let take = BLOCK_DATA.min(length - input.len());
         input.extend_from_slice(&block.as_bytes()[..take]);
         next = next_block(&block);
@@ -124,7 +130,11 @@ fn find_output<M: HostMemory>(
     let mut chain = Vec::new();
     while left > 0 {
         if next == 0 {
-            return Err(if chain.is_empty() { DeliveryStatus::OutputPointerAlignment } else { DeliveryStatus::OutputLength });
+            return Err(if chain.is_empty() {
+                DeliveryStatus::OutputPointerAlignment
+            } else {
+                DeliveryStatus::OutputLength
+            });
         }
         let mut block = CommandMailbox::new();
         memory.read(next, block.as_mut_bytes()).map_err(|_| DeliveryStatus::FirmwareError)?;

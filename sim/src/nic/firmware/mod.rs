@@ -21,6 +21,7 @@ mod transition;
 
 pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
+pub(crate) use transition::path_mtu;
 
 use super::{HostMemory, Nic, NicConfig, strict};
 use bareverbs_prm::command::entry::CommandHeaderOut;
@@ -173,7 +174,12 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
 /// A handler of one command: input in, output out, or a refusal that has changed nothing.
 type Handler<M, I, O> = fn(&mut Nic, &mut Call<'_, M>, &I, &mut O) -> Result<(), Refusal>;
 
-fn run<M, I, O>(nic: &mut Nic, call: &mut Call<'_, M>, allowed: Allowed, handler: Handler<M, I, O>) -> Result<(), Refusal>
+fn run<M, I, O>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    allowed: Allowed,
+    handler: Handler<M, I, O>,
+) -> Result<(), Refusal>
 where
     M: HostMemory,
     I: Layout + FromBytes + IntoBytes + Immutable,
@@ -208,7 +214,7 @@ where
     let mut input = I::new_zeroed();
     let length = call.input.len().min(I::SIZE);
     input.as_mut_bytes()[..length].copy_from_slice(&call.input[..length]);
-    if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_parts()) {
+    if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
     }
     let mut output = O::new_zeroed();

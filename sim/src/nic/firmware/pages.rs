@@ -1,8 +1,8 @@
 //! Host pages lent to the device: QUERY_PAGES and MANAGE_PAGES (contract §2.8).
 
+use super::SystemState;
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use super::SystemState;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use bareverbs_prm::eqe::PageRequestEvent;

@@ -56,7 +56,8 @@ fn scattered_pages_are_translated() {
 #[test]
 fn every_rule_refuses() {
     let (mut table, key) = table(context(0x1000, 0x100), &[0x8000]);
-    let check = |table: &MkeyTable, who, key, access, address, length| table.check(who, key, access, address, length);
+    let check =
+        |table: &MkeyTable, who, key, access, address, length| table.check(who, key, access, address, length);
     let stale = Mkey::new(key.value() ^ 1);
     let other_pd = Accessor { pd: Pdn::from_low_bits(8), ..WHO };
     assert_eq!(check(&table, WHO, stale, Access::LocalRead, 0x1000, 1), Err(KeyFault::Unknown));
