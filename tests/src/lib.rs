@@ -8,3 +8,6 @@ pub mod boot_trace;
 pub mod guest;
 pub mod judges;
 pub mod prm_tables;
+pub mod replay;
+pub mod trace_memory;
+pub mod walk;
