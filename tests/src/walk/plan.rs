@@ -29,7 +29,7 @@ impl Dice {
 
     /// A number below `bound`, which is at least one.
     pub fn below(&mut self, bound: usize) -> usize {
-        (u64::from(self.0.next_u32()) * bound as u64 >> 32) as usize
+        ((u64::from(self.0.next_u32()) * bound as u64) >> 32) as usize
     }
 
     /// Whether a chance of `percent` came true.
