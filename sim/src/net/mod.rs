@@ -1,1 +1,21 @@
-//! Links, queues, a switch, faults, captures.
+//! Links, queues, a switch, faults, captures: what lies between two devices.
+//!
+//! **What this is.** The arithmetic of serialisation and propagation, bounded egress queues, a learning switch, faults on
+//! the way and a record of what passed. Everything is told the time and gives back times; [`crate::run::World`] owns the
+//! events between them.
+//!
+//! **What it may not do.** It never looks behind the headers that it needs to forward a frame or to name it in a fault
+//! script, and it changes no byte unless a fault says so.
+
+pub mod capture;
+pub mod fault;
+pub mod frame;
+pub mod link;
+pub mod queue;
+pub mod switch;
+
+pub use capture::{Capture, CaptureError, Direction};
+pub use fault::{Action, Chance, Fate, FaultId, RandomFaults, ScriptedFault, Trigger, UnfiredFault};
+pub use frame::{FrameId, FramePool};
+pub use link::LinkConfig;
+pub use switch::{SwitchConfig, SwitchCounters};

@@ -1,0 +1,181 @@
+//! Captures in pcapng, with virtual nanoseconds. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
+//! description), §4.3 (enhanced packet).
+//!
+//! An error of the writer is kept and told by [`Capture::finish`]; it stops the capture and not the world.
+
+use core::fmt;
+use std::io::{self, Write};
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const LINKTYPE_ETHERNET: u16 = 1;
+
+const OPTION_END: u16 = 0;
+const OPTION_COMMENT: u16 = 1;
+const OPTION_USER_APPLICATION: u16 = 4;
+const OPTION_INTERFACE_NAME: u16 = 2;
+const OPTION_TIME_RESOLUTION: u16 = 9;
+const OPTION_PACKET_FLAGS: u16 = 2;
+const NANOSECONDS: u8 = 9;
+
+/// Whether a frame came into or went out of the interface it was seen at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Received.
+    Inbound,
+    /// Sent.
+    Outbound,
+}
+
+/// Why a capture is not complete.
+#[derive(Debug)]
+pub struct CaptureError {
+    /// Frames that were written before.
+    pub frames: u64,
+    /// What the writer said.
+    pub cause: io::Error,
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the capture stopped after {} frames: {}; check space and rights of the file",
+            self.frames, self.cause
+        )
+    }
+}
+
+impl core::error::Error for CaptureError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// A pcapng section being written.
+pub struct Capture {
+    out: Box<dyn Write>,
+    block: Vec<u8>,
+    interfaces: u32,
+    frames: u64,
+    error: Option<io::Error>,
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture")
+            .field("frames", &self.frames)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Capture {
+    /// Begins a section on `out`. Give a buffered writer.
+    pub fn new(out: Box<dyn Write>) -> Self {
+        let mut capture = Self { out, block: Vec::new(), interfaces: 0, frames: 0, error: None };
+        capture.begin(SECTION_HEADER);
+        capture.u32(BYTE_ORDER_MAGIC);
+        capture.u16(1);
+        capture.u16(0);
+        capture.block.extend_from_slice(&u64::MAX.to_le_bytes());
+        capture.option(OPTION_USER_APPLICATION, b"bareverbs-sim, virtual time");
+        capture.end_options();
+        capture.end();
+        capture
+    }
+
+    /// Describes an interface and gives its number.
+    pub fn add_interface(&mut self, name: &str) -> u32 {
+        self.begin(INTERFACE_DESCRIPTION);
+        self.u16(LINKTYPE_ETHERNET);
+        self.u16(0);
+        self.u32(0);
+        self.option(OPTION_INTERFACE_NAME, name.as_bytes());
+        self.option(OPTION_TIME_RESOLUTION, &[NANOSECONDS]);
+        self.end_options();
+        self.end();
+        self.interfaces += 1;
+        self.interfaces - 1
+    }
+
+    /// Writes one frame.
+    pub fn frame(
+        &mut self,
+        interface: u32,
+        nanos: u64,
+        direction: Direction,
+        bytes: &[u8],
+        comment: Option<&str>,
+    ) {
+        self.begin(ENHANCED_PACKET);
+        self.u32(interface);
+        self.u32((nanos >> 32) as u32);
+        self.u32(nanos as u32);
+        self.u32(bytes.len() as u32);
+        self.u32(bytes.len() as u32);
+        self.padded(bytes);
+        if let Some(comment) = comment {
+            self.option(OPTION_COMMENT, comment.as_bytes());
+        }
+        self.option(OPTION_PACKET_FLAGS, &(1 + direction as u32).to_le_bytes());
+        self.end_options();
+        self.end();
+        self.frames += u64::from(self.error.is_none());
+    }
+
+    /// Flushes; gives the number of frames written, or why there are not more.
+    pub fn finish(mut self) -> Result<u64, CaptureError> {
+        let flushed = self.out.flush();
+        let frames = self.frames;
+        match self.error.take().map_or(flushed, Err) {
+            Ok(()) => Ok(frames),
+            Err(cause) => Err(CaptureError { frames, cause }),
+        }
+    }
+
+    fn begin(&mut self, kind: u32) {
+        self.block.clear();
+        self.u32(kind);
+        self.u32(0);
+    }
+
+    fn end(&mut self) {
+        let length = self.block.len() as u32 + 4;
+        self.u32(length);
+        self.block[4..8].copy_from_slice(&length.to_le_bytes());
+        if self.error.is_none() {
+            self.error = self.out.write_all(&self.block).err();
+        }
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        let value = &value[..value.len().min(usize::from(u16::MAX))];
+        self.u16(code);
+        self.u16(value.len() as u16);
+        self.padded(value);
+    }
+
+    fn end_options(&mut self) {
+        self.u16(OPTION_END);
+        self.u16(0);
+    }
+
+    fn padded(&mut self, bytes: &[u8]) {
+        self.block.extend_from_slice(bytes);
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.block.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.block.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

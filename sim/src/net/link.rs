@@ -1,0 +1,82 @@
+//! A link: a rate and a length. IEEE 802.3 clause 4.4.2 for the bytes around a frame.
+
+use bareverbs_prm::time::Duration;
+
+/// How a link is built; both directions are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// Bits a second on the wire. Zero counts as one.
+    pub bits_per_second: u64,
+    /// Time of flight from one end to the other.
+    pub propagation: Duration,
+}
+
+impl LinkConfig {
+    /// A link of `gigabits` Gb/s and two metres of cable.
+    pub const fn gigabits(gigabits: u64) -> Self {
+        Self {
+            bits_per_second: gigabits.saturating_mul(1_000_000_000),
+            propagation: Duration::from_nanos(10),
+        }
+    }
+
+    /// The same link with another time of flight.
+    pub const fn with_propagation(self, propagation: Duration) -> Self {
+        Self { propagation, ..self }
+    }
+}
+
+/// Preamble and start delimiter (8), frame check sequence (4) and the gap between frames (12).
+pub const BYTES_AROUND_FRAME: u64 = 24;
+/// Shortest frame without its frame check sequence: shorter ones are padded on the wire.
+pub const SHORTEST_FRAME: u64 = 60;
+
+const FRACTION_BITS: u32 = 16;
+
+/// Time per byte as a fixed-point number, so that no frame costs a division.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    picos_per_byte: u64,
+}
+
+impl Rate {
+    /// The rate of `bits_per_second`; zero counts as one.
+    pub const fn new(bits_per_second: u64) -> Self {
+        let bits = if bits_per_second == 0 { 1 } else { bits_per_second };
+        let fixed = (8_000_000_000_000u128 << FRACTION_BITS) / bits as u128;
+        Self { picos_per_byte: fixed as u64 }
+    }
+
+    /// How long a frame of `length` bytes occupies the wire.
+    #[inline]
+    pub fn serialisation(self, length: usize) -> Duration {
+        let bytes = (length as u64).max(SHORTEST_FRAME) + BYTES_AROUND_FRAME;
+        let picos = (u128::from(self.picos_per_byte) * u128::from(bytes)) >> FRACTION_BITS;
+        Duration::from_picos(picos as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_take_the_time_of_their_bits() {
+        let hundred = Rate::new(100_000_000_000);
+        assert_eq!(hundred.serialisation(126), Duration::from_picos(150 * 80));
+        assert_eq!(Rate::new(10_000_000_000).serialisation(126), Duration::from_picos(150 * 800));
+        assert_eq!(hundred.serialisation(10), hundred.serialisation(60), "short frames are padded");
+    }
+
+    #[test]
+    fn odd_rates_err_by_less_than_a_picosecond_a_frame() {
+        let rate = Rate::new(56_000_000_000);
+        let exact = 9_024 * 8_000 / 56;
+        assert!(rate.serialisation(9_000).as_picos().abs_diff(exact) <= 1);
+    }
+
+    #[test]
+    fn a_link_without_rate_is_slow_and_not_a_division_by_zero() {
+        assert_eq!(Rate::new(0).serialisation(60), Duration::from_secs(84 * 8));
+    }
+}

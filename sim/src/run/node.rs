@@ -1,0 +1,46 @@
+//! A node: a device, the memory of its host, and what the world remembers about them.
+
+use super::device::Device;
+use super::latency::Latency;
+use crate::net::queue::QueueLimit;
+use bareverbs_prm::time::Time;
+use std::collections::BTreeMap;
+
+/// Frames of a node that may wait for the wire. When they are too many the device is not asked for more: this is the
+/// back-pressure that makes it send no faster than the link. Deep enough to cover `doorbell_to_wire` at 200 Gb/s.
+pub const PIPELINE: QueueLimit = QueueLimit { bytes: 256 << 10, frames: 256 };
+
+#[derive(Debug)]
+pub(crate) struct Node<M, D> {
+    pub(crate) name: String,
+    pub(crate) device: D,
+    pub(crate) memory: M,
+    pub(crate) latency: Latency,
+    /// Number of the way that leaves this node.
+    pub(crate) egress: Option<usize>,
+    pub(crate) last_doorbell: Time,
+    /// When the earliest timer event of this node is due; [`Time::MAX`] if none is scheduled.
+    pub(crate) timer_due: Time,
+    pub(crate) interrupts: BTreeMap<u16, u64>,
+}
+
+impl<M, D: Device> Node<M, D> {
+    pub(crate) fn new(name: String, device: D, memory: M, latency: Latency) -> Self {
+        Self {
+            name,
+            device,
+            memory,
+            latency,
+            egress: None,
+            last_doorbell: Time::ZERO,
+            timer_due: Time::MAX,
+            interrupts: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn collect_interrupts(&mut self) {
+        while let Some(vector) = self.device.poll_interrupt() {
+            *self.interrupts.entry(vector).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a world says when somebody waits for something that will not happen.
+
+use crate::net::UnfiredFault;
+use bareverbs_prm::time::Time;
+use core::fmt;
+
+/// Why a wait ended without its condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StallReason {
+    /// Nothing will ever happen again: a deadlock.
+    Idle,
+    /// The deadline came first.
+    Deadline,
+}
+
+/// A node at the time of a stall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Whether its device has frames to send.
+    pub has_transmit: bool,
+    /// Whether it has a cable.
+    pub connected: bool,
+    /// Its armed timer.
+    pub timer: Option<Time>,
+    /// Interrupts that nobody took.
+    pub interrupts: u64,
+}
+
+/// A wait that ended without its condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stalled {
+    /// Why.
+    pub reason: StallReason,
+    /// When.
+    pub at: Time,
+    /// Seed of the world, to replay it.
+    pub seed: u64,
+    /// Events that were still to come.
+    pub events: usize,
+    /// Frames that were under way.
+    pub frames: usize,
+    /// Nodes.
+    pub nodes: Vec<NodeReport>,
+    /// Scripted faults that have not fired.
+    pub faults: Vec<UnfiredFault>,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, at, seed, events, frames, .. } = self;
+        match reason {
+            StallReason::Idle => {
+                write!(f, "deadlock at {at} (seed {seed}): somebody waits and nothing will happen")?
+            }
+            StallReason::Deadline => write!(f, "deadline reached at {at} (seed {seed})")?,
+        }
+        write!(f, "; {events} events, {frames} frames under way")?;
+        for node in &self.nodes {
+            write!(f, "\n  {node}")?;
+        }
+        for fault in &self.faults {
+            write!(f, "\n  {fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Stalled {}
+
+impl fmt::Display for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sends = if self.has_transmit { "has frames to send" } else { "has nothing to send" };
+        write!(f, "node {}: {sends}", self.name)?;
+        match self.timer {
+            Some(at) => write!(f, ", timer at {at}")?,
+            None => f.write_str(", no timer")?,
+        }
+        if self.interrupts > 0 {
+            write!(f, ", {} interrupts not taken", self.interrupts)?;
+        }
+        if !self.connected {
+            f.write_str(", no cable")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Who is joined to whom: names of nodes, switches and links.
+
+use crate::net::fault::Faults;
+use crate::net::link::LinkConfig;
+use crate::net::queue::EgressQueue;
+use bareverbs_prm::time::Duration;
+use core::fmt;
+
+/// Names a node of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub(crate) u32);
+
+/// Names a switch of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SwitchId(pub(crate) u32);
+
+/// Names a link of a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub(crate) u32);
+
+impl NodeId {
+    /// Nodes are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What an end of a link is plugged into: the one port of a node, or a new port of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// A node.
+    Node(NodeId),
+    /// A switch.
+    Switch(SwitchId),
+}
+
+impl From<NodeId> for Port {
+    fn from(node: NodeId) -> Self {
+        Self::Node(node)
+    }
+}
+
+impl From<SwitchId> for Port {
+    fn from(switch: SwitchId) -> Self {
+        Self::Switch(switch)
+    }
+}
+
+/// Why two ports could not be joined, or a part of the world was not found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopologyError {
+    /// There is no such node, switch or link in this world.
+    Unknown,
+    /// The port of the node has a cable already.
+    PortInUse(NodeId),
+    /// Both ends are the same node.
+    Loop(NodeId),
+    /// The two are not joined by a link.
+    NotJoined,
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => {
+                f.write_str("no such node, switch or link in this world: use the name the world gave")
+            }
+            Self::PortInUse(node) => {
+                write!(f, "node {} has a cable already: join it to a switch instead", node.0)
+            }
+            Self::Loop(node) => write!(f, "both ends of the cable are node {}: join two nodes", node.0),
+            Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
+        }
+    }
+}
+
+impl core::error::Error for TopologyError {}
+
+/// One end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Node(NodeId),
+    Switch { switch: SwitchId, port: usize },
+}
+
+impl End {
+    pub(crate) fn port(self) -> Port {
+        match self {
+            Self::Node(node) => Port::Node(node),
+            Self::Switch { switch, .. } => Port::Switch(switch),
+        }
+    }
+}
+
+/// One direction of a link; its number is twice that of the link, plus one for the way back.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) name: String,
+    pub(crate) from: End,
+    pub(crate) to: End,
+    pub(crate) queue: EgressQueue,
+    pub(crate) propagation: Duration,
+    pub(crate) faults: Option<Box<Faults>>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) up: bool,
+    pub(crate) counters: LinkCounters,
+    /// A wake-up of the sender is scheduled for when there is room.
+    pub(crate) room_awaited: bool,
+}
+
+/// A frame that a fault holds back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) frame: crate::net::FrameId,
+    pub(crate) behind: u32,
+    pub(crate) until: bareverbs_prm::time::Time,
+}
+
+/// What passed one direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkCounters {
+    /// Frames that arrived.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that were lost: by a fault, a full buffer, or because the link was down.
+    pub lost: u64,
+}
+
+pub(crate) fn way_numbers(link: LinkId) -> [usize; 2] {
+    let there = link.0 as usize * 2;
+    [there, there + 1]
+}
+
+pub(crate) fn rate_of(config: LinkConfig) -> crate::net::link::Rate {
+    crate::net::link::Rate::new(config.bits_per_second)
+}

@@ -1,0 +1,222 @@
+//! The way of a frame: out of a device, through a queue and its faults, over the wire, into a device or a switch.
+
+use super::device::{Device, Transmit};
+use super::digest::WireEvent;
+use super::node::Node;
+use super::topology::{End, Held, NodeId, SwitchId};
+use super::world::{Event, World};
+use crate::net::capture::Direction;
+use crate::net::fault::{HOLD_LIMIT, Verdict};
+use crate::net::switch::Forwarding;
+use crate::net::{Fate, FrameId};
+use crate::nic::HostMemory;
+use bareverbs_prm::time::{Duration, Time};
+
+impl<M: HostMemory, D: Device> World<M, D> {
+    /// Takes what a device has to say: frames while the wire has room, interrupts, its next deadline.
+    #[inline]
+    pub(super) fn look_after(&mut self, node: NodeId) {
+        self.transmit(node);
+        self.nodes[node.index()].collect_interrupts();
+        self.poll_timer(node);
+    }
+
+    #[inline]
+    fn transmit(&mut self, node: NodeId) {
+        let Some(way) = self.nodes[node.index()].egress else { return };
+        while self.nodes[node.index()].device.has_transmit() {
+            if !self.ways[way].queue.has_room(self.now) {
+                return self.await_room(way);
+            }
+            if !self.transmit_one(node, way) {
+                return;
+            }
+        }
+    }
+
+    fn transmit_one(&mut self, node: NodeId, way: usize) -> bool {
+        let id = self.frames.take();
+        let frame = self.frames.get_mut(id);
+        let Node { device, memory, latency, last_doorbell, .. } = &mut self.nodes[node.index()];
+        let Some(Transmit { class, icrc, .. }) = device.poll_transmit(self.now, memory, &mut frame.bytes)
+        else {
+            self.frames.give_back(id);
+            return false;
+        };
+        (frame.icrc, frame.fresh) = (icrc, true);
+        let ready = latency.ready(class, self.now, *last_doorbell);
+        self.send(way, id, ready);
+        true
+    }
+
+    fn await_room(&mut self, way: usize) {
+        let entry = &mut self.ways[way];
+        if let (false, Some(at)) = (entry.room_awaited, entry.queue.room_at()) {
+            entry.room_awaited = true;
+            self.schedule.push(at, Event::Room { way: way as u32 });
+        }
+    }
+
+    pub(super) fn make_room(&mut self, way: usize) {
+        let entry = &mut self.ways[way];
+        entry.room_awaited = false;
+        if let End::Node(node) = entry.from {
+            self.look_after(node);
+        }
+    }
+
+    /// Queues a frame; it leaves at `ready` or when the queue before it has left.
+    fn send(&mut self, way: usize, id: FrameId, ready: Time) {
+        let frame = self.frames.get_mut(id);
+        let entry = &mut self.ways[way];
+        let gone_at = entry.queue.push(ready, frame.bytes.len());
+        let arrival = gone_at + entry.propagation + host_delay(&self.nodes, entry.to);
+        frame.fate = if entry.up { Fate::Delivered } else { Fate::LinkDown };
+        match &mut entry.faults {
+            None => self.schedule.push(arrival, Event::Arrival { way: way as u32, frame: id }),
+            Some(faults) => {
+                let verdict = faults.judge(gone_at, &mut frame.bytes);
+                self.execute(way, id, arrival, verdict);
+            }
+        }
+    }
+
+    #[cold]
+    fn execute(&mut self, way: usize, id: FrameId, arrival: Time, verdict: Verdict) {
+        if self.frames.get(id).fate.arrives() {
+            self.frames.get_mut(id).fate = verdict.fate;
+        }
+        let arrival = arrival + verdict.delay;
+        let number = way as u32;
+        if verdict.hold > 0 {
+            let until = arrival + HOLD_LIMIT;
+            self.schedule.push(until, Event::Release { way: number });
+            self.ways[way].held.push(Held { frame: id, behind: verdict.hold, until });
+            return;
+        }
+        self.schedule.push(arrival, Event::Arrival { way: number, frame: id });
+        if verdict.duplicate {
+            let copy = self.frames.copy(id);
+            if self.frames.get(copy).fate.arrives() {
+                self.frames.get_mut(copy).fate = Fate::Duplicate;
+            }
+            self.schedule.push(arrival, Event::Arrival { way: number, frame: copy });
+        }
+        self.count_down_held(way, arrival);
+    }
+
+    /// A frame has been sent: those that are held behind it come closer.
+    fn count_down_held(&mut self, way: usize, arrival: Time) {
+        let Self { ways, schedule, .. } = self;
+        ways[way].held.retain_mut(|held| {
+            held.behind -= 1;
+            if held.behind == 0 {
+                schedule.push(arrival, Event::Arrival { way: way as u32, frame: held.frame });
+            }
+            held.behind > 0
+        });
+    }
+
+    pub(super) fn release_expired(&mut self, way: usize) {
+        let Self { ways, schedule, now, .. } = self;
+        ways[way].held.retain(|held| {
+            let expired = held.until <= *now;
+            if expired {
+                schedule.push(*now, Event::Arrival { way: way as u32, frame: held.frame });
+            }
+            !expired
+        });
+    }
+
+    /// A frame reaches the end of a link, or would have.
+    pub(super) fn arrive(&mut self, way: usize, id: FrameId) {
+        self.record(way, id);
+        let entry = &mut self.ways[way];
+        let frame = self.frames.get(id);
+        if !frame.fate.arrives() {
+            entry.counters.lost += 1;
+            return self.frames.give_back(id);
+        }
+        entry.counters.frames += 1;
+        entry.counters.bytes += frame.bytes.len() as u64;
+        match entry.to {
+            End::Node(node) => self.deliver(node, id),
+            End::Switch { switch, port } => self.forward(switch, port, id),
+        }
+    }
+
+    fn record(&mut self, way: usize, id: FrameId) {
+        let frame = self.frames.get(id);
+        let (time, length) = (self.now, frame.bytes.len() as u32);
+        self.digest.add(WireEvent {
+            time,
+            direction: way as u32,
+            length,
+            icrc: frame.icrc,
+            fate: frame.fate,
+        });
+        if self.capture.is_some() {
+            self.record_bytes(way, id);
+        }
+    }
+
+    #[cold]
+    fn record_bytes(&mut self, way: usize, id: FrameId) {
+        let (frame, Some(capture)) = (self.frames.get(id), &mut self.capture) else { return };
+        let comment = frame.fate.comment();
+        if !frame.fresh && comment.is_none() {
+            return;
+        }
+        let (interface, direction) = match self.ways[way].from {
+            End::Node(node) => (node.0, Direction::Outbound),
+            End::Switch { switch, .. } => (self.nodes.len() as u32 + switch.0, Direction::Outbound),
+        };
+        capture.frame(interface, self.now.as_nanos(), direction, &frame.bytes, comment);
+    }
+
+    fn deliver(&mut self, node: NodeId, id: FrameId) {
+        let Node { device, memory, .. } = &mut self.nodes[node.index()];
+        device.handle_frame(self.now, memory, &self.frames.get(id).bytes);
+        self.frames.give_back(id);
+        self.look_after(node);
+    }
+
+    fn forward(&mut self, switch: SwitchId, ingress: usize, id: FrameId) {
+        let entry = &mut self.switches[switch.0 as usize];
+        let forwarding = entry.forwarding.forward(ingress, &self.frames.get(id).bytes);
+        match forwarding {
+            Forwarding::Port(port) => self.forward_out(switch, port, id),
+            Forwarding::Flood => {
+                for port in (0..self.switches[switch.0 as usize].egress.len()).filter(|&port| port != ingress)
+                {
+                    let copy = self.frames.copy(id);
+                    self.forward_out(switch, port, copy);
+                }
+                self.frames.give_back(id);
+            }
+            Forwarding::Filter => self.frames.give_back(id),
+        }
+    }
+
+    fn forward_out(&mut self, switch: SwitchId, port: usize, id: FrameId) {
+        let entry = &mut self.switches[switch.0 as usize];
+        let way = entry.egress[port];
+        let frame = self.frames.get_mut(id);
+        frame.fresh = false;
+        if self.ways[way].queue.fits(self.now, frame.bytes.len()) {
+            let ready = self.now + entry.config.latency;
+            return self.send(way, id, ready);
+        }
+        entry.forwarding.counters.tail_dropped += 1;
+        frame.fate = Fate::TailDropped;
+        self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
+    }
+}
+
+/// What the receiving end takes before a frame has effects.
+fn host_delay<M, D>(nodes: &[Node<M, D>], to: End) -> Duration {
+    match to {
+        End::Node(node) => nodes[node.index()].latency.wire_to_host,
+        End::Switch { .. } => Duration::ZERO,
+    }
+}

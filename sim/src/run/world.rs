@@ -1,0 +1,303 @@
+//! The world: nodes, links, switches and the events between them, in virtual time and one thread.
+//!
+//! The loop is: do what is due, then jump to the earliest next event. Ties are broken by the order of insertion.
+
+use super::device::Device;
+use super::digest::Digest;
+use super::node::Node;
+use super::report::{NodeReport, StallReason, Stalled};
+use super::schedule::Schedule;
+use super::seed::Seed;
+use super::topology::{NodeId, Way};
+use crate::net::capture::Capture;
+use crate::net::switch::{Switch, SwitchConfig};
+use crate::net::{FrameId, FramePool, UnfiredFault};
+use crate::nic::HostMemory;
+use bareverbs_prm::time::{Duration, Time};
+
+/// Nodes with memory `M` and device `D`, joined by links and switches.
+#[derive(Debug)]
+pub struct World<M, D> {
+    pub(super) seed: Seed,
+    pub(super) now: Time,
+    pub(super) schedule: Schedule<Event>,
+    pub(super) frames: FramePool,
+    pub(super) nodes: Vec<Node<M, D>>,
+    pub(super) ways: Vec<Way>,
+    pub(super) switches: Vec<SwitchNode>,
+    pub(super) digest: Digest,
+    pub(super) capture: Option<Capture>,
+    pub(super) faults: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct SwitchNode {
+    pub(super) name: String,
+    pub(super) config: SwitchConfig,
+    pub(super) forwarding: Switch,
+    /// Number of the way that leaves each port.
+    pub(super) egress: Vec<usize>,
+}
+
+/// Something that will happen.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    /// A frame reaches the other end, or would have.
+    Arrival { way: u32, frame: FrameId },
+    /// A queue has room for more frames of its node.
+    Room { way: u32 },
+    /// A frame that was held for later ones has waited long enough.
+    Release { way: u32 },
+    /// The timer of a node.
+    Timer { node: NodeId },
+    /// Somebody outside asked to be woken.
+    Wake,
+}
+
+/// What a step of the world did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Something happened.
+    Progress,
+    /// Nothing is left to happen.
+    Idle,
+}
+
+/// A timer that is due again at the instant at which it was handled is handled this much later, so that a device
+/// cannot stop time.
+const TIMER_STEP: Duration = Duration::from_nanos(1);
+
+impl<M: HostMemory, D: Device> World<M, D> {
+    /// An empty world. The seed decides everything that is left to chance.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed: Seed(seed),
+            now: Time::ZERO,
+            schedule: Schedule::default(),
+            frames: FramePool::default(),
+            nodes: Vec::new(),
+            ways: Vec::new(),
+            switches: Vec::new(),
+            digest: Digest::new(seed),
+            capture: None,
+            faults: 0,
+        }
+    }
+
+    /// The present, in virtual time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The seed; print it when something fails.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// A number that stands for every frame on every link so far: time, way, length, CRC and fate.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// The memory of the host of `node`.
+    pub fn memory(&self, node: NodeId) -> &M {
+        &self.nodes[node.index()].memory
+    }
+
+    /// The memory of the host of `node`, to access it as a device does.
+    pub fn memory_mut(&mut self, node: NodeId) -> &mut M {
+        &mut self.nodes[node.index()].memory
+    }
+
+    /// The device of `node`.
+    pub fn device(&self, node: NodeId) -> &D {
+        &self.nodes[node.index()].device
+    }
+
+    /// Does something to the device of `node` that is none of its inputs, and then looks after its outputs.
+    pub fn with_device<R>(&mut self, node: NodeId, change: impl FnOnce(&mut D, &mut M, Time) -> R) -> R {
+        let Node { device, memory, .. } = &mut self.nodes[node.index()];
+        let result = change(device, memory, self.now);
+        self.look_after(node);
+        result
+    }
+
+    /// Reads a 32-bit register of the device of `node`.
+    pub fn mmio_read(&mut self, node: NodeId, offset: u64) -> u32 {
+        self.nodes[node.index()].device.handle_mmio_read(self.now, offset)
+    }
+
+    /// Writes 4, 8 or 64 bytes to the registers of `node`, in the order of the bus.
+    #[inline]
+    pub fn mmio_write(&mut self, node: NodeId, offset: u64, bytes: &[u8]) {
+        let entry = &mut self.nodes[node.index()];
+        entry.last_doorbell = self.now;
+        entry.device.handle_mmio_write(self.now, &mut entry.memory, offset, bytes);
+        self.look_after(node);
+    }
+
+    /// Takes the interrupts of `vector` that `node` raised since the last time.
+    pub fn take_interrupts(&mut self, node: NodeId, vector: u16) -> u64 {
+        self.nodes[node.index()].interrupts.remove(&vector).unwrap_or(0)
+    }
+
+    /// Vectors of `node` with interrupts that nobody took, and how many.
+    pub fn pending_interrupts(&self, node: NodeId) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.nodes[node.index()].interrupts.iter().map(|(&vector, &count)| (vector, count))
+    }
+
+    /// Makes the world stop at `time` on its way: whoever waits with [`Self::step`] gets a look in.
+    pub fn wake_at(&mut self, time: Time) {
+        self.schedule.push(time.max(self.now), Event::Wake);
+    }
+
+    /// When the next event is due.
+    pub fn next_event(&mut self) -> Option<Time> {
+        self.settle_timers();
+        self.schedule.peek().map(|(due, _)| due)
+    }
+
+    /// Jumps to the next event and does everything that is due then.
+    pub fn step(&mut self) -> Step {
+        match self.next_event() {
+            Some(due) => {
+                self.run_until(due);
+                Step::Progress
+            }
+            None => Step::Idle,
+        }
+    }
+
+    /// Does everything that is due until `deadline` and ends there.
+    pub fn run_until(&mut self, deadline: Time) {
+        while self.next_event().is_some_and(|due| due <= deadline) {
+            self.dispatch_next();
+        }
+        self.now = self.now.max(deadline);
+    }
+
+    /// Steps while `waiting` says so. An idle world or a passed `deadline` is a report and not a hang.
+    pub fn run_while(
+        &mut self,
+        mut waiting: impl FnMut(&mut Self) -> bool,
+        deadline: Time,
+    ) -> Result<(), Box<Stalled>> {
+        while waiting(self) {
+            match self.next_event() {
+                Some(due) if due <= deadline => self.run_until(due),
+                Some(_) => return Err(Box::new(self.stalled(StallReason::Deadline))),
+                None => return Err(Box::new(self.stalled(StallReason::Idle))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs until nothing is left to happen or `deadline` has come.
+    pub fn run_until_idle(&mut self, deadline: Time) -> Step {
+        while let Some(due) = self.next_event() {
+            if due > deadline {
+                return Step::Progress;
+            }
+            self.run_until(due);
+        }
+        Step::Idle
+    }
+
+    /// The report of a wait that ends now.
+    pub fn stalled(&self, reason: StallReason) -> Stalled {
+        Stalled {
+            reason,
+            at: self.now,
+            seed: self.seed.0,
+            events: self.schedule.len(),
+            frames: self.frames.in_use(),
+            nodes: self.nodes.iter().map(report_node).collect(),
+            faults: self.unfired_faults(),
+        }
+    }
+
+    /// Scripted faults that were armed and have not fired.
+    pub fn unfired_faults(&self) -> Vec<UnfiredFault> {
+        let mut unfired: Vec<_> = self.ways.iter().flat_map(unfired_on).collect();
+        unfired.sort_unstable_by_key(|fault| fault.id);
+        unfired
+    }
+
+    /// Says so if a scripted fault has not fired: a test that injected nothing proved nothing.
+    pub fn check_faults_fired(&self) -> Result<(), Vec<UnfiredFault>> {
+        let unfired = self.unfired_faults();
+        if unfired.is_empty() { Ok(()) } else { Err(unfired) }
+    }
+
+    fn dispatch_next(&mut self) {
+        let Some((due, event)) = self.schedule.pop() else { return };
+        self.now = self.now.max(due);
+        match event {
+            Event::Arrival { way, frame } => self.arrive(way as usize, frame),
+            Event::Room { way } => self.make_room(way as usize),
+            Event::Release { way } => self.release_expired(way as usize),
+            Event::Timer { node } => self.fire_timer(node),
+            Event::Wake => {}
+        }
+    }
+
+    fn fire_timer(&mut self, node: NodeId) {
+        let now = self.now;
+        let Node { device, memory, timer_due, .. } = &mut self.nodes[node.index()];
+        *timer_due = Time::MAX;
+        device.handle_timeout(now, memory);
+        if device.poll_timeout().is_some_and(|due| due <= now) {
+            self.arm_timer(node, now + TIMER_STEP);
+        }
+        self.look_after(node);
+    }
+
+    /// Takes away timer events that a device has moved or cancelled, so that time does not stop for them.
+    #[inline]
+    fn settle_timers(&mut self) {
+        while let Some((due, Event::Timer { node })) = self.schedule.peek() {
+            let entry = &mut self.nodes[node.index()];
+            let wanted = entry.device.poll_timeout();
+            if entry.timer_due == due && wanted.is_some_and(|wanted| wanted <= due) {
+                return;
+            }
+            self.schedule.pop();
+            if entry.timer_due == due {
+                entry.timer_due = Time::MAX;
+                self.poll_timer(node);
+            }
+        }
+    }
+
+    /// Arms the timer of a node if its device wants to be called earlier than it will be.
+    #[inline]
+    pub(super) fn poll_timer(&mut self, node: NodeId) {
+        if let Some(wanted) = self.nodes[node.index()].device.poll_timeout() {
+            self.arm_timer(node, wanted.max(self.now));
+        }
+    }
+
+    #[inline]
+    fn arm_timer(&mut self, node: NodeId, due: Time) {
+        let entry = &mut self.nodes[node.index()];
+        if due < entry.timer_due {
+            entry.timer_due = due;
+            self.schedule.push(due, Event::Timer { node });
+        }
+    }
+}
+
+fn report_node<M: HostMemory, D: Device>(node: &Node<M, D>) -> NodeReport {
+    NodeReport {
+        name: node.name.clone(),
+        has_transmit: node.device.has_transmit(),
+        connected: node.egress.is_some(),
+        timer: node.device.poll_timeout(),
+        interrupts: node.interrupts.values().sum(),
+    }
+}
+
+fn unfired_on(way: &Way) -> Vec<UnfiredFault> {
+    let of = |(id, fault, frames_seen)| UnfiredFault { id, direction: way.name.clone(), fault, frames_seen };
+    way.faults.iter().flat_map(|faults| faults.unfired()).map(of).collect()
+}
