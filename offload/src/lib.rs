@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod client;
 pub mod cost;
 pub mod grant;
 pub mod kernel;
