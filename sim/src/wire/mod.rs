@@ -1,1 +1,32 @@
 //! Frames: bytes to meanings and back. Ethernet, VLAN, IPv4/IPv6, UDP, BTH and its extension headers, ICRC.
+//!
+//! **What this is.** [`parse`] turns the bytes of a RoCEv2 frame into a [`Packet`], or says in one value what is wrong
+//! with them; [`FrameWriter`] turns a [`PacketHeader`] and a payload into bytes with the help of a per-connection
+//! [`HeaderTemplate`]. A [`Packet`] prints as one line. Both sides allocate nothing and pass once over the bytes.
+//!
+//! **What it may not do.** It knows no connection, no sequence and no time. Nothing that arrives makes it panic.
+//!
+//! **Where to read first.** IBTA v1.4 §9.2 and §9.3 for the headers, RoCEv2 A17.3 for what is below them.
+
+pub mod aeth;
+pub mod bth;
+mod ethernet;
+pub mod extension;
+mod frame;
+mod icrc;
+mod ipv4;
+mod ipv6;
+pub mod opcode;
+mod packet;
+mod parse;
+pub mod route;
+mod udp;
+
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use bth::{Bth, DEFAULT_PARTITION_KEY};
+pub use extension::{AtomicEth, Extension, Reth};
+pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
+pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position, ServiceClass};
+pub use packet::{Packet, PacketHeader};
+pub use parse::{ParseError, parse};
+pub use route::{Network, ROCE_UDP_PORT, Route, VlanTag};

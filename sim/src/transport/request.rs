@@ -1,0 +1,179 @@
+//! What a requester is given and what it gives back: messages, packets, placements and completions.
+
+use crate::wire::PacketHeader;
+use core::fmt;
+
+/// What a request asks for. Lengths and tokens are in [`Request`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// SEND, with immediate data or a key to invalidate.
+    Send {
+        /// Immediate data as 32 opaque bits.
+        immediate: Option<u32>,
+        /// Key that the responder shall invalidate.
+        invalidate: Option<u32>,
+    },
+    /// RDMA WRITE.
+    Write {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Immediate data as 32 opaque bits.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ.
+    Read {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+    },
+    /// Atomic compare and swap of 8 bytes.
+    CompareSwap {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+    },
+    /// Atomic fetch and add of 8 bytes.
+    FetchAdd {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Value to add.
+        add: u64,
+    },
+    /// StRoM RPC Params (BTH op-code 0x18): at most one path MTU.
+    RpcParams {
+        /// RPC op-code, in the address field of the RETH.
+        rpc_opcode: u64,
+        /// Region handle, in the key field of the RETH.
+        region: u32,
+    },
+    /// StRoM RPC WRITE (BTH op-codes 0x19 to 0x1c).
+    RpcWrite {
+        /// RPC op-code, in the address field of the RETH.
+        rpc_opcode: u64,
+        /// Region handle, in the key field of the RETH.
+        region: u32,
+    },
+}
+
+/// A message given to a requester.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What it asks for.
+    pub operation: Operation,
+    /// Bytes of payload: sent for SEND and WRITE, asked for by READ.
+    pub length: u32,
+    /// Names the message to its owner; comes back in packets, placements and completions.
+    pub token: u64,
+    /// Solicited event bit of the last packet.
+    pub solicited: bool,
+    /// Wait for earlier READs and atomics to finish first.
+    pub fence: bool,
+}
+
+/// Why a requester failed a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequesterError {
+    /// No answer within all retries.
+    RetryExceeded,
+    /// Receiver not ready within all retries.
+    RnrRetryExceeded,
+    /// NAK «invalid request».
+    RemoteInvalidRequest,
+    /// NAK «remote access error».
+    RemoteAccess,
+    /// NAK «remote operational error».
+    RemoteOperational,
+    /// A response that makes no sense.
+    BadResponse,
+    /// The owner could not read or write local memory.
+    LocalProtection,
+    /// The message is longer than its operation allows: 2^30 bytes, or one path MTU for RPC Params.
+    LocalLength,
+    /// An earlier message failed.
+    Flushed,
+}
+
+/// A message that has ended, in the order of submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestCompletion {
+    /// The message.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), RequesterError>,
+}
+
+/// Where the payload of a response belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Nothing to place.
+    None,
+    /// The payload of the packet goes to `offset` of the message's local buffer.
+    Payload {
+        /// The message.
+        token: u64,
+        /// Offset in its buffer.
+        offset: u32,
+    },
+    /// Eight bytes of an atomic's old value.
+    Atomic {
+        /// The message.
+        token: u64,
+        /// The old value.
+        old: u64,
+    },
+}
+
+/// A packet that a requester wants on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestPacket {
+    /// Op-code, number, flags and extension headers.
+    pub header: PacketHeader,
+    /// The message it belongs to.
+    pub token: u64,
+    /// Offset of its payload in the local buffer of the message.
+    pub payload_offset: u32,
+    /// Bytes of payload to read there; zero for READ and atomics.
+    pub payload_length: u32,
+    /// It was on the wire before.
+    pub retransmission: bool,
+}
+
+/// The requester holds as many messages as it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueFull;
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot submit a message: the requester's queue is full, poll completions first")
+    }
+}
+
+impl core::error::Error for QueueFull {}
+
+impl fmt::Display for RequesterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RetryExceeded => "no answer within all retries; is the peer up and in RTR?",
+            Self::RnrRetryExceeded => "the peer had no receive posted within all RNR retries",
+            Self::RemoteInvalidRequest => "the peer refused the request as invalid",
+            Self::RemoteAccess => "the peer refused the key, the right or the range",
+            Self::RemoteOperational => "the peer could not carry the request out",
+            Self::BadResponse => "the peer's answer makes no sense",
+            Self::LocalProtection => "local memory of the message could not be read or written",
+            Self::LocalLength => "the message is longer than its operation allows",
+            Self::Flushed => "an earlier message failed",
+        })
+    }
+}
+
+impl core::error::Error for RequesterError {}

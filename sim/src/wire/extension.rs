@@ -1,0 +1,202 @@
+//! Extension headers of the reliable transport: RETH, AETH, AtomicETH, AtomicAckETH, immediate data, IETH.
+//! IBTA v1.4 §9.3.
+
+use super::aeth::Aeth;
+use super::opcode::ExtensionKind;
+
+/// RDMA extended transport header. IBTA v1.4 §9.3.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reth {
+    /// Virtual address; StRoM's RPC op-code.
+    pub address: u64,
+    /// Remote key; StRoM's region handle.
+    pub rkey: u32,
+    /// Bytes of the whole message.
+    pub length: u32,
+}
+
+/// Atomic extended transport header. IBTA v1.4 §9.3.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Virtual address.
+    pub address: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Value to swap in or to add.
+    pub swap_or_add: u64,
+    /// Value to compare with.
+    pub compare: u64,
+}
+
+/// What stands between the BTH and the payload. The op-code decides which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extension {
+    /// Nothing.
+    None,
+    /// RETH.
+    Reth(Reth),
+    /// RETH and immediate data.
+    RethImmediate(Reth, u32),
+    /// Immediate data.
+    Immediate(u32),
+    /// Key to invalidate.
+    Ieth(u32),
+    /// AETH.
+    Aeth(Aeth),
+    /// AETH and the old value of an atomic.
+    AtomicAck(Aeth, u64),
+    /// AtomicETH.
+    AtomicEth(AtomicEth),
+}
+
+/// Bytes of the longest extension.
+pub const MAX_EXTENSION_SIZE: usize = ExtensionKind::AtomicEth.size();
+
+impl Extension {
+    /// Which headers these are.
+    pub const fn kind(&self) -> ExtensionKind {
+        match self {
+            Self::None => ExtensionKind::None,
+            Self::Reth(_) => ExtensionKind::Reth,
+            Self::RethImmediate(..) => ExtensionKind::RethImmediate,
+            Self::Immediate(_) => ExtensionKind::Immediate,
+            Self::Ieth(_) => ExtensionKind::Ieth,
+            Self::Aeth(_) => ExtensionKind::Aeth,
+            Self::AtomicAck(..) => ExtensionKind::AtomicAck,
+            Self::AtomicEth(_) => ExtensionKind::AtomicEth,
+        }
+    }
+    /// The RETH, if there is one.
+    pub const fn reth(&self) -> Option<Reth> {
+        match self {
+            Self::Reth(reth) | Self::RethImmediate(reth, _) => Some(*reth),
+            _ => None,
+        }
+    }
+    /// The AETH, if there is one.
+    pub const fn aeth(&self) -> Option<Aeth> {
+        match self {
+            Self::Aeth(aeth) | Self::AtomicAck(aeth, _) => Some(*aeth),
+            _ => None,
+        }
+    }
+    /// The immediate data, if there is some.
+    pub const fn immediate(&self) -> Option<u32> {
+        match self {
+            Self::Immediate(data) | Self::RethImmediate(_, data) => Some(*data),
+            _ => None,
+        }
+    }
+    /// The key to invalidate, if there is one.
+    pub const fn invalidate(&self) -> Option<u32> {
+        match self {
+            Self::Ieth(key) => Some(*key),
+            _ => None,
+        }
+    }
+
+    /// Reads the headers of `kind` from the beginning of `bytes` and gives the rest; `None` if there are too few.
+    pub fn split_from(kind: ExtensionKind, bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(kind.size())?;
+        let extension = match kind {
+            ExtensionKind::None => Self::None,
+            ExtensionKind::Reth => Self::Reth(Reth::read(head)?),
+            ExtensionKind::RethImmediate => Self::RethImmediate(Reth::read(head)?, read_u32(head, 16)?),
+            ExtensionKind::Immediate => Self::Immediate(read_u32(head, 0)?),
+            ExtensionKind::Ieth => Self::Ieth(read_u32(head, 0)?),
+            ExtensionKind::Aeth => Self::Aeth(Aeth::from_raw(read_u32(head, 0)?)),
+            ExtensionKind::AtomicAck => {
+                Self::AtomicAck(Aeth::from_raw(read_u32(head, 0)?), read_u64(head, 4)?)
+            }
+            ExtensionKind::AtomicEth => Self::AtomicEth(AtomicEth::read(head)?),
+        };
+        Some((extension, rest))
+    }
+
+    /// The headers as they travel, and how many of the bytes count.
+    pub fn to_bytes(&self) -> ([u8; MAX_EXTENSION_SIZE], usize) {
+        let mut bytes = [0; MAX_EXTENSION_SIZE];
+        match *self {
+            Self::None => {}
+            Self::Reth(reth) => reth.write(&mut bytes),
+            Self::RethImmediate(reth, data) => {
+                reth.write(&mut bytes);
+                bytes[16..20].copy_from_slice(&data.to_be_bytes());
+            }
+            Self::Immediate(word) | Self::Ieth(word) => bytes[..4].copy_from_slice(&word.to_be_bytes()),
+            Self::Aeth(aeth) => bytes[..4].copy_from_slice(&aeth.to_raw().to_be_bytes()),
+            Self::AtomicAck(aeth, old) => {
+                bytes[..4].copy_from_slice(&aeth.to_raw().to_be_bytes());
+                bytes[4..12].copy_from_slice(&old.to_be_bytes());
+            }
+            Self::AtomicEth(atomic) => atomic.write(&mut bytes),
+        }
+        (bytes, self.kind().size())
+    }
+}
+
+impl Reth {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self { address: read_u64(bytes, 0)?, rkey: read_u32(bytes, 8)?, length: read_u32(bytes, 12)? })
+    }
+    fn write(&self, bytes: &mut [u8; MAX_EXTENSION_SIZE]) {
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.length.to_be_bytes());
+    }
+}
+
+impl AtomicEth {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            address: read_u64(bytes, 0)?,
+            rkey: read_u32(bytes, 8)?,
+            swap_or_add: read_u64(bytes, 12)?,
+            compare: read_u64(bytes, 20)?,
+        })
+    }
+    fn write(&self, bytes: &mut [u8; MAX_EXTENSION_SIZE]) {
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes[12..20].copy_from_slice(&self.swap_or_add.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.compare.to_be_bytes());
+    }
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::aeth::Syndrome;
+
+    #[test]
+    fn every_kind_survives() {
+        let reth = Reth { address: 0x0102_0304_0506_0708, rkey: 0x090a_0b0c, length: 0x0d0e_0f10 };
+        let aeth = Aeth { syndrome: Syndrome::ACK, msn: 0x12_3456 };
+        let atomic = AtomicEth { address: 8, rkey: 9, swap_or_add: u64::MAX, compare: 0x1122_3344_5566_7788 };
+        for extension in [
+            Extension::None,
+            Extension::Reth(reth),
+            Extension::RethImmediate(reth, 0xdead_beef),
+            Extension::Immediate(1),
+            Extension::Ieth(2),
+            Extension::Aeth(aeth),
+            Extension::AtomicAck(aeth, 0x55),
+            Extension::AtomicEth(atomic),
+        ] {
+            let (bytes, size) = extension.to_bytes();
+            let kind = extension.kind();
+            assert_eq!(Extension::split_from(kind, &bytes[..size]), Some((extension, &[][..])));
+            if size > 0 {
+                assert_eq!(Extension::split_from(kind, &bytes[..size - 1]), None);
+            }
+        }
+    }
+}

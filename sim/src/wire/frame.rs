@@ -1,0 +1,220 @@
+//! From a [`PacketHeader`] and a payload to the bytes of a frame.
+//!
+//! All that is the same in every packet of a connection is written once, into a [`HeaderTemplate`], as it travels and
+//! as the ICRC sees it. A frame begins as the masked header with ones in front of it, which makes the CRC one pass;
+//! then the true header is copied over it.
+
+use super::bth::Bth;
+use super::extension::MAX_EXTENSION_SIZE;
+use super::packet::PacketHeader;
+use super::route::{Network, Route};
+use super::{ethernet, icrc, ipv4, ipv6, udp};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+use core::fmt;
+
+/// Bytes of payload that a packet can carry: the largest path MTU.
+pub const MAX_PAYLOAD: usize = 4096;
+
+const MAX_HEADER: usize = ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE;
+
+/// The headers of a connection up to and with the BTH.
+#[derive(Clone)]
+pub struct HeaderTemplate {
+    /// As it travels, with lengths and checksum zero.
+    wire: [u8; MAX_HEADER],
+    /// As the ICRC sees it, with ones before the IP header.
+    masked: [u8; MAX_HEADER],
+    size: usize,
+    ip_at: usize,
+    ip_size: usize,
+    ipv4_sum: u32,
+    bth: Bth,
+}
+
+impl HeaderTemplate {
+    /// Headers for packets of `route` to queue pair `destination`.
+    pub fn new(route: &Route, destination: Qpn, partition_key: u16) -> Self {
+        let mut wire = [0; MAX_HEADER];
+        let (ip_at, ip_size, ipv4_sum) = write_below_udp(route, &mut wire);
+        let udp_at = ip_at + ip_size;
+        wire[udp_at..udp_at + udp::SIZE].copy_from_slice(&udp::header(route.udp_source_port));
+        let size = udp_at + udp::SIZE + Bth::SIZE;
+        let mut masked = wire;
+        masked[ip_at - icrc::PREFIX..ip_at].fill(0xff);
+        icrc::mask(&mut masked[ip_at..size], ip_size);
+        Self { wire, masked, size, ip_at, ip_size, ipv4_sum, bth: blank_bth(destination, partition_key) }
+    }
+
+    /// Bytes of the frame of a packet with `payload_length` bytes of payload.
+    pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
+        self.size + header.extension.kind().size() + payload_length + pad(payload_length) + icrc::SIZE
+    }
+
+    fn bth(&self, header: &PacketHeader, pad_count: usize) -> [u8; Bth::SIZE] {
+        let PacketHeader { opcode, psn, solicited, ack_request, .. } = *header;
+        Bth { opcode, psn, solicited, ack_request, pad_count: pad_count as u8, ..self.bth }.to_bytes()
+    }
+}
+
+impl fmt::Debug for HeaderTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeaderTemplate {{ {} bytes to QP {} }}", self.size, self.bth.destination)
+    }
+}
+
+/// Writes Ethernet and IP; gives where IP is, its size and the sum of its words.
+fn write_below_udp(route: &Route, bytes: &mut [u8; MAX_HEADER]) -> (usize, usize, u32) {
+    let mut link = [0; ethernet::MAX_SIZE];
+    let (ether_type, size, sum) = match route.network {
+        Network::V4 { .. } => (ethernet::IPV4, ipv4::SIZE, 0),
+        Network::V6 { .. } => (ethernet::IPV6, ipv6::SIZE, 0),
+    };
+    let at = ethernet::write(route, ether_type, &mut link);
+    bytes[..at].copy_from_slice(&link[..at]);
+    let sum = match route.network {
+        Network::V4 { source, destination } => {
+            let header = ipv4::header(route, source, destination);
+            bytes[at..at + size].copy_from_slice(&header);
+            ipv4::sum(&header)
+        }
+        Network::V6 { source, destination } => {
+            bytes[at..at + size].copy_from_slice(&ipv6::header(route, source, destination));
+            sum
+        }
+    };
+    (at, size, sum)
+}
+
+fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {
+    Bth {
+        opcode: super::BthOpcode::Unknown(0xff),
+        solicited: false,
+        // A path that was never migrated counts as migrated: IBTA v1.4 §17.2.8.
+        migration: true,
+        pad_count: 0,
+        partition_key,
+        fecn: false,
+        becn: false,
+        destination,
+        ack_request: false,
+        psn: Psn::new(0),
+    }
+}
+
+const fn pad(payload_length: usize) -> usize {
+    payload_length.wrapping_neg() & 3
+}
+
+/// The payload does not fit the largest path MTU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadTooLong {
+    /// Bytes that were asked for.
+    pub length: usize,
+}
+
+impl fmt::Display for PayloadTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot write a frame with {} bytes of payload: at most {MAX_PAYLOAD} fit a packet",
+            self.length
+        )
+    }
+}
+
+impl core::error::Error for PayloadTooLong {}
+
+/// A frame under construction: headers are written, the payload is to be filled, then [`FrameWriter::finish`].
+#[must_use = "a frame without its ICRC is refused by everybody"]
+pub struct FrameWriter<'a> {
+    frame: &'a mut Vec<u8>,
+    template: &'a HeaderTemplate,
+    bth: [u8; Bth::SIZE],
+    payload_at: usize,
+    payload_length: usize,
+}
+
+impl<'a> FrameWriter<'a> {
+    /// Begins a frame in `frame`, whose old content and length are forgotten and whose capacity is used again. The
+    /// bytes of the payload are undefined until they are filled.
+    pub fn begin(
+        frame: &'a mut Vec<u8>,
+        template: &'a HeaderTemplate,
+        header: &PacketHeader,
+        payload_length: usize,
+    ) -> Result<Self, PayloadTooLong> {
+        if payload_length > MAX_PAYLOAD {
+            return Err(PayloadTooLong { length: payload_length });
+        }
+        frame.resize(template.frame_size(header, payload_length), 0);
+        let bth = template.bth(header, pad(payload_length));
+        let (extension, extension_size) = header.extension.to_bytes();
+        let payload_at = template.size + extension_size;
+        write_extension(frame, template.size, &extension, extension_size);
+        let mut writer = Self { frame, template, bth, payload_at, payload_length };
+        writer.write_masked_header();
+        Ok(writer)
+    }
+
+    /// The payload, to be filled.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.frame[self.payload_at..self.payload_at + self.payload_length]
+    }
+
+    /// Adds padding and ICRC, and gives the ICRC.
+    pub fn finish(self) -> u32 {
+        let end = self.frame.len() - icrc::SIZE;
+        self.frame[self.payload_at + self.payload_length..end].fill(0);
+        let crc = crc32fast::hash(&self.frame[self.template.ip_at - icrc::PREFIX..end]);
+        self.frame[end..].copy_from_slice(&crc.to_le_bytes());
+        self.write_wire_header();
+        crc
+    }
+
+    fn write_masked_header(&mut self) {
+        let HeaderTemplate { size, .. } = *self.template;
+        let mut header = self.template.masked;
+        let bth_at = size - Bth::SIZE;
+        header[bth_at..size].copy_from_slice(&self.bth);
+        header[bth_at + Bth::CONGESTION] = 0xff;
+        self.write_lengths(&mut header);
+        self.frame[..size].copy_from_slice(&header[..size]);
+    }
+
+    fn write_wire_header(self) {
+        let HeaderTemplate { size, ip_at, ip_size, ipv4_sum, .. } = *self.template;
+        let mut header = self.template.wire;
+        header[size - Bth::SIZE..size].copy_from_slice(&self.bth);
+        let ip_length = self.write_lengths(&mut header);
+        if ip_size == ipv4::SIZE {
+            let checksum = ipv4::checksum(ipv4_sum, ip_length).to_be_bytes();
+            let at = ip_at + ipv4::CHECKSUM;
+            header[at..at + 2].copy_from_slice(&checksum);
+        }
+        self.frame[..size].copy_from_slice(&header[..size]);
+    }
+
+    /// Writes the lengths of IP and UDP and gives that of IP. They fit, since the payload is at most 4096.
+    fn write_lengths(&self, header: &mut [u8; MAX_HEADER]) -> u16 {
+        let HeaderTemplate { ip_at, ip_size, .. } = *self.template;
+        let datagram = self.frame.len() - ip_at;
+        let udp_length = datagram - ip_size;
+        let (field, ip_length) = if ip_size == ipv4::SIZE {
+            (ipv4::LENGTH, datagram as u16)
+        } else {
+            (ipv6::LENGTH, udp_length as u16)
+        };
+        put_u16(header, ip_at + field, ip_length);
+        put_u16(header, ip_at + ip_size + udp::LENGTH, udp_length as u16);
+        ip_length
+    }
+}
+
+fn write_extension(frame: &mut [u8], at: usize, bytes: &[u8; MAX_EXTENSION_SIZE], size: usize) {
+    frame[at..at + size].copy_from_slice(&bytes[..size]);
+}
+
+fn put_u16(bytes: &mut [u8; MAX_HEADER], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}

@@ -1,0 +1,276 @@
+//! BTH op-codes: class of service, operation and place in the message. IBTA v1.4 §9.2, table 38.
+//!
+//! A number that the table does not have is a value, [`BthOpcode::Unknown`]. 0x18 to 0x1c are StRoM's RPC op-codes;
+//! newer revisions of the standard give 0x1c to FLUSH, which no device here sends.
+
+use core::fmt;
+
+/// Class of service, the three high bits of an op-code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceClass {
+    /// Reliable connection.
+    ReliableConnection,
+    /// Unreliable connection.
+    UnreliableConnection,
+    /// Reliable datagram.
+    ReliableDatagram,
+    /// Unreliable datagram.
+    UnreliableDatagram,
+    /// Congestion notification, RoCEv2 A17.9.3.
+    CongestionNotification,
+    /// Extended reliable connection.
+    ExtendedReliableConnection,
+    /// Manufacturer specific.
+    Other(u8),
+}
+
+/// What a packet belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationKind {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ request.
+    ReadRequest,
+    /// RDMA READ response.
+    ReadResponse,
+    /// ACK, NAK or RNR NAK.
+    Acknowledge,
+    /// Answer to an atomic.
+    AtomicAcknowledge,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic fetch and add.
+    FetchAdd,
+    /// StRoM RPC Params.
+    RpcParams,
+    /// StRoM RPC WRITE.
+    RpcWrite,
+    /// Not in the table.
+    Unknown,
+}
+
+/// Place of a packet in its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// First of several.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// Last of several.
+    Last,
+    /// The only one.
+    Only,
+}
+
+impl Position {
+    /// The place of a packet by whether it begins and ends its message.
+    pub const fn new(begins: bool, ends: bool) -> Self {
+        match (begins, ends) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, true) => Self::Last,
+            (false, false) => Self::Middle,
+        }
+    }
+    /// Whether the packet begins its message.
+    pub const fn begins(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+    /// Whether the packet ends its message.
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+/// Which extension headers follow the BTH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtensionKind {
+    /// None.
+    None,
+    /// RETH.
+    Reth,
+    /// RETH, then immediate data.
+    RethImmediate,
+    /// Immediate data.
+    Immediate,
+    /// IETH.
+    Ieth,
+    /// AETH.
+    Aeth,
+    /// AETH, then AtomicAckETH.
+    AtomicAck,
+    /// AtomicETH.
+    AtomicEth,
+}
+
+impl ExtensionKind {
+    /// Bytes of the headers.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Immediate | Self::Ieth | Self::Aeth => 4,
+            Self::AtomicAck => 12,
+            Self::Reth => 16,
+            Self::RethImmediate => 20,
+            Self::AtomicEth => 28,
+        }
+    }
+}
+
+macro_rules! opcodes {
+    ($($variant:ident = $value:literal, $name:literal, $kind:ident, $position:ident, $extension:ident;)*) => {
+        /// Op-code of the base transport header.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum BthOpcode {
+            $(
+                #[doc = concat!("`", $name, "`, ", stringify!($value), ".")]
+                $variant,
+            )*
+            /// A number that the table does not have.
+            Unknown(u8),
+        }
+
+        impl BthOpcode {
+            /// Every op-code of the table.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The value of a raw number. Never fails.
+            pub const fn from_raw(raw: u8) -> Self {
+                match raw {
+                    $($value => Self::$variant,)*
+                    other => Self::Unknown(other),
+                }
+            }
+            /// The raw number.
+            pub const fn raw(self) -> u8 {
+                match self {
+                    $(Self::$variant => $value,)*
+                    Self::Unknown(other) => other,
+                }
+            }
+            /// The name in the standard.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Unknown(_) => "UNKNOWN",
+                }
+            }
+            /// What the packet belongs to.
+            pub const fn kind(self) -> OperationKind {
+                match self {
+                    $(Self::$variant => OperationKind::$kind,)*
+                    Self::Unknown(_) => OperationKind::Unknown,
+                }
+            }
+            /// Its place in the message.
+            pub const fn position(self) -> Position {
+                match self {
+                    $(Self::$variant => Position::$position,)*
+                    Self::Unknown(_) => Position::Only,
+                }
+            }
+            /// The extension headers that follow the BTH; none for an unknown op-code.
+            pub const fn extension(self) -> ExtensionKind {
+                match self {
+                    $(Self::$variant => ExtensionKind::$extension,)*
+                    Self::Unknown(_) => ExtensionKind::None,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    SendFirst = 0x00, "SEND First", Send, First, None;
+    SendMiddle = 0x01, "SEND Middle", Send, Middle, None;
+    SendLast = 0x02, "SEND Last", Send, Last, None;
+    SendLastImmediate = 0x03, "SEND Last with Immediate", Send, Last, Immediate;
+    SendOnly = 0x04, "SEND Only", Send, Only, None;
+    SendOnlyImmediate = 0x05, "SEND Only with Immediate", Send, Only, Immediate;
+    WriteFirst = 0x06, "RDMA WRITE First", Write, First, Reth;
+    WriteMiddle = 0x07, "RDMA WRITE Middle", Write, Middle, None;
+    WriteLast = 0x08, "RDMA WRITE Last", Write, Last, None;
+    WriteLastImmediate = 0x09, "RDMA WRITE Last with Immediate", Write, Last, Immediate;
+    WriteOnly = 0x0a, "RDMA WRITE Only", Write, Only, Reth;
+    WriteOnlyImmediate = 0x0b, "RDMA WRITE Only with Immediate", Write, Only, RethImmediate;
+    ReadRequest = 0x0c, "RDMA READ Request", ReadRequest, Only, Reth;
+    ReadResponseFirst = 0x0d, "RDMA READ Response First", ReadResponse, First, Aeth;
+    ReadResponseMiddle = 0x0e, "RDMA READ Response Middle", ReadResponse, Middle, None;
+    ReadResponseLast = 0x0f, "RDMA READ Response Last", ReadResponse, Last, Aeth;
+    ReadResponseOnly = 0x10, "RDMA READ Response Only", ReadResponse, Only, Aeth;
+    Acknowledge = 0x11, "Acknowledge", Acknowledge, Only, Aeth;
+    AtomicAcknowledge = 0x12, "ATOMIC Acknowledge", AtomicAcknowledge, Only, AtomicAck;
+    CompareSwap = 0x13, "CmpSwap", CompareSwap, Only, AtomicEth;
+    FetchAdd = 0x14, "FetchAdd", FetchAdd, Only, AtomicEth;
+    SendLastInvalidate = 0x16, "SEND Last with Invalidate", Send, Last, Ieth;
+    SendOnlyInvalidate = 0x17, "SEND Only with Invalidate", Send, Only, Ieth;
+    RpcParams = 0x18, "RDMA RPC Params", RpcParams, Only, Reth;
+    RpcWriteFirst = 0x19, "RDMA RPC WRITE First", RpcWrite, First, Reth;
+    RpcWriteMiddle = 0x1a, "RDMA RPC WRITE Middle", RpcWrite, Middle, None;
+    RpcWriteLast = 0x1b, "RDMA RPC WRITE Last", RpcWrite, Last, None;
+    RpcWriteOnly = 0x1c, "RDMA RPC WRITE Only", RpcWrite, Only, Reth;
+}
+
+impl BthOpcode {
+    /// Class of service.
+    pub const fn service_class(self) -> ServiceClass {
+        match self.raw() >> 5 {
+            0 => ServiceClass::ReliableConnection,
+            1 => ServiceClass::UnreliableConnection,
+            2 => ServiceClass::ReliableDatagram,
+            3 => ServiceClass::UnreliableDatagram,
+            4 => ServiceClass::CongestionNotification,
+            5 => ServiceClass::ExtendedReliableConnection,
+            other => ServiceClass::Other(other),
+        }
+    }
+    /// Whether the packet goes from a responder to a requester.
+    pub const fn is_response(self) -> bool {
+        use OperationKind::{Acknowledge, AtomicAcknowledge, ReadResponse};
+        matches!(self.kind(), ReadResponse | Acknowledge | AtomicAcknowledge)
+    }
+}
+
+impl fmt::Debug for BthOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for BthOpcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(raw) => write!(f, "op-code {raw:#04x}"),
+            known => f.write_str(known.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_survives() {
+        for raw in 0..=255 {
+            assert_eq!(BthOpcode::from_raw(raw).raw(), raw);
+        }
+        assert_eq!(BthOpcode::ALL.len(), 28);
+    }
+
+    #[test]
+    fn class_bits() {
+        assert_eq!(BthOpcode::FetchAdd.service_class(), ServiceClass::ReliableConnection);
+        assert_eq!(BthOpcode::from_raw(0x64).service_class(), ServiceClass::UnreliableDatagram);
+        assert_eq!(BthOpcode::from_raw(0x81).service_class(), ServiceClass::CongestionNotification);
+    }
+
+    #[test]
+    fn only_the_answers_are_responses() {
+        let answers: Vec<u8> = BthOpcode::ALL.iter().filter(|o| o.is_response()).map(|o| o.raw()).collect();
+        assert_eq!(answers, [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12]);
+    }
+}

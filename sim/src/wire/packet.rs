@@ -1,0 +1,87 @@
+//! A packet as values, and as one line of text.
+
+use super::bth::Bth;
+use super::extension::Extension;
+use super::opcode::BthOpcode;
+use super::route::Route;
+use bareverbs_prm::psn::Psn;
+use core::fmt;
+
+/// A parsed and verified packet. The payload is without padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Everything below the BTH.
+    pub route: Route,
+    /// Base transport header.
+    pub bth: Bth,
+    /// Extension headers.
+    pub extension: Extension,
+    /// Payload without padding.
+    pub payload: &'a [u8],
+    /// The invariant CRC, which was right.
+    pub icrc: u32,
+}
+
+/// What the transport says of a packet that it wants to send; the rest is in a [`super::HeaderTemplate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketHeader {
+    /// Op-code.
+    pub opcode: BthOpcode,
+    /// Packet sequence number.
+    pub psn: Psn,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Ask for an acknowledgement.
+    pub ack_request: bool,
+    /// Extension headers; they must be those of the op-code.
+    pub extension: Extension,
+}
+
+impl fmt::Display for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bth { opcode, destination, psn, .. } = self.bth;
+        write!(f, "{} RoCE {opcode} QP={destination} PSN={}", self.route, psn.value())?;
+        self.extension.fmt(f)?;
+        if !self.payload.is_empty() {
+            write!(f, " len={}", self.payload.len())?;
+        }
+        write_flag(f, self.bth.solicited, " [solicited]")?;
+        write_flag(f, self.bth.ack_request, " [ack]")
+    }
+}
+
+impl fmt::Display for PacketHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} PSN={}{}", self.opcode, self.psn.value(), self.extension)?;
+        write_flag(f, self.solicited, " [solicited]")?;
+        write_flag(f, self.ack_request, " [ack]")
+    }
+}
+
+impl fmt::Display for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(reth) = self.reth() {
+            write!(f, " va={:#x} rkey={:#010x} dma={}", reth.address, reth.rkey, reth.length)?;
+        }
+        if let Some(aeth) = self.aeth() {
+            write!(f, " {} MSN={}", aeth.syndrome, aeth.msn)?;
+        }
+        match self {
+            Self::Immediate(data) | Self::RethImmediate(_, data) => write!(f, " imm={data:#010x}"),
+            Self::Ieth(key) => write!(f, " inv={key:#010x}"),
+            Self::AtomicAck(_, old) => write!(f, " old={old:#x}"),
+            Self::AtomicEth(a) => {
+                write!(
+                    f,
+                    " va={:#x} rkey={:#010x} val={:#x} cmp={:#x}",
+                    a.address, a.rkey, a.swap_or_add, a.compare
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write_flag(f: &mut fmt::Formatter<'_>, set: bool, text: &str) -> fmt::Result {
+    if set { f.write_str(text) } else { Ok(()) }
+}

@@ -1,0 +1,142 @@
+//! From the bytes of a frame to a [`Packet`]. Every length, version and checksum is checked, then the ICRC.
+
+use super::bth::Bth;
+use super::ethernet::{self, Ethernet};
+use super::extension::Extension;
+use super::opcode::BthOpcode;
+use super::packet::Packet;
+use super::route::{Network, Route};
+use super::{icrc, ipv4, ipv6, udp};
+use core::fmt;
+
+/// Why a frame is not a good RoCEv2 packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParseError {
+    /// It ends inside a header.
+    Truncated,
+    /// Neither IPv4 nor IPv6: some other protocol.
+    EtherType(u16),
+    /// The version of the IP header is not that of the EtherType.
+    IpVersion(u8),
+    /// An IPv4 header of so many dwords, not five.
+    IpOptions(u8),
+    /// The IPv4 header checksum is wrong.
+    IpChecksum,
+    /// The IP length is longer than the frame or shorter than the header.
+    IpLength(u16),
+    /// An IPv4 fragment.
+    Fragment,
+    /// Not UDP.
+    IpProtocol(u8),
+    /// Not the UDP port of RoCEv2.
+    UdpPort(u16),
+    /// The UDP length is not what IP carries.
+    UdpLength(u16),
+    /// The invariant CRC is wrong.
+    Icrc {
+        /// As received.
+        received: u32,
+        /// As computed.
+        computed: u32,
+    },
+    /// Transport header version.
+    TransportVersion(u8),
+    /// The frame has no room for the extension headers of the op-code.
+    Extension(BthOpcode),
+    /// The payload with its padding is no multiple of four, or is shorter than the padding.
+    Pad(u8),
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("frame refused: ")?;
+        match self {
+            Self::Truncated => f.write_str("it ends inside a header"),
+            Self::EtherType(t) => write!(f, "EtherType {t:#06x} is neither IPv4 nor IPv6"),
+            Self::IpVersion(v) => write!(f, "IP version {v} does not fit the EtherType"),
+            Self::IpOptions(n) => write!(f, "IPv4 header of {n} dwords, RoCEv2 has 5"),
+            Self::IpChecksum => f.write_str("IPv4 header checksum is wrong"),
+            Self::IpLength(n) => write!(f, "IP length {n} does not fit the frame"),
+            Self::Fragment => f.write_str("IPv4 fragment"),
+            Self::IpProtocol(p) => write!(f, "IP protocol {p} is not UDP"),
+            Self::UdpPort(p) => write!(f, "UDP port {p} is not 4791"),
+            Self::UdpLength(n) => write!(f, "UDP length {n} is not what IP carries"),
+            Self::Icrc { received, computed } => {
+                write!(f, "ICRC {received:#010x} received, {computed:#010x} computed")
+            }
+            Self::TransportVersion(v) => write!(f, "transport header version {v}, only 0 is known"),
+            Self::Extension(o) => write!(f, "no room for the extension headers of {o}"),
+            Self::Pad(n) => write!(f, "pad count {n} does not fit the payload"),
+        }
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// The meanings of an IP header.
+pub struct IpHeader {
+    pub network: Network,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    pub flow_label: u32,
+    pub size: usize,
+}
+
+/// Parses and verifies a frame. Bytes behind the IP length are Ethernet padding and are not looked at.
+pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
+    let (ethernet, datagram) = ethernet::split(frame)?;
+    let (ip, carried) = match ethernet.ether_type {
+        ethernet::IPV4 => ipv4::split(datagram)?,
+        ethernet::IPV6 => ipv6::split(datagram)?,
+        other => return Err(ParseError::EtherType(other)),
+    };
+    let (udp_source_port, transport) = udp::split(carried)?;
+    let (body, icrc) = check_icrc(datagram, ip.size, transport)?;
+    let (bth, extension, payload) = split_transport(body)?;
+    Ok(Packet { route: route(&ethernet, &ip, udp_source_port), bth, extension, payload, icrc })
+}
+
+/// Verifies the ICRC at the end of `transport` and takes it off.
+fn check_icrc<'a>(
+    datagram: &[u8],
+    ip_size: usize,
+    transport: &'a [u8],
+) -> Result<(&'a [u8], u32), ParseError> {
+    let (body, tail) = transport.split_last_chunk::<{ icrc::SIZE }>().ok_or(ParseError::Truncated)?;
+    if body.len() < Bth::SIZE {
+        return Err(ParseError::Truncated);
+    }
+    let received = u32::from_le_bytes(*tail);
+    let covered = datagram.get(..ip_size + udp::SIZE + body.len()).ok_or(ParseError::Truncated)?;
+    let computed = icrc::compute(covered, ip_size);
+    if computed == received { Ok((body, received)) } else { Err(ParseError::Icrc { received, computed }) }
+}
+
+fn split_transport(body: &[u8]) -> Result<(Bth, Extension, &[u8]), ParseError> {
+    let (header, rest) = body.split_first_chunk::<{ Bth::SIZE }>().ok_or(ParseError::Truncated)?;
+    let (bth, version) = Bth::from_bytes(header);
+    if version != Bth::VERSION {
+        return Err(ParseError::TransportVersion(version));
+    }
+    let (extension, padded) =
+        Extension::split_from(bth.opcode.extension(), rest).ok_or(ParseError::Extension(bth.opcode))?;
+    let pad = ParseError::Pad(bth.pad_count);
+    if padded.len() & 3 != 0 {
+        return Err(pad);
+    }
+    let length = padded.len().checked_sub(usize::from(bth.pad_count)).ok_or(pad)?;
+    Ok((bth, extension, &padded[..length]))
+}
+
+fn route(ethernet: &Ethernet, ip: &IpHeader, udp_source_port: u16) -> Route {
+    Route {
+        source_mac: ethernet.source,
+        destination_mac: ethernet.destination,
+        vlan: ethernet.vlan,
+        network: ip.network,
+        traffic_class: ip.traffic_class,
+        hop_limit: ip.hop_limit,
+        flow_label: ip.flow_label,
+        udp_source_port,
+    }
+}

@@ -1,0 +1,101 @@
+//! The way of a packet: everything below the BTH.
+
+use bareverbs_prm::ids::MacAddress;
+use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// UDP destination port of RoCEv2. RoCEv2 A17.3.1.
+pub const ROCE_UDP_PORT: u16 = 4791;
+
+/// Where a packet comes from, where it goes to, and how it is treated on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Ethernet source.
+    pub source_mac: MacAddress,
+    /// Ethernet destination.
+    pub destination_mac: MacAddress,
+    /// 802.1Q tag.
+    pub vlan: Option<VlanTag>,
+    /// IP addresses.
+    pub network: Network,
+    /// DSCP in the six high bits, ECN in the two low bits.
+    pub traffic_class: u8,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub hop_limit: u8,
+    /// IPv6 flow label, 20 bits; zero over IPv4.
+    pub flow_label: u32,
+    /// UDP source port, the entropy of equal-cost paths.
+    pub udp_source_port: u16,
+}
+
+/// IP addresses of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// RoCEv2 over IPv4.
+    V4 {
+        /// Source.
+        source: Ipv4Addr,
+        /// Destination.
+        destination: Ipv4Addr,
+    },
+    /// RoCEv2 over IPv6.
+    V6 {
+        /// Source.
+        source: Ipv6Addr,
+        /// Destination.
+        destination: Ipv6Addr,
+    },
+}
+
+/// An 802.1Q tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VlanTag {
+    /// VLAN, 12 bits.
+    pub id: u16,
+    /// Priority, 3 bits.
+    pub priority: u8,
+    /// Drop eligible.
+    pub drop_eligible: bool,
+}
+
+impl VlanTag {
+    /// The tag control information as it travels.
+    pub const fn to_raw(self) -> u16 {
+        (self.priority as u16 & 7) << 13 | (self.drop_eligible as u16) << 12 | (self.id & 0xfff)
+    }
+    /// The tag of control information.
+    pub const fn from_raw(raw: u16) -> Self {
+        Self { id: raw & 0xfff, priority: (raw >> 13) as u8, drop_eligible: raw & 0x1000 != 0 }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4 { source, destination } => write!(f, "{source} → {destination}"),
+            Self::V6 { source, destination } => write!(f, "{source} → {destination}"),
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.network.fmt(f)?;
+        match self.vlan {
+            Some(tag) => write!(f, " vlan {}", tag.id),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vlan_tag_survives() {
+        for raw in [0, 1, 0x0fff, 0x1000, 0xe000, 0xffff, 0x6123] {
+            assert_eq!(VlanTag::from_raw(raw).to_raw(), raw);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! UDP. RoCEv2 A17.3.1.3: the checksum is sent as zero and is not looked at.
+
+use super::parse::ParseError;
+use super::route::ROCE_UDP_PORT;
+
+/// Bytes of the header.
+pub const SIZE: usize = 8;
+/// Where the checksum is.
+pub const CHECKSUM: usize = 6;
+/// Where the length is.
+pub const LENGTH: usize = 4;
+
+/// The source port and the bytes behind the header. `datagram` is all that IP carries.
+pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), ParseError> {
+    let (header, payload) = datagram.split_first_chunk::<SIZE>().ok_or(ParseError::Truncated)?;
+    let [s0, s1, d0, d1, l0, l1, _, _] = *header;
+    let port = u16::from_be_bytes([d0, d1]);
+    if port != ROCE_UDP_PORT {
+        return Err(ParseError::UdpPort(port));
+    }
+    let length = u16::from_be_bytes([l0, l1]);
+    if usize::from(length) != datagram.len() {
+        return Err(ParseError::UdpLength(length));
+    }
+    Ok((u16::from_be_bytes([s0, s1]), payload))
+}
+
+/// The header with length and checksum zero.
+pub fn header(source_port: u16) -> [u8; SIZE] {
+    let [s0, s1] = source_port.to_be_bytes();
+    let [d0, d1] = ROCE_UDP_PORT.to_be_bytes();
+    [s0, s1, d0, d1, 0, 0, 0, 0]
+}
