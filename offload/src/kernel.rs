@@ -5,7 +5,7 @@
 //! count, charge, interleave and stop it. It sees neither keys nor addresses, only offsets into its [`Grant`].
 
 use crate::grant::{Checked, Grant};
-use crate::status::Status;
+pub use crate::status::Status;
 use core::fmt;
 
 /// Bytes that the state of one invocation may have.

@@ -8,8 +8,7 @@ use super::kv_layout::{
     LINE_SIZE, Line, MAX_KEY, MAX_OBJECT, ObjectRef, SLOTS, Torn, bucket_of, parse_object,
 };
 use crate::grant::{Checked, Grant};
-use crate::kernel::{Emission, Kernel, Opcode, Step};
-use crate::status::Status;
+use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -1,4 +1,4 @@
-//! The kernels. They know [`crate::kernel`], [`crate::grant`] and [`crate::status`], and nothing else of this crate.
+//! The kernels. They know [`crate::kernel`] and [`crate::grant`], and nothing else of this crate.
 
 pub mod checksum;
 pub mod kv_layout;
