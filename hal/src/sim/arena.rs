@@ -215,15 +215,14 @@ impl Arena {
     }
 
     pub(super) fn leak(&mut self) {
-        if self.stream.next_u32() % LEAK_ONE_IN != 0 || self.regions.is_empty() {
+        if !self.stream.next_u32().is_multiple_of(LEAK_ONE_IN) || self.regions.is_empty() {
             return;
         }
         let first = self.stream.next_u32() as usize % self.regions.len();
         let from = self.stream.next_u32() as usize;
         for slot in (first..self.regions.len()).chain(0..first) {
-            if let Some(Region { views: Some(views), block, .. }) = &mut self.regions[slot]
-                && views.leak_word(block, from)
-            {
+            let Some(Region { views: Some(views), block, .. }) = &mut self.regions[slot] else { continue };
+            if views.leak_word(block, from) {
                 self.counters.leaked_words += 1;
                 return;
             }

@@ -42,10 +42,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (a.into(), b.into());
         self.check_port(a)?;
         self.check_port(b)?;
-        if let (Port::Node(one), Port::Node(other)) = (a, b)
-            && one == other
-        {
-            return Err(TopologyError::Loop(one));
+        if let (Port::Node(node), true) = (a, a == b) {
+            return Err(TopologyError::Loop(node));
         }
         let link = LinkId(self.ways.len() as u32 / 2);
         let [there, back] = way_numbers(link);

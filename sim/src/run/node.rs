@@ -21,6 +21,8 @@ pub(crate) struct Node<M, D> {
     pub(crate) last_doorbell: Time,
     /// When the earliest timer event of this node is due; [`Time::MAX`] if none is scheduled.
     pub(crate) timer_due: Time,
+    /// The timer is not called before this.
+    pub(crate) timer_floor: Time,
     pub(crate) interrupts: BTreeMap<u16, u64>,
 }
 
@@ -34,6 +36,7 @@ impl<M, D: Device> Node<M, D> {
             egress: None,
             last_doorbell: Time::ZERO,
             timer_due: Time::MAX,
+            timer_floor: Time::ZERO,
             interrupts: BTreeMap::new(),
         }
     }
