@@ -20,6 +20,8 @@
 pub mod budget;
 pub mod client;
 pub mod cost;
+pub mod dpu;
+pub mod endpoint;
 pub mod grant;
 pub mod kernel;
 pub mod kernels;
@@ -27,3 +29,6 @@ pub mod runtime;
 pub mod status;
 pub mod table;
 pub mod wire;
+
+#[cfg(test)]
+mod loopback_tests;

@@ -136,7 +136,13 @@ impl<const N: usize> Slots<N> {
     /// Takes the trailer found in slot `index`; returns whether its answer is waited for. If it is not, drop it.
     #[must_use]
     pub fn settle(&mut self, index: usize, trailer: &Trailer) -> bool {
-        if self.request_of(index) != Some(trailer.request_id) {
+        self.settle_request(index, trailer.request_id)
+    }
+
+    /// The same for an answer without a trailer.
+    #[must_use]
+    pub fn settle_request(&mut self, index: usize, request_id: u64) -> bool {
+        if self.request_of(index) != Some(request_id) {
             self.stale += 1;
             return false;
         }

@@ -17,6 +17,7 @@ pub struct Walk {
     kernel: KvLookup,
     region: Grant,
     budget: Budget,
+    last_read: u32,
 }
 
 /// What a walk wants next.
@@ -43,7 +44,7 @@ impl Walk {
         let mut buffer = [0; MAX_PARAMETERS];
         let parameters = table.lookup(key).encode(&mut buffer).ok_or(Status::BadParameters)?;
         let (kernel, step) = KvLookup::start(parameters, &region)?;
-        let mut walk = Self { kernel, region, budget: Budget::new(limits, now) };
+        let mut walk = Self { kernel, region, budget: Budget::new(limits, now), last_read: 0 };
         let step = walk.charge(now, step);
         Ok((walk, step))
     }
@@ -56,11 +57,19 @@ impl Walk {
 
     fn charge(&mut self, now: Time, step: Step) -> WalkStep {
         match self.budget.charge(step, now) {
-            Next::Read(range) => WalkStep::Read(range),
+            Next::Read(range) => {
+                self.last_read = range.length();
+                WalkStep::Read(range)
+            }
             Next::Emit(emission) => WalkStep::Found(emission),
             Next::End(status) => WalkStep::End(status),
             Next::Payload => WalkStep::End(Status::BadParameters),
         }
+    }
+
+    /// Bytes of the range asked for last.
+    pub const fn last_read(&self) -> u32 {
+        self.last_read
     }
 
     /// What it took so far.
