@@ -1,29 +1,240 @@
-//! The device model: a pure state machine with five inputs and three outputs. It knows no delay.
+//! The device model: an mlx5 network adapter as a pure state machine with five inputs and three outputs.
+//!
+//! **What this is.** [`Nic`] is PCI configuration space, BAR0, the firmware behind its command queue, memory keys, work
+//! and completion and event queues, and a port. Inputs: [`Nic::handle_mmio_read`], [`Nic::handle_mmio_write`],
+//! [`Nic::handle_config_write`], [`Nic::handle_frame`], [`Nic::handle_timeout`]. Outputs: [`Nic::poll_transmit`],
+//! [`Nic::poll_interrupt`] and what is written to [`HostMemory`]; [`Nic::poll_timeout`] says when to come back.
+//!
+//! **What it may not do.** It knows no delay: what an input causes has happened when the call returns, but for what waits
+//! for the wire. It believes nothing: whatever a driver, a peer or memory says is checked, and a DMA access that faults
+//! becomes a delivery status, an error completion or an event, never a panic.
+//!
+//! **Where to read first.** [`bar`](self) for what registers do, `firmware` for commands, `send_queue` and `transmit` for
+//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die.
+//!
+//! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
 
+mod bar;
+mod buffer;
+mod completion;
+mod config;
+mod contexts;
+mod counters;
+mod cqe;
+mod error;
+mod event;
+mod extension;
+pub mod firmware;
+mod interrupt;
+mod memory;
+mod mkey;
+mod pci;
+mod port;
+mod queue_pair;
+mod receive;
+mod receive_queue;
+mod reply;
+mod responder_host;
+mod schedule;
+mod send_queue;
+mod strict;
+mod transmit;
+pub mod wqe;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{CONNECTX5, Limits, NicConfig, PortSpeed};
+pub use counters::Counters;
+pub use extension::{RpcEngine, RpcReply};
+pub use firmware::syndrome::Refusal;
+pub use memory::{DmaFault, HostMemory};
+pub use mkey::HostRange;
+pub use pci::VENDOR_ID;
+pub use transmit::{Transmit, TransmitClass};
+
+use crate::wire::Packet;
+use bareverbs_prm::eqe::PortEvent;
+use bareverbs_prm::numbering::{CommandOpcode, EventType, PortChange};
+use bareverbs_prm::time::Time;
+use contexts::Slab;
 use core::fmt;
+use firmware::Firmware;
+use mkey::MkeyTable;
+use port::Port;
+use queue_pair::QueuePair;
+use schedule::Schedule;
 
-/// What the device sees of its host: DMA. Every access may fault.
-pub trait HostMemory {
-    /// Reads `buffer.len()` bytes at I/O virtual address `iova`.
-    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault>;
-    /// Writes `bytes` at I/O virtual address `iova`, the last byte last.
-    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault>;
+/// First protection domain number.
+const FIRST_PD: u32 = 1;
+
+/// A simulated mlx5 device.
+pub struct Nic {
+    config: NicConfig,
+    registers: bar::Registers,
+    pci: pci::ConfigSpace,
+    firmware: Firmware,
+    domains: Slab<()>,
+    uars: Slab<()>,
+    mkeys: MkeyTable,
+    events: event::EventQueues,
+    completions: completion::CompletionQueues,
+    queue_pairs: Slab<QueuePair>,
+    port: Port,
+    schedule: Schedule,
+    engine: Option<Box<dyn RpcEngine>>,
+    counters: Counters,
+    last_refusal: Option<(CommandOpcode, Refusal)>,
+    /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
+    link_changed: bool,
 }
 
-/// A DMA access that no mapping covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DmaFault {
-    /// First address of the access.
-    pub iova: u64,
-    /// Its length in bytes.
-    pub length: usize,
-    /// Whether it was a write.
-    pub write: bool,
-}
-
-impl fmt::Display for DmaFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.write { "write" } else { "read" };
-        write!(f, "DMA {way} of {} bytes at {:#x}: not mapped", self.length, self.iova)
+impl Nic {
+    /// A device that was just powered on.
+    pub fn new(config: NicConfig) -> Self {
+        let bar_size = u64::from(config.bar_pages) * bareverbs_prm::doorbell::UAR_PAGE_SIZE as u64;
+        Self {
+            registers: bar::Registers::default(),
+            pci: pci::ConfigSpace::new(config.device_id, bar_size, config.vectors),
+            firmware: Firmware::new(&config),
+            domains: Slab::new(FIRST_PD),
+            uars: Slab::new(bar::FIRST_UAR),
+            mkeys: MkeyTable::new(),
+            events: event::EventQueues::new(),
+            completions: completion::CompletionQueues::new(),
+            queue_pairs: Slab::new(queue_pair::FIRST_QP),
+            port: Port::new(&config),
+            schedule: Schedule::default(),
+            engine: None,
+            counters: Counters::default(),
+            last_refusal: None,
+            link_changed: false,
+            config,
+        }
     }
+
+    /// How the device was made.
+    pub const fn config(&self) -> &NicConfig {
+        &self.config
+    }
+
+    /// Function-level reset or reset of the bus: every object, page and register is forgotten. Counters, link and the
+    /// engine behind the RPC op-codes stay.
+    pub fn reset(&mut self) {
+        let config = self.config;
+        let link_up = self.port.link_up;
+        self.forget_objects();
+        self.registers = bar::Registers::default();
+        self.firmware = Firmware::new(&config);
+        self.pci = pci::ConfigSpace::new(config.device_id, self.bar_size(), config.vectors);
+        self.port = Port::new(&config);
+        self.port.link_up = link_up;
+        self.last_refusal = None;
+        self.link_changed = false;
+    }
+
+    /// Forgets what INIT_HCA and later commands made.
+    fn forget_objects(&mut self) {
+        self.queue_pairs.clear();
+        self.completions.queues.clear();
+        self.completions.newly_broken.clear();
+        self.events.queues.clear();
+        self.events.interrupts.clear();
+        self.mkeys.clear();
+        self.uars.clear();
+        self.domains.clear();
+        self.schedule = Schedule::default();
+    }
+
+    /// The cable was plugged in or pulled out. Software learns of it with the next input.
+    pub fn set_link_up(&mut self, up: bool) {
+        self.link_changed |= up != self.port.link_up;
+        self.port.link_up = up;
+    }
+
+    /// Puts an engine behind StRoM's op-codes. It is asked only if [`NicConfig::strom`] is set.
+    pub fn set_extension(&mut self, engine: Box<dyn RpcEngine>) {
+        self.engine = Some(engine);
+    }
+
+    /// The next MSI-X vector to send.
+    pub fn poll_interrupt(&mut self) -> Option<u16> {
+        self.events.interrupts.poll()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            completions: self.completions.written,
+            completion_overruns: self.completions.overruns,
+            events_lost: self.events.lost,
+            interrupts: self.events.interrupts.raised,
+            ..self.counters
+        }
+    }
+
+    /// The command that was refused last, and why.
+    pub const fn last_refusal(&self) -> Option<(CommandOpcode, Refusal)> {
+        self.last_refusal
+    }
+
+    /// Commands that were asked for and that the device does not have, each with how often, in order of opcodes.
+    pub fn unknown_commands(&self) -> impl Iterator<Item = (CommandOpcode, u64)> + '_ {
+        self.firmware.unknown.iter().map(|(&opcode, &count)| (CommandOpcode::from_raw(opcode), count))
+    }
+
+    /// Live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
+    pub fn live_objects(&self) -> [usize; 6] {
+        [
+            self.domains.len(),
+            self.mkeys.len(),
+            self.completions.queues.len(),
+            self.queue_pairs.len(),
+            self.events.queues.len(),
+            self.uars.len(),
+        ]
+    }
+
+    /// Whether commands and mailboxes are signed.
+    fn checksums(&self) -> bool {
+        self.firmware.capabilities.checksums()
+    }
+
+    /// What must follow every input: queue pairs of broken completion queues die, link changes are told.
+    fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        if core::mem::take(&mut self.link_changed) {
+            self.tell_link(memory);
+        }
+        while let Some(cqn) = self.completions.newly_broken.pop() {
+            self.break_users(now, memory, cqn);
+        }
+    }
+
+    fn tell_link<M: HostMemory>(&mut self, memory: &mut M) {
+        let change = if self.port.is_up() { PortChange::Active } else { PortChange::Down };
+        let mut data = PortEvent::new();
+        data.set_port(1);
+        self.events.post(memory, EventType::PortChange, change.raw(), &data);
+    }
+}
+
+impl fmt::Debug for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [domains, keys, completion_queues, queue_pairs, event_queues, uars] = self.live_objects();
+        f.debug_struct("Nic")
+            .field("mac", &self.port.mac())
+            .field("state", &self.firmware.state)
+            .field("domains", &domains)
+            .field("keys", &keys)
+            .field("completion_queues", &completion_queues)
+            .field("queue_pairs", &queue_pairs)
+            .field("event_queues", &event_queues)
+            .field("uars", &uars)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a packet is one that a requester takes.
+fn is_response(packet: &Packet<'_>) -> bool {
+    packet.bth.opcode.is_response()
 }

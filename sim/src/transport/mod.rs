@@ -12,11 +12,18 @@
 //! **Where to read first.** [`Requester::poll_transmit`] and [`Responder::handle_request`].
 
 mod host;
+mod outstanding;
 mod parameters;
+mod replay;
+mod replies;
 mod request;
 mod requester;
 mod responder;
 mod response;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod timers;
 
 pub use host::{
     AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,

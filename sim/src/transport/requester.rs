@@ -1,10 +1,22 @@
-//! The requester of a reliable connection.
+//! The requester of a reliable connection: go-back-N over numbered packets. IBTA v1.4 §9.7.5.2.
 
-use super::{
-    ConnectionParameters, Placement, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError,
+use super::outstanding::{Message, MissingAnswer, Outstanding};
+use super::parameters::{ConnectionParameters, rnr_timer};
+use super::request::{
+    Operation, Placement, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError,
 };
-use crate::wire::Packet;
+use super::segment::{self, PathMtu};
+use super::timers::{Due, Patience};
+use crate::wire::{Extension, NakCode, OperationKind, Packet, Syndrome};
+use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
+
+/// Packets after which an acknowledgement is asked for although there is more to send.
+const ACK_INTERVAL: u32 = 16;
+/// PSNs that may be outstanding: less than half of all, so that old and new can be told apart. IBTA v1.4 §9.7.2.
+const WINDOW: u64 = (1 << 23) - 1;
+/// Messages for which there is room without allocation.
+const RESERVE: usize = 64;
 
 /// What a requester has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,70 +33,403 @@ pub struct RequesterCounters {
     pub implied_naks: u64,
     /// RNR NAKs that were obeyed.
     pub rnr_naks: u64,
-    /// Answers outside the window of what is outstanding.
+    /// Answers outside the window of what is outstanding, and complaints that said nothing new.
     pub ghosts: u64,
 }
 
 /// The requester of a reliable connection.
 #[derive(Debug)]
-pub struct Requester {}
+pub struct Requester {
+    mtu: PathMtu,
+    first_psn: Psn,
+    read_limit: u64,
+    outstanding: Outstanding,
+    cursor: Cursor,
+    /// Sequence number behind everything that was ever sent.
+    sent: u64,
+    /// Packets since an acknowledgement was asked for.
+    unrequested: u32,
+    patience: Patience,
+    failure: Option<Failure>,
+    counters: RequesterCounters,
+}
 
-#[allow(unused_variables, missing_docs)]
+/// What is sent next.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    /// Message number.
+    number: u64,
+    /// Sequence number of the packet.
+    sequence: u64,
+}
+
+/// The message that failed. Nothing from it on is sent.
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    number: u64,
+    error: RequesterError,
+}
+
 impl Requester {
     /// Messages that a requester holds at most.
     pub const CAPACITY: usize = 1024;
 
-    /// A requester with nothing to do.
+    /// A requester with nothing to do. `max_outstanding_reads` of zero counts as one: the device stores its logarithm.
     pub fn new(parameters: &ConnectionParameters) -> Self {
-        unimplemented!()
+        Self {
+            mtu: PathMtu::new(parameters.path_mtu),
+            first_psn: parameters.send_psn,
+            read_limit: u64::from(parameters.max_outstanding_reads.max(1)),
+            outstanding: Outstanding::new(RESERVE),
+            cursor: Cursor { number: 0, sequence: 0 },
+            sent: 0,
+            unrequested: 0,
+            patience: Patience::new(parameters),
+            failure: None,
+            counters: RequesterCounters::default(),
+        }
     }
+
     /// Whether [`Self::submit`] has room.
     pub fn has_room(&self) -> bool {
-        unimplemented!()
+        self.outstanding.len() < Self::CAPACITY
     }
-    /// Takes a message. What is wrong with it comes back as its completion.
-    pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
-        unimplemented!()
-    }
-    /// The next packet for the wire.
-    pub fn poll_transmit(&mut self, now: Time) -> Option<RequestPacket> {
-        unimplemented!()
-    }
-    /// Whether [`Self::poll_transmit`] would give a packet.
-    pub fn has_work(&self) -> bool {
-        unimplemented!()
-    }
-    /// Takes an answer (`opcode.is_response()`); says where its payload belongs. Place it before polling completions;
-    /// if that fails call [`Self::fail`] with its token.
-    pub fn handle_response(&mut self, now: Time, packet: &Packet<'_>) -> Placement {
-        unimplemented!()
-    }
-    /// Does what is due at `now`.
-    pub fn handle_timeout(&mut self, now: Time) {
-        unimplemented!()
-    }
-    /// When to call [`Self::handle_timeout`] next.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        unimplemented!()
-    }
-    /// The next message that has ended, in order of submission. After a failure every other message ends as flushed.
-    pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
-        unimplemented!()
-    }
-    /// The owner could not read or write local memory of a message. Earlier messages still end as they end.
-    pub fn fail(&mut self, token: u64, error: RequesterError) {
-        unimplemented!()
-    }
-    /// The queue pair left its sending states: nothing is sent any more, every message ends as flushed.
-    pub fn flush(&mut self) {
-        unimplemented!()
-    }
-    /// Messages that have not been given back by [`Self::poll_completion`].
+
+    /// Messages that [`Self::poll_completion`] has not given back.
     pub fn outstanding(&self) -> usize {
-        unimplemented!()
+        self.outstanding.len()
     }
+
     /// What was counted.
     pub fn counters(&self) -> RequesterCounters {
-        unimplemented!()
+        self.counters
     }
+
+    /// Takes a message. What is wrong with it comes back as its completion.
+    pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        if !self.has_room() {
+            return Err(QueueFull);
+        }
+        let span = segment::span(&request, self.mtu);
+        let number = self.outstanding.push(request, span.unwrap_or(1));
+        if span.is_none() {
+            self.fail_message(number, RequesterError::LocalLength);
+        }
+        Ok(())
+    }
+
+    /// Whether [`Self::poll_transmit`] would give a packet.
+    pub fn has_work(&self) -> bool {
+        !self.patience.is_waiting_for_receiver() && self.sendable().is_some()
+    }
+
+    /// The next packet for the wire.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<RequestPacket> {
+        if self.patience.is_waiting_for_receiver() {
+            return None;
+        }
+        let message = *self.sendable()?;
+        let sequence = self.cursor.sequence;
+        let mut packet = segment::packet(&message, sequence, self.psn(sequence), self.mtu);
+        packet.retransmission = sequence < self.sent;
+        self.advance_cursor(&message);
+        packet.header.ack_request = self.wants_acknowledge(&message);
+        self.patience.packet_sent(now);
+        self.counters.packets += 1;
+        self.counters.retransmissions += u64::from(packet.retransmission);
+        Some(packet)
+    }
+
+    /// The message at the cursor, if its next packet may go out.
+    fn sendable(&self) -> Option<&Message> {
+        let Cursor { number, sequence } = self.cursor;
+        if self.failure.is_some_and(|failure| number >= failure.number) {
+            return None;
+        }
+        let message = self.outstanding.get(number)?;
+        let end = if message.expects_data() { message.end } else { sequence + 1 };
+        let (unacknowledged, _) = self.outstanding.unacknowledged();
+        let in_window = end.saturating_sub(unacknowledged) <= WINDOW;
+        (in_window && (sequence > message.start || self.may_begin(message))).then_some(message)
+    }
+
+    /// Fence, and the limit of outstanding READs and atomics. IBTA v1.4 §9.7.3.1, §10.8.3.3.
+    fn may_begin(&self, message: &Message) -> bool {
+        if !message.request.fence && !message.expects_data() {
+            return true;
+        }
+        let pending = self.outstanding.reads_pending_before(message);
+        let fenced = message.request.fence && pending > 0;
+        !fenced && (!message.expects_data() || pending < self.read_limit)
+    }
+
+    fn advance_cursor(&mut self, message: &Message) {
+        let end = if message.expects_data() { message.end } else { self.cursor.sequence + 1 };
+        self.cursor.sequence = end;
+        self.cursor.number += u64::from(end == message.end);
+        self.sent = self.sent.max(end);
+    }
+
+    /// An acknowledgement is asked for when nothing can follow at once, and now and then in between.
+    fn wants_acknowledge(&mut self, message: &Message) -> bool {
+        if message.expects_data() {
+            self.unrequested = 0;
+            return false;
+        }
+        self.unrequested += 1;
+        let wanted = self.unrequested >= ACK_INTERVAL || self.sendable().is_none();
+        if wanted {
+            self.unrequested = 0;
+        }
+        wanted
+    }
+
+    /// Takes an answer (`opcode.is_response()`) and says where its payload belongs. Place it before polling
+    /// completions; if that fails call [`Self::fail`] with its token.
+    pub fn handle_response(&mut self, now: Time, packet: &Packet<'_>) -> Placement {
+        let Some(sequence) = self.sequence_in_flight(packet.bth.psn) else {
+            self.counters.ghosts += 1;
+            return Placement::None;
+        };
+        match packet.bth.opcode.kind() {
+            OperationKind::Acknowledge => self.handle_acknowledge(now, sequence, packet.extension),
+            OperationKind::ReadResponse => return self.handle_data(now, sequence, packet),
+            OperationKind::AtomicAcknowledge => return self.handle_data(now, sequence, packet),
+            _ => self.counters.ghosts += 1,
+        }
+        Placement::None
+    }
+
+    fn handle_acknowledge(&mut self, now: Time, sequence: u64, extension: Extension) {
+        match extension.aeth().map(|aeth| aeth.syndrome) {
+            Some(Syndrome::Ack(_)) => self.handle_ack(now, sequence),
+            Some(Syndrome::RnrNak(timer)) => self.handle_rnr_nak(now, sequence, timer),
+            Some(Syndrome::Nak(code)) => self.handle_nak(now, sequence, code),
+            Some(Syndrome::Unknown(_)) | None => self.counters.ghosts += 1,
+        }
+    }
+
+    fn handle_ack(&mut self, now: Time, sequence: u64) {
+        if let Err(missing) = self.acknowledge_before(now, sequence + 1)
+            // Only an ACK for the end of a READ says that its data is lost and not still on its way.
+            && missing.end <= sequence + 1
+        {
+            self.handle_implied_nak(now);
+        }
+    }
+
+    fn handle_nak(&mut self, now: Time, sequence: u64, code: NakCode) {
+        if self.acknowledge_before(now, sequence).is_err() {
+            return self.handle_implied_nak(now);
+        }
+        match code {
+            NakCode::SequenceError => self.handle_sequence_nak(now),
+            NakCode::InvalidRequest => self.fail_oldest(RequesterError::RemoteInvalidRequest),
+            NakCode::RemoteAccess => self.fail_oldest(RequesterError::RemoteAccess),
+            NakCode::RemoteOperational => self.fail_oldest(RequesterError::RemoteOperational),
+            NakCode::InvalidRdRequest | NakCode::Unknown(_) => self.fail_oldest(RequesterError::BadResponse),
+        }
+    }
+
+    fn handle_sequence_nak(&mut self, now: Time) {
+        if self.patience.is_recovering() {
+            self.counters.ghosts += 1;
+        } else {
+            self.counters.sequence_naks += 1;
+            self.retry(now);
+        }
+    }
+
+    /// Something later was answered, the oldest READ or atomic was not. IBTA v1.4 §9.7.5.2.6.
+    fn handle_implied_nak(&mut self, now: Time) {
+        if self.patience.is_recovering() {
+            self.counters.ghosts += 1;
+        } else {
+            self.counters.implied_naks += 1;
+            self.retry(now);
+        }
+    }
+
+    fn handle_rnr_nak(&mut self, now: Time, sequence: u64, timer: u8) {
+        if self.patience.is_waiting_for_receiver() {
+            self.counters.ghosts += 1;
+            return;
+        }
+        if self.acknowledge_before(now, sequence).is_err() {
+            return self.handle_implied_nak(now);
+        }
+        self.counters.rnr_naks += 1;
+        match self.patience.wait_for_receiver(now, rnr_timer(timer)) {
+            Ok(()) => self.rewind(),
+            Err(_) => self.fail_oldest(RequesterError::RnrRetryExceeded),
+        }
+    }
+
+    /// A READ response or the answer to an atomic; it acknowledges everything before it.
+    fn handle_data(&mut self, now: Time, sequence: u64, packet: &Packet<'_>) -> Placement {
+        if self.acknowledge_before(now, sequence).is_err() {
+            self.handle_implied_nak(now);
+            return Placement::None;
+        }
+        let (_, number) = self.outstanding.unacknowledged();
+        let placement =
+            self.outstanding.get(number).and_then(|message| self.place(message, sequence, packet));
+        let Some(placement) = placement else {
+            self.fail_oldest(RequesterError::BadResponse);
+            return Placement::None;
+        };
+        self.outstanding.acknowledge_data();
+        self.progress(now);
+        placement
+    }
+
+    fn place(&self, message: &Message, sequence: u64, packet: &Packet<'_>) -> Option<Placement> {
+        let token = message.request.token;
+        match (message.request.operation, packet.bth.opcode.kind()) {
+            (Operation::Read { .. }, OperationKind::ReadResponse) => {
+                let offset = self.mtu.offset((sequence - message.start) as u32);
+                self.is_good_response(message, sequence, offset, packet)
+                    .then_some(Placement::Payload { token, offset })
+            }
+            (
+                Operation::CompareSwap { .. } | Operation::FetchAdd { .. },
+                OperationKind::AtomicAcknowledge,
+            ) => match packet.extension {
+                Extension::AtomicAck(aeth, old) if is_ack(aeth.syndrome) => {
+                    Some(Placement::Atomic { token, old })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Length, op-code and syndrome of a READ response by its place. IBTA v1.4 §9.7.5.2.9.
+    fn is_good_response(&self, message: &Message, sequence: u64, offset: u32, packet: &Packet<'_>) -> bool {
+        let ends = sequence + 1 == message.end;
+        let left = message.request.length.saturating_sub(offset);
+        let expected = if ends { left } else { self.mtu.bytes() };
+        let acknowledged = packet.extension.aeth().is_none_or(|aeth| is_ack(aeth.syndrome));
+        acknowledged
+            && packet.bth.opcode.position().ends() == ends
+            && packet.payload.len() == expected as usize
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        match self.patience.take_due(now) {
+            Due::Nothing | Due::ReceiverReady => {}
+            Due::Acknowledge => {
+                self.counters.timeouts += 1;
+                match self.patience.retry_after_timeout() {
+                    Ok(()) => self.rewind(),
+                    Err(_) => self.fail_oldest(RequesterError::RetryExceeded),
+                }
+            }
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.patience.deadline()
+    }
+
+    /// The next message that has ended, in order of submission. After a failure every later message is flushed.
+    pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
+        let (number, message) = self.outstanding.front()?;
+        let token = message.request.token;
+        let result = match self.failure {
+            Some(failure) if number > failure.number => Err(RequesterError::Flushed),
+            Some(failure) if number == failure.number => Err(failure.error),
+            _ if message.end <= self.outstanding.unacknowledged().0 => Ok(()),
+            _ => return None,
+        };
+        self.outstanding.pop_front();
+        Some(RequestCompletion { token, result })
+    }
+
+    /// The owner could not read or write local memory of a message. Earlier messages still end as they end.
+    pub fn fail(&mut self, token: u64, error: RequesterError) {
+        if let Some(number) = self.outstanding.find(token) {
+            self.fail_message(number, error);
+        }
+    }
+
+    /// The queue pair left its sending states: nothing is sent any more, every message ends as flushed.
+    pub fn flush(&mut self) {
+        let number = self.outstanding.front().map_or(0, |(number, _)| number);
+        self.fail_message(number, RequesterError::Flushed);
+    }
+
+    fn fail_oldest(&mut self, error: RequesterError) {
+        let (_, number) = self.outstanding.unacknowledged();
+        self.fail_message(number, error);
+    }
+
+    fn fail_message(&mut self, number: u64, error: RequesterError) {
+        if self.failure.is_some_and(|failure| failure.number <= number) {
+            return;
+        }
+        self.failure = Some(Failure { number, error });
+        if !self.is_in_flight() {
+            self.patience.stop();
+        } else if self.unrequested > 0 {
+            // An acknowledgement was to be asked for by a packet that will not be sent.
+            self.rewind();
+        }
+    }
+
+    /// Whether answers are awaited that matter.
+    fn is_in_flight(&self) -> bool {
+        let (sequence, number) = self.outstanding.unacknowledged();
+        sequence < self.sent && self.failure.is_none_or(|failure| number < failure.number)
+    }
+
+    /// The sequence number of an answer, if it answers something in flight. IBTA v1.4 §9.7.5.1.3 «ghost».
+    fn sequence_in_flight(&self, psn: Psn) -> Option<u64> {
+        let (oldest, _) = self.outstanding.unacknowledged();
+        let distance = u64::try_from(psn.distance_from(self.psn(oldest))).ok()?;
+        let sequence = oldest + distance;
+        (sequence < self.sent && self.is_in_flight()).then_some(sequence)
+    }
+
+    fn psn(&self, sequence: u64) -> Psn {
+        self.first_psn.add(sequence as u32)
+    }
+
+    fn acknowledge_before(&mut self, now: Time, limit: u64) -> Result<(), MissingAnswer> {
+        let (before, _) = self.outstanding.unacknowledged();
+        let result = self.outstanding.acknowledge_before(limit);
+        if self.outstanding.unacknowledged().0 > before {
+            self.progress(now);
+        }
+        result
+    }
+
+    fn progress(&mut self, now: Time) {
+        let (sequence, number) = self.outstanding.unacknowledged();
+        if self.cursor.sequence < sequence {
+            self.cursor = Cursor { number, sequence };
+        }
+        self.patience.progress(now, self.is_in_flight());
+    }
+
+    fn retry(&mut self, now: Time) {
+        match self.patience.retry() {
+            Ok(()) => self.rewind(),
+            Err(_) => return self.fail_oldest(RequesterError::RetryExceeded),
+        }
+        self.patience.packet_sent(now);
+    }
+
+    /// Sends again from the oldest packet that is not acknowledged, and asks for an acknowledgement at once.
+    fn rewind(&mut self) {
+        let (sequence, number) = self.outstanding.unacknowledged();
+        self.cursor = Cursor { number, sequence };
+        self.unrequested = ACK_INTERVAL;
+    }
+}
+
+fn is_ack(syndrome: Syndrome) -> bool {
+    matches!(syndrome, Syndrome::Ack(_))
 }

@@ -1,9 +1,24 @@
-//! The responder of a reliable connection.
+//! The responder of a reliable connection: one small function for each check of the standard. IBTA v1.4 §9.7.4, §9.7.5.1.
 
-use super::{ConnectionParameters, ReceiveBuffer, ResponderError, ResponderHost, ResponsePacket};
-use crate::wire::Packet;
+mod duplicate;
+mod execute;
+
+use super::host::{
+    ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, ResponderError, ResponderHost,
+};
+use super::parameters::ConnectionParameters;
+use super::replay::Replay;
+use super::replies::{Replies, Stamp};
+use super::response::ResponsePacket;
+use super::segment::PathMtu;
+use crate::wire::{NakCode, Packet, Syndrome};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
+use core::cmp::Ordering;
+use core::mem;
+
+/// Answers that may wait beside those of two rounds of remembered READs and atomics.
+const SPARE_REPLIES: usize = 8;
 
 /// What a responder has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,9 +33,9 @@ pub struct ResponderCounters {
     pub rnr_naks: u64,
     /// Other NAKs.
     pub naks: u64,
-    /// ACKs that were sent.
+    /// ACKs that were asked for.
     pub acks: u64,
-    /// ACKs that a later one made needless before they were sent.
+    /// Of these, ACKs that a later answer made needless before they were sent.
     pub merged_acks: u64,
     /// Packets dropped in silence: nonsense duplicates, no room for the answer, connection broken.
     pub dropped: u64,
@@ -29,43 +44,210 @@ pub struct ResponderCounters {
 /// The responder of a reliable connection.
 #[derive(Debug)]
 pub struct Responder<R> {
-    range: core::marker::PhantomData<R>,
+    mtu: PathMtu,
+    first_psn: Psn,
+    min_rnr_timer: u8,
+    read_limit: usize,
+    /// Sequence number of the packet that is expected: packets counted without end, of which a PSN is the low end.
+    expected: u64,
+    /// Messages completed.
+    msn: u32,
+    current: Current<R>,
+    /// The expected packet was already asked for, by a NAK or an RNR NAK.
+    complained: bool,
+    broken: bool,
+    replies: Replies<R>,
+    replay: Replay,
+    counters: ResponderCounters,
 }
 
-#[allow(unused_variables)]
+/// The message whose first packet has come and whose last has not.
+#[derive(Debug, Clone)]
+enum Current<R> {
+    None,
+    Send { buffer: ReceiveBuffer, offset: u32 },
+    Write { range: R, length: u32, offset: u32 },
+    Rpc { rpc_opcode: u64, region: u32, total: u32, offset: u32 },
+}
+
+/// Why a packet is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// No receive is posted: RNR NAK.
+    NotReady,
+    /// NAK, and the connection breaks.
+    Break(ResponderError),
+}
+
 impl<R: Clone> Responder<R> {
     /// A responder that expects the first packet.
     pub fn new(parameters: &ConnectionParameters) -> Self {
-        unimplemented!()
+        let mtu = PathMtu::new(parameters.path_mtu);
+        let read_limit = usize::from(parameters.max_remembered_reads);
+        Self {
+            mtu,
+            first_psn: parameters.receive_psn,
+            min_rnr_timer: parameters.min_rnr_timer,
+            read_limit,
+            expected: 0,
+            msn: 0,
+            current: Current::None,
+            complained: false,
+            broken: false,
+            replies: Replies::new(2 * read_limit + SPARE_REPLIES, mtu),
+            replay: Replay::new(read_limit),
+            counters: ResponderCounters::default(),
+        }
     }
+
+    /// What was counted.
+    pub fn counters(&self) -> ResponderCounters {
+        self.counters
+    }
+
+    /// The PSN that is expected next.
+    pub fn expected_psn(&self) -> Psn {
+        self.psn(self.expected)
+    }
+
+    /// Whether [`Self::poll_transmit`] would give a packet.
+    pub fn has_work(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// The next packet for the wire. After a connection error there may still be answers and the NAK to send.
+    pub fn poll_transmit(&mut self, _now: Time) -> Option<ResponsePacket<R>> {
+        let first = self.first_psn;
+        self.replies.pop(|sequence| first.add(sequence as u32))
+    }
+
     /// Takes a request (not `opcode.is_response()`).
     pub fn handle_request<H: ResponderHost<Range = R>>(
         &mut self,
-        now: Time,
+        _now: Time,
         packet: &Packet<'_>,
         host: &mut H,
     ) {
-        unimplemented!()
+        if self.broken || packet.bth.opcode.is_response() || !self.replies.has_room() {
+            self.counters.dropped += 1;
+            return;
+        }
+        let distance = packet.bth.psn.distance_from(self.expected_psn());
+        match distance.cmp(&0) {
+            Ordering::Equal => self.handle_expected(packet, host),
+            Ordering::Greater => self.handle_gap(),
+            Ordering::Less => self.handle_duplicate(packet, distance, host),
+        }
     }
-    /// The next packet for the wire. After a connection error there may still be answers and the NAK to send.
-    pub fn poll_transmit(&mut self, now: Time) -> Option<ResponsePacket<R>> {
-        unimplemented!()
+
+    fn handle_expected<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
+        match self.execute(packet, host) {
+            Ok(span) => self.accept(packet, span),
+            Err(Refusal::NotReady) => self.refuse_for_now(),
+            Err(Refusal::Break(error)) => self.break_connection(self.expected, error, host),
+        }
     }
-    /// Whether [`Self::poll_transmit`] would give a packet.
-    pub fn has_work(&self) -> bool {
-        unimplemented!()
+
+    /// The packet was carried out. IBTA v1.4 §9.7.7.1 for the MSN.
+    fn accept(&mut self, packet: &Packet<'_>, span: u32) {
+        self.counters.packets += 1;
+        self.complained = false;
+        self.expected += u64::from(span);
+        if packet.bth.opcode.position().ends() {
+            self.msn = self.next_msn();
+        }
+        if packet.bth.ack_request && packet.bth.opcode.is_acknowledged() {
+            self.acknowledge();
+        }
     }
-    /// The payload of the READ response with number `psn` could not be read: NAK instead, and the connection breaks.
+
+    /// Acknowledges everything up to the newest packet.
+    fn acknowledge(&mut self) {
+        if let Some(sequence) = self.expected.checked_sub(1) {
+            self.counters.acks += 1;
+            let merged = self.replies.push_ack(Stamp { sequence, msn: self.msn });
+            self.counters.merged_acks += u64::from(merged);
+        }
+    }
+
+    /// A packet is missing: one NAK a gap. IBTA v1.4 §9.7.5.1.1.
+    fn handle_gap(&mut self) {
+        self.counters.out_of_sequence += 1;
+        if !self.complained {
+            self.complained = true;
+            self.counters.naks += 1;
+            self.replies.push_nak(self.stamp(self.expected), Syndrome::Nak(NakCode::SequenceError));
+        }
+    }
+
+    /// No receive is posted. What follows is dropped in silence until the packet comes again. IBTA v1.4 §9.7.5.2.8.
+    fn refuse_for_now(&mut self) {
+        self.complained = true;
+        self.counters.rnr_naks += 1;
+        self.replies.push_nak(self.stamp(self.expected), Syndrome::RnrNak(self.min_rnr_timer));
+    }
+
+    fn break_connection<H: ResponderHost<Range = R>>(
+        &mut self,
+        sequence: u64,
+        error: ResponderError,
+        host: &mut H,
+    ) {
+        if let Some(buffer) = self.flush_current() {
+            host.complete_receive(buffer, failed_receive(ReceiveKind::Send, ReceiveStatus::QpOperation));
+        }
+        self.broken = true;
+        self.counters.naks += 1;
+        self.replies.push_nak(self.stamp(sequence), Syndrome::Nak(nak_code(error)));
+        host.connection_error(error);
+    }
+
+    /// The payload of the READ response with number `psn` could not be read: NAK in its place, the connection breaks.
     pub fn fail_read<H: ResponderHost<Range = R>>(&mut self, psn: Psn, error: ResponderError, host: &mut H) {
-        unimplemented!()
+        if self.broken {
+            return;
+        }
+        self.replies.clear();
+        let sequence = self.expected.saturating_add_signed(i64::from(psn.distance_from(self.expected_psn())));
+        self.break_connection(sequence, error, host);
     }
-    /// The queue pair left its receiving states: nothing is taken any more. Gives back the receive that a SEND was
-    /// being written to.
+
+    /// The queue pair left its receiving states: nothing is taken and nothing is sent any more. Gives back the
+    /// receive that a SEND was being written to.
     pub fn flush(&mut self) -> Option<ReceiveBuffer> {
-        unimplemented!()
+        self.broken = true;
+        self.replies.clear();
+        self.flush_current()
     }
-    /// What was counted.
-    pub fn counters(&self) -> ResponderCounters {
-        unimplemented!()
+
+    fn flush_current(&mut self) -> Option<ReceiveBuffer> {
+        match mem::replace(&mut self.current, Current::None) {
+            Current::Send { buffer, .. } => Some(buffer),
+            _ => None,
+        }
+    }
+
+    fn psn(&self, sequence: u64) -> Psn {
+        self.first_psn.add(sequence as u32)
+    }
+
+    fn stamp(&self, sequence: u64) -> Stamp {
+        Stamp { sequence, msn: self.msn }
+    }
+
+    fn next_msn(&self) -> u32 {
+        self.msn.wrapping_add(1) & 0xff_ffff
+    }
+}
+
+fn failed_receive(kind: ReceiveKind, status: ReceiveStatus) -> ReceiveCompletion {
+    ReceiveCompletion { kind, length: 0, immediate: None, solicited: false, status }
+}
+
+fn nak_code(error: ResponderError) -> NakCode {
+    match error {
+        ResponderError::InvalidRequest => NakCode::InvalidRequest,
+        ResponderError::RemoteAccess => NakCode::RemoteAccess,
+        ResponderError::Operational => NakCode::RemoteOperational,
     }
 }

@@ -20,6 +20,8 @@ pub mod opcode;
 mod packet;
 mod parse;
 pub mod route;
+#[cfg(test)]
+mod tests;
 mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};

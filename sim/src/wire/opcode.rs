@@ -227,6 +227,11 @@ impl BthOpcode {
             other => ServiceClass::Other(other),
         }
     }
+    /// Whether the request carries payload and is answered by an ACK, not by data.
+    pub const fn is_acknowledged(self) -> bool {
+        use OperationKind::{RpcParams, RpcWrite, Send, Write};
+        matches!(self.kind(), Send | Write | RpcParams | RpcWrite)
+    }
     /// Whether the packet goes from a responder to a requester.
     pub const fn is_response(self) -> bool {
         use OperationKind::{Acknowledge, AtomicAcknowledge, ReadResponse};

@@ -1,0 +1,158 @@
+//! What a simulated device is like.
+
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::time::Duration;
+
+/// PCI device id of ConnectX-5.
+pub const CONNECTX5: u16 = 0x1017;
+
+/// Everything that distinguishes one simulated device from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Permanent MAC address of the port.
+    pub mac: MacAddress,
+    /// PCI device id.
+    pub device_id: u16,
+    /// Firmware revision: major, minor, subminor.
+    pub firmware_revision: [u16; 3],
+    /// Pages of BAR0, a power of two; all from [`FIRST_UAR`](super::bar::FIRST_UAR) can be handed out as UARs.
+    pub bar_pages: u32,
+    /// MSI-X vectors, at most 2048.
+    pub vectors: u16,
+    /// Limits of objects and queues.
+    pub limits: Limits,
+    /// Pages that QUERY_PAGES asks for at boot.
+    pub boot_pages: u32,
+    /// Pages that QUERY_PAGES asks for before INIT_HCA.
+    pub init_pages: u32,
+    /// Speed that the port reports.
+    pub speed: PortSpeed,
+    /// Largest Ethernet payload of the port in bytes.
+    pub mtu: u16,
+    /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
+    pub strom: bool,
+    /// Whether reserved bits must be zero in commands, work queue entries and doorbells.
+    pub strict: bool,
+    /// How long firmware initialises after power-on and reset, counted from the first access.
+    pub firmware_ready_after: Duration,
+}
+
+/// Limits of objects and queues, as the capability pages report them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Queue pairs, logarithm.
+    pub log_max_qp: u8,
+    /// Completion queues, logarithm.
+    pub log_max_cq: u8,
+    /// Event queues, logarithm; at most 7.
+    pub log_max_eq: u8,
+    /// Protection domains, logarithm.
+    pub log_max_pd: u8,
+    /// Memory keys, logarithm.
+    pub log_max_mkey: u8,
+    /// WQEs of a receive queue or basic blocks of a send queue, logarithm.
+    pub log_max_qp_size: u8,
+    /// Entries of a completion queue, logarithm.
+    pub log_max_cq_size: u8,
+    /// Entries of an event queue, logarithm.
+    pub log_max_eq_size: u8,
+    /// Bytes of a message, logarithm; at most 31.
+    pub log_max_message: u8,
+    /// READs and atomics outstanding as requester, logarithm.
+    pub log_max_initiator_depth: u8,
+    /// READs and atomics remembered as responder, logarithm.
+    pub log_max_responder_resources: u8,
+    /// Bytes of a send WQE.
+    pub max_send_wqe: u16,
+    /// Bytes of a receive WQE.
+    pub max_receive_wqe: u16,
+    /// GID table entries are `8 << n`.
+    pub gid_table_size: u16,
+}
+
+/// Speeds that the PTYS register can report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortSpeed {
+    /// 10 Gbit/s.
+    Gbps10,
+    /// 25 Gbit/s.
+    Gbps25,
+    /// 40 Gbit/s.
+    Gbps40,
+    /// 50 Gbit/s.
+    Gbps50,
+    /// 100 Gbit/s.
+    Gbps100,
+}
+
+impl PortSpeed {
+    /// The bit of `eth_proto_oper` for a copper cable of this speed.
+    pub const fn ethernet_protocol(self) -> u32 {
+        1 << match self {
+            Self::Gbps10 => 12,
+            Self::Gbps25 => 27,
+            Self::Gbps40 => 6,
+            Self::Gbps50 => 30,
+            Self::Gbps100 => 20,
+        }
+    }
+
+    /// Bits a second.
+    pub const fn bits_per_second(self) -> u64 {
+        1_000_000_000
+            * match self {
+                Self::Gbps10 => 10,
+                Self::Gbps25 => 25,
+                Self::Gbps40 => 40,
+                Self::Gbps50 => 50,
+                Self::Gbps100 => 100,
+            }
+    }
+}
+
+impl NicConfig {
+    /// A ConnectX-5 at 100 Gbit/s with jumbo frames that asks for a few pages.
+    pub const fn new(mac: MacAddress) -> Self {
+        Self {
+            mac,
+            device_id: CONNECTX5,
+            firmware_revision: [16, 35, 4030],
+            bar_pages: 4096,
+            vectors: 64,
+            limits: Limits::CONNECTX5,
+            boot_pages: 3,
+            init_pages: 5,
+            speed: PortSpeed::Gbps100,
+            mtu: 9216,
+            strom: false,
+            strict: false,
+            firmware_ready_after: Duration::from_millis(1),
+        }
+    }
+}
+
+impl Default for NicConfig {
+    fn default() -> Self {
+        Self::new(MacAddress([0x02, 0xc9, 0, 0, 0, 1]))
+    }
+}
+
+impl Limits {
+    /// About what a ConnectX-5 reports.
+    pub const CONNECTX5: Self = Self {
+        log_max_qp: 18,
+        log_max_cq: 18,
+        log_max_eq: 7,
+        log_max_pd: 20,
+        log_max_mkey: 22,
+        log_max_qp_size: 15,
+        log_max_cq_size: 22,
+        log_max_eq_size: 18,
+        log_max_message: 30,
+        log_max_initiator_depth: 4,
+        log_max_responder_resources: 4,
+        max_send_wqe: 1024,
+        max_receive_wqe: 512,
+        gid_table_size: 0,
+    };
+}

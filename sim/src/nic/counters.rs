@@ -1,0 +1,52 @@
+//! What a device has counted since it was made; a reset does not clear it.
+
+/// Counters of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Commands executed, refused ones included.
+    pub commands: u64,
+    /// Commands answered with a status that is not OK.
+    pub commands_refused: u64,
+    /// Command queue entries given back with a delivery status that is not OK.
+    pub deliveries_refused: u64,
+    /// Doorbells for nothing: slots that software owns, queues that do not exist, the wrong UAR.
+    pub doorbells_ignored: u64,
+    /// Register writes that no register takes.
+    pub writes_ignored: u64,
+    /// Doorbells with reserved bits set, ignored in strict mode.
+    pub strict_violations: u64,
+    /// Send doorbells.
+    pub send_doorbells: u64,
+    /// Send WQEs fetched.
+    pub wqes: u64,
+    /// Completion queue entries written.
+    pub completions: u64,
+    /// Completion queues that overran.
+    pub completion_overruns: u64,
+    /// Event queue entries lost.
+    pub events_lost: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Frames that left one queue pair for another of the same device.
+    pub frames_looped_back: u64,
+    /// Frames received and given to a queue pair.
+    pub frames_received: u64,
+    /// Frames for another MAC address, or while the link was down.
+    pub frames_foreign: u64,
+    /// Frames that are not RoCEv2 or whose headers contradict themselves.
+    pub frames_malformed: u64,
+    /// Frames with a wrong invariant CRC.
+    pub frames_bad_icrc: u64,
+    /// Frames for an address that is not in the GID table.
+    pub frames_unknown_gid: u64,
+    /// Frames for a queue pair that does not exist, is in no receiving state or is connected with somebody else.
+    pub frames_unknown_qp: u64,
+    /// Frames whose P_Key is not that of the queue pair.
+    pub frames_bad_pkey: u64,
+    /// Bytes of all frames sent.
+    pub bytes_sent: u64,
+    /// Bytes of all frames given to a queue pair.
+    pub bytes_received: u64,
+}

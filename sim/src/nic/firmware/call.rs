@@ -1,0 +1,75 @@
+//! One command on its way through the firmware.
+
+use super::syndrome::{self, Refusal};
+use crate::nic::HostMemory;
+use bareverbs_prm::command::entry::CommandHeaderIn;
+use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::time::Time;
+use zerocopy::FromBytes;
+
+/// Input, output and surroundings of one command.
+pub(crate) struct Call<'a, M> {
+    pub(crate) now: Time,
+    pub(crate) memory: &'a mut M,
+    /// All bytes of the input, at least 16.
+    pub(crate) input: &'a [u8],
+    /// Bytes that the driver has room for.
+    pub(crate) output_length: usize,
+    /// What follows the fixed part of the output.
+    pub(crate) tail: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl<'a, M: HostMemory> Call<'a, M> {
+    pub(crate) fn new(now: Time, memory: &'a mut M, input: &'a [u8], output_length: usize) -> Self {
+        Self { now, memory, input, output_length, tail: Vec::new(), output: Vec::new() }
+    }
+
+    fn header(&self) -> CommandHeaderIn {
+        CommandHeaderIn::read_from_prefix(self.input).map(|(header, _)| header).unwrap_or_default()
+    }
+
+    pub(crate) fn opcode(&self) -> CommandOpcode {
+        self.header().opcode()
+    }
+
+    pub(crate) fn op_mod(&self) -> u16 {
+        self.header().op_mod()
+    }
+
+    /// Refuses every `op_mod` but 0.
+    pub(crate) fn expect_no_op_mod(&self) -> Result<(), Refusal> {
+        if self.op_mod() == 0 { Ok(()) } else { Err(syndrome::BAD_OP_MOD) }
+    }
+
+    /// `count` 64-bit addresses from byte `offset` of the input on.
+    pub(crate) fn list(&self, offset: usize, count: u64) -> Result<Vec<u64>, Refusal> {
+        let bytes = self.input.get(offset..).unwrap_or(&[]);
+        if count > bytes.len() as u64 / 8 {
+            return Err(syndrome::LIST_TOO_SHORT);
+        }
+        let entries = bytes.chunks_exact(8).take(count as usize);
+        Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_be_bytes)).collect())
+    }
+
+    /// Bytes of the input whose meaning depends on other fields, so that reserved bits are not looked for in them.
+    pub(crate) fn open_parts(&self) -> &'static [core::ops::Range<usize>] {
+        match self.opcode() {
+            CommandOpcode::SetHcaCap => &[16..4112],
+            CommandOpcode::ModifyNicVportContext => &[256..512],
+            _ => &[],
+        }
+    }
+
+    /// Sets the output of a command that succeeded.
+    pub(super) fn answer(&mut self, fixed: &[u8]) {
+        self.output.clear();
+        self.output.extend_from_slice(fixed);
+        self.output.append(&mut self.tail);
+    }
+
+    /// Sets the output of a command that was refused.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.output = super::refusal_bytes(refusal);
+    }
+}

@@ -1,0 +1,238 @@
+//! Capability pages: QUERY_HCA_CAP and SET_HCA_CAP. A bit is set only if the model does what it promises.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic, NicConfig};
+use bareverbs_prm::command::caps::{
+    AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, QueryHcaCapOut,
+    RoceCapabilities, SetHcaCapIn, SetHcaCapOut,
+};
+use bareverbs_prm::field::{FieldInfo, Layout};
+use bareverbs_prm::numbering::{CapabilityType, PortType};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Byte of the page in input and output.
+const PAGE_AT: usize = 16;
+const PAGE: usize = 256;
+/// UDP source ports that RoCEv2 packets may carry (RoCEv2 A17.9.1 recommends the dynamic range).
+pub(crate) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
+/// Bit of `cmdif_checksum` offers; 3 signs everything.
+const CHECKSUMS: u8 = 3;
+
+/// What the device can do at most and what it does at present.
+#[derive(Debug)]
+pub(crate) struct Capabilities {
+    pub(crate) general: GeneralCapabilities,
+    general_maximum: GeneralCapabilities,
+    atomic: AtomicCapabilities,
+    atomic_maximum: AtomicCapabilities,
+    roce: RoceCapabilities,
+    roce_maximum: RoceCapabilities,
+}
+
+impl Capabilities {
+    pub(crate) fn new(config: &NicConfig) -> Self {
+        let general_maximum = general(config);
+        let mut general = general_maximum;
+        general.set_cmdif_checksum(0);
+        let (atomic_maximum, roce_maximum) = (atomic(), roce(config));
+        let (mut atomic, mut roce) = (atomic_maximum, roce_maximum);
+        atomic.set_supported_atomic_req_8b_endianness_mode_1(true);
+        roce.set_sw_r_roce_src_udp_port(false);
+        Self { general, general_maximum, atomic, atomic_maximum, roce, roce_maximum }
+    }
+
+    /// Whether command entries and mailboxes are signed.
+    pub(crate) fn checksums(&self) -> bool {
+        self.general.cmdif_checksum() != 0
+    }
+
+    /// Whether software chooses UDP source ports.
+    pub(crate) fn software_source_port(&self) -> bool {
+        self.roce.sw_r_roce_src_udp_port()
+    }
+
+    /// Whether atomics compute in the byte order of a little-endian host.
+    pub(crate) fn host_order_atomics(&self) -> bool {
+        self.atomic.atomic_req_8b_endianness_mode() == 1
+    }
+
+    /// Entries of the GID table: `8 << n`.
+    pub(crate) fn gid_entries(&self) -> usize {
+        8 << self.general.gid_table_size().min(4)
+    }
+
+    fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
+        let general2 = GeneralCapabilities2::new();
+        let page: &[u8] = match (kind, current) {
+            (CapabilityType::General, true) => self.general.as_bytes(),
+            (CapabilityType::General, false) => self.general_maximum.as_bytes(),
+            (CapabilityType::General2, _) => general2.as_bytes(),
+            (CapabilityType::Atomic, true) => self.atomic.as_bytes(),
+            (CapabilityType::Atomic, false) => self.atomic_maximum.as_bytes(),
+            (CapabilityType::Roce, true) => self.roce.as_bytes(),
+            (CapabilityType::Roce, false) => self.roce_maximum.as_bytes(),
+            _ => return None,
+        };
+        page.try_into().ok()
+    }
+
+    fn set_general(&mut self, page: &[u8]) -> Result<(), Refusal> {
+        let wish = read_page::<GeneralCapabilities>(page);
+        let adopted =
+            adopt(wish.as_bytes(), self.general_maximum.as_bytes(), GeneralCapabilities::INFO.fields)?;
+        self.general = read_page(&adopted);
+        Ok(())
+    }
+
+    fn set_atomic(&mut self, page: &[u8]) -> Result<(), Refusal> {
+        let mode = read_page::<AtomicCapabilities>(page).atomic_req_8b_endianness_mode();
+        if mode > 1 {
+            return Err(syndrome::CAPABILITY_ABOVE_MAXIMUM);
+        }
+        self.atomic.set_atomic_req_8b_endianness_mode(mode);
+        Ok(())
+    }
+
+    fn set_roce(&mut self, page: &[u8]) {
+        let wish = read_page::<RoceCapabilities>(page).sw_r_roce_src_udp_port();
+        self.roce.set_sw_r_roce_src_udp_port(wish);
+    }
+}
+
+fn read_page<T: FromBytes + FromZeros + IntoBytes>(page: &[u8]) -> T {
+    T::read_from_prefix(page).map_or_else(|_| T::new_zeroed(), |(page, _)| page)
+}
+
+/// What is adopted of a page: features that are offered, and numbers up to their maximum. A limit above its maximum is
+/// refused, bits that nobody declared are forgotten.
+fn adopt(wish: &[u8], maximum: &[u8], fields: &[FieldInfo]) -> Result<[u8; PAGE], Refusal> {
+    let mut adopted = [0; PAGE];
+    for field in fields {
+        let (wished, allowed) = (bits(wish, field), bits(maximum, field));
+        if field.path.starts_with("log_max_") && wished > allowed {
+            return Err(syndrome::CAPABILITY_ABOVE_MAXIMUM);
+        }
+        let value = if field.bit_width == 1 { wished & allowed } else { wished.min(allowed) };
+        set_bits(&mut adopted, field, value);
+    }
+    Ok(adopted)
+}
+
+fn bits(page: &[u8], field: &FieldInfo) -> u64 {
+    let bits = field.bit_offset..field.bit_offset + field.bit_width;
+    bits.fold(0, |value, bit| value << 1 | u64::from(page[bit as usize / 8] >> (7 - bit % 8) & 1))
+}
+
+fn set_bits(page: &mut [u8], field: &FieldInfo, value: u64) {
+    for i in 0..field.bit_width {
+        let bit = field.bit_offset + i;
+        page[bit as usize / 8] |= ((value >> (field.bit_width - 1 - i) & 1) as u8) << (7 - bit % 8);
+    }
+}
+
+fn general(config: &NicConfig) -> GeneralCapabilities {
+    let limits = &config.limits;
+    let mut page = GeneralCapabilities::new();
+    page.set_log_max_qp(limits.log_max_qp).set_log_max_qp_sz(limits.log_max_qp_size);
+    page.set_log_max_cq(limits.log_max_cq).set_log_max_cq_sz(limits.log_max_cq_size);
+    page.set_log_max_eq(limits.log_max_eq).set_log_max_eq_sz(limits.log_max_eq_size);
+    page.set_log_max_pd(limits.log_max_pd).set_log_max_mkey(limits.log_max_mkey);
+    page.set_log_max_msg(limits.log_max_message).set_log_max_mrw_sz(64);
+    page.set_log_max_ra_req_qp(limits.log_max_initiator_depth);
+    page.set_log_max_ra_res_qp(limits.log_max_responder_resources);
+    page.set_max_wqe_sz_sq(limits.max_send_wqe).set_max_wqe_sz_rq(limits.max_receive_wqe);
+    page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
+    page.set_port_type(PortType::Ethernet).set_num_ports(1).set_native_port_num(1);
+    page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
+    page.set_hca_cap_2(true).set_roce(true).set_atomic(true).set_rc(true);
+    page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
+    page.set_umr_modify_entity_size_disabled(true).set_umr_modify_atomic_disabled(true);
+    page.set_umr_indirect_mkey_disabled(true).set_fixed_buffer_size(true);
+    page.set_log_pg_sz(12).set_bf(true).set_log_bf_reg_size(9).set_driver_version(true);
+    page.set_cmdif_checksum(CHECKSUMS);
+    page
+}
+
+fn atomic() -> AtomicCapabilities {
+    let mut page = AtomicCapabilities::new();
+    page.set_supported_atomic_req_8b_endianness_mode_1(true);
+    // Compare and swap, fetch and add; 8 bytes only.
+    page.set_atomic_operations(0x3).set_atomic_size_qp(0x8);
+    page
+}
+
+fn roce(config: &NicConfig) -> RoceCapabilities {
+    let mut page = RoceCapabilities::new();
+    page.set_sw_r_roce_src_udp_port(true);
+    // Version 2 only, over IPv4 and IPv6.
+    page.set_roce_version(0x4).set_l3_type(0x6);
+    page.set_r_roce_dest_udp_port(crate::wire::ROCE_UDP_PORT);
+    page.set_r_roce_min_src_udp_port(*SOURCE_PORTS.start()).set_r_roce_max_src_udp_port(*SOURCE_PORTS.end());
+    page.set_roce_address_table_size(8 << config.limits.gid_table_size.min(4));
+    page
+}
+
+/// `op_mod` is the page times two, plus one for the current values.
+fn kind(op_mod: u16) -> CapabilityType {
+    u8::try_from(op_mod >> 1).map_or(CapabilityType::Unknown(0xff), CapabilityType::from_raw)
+}
+
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryHcaCapIn,
+    output: &mut QueryHcaCapOut,
+) -> Result<(), Refusal> {
+    if input.other_function() || input.ec_vf_function() || input.function_id() != 0 {
+        return Err(syndrome::BAD_FUNCTION);
+    }
+    let page = nic.firmware.capabilities.page(kind(call.op_mod()), call.op_mod() & 1 != 0);
+    let page = page.ok_or(syndrome::CAPABILITY_PAGE)?;
+    output.as_mut_bytes()[PAGE_AT..PAGE_AT + PAGE].copy_from_slice(&page);
+    Ok(())
+}
+
+pub(super) fn set<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &SetHcaCapIn,
+    _: &mut SetHcaCapOut,
+) -> Result<(), Refusal> {
+    if input.other_function() || input.ec_vf_function() || input.function_id() != 0 {
+        return Err(syndrome::BAD_FUNCTION);
+    }
+    if call.op_mod() & 1 != 0 {
+        return Err(syndrome::BAD_OP_MOD);
+    }
+    let page = call.input.get(PAGE_AT..PAGE_AT + PAGE).ok_or(syndrome::INPUT_TOO_SHORT)?;
+    let capabilities = &mut nic.firmware.capabilities;
+    match kind(call.op_mod()) {
+        CapabilityType::General => capabilities.set_general(page),
+        CapabilityType::Atomic => capabilities.set_atomic(page),
+        CapabilityType::Roce => {
+            capabilities.set_roce(page);
+            Ok(())
+        }
+        CapabilityType::General2 => Err(syndrome::CAPABILITY_READ_ONLY),
+        _ => Err(syndrome::CAPABILITY_PAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_was_set_is_shown() {
+        let mut capabilities = Capabilities::new(&NicConfig::default());
+        let mut wish = capabilities.general;
+        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_xrc(true);
+        capabilities.set_general(wish.as_bytes()).unwrap();
+        assert_eq!(capabilities.general.log_max_qp(), 10);
+        assert!(!capabilities.general.xrc(), "not offered");
+        wish.set_log_max_qp(24);
+        assert_eq!(capabilities.set_general(wish.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
+        assert_eq!(capabilities.general.log_max_qp(), 10, "a refusal changes nothing");
+    }
+}

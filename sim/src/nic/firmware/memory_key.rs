@@ -1,0 +1,103 @@
+//! CREATE_MKEY, DESTROY_MKEY, QUERY_MKEY.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::mkey::Translation;
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::mkey::{
+    CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut, QueryMkeyIn, QueryMkeyOut,
+};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::MkeyIndex;
+use bareverbs_prm::numbering::MkeyAccessMode;
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateMkeyIn,
+    output: &mut CreateMkeyOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let context = *input.memory_key_mkey_entry();
+    nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+    if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() || context.umr_en() {
+        return Err(syndrome::MKEY_FEATURE);
+    }
+    let mode = MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0());
+    let translation = match mode {
+        MkeyAccessMode::Pa => physical(&context)?,
+        MkeyAccessMode::Mtt => page_list(call, &context)?,
+        _ => return Err(syndrome::MKEY_MODE),
+    };
+    let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
+    let index = nic.mkeys.create(context, translation, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    output.set_mkey_index(MkeyIndex::from_low_bits(index));
+    Ok(())
+}
+
+/// PA mode: addresses are I/O virtual addresses as they are.
+fn physical(context: &MkeyContext) -> Result<Translation, Refusal> {
+    if context.length64() && (context.start_addr() != 0 || context.length() != 0) {
+        return Err(syndrome::MKEY_LENGTH64);
+    }
+    check_range(context)?;
+    Ok(Translation::Direct { base: context.start_addr() })
+}
+
+fn check_range(context: &MkeyContext) -> Result<(), Refusal> {
+    match context.length().checked_sub(1).map(|last| context.start_addr().checked_add(last)) {
+        Some(None) => Err(syndrome::MKEY_RANGE),
+        _ => Ok(()),
+    }
+}
+
+fn page_list<M: HostMemory>(call: &Call<'_, M>, context: &MkeyContext) -> Result<Translation, Refusal> {
+    let log_page = context.log_page_size();
+    if context.length64() {
+        return Err(syndrome::MKEY_LENGTH64);
+    }
+    if !(12..=31).contains(&log_page) {
+        return Err(syndrome::MKEY_PAGE_SIZE);
+    }
+    check_range(context)?;
+    let count = pages(context, log_page);
+    // An octword holds two translation entries.
+    if u64::from(context.translations_octword_size()) * 2 < count {
+        return Err(syndrome::MKEY_TRANSLATIONS);
+    }
+    let entries = call.list(CreateMkeyIn::KLM_PAS_MTT_OFFSET, count)?;
+    if entries.iter().any(|entry| entry & ((1 << log_page) - 1) & !3 != 0) {
+        return Err(syndrome::MKEY_PAGE_MISALIGNED);
+    }
+    Ok(Translation::from_pages(&entries, log_page, context.start_addr()))
+}
+
+/// Pages that a region touches.
+fn pages(context: &MkeyContext, log_page: u8) -> u64 {
+    let Some(last) = context.length().checked_sub(1) else { return 0 };
+    let end = context.start_addr().saturating_add(last);
+    (end >> log_page) - (context.start_addr() >> log_page) + 1
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyMkeyIn,
+    _: &mut DestroyMkeyOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    nic.mkeys.destroy(input.mkey_index().value()).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
+}
+
+/// The context; the translation entries, which the tables show for two of them only, are not given.
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryMkeyIn,
+    output: &mut QueryMkeyOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let key = nic.mkeys.get(input.mkey_index().value()).ok_or(syndrome::MKEY_UNKNOWN)?;
+    output.memory_key_mkey_entry_mut().clone_from(&key.context);
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! RoCE addresses and the virtual port.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::port::{
+    ModifyNicVportContextIn, ModifyNicVportContextOut, QueryNicVportContextIn, QueryNicVportContextOut,
+    QueryRoceAddressIn, QueryRoceAddressOut, QueryVportStateIn, QueryVportStateOut, SetRoceAddressIn,
+    SetRoceAddressOut,
+};
+use bareverbs_prm::context::{MacAddressLayout, NicVportContext, RoceAddress};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// `allowed_list_type`: unicast, multicast, VLAN.
+const LIST_TYPES: u8 = 3;
+
+pub(super) fn set_roce_address<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &SetRoceAddressIn,
+    _: &mut SetRoceAddressOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(input.vhca_port_num())?;
+    let address = *input.roce_address();
+    let slots = nic.firmware.capabilities.gid_entries().min(nic.port.addresses.len());
+    let index = usize::from(input.roce_address_index());
+    let slot = nic.port.addresses[..slots].get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    if Gid(address.source_l3_address()).is_zero() {
+        *slot = RoceAddress::new();
+        return Ok(());
+    }
+    check_address(&address)?;
+    *slot = address;
+    Ok(())
+}
+
+/// RoCEv2 without VLAN, a source MAC address, and a type that is that of the address.
+fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
+    if address.roce_version() != RoceVersion::Version2 {
+        return Err(syndrome::ROCE_ADDRESS_VERSION);
+    }
+    let expected = match Gid(address.source_l3_address()).to_ipv4() {
+        Some(_) => RoceL3Type::Ipv4,
+        None => RoceL3Type::Ipv6,
+    };
+    if address.roce_l3_type() != expected {
+        return Err(syndrome::ROCE_ADDRESS_TYPE);
+    }
+    if address.vlan_valid() {
+        return Err(syndrome::ROCE_ADDRESS_VLAN);
+    }
+    let mac = MacAddress::from_parts(address.source_mac_47_32(), address.source_mac_31_0());
+    if mac == MacAddress::default() || mac.0[0] & 1 != 0 {
+        return Err(syndrome::ROCE_ADDRESS_MAC);
+    }
+    Ok(())
+}
+
+pub(super) fn query_roce_address<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryRoceAddressIn,
+    output: &mut QueryRoceAddressOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_port(input.vhca_port_num())?;
+    let index = usize::from(input.roce_address_index());
+    let address = nic.port.addresses.get(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    output.roce_address_mut().clone_from(address);
+    Ok(())
+}
+
+/// Drivers of devices with one port leave the field zero.
+fn check_port(port: u8) -> Result<(), Refusal> {
+    if port <= 1 { Ok(()) } else { Err(syndrome::ROCE_ADDRESS_PORT) }
+}
+
+fn check_vport(other: bool, number: u16) -> Result<(), Refusal> {
+    if other || number != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
+}
+
+/// States: 0 down, 1 up.
+pub(super) fn query_vport_state<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryVportStateIn,
+    output: &mut QueryVportStateOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_vport(input.other_vport(), input.vport_number())?;
+    output.set_admin_state(nic.port.admin_up.into()).set_state(nic.port.is_up().into());
+    Ok(())
+}
+
+pub(super) fn query_vport_context<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryNicVportContextIn,
+    output: &mut QueryNicVportContextOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_vport(input.other_vport(), input.vport_number())?;
+    if input.allowed_list_type() >= LIST_TYPES {
+        return Err(syndrome::VPORT_LIST_TYPE);
+    }
+    let mut context = nic.port.vport;
+    context.set_allowed_list_type(input.allowed_list_type());
+    // The unicast list is the one address of the port; the other lists are empty.
+    if input.allowed_list_type() == 0 {
+        context.set_allowed_list_size(1);
+        call.tail.extend_from_slice(nic.port.vport.permanent_address().as_bytes());
+    }
+    output.nic_vport_context_mut().clone_from(&context);
+    Ok(())
+}
+
+pub(super) fn modify_vport_context<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ModifyNicVportContextIn,
+    _: &mut ModifyNicVportContextOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_vport(input.other_vport(), input.vport_number())?;
+    let mut context = nic.port.vport;
+    check_selection(input)?;
+    let wish = input.nic_vport_context();
+    if input.field_select_mtu() {
+        if wish.mtu() > nic.config.mtu {
+            return Err(syndrome::VPORT_MTU);
+        }
+        context.set_mtu(wish.mtu());
+    }
+    if input.field_select_roce_en() {
+        context.set_roce_en(wish.roce_en());
+    }
+    if input.field_select_node_guid() {
+        context.set_node_guid(wish.node_guid());
+    }
+    if input.field_select_port_guid() {
+        context.set_port_guid(wish.port_guid());
+    }
+    if input.field_select_permanent_address() {
+        set_permanent_address(&mut context, wish.permanent_address())?;
+    }
+    nic.port.vport = context;
+    if input.field_select_addresses_list() {
+        set_current_address(nic, call.input, wish)?;
+    }
+    nic.port.adopt_mac();
+    Ok(())
+}
+
+/// What is not modelled cannot be set: loop-back, promiscuity, events, inline mode, affiliation.
+fn check_selection(input: &ModifyNicVportContextIn) -> Result<(), Refusal> {
+    let others = input.field_select_affiliation()
+        || input.field_select_disable_uc_local_lb()
+        || input.field_select_disable_mc_local_lb()
+        || input.field_select_min_inline()
+        || input.field_select_change_event()
+        || input.field_select_promisc();
+    if others { Err(syndrome::VPORT_FIELD) } else { Ok(()) }
+}
+
+/// The list of current unicast addresses holds one: it becomes the address of the port.
+fn set_current_address(nic: &mut Nic, input: &[u8], wish: &NicVportContext) -> Result<(), Refusal> {
+    if wish.allowed_list_type() != 0 {
+        return Err(syndrome::VPORT_LIST_TYPE);
+    }
+    if wish.allowed_list_size() != 1 {
+        return Err(syndrome::VPORT_FIELD);
+    }
+    let at = 256 + NicVportContext::CURRENT_UC_MAC_ADDRESS_OFFSET;
+    let bytes = input.get(at..).ok_or(syndrome::INPUT_TOO_SHORT)?;
+    let (address, _) = MacAddressLayout::read_from_prefix(bytes).map_err(|_| syndrome::INPUT_TOO_SHORT)?;
+    set_permanent_address(&mut nic.port.vport, &address)
+}
+
+fn set_permanent_address(context: &mut NicVportContext, wish: &MacAddressLayout) -> Result<(), Refusal> {
+    let mac = MacAddress::from_parts(wish.mac_addr_47_32(), wish.mac_addr_31_0());
+    if mac == MacAddress::default() || mac.0[0] & 1 != 0 {
+        return Err(syndrome::ROCE_ADDRESS_MAC);
+    }
+    context.permanent_address_mut().clone_from(wish);
+    Ok(())
+}

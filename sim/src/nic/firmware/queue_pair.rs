@@ -1,0 +1,158 @@
+//! CREATE_QP, DESTROY_QP, QUERY_QP, and what all queues share: buffers and doorbell records.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::buffer::PagedBuffer;
+use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{QpState, ServiceType};
+use bareverbs_prm::wqe::BASIC_BLOCK;
+
+/// Largest `log_page_size` of a queue buffer: pages of 4 GiB.
+const MAXIMUM_LOG_PAGE: u8 = 20;
+/// `rq_type`: a receive queue of its own, or none.
+const OWN_RECEIVE_QUEUE: u8 = 0;
+const NO_RECEIVE_QUEUE: u8 = 3;
+
+/// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
+/// of a page on (contract §9.1, item 10).
+pub(super) fn paged_buffer<M: HostMemory>(
+    call: &Call<'_, M>,
+    list_at: usize,
+    (log_page_size, page_offset): (u8, u8),
+    length: u64,
+) -> Result<PagedBuffer, Refusal> {
+    if log_page_size > MAXIMUM_LOG_PAGE {
+        return Err(syndrome::BUFFER_PAGE_SIZE);
+    }
+    let log_page = log_page_size + 12;
+    let lead = u64::from(page_offset) << (log_page - 6);
+    let count = (lead + length).div_ceil(1 << log_page);
+    let pages = call.list(list_at, count)?;
+    if pages.iter().any(|page| page & 0xfff != 0) {
+        return Err(syndrome::BUFFER_MISALIGNED);
+    }
+    Ok(PagedBuffer::new(&pages, log_page, lead, length))
+}
+
+/// A doorbell record must exist and be aligned to its 8 bytes.
+pub(super) fn check_record(address: u64) -> Result<(), Refusal> {
+    if address == 0 || address & 7 != 0 { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(()) }
+}
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateQpIn,
+    output: &mut CreateQpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.input_qpn().value() != 0 {
+        return Err(syndrome::QP_NUMBER);
+    }
+    let mut context = *input.qpc();
+    check_features(input)?;
+    let geometry = check_sizes(nic, &context)?;
+    check_objects(nic, &context, geometry)?;
+    let send_length = if context.no_sq() { 0 } else { (BASIC_BLOCK as u64) << context.log_sq_size() };
+    let length = geometry.map_or(0, ReceiveGeometry::bytes) + send_length;
+    let place = (context.log_page_size(), context.page_offset());
+    let buffer = paged_buffer(call, CreateQpIn::PAS_OFFSET, place, length)?;
+    let limit = 1 << nic.firmware.capabilities.general.log_max_qp();
+    let number = nic.queue_pairs.next_number(limit).ok_or(syndrome::QP_LIMIT)?;
+    context.set_state(QpState::Reset);
+    let qpn = Qpn::from_low_bits(number);
+    nic.queue_pairs.insert(number, QueuePair::new(qpn, context, buffer, geometry));
+    count_users(nic, &context, geometry, 1);
+    output.set_qpn(qpn);
+    Ok(())
+}
+
+fn check_features(input: &CreateQpIn) -> Result<(), Refusal> {
+    let context = input.qpc();
+    if context.st() != ServiceType::Rc {
+        return Err(syndrome::QP_SERVICE);
+    }
+    let umem = input.wq_umem_valid() || context.dbr_umem_valid();
+    let scatter_to_cqe = context.cs_req() != 0 || context.cs_res() != 0;
+    if umem || scatter_to_cqe || context.wq_signature() || input.qpc_ext() || input.opt_param_mask() != 0 {
+        return Err(syndrome::QP_FEATURE);
+    }
+    Ok(())
+}
+
+/// Checks the sizes of both queues and gives that of the receive queue, if there is one.
+fn check_sizes(nic: &Nic, context: &QueuePairContext) -> Result<Option<ReceiveGeometry>, Refusal> {
+    let limits = &nic.firmware.capabilities.general;
+    if !context.no_sq() && context.log_sq_size() > limits.log_max_qp_sz() {
+        return Err(syndrome::QP_SEND_SIZE);
+    }
+    match context.rq_type() {
+        NO_RECEIVE_QUEUE => return Ok(None),
+        OWN_RECEIVE_QUEUE => {}
+        _ => return Err(syndrome::QP_RECEIVE_TYPE),
+    }
+    let log_stride = context.log_rq_stride() + 4;
+    if context.log_rq_size() > limits.log_max_qp_sz() || 1u32 << log_stride > limits.max_wqe_sz_rq().into() {
+        return Err(syndrome::QP_RECEIVE_SIZE);
+    }
+    Ok(Some(ReceiveGeometry { log_size: context.log_rq_size(), log_stride }))
+}
+
+fn check_objects(
+    nic: &Nic,
+    context: &QueuePairContext,
+    receive: Option<ReceiveGeometry>,
+) -> Result<(), Refusal> {
+    check_record(context.dbr_addr())?;
+    nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+    nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
+    if !context.no_sq() {
+        nic.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    }
+    if receive.is_some() {
+        nic.completions.queues.get(context.cqn_rcv().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    }
+    Ok(())
+}
+
+fn count_users(nic: &mut Nic, context: &QueuePairContext, receive: Option<ReceiveGeometry>, change: i32) {
+    let send = (!context.no_sq()).then(|| context.cqn_snd());
+    let receive = receive.map(|_| context.cqn_rcv());
+    for cqn in [send, receive].into_iter().flatten() {
+        if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
+            queue.users = queue.users.saturating_add_signed(change);
+        }
+    }
+}
+
+/// In any state; afterwards no completion and no event names the number.
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyQpIn,
+    _: &mut DestroyQpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
+    count_users(nic, &qp.context, qp.receive_geometry(), -1);
+    Ok(())
+}
+
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryQpIn,
+    output: &mut QueryQpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.qpc_ext() {
+        return Err(syndrome::QP_FEATURE);
+    }
+    let qp = nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
+    output.qpc_mut().clone_from(&qp.shown_context());
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! ACCESS_REG: the registers of host and port that drivers read and write.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
+use bareverbs_prm::command::port::{PaosRegister, PmtuRegister, PtysRegister};
+use bareverbs_prm::numbering::RegisterId;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// `proto_mask` of PTYS: Ethernet.
+const ETHERNET: u8 = 4;
+/// Smallest Ethernet payload that IPv4 allows.
+const MINIMUM_MTU: u16 = 68;
+
+/// `op_mod`: 0 writes, 1 reads. A write answers with the register as it then is.
+pub(super) fn access<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &AccessRegisterIn,
+    _: &mut AccessRegisterOut,
+) -> Result<(), Refusal> {
+    let write = match call.op_mod() {
+        0 => true,
+        1 => false,
+        _ => return Err(syndrome::BAD_OP_MOD),
+    };
+    let data = call.input.get(AccessRegisterIn::REGISTER_DATA_OFFSET..).unwrap_or(&[]);
+    call.tail = match input.register_id() {
+        RegisterId::HostEndianness => host_endianness(data, write),
+        RegisterId::Pmtu => port_mtu(nic, data, write),
+        RegisterId::Ptys => port_type_and_speed(nic, data, write),
+        RegisterId::Paos => port_state(nic, data, write),
+        RegisterId::NodeDesc => node_description(nic, data, write),
+        _ => Err(syndrome::REGISTER_UNKNOWN),
+    }?;
+    Ok(())
+}
+
+fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
+    T::read_from_prefix(data).map(|(register, _)| register).map_err(|_| syndrome::REGISTER_LENGTH)
+}
+
+fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
+    Ok(register.as_bytes().to_vec())
+}
+
+/// The host is little-endian, or says that it is big-endian, which this device does not serve.
+fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: HostEndiannessRegister = read(data)?;
+    if write && wish.he() {
+        return Err(syndrome::REGISTER_VALUE);
+    }
+    bytes(&HostEndiannessRegister::new())
+}
+
+fn check_port(port: u8) -> Result<(), Refusal> {
+    if port == 1 { Ok(()) } else { Err(syndrome::REGISTER_PORT) }
+}
+
+fn port_mtu(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: PmtuRegister = read(data)?;
+    check_port(wish.local_port())?;
+    if write {
+        if !(MINIMUM_MTU..=nic.config.mtu).contains(&wish.admin_mtu()) {
+            return Err(syndrome::REGISTER_VALUE);
+        }
+        nic.firmware.admin_mtu = wish.admin_mtu();
+    }
+    let mut register = PmtuRegister::new();
+    register.set_local_port(1).set_max_mtu(nic.config.mtu);
+    register.set_admin_mtu(nic.firmware.admin_mtu).set_oper_mtu(nic.firmware.admin_mtu);
+    bytes(&register)
+}
+
+fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: PtysRegister = read(data)?;
+    check_port(wish.local_port())?;
+    if write {
+        return Err(syndrome::REGISTER_READ_ONLY);
+    }
+    let speed = nic.config.speed.ethernet_protocol();
+    let mut register = PtysRegister::new();
+    register.set_local_port(1).set_proto_mask(ETHERNET);
+    register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
+    register.set_eth_proto_oper(if nic.port.link_up { speed } else { 0 });
+    bytes(&register)
+}
+
+/// Status 1 is up, 2 is down.
+fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: PaosRegister = read(data)?;
+    check_port(wish.local_port())?;
+    if write && wish.ase() {
+        nic.port.admin_up = match wish.admin_status() {
+            1 => true,
+            2 => false,
+            _ => return Err(syndrome::REGISTER_VALUE),
+        };
+    }
+    let mut register = PaosRegister::new();
+    register.set_local_port(1).set_admin_status(if nic.port.admin_up { 1 } else { 2 });
+    register.set_oper_status(if nic.port.is_up() { 1 } else { 2 });
+    bytes(&register)
+}
+
+fn node_description(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    if write {
+        nic.firmware.node_description = read(data)?;
+    }
+    Ok(nic.firmware.node_description.to_vec())
+}

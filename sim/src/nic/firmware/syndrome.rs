@@ -1,0 +1,153 @@
+//! Why firmware refuses a command: one constant a reason, each with its status and its own syndrome.
+//!
+//! Real syndromes are a vendor's secret; these are ours. Tests and people tell refusals apart by them.
+
+use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
+use core::fmt;
+
+/// A refusal: the status byte and the syndrome word of a command output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Status byte.
+    pub status: CommandStatus,
+    /// Syndrome word, never zero.
+    pub syndrome: u32,
+    /// What is wrong, for people.
+    pub reason: &'static str,
+}
+
+impl Refusal {
+    /// The refusal of a command that this device does not have.
+    pub const fn unknown_opcode(opcode: CommandOpcode) -> Self {
+        Self {
+            status: CommandStatus::BadOpcode,
+            syndrome: 0xdead_0000 | opcode.raw() as u32,
+            reason: "no such command",
+        }
+    }
+
+    /// The refusal that has this syndrome, if it is one of [`ALL`].
+    pub fn by_syndrome(syndrome: u32) -> Option<Self> {
+        ALL.iter().copied().find(|refusal| refusal.syndrome == syndrome)
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, syndrome {:#x}: {}", self.status, self.syndrome, self.reason)
+    }
+}
+
+macro_rules! refusals {
+    ($($name:ident = $syndrome:literal, $status:ident, $reason:literal;)*) => {
+        $(
+            #[doc = concat!("Syndrome ", stringify!($syndrome), ": ", $reason, ".")]
+            pub const $name: Refusal =
+                Refusal { status: CommandStatus::$status, syndrome: $syndrome, reason: $reason };
+        )*
+        /// Every refusal.
+        pub const ALL: &[Refusal] = &[$($name),*];
+    };
+}
+
+refusals! {
+    INPUT_TOO_SHORT = 0xb0_0001, BadInputLength, "the input is shorter than the command";
+    OUTPUT_TOO_SHORT = 0xb0_0002, BadOutputLength, "the output is shorter than the command needs";
+    LIST_TOO_SHORT = 0xb0_0003, BadInputLength, "the page list is shorter than the object needs";
+    RESERVED_NOT_CLEAR = 0xb0_0004, BadParameter, "a reserved bit of the input is set (strict mode)";
+    WRONG_STATE = 0xb0_0005, BadSystemState, "the command is out of order: check ENABLE_HCA and INIT_HCA";
+    BAD_OP_MOD = 0xb0_0006, BadParameter, "no such op_mod";
+    BAD_FUNCTION = 0xb0_0007, BadParameter, "only function 0 is ours";
+    ISSI_UNSUPPORTED = 0xb0_0008, BadParameter, "ISSI 0 and 1 are supported";
+    PAGES_MISSING = 0xb0_0009, NoResources, "boot or init pages were not given";
+    PAGE_MISALIGNED = 0xb0_000a, BadParameter, "a page address is zero or not aligned to 4 KiB";
+    PAGE_GIVEN_TWICE = 0xb0_000b, BadResourceState, "a page was given twice";
+    TOO_MANY_PAGES = 0xb0_000c, ExceedsLimit, "more pages than the device can hold";
+    CAPABILITY_PAGE = 0xb0_0010, BadParameter, "no such capability page";
+    CAPABILITY_READ_ONLY = 0xb0_0011, BadParameter, "the capability page cannot be set";
+    CAPABILITY_ABOVE_MAXIMUM = 0xb0_0012, BadParameter, "a capability was set above its maximum";
+    REGISTER_UNKNOWN = 0xb0_0018, BadParameter, "no such register";
+    REGISTER_READ_ONLY = 0xb0_0019, BadParameter, "the register cannot be written";
+    REGISTER_PORT = 0xb0_001a, BadIndex, "the register names a port that does not exist";
+    REGISTER_LENGTH = 0xb0_001b, BadInputLength, "the register data are too short";
+    REGISTER_VALUE = 0xb0_001c, BadParameter, "the register does not take this value";
+    PD_UNKNOWN = 0xb0_0020, BadResource, "no such protection domain";
+    PD_BUSY = 0xb0_0021, BadResourceState, "memory keys or queue pairs still use the protection domain";
+    PD_LIMIT = 0xb0_0022, ExceedsLimit, "no protection domain left";
+    UAR_UNKNOWN = 0xb0_0028, BadResource, "no such UAR";
+    UAR_BUSY = 0xb0_0029, BadResourceState, "queues still use the UAR";
+    UAR_LIMIT = 0xb0_002a, ExceedsLimit, "no UAR left";
+    MKEY_UNKNOWN = 0xb0_0030, BadResource, "no such memory key";
+    MKEY_LIMIT = 0xb0_0031, ExceedsLimit, "no memory key left";
+    MKEY_MODE = 0xb0_0032, BadParameter, "the access mode is not supported: PA and MTT are";
+    MKEY_RANGE = 0xb0_0033, BadParameter, "start and length leave the address space or the region size limit";
+    MKEY_PAGE_SIZE = 0xb0_0034, BadParameter, "log_page_size must be 12 to 31";
+    MKEY_TRANSLATIONS = 0xb0_0035, BadParameter, "translations_octword_size does not cover the region";
+    MKEY_PAGE_MISALIGNED = 0xb0_0036, BadParameter, "a translation entry is not aligned to the page size";
+    MKEY_FEATURE = 0xb0_0037, BadParameter, "the memory key asks for a feature that is not offered";
+    MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs PA mode, start 0 and length 0";
+    EQ_UNKNOWN = 0xb0_0040, BadIndex, "no such event queue";
+    EQ_BUSY = 0xb0_0041, BadResourceState, "completion queues still use the event queue";
+    EQ_LIMIT = 0xb0_0042, ExceedsLimit, "no event queue left";
+    EQ_SIZE = 0xb0_0043, BadParameter, "log_eq_size is above the limit";
+    EQ_VECTOR = 0xb0_0044, BadParameter, "no such interrupt vector";
+    CQ_UNKNOWN = 0xb0_0048, BadResource, "no such completion queue";
+    CQ_BUSY = 0xb0_0049, BadResourceState, "queue pairs still use the completion queue";
+    CQ_LIMIT = 0xb0_004a, ExceedsLimit, "no completion queue left";
+    CQ_SIZE = 0xb0_004b, BadParameter, "log_cq_size is above the limit";
+    CQ_FEATURE = 0xb0_004c, BadParameter, "the completion queue asks for a feature that is not offered";
+    CQ_FIELD_SELECT = 0xb0_004d, BadParameter, "the field of the completion queue cannot be modified";
+    BUFFER_PAGE_SIZE = 0xb0_0050, BadParameter, "log_page_size of a queue buffer is above 20";
+    BUFFER_MISALIGNED = 0xb0_0051, BadParameter, "a page of a queue buffer is not aligned to 4 KiB";
+    DOORBELL_RECORD_MISALIGNED = 0xb0_0052, BadParameter, "the doorbell record is zero or not aligned to 8 bytes";
+    QP_UNKNOWN = 0xb0_0060, BadResource, "no such queue pair";
+    QP_LIMIT = 0xb0_0061, ExceedsLimit, "no queue pair left";
+    QP_SERVICE = 0xb0_0062, BadParameter, "the transport service is not supported: RC is";
+    QP_FEATURE = 0xb0_0063, BadParameter, "the queue pair asks for a feature that is not offered";
+    QP_SEND_SIZE = 0xb0_0064, BadParameter, "log_sq_size is above the limit";
+    QP_RECEIVE_SIZE = 0xb0_0065, BadParameter, "log_rq_size or log_rq_stride is above the limit";
+    QP_RECEIVE_TYPE = 0xb0_0066, BadParameter, "rq_type is not supported: 0 (own) and 3 (none) are";
+    QP_NUMBER = 0xb0_0067, BadParameter, "a queue pair number cannot be asked for";
+    QP_STATE = 0xb0_0070, BadQpState, "the queue pair is not in the state from which this transition starts";
+    QP_OPTIONAL_PARAMETER = 0xb0_0071, BadParameter, "opt_param_mask selects what this transition does not take";
+    QP_PATH_MTU = 0xb0_0072, BadParameter, "the path MTU is not 1 to 5 or does not fit the port";
+    QP_MESSAGE_SIZE = 0xb0_0073, BadParameter, "log_msg_max is above the limit";
+    QP_RESPONDER_RESOURCES = 0xb0_0074, ExceedsLimit, "log_rra_max is above the limit";
+    QP_INITIATOR_DEPTH = 0xb0_0075, ExceedsLimit, "log_sra_max is above the limit";
+    QP_SOURCE_ADDRESS = 0xb0_0076, BadParameter, "src_addr_index names no entry of the RoCE address table";
+    QP_REMOTE_ADDRESS = 0xb0_0077, BadParameter, "the remote GID or MAC address is zero, multicast or of another family";
+    QP_PKEY_INDEX = 0xb0_0078, BadIndex, "pkey_index is outside the table";
+    QP_PORT = 0xb0_0079, BadIndex, "the port does not exist";
+    QP_SOURCE_PORT = 0xb0_007a, BadParameter, "udp_sport is outside the range of the RoCE capabilities";
+    ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
+    ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
+    ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";
+    ROCE_ADDRESS_TYPE = 0xb0_0083, BadParameter, "roce_l3_type contradicts the address";
+    ROCE_ADDRESS_VLAN = 0xb0_0084, BadParameter, "VLAN tags are not supported";
+    ROCE_ADDRESS_MAC = 0xb0_0085, BadParameter, "the source MAC address of a RoCE address is zero or multicast";
+    VPORT_UNKNOWN = 0xb0_0088, BadIndex, "no such virtual port";
+    VPORT_LIST_TYPE = 0xb0_0089, BadParameter, "no such address list";
+    VPORT_FIELD = 0xb0_008a, BadParameter, "the field of the virtual port cannot be modified";
+    VPORT_MTU = 0xb0_008b, BadParameter, "the MTU is outside what the port can do";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syndrome_is_its_own() {
+        for (i, one) in ALL.iter().enumerate() {
+            assert_ne!(one.syndrome, 0);
+            assert!(ALL[i + 1..].iter().all(|other| other.syndrome != one.syndrome), "{one} is used twice");
+            assert_eq!(Refusal::by_syndrome(one.syndrome), Some(*one));
+        }
+        assert_eq!(Refusal::unknown_opcode(CommandOpcode::CreateTir).syndrome, 0xdead_0900);
+    }
+}

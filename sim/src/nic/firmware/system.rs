@@ -1,0 +1,140 @@
+//! The state machine of the device: ENABLE, INIT, TEARDOWN and DISABLE_HCA, ISSI, adapter, driver version, NOP.
+
+use super::SystemState;
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::hca::{
+    DisableHcaIn, DisableHcaOut, EnableHcaIn, EnableHcaOut, InitHcaIn, InitHcaOut, NopIn, NopOut,
+    QueryAdapterIn, QueryAdapterOut, QueryIssiIn, QueryIssiOut, SetDriverVersionIn, SetDriverVersionOut,
+    SetIssiIn, SetIssiOut, TeardownHcaIn, TeardownHcaOut,
+};
+
+/// Interface step sequence identifiers 0 and 1, as a bit vector.
+const SUPPORTED_ISSI: u32 = 0b11;
+/// Mellanox' organisationally unique identifier.
+const IEEE_VENDOR_ID: u32 = 0x00_02c9;
+/// Parameter-set identification, what a board is called. Ours is none of Mellanox'.
+const BOARD_ID: [u8; 16] = *b"BV_SIM_0000000\0\0";
+
+pub(super) fn enable<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &EnableHcaIn,
+    _: &mut EnableHcaOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_function(input.function_id(), input.embedded_cpu_function())?;
+    nic.firmware.state = SystemState::Enabled;
+    nic.firmware.issi = 0;
+    Ok(())
+}
+
+/// Forgets the command queue's objects and pages: after this the driver frees its memory without another word. The
+/// queue address stays, so that the answer to this command can be written; a new one is written before the next start.
+pub(super) fn disable<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DisableHcaIn,
+    _: &mut DisableHcaOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_function(input.function_id(), input.embedded_cpu_function())?;
+    nic.firmware.pages.clear();
+    nic.firmware.state = SystemState::Disabled;
+    Ok(())
+}
+
+pub(super) fn init<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &InitHcaIn,
+    _: &mut InitHcaOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if !nic.firmware.pages.is_supplied() {
+        return Err(syndrome::PAGES_MISSING);
+    }
+    nic.firmware.state = SystemState::Initialized;
+    Ok(())
+}
+
+/// Graceful teardown only: neither force_teardown nor fast_teardown is offered. Every object is forgotten; pages stay
+/// until the driver takes them back.
+pub(super) fn teardown<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &TeardownHcaIn,
+    _: &mut TeardownHcaOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.profile() != 0 {
+        return Err(syndrome::BAD_OP_MOD);
+    }
+    nic.forget_objects();
+    nic.firmware.state = SystemState::Enabled;
+    Ok(())
+}
+
+pub(super) fn query_issi<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &QueryIssiIn,
+    output: &mut QueryIssiOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    output.set_current_issi(nic.firmware.issi).set_supported_issi_dw0(SUPPORTED_ISSI);
+    Ok(())
+}
+
+pub(super) fn set_issi<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &SetIssiIn,
+    _: &mut SetIssiOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let wish = input.current_issi();
+    if wish >= 32 || SUPPORTED_ISSI >> wish & 1 == 0 {
+        return Err(syndrome::ISSI_UNSUPPORTED);
+    }
+    nic.firmware.issi = wish;
+    Ok(())
+}
+
+pub(super) fn query_adapter<M: HostMemory>(
+    _: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &QueryAdapterIn,
+    output: &mut QueryAdapterOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    output.set_query_adapter_struct_ieee_vendor_id(IEEE_VENDOR_ID);
+    output.set_query_adapter_struct_vsd_vendor_id(crate::nic::pci::VENDOR_ID);
+    output.set_query_adapter_struct_vsd_contd_psid(BOARD_ID);
+    Ok(())
+}
+
+pub(super) fn set_driver_version<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &SetDriverVersionIn,
+    _: &mut SetDriverVersionOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    nic.firmware.driver_version = input.driver_version();
+    Ok(())
+}
+
+pub(super) fn nop<M: HostMemory>(
+    _: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &NopIn,
+    _: &mut NopOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()
+}
+
+fn check_function(function: u16, embedded_cpu: bool) -> Result<(), Refusal> {
+    if function == 0 && !embedded_cpu { Ok(()) } else { Err(syndrome::BAD_FUNCTION) }
+}

@@ -1,0 +1,27 @@
+//! MSI-X: vectors that wait to be sent. A vector that is already waiting is not sent twice, as with a pending bit.
+
+use std::collections::VecDeque;
+
+/// Vectors in the order in which they were raised.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    waiting: VecDeque<u16>,
+    pub(crate) raised: u64,
+}
+
+impl Interrupts {
+    pub(crate) fn raise(&mut self, vector: u16) {
+        if !self.waiting.contains(&vector) {
+            self.waiting.push_back(vector);
+            self.raised += 1;
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<u16> {
+        self.waiting.pop_front()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}

@@ -1,0 +1,170 @@
+//! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X (contract §1.1 to §1.3).
+
+use super::Nic;
+
+/// Mellanox.
+pub const VENDOR_ID: u16 = 0x15b3;
+/// Ethernet controller.
+const CLASS_ETHERNET: u32 = 0x02_0000;
+/// Bytes of configuration space.
+pub(crate) const SIZE: usize = 4096;
+
+mod offset {
+    pub(super) const COMMAND: usize = 0x04;
+    pub(super) const BAR0: usize = 0x10;
+    pub(super) const BAR0_HIGH: usize = 0x14;
+    pub(super) const INTERRUPT_LINE: usize = 0x3c;
+    pub(super) const POWER: usize = 0x40;
+    pub(super) const EXPRESS: usize = 0x60;
+    pub(super) const MSIX: usize = 0x9c;
+    pub(super) const DEVICE_CONTROL: usize = EXPRESS + 0x08;
+    pub(super) const LINK_CONTROL: usize = EXPRESS + 0x10;
+    pub(super) const DEVICE_CONTROL_2: usize = EXPRESS + 0x28;
+    pub(super) const POWER_CONTROL: usize = POWER + 4;
+}
+
+/// `command`: memory space, bus master, parity, SERR, interrupt disable.
+const COMMAND_WRITABLE: u16 = 0x0546;
+/// `BAR0`: memory, 64 bits wide, prefetchable.
+const BAR_FLAGS: u32 = 0xc;
+/// `DEVICE_CONTROL`: function-level reset.
+const INITIATE_RESET: u16 = 1 << 15;
+/// `DEVICE_CAPABILITIES`: function-level reset, role-based error reporting, 512 bytes of payload.
+const DEVICE_CAPABILITIES: u32 = 1 << 28 | 1 << 15 | 2;
+/// PCI Express 3.0, eight or sixteen lanes: 8 GT/s × 16.
+const LINK: u32 = 16 << 4 | 3;
+/// Offsets of MSI-X table and pending bits in BAR0.
+const MSIX_TABLE: u32 = 0x2000;
+const MSIX_PENDING: u32 = 0x3000;
+
+/// Configuration space and which of its bits software can write.
+#[derive(Debug)]
+pub(crate) struct ConfigSpace {
+    bytes: Box<[u8; SIZE]>,
+    writable: Box<[u8; SIZE]>,
+}
+
+impl ConfigSpace {
+    pub(crate) fn new(device_id: u16, bar_size: u64, vectors: u16) -> Self {
+        let mut space = Self { bytes: Box::new([0; SIZE]), writable: Box::new([0; SIZE]) };
+        space.identity(device_id);
+        space.bar(bar_size);
+        space.power_management();
+        space.express();
+        space.msix(vectors);
+        space
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn allow(&mut self, at: usize, mask: &[u8]) {
+        self.writable[at..at + mask.len()].copy_from_slice(mask);
+    }
+
+    fn identity(&mut self, device_id: u16) {
+        self.put(0x00, &VENDOR_ID.to_le_bytes());
+        self.put(0x02, &device_id.to_le_bytes());
+        self.allow(offset::COMMAND, &COMMAND_WRITABLE.to_le_bytes());
+        // Status: there is a list of capabilities.
+        self.put(0x06, &0x0010u16.to_le_bytes());
+        self.put(0x08, &(CLASS_ETHERNET << 8).to_le_bytes());
+        self.put(0x2c, &VENDOR_ID.to_le_bytes());
+        self.put(0x2e, &0x0001u16.to_le_bytes());
+        self.put(0x34, &[offset::POWER as u8]);
+        self.allow(offset::INTERRUPT_LINE, &[0xff]);
+    }
+
+    fn bar(&mut self, size: u64) {
+        self.put(offset::BAR0, &BAR_FLAGS.to_le_bytes());
+        let mask = !(size.next_power_of_two() - 1);
+        self.allow(offset::BAR0, &((mask as u32) & !0xf).to_le_bytes());
+        self.allow(offset::BAR0_HIGH, &((mask >> 32) as u32).to_le_bytes());
+    }
+
+    fn power_management(&mut self) {
+        self.put(offset::POWER, &[0x01, offset::EXPRESS as u8, 0x03, 0x00]);
+        self.allow(offset::POWER_CONTROL, &[0x03, 0x00]);
+    }
+
+    fn express(&mut self) {
+        // Version 2 of the capability, an endpoint.
+        self.put(offset::EXPRESS, &[0x10, offset::MSIX as u8, 0x02, 0x00]);
+        self.put(offset::EXPRESS + 0x04, &DEVICE_CAPABILITIES.to_le_bytes());
+        self.allow(offset::DEVICE_CONTROL, &0x7fffu16.to_le_bytes());
+        self.put(offset::EXPRESS + 0x0c, &LINK.to_le_bytes());
+        self.allow(offset::LINK_CONTROL, &0x00ffu16.to_le_bytes());
+        self.put(offset::EXPRESS + 0x12, &(LINK as u16).to_le_bytes());
+        // Completion time-out ranges and disable, 32- and 64-bit AtomicOp requests as they come.
+        self.put(offset::EXPRESS + 0x24, &0x1fu32.to_le_bytes());
+        self.allow(offset::DEVICE_CONTROL_2, &0x005fu16.to_le_bytes());
+    }
+
+    fn msix(&mut self, vectors: u16) {
+        self.put(offset::MSIX, &[0x11, 0x00]);
+        self.put(offset::MSIX + 2, &(vectors.saturating_sub(1) & 0x7ff).to_le_bytes());
+        self.allow(offset::MSIX + 3, &[0xc0]);
+        self.put(offset::MSIX + 4, &MSIX_TABLE.to_le_bytes());
+        self.put(offset::MSIX + 8, &MSIX_PENDING.to_le_bytes());
+    }
+
+    fn write(&mut self, at: usize, byte: u8) {
+        if let (Some(old), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
+            *old = *old & !mask | byte & mask;
+        }
+    }
+}
+
+impl Nic {
+    /// The host reads 1, 2 or 4 bytes of configuration space. Outside it all bits are one.
+    pub fn handle_config_read(&self, offset: u16, length: u8) -> u32 {
+        let length = usize::from(length.min(4));
+        let at = usize::from(offset);
+        let mut value = [0; 4];
+        match self.pci.bytes.get(at..at + length) {
+            Some(bytes) => value[..length].copy_from_slice(bytes),
+            None => value[..length].fill(0xff),
+        }
+        u32::from_le_bytes(value)
+    }
+
+    /// The host writes 1, 2 or 4 bytes of configuration space. A function-level reset is done before this returns.
+    pub fn handle_config_write(&mut self, offset: u16, length: u8, value: u32) {
+        let at = usize::from(offset);
+        for (i, byte) in value.to_le_bytes().into_iter().take(length.into()).enumerate() {
+            let reset_byte = at + i == offset::DEVICE_CONTROL + 1;
+            self.pci.write(at + i, byte);
+            if reset_byte && byte & (INITIATE_RESET >> 8) as u8 != 0 {
+                self.reset();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Nic, NicConfig};
+    use super::*;
+
+    #[test]
+    fn the_bar_tells_its_size_and_capabilities_form_a_list() {
+        let mut nic = Nic::new(NicConfig::default());
+        nic.handle_config_write(0x10, 4, u32::MAX);
+        nic.handle_config_write(0x14, 4, u32::MAX);
+        let size = u64::from(nic.handle_config_read(0x14, 4)) << 32
+            | u64::from(nic.handle_config_read(0x10, 4) & !0xf);
+        assert_eq!(size.wrapping_neg(), nic.bar_size());
+        assert_eq!(nic.handle_config_read(0x10, 4) & 0xf, 0xc);
+        assert_eq!(nic.handle_config_read(0, 4), 0x1017_15b3);
+        let mut at = nic.handle_config_read(0x34, 1) as u16;
+        let mut ids = Vec::new();
+        while at != 0 {
+            ids.push(nic.handle_config_read(at, 1));
+            at = nic.handle_config_read(at + 1, 1) as u16;
+        }
+        assert_eq!(ids, [0x01, 0x10, 0x11]);
+        assert_eq!(nic.handle_config_read(0xffe, 4), 0xffff_ffff);
+        assert_eq!(nic.handle_config_read(0x9e, 2) & 0x7ff, 63);
+    }
+}

@@ -1,0 +1,156 @@
+//! The port: link, addresses, and the way of packets out of a queue pair context.
+
+use super::NicConfig;
+use crate::wire::{Network, Route};
+use bareverbs_prm::context::{NicVportContext, QueuePairContext, RoceAddress};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// State of the port.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) link_up: bool,
+    pub(crate) admin_up: bool,
+    /// The RoCE address table.
+    pub(crate) addresses: Vec<RoceAddress>,
+    pub(crate) vport: NicVportContext,
+    mac: MacAddress,
+    /// Entry that matched last; looked at first.
+    recent: usize,
+}
+
+impl Port {
+    /// A port with the factory's address and the link-local GID that belongs to it in entry 0.
+    pub(crate) fn new(config: &NicConfig) -> Self {
+        let mut vport = NicVportContext::new();
+        let guid = guid(config.mac);
+        vport.set_mtu(config.mtu).set_node_guid(guid).set_port_guid(guid).set_system_image_guid(guid);
+        vport
+            .permanent_address_mut()
+            .set_mac_addr_47_32(config.mac.high())
+            .set_mac_addr_31_0(config.mac.low());
+        let entries = 8usize << config.limits.gid_table_size.min(4);
+        let mut addresses = vec![RoceAddress::new(); entries];
+        if let Some(first) = addresses.first_mut() {
+            *first = link_local(config.mac);
+        }
+        Self { link_up: true, admin_up: true, addresses, vport, mac: config.mac, recent: 0 }
+    }
+
+    /// Whether frames pass.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.link_up && self.admin_up
+    }
+
+    /// The address to which frames must be sent.
+    pub(crate) const fn mac(&self) -> MacAddress {
+        self.mac
+    }
+
+    /// Takes the MAC address of the virtual port context.
+    pub(crate) fn adopt_mac(&mut self) {
+        let address = self.vport.permanent_address();
+        self.mac = MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0());
+    }
+
+    pub(crate) fn mtu(&self) -> u16 {
+        self.vport.mtu()
+    }
+
+    /// An entry that is in use.
+    pub(crate) fn address(&self, index: u8) -> Option<&RoceAddress> {
+        self.addresses.get(usize::from(index)).filter(|entry| !Self::gid(entry).is_zero())
+    }
+
+    pub(crate) fn gid(entry: &RoceAddress) -> Gid {
+        Gid(entry.source_l3_address())
+    }
+
+    /// Whether packets for this GID are ours.
+    #[inline]
+    pub(crate) fn owns(&mut self, gid: Gid) -> bool {
+        if self.addresses.get(self.recent).is_some_and(|entry| Self::gid(entry) == gid) {
+            return !gid.is_zero();
+        }
+        match self.addresses.iter().position(|entry| Self::gid(entry) == gid) {
+            Some(at) if !gid.is_zero() => {
+                self.recent = at;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The way of packets of a queue pair: its own RoCE address and its address path (PRM, address path format).
+    /// `None` if the table entry went away.
+    pub(crate) fn route(&self, context: &QueuePairContext, qpn: u32, software_port: bool) -> Option<Route> {
+        let path = context.primary_address_path();
+        let source = self.address(path.src_addr_index())?;
+        let dscp_class = if path.f_dscp() { path.tclass() } else { path.dscp() << 2 };
+        let class = if path.tclass() != 0 { path.tclass() } else { dscp_class };
+        Some(Route {
+            source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
+            destination_mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
+            vlan: None,
+            network: network(Self::gid(source), Gid(path.rgid_rip()))?,
+            traffic_class: class & !3 | path.ecn() & 3,
+            hop_limit: if path.hop_limit() == 0 { 64 } else { path.hop_limit() },
+            flow_label: path.flow_label(),
+            udp_source_port: source_port(path.udp_sport(), software_port, qpn, context.remote_qpn().value()),
+        })
+    }
+}
+
+/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).
+fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
+    if by_software && chosen != 0 {
+        return chosen;
+    }
+    let mixed = (qpn.wrapping_mul(remote.max(1))) as u64;
+    let folded = (mixed ^ mixed >> 20 ^ mixed >> 40) as u16;
+    folded | 0xc000
+}
+
+/// Both ends of a path; `None` if they are of different families.
+fn network(source: Gid, destination: Gid) -> Option<Network> {
+    match (source.to_ipv4(), destination.to_ipv4()) {
+        (Some(source), Some(destination)) => {
+            Some(Network::V4 { source: Ipv4Addr::from(source), destination: Ipv4Addr::from(destination) })
+        }
+        (None, None) => {
+            Some(Network::V6 { source: Ipv6Addr::from(source.0), destination: Ipv6Addr::from(destination.0) })
+        }
+        _ => None,
+    }
+}
+
+/// GIDs of source and destination of a packet (RoCEv2 A17.3.1).
+#[inline]
+pub(crate) fn gids(network: &Network) -> (Gid, Gid) {
+    match network {
+        Network::V4 { source, destination } => {
+            (Gid::from_ipv4(source.octets()), Gid::from_ipv4(destination.octets()))
+        }
+        Network::V6 { source, destination } => (Gid(source.octets()), Gid(destination.octets())),
+    }
+}
+
+/// EUI-64 of a MAC address, with the universal bit inverted.
+fn guid(mac: MacAddress) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+fn link_local(mac: MacAddress) -> RoceAddress {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..].copy_from_slice(&guid(mac).to_be_bytes());
+    let mut entry = RoceAddress::new();
+    entry
+        .set_source_l3_address(gid)
+        .set_roce_l3_type(RoceL3Type::Ipv6)
+        .set_roce_version(RoceVersion::Version2);
+    entry.set_source_mac_47_32(mac.high()).set_source_mac_31_0(mac.low());
+    entry
+}

@@ -1,0 +1,150 @@
+//! A queue pair: its context, both work queues, both halves of the transport.
+
+use super::buffer::PagedBuffer;
+use super::mkey::{Accessor, HostRange};
+use super::receive_queue::ReceiveQueue;
+use super::reply::Replies;
+use super::send_queue::SendQueue;
+use crate::transport::{ConnectionParameters, Requester, Responder};
+use crate::wire::HeaderTemplate;
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::time::Time;
+
+/// First queue pair number that is handed out; lower ones are special or look like it.
+pub(crate) const FIRST_QP: u32 = 0x40;
+
+/// Size of a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReceiveGeometry {
+    pub(crate) log_size: u8,
+    pub(crate) log_stride: u8,
+}
+
+impl ReceiveGeometry {
+    /// Bytes of the queue; the send queue follows.
+    pub(crate) const fn bytes(self) -> u64 {
+        1 << (self.log_size + self.log_stride)
+    }
+}
+
+/// One queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) number: Qpn,
+    /// What commands set; what runs is filled in by [`Self::shown_context`].
+    pub(crate) context: QueuePairContext,
+    pub(crate) accessor: Accessor,
+    pub(crate) send: SendQueue,
+    pub(crate) receive: Option<ReceiveQueue>,
+    /// Replies of the RPC engine.
+    pub(crate) replies: Replies,
+    /// From RTS on.
+    pub(crate) requester: Option<Requester>,
+    /// From RTR on.
+    pub(crate) responder: Option<Responder<HostRange>>,
+    /// From RTR on.
+    pub(crate) path: Option<Path>,
+    /// Whether the number stands in the device's list of queue pairs with work.
+    pub(crate) ready: bool,
+    /// Deadline for which the device's clock is set; `Time::MAX` if for none.
+    pub(crate) alarm: Time,
+    /// Looks at the receive queue that an idle queue pair in the error state still has, see
+    /// [`RESCANS`](super::error::RESCANS).
+    pub(crate) rescans: u32,
+}
+
+/// Where packets go to and must come from.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) headers: HeaderTemplate,
+    pub(crate) local: Gid,
+    pub(crate) remote: Gid,
+    /// Frames come back to this device.
+    pub(crate) loops_back: bool,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        number: Qpn,
+        context: QueuePairContext,
+        buffer: PagedBuffer,
+        receive: Option<ReceiveGeometry>,
+    ) -> Self {
+        let send_base = receive.map_or(0, ReceiveGeometry::bytes);
+        let blocks = (!context.no_sq()).then(|| context.log_sq_size());
+        Self {
+            number,
+            accessor: Accessor { pd: context.pd(), qpn: number },
+            send: SendQueue::new(buffer.clone(), send_base, blocks),
+            receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, context.dbr_addr())),
+            context,
+            replies: Replies::default(),
+            requester: None,
+            responder: None,
+            path: None,
+            ready: false,
+            alarm: Time::MAX,
+            rescans: 0,
+        }
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        self.context.state()
+    }
+
+    pub(crate) fn receive_geometry(&self) -> Option<ReceiveGeometry> {
+        self.receive.as_ref().map(|queue| queue.geometry)
+    }
+
+    /// Whether a frame may come of it when its turn comes.
+    pub(crate) fn has_work(&self) -> bool {
+        let answers = self.responder.as_ref().is_some_and(Responder::has_work);
+        let Some(requester) = self.requester.as_ref().filter(|_| self.state() == QpState::Rts) else {
+            return answers;
+        };
+        let fresh = requester.has_room() && (self.send.wants_fetch() || self.replies.is_waiting());
+        answers || requester.has_work() || fresh
+    }
+
+    /// How the transport is to be set up.
+    pub(crate) fn parameters(&self, path_mtu: u32) -> ConnectionParameters {
+        let context = &self.context;
+        ConnectionParameters {
+            path_mtu,
+            send_psn: context.next_send_psn(),
+            receive_psn: context.next_rcv_psn(),
+            ack_timeout: context.primary_address_path().ack_timeout(),
+            retry_count: context.retry_count(),
+            rnr_retry: context.rnr_retry(),
+            min_rnr_timer: context.min_rnr_nak(),
+            max_outstanding_reads: 1 << context.log_sra_max(),
+            max_remembered_reads: 1 << context.log_rra_max(),
+        }
+    }
+
+    /// As QUERY_QP shows it.
+    pub(crate) fn shown_context(&self) -> QueuePairContext {
+        let mut context = self.context;
+        context.set_sw_sq_wqebb_counter(self.send.posted()).set_hw_sq_wqebb_counter(self.send.fetched());
+        if let Some(receive) = &self.receive {
+            context.set_hw_rq_counter(receive.taken().into()).set_sw_rq_counter(receive.posted().into());
+        }
+        context
+    }
+
+    /// Back to where CREATE_QP left it.
+    pub(crate) fn reset(&mut self) {
+        self.context.set_state(QpState::Reset);
+        self.send.reset();
+        if let Some(receive) = &mut self.receive {
+            receive.reset();
+        }
+        self.replies.clear();
+        self.requester = None;
+        self.responder = None;
+        self.path = None;
+        self.rescans = 0;
+    }
+}

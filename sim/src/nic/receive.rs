@@ -1,0 +1,165 @@
+//! The way in: from frames to responders and requesters.
+
+use super::mkey::HostRange;
+use super::port::gids;
+use super::queue_pair::QueuePair;
+use super::responder_host::QueuePairHost;
+use super::{HostMemory, Nic, is_response};
+use crate::transport::{Placement, RequesterError, Responder, ResponderError};
+use crate::wire::{DEFAULT_PARTITION_KEY, Packet, ParseError, ServiceClass, parse};
+use bareverbs_prm::eqe::QueueEvent;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{EventType, QpState};
+use bareverbs_prm::time::Time;
+
+/// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
+const PKEY_BITS: u16 = 0x7fff;
+
+impl Nic {
+    /// A frame arrives at the port.
+    pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
+        if !self.port.is_up() || frame.get(..6) != Some(&self.port.mac().0) {
+            self.counters.frames_foreign += 1;
+            return;
+        }
+        self.accept_frame(now, memory, frame);
+        self.settle(now, memory);
+    }
+
+    /// A frame for this device, from the wire or from itself.
+    pub(super) fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
+        let packet = match parse(frame) {
+            Ok(packet) => packet,
+            Err(ParseError::Icrc { .. }) => {
+                self.counters.frames_bad_icrc += 1;
+                return;
+            }
+            Err(_) => {
+                self.counters.frames_malformed += 1;
+                return;
+            }
+        };
+        if let Some(qpn) = self.addressee(&packet) {
+            self.counters.frames_received += 1;
+            self.counters.bytes_received += frame.len() as u64;
+            self.deliver(now, memory, qpn, &packet);
+        }
+    }
+
+    /// The queue pair that takes a packet: it exists, receives, and is connected with the sender.
+    #[inline]
+    fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
+        let (source, destination) = gids(&packet.route.network);
+        if !self.port.owns(destination) {
+            self.counters.frames_unknown_gid += 1;
+            return None;
+        }
+        let qpn = packet.bth.destination;
+        let reliable = packet.bth.opcode.service_class() == ServiceClass::ReliableConnection;
+        let connected = |qp: &&QueuePair| {
+            let ends =
+                qp.path.as_ref().is_some_and(|path| path.remote == source && path.local == destination);
+            ends && reliable && is_receiving(qp.state(), packet)
+        };
+        if self.queue_pairs.get(qpn.value()).filter(connected).is_none() {
+            self.counters.frames_unknown_qp += 1;
+            return None;
+        }
+        if packet.bth.partition_key & PKEY_BITS != DEFAULT_PARTITION_KEY & PKEY_BITS {
+            self.counters.frames_bad_pkey += 1;
+            return None;
+        }
+        Some(qpn)
+    }
+
+    fn deliver<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
+        if is_response(packet) {
+            self.deliver_response(now, memory, qpn, packet);
+        } else {
+            self.with_responder(now, memory, qpn, |responder, host| {
+                responder.handle_request(now, packet, host)
+            });
+            self.take_replies();
+        }
+        self.refresh(now, memory, qpn);
+    }
+
+    fn deliver_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
+        let host_order = self.firmware.capabilities.host_order_atomics();
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let Some(requester) = &mut qp.requester else { return };
+        let (token, placed) = match requester.handle_response(now, packet) {
+            Placement::None => return,
+            Placement::Payload { token, offset } => {
+                (token, qp.send.scatter(memory, &self.mkeys, token, offset, packet.payload))
+            }
+            Placement::Atomic { token, old } => {
+                let bytes = if host_order { old.to_le_bytes() } else { old.to_be_bytes() };
+                (token, qp.send.scatter(memory, &self.mkeys, token, 0, &bytes))
+            }
+        };
+        if placed.is_err() {
+            requester.fail(token, RequesterError::LocalProtection);
+        }
+    }
+
+    /// Runs a responder with the device around it, and then what it caused.
+    pub(super) fn with_responder<M, F>(&mut self, now: Time, memory: &mut M, qpn: Qpn, run: F)
+    where
+        M: HostMemory,
+        F: FnOnce(&mut Responder<HostRange>, &mut QueuePairHost<'_, M>),
+    {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let Some(responder) = &mut qp.responder else { return };
+        let mut host = QueuePairHost {
+            now,
+            memory,
+            mkeys: &mut self.mkeys,
+            completions: &mut self.completions,
+            events: &mut self.events,
+            engine: self.engine.as_deref_mut().filter(|_| self.config.strom),
+            context: &qp.context,
+            accessor: qp.accessor,
+            receive: qp.receive.as_mut(),
+            strict: self.config.strict,
+            error: None,
+        };
+        run(responder, &mut host);
+        if let Some(error) = host.error {
+            self.break_connection(now, memory, qpn, error);
+        }
+    }
+
+    /// The responder gave up: software is told by an event, since no request of its own failed (IBTA v1.4 §11.6.3.2).
+    fn break_connection<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        error: ResponderError,
+    ) {
+        let kind = match error {
+            ResponderError::InvalidRequest => EventType::WqInvalReqError,
+            ResponderError::RemoteAccess => EventType::WqAccessError,
+            ResponderError::Operational => EventType::WqCatasError,
+        };
+        self.post_queue_event(memory, qpn, kind);
+        self.move_to_error_with_nak(now, memory, qpn);
+    }
+
+    /// An event about a queue pair.
+    pub(super) fn post_queue_event<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn, kind: EventType) {
+        let mut data = QueueEvent::new();
+        data.set_number(qpn);
+        self.events.post(memory, kind, 0, &data);
+    }
+}
+
+/// Requests are taken from RTR on, answers from RTS on (IBTA v1.4 §10.3.1).
+fn is_receiving(state: QpState, packet: &Packet<'_>) -> bool {
+    match state {
+        QpState::Rts => true,
+        QpState::Rtr => !is_response(packet),
+        _ => false,
+    }
+}

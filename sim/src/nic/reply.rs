@@ -1,0 +1,67 @@
+//! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
+
+use super::RpcReply;
+use crate::transport::{Operation, Request, Requester};
+use std::collections::VecDeque;
+
+/// Bit of tokens that name replies; without it they name WQEs.
+pub(crate) const REPLY: u64 = 1 << 63;
+
+/// Replies of one queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    waiting: VecDeque<RpcReply>,
+    sent: VecDeque<Vec<u8>>,
+    /// Number of the first reply in `sent`.
+    first: u64,
+}
+
+impl Replies {
+    pub(crate) fn push(&mut self, reply: RpcReply) {
+        self.waiting.push_back(reply);
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.first += self.sent.len() as u64;
+        self.sent.clear();
+    }
+
+    /// Gives replies to the requester while it has room.
+    pub(crate) fn submit(&mut self, requester: &mut Requester) {
+        while requester.has_room() {
+            let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { return };
+            let Ok(length) = u32::try_from(bytes.len()) else { continue };
+            let token = REPLY | self.first + self.sent.len() as u64;
+            let operation = Operation::Write { address, rkey, immediate: None };
+            let request = Request { operation, length, token, solicited: false, fence: false };
+            if requester.submit(request).is_ok() {
+                self.sent.push_back(bytes);
+            }
+        }
+    }
+
+    /// Copies payload of a reply; `false` if there is no such reply or no such bytes.
+    pub(crate) fn gather(&self, token: u64, offset: u32, payload: &mut [u8]) -> bool {
+        let at = (token & !REPLY).checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.sent.get(at)).and_then(|bytes| bytes.get(offset as usize..));
+        match bytes.and_then(|bytes| bytes.get(..payload.len())) {
+            Some(bytes) => {
+                payload.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets the oldest reply that was sent: requests end in the order of their submission.
+    pub(crate) fn retire(&mut self) {
+        if self.sent.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}

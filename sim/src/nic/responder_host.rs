@@ -1,0 +1,141 @@
+//! The device around a responder: receive queue, keys, memory and completions of one queue pair.
+
+use super::completion::CompletionQueues;
+use super::event::EventQueues;
+use super::extension::RpcEngine;
+use super::mkey::{Access, Accessor, HostRange, MkeyTable};
+use super::receive_queue::{ReceiveQueue, Taken};
+use super::wqe::{self, WorkFault};
+use super::{HostMemory, cqe};
+use crate::transport::{
+    AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveStatus, RemoteAccess, RemoteFault,
+    ResponderError, ResponderHost, RpcPacket,
+};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::time::Time;
+
+/// What a responder sees of the device.
+pub(crate) struct QueuePairHost<'a, M> {
+    pub(crate) now: Time,
+    pub(crate) memory: &'a mut M,
+    pub(crate) mkeys: &'a mut MkeyTable,
+    pub(crate) completions: &'a mut CompletionQueues,
+    pub(crate) events: &'a mut EventQueues,
+    pub(crate) engine: Option<&'a mut (dyn RpcEngine + 'static)>,
+    pub(crate) context: &'a QueuePairContext,
+    pub(crate) accessor: Accessor,
+    pub(crate) receive: Option<&'a mut ReceiveQueue>,
+    pub(crate) strict: bool,
+    /// Set when the connection broke; the device then moves the queue pair.
+    pub(crate) error: Option<ResponderError>,
+}
+
+impl<M: HostMemory> QueuePairHost<'_, M> {
+    fn complete_with_fault(&mut self, index: u16, fault: WorkFault) {
+        let mut entry = cqe::responder_error(self.context, self.accessor.qpn, index, fault);
+        self.completions.post(self.memory, self.events, self.context.cqn_rcv(), &mut entry, true);
+    }
+}
+
+impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
+    type Range = HostRange;
+
+    fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
+        let Some(queue) = &mut self.receive else { return Err(LocalFault) };
+        match queue.take(self.memory, self.mkeys, self.accessor, self.strict) {
+            Taken::Receive { index, capacity } => Ok(Some(ReceiveBuffer { token: index.into(), capacity })),
+            Taken::Empty => Ok(None),
+            Taken::Broken(fault) => {
+                let index = queue.taken();
+                self.complete_with_fault(index, fault);
+                if let Some(queue) = &mut self.receive {
+                    queue.skip(self.memory);
+                }
+                Err(LocalFault)
+            }
+        }
+    }
+
+    fn scatter(&mut self, _: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
+        let queue = self.receive.as_ref().ok_or(LocalFault)?;
+        queue.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
+    }
+
+    fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion) {
+        let index = buffer.token as u16;
+        let fault = match completion.status {
+            ReceiveStatus::Success => {
+                let mut entry = cqe::responder(self.context, self.accessor.qpn, index, &completion, self.now);
+                let cqn = self.context.cqn_rcv();
+                self.completions.post(self.memory, self.events, cqn, &mut entry, completion.solicited);
+                return;
+            }
+            ReceiveStatus::Length => wqe::RECEIVE,
+            ReceiveStatus::Protection => wqe::DATA_KEY,
+            ReceiveStatus::QpOperation => wqe::SEGMENTS,
+        };
+        self.complete_with_fault(index, fault);
+    }
+
+    fn check_remote(
+        &mut self,
+        access: RemoteAccess,
+        rkey: u32,
+        address: u64,
+        length: u32,
+    ) -> Result<HostRange, RemoteFault> {
+        let (allowed, access) = match access {
+            RemoteAccess::Read => (self.context.rre(), Access::RemoteRead),
+            RemoteAccess::Write => (self.context.rwe(), Access::RemoteWrite),
+            RemoteAccess::Atomic => (self.context.rae(), Access::RemoteAtomic),
+        };
+        if !allowed {
+            return Err(RemoteFault);
+        }
+        // IBTA v1.4 §9.7.5.1.4: a request of no bytes is not validated against any key.
+        if length == 0 {
+            return Ok(HostRange::default());
+        }
+        self.mkeys
+            .check(self.accessor, Mkey::new(rkey), access, address, length.into())
+            .map_err(|_| RemoteFault)
+    }
+
+    #[inline]
+    fn write_remote(&mut self, range: &HostRange, offset: u64, payload: &[u8]) -> Result<(), RemoteFault> {
+        self.mkeys.write(self.memory, range, offset, payload).map_err(|_| RemoteFault)
+    }
+
+    /// Values are in the byte order of the host, which is little-endian.
+    fn atomic(&mut self, range: &HostRange, operation: AtomicOperation) -> Result<u64, RemoteFault> {
+        let mut bytes = [0; 8];
+        self.mkeys.read(self.memory, range, 0, &mut bytes).map_err(|_| RemoteFault)?;
+        let old = u64::from_le_bytes(bytes);
+        let new = match operation {
+            AtomicOperation::CompareSwap { compare, swap } if compare == old => swap,
+            AtomicOperation::CompareSwap { .. } => old,
+            AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
+        };
+        self.mkeys.write(self.memory, range, 0, &new.to_le_bytes()).map_err(|_| RemoteFault)?;
+        Ok(old)
+    }
+
+    fn invalidate(&mut self, rkey: u32) -> Result<(), RemoteFault> {
+        self.mkeys.invalidate(self.accessor, Mkey::new(rkey)).map_err(|_| RemoteFault)
+    }
+
+    fn accepts_rpc(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    fn rpc(&mut self, packet: RpcPacket<'_>) {
+        if let Some(engine) = &mut self.engine {
+            engine.handle_rpc(self.now, self.memory, self.accessor.qpn, packet);
+        }
+    }
+
+    fn connection_error(&mut self, error: ResponderError) {
+        self.error = Some(error);
+    }
+}

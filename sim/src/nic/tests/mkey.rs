@@ -1,0 +1,100 @@
+use super::*;
+use std::collections::BTreeMap;
+
+const PD: Pdn = Pdn::from_low_bits(7);
+const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40) };
+
+/// Pages of 4 KiB, each remembering what was written where.
+#[derive(Default)]
+struct Pages(BTreeMap<u64, u8>);
+
+impl HostMemory for Pages {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        for (i, byte) in buffer.iter_mut().enumerate() {
+            *byte = self.0.get(&(iova + i as u64)).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        for (i, byte) in bytes.iter().enumerate() {
+            self.0.insert(iova + i as u64, *byte);
+        }
+        Ok(())
+    }
+}
+
+fn context(start: u64, length: u64) -> MkeyContext {
+    let mut context = MkeyContext::new();
+    context.set_pd(PD).set_qpn(Qpn::from_low_bits(ANY_QP)).set_start_addr(start).set_length(length);
+    context.set_mkey_7_0(0x55).set_lr(true).set_lw(true).set_rw(true).set_log_page_size(12);
+    context
+}
+
+fn table(context: MkeyContext, pages: &[u64]) -> (MkeyTable, Mkey) {
+    let mut table = MkeyTable::new();
+    let translation = Translation::from_pages(pages, 12, context.start_addr());
+    let index = table.create(context, translation, 100).unwrap();
+    (table, Mkey::new(index << 8 | 0x55))
+}
+
+#[test]
+fn scattered_pages_are_translated() {
+    let (table, key) = table(context(0x10_0ff0, 0x1020), &[0x8000, 0x3000, 0x5000]);
+    let range = table.check(WHO, key, Access::RemoteWrite, 0x10_0ff0, 0x1020).unwrap();
+    let mut memory = Pages::default();
+    let bytes: Vec<u8> = (0..0x1020u32).map(|i| i as u8).collect();
+    table.write(&mut memory, &range, 0, &bytes).unwrap();
+    assert_eq!(memory.0.get(&0x8ff0), Some(&0));
+    assert_eq!(memory.0.get(&0x3000), Some(&0x10));
+    assert_eq!(memory.0.get(&0x500f), Some(&0x1f));
+    assert_eq!(memory.0.len(), 0x1020);
+    let mut back = [0; 0x30];
+    table.read(&mut memory, &range, 0xff0, &mut back).unwrap();
+    assert_eq!(back[..], bytes[0xff0..]);
+}
+
+#[test]
+fn every_rule_refuses() {
+    let (mut table, key) = table(context(0x1000, 0x100), &[0x8000]);
+    let check =
+        |table: &MkeyTable, who, key, access, address, length| table.check(who, key, access, address, length);
+    let stale = Mkey::new(key.value() ^ 1);
+    let other_pd = Accessor { pd: Pdn::from_low_bits(8), ..WHO };
+    assert_eq!(check(&table, WHO, stale, Access::LocalRead, 0x1000, 1), Err(KeyFault::Unknown));
+    assert_eq!(check(&table, other_pd, key, Access::LocalRead, 0x1000, 1), Err(KeyFault::Domain));
+    assert_eq!(check(&table, WHO, key, Access::RemoteRead, 0x1000, 1), Err(KeyFault::Right));
+    assert_eq!(check(&table, WHO, key, Access::RemoteAtomic, 0x1000, 8), Err(KeyFault::Right));
+    assert_eq!(check(&table, WHO, key, Access::LocalRead, 0xfff, 1), Err(KeyFault::Range));
+    assert_eq!(check(&table, WHO, key, Access::LocalRead, 0x1000, 0x101), Err(KeyFault::Range));
+    assert_eq!(check(&table, WHO, key, Access::LocalRead, 0x1001, u64::MAX), Err(KeyFault::Range));
+    assert!(check(&table, WHO, key, Access::LocalRead, 0xdead_beef, 0).is_ok(), "length 0 checks no range");
+    assert_eq!(table.invalidate(WHO, key), Err(KeyFault::Right));
+    table.destroy(key.index().value());
+    assert_eq!(check(&table, WHO, key, Access::LocalRead, 0x1000, 1), Err(KeyFault::Unknown));
+}
+
+#[test]
+fn a_key_of_one_queue_pair_serves_no_other() {
+    let mut only = context(0, 0x100);
+    only.set_qpn(Qpn::from_low_bits(0x41));
+    let (table, key) = table(only, &[0x8000]);
+    assert_eq!(table.check(WHO, key, Access::LocalRead, 0, 1), Err(KeyFault::QueuePair));
+    let owner = Accessor { qpn: Qpn::from_low_bits(0x41), ..WHO };
+    assert!(table.check(owner, key, Access::LocalRead, 0, 1).is_ok());
+}
+
+#[test]
+fn a_range_dies_with_its_key() {
+    let mut invalidable = context(0, 0x100);
+    invalidable.set_en_rinval(true);
+    let (mut table, key) = table(invalidable, &[0x8000]);
+    let range = table.check(WHO, key, Access::LocalWrite, 0, 0x10).unwrap();
+    let mut memory = Pages::default();
+    assert!(table.write(&mut memory, &range, 0, &[1; 16]).is_ok());
+    assert!(table.write(&mut memory, &range, 1, &[1; 16]).is_err(), "beyond the range");
+    assert!(table.write(&mut memory, &range, u64::MAX, &[1; 16]).is_err());
+    table.invalidate(WHO, key).unwrap();
+    assert_eq!(table.check(WHO, key, Access::LocalWrite, 0, 1), Err(KeyFault::Free));
+    assert!(table.write(&mut memory, &range, 0, &[2; 16]).is_err());
+    assert_eq!(memory.0.get(&0x8000), Some(&1));
+}

@@ -1,0 +1,256 @@
+//! The way out: from doorbells to frames. Payload is read from memory only when its frame is written.
+
+use super::mkey::HostRange;
+use super::queue_pair::Path;
+use super::reply::REPLY;
+use super::send_queue::{FetchContext, Fetched};
+use super::{HostMemory, Nic, port, wqe};
+use crate::transport::{Requester, RequesterError, Responder, ResponderError, ResponsePacket};
+use crate::wire::{DEFAULT_PARTITION_KEY, FrameWriter, HeaderTemplate};
+use bareverbs_prm::ids::{Qpn, UarIndex};
+use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::time::Time;
+
+/// Why a frame is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransmitClass {
+    /// A request: its work request was fetched after a doorbell.
+    Request,
+    /// An acknowledgement: nothing had to be fetched.
+    Response,
+    /// A READ response: its payload was fetched from host memory.
+    ReadResponse,
+}
+
+/// What is told of a frame that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Why it is sent.
+    pub class: TransmitClass,
+    /// Sending queue pair.
+    pub qpn: Qpn,
+    /// Invariant CRC of the frame.
+    pub icrc: u32,
+}
+
+impl Nic {
+    /// A send doorbell.
+    pub(super) fn ring_send_queue<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        page: UarIndex,
+        qpn: Qpn,
+    ) {
+        let known = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.context.uar_page() == page);
+        let Some(qp) = known else {
+            self.counters.doorbells_ignored += 1;
+            return;
+        };
+        self.counters.send_doorbells += 1;
+        if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
+            qp.send.stop(0, wqe::FETCH);
+        }
+        match qp.state() {
+            QpState::Rts => self.schedule.wake(qp),
+            QpState::Error => self.flush(now, memory, qpn),
+            _ => {}
+        }
+        self.refresh(now, memory, qpn);
+    }
+
+    /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
+    pub fn has_transmit(&self) -> bool {
+        !self.schedule.is_empty()
+    }
+
+    /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
+    /// a queue pair answers before it asks.
+    pub fn poll_transmit<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        while let Some(number) = self.schedule.next() {
+            let qpn = Qpn::from_low_bits(number);
+            let Some(qp) = self.queue_pairs.get_mut(number) else { continue };
+            qp.ready = false;
+            let sent = self.transmit_one(now, memory, qpn, frame);
+            self.refresh(now, memory, qpn);
+            let Some((transmit, loops_back)) = sent else { continue };
+            if loops_back {
+                self.counters.frames_looped_back += 1;
+                self.accept_frame(now, memory, frame);
+                continue;
+            }
+            if !self.port.is_up() {
+                continue;
+            }
+            self.counters.frames_sent += 1;
+            self.counters.bytes_sent += frame.len() as u64;
+            return Some(transmit);
+        }
+        self.settle(now, memory);
+        None
+    }
+
+    fn transmit_one<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        frame: &mut Vec<u8>,
+    ) -> Option<(Transmit, bool)> {
+        let loops_back = self.queue_pairs.get(qpn.value())?.path.as_ref()?.loops_back;
+        let transmit = match self.transmit_response(now, memory, qpn, frame) {
+            Some(transmit) => transmit,
+            None => {
+                self.fetch(memory, qpn);
+                self.transmit_request(now, memory, qpn, frame)?
+            }
+        };
+        Some((transmit, loops_back))
+    }
+
+    fn transmit_response<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
+        let packet = qp.responder.as_mut()?.poll_transmit(now)?;
+        let headers = &qp.path.as_ref()?.headers;
+        let length = packet.payload.as_ref().map_or(0, |payload| payload.length as usize);
+        let class =
+            if packet.payload.is_some() { TransmitClass::ReadResponse } else { TransmitClass::Response };
+        let mut writer = FrameWriter::begin(frame, headers, &packet.header, length).ok()?;
+        if let Some(payload) = &packet.payload {
+            let read = self.mkeys.read(memory, &payload.range, payload.offset.into(), writer.payload_mut());
+            if read.is_err() {
+                return self.fail_read_response(now, memory, qpn, &packet, frame);
+            }
+        }
+        Some(Transmit { class, qpn, icrc: writer.finish() })
+    }
+
+    /// Host memory of a READ response is gone: the peer gets a NAK instead, and the connection breaks.
+    fn fail_read_response<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        packet: &ResponsePacket<HostRange>,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let psn = packet.header.psn;
+        self.with_responder(now, memory, qpn, |responder: &mut Responder<HostRange>, host| {
+            responder.fail_read(psn, ResponderError::RemoteAccess, host);
+        });
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
+        let packet = qp.responder.as_mut()?.poll_transmit(now).filter(|packet| packet.payload.is_none())?;
+        let writer = FrameWriter::begin(frame, &qp.path.as_ref()?.headers, &packet.header, 0).ok()?;
+        Some(Transmit { class: TransmitClass::Response, qpn, icrc: writer.finish() })
+    }
+
+    fn transmit_request<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
+        let requester = qp.requester.as_mut()?;
+        // A message whose payload cannot be read fails; the next packet may belong to another one.
+        while let Some(packet) = requester.poll_transmit(now) {
+            let length = packet.payload_length as usize;
+            let headers = &qp.path.as_ref()?.headers;
+            let Ok(mut writer) = FrameWriter::begin(frame, headers, &packet.header, length) else {
+                requester.fail(packet.token, RequesterError::BadResponse);
+                continue;
+            };
+            let payload = writer.payload_mut();
+            let read = if packet.token & REPLY != 0 {
+                qp.replies.gather(packet.token, packet.payload_offset, payload)
+            } else {
+                qp.send.gather(memory, &self.mkeys, packet.token, packet.payload_offset, payload).is_ok()
+            };
+            if read {
+                return Some(Transmit { class: TransmitClass::Request, qpn, icrc: writer.finish() });
+            }
+            requester.fail(packet.token, RequesterError::LocalProtection);
+        }
+        None
+    }
+
+    /// Takes WQEs out of the ring and gives them to the requester while both have room.
+    fn fetch<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        if qp.state() != QpState::Rts {
+            return;
+        }
+        let context = FetchContext {
+            mkeys: &self.mkeys,
+            accessor: qp.accessor,
+            log_max_message: qp.context.log_msg_max(),
+            max_wqe: self.config.limits.max_send_wqe,
+            strom: self.config.strom,
+            strict: self.config.strict,
+        };
+        let Some(requester) = &mut qp.requester else { return };
+        qp.replies.submit(requester);
+        while requester.has_room() {
+            match qp.send.fetch(memory, &context) {
+                Fetched::Request(request) => {
+                    self.counters.wqes += 1;
+                    // There is room, so this cannot be refused.
+                    let _ = requester.submit(request);
+                }
+                Fetched::Nop => self.counters.wqes += 1,
+                Fetched::Nothing => break,
+            }
+        }
+    }
+}
+
+impl Nic {
+    /// INIT2RTR: the responder and the way of packets begin.
+    pub(super) fn connect(&mut self, qpn: Qpn) {
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
+        qp.responder = Some(Responder::new(&qp.parameters(mtu)));
+        qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
+            let (local, remote) = port::gids(&route.network);
+            Path {
+                headers: HeaderTemplate::new(&route, qp.context.remote_qpn(), DEFAULT_PARTITION_KEY),
+                local,
+                remote,
+                loops_back: route.destination_mac == self.port.mac(),
+            }
+        });
+    }
+
+    /// RTR2RTS: the requester begins, with what was posted before.
+    pub(super) fn start_sending(&mut self, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
+        qp.requester = Some(Requester::new(&qp.parameters(mtu)));
+        self.schedule.wake(qp);
+    }
+
+    /// Takes replies of the RPC engine. A reply over a queue pair that cannot send is dropped with it.
+    pub(super) fn take_replies(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        while let Some(reply) = engine.poll_reply() {
+            let sending = self.queue_pairs.get_mut(reply.qpn.value()).filter(|qp| qp.state() == QpState::Rts);
+            if let Some(qp) = sending {
+                qp.replies.push(reply);
+                self.schedule.wake(qp);
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Send WQEs: from 16-byte segments to a request and the local memory it needs (PRM, send WQE format; contract §5.8).
+
+use super::mkey::{Access, Accessor, HostRange, MkeyTable};
+use super::strict;
+use crate::transport::Operation;
+use bareverbs_prm::field::Layout;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
+use bareverbs_prm::wqe::{
+    AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, RemoteAddressSegment, SEGMENT,
+    strom_opmod,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Data segments that a gather list holds without an allocation.
+const NEAR: usize = 3;
+/// A byte count of zero stands for this many bytes.
+const ZERO_COUNT: u32 = 1 << 31;
+/// Bytes of an inline segment header.
+const INLINE_HEADER: usize = InlineHeader::SIZE;
+
+/// Why the device refuses a WQE or a receive: the syndrome of the error completion and our own vendor syndrome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkFault {
+    /// Syndrome of the completion.
+    pub syndrome: CqeSyndrome,
+    /// Vendor syndrome of the completion.
+    pub vendor: u8,
+    /// What is wrong, for people.
+    pub reason: &'static str,
+}
+
+macro_rules! faults {
+    ($($name:ident = $syndrome:ident, $vendor:literal, $reason:literal;)*) => {
+        $(
+            #[doc = concat!("Vendor syndrome ", stringify!($vendor), ": ", $reason, ".")]
+            pub const $name: WorkFault =
+                WorkFault { syndrome: CqeSyndrome::$syndrome, vendor: $vendor, reason: $reason };
+        )*
+        /// Every fault.
+        pub const FAULTS: &[WorkFault] = &[$($name),*];
+    };
+}
+
+faults! {
+    INDEX = LocalQpOperation, 0x68, "wqe_index is not the counter of this WQE";
+    SIZE = LocalQpOperation, 0x69, "ds is zero, or longer than what was posted or than max_wqe_sz_sq";
+    OPCODE = LocalQpOperation, 0x6a, "the opcode is not supported on this queue pair";
+    OPMOD = LocalQpOperation, 0x6b, "the opmod is not supported";
+    QUEUE_PAIR = LocalQpOperation, 0x6c, "the control segment names another queue pair";
+    SEGMENTS = LocalQpOperation, 0x6d, "a segment is missing or cut off";
+    INLINE = LocalQpOperation, 0x6e, "inline data are not allowed here";
+    RESERVED = LocalQpOperation, 0x6f, "a reserved bit is set (strict mode)";
+    FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
+    COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
+    DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
+    DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
+    MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";
+    RECEIVE = LocalLength, 0x42, "the message is longer than the receive";
+    FLUSHED = WorkRequestFlushed, 0xf9, "the queue pair is in the error state";
+    REMOTE_INVALID = RemoteInvalidRequest, 0x8a, "the peer refused the request as invalid";
+    REMOTE_ACCESS = RemoteAccess, 0x88, "the peer refused the key, the right or the range";
+    REMOTE_OPERATION = RemoteOperation, 0x89, "the peer could not carry the request out";
+    BAD_RESPONSE = BadResponse, 0x8b, "the peer's answer makes no sense";
+    RETRY = TransportRetryExceeded, 0x81, "no answer within all retries";
+    RNR_RETRY = RnrRetryExceeded, 0x82, "the peer had no receive posted within all retries";
+}
+
+/// A piece of the local buffer of a WQE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Checked memory.
+    Memory(HostRange),
+    /// Bytes in the send queue itself: ring offset and length. Software may not touch them before the completion.
+    Inline { offset: u32, length: u32 },
+}
+
+impl Piece {
+    pub(crate) const fn length(&self) -> u64 {
+        match self {
+            Self::Memory(range) => range.length(),
+            Self::Inline { length, .. } => *length as u64,
+        }
+    }
+}
+
+/// The local buffer of a WQE: a few pieces in place, more in a vector.
+#[derive(Debug)]
+pub(crate) struct PieceList {
+    near: [Piece; NEAR],
+    count: usize,
+    far: Vec<Piece>,
+    length: u64,
+}
+
+impl Default for PieceList {
+    fn default() -> Self {
+        Self { near: [Piece::Inline { offset: 0, length: 0 }; NEAR], count: 0, far: Vec::new(), length: 0 }
+    }
+}
+
+impl PieceList {
+    pub(crate) fn push(&mut self, piece: Piece) {
+        match self.near.get_mut(self.count) {
+            Some(near) => *near = piece,
+            None => self.far.push(piece),
+        }
+        self.count += 1;
+        self.length = self.length.saturating_add(piece.length());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+        self.far.clear();
+        self.length = 0;
+    }
+
+    /// Bytes of all pieces.
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The pieces under `length` bytes from `offset` on, each with the offset in it and the bytes of it.
+    #[inline]
+    pub(crate) fn cover(
+        &self,
+        mut offset: u64,
+        mut length: usize,
+    ) -> impl Iterator<Item = (&Piece, u64, usize)> {
+        let near = &self.near[..self.count.min(NEAR)];
+        near.iter().chain(&self.far).filter_map(move |piece| {
+            let size = piece.length();
+            if length == 0 || offset >= size {
+                offset = offset.saturating_sub(size);
+                return None;
+            }
+            let take = usize::try_from(size - offset).unwrap_or(usize::MAX).min(length);
+            let start = offset;
+            offset = 0;
+            length -= take;
+            Some((piece, start, take))
+        })
+    }
+}
+
+/// What a WQE asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Nothing; completes when everything before it has.
+    Nop,
+    /// A message for the requester.
+    Request(Operation),
+}
+
+/// A WQE that passed all checks.
+#[derive(Debug)]
+pub(crate) struct ParsedWqe {
+    pub(crate) control: ControlSegment,
+    pub(crate) work: Work,
+    pub(crate) pieces: PieceList,
+}
+
+/// What a WQE is checked against.
+pub(crate) struct WqeRules<'a> {
+    pub(crate) mkeys: &'a MkeyTable,
+    pub(crate) accessor: Accessor,
+    pub(crate) log_max_message: u8,
+    pub(crate) strom: bool,
+    pub(crate) strict: bool,
+    /// Bytes of the ring, a power of two, and where in it the WQE begins.
+    pub(crate) ring: u32,
+    pub(crate) at: u32,
+}
+
+/// Checks the control segment before the length of the WQE is believed.
+pub(crate) fn check_control(
+    control: &ControlSegment,
+    qpn: Qpn,
+    index: u16,
+    posted_blocks: u16,
+    limit: u16,
+) -> Result<usize, WorkFault> {
+    let bytes = usize::from(control.ds()) * SEGMENT;
+    let blocks = bytes.div_ceil(BASIC_BLOCK);
+    if control.wqe_index() != index {
+        return Err(INDEX);
+    }
+    if control.qpn() != qpn {
+        return Err(QUEUE_PAIR);
+    }
+    if bytes == 0 || blocks > usize::from(posted_blocks) || bytes > usize::from(limit) {
+        return Err(SIZE);
+    }
+    Ok(bytes)
+}
+
+/// Takes the bytes of a WQE apart.
+pub(crate) fn parse(bytes: &[u8], rules: &WqeRules<'_>) -> Result<ParsedWqe, WorkFault> {
+    let mut cursor = Cursor { bytes, position: 0 };
+    let control: ControlSegment = cursor.segment(rules)?;
+    let work = parse_work(&control, &mut cursor, rules)?;
+    let mut pieces = PieceList::default();
+    parse_data(&mut cursor, rules, &work, &mut pieces)?;
+    check_length(&work, pieces.length(), rules)?;
+    Ok(ParsedWqe { control, work, pieces })
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl Cursor<'_> {
+    fn segment<T: Layout + FromBytes + IntoBytes + zerocopy::Immutable>(
+        &mut self,
+        rules: &WqeRules<'_>,
+    ) -> Result<T, WorkFault> {
+        let rest = self.bytes.get(self.position..).ok_or(SEGMENTS)?;
+        let (segment, _) = T::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
+        if rules.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), &[]) {
+            return Err(RESERVED);
+        }
+        self.position += T::SIZE;
+        Ok(segment)
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.position >= self.bytes.len()
+    }
+}
+
+fn parse_work(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<Work, WorkFault> {
+    let immediate = control.immediate();
+    let opcode = control.opcode();
+    if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
+        return parse_rpc(control, cursor, rules);
+    }
+    if control.opmod() != 0 {
+        return Err(OPMOD);
+    }
+    Ok(Work::Request(match opcode {
+        WqeOpcode::Nop => return Ok(Work::Nop),
+        WqeOpcode::Send => Operation::Send { immediate: None, invalidate: None },
+        WqeOpcode::SendImm => Operation::Send { immediate: Some(immediate), invalidate: None },
+        WqeOpcode::SendInval => Operation::Send { immediate: None, invalidate: Some(immediate) },
+        WqeOpcode::RdmaWrite => write(cursor.segment(rules)?, None),
+        WqeOpcode::RdmaWriteImm => write(cursor.segment(rules)?, Some(immediate)),
+        WqeOpcode::RdmaRead => {
+            let remote: RemoteAddressSegment = cursor.segment(rules)?;
+            Operation::Read { address: remote.address(), rkey: remote.rkey().value() }
+        }
+        WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd => atomic(opcode, cursor, rules)?,
+        _ => return Err(OPCODE),
+    }))
+}
+
+fn write(remote: RemoteAddressSegment, immediate: Option<u32>) -> Operation {
+    Operation::Write { address: remote.address(), rkey: remote.rkey().value(), immediate }
+}
+
+fn atomic(opcode: WqeOpcode, cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Operation, WorkFault> {
+    let remote: RemoteAddressSegment = cursor.segment(rules)?;
+    let operands: AtomicSegment = cursor.segment(rules)?;
+    let (address, rkey) = (remote.address(), remote.rkey().value());
+    Ok(if opcode == WqeOpcode::AtomicCompareSwap {
+        Operation::CompareSwap { address, rkey, compare: operands.compare(), swap: operands.swap_add() }
+    } else {
+        Operation::FetchAdd { address, rkey, add: operands.swap_add() }
+    })
+}
+
+/// StRoM's remote procedure calls: an RDMA WRITE with an `opmod` of its own. Not mlx5.
+fn parse_rpc(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<Work, WorkFault> {
+    let remote: RemoteAddressSegment = cursor.segment(rules)?;
+    let (rpc_opcode, region) = (remote.address(), remote.rkey().value());
+    match control.opmod() {
+        strom_opmod::RPC_PARAMS if rules.strom => {
+            Ok(Work::Request(Operation::RpcParams { rpc_opcode, region }))
+        }
+        strom_opmod::RPC_WRITE if rules.strom => {
+            Ok(Work::Request(Operation::RpcWrite { rpc_opcode, region }))
+        }
+        _ => Err(OPMOD),
+    }
+}
+
+fn parse_data(
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+    work: &Work,
+    pieces: &mut PieceList,
+) -> Result<(), WorkFault> {
+    let scatters = matches!(
+        work,
+        Work::Request(Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
+    );
+    while !cursor.is_at_end() {
+        let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
+        if head[0] & 0x80 == 0 {
+            let segment: DataSegment = cursor.segment(rules)?;
+            let access = if scatters { Access::LocalWrite } else { Access::LocalRead };
+            pieces.push(Piece::Memory(check_data(&segment, rules.mkeys, rules.accessor, access)?));
+        } else if scatters {
+            return Err(INLINE);
+        } else {
+            pieces.push(parse_inline(cursor, rules)?);
+        }
+    }
+    Ok(())
+}
+
+/// A data segment becomes a checked range.
+#[inline]
+pub(crate) fn check_data(
+    segment: &DataSegment,
+    mkeys: &MkeyTable,
+    accessor: Accessor,
+    access: Access,
+) -> Result<HostRange, WorkFault> {
+    let length = byte_count(segment);
+    mkeys.check(accessor, segment.lkey(), access, segment.address(), length.into()).map_err(|_| DATA_KEY)
+}
+
+/// Bytes of a data segment: bit 31 is not part of the count, and zero is 2^31.
+pub(crate) fn byte_count(segment: &DataSegment) -> u32 {
+    match segment.byte_count() & (ZERO_COUNT - 1) {
+        0 => ZERO_COUNT,
+        count => count,
+    }
+}
+
+/// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay where they are.
+fn parse_inline(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Piece, WorkFault> {
+    let start = cursor.position;
+    let header: InlineHeader = cursor.segment(rules)?;
+    let length = usize::from(header.byte_count());
+    let end = (start + INLINE_HEADER + length).next_multiple_of(SEGMENT);
+    if end > cursor.bytes.len() {
+        return Err(SEGMENTS);
+    }
+    cursor.position = end;
+    let offset = (rules.at + (start + INLINE_HEADER) as u32) & (rules.ring - 1);
+    Ok(Piece::Inline { offset, length: length as u32 })
+}
+
+fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
+    let fits = match work {
+        Work::Nop => true,
+        Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => length == 8,
+        Work::Request(_) => length <= 1 << rules.log_max_message,
+    };
+    if fits { Ok(()) } else { Err(MESSAGE) }
+}

@@ -1,0 +1,141 @@
+//! The messages of a requester between submission and completion, and how far the peer has acknowledged them.
+//!
+//! Packets are counted without end, in 64 bits; a PSN is the low end of such a sequence number. So nothing here wraps.
+
+use super::request::{Operation, Request};
+use std::collections::VecDeque;
+
+/// A message and the sequence numbers it occupies.
+#[derive(Debug, Clone, Copy)]
+pub struct Message {
+    pub request: Request,
+    /// Sequence number of its first packet.
+    pub start: u64,
+    /// Sequence number behind its last packet. A READ occupies as many as it has response packets.
+    pub end: u64,
+    /// READs and atomics submitted before it.
+    pub reads_before: u64,
+}
+
+impl Message {
+    /// Whether it ends with data of the peer, not with an ACK.
+    pub fn expects_data(&self) -> bool {
+        expects_data(&self.request.operation)
+    }
+}
+
+fn expects_data(operation: &Operation) -> bool {
+    matches!(operation, Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
+}
+
+/// A READ or an atomic is not answered although something after it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingAnswer {
+    /// Sequence number behind that message.
+    pub end: u64,
+}
+
+/// The messages of a requester, in order of submission and numbered in that order.
+#[derive(Debug)]
+pub struct Outstanding {
+    messages: VecDeque<Message>,
+    /// Number of the first message of the ring.
+    first: u64,
+    /// Sequence number of the next message to be submitted.
+    next_sequence: u64,
+    reads_submitted: u64,
+    /// First sequence number that is not acknowledged.
+    unacknowledged: u64,
+    /// Number of the message it belongs to.
+    unacknowledged_number: u64,
+    reads_done: u64,
+}
+
+impl Outstanding {
+    /// No messages, with room for `reserve` without allocation.
+    pub fn new(reserve: usize) -> Self {
+        Self {
+            messages: VecDeque::with_capacity(reserve),
+            first: 0,
+            next_sequence: 0,
+            reads_submitted: 0,
+            unacknowledged: 0,
+            unacknowledged_number: 0,
+            reads_done: 0,
+        }
+    }
+
+    /// Adds a message of `span` packets and gives its number.
+    pub fn push(&mut self, request: Request, span: u32) -> u64 {
+        let (start, reads_before) = (self.next_sequence, self.reads_submitted);
+        let end = start + u64::from(span);
+        self.messages.push_back(Message { request, start, end, reads_before });
+        self.next_sequence = end;
+        self.reads_submitted += u64::from(expects_data(&request.operation));
+        self.first + self.messages.len() as u64 - 1
+    }
+
+    /// The message of a number.
+    pub fn get(&self, number: u64) -> Option<&Message> {
+        self.messages.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Number of the message with a token, oldest first.
+    pub fn find(&self, token: u64) -> Option<u64> {
+        let index = self.messages.iter().position(|message| message.request.token == token)?;
+        Some(self.first + index as u64)
+    }
+
+    /// The oldest message and its number.
+    pub fn front(&self) -> Option<(u64, &Message)> {
+        Some((self.first, self.messages.front()?))
+    }
+
+    /// Forgets the oldest message.
+    pub fn pop_front(&mut self) {
+        if let Some(message) = self.messages.pop_front() {
+            self.first += 1;
+            self.unacknowledged_number = self.unacknowledged_number.max(self.first);
+            self.unacknowledged = self.unacknowledged.max(message.end);
+        }
+    }
+
+    /// Messages in the ring.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// First sequence number that is not acknowledged, and the number of its message.
+    pub fn unacknowledged(&self) -> (u64, u64) {
+        (self.unacknowledged, self.unacknowledged_number)
+    }
+
+    /// READs and atomics before `message` that are not answered.
+    pub fn reads_pending_before(&self, message: &Message) -> u64 {
+        message.reads_before.saturating_sub(self.reads_done)
+    }
+
+    /// Everything before `limit` is acknowledged; stops at a READ or an atomic, since only its data acknowledges it.
+    pub fn acknowledge_before(&mut self, limit: u64) -> Result<(), MissingAnswer> {
+        while self.unacknowledged < limit {
+            let Some(message) = self.get(self.unacknowledged_number).copied() else { return Ok(()) };
+            if message.expects_data() {
+                return Err(MissingAnswer { end: message.end });
+            }
+            self.advance_to(limit.min(message.end), message.end);
+        }
+        Ok(())
+    }
+
+    /// One packet of data of the first unacknowledged message has arrived.
+    pub fn acknowledge_data(&mut self) {
+        let Some(end) = self.get(self.unacknowledged_number).map(|message| message.end) else { return };
+        self.advance_to(self.unacknowledged + 1, end);
+        self.reads_done += u64::from(self.unacknowledged == end);
+    }
+
+    fn advance_to(&mut self, sequence: u64, end: u64) {
+        self.unacknowledged = sequence;
+        self.unacknowledged_number += u64::from(sequence == end);
+    }
+}

@@ -1,0 +1,69 @@
+//! The READs and atomics a responder remembers, in case they are asked for again. IBTA v1.4 §9.7.5.1.5.
+
+use super::segment::PathMtu;
+use crate::wire::Reth;
+use std::collections::VecDeque;
+
+/// What is remembered of an operation.
+#[derive(Debug, Clone, Copy)]
+pub enum Remembered {
+    /// A READ: what it asked for.
+    Read(Reth),
+    /// An atomic: the value it found.
+    Atomic(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    start: u64,
+    end: u64,
+    what: Remembered,
+}
+
+/// The last few READs and atomics.
+#[derive(Debug)]
+pub struct Replay {
+    entries: VecDeque<Entry>,
+    capacity: usize,
+}
+
+impl Replay {
+    pub fn new(capacity: usize) -> Self {
+        Self { entries: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// Remembers an operation of `span` packets in place of the oldest.
+    pub fn remember(&mut self, start: u64, span: u32, what: Remembered) {
+        if self.entries.len() == self.capacity {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry { start, end: start + u64::from(span), what });
+    }
+
+    /// The old value of the atomic with a sequence number.
+    pub fn atomic(&self, sequence: u64) -> Option<u64> {
+        match self.find(sequence)? {
+            Entry { what: Remembered::Atomic(old), start, .. } if start == sequence => Some(old),
+            _ => None,
+        }
+    }
+
+    /// Whether a READ from `sequence` on asks for a part of one that was carried out.
+    pub fn covers_read(&self, sequence: u64, reth: Reth, mtu: PathMtu) -> bool {
+        match self.find(sequence) {
+            Some(Entry { what: Remembered::Read(original), end, .. }) => {
+                contains(original, reth) && u64::from(mtu.packets(reth.length)) <= end - sequence
+            }
+            _ => false,
+        }
+    }
+
+    fn find(&self, sequence: u64) -> Option<Entry> {
+        self.entries.iter().rev().find(|entry| (entry.start..entry.end).contains(&sequence)).copied()
+    }
+}
+
+fn contains(original: Reth, part: Reth) -> bool {
+    let Some(skipped) = part.address.checked_sub(original.address) else { return false };
+    skipped.checked_add(u64::from(part.length)).is_some_and(|end| end <= u64::from(original.length))
+}

@@ -1,0 +1,188 @@
+//! The answers of a responder that are not yet on the wire, in the order in which they go there.
+//!
+//! An ACK says everything that an earlier ACK said, so ACKs that wait behind each other become one. IBTA v1.4 §9.7.5.1.2.
+
+use super::response::{ResponsePacket, ResponsePayload};
+use super::segment::PathMtu;
+use crate::wire::{Aeth, BthOpcode, Extension, PacketHeader, Position, Syndrome};
+use bareverbs_prm::psn::Psn;
+use std::collections::VecDeque;
+
+/// Where an answer stands: its sequence number and the message sequence number it reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp {
+    pub sequence: u64,
+    pub msn: u32,
+}
+
+/// READ responses, from `offset` of the range on.
+#[derive(Debug, Clone)]
+pub struct ReadReply<R> {
+    pub range: R,
+    /// Bytes of the range.
+    pub length: u32,
+    /// The stamp of the first byte of the range.
+    pub stamp: Stamp,
+    /// The READ was not asked for before.
+    pub fresh: bool,
+    /// Where the next response begins.
+    offset: u32,
+    /// The next response is the first since the READ was asked for.
+    begins: bool,
+}
+
+impl<R> ReadReply<R> {
+    pub fn new(range: R, length: u32, stamp: Stamp, fresh: bool) -> Self {
+        Self { range, length, stamp, fresh, offset: 0, begins: true }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Reply<R> {
+    Acknowledge(Stamp, Syndrome),
+    Read(ReadReply<R>),
+    Atomic(Stamp, u64),
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct Replies<R> {
+    queue: VecDeque<Reply<R>>,
+    capacity: usize,
+    mtu: PathMtu,
+    fresh_reads: usize,
+}
+
+impl<R: Clone> Replies<R> {
+    /// An empty queue of at most `capacity` answers, and one NAK.
+    pub fn new(capacity: usize, mtu: PathMtu) -> Self {
+        Self { queue: VecDeque::with_capacity(capacity + 1), capacity, mtu, fresh_reads: 0 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < self.capacity
+    }
+    /// READs in the queue that were not asked for before.
+    pub fn fresh_reads(&self) -> usize {
+        self.fresh_reads
+    }
+    pub fn clear(&mut self) {
+        self.queue.clear();
+        self.fresh_reads = 0;
+    }
+
+    /// Adds an ACK; whether it made an earlier one needless.
+    pub fn push_ack(&mut self, stamp: Stamp) -> bool {
+        let merged = self.drop_last_ack();
+        self.queue.push_back(Reply::Acknowledge(stamp, Syndrome::ACK));
+        merged
+    }
+
+    /// Takes away an ACK at the end of the queue, because what is pushed next says it too.
+    pub fn drop_last_ack(&mut self) -> bool {
+        let needless = matches!(self.queue.back(), Some(Reply::Acknowledge(_, Syndrome::Ack(_))));
+        if needless {
+            self.queue.pop_back();
+        }
+        needless
+    }
+
+    pub fn push_nak(&mut self, stamp: Stamp, syndrome: Syndrome) {
+        self.queue.push_back(Reply::Acknowledge(stamp, syndrome));
+    }
+
+    pub fn push_read(&mut self, read: ReadReply<R>) {
+        self.fresh_reads += usize::from(read.fresh);
+        self.queue.push_back(Reply::Read(read));
+    }
+
+    pub fn push_atomic(&mut self, stamp: Stamp, old: u64) {
+        self.queue.push_back(Reply::Atomic(stamp, old));
+    }
+
+    /// A READ from `sequence` on is asked for again. If its responses are still being sent they begin there again.
+    pub fn repeat_read(&mut self, sequence: u64) -> bool {
+        let mtu = self.mtu;
+        for reply in &mut self.queue {
+            let Reply::Read(read) = reply else { continue };
+            let end = read.stamp.sequence + u64::from(mtu.packets(read.length));
+            if (read.stamp.sequence..end).contains(&sequence) {
+                let offset = mtu.offset((sequence - read.stamp.sequence) as u32);
+                if offset < read.offset {
+                    read.offset = offset;
+                    read.begins = true;
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The next answer for the wire; `psn` numbers it.
+    pub fn pop(&mut self, psn: impl Fn(u64) -> Psn) -> Option<ResponsePacket<R>> {
+        match self.queue.front_mut()? {
+            Reply::Acknowledge(stamp, syndrome) => {
+                let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: stamp.msn });
+                let header = response(BthOpcode::Acknowledge, psn(stamp.sequence), extension);
+                self.queue.pop_front();
+                Some(ResponsePacket { header, payload: None })
+            }
+            Reply::Atomic(stamp, old) => {
+                let aeth = Aeth { syndrome: Syndrome::ACK, msn: stamp.msn };
+                let extension = Extension::AtomicAck(aeth, *old);
+                let header = response(BthOpcode::AtomicAcknowledge, psn(stamp.sequence), extension);
+                self.queue.pop_front();
+                Some(ResponsePacket { header, payload: None })
+            }
+            Reply::Read(read) => {
+                let (packet, ends) = next_segment(read, self.mtu, psn);
+                if ends {
+                    self.fresh_reads -= usize::from(read.fresh);
+                    self.queue.pop_front();
+                }
+                Some(packet)
+            }
+        }
+    }
+}
+
+/// The next READ response and whether it is the last.
+fn next_segment<R: Clone>(
+    read: &mut ReadReply<R>,
+    mtu: PathMtu,
+    psn: impl Fn(u64) -> Psn,
+) -> (ResponsePacket<R>, bool) {
+    let left = read.length.saturating_sub(read.offset);
+    let length = left.min(mtu.bytes());
+    let ends = left <= length;
+    let sequence = read.stamp.sequence + u64::from(mtu.index(read.offset));
+    let position = Position::new(read.begins, ends);
+    let header = response(read_opcode(position), psn(sequence), read_extension(position, read.stamp.msn));
+    let payload = ResponsePayload { range: read.range.clone(), offset: read.offset, length };
+    read.offset += length;
+    read.begins = false;
+    (ResponsePacket { header, payload: Some(payload) }, ends)
+}
+
+fn read_opcode(position: Position) -> BthOpcode {
+    match position {
+        Position::First => BthOpcode::ReadResponseFirst,
+        Position::Middle => BthOpcode::ReadResponseMiddle,
+        Position::Last => BthOpcode::ReadResponseLast,
+        Position::Only => BthOpcode::ReadResponseOnly,
+    }
+}
+
+fn read_extension(position: Position, msn: u32) -> Extension {
+    match position {
+        Position::Middle => Extension::None,
+        _ => Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn }),
+    }
+}
+
+fn response(opcode: BthOpcode, psn: Psn, extension: Extension) -> PacketHeader {
+    PacketHeader { opcode, psn, solicited: false, ack_request: false, extension }
+}

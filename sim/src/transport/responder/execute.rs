@@ -1,0 +1,273 @@
+//! The packet that is expected: its place, its length, its key, then what it asks for.
+
+use super::{Current, Refusal, Responder, failed_receive};
+use crate::transport::host::{
+    AtomicOperation, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
+    ResponderError, ResponderHost, RpcPacket,
+};
+use crate::transport::replay::Remembered;
+use crate::transport::replies::{ReadReply, Stamp};
+use crate::transport::segment::MAX_MESSAGE;
+use crate::wire::{AtomicEth, BthOpcode, Extension, OperationKind, Packet, Position, Reth};
+use core::mem;
+
+const INVALID: Refusal = Refusal::Break(ResponderError::InvalidRequest);
+const ACCESS: Refusal = Refusal::Break(ResponderError::RemoteAccess);
+const OPERATIONAL: Refusal = Refusal::Break(ResponderError::Operational);
+
+impl<R: Clone> Responder<R> {
+    /// Checks and carries out one packet; gives the PSNs it occupies. Refused, it changed nothing that a second try
+    /// would need.
+    pub(super) fn execute<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        self.check_operation_sequence(packet.bth.opcode)?;
+        self.check_packet_length(packet)?;
+        match packet.bth.opcode.kind() {
+            OperationKind::Send => self.do_send(packet, host),
+            OperationKind::Write => self.do_write(packet, host),
+            OperationKind::ReadRequest => self.do_read(packet, host),
+            OperationKind::CompareSwap | OperationKind::FetchAdd => self.do_atomic(packet, host),
+            OperationKind::RpcParams | OperationKind::RpcWrite => self.do_rpc(packet, host),
+            _ => Err(INVALID),
+        }
+    }
+
+    /// A message that has begun goes on with its own kind and ends before another begins. IBTA v1.4 §9.7.4.1.3.
+    fn check_operation_sequence(&self, opcode: BthOpcode) -> Result<(), Refusal> {
+        let begins = opcode.position().begins();
+        match (&self.current, opcode.kind()) {
+            (_, OperationKind::Unknown) => Err(INVALID),
+            (Current::None, _) if begins => Ok(()),
+            (Current::Send { .. }, OperationKind::Send) if !begins => Ok(()),
+            (Current::Write { .. }, OperationKind::Write) if !begins => Ok(()),
+            (Current::Rpc { .. }, OperationKind::RpcWrite) if !begins => Ok(()),
+            _ => Err(INVALID),
+        }
+    }
+
+    /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.7.4.1.6.
+    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let mtu = self.mtu.bytes() as usize;
+        let length = packet.payload.len();
+        let carries_data = packet.bth.opcode.is_acknowledged();
+        let good = match packet.bth.opcode.position() {
+            Position::First | Position::Middle => length == mtu,
+            Position::Last => (1..=mtu).contains(&length),
+            Position::Only => length <= if carries_data { mtu } else { 0 },
+        };
+        if good { Ok(()) } else { Err(INVALID) }
+    }
+
+    fn do_send<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        let (buffer, offset) = match mem::replace(&mut self.current, Current::None) {
+            Current::Send { buffer, offset } => (buffer, offset),
+            _ => (take_receive(host)?, 0),
+        };
+        let received = self.receive_payload(buffer, offset, packet, host);
+        let length = received.map_err(|(status, refusal)| {
+            host.complete_receive(buffer, failed_receive(ReceiveKind::Send, status));
+            refusal
+        })?;
+        if packet.bth.opcode.position().ends() {
+            host.complete_receive(buffer, finished_send(packet, length));
+        } else {
+            self.current = Current::Send { buffer, offset: length };
+        }
+        Ok(1)
+    }
+
+    /// Scatters the payload of a SEND; gives the bytes of the message so far.
+    fn receive_payload<H: ResponderHost<Range = R>>(
+        &self,
+        buffer: ReceiveBuffer,
+        offset: u32,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, (ReceiveStatus, Refusal)> {
+        let length = offset.saturating_add(packet.payload.len() as u32);
+        if u64::from(length) > buffer.capacity || length > MAX_MESSAGE {
+            return Err((ReceiveStatus::Length, INVALID));
+        }
+        if !packet.payload.is_empty() {
+            host.scatter(buffer, u64::from(offset), packet.payload)
+                .map_err(|_| (ReceiveStatus::Protection, OPERATIONAL))?;
+        }
+        if let Some(key) = packet.extension.invalidate() {
+            host.invalidate(key).map_err(|_| (ReceiveStatus::Protection, ACCESS))?;
+        }
+        Ok(length)
+    }
+
+    fn do_write<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        let (range, total, offset) = self.write_target(packet, host)?;
+        let done = check_progress(packet, total, offset)?;
+        let receive = packet.extension.immediate().map(|data| Ok((take_receive(host)?, data))).transpose()?;
+        if !packet.payload.is_empty() && host.write_remote(&range, u64::from(offset), packet.payload).is_err()
+        {
+            if let Some((buffer, _)) = receive {
+                let failed = failed_receive(ReceiveKind::WriteImmediate, ReceiveStatus::QpOperation);
+                host.complete_receive(buffer, failed);
+            }
+            return Err(ACCESS);
+        }
+        if let Some((buffer, data)) = receive {
+            host.complete_receive(buffer, finished_write(packet, total, data));
+        }
+        self.current = match packet.bth.opcode.position().ends() {
+            true => Current::None,
+            false => Current::Write { range, length: total, offset: done },
+        };
+        Ok(1)
+    }
+
+    /// Where a WRITE goes: checked at its first packet, kept for the others.
+    fn write_target<H: ResponderHost<Range = R>>(
+        &self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(R, u32, u32), Refusal> {
+        if let Current::Write { range, length, offset } = &self.current {
+            return Ok((range.clone(), *length, *offset));
+        }
+        let Reth { address, rkey, length } = packet.extension.reth().ok_or(INVALID)?;
+        check_message_length(length)?;
+        let range = host.check_remote(RemoteAccess::Write, rkey, address, length).map_err(|_| ACCESS)?;
+        Ok((range, length, 0))
+    }
+
+    fn do_read<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        let reth = packet.extension.reth().ok_or(INVALID)?;
+        check_message_length(reth.length)?;
+        self.check_read_resources()?;
+        let range = host
+            .check_remote(RemoteAccess::Read, reth.rkey, reth.address, reth.length)
+            .map_err(|_| ACCESS)?;
+        let span = self.mtu.packets(reth.length);
+        self.replay.remember(self.expected, span, Remembered::Read(reth));
+        let stamp = self.stamp_of_data();
+        self.replies.push_read(ReadReply::new(range, reth.length, stamp, true));
+        Ok(span)
+    }
+
+    /// READs beyond those that were agreed upon. IBTA v1.4 §9.7.4.1.7.
+    fn check_read_resources(&self) -> Result<(), Refusal> {
+        if self.replies.fresh_reads() < self.read_limit { Ok(()) } else { Err(INVALID) }
+    }
+
+    fn do_atomic<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        let Extension::AtomicEth(atomic) = packet.extension else { return Err(INVALID) };
+        if self.read_limit == 0 || atomic.address & 7 != 0 {
+            return Err(INVALID);
+        }
+        let range =
+            host.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.address, 8).map_err(|_| ACCESS)?;
+        let old = host.atomic(&range, arithmetic(packet.bth.opcode, atomic)).map_err(|_| ACCESS)?;
+        self.replay.remember(self.expected, 1, Remembered::Atomic(old));
+        let stamp = self.stamp_of_data();
+        self.replies.push_atomic(stamp, old);
+        Ok(1)
+    }
+
+    /// The stamp of data that answers the expected packet. It acknowledges what is before it too.
+    fn stamp_of_data(&mut self) -> Stamp {
+        let merged = self.replies.drop_last_ack();
+        self.counters.merged_acks += u64::from(merged);
+        Stamp { sequence: self.expected, msn: self.next_msn() }
+    }
+
+    fn do_rpc<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<u32, Refusal> {
+        if !host.accepts_rpc() {
+            return Err(INVALID);
+        }
+        let (rpc_opcode, region, total, offset) = self.rpc_target(packet)?;
+        let done = check_progress(packet, total, offset)?;
+        let parameters = packet.bth.opcode.kind() == OperationKind::RpcParams;
+        host.rpc(RpcPacket { rpc_opcode, region, parameters, total, offset, payload: packet.payload });
+        self.current = match packet.bth.opcode.position().ends() {
+            true => Current::None,
+            false => Current::Rpc { rpc_opcode, region, total, offset: done },
+        };
+        Ok(1)
+    }
+
+    fn rpc_target(&self, packet: &Packet<'_>) -> Result<(u64, u32, u32, u32), Refusal> {
+        if let Current::Rpc { rpc_opcode, region, total, offset } = self.current {
+            return Ok((rpc_opcode, region, total, offset));
+        }
+        let Reth { address, rkey, length } = packet.extension.reth().ok_or(INVALID)?;
+        check_message_length(length)?;
+        Ok((address, rkey, length, 0))
+    }
+}
+
+fn take_receive<H: ResponderHost>(host: &mut H) -> Result<ReceiveBuffer, Refusal> {
+    host.take_receive().map_err(|_| OPERATIONAL)?.ok_or(Refusal::NotReady)
+}
+
+fn check_message_length(length: u32) -> Result<(), Refusal> {
+    if length <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+}
+
+/// The packets of a message add up to the length that its RETH told; gives the bytes so far. IBTA v1.4 §9.7.4.1.6.
+fn check_progress(packet: &Packet<'_>, total: u32, offset: u32) -> Result<u32, Refusal> {
+    let done = offset.saturating_add(packet.payload.len() as u32);
+    let good = if packet.bth.opcode.position().ends() { done == total } else { done < total };
+    if good { Ok(done) } else { Err(INVALID) }
+}
+
+fn finished_send(packet: &Packet<'_>, length: u32) -> ReceiveCompletion {
+    let (kind, immediate) = match packet.extension {
+        Extension::Immediate(data) => (ReceiveKind::SendImmediate, Some(data)),
+        Extension::Ieth(key) => (ReceiveKind::SendInvalidate, Some(key)),
+        _ => (ReceiveKind::Send, None),
+    };
+    ReceiveCompletion {
+        kind,
+        length,
+        immediate,
+        solicited: packet.bth.solicited,
+        status: ReceiveStatus::Success,
+    }
+}
+
+fn finished_write(packet: &Packet<'_>, length: u32, immediate: u32) -> ReceiveCompletion {
+    ReceiveCompletion {
+        kind: ReceiveKind::WriteImmediate,
+        length,
+        immediate: Some(immediate),
+        solicited: packet.bth.solicited,
+        status: ReceiveStatus::Success,
+    }
+}
+
+fn arithmetic(opcode: BthOpcode, atomic: AtomicEth) -> AtomicOperation {
+    match opcode {
+        BthOpcode::CompareSwap => {
+            AtomicOperation::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
+        }
+        _ => AtomicOperation::FetchAdd { add: atomic.swap_or_add },
+    }
+}

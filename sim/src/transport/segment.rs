@@ -1,0 +1,153 @@
+//! Messages to packets: how many there are, and what each of them says. IBTA v1.4 §9.7.2, table 38.
+
+use super::outstanding::Message;
+use super::request::{Operation, Request, RequestPacket};
+use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth};
+use bareverbs_prm::psn::Psn;
+
+/// Bytes of the longest message.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+
+/// A path MTU as a power of two. What is none of the standard's counts as the next smaller one, at least 256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathMtu {
+    shift: u32,
+}
+
+impl PathMtu {
+    /// The path MTU of so many bytes.
+    pub fn new(bytes: u32) -> Self {
+        Self { shift: bytes.clamp(256, 4096).ilog2() }
+    }
+    /// In bytes.
+    pub fn bytes(self) -> u32 {
+        1 << self.shift
+    }
+    /// Packets that `length` bytes need; at least one.
+    pub fn packets(self, length: u32) -> u32 {
+        let whole = length >> self.shift;
+        let part = u32::from(length & (self.bytes() - 1) != 0);
+        (whole + part).max(1)
+    }
+    /// The packet that begins at `offset`.
+    pub fn index(self, offset: u32) -> u32 {
+        offset >> self.shift
+    }
+    /// Where packet `index` begins in its message.
+    pub fn offset(self, index: u32) -> u32 {
+        index << self.shift
+    }
+}
+
+/// Packets of a message, which is also how many PSNs it occupies; `None` if it is longer than allowed.
+pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
+    match request.operation {
+        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Some(1),
+        Operation::RpcParams { .. } => (request.length <= mtu.bytes()).then_some(1),
+        _ => (request.length <= MAX_MESSAGE).then(|| mtu.packets(request.length)),
+    }
+}
+
+/// The packet of `message` with sequence number `sequence`. A READ asks for all that is left from there on.
+pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> RequestPacket {
+    let request = &message.request;
+    let index = sequence.saturating_sub(message.start) as u32;
+    let offset = mtu.offset(index);
+    let left = request.length.saturating_sub(offset);
+    let data = message.expects_data();
+    let position = Position::new(data || index == 0, data || sequence + 1 >= message.end);
+    let header = PacketHeader {
+        opcode: opcode(&request.operation, position),
+        psn,
+        solicited: request.solicited && position.ends(),
+        ack_request: false,
+        extension: extension(&request.operation, position, offset, left),
+    };
+    let payload_length = if data { 0 } else { left.min(mtu.bytes()) };
+    RequestPacket {
+        header,
+        token: request.token,
+        payload_offset: offset,
+        payload_length,
+        retransmission: false,
+    }
+}
+
+fn opcode(operation: &Operation, position: Position) -> BthOpcode {
+    match *operation {
+        Operation::Send { immediate, invalidate } => send_opcode(position, immediate, invalidate),
+        Operation::Write { immediate, .. } => write_opcode(position, immediate),
+        Operation::Read { .. } => BthOpcode::ReadRequest,
+        Operation::CompareSwap { .. } => BthOpcode::CompareSwap,
+        Operation::FetchAdd { .. } => BthOpcode::FetchAdd,
+        Operation::RpcParams { .. } => BthOpcode::RpcParams,
+        Operation::RpcWrite { .. } => match position {
+            Position::First => BthOpcode::RpcWriteFirst,
+            Position::Middle => BthOpcode::RpcWriteMiddle,
+            Position::Last => BthOpcode::RpcWriteLast,
+            Position::Only => BthOpcode::RpcWriteOnly,
+        },
+    }
+}
+
+fn send_opcode(position: Position, immediate: Option<u32>, invalidate: Option<u32>) -> BthOpcode {
+    match (position, immediate, invalidate) {
+        (Position::First, ..) => BthOpcode::SendFirst,
+        (Position::Middle, ..) => BthOpcode::SendMiddle,
+        (Position::Last, Some(_), _) => BthOpcode::SendLastImmediate,
+        (Position::Last, None, Some(_)) => BthOpcode::SendLastInvalidate,
+        (Position::Last, None, None) => BthOpcode::SendLast,
+        (Position::Only, Some(_), _) => BthOpcode::SendOnlyImmediate,
+        (Position::Only, None, Some(_)) => BthOpcode::SendOnlyInvalidate,
+        (Position::Only, None, None) => BthOpcode::SendOnly,
+    }
+}
+
+fn write_opcode(position: Position, immediate: Option<u32>) -> BthOpcode {
+    match (position, immediate) {
+        (Position::First, _) => BthOpcode::WriteFirst,
+        (Position::Middle, _) => BthOpcode::WriteMiddle,
+        (Position::Last, Some(_)) => BthOpcode::WriteLastImmediate,
+        (Position::Last, None) => BthOpcode::WriteLast,
+        (Position::Only, Some(_)) => BthOpcode::WriteOnlyImmediate,
+        (Position::Only, None) => BthOpcode::WriteOnly,
+    }
+}
+
+fn extension(operation: &Operation, position: Position, offset: u32, left: u32) -> Extension {
+    match *operation {
+        Operation::Send { immediate, invalidate } => send_extension(position, immediate, invalidate),
+        Operation::Write { address, rkey, immediate } => {
+            write_extension(position, Reth { address, rkey, length: left }, immediate)
+        }
+        Operation::Read { address, rkey } => {
+            Extension::Reth(Reth { address: address.wrapping_add(u64::from(offset)), rkey, length: left })
+        }
+        Operation::CompareSwap { address, rkey, compare, swap } => {
+            Extension::AtomicEth(AtomicEth { address, rkey, swap_or_add: swap, compare })
+        }
+        Operation::FetchAdd { address, rkey, add } => {
+            Extension::AtomicEth(AtomicEth { address, rkey, swap_or_add: add, compare: 0 })
+        }
+        Operation::RpcParams { rpc_opcode, region } | Operation::RpcWrite { rpc_opcode, region } => {
+            write_extension(position, Reth { address: rpc_opcode, rkey: region, length: left }, None)
+        }
+    }
+}
+
+fn send_extension(position: Position, immediate: Option<u32>, invalidate: Option<u32>) -> Extension {
+    match (position.ends(), immediate, invalidate) {
+        (true, Some(data), _) => Extension::Immediate(data),
+        (true, None, Some(key)) => Extension::Ieth(key),
+        _ => Extension::None,
+    }
+}
+
+fn write_extension(position: Position, reth: Reth, immediate: Option<u32>) -> Extension {
+    match (position, immediate) {
+        (Position::Only, Some(data)) => Extension::RethImmediate(reth, data),
+        (Position::First | Position::Only, _) => Extension::Reth(reth),
+        (Position::Last, Some(data)) => Extension::Immediate(data),
+        _ => Extension::None,
+    }
+}

@@ -1,0 +1,7 @@
+//! Conversations between a requester, a responder and a model of the device around them.
+
+mod arbitrary;
+mod model;
+mod requester;
+mod responder;
+mod walk;

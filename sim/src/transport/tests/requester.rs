@@ -1,0 +1,457 @@
+//! The requester, one packet at a time.
+
+use super::model::*;
+use crate::transport::*;
+use crate::wire::*;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
+
+struct Talk {
+    requester: Requester,
+    now: Time,
+}
+
+fn write(token: u64, length: u32) -> Request {
+    let operation = Operation::Write { address: BASE, rkey: RKEY, immediate: None };
+    Request { operation, length, token, solicited: false, fence: false }
+}
+
+fn read(token: u64, length: u32) -> Request {
+    Request { operation: Operation::Read { address: BASE, rkey: RKEY }, ..write(token, length) }
+}
+
+impl Talk {
+    fn new() -> Self {
+        Self::with(parameters())
+    }
+    fn with(parameters: ConnectionParameters) -> Self {
+        Self { requester: Requester::new(&parameters), now: at(0) }
+    }
+    fn submit(&mut self, requests: &[Request]) -> &mut Self {
+        for request in requests {
+            self.requester.submit(*request).unwrap();
+        }
+        self
+    }
+    #[track_caller]
+    fn expect(&mut self, opcode: BthOpcode, psn: u32) -> RequestPacket {
+        assert!(self.requester.has_work());
+        let packet = self.requester.poll_transmit(self.now).expect("a packet");
+        assert_eq!((packet.header.opcode, packet.header.psn), (opcode, Psn::new(psn)));
+        packet
+    }
+    #[track_caller]
+    fn expect_silence(&mut self) -> &mut Self {
+        assert!(!self.requester.has_work());
+        assert_eq!(self.requester.poll_transmit(self.now), None);
+        self
+    }
+    fn send(&mut self, header: PacketHeader, payload: &[u8]) -> Placement {
+        self.requester.handle_response(self.now, &packet(header, payload))
+    }
+    fn ack(&mut self, psn: u32) -> &mut Self {
+        assert_eq!(self.send(acknowledge(psn, Syndrome::ACK), &[]), Placement::None);
+        self
+    }
+    #[track_caller]
+    fn expect_done(&mut self, token: u64, result: Result<(), RequesterError>) -> &mut Self {
+        assert_eq!(self.requester.poll_completion(), Some(RequestCompletion { token, result }));
+        self
+    }
+    #[track_caller]
+    fn expect_nothing_done(&mut self) -> &mut Self {
+        assert_eq!(self.requester.poll_completion(), None);
+        self
+    }
+    /// Waits for the next deadline.
+    #[track_caller]
+    fn wait(&mut self) -> &mut Self {
+        self.now = self.requester.poll_timeout().expect("a deadline");
+        self.requester.handle_timeout(self.now);
+        self
+    }
+    fn drain(&mut self) -> usize {
+        core::iter::from_fn(|| self.requester.poll_transmit(self.now)).count()
+    }
+}
+
+fn data(opcode: BthOpcode, psn: u32) -> PacketHeader {
+    let extension = match opcode.extension() {
+        ExtensionKind::None => Extension::None,
+        _ => Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 0 }),
+    };
+    header(opcode, psn, extension)
+}
+
+const FULL: [u8; MTU as usize] = [3; MTU as usize];
+
+#[test]
+fn write_is_cut_into_packets() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 600)]);
+    let first = talk.expect(BthOpcode::WriteFirst, 100);
+    assert_eq!(first.header.extension, reth(0, 600));
+    assert_eq!((first.payload_offset, first.payload_length, first.header.ack_request), (0, 256, false));
+    let middle = talk.expect(BthOpcode::WriteMiddle, 101);
+    assert_eq!((middle.payload_offset, middle.payload_length), (256, 256));
+    let last = talk.expect(BthOpcode::WriteLast, 102);
+    assert_eq!((last.payload_offset, last.payload_length, last.header.ack_request), (512, 88, true));
+    talk.expect_silence()
+        .expect_nothing_done()
+        .ack(101)
+        .expect_nothing_done()
+        .ack(102)
+        .expect_done(1, Ok(()));
+    assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
+}
+
+#[test]
+fn every_operation_has_its_opcode() {
+    use BthOpcode::*;
+    let of = |operation, length| Request { operation, length, solicited: true, ..write(0, 0) };
+    let send = |immediate, invalidate| Operation::Send { immediate, invalidate };
+    let rpc = Operation::RpcWrite { rpc_opcode: 5, region: 6 };
+    let cases = [
+        (of(send(None, None), 0), vec![SendOnly]),
+        (of(send(Some(1), None), 257), vec![SendFirst, SendLastImmediate]),
+        (of(send(None, Some(1)), 513), vec![SendFirst, SendMiddle, SendLastInvalidate]),
+        (of(send(None, Some(1)), 256), vec![SendOnlyInvalidate]),
+        (of(Operation::Write { address: 0, rkey: 0, immediate: Some(1) }, 1), vec![WriteOnlyImmediate]),
+        (
+            of(Operation::Write { address: 0, rkey: 0, immediate: Some(1) }, 512),
+            vec![WriteFirst, WriteLastImmediate],
+        ),
+        (of(Operation::CompareSwap { address: 0, rkey: 0, compare: 1, swap: 2 }, 8), vec![CompareSwap]),
+        (of(Operation::FetchAdd { address: 0, rkey: 0, add: 2 }, 8), vec![FetchAdd]),
+        (of(Operation::RpcParams { rpc_opcode: 5, region: 6 }, 256), vec![RpcParams]),
+        (of(rpc, 100), vec![RpcWriteOnly]),
+        (of(rpc, 600), vec![RpcWriteFirst, RpcWriteMiddle, RpcWriteLast]),
+    ];
+    for (request, opcodes) in cases {
+        let mut talk = Talk::new();
+        talk.submit(&[request]);
+        for (index, opcode) in opcodes.iter().enumerate() {
+            let packet = talk.expect(*opcode, 100 + index as u32);
+            assert_eq!(packet.header.extension.kind(), opcode.extension(), "{opcode}");
+            assert_eq!(packet.header.solicited, index + 1 == opcodes.len());
+        }
+        talk.expect_silence();
+    }
+}
+
+#[test]
+fn acknowledgement_is_asked_for_at_the_end_and_now_and_then() {
+    let mut talk = Talk::new();
+    for token in 0..40 {
+        talk.submit(&[write(token, 1)]);
+    }
+    let asked: Vec<u32> =
+        (100..140).filter(|psn| talk.expect(BthOpcode::WriteOnly, *psn).header.ack_request).collect();
+    assert_eq!(asked, [115, 131, 139]);
+    talk.ack(139);
+    for token in 0..40 {
+        talk.expect_done(token, Ok(()));
+    }
+}
+
+#[test]
+fn read_is_placed_and_acknowledges_what_is_before() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), read(2, 300), write(3, 1)]);
+    assert!(!talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    assert_eq!(talk.expect(BthOpcode::ReadRequest, 101).payload_length, 0);
+    assert!(talk.expect(BthOpcode::WriteOnly, 103).header.ack_request);
+    let placed = talk.send(data(BthOpcode::ReadResponseFirst, 101), &FULL);
+    assert_eq!(placed, Placement::Payload { token: 2, offset: 0 });
+    talk.expect_done(1, Ok(())).expect_nothing_done();
+    let placed = talk.send(data(BthOpcode::ReadResponseLast, 102), &FULL[..44]);
+    assert_eq!(placed, Placement::Payload { token: 2, offset: 256 });
+    talk.expect_done(2, Ok(())).expect_nothing_done().ack(103).expect_done(3, Ok(()));
+}
+
+#[test]
+fn the_rest_of_a_read_is_asked_for_again() {
+    let mut talk = Talk::new();
+    talk.submit(&[read(1, 1000), write(2, 1)]);
+    talk.expect(BthOpcode::ReadRequest, 100);
+    talk.expect(BthOpcode::WriteOnly, 104);
+    talk.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
+    assert_eq!(talk.send(data(BthOpcode::ReadResponseMiddle, 102), &FULL), Placement::None);
+    let again = talk.expect(BthOpcode::ReadRequest, 101);
+    assert_eq!(again.header.extension, reth(256, 744));
+    assert!(again.retransmission && again.payload_offset == 256);
+    // What else is left of the first time says nothing new.
+    assert_eq!(talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]), Placement::None);
+    talk.ack(104);
+    assert_eq!(talk.requester.counters().implied_naks, 1);
+    talk.expect(BthOpcode::WriteOnly, 104);
+    for psn in [101, 102] {
+        assert_ne!(talk.send(data(BthOpcode::ReadResponseMiddle, psn), &FULL), Placement::None);
+    }
+    talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]);
+    talk.ack(104).expect_done(1, Ok(())).expect_done(2, Ok(())).expect_silence();
+}
+
+#[test]
+fn ack_behind_a_read_is_an_implied_nak() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), read(2, 10), write(3, 1)]);
+    assert_eq!(talk.drain(), 3);
+    talk.ack(102).expect_done(1, Ok(())).expect_nothing_done();
+    talk.expect(BthOpcode::ReadRequest, 101);
+    talk.expect(BthOpcode::WriteOnly, 102);
+    assert_eq!(talk.requester.counters().implied_naks, 1);
+}
+
+#[test]
+fn atomics() {
+    let mut talk = Talk::new();
+    let operation = Operation::FetchAdd { address: BASE, rkey: RKEY, add: 2 };
+    talk.submit(&[Request { operation, ..write(9, 8) }]);
+    talk.expect(BthOpcode::FetchAdd, 100);
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: 1 };
+    let answer = header(BthOpcode::AtomicAcknowledge, 100, Extension::AtomicAck(aeth, 77));
+    assert_eq!(talk.send(answer, &[]), Placement::Atomic { token: 9, old: 77 });
+    assert_eq!(talk.send(answer, &[]), Placement::None);
+    talk.expect_done(9, Ok(()));
+}
+
+#[test]
+fn reads_are_limited_and_fences_wait() {
+    let mut talk = Talk::new();
+    let fenced = Request { fence: true, ..write(3, 1) };
+    talk.submit(&[read(0, 1), read(1, 1), read(2, 1), fenced]);
+    talk.expect(BthOpcode::ReadRequest, 100);
+    talk.expect(BthOpcode::ReadRequest, 101);
+    talk.expect_silence();
+    talk.send(data(BthOpcode::ReadResponseOnly, 100), &[1]);
+    talk.expect(BthOpcode::ReadRequest, 102);
+    talk.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
+    talk.expect_silence();
+    talk.send(data(BthOpcode::ReadResponseOnly, 102), &[1]);
+    assert!(talk.expect(BthOpcode::WriteOnly, 103).header.ack_request);
+}
+
+#[test]
+fn what_waits_for_a_fence_does_not_hold_back_the_ack_request() {
+    let mut talk = Talk::new();
+    talk.submit(&[read(0, 1), write(1, 1), Request { fence: true, ..write(2, 1) }]);
+    talk.expect(BthOpcode::ReadRequest, 100);
+    assert!(talk.expect(BthOpcode::WriteOnly, 101).header.ack_request);
+    talk.expect_silence();
+}
+
+#[test]
+fn sequence_nak_sends_again_from_there() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
+    assert_eq!(talk.drain(), 3);
+    talk.send(nak(101, NakCode::SequenceError), &[]);
+    talk.send(nak(101, NakCode::SequenceError), &[]);
+    talk.expect_done(1, Ok(())).expect_nothing_done();
+    let again = talk.expect(BthOpcode::WriteOnly, 101);
+    assert!(again.retransmission && again.header.ack_request && again.token == 2);
+    talk.expect(BthOpcode::WriteOnly, 102);
+    talk.expect_silence().ack(102).expect_done(2, Ok(())).expect_done(3, Ok(()));
+    assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 1));
+}
+
+#[test]
+fn an_ack_during_retransmission_skips_what_it_covers() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 600)]);
+    assert_eq!(talk.drain(), 3);
+    talk.wait().expect(BthOpcode::WriteFirst, 100);
+    talk.ack(101).expect(BthOpcode::WriteLast, 102);
+    talk.ack(102).expect_done(1, Ok(())).expect_silence();
+}
+
+#[test]
+fn timeouts_until_retries_are_used_up() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(talk.drain(), 2);
+    assert_eq!(talk.requester.poll_timeout(), ack_timeout(4).map(|timeout| at(0) + timeout));
+    for _ in 0..3 {
+        talk.wait().expect_nothing_done();
+        assert_eq!(talk.drain(), 2);
+    }
+    talk.wait().expect_silence();
+    talk.expect_done(1, Err(RequesterError::RetryExceeded)).expect_done(2, Err(RequesterError::Flushed));
+    assert_eq!((talk.requester.poll_timeout(), talk.requester.counters().timeouts), (None, 4));
+    talk.submit(&[write(3, 1)]).expect_silence().expect_done(3, Err(RequesterError::Flushed));
+}
+
+#[test]
+fn progress_gives_the_retries_back() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 2560)]);
+    for psn in 100..109 {
+        talk.drain();
+        talk.wait().ack(psn);
+    }
+    talk.drain();
+    talk.ack(109).expect_done(1, Ok(()));
+    assert_eq!(talk.requester.counters().timeouts, 9);
+}
+
+#[test]
+fn without_a_timeout_nothing_is_due() {
+    let mut talk = Talk::with(ConnectionParameters { ack_timeout: 0, ..parameters() });
+    talk.submit(&[write(1, 1)]);
+    assert_eq!((talk.drain(), talk.requester.poll_timeout()), (1, None));
+}
+
+#[test]
+fn receiver_not_ready() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(talk.drain(), 2);
+    for round in 0..2 {
+        talk.send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
+        talk.expect_silence();
+        assert_eq!(talk.requester.poll_timeout(), Some(talk.now + rnr_timer(1)), "{round}");
+        talk.wait().expect(BthOpcode::WriteOnly, 101);
+    }
+    talk.expect_done(1, Ok(())).send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
+    talk.expect_done(2, Err(RequesterError::RnrRetryExceeded));
+    assert_eq!(talk.requester.poll_timeout(), None);
+}
+
+#[test]
+fn seven_rnr_retries_are_without_end() {
+    let mut talk = Talk::with(ConnectionParameters { rnr_retry: 7, ..parameters() });
+    talk.submit(&[write(1, 1)]);
+    for _ in 0..50 {
+        talk.expect(BthOpcode::WriteOnly, 100);
+        talk.send(acknowledge(100, Syndrome::RnrNak(31)), &[]);
+        talk.wait();
+    }
+    talk.expect(BthOpcode::WriteOnly, 100);
+    talk.ack(100).expect_done(1, Ok(()));
+}
+
+#[test]
+fn rnr_timer_table() {
+    assert_eq!(rnr_timer(0).as_nanos(), 655_360_000);
+    assert_eq!(rnr_timer(1).as_nanos(), 10_000);
+    assert_eq!(rnr_timer(14).as_nanos(), 1_280_000);
+    assert_eq!(rnr_timer(31).as_nanos(), 491_520_000);
+    assert_eq!(rnr_timer(33), rnr_timer(1));
+}
+
+#[test]
+fn fatal_naks() {
+    for (code, error) in [
+        (NakCode::InvalidRequest, RequesterError::RemoteInvalidRequest),
+        (NakCode::RemoteAccess, RequesterError::RemoteAccess),
+        (NakCode::RemoteOperational, RequesterError::RemoteOperational),
+        (NakCode::InvalidRdRequest, RequesterError::BadResponse),
+    ] {
+        let mut talk = Talk::new();
+        talk.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
+        assert_eq!(talk.drain(), 3);
+        talk.send(nak(101, code), &[]);
+        talk.expect_done(1, Ok(())).expect_done(2, Err(error)).expect_done(3, Err(RequesterError::Flushed));
+        talk.expect_silence();
+    }
+}
+
+#[test]
+fn ghosts_change_nothing() {
+    let mut talk = Talk::new();
+    talk.ack(100).submit(&[write(1, 1)]);
+    talk.expect(BthOpcode::WriteOnly, 100);
+    talk.ack(99).ack(101).ack(100 + (1 << 22));
+    talk.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
+    talk.send(nak(102, NakCode::RemoteAccess), &[]);
+    talk.send(acknowledge(100, Syndrome::Unknown(0x45)), &[]);
+    talk.expect_nothing_done();
+    assert_eq!(talk.requester.counters().ghosts, 7);
+    talk.ack(100).expect_done(1, Ok(()));
+}
+
+#[test]
+fn answers_that_make_no_sense() {
+    let cases: [(Request, PacketHeader, &[u8]); 5] = [
+        (read(1, 300), data(BthOpcode::ReadResponseFirst, 100), &[1]),
+        (read(1, 300), data(BthOpcode::ReadResponseLast, 100), &FULL),
+        (read(1, 10), data(BthOpcode::ReadResponseOnly, 100), &[1; 11]),
+        (write(1, 10), data(BthOpcode::ReadResponseOnly, 100), &[1; 10]),
+        (
+            read(1, 10),
+            header(BthOpcode::AtomicAcknowledge, 100, Extension::AtomicAck(Aeth::from_raw(0), 1)),
+            &[],
+        ),
+    ];
+    for (request, answer, payload) in cases {
+        let mut talk = Talk::new();
+        talk.submit(&[request]).drain();
+        assert_eq!(talk.send(answer, payload), Placement::None);
+        talk.expect_done(1, Err(RequesterError::BadResponse));
+    }
+}
+
+#[test]
+fn local_failure_lets_earlier_messages_end() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 300), write(3, 1)]);
+    assert!(!talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    assert!(!talk.expect(BthOpcode::WriteFirst, 101).header.ack_request);
+    talk.requester.fail(2, RequesterError::LocalProtection);
+    talk.expect_nothing_done();
+    // Nobody had asked for the acknowledgement of the first message.
+    assert!(talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    talk.expect_silence().ack(101).expect_done(1, Ok(()));
+    talk.expect_done(2, Err(RequesterError::LocalProtection)).expect_done(3, Err(RequesterError::Flushed));
+    assert_eq!(talk.requester.poll_timeout(), None);
+}
+
+#[test]
+fn failed_placement() {
+    let mut talk = Talk::new();
+    talk.submit(&[read(1, 10), write(2, 1)]).drain();
+    talk.send(data(BthOpcode::ReadResponseOnly, 100), &[1; 10]);
+    talk.requester.fail(1, RequesterError::LocalProtection);
+    talk.expect_done(1, Err(RequesterError::LocalProtection)).expect_done(2, Err(RequesterError::Flushed));
+}
+
+#[test]
+fn too_long_messages() {
+    let params =
+        Request { operation: Operation::RpcParams { rpc_opcode: 0, region: 0 }, ..write(1, MTU + 1) };
+    for request in [params, write(1, (1 << 30) + 1)] {
+        let mut talk = Talk::new();
+        talk.submit(&[write(0, 1), request]).drain();
+        talk.ack(100).expect_done(0, Ok(())).expect_done(1, Err(RequesterError::LocalLength));
+    }
+}
+
+#[test]
+fn flush_and_capacity() {
+    let mut talk = Talk::new();
+    for token in 0..Requester::CAPACITY as u64 {
+        talk.submit(&[write(token, 1)]);
+    }
+    assert!(!talk.requester.has_room());
+    assert_eq!(talk.requester.submit(write(0, 1)), Err(QueueFull));
+    talk.expect(BthOpcode::WriteOnly, 100);
+    talk.requester.flush();
+    talk.expect_silence();
+    for token in 0..Requester::CAPACITY as u64 {
+        talk.expect_done(token, Err(RequesterError::Flushed));
+    }
+    assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
+}
+
+/// 2^30 bytes in packets of 256 are 2^22 PSNs: two such messages fill the window of 2^23 and stop there.
+#[test]
+fn the_window_of_sequence_numbers_is_kept() {
+    let mut talk = Talk::new();
+    talk.submit(&[read(1, 1 << 30), read(2, 1 << 30), write(3, 1)]);
+    talk.expect(BthOpcode::ReadRequest, 100);
+    talk.expect_silence();
+    talk.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
+    assert_eq!(talk.expect(BthOpcode::ReadRequest, 100 + (1 << 22)).header.extension, reth(0, 1 << 30));
+    talk.expect_silence();
+}

@@ -1,0 +1,263 @@
+//! Frames of another implementation, every bit flipped, arbitrary bytes.
+
+use super::extension::MAX_EXTENSION_SIZE;
+use super::*;
+use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::psn::Psn;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use proptest::prelude::*;
+
+/// Built with scapy 2.8.0, `scapy.contrib.roce` (`Ether/IP/UDP/BTH/…`, ICRC filled in by scapy), November 2026.
+mod scapy {
+    /// IPv4, RDMA WRITE Only of 64 bytes.
+    pub const WRITE_V4: &str = "02000000000202000000000108004502007c000040004011266d0a0000010a000002c12312b700680000\
+        0a40ffff000000128000123400007f001234567800180a0100000040000102030405060708090a0b0c0d0e0f1011121314151617\
+        18191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3fcc9cf990";
+    /// IPv6 with traffic class and flow label, Acknowledge.
+    pub const ACK_V6: &str = "02000000000202000000000186dd66012345001c11fffe800000000000000000000000000001fe8000000000\
+        00000000000000000002e00012b7001c00001140ffff00abcdef00ffffff1f0000072c41d1bd";
+    /// 802.1Q, IPv4, SEND Only with Immediate, five bytes and three of padding.
+    pub const SEND_VLAN_PAD: &str = "02000000000202000000000181006064080045000038000040000111f661c0a80101c0a80102c00012b7\
+        0024000005f0ffff0000007780000000deadbeef68656c6c6f0000005bd69958";
+    /// IPv6, FetchAdd.
+    pub const FETCH_ADD_V6: &str = "02000000000202000000000186dd600000000034114020010db800000000000000000000000120010db8\
+        000000000000000000000002c35012b7003400001440ffff000000030000000900000000000010000000005500000000000000010000000000\
+        00000058936132";
+    pub const ALL: [&str; 4] = [WRITE_V4, ACK_V6, SEND_VLAN_PAD, FETCH_ADD_V6];
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter_map(|c| (c as char).to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+fn write(route: &Route, bth: &Bth, header: &PacketHeader, payload: &[u8]) -> Vec<u8> {
+    let template = HeaderTemplate::new(route, bth.destination, bth.partition_key);
+    let mut frame = vec![0xee; 7];
+    let mut writer = FrameWriter::begin(&mut frame, &template, header, payload.len()).unwrap();
+    writer.payload_mut().copy_from_slice(payload);
+    let icrc = writer.finish();
+    assert_eq!(frame[frame.len() - 4..], icrc.to_le_bytes());
+    assert_eq!(frame.len(), template.frame_size(header, payload.len()));
+    frame
+}
+
+fn header_of(packet: &Packet<'_>) -> PacketHeader {
+    let Bth { opcode, psn, solicited, ack_request, .. } = packet.bth;
+    PacketHeader { opcode, psn, solicited, ack_request, extension: packet.extension }
+}
+
+#[test]
+fn write_of_scapy() {
+    let frame = bytes(scapy::WRITE_V4);
+    let packet = parse(&frame).unwrap();
+    assert_eq!(packet.bth.opcode, BthOpcode::WriteOnly);
+    assert_eq!(packet.bth.destination, Qpn::from_low_bits(0x12));
+    assert_eq!(packet.bth.psn, Psn::new(0x1234));
+    assert!(packet.bth.ack_request && packet.bth.migration && !packet.bth.solicited);
+    let reth = Reth { address: 0x7f00_1234_5678, rkey: 0x0018_0a01, length: 64 };
+    assert_eq!(packet.extension, Extension::Reth(reth));
+    assert_eq!(packet.payload, (0..64).collect::<Vec<u8>>());
+    assert_eq!((packet.route.traffic_class, packet.route.hop_limit), (2, 64));
+    assert_eq!(
+        packet.to_string(),
+        "10.0.0.1 → 10.0.0.2 RoCE RDMA WRITE Only QP=0x12 PSN=4660 va=0x7f0012345678 rkey=0x00180a01 dma=64 len=64 [ack]"
+    );
+}
+
+#[test]
+fn acknowledge_of_scapy() {
+    let frame = bytes(scapy::ACK_V6);
+    let packet = parse(&frame).unwrap();
+    assert_eq!(packet.extension, Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 7 }));
+    assert_eq!((packet.route.traffic_class, packet.route.flow_label), (0x60, 0x1_2345));
+    assert_eq!(packet.to_string(), "fe80::1 → fe80::2 RoCE Acknowledge QP=0xabcdef PSN=16777215 ACK MSN=7");
+}
+
+#[test]
+fn padded_send_of_scapy() {
+    let frame = bytes(scapy::SEND_VLAN_PAD);
+    let packet = parse(&frame).unwrap();
+    assert_eq!(packet.route.vlan, Some(VlanTag { id: 100, priority: 3, drop_eligible: false }));
+    assert_eq!((packet.payload, packet.extension), (&b"hello"[..], Extension::Immediate(0xdead_beef)));
+    assert!(packet.bth.solicited);
+}
+
+#[test]
+fn frames_of_scapy_are_written_byte_for_byte() {
+    for hex in scapy::ALL {
+        let frame = bytes(hex);
+        let packet = parse(&frame).unwrap();
+        assert_eq!(write(&packet.route, &packet.bth, &header_of(&packet), packet.payload), frame);
+    }
+}
+
+#[test]
+fn ethernet_padding_is_tolerated() {
+    for hex in scapy::ALL {
+        let frame = bytes(hex);
+        let mut padded = frame.clone();
+        padded.extend([0; 18]);
+        assert_eq!(parse(&padded), parse(&frame));
+    }
+}
+
+/// A flipped bit is found, unless it is where a frame may change on its way: then nothing else has changed.
+#[test]
+fn every_flipped_bit() {
+    for hex in scapy::ALL {
+        let frame = bytes(hex);
+        let good = parse(&frame).unwrap();
+        let mut refused = 0;
+        for bit in 0..frame.len() * 8 {
+            let mut flipped = frame.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let Ok(packet) = parse(&flipped) else {
+                refused += 1;
+                continue;
+            };
+            let bth = Bth { fecn: false, becn: false, ..packet.bth };
+            assert_eq!((bth, packet.extension, packet.payload), (good.bth, good.extension, good.payload));
+            assert_eq!(packet.route.network, good.route.network, "bit {bit}");
+        }
+        assert!(refused > frame.len() * 4, "{refused} of {} bits", frame.len() * 8);
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for hex in scapy::ALL {
+        let frame = bytes(hex);
+        for length in 0..frame.len() {
+            assert!(parse(&frame[..length]).is_err(), "{length}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let good = bytes(scapy::WRITE_V4);
+    let mut arp = good.clone();
+    arp[13] = 6;
+    assert_eq!(parse(&arp), Err(ParseError::EtherType(0x0806)));
+    let mut options = good.clone();
+    options[14] = 0x46;
+    assert_eq!(parse(&options), Err(ParseError::IpOptions(6)));
+    let mut checksum = good.clone();
+    checksum[22] = 63;
+    assert_eq!(parse(&checksum), Err(ParseError::IpChecksum));
+    let mut port = good.clone();
+    port[37] = 0xb8;
+    assert_eq!(parse(&port), Err(ParseError::UdpPort(4792)));
+    let mut payload = good;
+    payload[80] ^= 1;
+    let error = parse(&payload).unwrap_err();
+    assert!(matches!(error, ParseError::Icrc { received: 0x90f9_9ccc, .. }));
+    assert!(error.to_string().starts_with("frame refused: ICRC 0x90f99ccc received"));
+}
+
+#[test]
+fn payload_beyond_the_largest_mtu_is_refused() {
+    let packet_frame = bytes(scapy::WRITE_V4);
+    let packet = parse(&packet_frame).unwrap();
+    let template = HeaderTemplate::new(&packet.route, packet.bth.destination, DEFAULT_PARTITION_KEY);
+    let mut frame = Vec::new();
+    let refused = FrameWriter::begin(&mut frame, &template, &header_of(&packet), MAX_PAYLOAD + 1).err();
+    assert_eq!(refused, Some(PayloadTooLong { length: 4097 }));
+}
+
+fn any_route() -> impl Strategy<Value = Route> {
+    let v4 = (any::<[u8; 4]>(), any::<[u8; 4]>())
+        .prop_map(|(s, d)| Network::V4 { source: Ipv4Addr::from(s), destination: Ipv4Addr::from(d) });
+    let v6 = (any::<[u8; 16]>(), any::<[u8; 16]>())
+        .prop_map(|(s, d)| Network::V6 { source: Ipv6Addr::from(s), destination: Ipv6Addr::from(d) });
+    let vlan = proptest::option::of(any::<u16>().prop_map(VlanTag::from_raw));
+    let rest = (any::<u8>(), any::<u8>(), 0..1u32 << 20, any::<u16>());
+    (any::<[u8; 12]>(), vlan, prop_oneof![v4, v6], rest).prop_map(|(macs, vlan, network, rest)| {
+        let (source, destination) = macs.split_at(6);
+        let flow_label = if matches!(network, Network::V6 { .. }) { rest.2 } else { 0 };
+        Route {
+            source_mac: MacAddress(source.try_into().unwrap()),
+            destination_mac: MacAddress(destination.try_into().unwrap()),
+            vlan,
+            network,
+            traffic_class: rest.0,
+            hop_limit: rest.1,
+            flow_label,
+            udp_source_port: rest.3,
+        }
+    })
+}
+
+fn any_header() -> impl Strategy<Value = PacketHeader> {
+    let opcode = proptest::sample::select(BthOpcode::ALL);
+    (opcode, any::<u32>(), any::<bool>(), any::<bool>(), any::<[u8; MAX_EXTENSION_SIZE]>()).prop_map(
+        |(opcode, psn, solicited, ack_request, raw)| {
+            let (extension, _) = Extension::split_from(opcode.extension(), &raw).unwrap();
+            PacketHeader { opcode, psn: Psn::new(psn), solicited, ack_request, extension }
+        },
+    )
+}
+
+/// Makes the checksums of a frame right again, so that what is behind them is reached.
+fn reseal(frame: &mut [u8], ip_at: usize) {
+    let Some(datagram) = frame.get_mut(ip_at..) else { return };
+    let ip_size = if datagram.first().is_some_and(|b| b >> 4 == 4) { ipv4::SIZE } else { ipv6::SIZE };
+    if ip_size == ipv4::SIZE && datagram.len() >= ipv4::SIZE {
+        datagram[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].fill(0);
+        let header: [u8; ipv4::SIZE] = datagram[..ipv4::SIZE].try_into().unwrap();
+        let checksum = ipv4::checksum(ipv4::sum(&header), 0).to_be_bytes();
+        datagram[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].copy_from_slice(&checksum);
+    }
+    let Some(end) = datagram.len().checked_sub(4).filter(|end| *end >= ip_size + udp::SIZE + Bth::SIZE)
+    else {
+        return;
+    };
+    let crc = icrc::compute(&datagram[..end], ip_size).to_le_bytes();
+    datagram[end..].copy_from_slice(&crc);
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_parsed(
+        route in any_route(),
+        header in any_header(),
+        qpn in any::<u32>(),
+        payload in proptest::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let bth = Bth { destination: Qpn::from_low_bits(qpn), ..parse(&bytes(scapy::ACK_V6)).unwrap().bth };
+        let frame = write(&route, &bth, &header, &payload);
+        let packet = parse(&frame).unwrap();
+        prop_assert_eq!(packet.route, route);
+        prop_assert_eq!(packet.bth.destination, bth.destination);
+        prop_assert_eq!(header_of(&packet), header);
+        prop_assert_eq!(packet.payload, payload);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(frame in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&frame).map(|packet| packet.to_string());
+    }
+
+    #[test]
+    fn mutated_frames_never_panic(
+        which in 0..4usize,
+        length in 0..160usize,
+        changes in proptest::collection::vec((12..160usize, any::<u8>()), 0..4),
+    ) {
+        let mut frame = bytes(scapy::ALL[which]);
+        for (at, byte) in changes {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        if length < frame.len() && length & 1 == 1 {
+            frame.truncate(length);
+        }
+        reseal(&mut frame, if which == 2 { 18 } else { 14 });
+        match parse(&frame) {
+            Ok(packet) => prop_assert!(packet.payload.len() < frame.len() && !packet.to_string().is_empty()),
+            Err(error) => prop_assert!(error.to_string().starts_with("frame refused: ")),
+        }
+    }
+}
