@@ -13,14 +13,14 @@ use rand_core::RngCore;
 use std::collections::BTreeMap;
 
 /// Reads that may be under way at once.
-pub const MAX_OUTSTANDING: usize = 1024;
+pub const MAX_OUTSTANDING_READS: usize = 1024;
 /// Longest single read.
 pub const MAX_READ: usize = 16 << 20;
 
 /// Why a read was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitError {
-    /// [`MAX_OUTSTANDING`] reads are under way.
+    /// [`MAX_OUTSTANDING_READS`] reads are under way.
     Busy,
     /// The read is longer than [`MAX_READ`].
     TooLong {
@@ -32,7 +32,7 @@ pub enum SubmitError {
 impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => write!(f, "{MAX_OUTSTANDING} DMA reads are under way: poll some first"),
+            Self::Busy => write!(f, "{MAX_OUTSTANDING_READS} DMA reads are under way: poll some first"),
             Self::TooLong { length } => {
                 write!(f, "a DMA read of {length} bytes is longer than {MAX_READ}: read it in parts")
             }
@@ -88,7 +88,7 @@ impl<D: Device> DmaEngine<D> {
         if length > MAX_READ {
             return Err(SubmitError::TooLong { length });
         }
-        if self.reads.len() >= MAX_OUTSTANDING {
+        if self.reads.len() >= MAX_OUTSTANDING_READS {
             return Err(SubmitError::Busy);
         }
         let due = self.world.now() + self.latency + self.draw_jitter();

@@ -8,9 +8,6 @@ use bareverbs_sim::run::{Device, NodeId};
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-/// Bytes of BAR0 that the window shows; the device answers for what lies behind each offset.
-const BAR_WINDOW: usize = 32 << 20;
-
 /// The bus of one node of a simulated world.
 #[derive(Debug)]
 pub struct SimHal<D> {
@@ -129,6 +126,6 @@ impl<D: Device> Mmio for SimMmio<D> {
     }
 
     fn len(&self) -> usize {
-        BAR_WINDOW
+        self.world.with(|world| world.device(self.node).bar_length() as usize)
     }
 }

@@ -210,4 +210,4 @@ impl Drop for SimDma {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

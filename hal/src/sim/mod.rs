@@ -13,7 +13,10 @@ mod views;
 mod world;
 
 pub use arena::{MemoryConfig, MemoryCounters, POISON, STALE};
-pub use dma_engine::{DmaCompletion, DmaEngine, SubmitError};
+pub use dma_engine::{DmaCompletion, DmaEngine, MAX_OUTSTANDING_READS, MAX_READ, SubmitError};
 pub use hal::{SimHal, SimMmio};
 pub use memory::{SimDma, SimMemory};
 pub use world::SimWorld;
+
+#[cfg(test)]
+mod tests;

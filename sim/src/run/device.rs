@@ -49,5 +49,7 @@ pub trait Device {
     /// When to call [`Self::handle_timeout`].
     fn poll_timeout(&self) -> Option<Time>;
     /// The cable was plugged in or pulled out.
-    fn set_link_up(&mut self, up: bool);
+    fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
+    /// Bytes of BAR0.
+    fn bar_length(&self) -> u64;
 }

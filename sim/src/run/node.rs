@@ -2,13 +2,8 @@
 
 use super::device::Device;
 use super::latency::Latency;
-use crate::net::queue::QueueLimit;
 use bareverbs_prm::time::Time;
 use std::collections::BTreeMap;
-
-/// Frames of a node that may wait for the wire. When they are too many the device is not asked for more: this is the
-/// back-pressure that makes it send no faster than the link. Deep enough to cover `doorbell_to_wire` at 200 Gb/s.
-pub const PIPELINE: QueueLimit = QueueLimit { bytes: 256 << 10, frames: 256 };
 
 #[derive(Debug)]
 pub(crate) struct Node<M, D> {

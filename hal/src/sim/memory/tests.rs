@@ -8,7 +8,7 @@ fn memory(config: MemoryConfig) -> SimMemory {
 }
 
 /// The driver's way to its bytes: raw, behind everybody's back.
-fn store(dma: &SimDma, offset: usize, bytes: &[u8]) {
+pub(in crate::sim) fn store(dma: &SimDma, offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= dma.len());
     // SAFETY: inside the region by the assertion, which is valid while `dma` lives.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), dma.as_ptr().as_ptr().add(offset), bytes.len()) };

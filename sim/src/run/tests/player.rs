@@ -111,7 +111,10 @@ impl Device for Player {
     fn poll_timeout(&self) -> Option<Time> {
         self.timers.front().map(|timer| timer.0).into_iter().chain(self.stuck_timer).min()
     }
-    fn set_link_up(&mut self, up: bool) {
+    fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, up: bool) {
         self.link_up = up;
+    }
+    fn bar_length(&self) -> u64 {
+        4096
     }
 }
