@@ -4,19 +4,20 @@ use super::memory::{SimDma, SimMemory};
 use super::world::SimWorld;
 use bareverbs::hal::{Barrier, Hal, HalError, Mmio};
 use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{Device, NodeId};
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// The bus of one node of a simulated world.
 #[derive(Debug)]
-pub struct SimHal<D> {
+pub struct SimHal<D = Nic> {
     mmio: SimMmio<D>,
 }
 
 /// The window into BAR0 of a simulated device. Every access is a call.
 #[derive(Debug)]
-pub struct SimMmio<D> {
+pub struct SimMmio<D = Nic> {
     world: SimWorld<D>,
     node: NodeId,
     memory: SimMemory,

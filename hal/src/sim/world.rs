@@ -6,6 +6,7 @@ use super::hal::SimHal;
 use super::memory::SimMemory;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::LinkConfig;
+use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{
     Device, Latency, LinkId, NodeId, Port, StallReason, Stalled, Step, TopologyError, World,
 };
@@ -14,7 +15,7 @@ use std::rc::Rc;
 
 /// A shared handle to a world whose nodes have simulated memory. Clones are the same world.
 #[derive(Debug)]
-pub struct SimWorld<D> {
+pub struct SimWorld<D = Nic> {
     world: Rc<RefCell<World<SimMemory, D>>>,
 }
 
