@@ -42,6 +42,12 @@ impl Dice {
         self.0.next_u32()
     }
 
+    /// Other choices, which do not depend on how many of these are taken later.
+    pub fn split(&mut self) -> Self {
+        let seed = u64::from(self.word()) << 32 | u64::from(self.word());
+        Self::new(seed, "split")
+    }
+
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill_bytes(bytes);
