@@ -71,8 +71,8 @@ pub struct RealTime<M, D, F> {
 
 impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Puts a device on the wire. Time begins now.
-    pub fn new(mut device: D, memory: M, io: F) -> Self {
-        device.set_link_up(true);
+    pub fn new(mut device: D, mut memory: M, io: F) -> Self {
+        device.set_link_up(Time::ZERO, &mut memory, true);
         Self {
             device,
             memory,

@@ -44,6 +44,8 @@ pub struct Configuration {
     pub kernel_words: Vec<String>,
     /// More arguments for QEMU, in front of the network cards. Paths are inside the root; see [`Machine::path_inside`].
     pub devices: Vec<String>,
+    /// Files that the guest finds under [`Machine::path_inside`], by name.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl Default for Configuration {
@@ -55,6 +57,7 @@ impl Default for Configuration {
             tcp_ports: Vec::new(),
             kernel_words: Vec::new(),
             devices: Vec::new(),
+            files: Vec::new(),
         }
     }
 }
@@ -87,6 +90,9 @@ impl Machine {
         let started = Instant::now();
         let directory = tempfile::Builder::new().prefix("bareverbs-guest-").tempdir()?;
         write_init(directory.path())?;
+        for (name, bytes) in &configuration.files {
+            fs::write(directory.path().join(name), bytes)?;
+        }
         let listener = UnixListener::bind(directory.path().join("control"))?;
         listener.set_nonblocking(true)?;
         let forwards = free_ports(&configuration.tcp_ports)?;
@@ -187,7 +193,7 @@ fn spawn(root: &Root, directory: &Path, arguments: &[String], console: &Path) ->
         "root=$1; shared=$2; shift 2
          {MOUNTS}
          mount --bind \"$shared\" \"$root{MOUNT_POINT}\"
-         exec nice -n 5 chroot \"$root\" qemu-system-x86_64 \"$@\""
+         exec chroot \"$root\" qemu-system-x86_64 \"$@\""
     );
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--mount", "--propagation", "private"]);

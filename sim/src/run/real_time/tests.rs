@@ -56,8 +56,11 @@ impl Device for Echo {
     fn poll_timeout(&self) -> Option<Time> {
         self.timer
     }
-    fn set_link_up(&mut self, up: bool) {
+    fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, up: bool) {
         self.up = up;
+    }
+    fn bar_length(&self) -> u64 {
+        4096
     }
 }
 
