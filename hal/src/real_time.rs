@@ -14,9 +14,6 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// Bytes of BAR0 that the window shows; the device answers for what lies behind each offset.
-const BAR_WINDOW: usize = 32 << 20;
-
 /// The bus of one device in real time. Clones are the same bus.
 #[derive(Debug)]
 pub struct RealTimeHal<D, F> {
@@ -137,6 +134,6 @@ impl<D: Device, F: FrameIo> Mmio for RealTimeMmio<D, F> {
     }
 
     fn len(&self) -> usize {
-        BAR_WINDOW
+        self.shared.runner.borrow().device().bar_length() as usize
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
-use bareverbs_tests::guest::{Skipped, interrupt, rxe};
+use bareverbs_tests::guest::{Skipped, interrupt, mlx5, rxe};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +23,15 @@ enum Judge {
         /// Only cases that contain this text, as in «ib_write_bw server 4096».
         #[arg(long)]
         only: Option<String>,
+    },
+    /// Linux's mlx5_core and mlx5_ib judge the device model.
+    Mlx5 {
+        /// Only cases whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+        /// Repeat more often.
+        #[arg(long)]
+        long: bool,
     },
     /// Build the guest's root file system and stop.
     Build,
@@ -52,6 +61,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only } => judge_rxe(only.clone()),
+        Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
@@ -59,6 +69,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn judge_rxe(only: Option<String>) -> Result<ExitCode> {
     let report = rxe::run(&rxe::Options { only, output: output_directory() })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge_mlx5(only: Option<String>, long: bool) -> Result<ExitCode> {
+    let report = mlx5::run(&mlx5::Options { only, long, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -40,10 +40,15 @@ pub struct Configuration {
     pub wires: Vec<MacAddress>,
     /// TCP ports of the guest that this process can connect to.
     pub tcp_ports: Vec<u16>,
+    /// Sockets of vfio-user servers, each of which becomes a PCI Express function. They must be on the file system of
+    /// the temporary directory.
+    pub vfio_user: Vec<PathBuf>,
     /// More words for the kernel's command line.
     pub kernel_words: Vec<String>,
     /// More arguments for QEMU, in front of the network cards. Paths are inside the root; see [`Machine::path_inside`].
     pub devices: Vec<String>,
+    /// Files that the guest finds under [`Machine::path_inside`], by name.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl Default for Configuration {
@@ -53,8 +58,10 @@ impl Default for Configuration {
             processors: 2,
             wires: Vec::new(),
             tcp_ports: Vec::new(),
+            vfio_user: Vec::new(),
             kernel_words: Vec::new(),
             devices: Vec::new(),
+            files: Vec::new(),
         }
     }
 }
@@ -87,6 +94,13 @@ impl Machine {
         let started = Instant::now();
         let directory = tempfile::Builder::new().prefix("bareverbs-guest-").tempdir()?;
         write_init(directory.path())?;
+        for (index, socket) in configuration.vfio_user.iter().enumerate() {
+            fs::hard_link(socket, directory.path().join(format!("nic{index}")))
+                .with_context(|| format!("no vfio-user server at {}", socket.display()))?;
+        }
+        for (name, bytes) in &configuration.files {
+            fs::write(directory.path().join(name), bytes)?;
+        }
         let listener = UnixListener::bind(directory.path().join("control"))?;
         listener.set_nonblocking(true)?;
         let forwards = free_ports(&configuration.tcp_ports)?;
@@ -187,7 +201,7 @@ fn spawn(root: &Root, directory: &Path, arguments: &[String], console: &Path) ->
         "root=$1; shared=$2; shift 2
          {MOUNTS}
          mount --bind \"$shared\" \"$root{MOUNT_POINT}\"
-         exec nice -n 5 chroot \"$root\" qemu-system-x86_64 \"$@\""
+         exec chroot \"$root\" qemu-system-x86_64 \"$@\""
     );
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--mount", "--propagation", "private"]);
@@ -231,6 +245,9 @@ impl Arguments<'_> {
         push(&mut list, &[("-virtfs", root_file_system())]);
         push(&mut list, &control_port());
         list.extend(self.configuration.devices.iter().cloned());
+        for index in 0..self.configuration.vfio_user.len() {
+            push(&mut list, &vfio_user_card(index));
+        }
         push(&mut list, &self.tcp_card());
         for (index, mac) in self.configuration.wires.iter().enumerate() {
             push(&mut list, &wire_card(index, *mac));
@@ -300,6 +317,13 @@ fn control_port() -> [(&'static str, String); 3] {
         ("-chardev", socket),
         ("-device", "virtserialport,chardev=control,name=bareverbs.control".into()),
     ]
+}
+
+/// A function behind a port of its own: only there is it a PCI Express endpoint with a link.
+fn vfio_user_card(index: usize) -> [(&'static str, String); 2] {
+    let socket = format!(r#"{{"type":"unix","path":"{MOUNT_POINT}/nic{index}"}}"#);
+    let card = format!(r#"{{"driver":"vfio-user-pci","bus":"port{index}","socket":{socket}}}"#);
+    [("-device", format!("pcie-root-port,id=port{index},chassis={0},slot={0}", index + 1)), ("-device", card)]
 }
 
 /// One Ethernet frame a datagram. 9000 bytes of MTU hold a path MTU of 4096 with all headers.

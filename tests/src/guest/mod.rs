@@ -9,6 +9,7 @@ pub mod control;
 pub mod exchange;
 pub mod interrupt;
 pub mod machine;
+pub mod mlx5;
 pub mod process;
 pub mod recipe;
 pub mod root;

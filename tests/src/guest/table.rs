@@ -48,9 +48,8 @@ impl Report {
 
     /// How many passed, failed and were skipped.
     pub fn counts(&self) -> (usize, usize, usize) {
-        let count = |wanted: fn(&Verdict) -> bool| {
-            self.entries.iter().filter(|entry| wanted(&entry.verdict)).count()
-        };
+        let count =
+            |wanted: fn(&Verdict) -> bool| self.entries.iter().filter(|entry| wanted(&entry.verdict)).count();
         (
             count(|verdict| matches!(verdict, Verdict::Pass(_))),
             count(|verdict| matches!(verdict, Verdict::Fail(_))),
@@ -99,7 +98,8 @@ mod tests {
     fn report(verdicts: &[Verdict]) -> Report {
         let mut report = Report::new(&["case"]);
         for verdict in verdicts {
-            let entry = Entry { columns: vec!["one".into()], verdict: verdict.clone(), elapsed: Duration::ZERO };
+            let entry =
+                Entry { columns: vec!["one".into()], verdict: verdict.clone(), elapsed: Duration::ZERO };
             report.entries.push(entry);
         }
         report

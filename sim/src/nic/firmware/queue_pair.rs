@@ -116,7 +116,10 @@ fn check_objects(
     receive: Option<ReceiveGeometry>,
 ) -> Result<(), Refusal> {
     check_record(context.dbr_addr())?;
-    nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+    // Queue pairs that change memory keys work on those of all domains and belong to none.
+    if context.st() != ServiceType::RegUmr {
+        nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+    }
     nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     if !context.no_sq() {
         nic.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;

@@ -59,6 +59,9 @@ impl Device for Echo {
     fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, up: bool) {
         self.up = up;
     }
+    fn bar_length(&self) -> u64 {
+        4096
+    }
 }
 
 fn path(test: &str, end: &str) -> PathBuf {

@@ -102,8 +102,7 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 const SIZES: [u32; 6] = [2, 1023, 4096, 4097, 65_536, 1 << 20];
 const ROLES: [Role; 2] = [Role::Server, Role::Client];
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
-const PERFTESTS: [Program; 3] =
-    [Program::WriteBandwidth, Program::SendBandwidth, Program::ReadLatency];
+const PERFTESTS: [Program; 3] = [Program::WriteBandwidth, Program::SendBandwidth, Program::ReadLatency];
 
 /// All questions, in the order they are put.
 pub fn all() -> Vec<Case> {
@@ -160,8 +159,14 @@ mod tests {
             let mine: Vec<_> = cases.iter().filter(|case| case.program == program).collect();
             assert!(SIZES.iter().all(|size| mine.iter().any(|case| case.size == *size)));
             for mtu in MTUS {
-                assert!(ROLES.iter().all(|role| mine.iter().any(|case| (case.mtu, case.role) == (mtu, *role))));
-                assert!(FAMILIES.iter().all(|family| mine.iter().any(|case| (case.mtu, case.family) == (mtu, *family))));
+                assert!(
+                    ROLES.iter().all(|role| mine.iter().any(|case| (case.mtu, case.role) == (mtu, *role)))
+                );
+                assert!(
+                    FAMILIES
+                        .iter()
+                        .all(|family| mine.iter().any(|case| (case.mtu, case.family) == (mtu, *family)))
+                );
             }
         }
         assert!(cases.len() < 300, "{} cases take too long", cases.len());

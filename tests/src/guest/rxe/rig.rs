@@ -1,11 +1,11 @@
 //! Whether the rig itself works, so that a fault of it is not taken for one of the NIC: frames of the guest reach this
 //! process, and Soft-RoCE speaks with itself.
 
-use super::guest_side::{DEVICE, GUEST_MAC, SoftRoce};
 use super::super::interrupt;
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
 use super::cases::Family;
+use super::guest_side::{DEVICE, GUEST_MAC, SoftRoce};
 use anyhow::{Context, Result};
 use bareverbs_sim::run::real_time::{FrameIo, UnixDatagramIo};
 use std::time::{Duration, Instant};

@@ -1,0 +1,127 @@
+//! What is asked of the drivers and programs in the guest.
+
+use std::time::Duration;
+
+/// One question: a shell command that must end with status 0, and a line that must be among what it prints.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What it is called.
+    pub name: String,
+    /// The command.
+    pub command: String,
+    /// What one line of the output must contain; the line is shown.
+    pub wanted: &'static str,
+    /// Longest time it may take.
+    pub limit: Duration,
+    /// Whether other cases need it.
+    pub set_up: bool,
+}
+
+impl Case {
+    fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
+        let limit = Duration::from_secs(120);
+        Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
+    }
+
+    /// The line that was wanted, or all that there was.
+    pub fn seen(&self, output: &str) -> Result<String, String> {
+        let line = output.lines().rfind(|line| line.contains(self.wanted));
+        line.map(|line| line.trim().to_owned())
+            .ok_or_else(|| format!("«{}» is not in: {}", self.wanted, output.trim()))
+    }
+}
+
+/// PCI address of the device, by its vendor.
+const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
+    [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done | head -n 1); test -n \"$device\" || exit 1
+    driver=/sys/bus/pci/drivers/mlx5_core";
+/// Nothing of mlx5 or of the RDMA core in the kernel's log at a level from warning up.
+const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
+    echo \"$bad\"; test -z \"$bad\" || exit 1";
+/// Waits until the device has a port in state ACTIVE.
+const WAIT_ACTIVE: &str = "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.1; done";
+
+/// All questions, in order.
+pub fn all(long: bool) -> Vec<Case> {
+    let mut cases = vec![probe(), clean("after the probe"), device_info()];
+    cases.extend(pingpongs(long));
+    cases.push(rebind(if long { 20 } else { 3 }));
+    cases.push(reload());
+    cases.push(reset());
+    cases.push(rc_pingpong("again", "-n 20 -c"));
+    cases.push(clean("in the end"));
+    cases
+}
+
+fn probe() -> Case {
+    let command = format!(
+        "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && {{ {WAIT_ACTIVE}; }}
+         dmesg | grep 'firmware version'"
+    );
+    Case { set_up: true, ..Case::new("mlx5_core and mlx5_ib probe", "firmware version", command) }
+}
+
+fn clean(when: &str) -> Case {
+    Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
+}
+
+fn device_info() -> Case {
+    Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
+}
+
+fn pingpongs(long: bool) -> Vec<Case> {
+    let many = if long { 20_000 } else { 1000 };
+    vec![
+        rc_pingpong("1 byte", "-s 1 -n 100 -c"),
+        rc_pingpong("4 KiB", &format!("-n {many} -c")),
+        rc_pingpong("1 MiB", "-s 1048576 -n 20 -c"),
+        rc_pingpong("by events", "-n 100 -e -c"),
+        rc_pingpong("with a GRH", "-g 0 -n 100 -c"),
+    ]
+}
+
+/// Both sides in one guest, on one device: what is sent does not leave it. `-c` compares the bytes.
+fn rc_pingpong(what: &str, arguments: &str) -> Case {
+    let command = format!(
+        "ibv_rc_pingpong {arguments} >/tmp/server 2>&1 & server=$!
+         for i in $(seq 100); do grep -q 'local address' /tmp/server && break; sleep 0.1; done
+         ibv_rc_pingpong {arguments} 127.0.0.1; client=$?
+         wait $server; status=$?; cat /tmp/server; exit $((client + status))"
+    );
+    Case::new(format!("ibv_rc_pingpong {what}"), "iters in", command)
+}
+
+fn rebind(times: u32) -> Case {
+    let command = format!(
+        "{FIND_DEVICE}
+         for n in $(seq {times}); do
+             echo $device >$driver/unbind || exit 1
+             echo $device >$driver/bind || exit 1
+             {WAIT_ACTIVE}
+             ibv_devinfo | grep -q PORT_ACTIVE || {{ echo \"no active port after rebind $n\"; exit 1; }}
+         done; echo \"$n rebinds\""
+    );
+    let limit = Duration::from_secs(60 + 20 * u64::from(times));
+    Case { limit, ..Case::new(format!("{times} rebinds"), "rebinds", command) }
+}
+
+fn reload() -> Case {
+    let command = format!(
+        "modprobe -r mlx5_ib && modprobe -r mlx5_core && modprobe mlx5_core && modprobe mlx5_ib || exit 1
+         {WAIT_ACTIVE}; ibv_devinfo"
+    );
+    Case::new("driver reload", "PORT_ACTIVE", command)
+}
+
+/// Without a driver, the kernel resets the function by itself: function-level reset.
+fn reset() -> Case {
+    let command = format!(
+        "{FIND_DEVICE}
+         echo $device >$driver/unbind || exit 1
+         cat /sys/bus/pci/devices/$device/reset_method
+         echo flr >/sys/bus/pci/devices/$device/reset_method && echo 1 >/sys/bus/pci/devices/$device/reset || exit 1
+         echo $device >$driver/bind || exit 1
+         {WAIT_ACTIVE}; ibv_devinfo"
+    );
+    Case::new("function-level reset", "PORT_ACTIVE", command)
+}

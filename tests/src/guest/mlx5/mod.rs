@@ -1,0 +1,57 @@
+//! The judge of the device model: Linux's own `mlx5_core` and `mlx5_ib`, and rdma-core's programs on top of them.
+//!
+//! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
+//! [`cases::Case`] is a shell command in the guest and what must be seen of it. **What it may not do.** A verdict is not
+//! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
+
+pub mod cases;
+mod nic;
+
+use super::machine::{Configuration, Machine};
+use super::root::Root;
+use super::table::{Entry, Report, Verdict};
+use anyhow::Result;
+use cases::Case;
+use nic::ServedNic;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What to run, and where to leave what was seen.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Only cases whose name contains this; the set-up is always run.
+    pub only: Option<String>,
+    /// More of everything that is repeated.
+    pub long: bool,
+    /// Directory for the console and the log of commands.
+    pub output: PathBuf,
+}
+
+/// Boots the guest and asks every question.
+pub fn run(options: &Options) -> Result<Report> {
+    let root = Root::prepare()?;
+    std::fs::create_dir_all(&options.output)?;
+    let nic = ServedNic::start(&options.output.join("mlx5-commands.log"))?;
+    let configuration = Configuration { vfio_user: vec![nic.socket().to_owned()], ..Configuration::default() };
+    let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
+    let mut report = Report::new(&["case"]);
+    for case in cases::all(options.long) {
+        let wanted = options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()));
+        if case.set_up || wanted {
+            report.add(ask(&mut machine, &case)?);
+        }
+    }
+    report.add(nic.entry());
+    Ok(report)
+}
+
+fn ask(machine: &mut Machine, case: &Case) -> Result<Entry> {
+    let start = Instant::now();
+    let outcome = machine.control.run(&case.command, case.limit)?;
+    let verdict = match (outcome.is_success(), case.seen(&outcome.output)) {
+        (true, Ok(seen)) => Verdict::Pass(seen),
+        (true, Err(missing)) => Verdict::Fail(missing),
+        (false, _) => Verdict::Fail(format!("status {}: {}", outcome.status, outcome.output.trim())),
+    };
+    Ok(Entry { columns: vec![case.name.clone()], verdict, elapsed: start.elapsed() })
+}
