@@ -5,8 +5,7 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`].
+//! **Where to read first.** [`serve`].
 #![forbid(unsafe_code)]
 
-pub mod demo;
 pub mod serve;
