@@ -1,1 +1,236 @@
-//! The server against a client of the protocol.
+//! The server against a client of the protocol: configuration space, BAR0, memory, interrupts, and what no client should
+//! send.
+
+use super::*;
+use bareverbs_prm::command::entry::CommandQueueEntry;
+use bareverbs_prm::command::hca::{EnableHcaIn, QueryIssiIn};
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::numbering::CommandOpcode;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::Receiver as Farewells;
+use tempfile::TempDir;
+use vfio_bindings::bindings::vfio::{VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD};
+use vfio_user::Client;
+use zerocopy::{FromBytes, IntoBytes};
+
+const BAR: u32 = VFIO_PCI_BAR0_REGION_INDEX;
+const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
+const QUEUE: u64 = 0x1000;
+const MEMORY: u64 = 0x10_0000;
+
+/// A server that serves client after client in a thread of its own.
+struct Rig {
+    directory: TempDir,
+    farewells: Farewells<Farewell>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let nic = NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 1]));
+        let config = ServerConfig { nic, wire: None, capture: None, trace_commands: true };
+        let mut server = Server::bind(&directory.path().join("nic"), config).unwrap();
+        let (sender, farewells) = channel();
+        std::thread::spawn(move || while sender.send(server.serve().unwrap()).is_ok() {});
+        Self { directory, farewells }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("nic")
+    }
+
+    fn client(&self) -> Machine {
+        Machine::new(Client::new(&self.path()).unwrap())
+    }
+
+    fn farewell(&self) -> Farewell {
+        self.farewells.recv_timeout(std::time::Duration::from_secs(20)).unwrap()
+    }
+}
+
+/// A client with memory.
+struct Machine {
+    client: Client,
+    memory: File,
+}
+
+impl Machine {
+    fn new(mut client: Client) -> Self {
+        let memory = tempfile::tempfile().unwrap();
+        memory.set_len(MEMORY).unwrap();
+        client.dma_map(0, 0, MEMORY, memory.as_raw_fd()).unwrap();
+        Self { client, memory }
+    }
+
+    fn read32(&mut self, region: u32, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.client.region_read(region, offset, &mut bytes).unwrap();
+        if region == BAR { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    fn write32(&mut self, offset: u64, value: u32) {
+        self.client.region_write(BAR, offset, &value.to_be_bytes()).unwrap();
+    }
+
+    /// Waits for firmware and tells it where the command queue is.
+    fn boot(&mut self) {
+        while self.read32(BAR, 0x1fc) >> 31 != 0 {}
+        self.write32(0x10, 0);
+        self.write32(0x14, QUEUE as u32);
+    }
+
+    /// Runs an inline command in slot 0; gives delivery status and output.
+    fn command(&mut self, input: &[u8]) -> Option<(u8, [u8; 16])> {
+        let mut entry = CommandQueueEntry::new();
+        let mut inline = [0; 16];
+        inline[..input.len()].copy_from_slice(input);
+        entry.set_kind(7).set_input_length(16).set_output_length(16).set_ownership(true);
+        entry.set_command_input_inline_data(inline);
+        self.memory.write_all_at(entry.as_bytes(), QUEUE).unwrap();
+        self.write32(0x18, 1);
+        // A read that follows the doorbell returns when the command is done.
+        self.read32(BAR, 0);
+        let mut bytes = [0; 64];
+        self.memory.read_exact_at(&mut bytes, QUEUE).unwrap();
+        let entry = CommandQueueEntry::read_from_bytes(&bytes).unwrap();
+        (!entry.ownership()).then(|| (bytes[63] >> 1, entry.command_output_inline_data()))
+    }
+
+    fn enable(&mut self) -> Option<(u8, [u8; 16])> {
+        let mut input = EnableHcaIn::new();
+        input.set_opcode(CommandOpcode::EnableHca);
+        self.command(input.as_bytes())
+    }
+}
+
+#[test]
+fn a_client_boots_the_device() {
+    let rig = Rig::new();
+    let mut machine = rig.client();
+    assert_eq!(machine.read32(CONFIG, 0), 0x1017_15b3);
+    assert_eq!(machine.client.region(BAR).unwrap().size, 16 << 20);
+    assert!(machine.client.resettable());
+    assert_eq!(machine.client.get_irq_info(VFIO_PCI_MSIX_IRQ_INDEX).unwrap().count, 64);
+    machine.boot();
+    assert_eq!(machine.enable(), Some((0, [0; 16])));
+    let mut unknown = QueryIssiIn::new();
+    unknown.set_opcode(CommandOpcode::from_raw(0xbad));
+    let (delivery, output) = machine.command(unknown.as_bytes()).unwrap();
+    assert_eq!((delivery, output[0], &output[4..8]), (0, 2, &[0xde, 0xad, 0x0b, 0xad][..]));
+    assert_eq!(machine.enable().map(|(_, output)| output[0]), Some(4), "enabled already");
+    machine.client.reset().unwrap();
+    assert_eq!(machine.enable(), None, "a reset forgets the command queue");
+    machine.boot();
+    assert_eq!(machine.enable(), Some((0, [0; 16])));
+}
+
+#[test]
+fn a_bar_can_be_sized_and_read_in_any_width() {
+    let rig = Rig::new();
+    let mut machine = rig.client();
+    machine.client.region_write(CONFIG, 0x10, &[0xff; 8]).unwrap();
+    let low = machine.read32(CONFIG, 0x10);
+    assert_eq!(u64::from(machine.read32(CONFIG, 0x14)) << 32 | u64::from(low & !0xf), (16u64 << 20).wrapping_neg());
+    let mut wide = [0; 8];
+    machine.client.region_read(BAR, 0, &mut wide).unwrap();
+    let mut odd = [0; 3];
+    machine.client.region_read(BAR, 5, &mut odd).unwrap();
+    assert_eq!(odd, wide[5..8], "bytes are bytes");
+}
+
+/// A command without a mapping behind it must not be executed, and must not hurt.
+#[test]
+fn memory_that_was_taken_away_faults() {
+    let rig = Rig::new();
+    let mut machine = rig.client();
+    machine.boot();
+    machine.client.dma_unmap(0, MEMORY).unwrap();
+    assert_eq!(machine.enable(), None);
+    let memory = machine.memory.as_raw_fd();
+    for page in 0..256u64 {
+        machine.client.dma_map(page << 12, page << 12, 4096, memory).unwrap();
+    }
+    assert_eq!(machine.enable(), Some((0, [0; 16])), "hundreds of mappings of one file");
+}
+
+#[test]
+fn the_device_is_reset_between_clients() {
+    let rig = Rig::new();
+    for _ in 0..3 {
+        let mut machine = rig.client();
+        assert_eq!(machine.read32(BAR, 0x14) >> 12, 0, "no command queue");
+        machine.boot();
+        assert_eq!(machine.enable(), Some((0, [0; 16])));
+        drop(machine);
+        assert_eq!(rig.farewell(), Farewell::Closed);
+    }
+}
+
+#[test]
+fn vectors_are_added_one_by_one() {
+    let rig = Rig::new();
+    let mut machine = rig.client();
+    let event = File::from(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let connect = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
+    machine.client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, connect, 5, 1, &[event.as_raw_fd()]).unwrap();
+    let fire = VFIO_IRQ_SET_ACTION_TRIGGER | vfio_bindings::bindings::vfio::VFIO_IRQ_SET_DATA_NONE;
+    machine.client.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, fire, 5, 1, &[]).unwrap();
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&limit)), Ok(1));
+}
+
+/// Header of a message: id, command, size, flags, error number.
+fn message(command: u16, size: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = [1u16.to_ne_bytes(), command.to_ne_bytes()].concat();
+    bytes.extend([size.to_ne_bytes(), [0; 4], [0; 4]].concat());
+    bytes.extend(body);
+    bytes
+}
+
+/// Whatever comes, the next client is served by a device in reset state.
+#[test]
+fn garbage_leaves_the_server_alive() {
+    let rig = Rig::new();
+    let garbage = [
+        vec![0xff; 100],
+        vec![0; 7],
+        message(1, 0, &[0; 64]),
+        message(1, u32::MAX, &[0; 64]),
+        message(1, 30, b"\0\0\0\0not JSON\0"),
+        message(1, 30, &[0xff; 14]),
+        message(2, 48, &[0xff; 32]),
+        message(9, 32, &[0xff; 16]),
+        message(10, 32, &[0x7f; 16]),
+        message(8, 36, &[0xff; 20]),
+        message(99, 16, &[]),
+    ];
+    for bytes in garbage {
+        let mut stream = UnixStream::connect(rig.path()).unwrap();
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        drop(stream);
+        rig.farewell();
+        let mut machine = rig.client();
+        machine.boot();
+        assert_eq!(machine.enable(), Some((0, [0; 16])), "after {bytes:x?}");
+        drop(machine);
+        assert_eq!(rig.farewell(), Farewell::Closed);
+    }
+}
+
+#[test]
+fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
+    let rig = Rig::new();
+    let config = ServerConfig { nic: NicConfig::default(), wire: None, capture: None, trace_commands: false };
+    let file = rig.directory.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(matches!(Server::bind(&file, config.clone()), Err(ServeError::InUse(_))));
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    let dead = rig.directory.path().join("dead");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    Server::bind(&dead, config).unwrap();
+}
