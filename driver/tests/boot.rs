@@ -94,7 +94,9 @@ fn a_refusal_at_any_command_undoes_what_was_done() {
         let error = Device::open(hal.clone(), config()).map(|_| ()).expect_err("a command was refused");
         let refused = CommandFailure::Refused { status: CommandStatus::BadParameter, syndrome: 0xabcd_ef01 };
         match error.cause {
-            OpenCause::Command(e) | OpenCause::Pages(PageError::Command(e)) => assert_eq!(e.failure, refused, "{at}"),
+            OpenCause::Command(e) | OpenCause::Pages(PageError::Command(e)) => {
+                assert_eq!(e.failure, refused, "{at}")
+            }
             other => panic!("command {at}: {other}"),
         }
         assert!(hal.firmware().is_down(), "after command {at}, {error}");
@@ -117,7 +119,9 @@ fn silence_at_any_command_is_a_time_out_and_frees_nothing_that_the_device_may_us
         let error = Device::open(hal.clone(), config()).map(|_| ()).expect_err("a command was not answered");
         match error.cause {
             OpenCause::Command(e) | OpenCause::Pages(PageError::Command(e)) => {
-                assert!(matches!(e.failure, CommandFailure::TimedOut { waited, .. } if waited >= Duration::from_millis(10)));
+                assert!(
+                    matches!(e.failure, CommandFailure::TimedOut { waited, .. } if waited >= Duration::from_millis(10))
+                );
             }
             other => panic!("command {at}: {other}"),
         }
@@ -186,7 +190,9 @@ fn firmware_that_starts_slowly_is_waited_for_and_one_that_never_does_is_told() {
     hal.firmware().initializing_until = Time::MAX;
     let error = Device::open(hal.clone(), config()).map(|_| ()).unwrap_err();
     assert_eq!(error.step, BootStep::WaitForFirmware);
-    assert!(matches!(error.cause, OpenCause::FirmwareNotReady { waited, .. } if waited >= Duration::from_secs(120)));
+    assert!(
+        matches!(error.cause, OpenCause::FirmwareNotReady { waited, .. } if waited >= Duration::from_secs(120))
+    );
     assert!(hal.firmware().log.is_empty());
 }
 
@@ -277,7 +283,8 @@ fn a_close_that_fails_goes_on_and_says_what_failed() {
 #[test]
 fn checksums_are_verified_if_they_were_agreed_on() {
     let hal = FakeHal::new();
-    let device = Device::open(hal.clone(), DeviceConfig { checked: true, ..config() }).expect("all answers are signed");
+    let device = Device::open(hal.clone(), DeviceConfig { checked: true, ..config() })
+        .expect("all answers are signed");
     assert_eq!(hal.firmware().general.cmdif_checksum(), 3);
     device.close().expect("the device closes");
     let hal = FakeHal::new();
@@ -293,7 +300,10 @@ fn capabilities_port_and_addresses() {
     assert!(capabilities.atomics && capabilities.roce && capabilities.blue_flame);
     assert_eq!((capabilities.roce_addresses, capabilities.log_max_message), (16, 30));
     let port = device.port().unwrap();
-    assert_eq!((port.mac, port.operational_mtu, port.max_mtu), (MacAddress([2, 0, 0, 0, 0xaa, 7]), 4200, 9000));
+    assert_eq!(
+        (port.mac, port.operational_mtu, port.max_mtu),
+        (MacAddress([2, 0, 0, 0, 0xaa, 7]), 4200, 9000)
+    );
     let entry = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1]));
     device.set_gid(3, entry).unwrap();
     assert_eq!((device.gid(3), device.gid(2)), (Some(entry), None));

@@ -5,13 +5,15 @@ mod support;
 
 use bareverbs::completion_queue::PollError;
 use bareverbs::queue_pair::PostError;
-use bareverbs::{MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest};
+use bareverbs::{
+    MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest,
+};
 use bareverbs::{QueuePairBuilder, WorkCompletionStatus as Status};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
-    AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, InlineHeader, RemoteAddressSegment, completion_mode,
-    strom_opmod,
+    AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, InlineHeader, RemoteAddressSegment,
+    completion_mode, strom_opmod,
 };
 use support::objects::{Rig, Shape};
 use zerocopy::FromBytes;
@@ -71,7 +73,11 @@ fn a_batch_rings_once_and_dropping_it_rings() {
 #[test]
 fn slices_immediate_fence_and_solicited() {
     let mut rig = Rig::new(Shape { slices: 3, ..Shape::default() });
-    let slices = [rig.region.slice(0, 100).unwrap(), rig.region.slice(4096, 5).unwrap(), rig.region.slice(9, 1).unwrap()];
+    let slices = [
+        rig.region.slice(0, 100).unwrap(),
+        rig.region.slice(4096, 5).unwrap(),
+        rig.region.slice(9, 1).unwrap(),
+    ];
     let request = WorkRequest::send(1, &slices).immediate(0xcafe_f00d).solicited().fence().signalled(false);
     rig.pair.post_send(&request).unwrap();
     let bytes = rig.send_bytes(0, 64);
@@ -80,7 +86,10 @@ fn slices_immediate_fence_and_solicited() {
     assert_eq!((control.solicited(), control.fence_mode(), control.completion_mode()), (true, 2, 0));
     for (slice, at) in slices.iter().zip([16, 32, 48]) {
         let data: DataSegment = read(&bytes[at..]);
-        assert_eq!((data.byte_count(), data.lkey(), data.address()), (slice.length, slice.lkey, slice.address));
+        assert_eq!(
+            (data.byte_count(), data.lkey(), data.address()),
+            (slice.length, slice.lkey, slice.address)
+        );
     }
 }
 
@@ -196,8 +205,14 @@ fn every_syndrome_is_a_status_and_flushes_follow() {
         rig.complete_send(rig.error(CqeOpcode::RequesterError, counter + 1, CqeSyndrome::WorkRequestFlushed));
         let mut found = [WorkCompletion::EMPTY; 4];
         assert_eq!(rig.send.poll(&mut found), Ok(2));
-        assert_eq!((found[0].wr_id, found[0].status), (raw as u64, Status::Failed(CqeSyndrome::from_raw(raw))));
-        assert_eq!((found[0].vendor_syndrome, found[0].opcode, found[0].qpn), (0x88, Opcode::Send, rig.pair.qpn()));
+        assert_eq!(
+            (found[0].wr_id, found[0].status),
+            (raw as u64, Status::Failed(CqeSyndrome::from_raw(raw)))
+        );
+        assert_eq!(
+            (found[0].vendor_syndrome, found[0].opcode, found[0].qpn),
+            (0x88, Opcode::Send, rig.pair.qpn())
+        );
         assert_eq!((found[1].wr_id, found[1].opcode), (1000 + raw as u64, Opcode::Nop));
         assert!(!found[0].status.to_string().is_empty());
     }

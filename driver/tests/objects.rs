@@ -10,7 +10,9 @@ use bareverbs::{
     ProtectionDomain, QueuePairBuilder, WorkRequest,
 };
 use bareverbs_prm::ids::{MacAddress, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, PathMigration, PathMtu, QpState, ServiceType};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, PathMigration, PathMtu, QpState, ServiceType,
+};
 use bareverbs_prm::psn::Psn;
 use support::objects::{Rig, Shape, device, peer, rights};
 use support::{FakeHal, Misbehaviour};
@@ -23,16 +25,25 @@ fn the_context_of_a_queue_pair() {
     let context = &pair.context;
     // 16 + 16 + 112 bytes: three blocks a send, 300 blocks; four segments a receive.
     assert_eq!((context.log_sq_size(), context.log_rq_size(), context.log_rq_stride()), (9, 6, 2));
-    assert_eq!((context.st(), context.pm_state(), context.rq_type()), (ServiceType::Rc, PathMigration::Migrated, 0));
+    assert_eq!(
+        (context.st(), context.pm_state(), context.rq_type()),
+        (ServiceType::Rc, PathMigration::Migrated, 0)
+    );
     assert_eq!((context.cqn_snd(), context.cqn_rcv()), (rig.send.number(), rig.receive.number()));
     assert_eq!(context.dbr_addr(), pair.base + 64 * 64 + 512 * 64);
     let ops: Vec<Op> = pair.modified.iter().map(|(op, ..)| *op).collect();
     assert_eq!(ops, [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp]);
     assert!(pair.modified.iter().all(|(_, optional, _)| *optional == 0));
     let init = &pair.modified[0].2;
-    assert_eq!((init.rre(), init.rwe(), init.rae(), init.primary_address_path().vhca_port_num()), (true, true, true, 1));
+    assert_eq!(
+        (init.rre(), init.rwe(), init.rae(), init.primary_address_path().vhca_port_num()),
+        (true, true, true, 1)
+    );
     let rtr = &pair.modified[1].2;
-    assert_eq!((rtr.remote_qpn(), rtr.next_rcv_psn(), rtr.mtu()), (Qpn::from_low_bits(0x99), Psn::new(0x1234), PathMtu::Mtu1024));
+    assert_eq!(
+        (rtr.remote_qpn(), rtr.next_rcv_psn(), rtr.mtu()),
+        (Qpn::from_low_bits(0x99), Psn::new(0x1234), PathMtu::Mtu1024)
+    );
     let path = rtr.primary_address_path();
     assert_eq!(MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()), peer().mac);
     assert_eq!((path.rgid_rip(), path.hop_limit()), (peer().gid.0, 64));
@@ -54,7 +65,10 @@ fn memory_keys_translate_every_page() {
     let (key, list) = (&firmware.keys[&index], &firmware.key_lists[&index]);
     assert_eq!((key.start_addr(), key.length(), key.log_page_size()), (region.address(), 4 << 20, 12));
     assert_eq!((key.lr(), key.lw(), key.rr(), key.rw(), key.a()), (true, true, true, true, false));
-    assert_eq!((key.access_mode_1_0(), key.qpn().value(), key.mkey_7_0()), (1, 0xff_ffff, region.lkey().variant()));
+    assert_eq!(
+        (key.access_mode_1_0(), key.qpn().value(), key.mkey_7_0()),
+        (1, 0xff_ffff, region.lkey().variant())
+    );
     assert_eq!((list.len(), key.translations_octword_size()), (1024, 512));
     assert!(list.iter().enumerate().all(|(i, &entry)| entry == (region.address() + i as u64 * 4096) | 3));
     drop(firmware);
@@ -140,7 +154,10 @@ fn wrong_ways_are_refused_before_anything_is_sent() {
     let error = rig.pair.modify(QpState::Rts, &attributes).unwrap_err();
     let (from, to) = (QpState::Rts, QpState::Rts);
     let (missing, forbidden) = (Attributes::NONE, Attributes::PATH_MTU);
-    assert_eq!(error, ModifyError::Transition(TransitionError::WrongAttributes { from, to, missing, forbidden }));
+    assert_eq!(
+        error,
+        ModifyError::Transition(TransitionError::WrongAttributes { from, to, missing, forbidden })
+    );
     rig.pair.modify(QpState::Init, &QueuePairAttributes::default()).unwrap_err();
     assert_eq!(rig.hal.firmware().log.len(), commands);
     let attributes = QueuePairAttributes { min_rnr_timer: Some(20), ..Default::default() };
@@ -196,7 +213,12 @@ fn objects_may_be_dropped_in_any_order() {
         }
         let leftover = {
             let firmware = hal.firmware();
-            (firmware.pairs.len(), firmware.keys.len(), firmware.completion_queues.len(), firmware.domains.len())
+            (
+                firmware.pairs.len(),
+                firmware.keys.len(),
+                firmware.completion_queues.len(),
+                firmware.domains.len(),
+            )
         };
         assert_eq!(leftover, (0, 0, 0, 0), "order {order:?}");
         assert_eq!(device.leaked_objects(), 0);
@@ -248,5 +270,7 @@ fn an_object_that_was_not_made_leaves_no_memory() {
     hal.firmware().misbehave(Op::ResetToInitQp, Misbehaviour::Status(0xf, 0));
     assert!(QueuePairBuilder::new(&domain, &queue, &queue).build().is_err());
     assert_eq!((hal.world.memory.regions(), hal.firmware().pairs.len()), (regions, 0));
-    (0..64).for_each(|_| drop(QueuePairBuilder::new(&domain, &queue, &queue).build().expect("no record was lost")));
+    (0..64).for_each(|_| {
+        drop(QueuePairBuilder::new(&domain, &queue, &queue).build().expect("no record was lost"))
+    });
 }

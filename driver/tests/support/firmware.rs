@@ -135,7 +135,11 @@ impl Default for Firmware {
 
 fn general() -> GeneralCapabilities {
     let mut page = GeneralCapabilities::new();
-    page.set_log_max_qp(18).set_log_max_qp_sz(15).set_log_max_cq(24).set_log_max_cq_sz(22).set_log_max_mkey(24);
+    page.set_log_max_qp(18)
+        .set_log_max_qp_sz(15)
+        .set_log_max_cq(24)
+        .set_log_max_cq_sz(22)
+        .set_log_max_mkey(24);
     page.set_log_max_eq(7).set_log_max_msg(30).set_log_max_ra_req_qp(4).set_log_max_ra_res_qp(4);
     page.set_port_type(PortType::Ethernet).set_num_ports(1).set_cqe_version(1).set_rc(true).set_atomic(true);
     page.set_roce(true).set_roce_rw_supported(true).set_bf(true).set_log_bf_reg_size(9);
@@ -177,7 +181,12 @@ fn part<T: FromBytes>(input: &[u8], at: usize) -> Result<T, CommandStatus> {
 }
 
 fn addresses(input: &[u8], at: usize) -> Vec<u64> {
-    input.get(at..).unwrap_or(&[]).chunks_exact(8).map(|b| u64::from_be_bytes(b.try_into().unwrap())).collect()
+    input
+        .get(at..)
+        .unwrap_or(&[])
+        .chunks_exact(8)
+        .map(|b| u64::from_be_bytes(b.try_into().unwrap()))
+        .collect()
 }
 
 impl Firmware {
@@ -303,7 +312,8 @@ impl Firmware {
         assert_eq!(entry.kind(), 7);
         let length = entry.input_length() as usize;
         let mut input = entry.command_input_inline_data().to_vec();
-        let pointer = (entry.input_mailbox_pointer_63_32() as u64) << 32 | (entry.input_mailbox_pointer_31_9() as u64) << 9;
+        let pointer = (entry.input_mailbox_pointer_63_32() as u64) << 32
+            | (entry.input_mailbox_pointer_31_9() as u64) << 9;
         for (_, block) in blocks(memory, pointer, length, entry.token()) {
             input.extend_from_slice(&block.mailbox_data());
         }
@@ -338,7 +348,12 @@ impl Firmware {
     fn answer(&mut self, input: &[u8], memory: &Memory, out: &mut [u8]) {
         match self.execute(input, memory) {
             Ok(bytes) => {
-                assert!(bytes.len() + 8 <= out.len(), "an output of {} for {} bytes", out.len(), bytes.len() + 8);
+                assert!(
+                    bytes.len() + 8 <= out.len(),
+                    "an output of {} for {} bytes",
+                    out.len(),
+                    bytes.len() + 8
+                );
                 out[8..8 + bytes.len()].copy_from_slice(&bytes);
             }
             Err(status) => {
@@ -353,8 +368,8 @@ impl Firmware {
         let mut inline = [0; 16];
         let head = out.len().min(16);
         inline[..head].copy_from_slice(&out[..head]);
-        let pointer =
-            (entry.output_mailbox_pointer_63_32() as u64) << 32 | (entry.output_mailbox_pointer_31_9() as u64) << 9;
+        let pointer = (entry.output_mailbox_pointer_63_32() as u64) << 32
+            | (entry.output_mailbox_pointer_31_9() as u64) << 9;
         let chain = blocks(memory, pointer, out.len(), entry.token());
         for ((at, mut block), data) in chain.into_iter().zip(out[head..].chunks(512)) {
             block.as_mut_bytes()[..data.len()].copy_from_slice(data);
@@ -392,7 +407,9 @@ impl Firmware {
             }
             Op::DeallocUar => remove(&mut self.uars, argument),
             Op::CreateEq => self.create_event_queue(input),
-            Op::DestroyEq => self.event_queues.remove(&argument).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex),
+            Op::DestroyEq => {
+                self.event_queues.remove(&argument).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex)
+            }
             Op::AllocPd => {
                 let n = self.new_number();
                 self.domains.insert(n);
@@ -551,7 +568,8 @@ impl Firmware {
     }
 
     fn free_completion_queue(&mut self, queue: u32) -> Answer {
-        let used = |pair: &Pair| pair.context.cqn_snd().value() == queue || pair.context.cqn_rcv().value() == queue;
+        let used =
+            |pair: &Pair| pair.context.cqn_snd().value() == queue || pair.context.cqn_rcv().value() == queue;
         if self.pairs.values().any(used) {
             return Err(CommandStatus::BadResourceState);
         }

@@ -2,8 +2,8 @@
 
 use super::FakeHal;
 use bareverbs::{
-    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry, MemoryRegion,
-    ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint,
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
+    MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint,
 };
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
@@ -70,7 +70,9 @@ impl Rig {
         let device = device(&hal);
         let domain = ProtectionDomain::allocate(device.clone()).unwrap();
         let region = MemoryRegion::allocate(&domain, 65536, rights()).unwrap();
-        let queue = || CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: shape.entries }).unwrap();
+        let queue = || {
+            CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: shape.entries }).unwrap()
+        };
         let (send, receive) = (queue(), queue());
         let pair = QueuePairBuilder::new(&domain, &send, &receive)
             .send_queue(shape.sends)
