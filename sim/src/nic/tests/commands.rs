@@ -14,7 +14,9 @@ use bareverbs_prm::command::port::*;
 use bareverbs_prm::command::qp::{DestroyQpIn, DestroyQpOut, InitToRtrQpIn, QueryQpIn, QueryQpOut};
 use bareverbs_prm::command::uar::{DeallocUarIn, DeallocUarOut};
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, PathMtu, QpState, RegisterId, ServiceType};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CommandStatus, PathMtu, QpState, RegisterId, ServiceType,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 #[track_caller]
@@ -182,16 +184,66 @@ fn what_is_used_is_not_destroyed() {
 fn bad_queue_pairs_are_not_made() {
     type Edit = fn(&mut bareverbs_prm::context::QueuePairContext);
     let cases: &[(Edit, Refusal)] = &[
-        (|c| { c.set_st(ServiceType::Ud); }, syndrome::QP_SERVICE),
-        (|c| { c.set_log_sq_size(15).set_log_page_size(31); }, syndrome::BUFFER_PAGE_SIZE),
-        (|c| { c.set_log_sq_size(10); }, syndrome::LIST_TOO_SHORT),
-        (|c| { c.set_log_rq_stride(7); }, syndrome::QP_RECEIVE_SIZE),
-        (|c| { c.set_rq_type(1); }, syndrome::QP_RECEIVE_TYPE),
-        (|c| { c.set_wq_signature(true); }, syndrome::QP_FEATURE),
-        (|c| { c.set_dbr_addr(0x1004); }, syndrome::DOORBELL_RECORD_MISALIGNED),
-        (|c| { c.set_cqn_snd(bareverbs_prm::ids::Cqn::from_low_bits(9)); }, syndrome::CQ_UNKNOWN),
-        (|c| { c.set_pd(bareverbs_prm::ids::Pdn::from_low_bits(9)); }, syndrome::PD_UNKNOWN),
-        (|c| { c.set_uar_page(bareverbs_prm::ids::UarIndex::from_low_bits(9)); }, syndrome::UAR_UNKNOWN),
+        (
+            |c| {
+                c.set_st(ServiceType::Ud);
+            },
+            syndrome::QP_SERVICE,
+        ),
+        (
+            |c| {
+                c.set_log_sq_size(15).set_log_page_size(31);
+            },
+            syndrome::BUFFER_PAGE_SIZE,
+        ),
+        (
+            |c| {
+                c.set_log_sq_size(10);
+            },
+            syndrome::LIST_TOO_SHORT,
+        ),
+        (
+            |c| {
+                c.set_log_rq_stride(7);
+            },
+            syndrome::QP_RECEIVE_SIZE,
+        ),
+        (
+            |c| {
+                c.set_rq_type(1);
+            },
+            syndrome::QP_RECEIVE_TYPE,
+        ),
+        (
+            |c| {
+                c.set_wq_signature(true);
+            },
+            syndrome::QP_FEATURE,
+        ),
+        (
+            |c| {
+                c.set_dbr_addr(0x1004);
+            },
+            syndrome::DOORBELL_RECORD_MISALIGNED,
+        ),
+        (
+            |c| {
+                c.set_cqn_snd(bareverbs_prm::ids::Cqn::from_low_bits(9));
+            },
+            syndrome::CQ_UNKNOWN,
+        ),
+        (
+            |c| {
+                c.set_pd(bareverbs_prm::ids::Pdn::from_low_bits(9));
+            },
+            syndrome::PD_UNKNOWN,
+        ),
+        (
+            |c| {
+                c.set_uar_page(bareverbs_prm::ids::UarIndex::from_low_bits(9));
+            },
+            syndrome::UAR_UNKNOWN,
+        ),
     ];
     let mut node = Node::new(1, NicConfig::default());
     for (edit, refusal) in cases {
@@ -207,7 +259,12 @@ fn every_transition_starts_from_its_state() {
     let none = |_: &mut bareverbs_prm::context::QueuePairContext| {};
     let wrong = |node: &mut Node, opcode| refused(node.modify(opcode, |_| {}), syndrome::QP_STATE);
     let all = [
-        Op::ResetToInitQp, Op::InitToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp, Op::RtsToRtsQp, Op::SqErrorToRtsQp,
+        Op::ResetToInitQp,
+        Op::InitToInitQp,
+        Op::InitToRtrQp,
+        Op::RtrToRtsQp,
+        Op::RtsToRtsQp,
+        Op::SqErrorToRtsQp,
         Op::SqdToRtsQp,
     ];
     let expect_only = |node: &mut Node, allowed: &[Op]| {
@@ -236,16 +293,66 @@ fn every_transition_starts_from_its_state() {
 fn bad_connections_are_refused_and_change_nothing() {
     type Edit = fn(&mut bareverbs_prm::context::QueuePairContext);
     let cases: &[(Edit, Refusal)] = &[
-        (|c| { c.set_mtu(PathMtu::Unknown(6)); }, syndrome::QP_PATH_MTU),
-        (|c| { c.set_mtu(PathMtu::Unknown(0)); }, syndrome::QP_PATH_MTU),
-        (|c| { c.set_log_msg_max(31); }, syndrome::QP_MESSAGE_SIZE),
-        (|c| { c.set_log_rra_max(5); }, syndrome::QP_RESPONDER_RESOURCES),
-        (|c| { c.primary_address_path_mut().set_src_addr_index(2); }, syndrome::QP_SOURCE_ADDRESS),
-        (|c| { c.primary_address_path_mut().set_src_addr_index(200); }, syndrome::QP_SOURCE_ADDRESS),
-        (|c| { c.primary_address_path_mut().set_rgid_rip([0; 16]); }, syndrome::QP_REMOTE_ADDRESS),
-        (|c| { c.primary_address_path_mut().set_rgid_rip([0xfe; 16]); }, syndrome::QP_REMOTE_ADDRESS),
-        (|c| { c.primary_address_path_mut().set_rmac_47_32(0x0100); }, syndrome::QP_REMOTE_ADDRESS),
-        (|c| { c.primary_address_path_mut().set_udp_sport(80); }, syndrome::QP_SOURCE_PORT),
+        (
+            |c| {
+                c.set_mtu(PathMtu::Unknown(6));
+            },
+            syndrome::QP_PATH_MTU,
+        ),
+        (
+            |c| {
+                c.set_mtu(PathMtu::Unknown(0));
+            },
+            syndrome::QP_PATH_MTU,
+        ),
+        (
+            |c| {
+                c.set_log_msg_max(31);
+            },
+            syndrome::QP_MESSAGE_SIZE,
+        ),
+        (
+            |c| {
+                c.set_log_rra_max(5);
+            },
+            syndrome::QP_RESPONDER_RESOURCES,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_src_addr_index(2);
+            },
+            syndrome::QP_SOURCE_ADDRESS,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_src_addr_index(200);
+            },
+            syndrome::QP_SOURCE_ADDRESS,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_rgid_rip([0; 16]);
+            },
+            syndrome::QP_REMOTE_ADDRESS,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_rgid_rip([0xfe; 16]);
+            },
+            syndrome::QP_REMOTE_ADDRESS,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_rmac_47_32(0x0100);
+            },
+            syndrome::QP_REMOTE_ADDRESS,
+        ),
+        (
+            |c| {
+                c.primary_address_path_mut().set_udp_sport(80);
+            },
+            syndrome::QP_SOURCE_PORT,
+        ),
     ];
     let mut node = Node::new(1, NicConfig::default());
     let peer = (Qpn::from_low_bits(0x77), Gid::from_ipv4([10, 0, 0, 2]), node.mac);
@@ -268,7 +375,10 @@ fn query_qp_shows_what_was_set() {
     input.set_qpn(node.qp.qpn);
     let (out, _): (QueryQpOut, _) = node.host.run(Op::QueryQp, 0, input).unwrap();
     let context = out.qpc();
-    assert_eq!((context.state(), context.remote_qpn(), context.mtu()), (QpState::Rts, peer.0, PathMtu::Mtu1024));
+    assert_eq!(
+        (context.state(), context.remote_qpn(), context.mtu()),
+        (QpState::Rts, peer.0, PathMtu::Mtu1024)
+    );
     assert_eq!((context.retry_count(), context.rnr_retry(), context.log_rra_max()), (7, 7, 4));
     assert_eq!(context.primary_address_path().ack_timeout(), 14);
     assert_eq!(context.primary_address_path().vhca_port_num(), 1);
@@ -301,7 +411,10 @@ fn registers_of_the_port() {
     let (out, _) = PmtuRegister::read_from_prefix(&out).unwrap();
     assert_eq!((out.max_mtu(), out.oper_mtu()), (9216, 1500));
     pmtu.set_admin_mtu(9217);
-    assert_eq!(access(RegisterId::Pmtu, 0, pmtu.as_bytes()).unwrap_err().1, syndrome::REGISTER_VALUE.syndrome);
+    assert_eq!(
+        access(RegisterId::Pmtu, 0, pmtu.as_bytes()).unwrap_err().1,
+        syndrome::REGISTER_VALUE.syndrome
+    );
     pmtu.set_local_port(2);
     assert_eq!(access(RegisterId::Pmtu, 1, pmtu.as_bytes()).unwrap_err().1, syndrome::REGISTER_PORT.syndrome);
     let mut ptys = PtysRegister::new();
@@ -309,7 +422,10 @@ fn registers_of_the_port() {
     let out = access(RegisterId::Ptys, 1, ptys.as_bytes()).unwrap();
     assert_eq!(PtysRegister::read_from_prefix(&out).unwrap().0.eth_proto_oper(), 1 << 20);
     assert!(access(RegisterId::HostEndianness, 0, &[0; 16]).is_ok());
-    assert_eq!(access(RegisterId::HostEndianness, 0, &[0x80; 16]).unwrap_err().1, syndrome::REGISTER_VALUE.syndrome);
+    assert_eq!(
+        access(RegisterId::HostEndianness, 0, &[0x80; 16]).unwrap_err().1,
+        syndrome::REGISTER_VALUE.syndrome
+    );
     let description = [7u8; 64];
     access(RegisterId::NodeDesc, 0, &description).unwrap();
     assert_eq!(access(RegisterId::NodeDesc, 1, &[0; 64]).unwrap(), description);

@@ -54,7 +54,13 @@ fn send_and_receive_with_gather_and_scatter() {
     pair.b.post_receive(&list);
     let segments: Vec<u8> =
         [(0, 1), (1, 1023), (1024, 1), (1025, 1475)].map(|(at, n)| data(pair.a.mr.sge(at, n))).concat();
-    pair.a.write_wqe(WqeOpcode::SendImm, |c| { c.set_immediate(0x1122_3344).set_solicited(true); }, &segments);
+    pair.a.write_wqe(
+        WqeOpcode::SendImm,
+        |c| {
+            c.set_immediate(0x1122_3344).set_solicited(true);
+        },
+        &segments,
+    );
     pair.a.ring();
     pair.run();
     pair.a.expect();
@@ -63,7 +69,8 @@ fn send_and_receive_with_gather_and_scatter() {
     assert_eq!((entry.immediate(), entry.solicited(), entry.wqe_counter()), (0x1122_3344, true, 0));
     let memory = &pair.b.host.memory;
     let base = pair.b.mr.iova;
-    let back = [memory.slice(base, 100), memory.slice(base + 4000, 2000), memory.slice(base + 8000, 400)].concat();
+    let back =
+        [memory.slice(base, 100), memory.slice(base + 4000, 2000), memory.slice(base + 8000, 400)].concat();
     assert_eq!(back, bytes);
 }
 
@@ -88,7 +95,13 @@ fn write_with_immediate_consumes_a_receive() {
     let mut pair = Pair::new();
     pair.b.post_receive(&[]);
     let segments = [remote(pair.b.mr.va, pair.b.mr.key), inline(b"hello")].concat();
-    pair.a.write_wqe(WqeOpcode::RdmaWriteImm, |c| { c.set_immediate(7); }, &segments);
+    pair.a.write_wqe(
+        WqeOpcode::RdmaWriteImm,
+        |c| {
+            c.set_immediate(7);
+        },
+        &segments,
+    );
     pair.a.ring();
     pair.run();
     pair.a.expect();
@@ -125,7 +138,8 @@ fn atomics_compute_in_host_order() {
     pair.a.post(WqeOpcode::AtomicFetchAdd, &[va.clone(), operands(0x10, 0), sge.clone()].concat());
     pair.run();
     pair.a.expect();
-    let memory = |pair: &Pair| u64::from_le_bytes(pair.b.host.memory.slice(pair.b.mr.iova + 8, 8).try_into().unwrap());
+    let memory =
+        |pair: &Pair| u64::from_le_bytes(pair.b.host.memory.slice(pair.b.mr.iova + 8, 8).try_into().unwrap());
     assert_eq!(memory(&pair), 0x1234_5678_9abc_df00);
     let old = pair.a.host.memory.slice(pair.a.mr.iova, 8);
     assert_eq!(old, 0x1234_5678_9abc_def0u64.to_be_bytes(), "mode 0: big-endian answers");
@@ -144,7 +158,13 @@ fn one_completion_ends_all_unsignalled_work_before_it() {
     let segments = [remote(pair.b.mr.va, pair.b.mr.key), inline(&[9; 8])].concat();
     for i in 0..32 {
         let mode = if i == 31 { completion_mode::ALWAYS } else { completion_mode::ON_ERROR };
-        pair.a.write_wqe(WqeOpcode::RdmaWrite, |c| { c.set_completion_mode(mode); }, &segments);
+        pair.a.write_wqe(
+            WqeOpcode::RdmaWrite,
+            |c| {
+                c.set_completion_mode(mode);
+            },
+            &segments,
+        );
     }
     pair.a.ring();
     pair.run();
@@ -182,12 +202,16 @@ fn receives_wrap() {
 #[test]
 fn queue_pairs_take_turns() {
     let mut pair = Pair::new();
-    let other = super::verbs::create_qp(&mut pair.a.host, pair.a.uar, pair.a.pd, pair.a.cq.cqn, |_| {}).unwrap();
-    let other_b = super::verbs::create_qp(&mut pair.b.host, pair.b.uar, pair.b.pd, pair.b.cq.cqn, |_| {}).unwrap();
-    let (first, first_b) = (core::mem::replace(&mut pair.a.qp, other), core::mem::replace(&mut pair.b.qp, other_b));
+    let other =
+        super::verbs::create_qp(&mut pair.a.host, pair.a.uar, pair.a.pd, pair.a.cq.cqn, |_| {}).unwrap();
+    let other_b =
+        super::verbs::create_qp(&mut pair.b.host, pair.b.uar, pair.b.pd, pair.b.cq.cqn, |_| {}).unwrap();
+    let first = core::mem::replace(&mut pair.a.qp, other);
+    pair.b.qp = other_b;
     let (to_b, to_a) = ((pair.b.qp.qpn, pair.b.gid, pair.b.mac), (pair.a.qp.qpn, pair.a.gid, pair.a.mac));
     pair.a.connect(to_b, |_| {});
     pair.b.connect(to_a, |_| {});
+    pair.run();
     let write = [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, 20_480))].concat();
     pair.a.post(WqeOpcode::RdmaWrite, &write);
     let second = core::mem::replace(&mut pair.a.qp, first);
@@ -199,7 +223,6 @@ fn queue_pairs_take_turns() {
     }
     let expected: Vec<_> = (0..20).flat_map(|_| [second.qpn, pair.a.qp.qpn]).collect();
     assert_eq!(senders, expected);
-    drop(first_b);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use super::host::Host;
 use super::verbs::{create_eq, poll_eq};
 use crate::nic::NicConfig;
-use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut};
+use bareverbs_prm::command::caps::{
+    GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut,
+};
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::command::hca::{EnableHcaIn, EnableHcaOut, NopIn, NopOut};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
@@ -48,11 +50,17 @@ fn every_delivery_status_has_its_cause() {
     let strict = NicConfig { strict: true, ..config };
     assert_eq!(spoiled(config, |_| {}, |_| {}), DeliveryStatus::Ok);
     assert_eq!(spoiled(strict, |_| {}, |_| {}), DeliveryStatus::Ok);
-    let bad_kind = |e: &mut CommandQueueEntry| { e.set_kind(6); };
+    let bad_kind = |e: &mut CommandQueueEntry| {
+        e.set_kind(6);
+    };
     assert_eq!(spoiled(config, bad_kind, |_| {}), DeliveryStatus::BadCommandDescriptor);
-    let short_in = |e: &mut CommandQueueEntry| { e.set_input_length(8); };
+    let short_in = |e: &mut CommandQueueEntry| {
+        e.set_input_length(8);
+    };
     assert_eq!(spoiled(config, short_in, |_| {}), DeliveryStatus::InputLength);
-    let short_out = |e: &mut CommandQueueEntry| { e.set_output_length(4); };
+    let short_out = |e: &mut CommandQueueEntry| {
+        e.set_output_length(4);
+    };
     assert_eq!(spoiled(config, short_out, |_| {}), DeliveryStatus::OutputLength);
     let crooked_in = |e: &mut CommandQueueEntry| e.as_mut_bytes()[0x0f] = 1;
     assert_eq!(spoiled(config, crooked_in, |_| {}), DeliveryStatus::InputPointerAlignment);
@@ -62,14 +70,38 @@ fn every_delivery_status_has_its_cause() {
         e.set_output_mailbox_pointer_63_32(0).set_output_mailbox_pointer_31_9(0);
     };
     assert_eq!(spoiled(config, no_out, |_| {}), DeliveryStatus::OutputPointerAlignment);
-    let no_in = |e: &mut CommandQueueEntry| { e.set_input_length(64); };
+    let no_in = |e: &mut CommandQueueEntry| {
+        e.set_input_length(64);
+    };
     assert_eq!(spoiled(config, no_in, |_| {}), DeliveryStatus::InputPointerAlignment);
-    let unmapped = |e: &mut CommandQueueEntry| { e.set_output_mailbox_pointer_63_32(0xffff); };
+    let unmapped = |e: &mut CommandQueueEntry| {
+        e.set_output_mailbox_pointer_63_32(0xffff);
+    };
     assert_eq!(spoiled(config, unmapped, |_| {}), DeliveryStatus::FirmwareError);
-    let too_long = |e: &mut CommandQueueEntry| { e.set_output_length(u32::MAX); };
+    let too_long = |e: &mut CommandQueueEntry| {
+        e.set_output_length(u32::MAX);
+    };
     assert_eq!(spoiled(config, too_long, |_| {}), DeliveryStatus::OutputLength);
-    assert_eq!(spoiled(config, |_| {}, |b| { b.set_token(1); }), DeliveryStatus::TokenError);
-    assert_eq!(spoiled(config, |_| {}, |b| { b.set_block_number(1); }), DeliveryStatus::BadBlockNumber);
+    assert_eq!(
+        spoiled(
+            config,
+            |_| {},
+            |b| {
+                b.set_token(1);
+            }
+        ),
+        DeliveryStatus::TokenError
+    );
+    assert_eq!(
+        spoiled(
+            config,
+            |_| {},
+            |b| {
+                b.set_block_number(1);
+            }
+        ),
+        DeliveryStatus::BadBlockNumber
+    );
     let crooked_next = |b: &mut CommandMailbox| b.as_mut_bytes()[0x237] = 1;
     assert_eq!(spoiled(config, |_| {}, crooked_next), DeliveryStatus::OutputPointerAlignment);
     let reserved = |e: &mut CommandQueueEntry| e.as_mut_bytes()[1] = 1;

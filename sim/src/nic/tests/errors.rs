@@ -2,8 +2,8 @@
 
 use super::pair::{Pair, STRANGER};
 use super::verbs::{Node, create_mr, data, inline, operands, remote};
-use crate::nic::wqe::{self, WorkFault};
 use crate::nic::NicConfig;
+use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, QpState, WqeOpcode};
@@ -17,13 +17,23 @@ fn error(entry: CompletionEntry) -> (CqeOpcode, CqeSyndrome, u8, u16) {
 #[track_caller]
 fn expect_send_error(node: &mut Node, fault: WorkFault, counter: u16) {
     let entry = node.expect();
-    assert_eq!(error(entry), (CqeOpcode::RequesterError, fault.syndrome, fault.vendor, counter), "{}", fault.reason);
+    assert_eq!(
+        error(entry),
+        (CqeOpcode::RequesterError, fault.syndrome, fault.vendor, counter),
+        "{}",
+        fault.reason
+    );
 }
 
 #[track_caller]
 fn expect_receive_error(node: &mut Node, fault: WorkFault, counter: u16) {
     let entry = node.expect();
-    assert_eq!(error(entry), (CqeOpcode::ResponderError, fault.syndrome, fault.vendor, counter), "{}", fault.reason);
+    assert_eq!(
+        error(entry),
+        (CqeOpcode::ResponderError, fault.syndrome, fault.vendor, counter),
+        "{}",
+        fault.reason
+    );
 }
 
 fn good_write(pair: &Pair) -> Vec<u8> {
@@ -57,14 +67,52 @@ fn bad_wqes_fail_locally_and_in_order() {
     let config = NicConfig::default();
     let strict = NicConfig { strict: true, ..config };
     let nothing: &[u8] = &[];
-    fails_locally(config, wqe::INDEX, |a, _| a.write_wqe(WqeOpcode::Send, |c| { c.set_wqe_index(9); }, nothing));
+    fails_locally(config, wqe::INDEX, |a, _| {
+        a.write_wqe(
+            WqeOpcode::Send,
+            |c| {
+                c.set_wqe_index(9);
+            },
+            nothing,
+        )
+    });
     fails_locally(config, wqe::OPCODE, |a, _| a.write_wqe(WqeOpcode::Umr, |_| {}, nothing));
     fails_locally(config, wqe::OPCODE, |a, _| a.write_wqe(WqeOpcode::Unknown(0x77), |_| {}, nothing));
-    fails_locally(config, wqe::OPMOD, |a, _| a.write_wqe(WqeOpcode::Send, |c| { c.set_opmod(1); }, nothing));
-    fails_locally(config, wqe::SIZE, |a, _| a.write_wqe(WqeOpcode::Send, |c| { c.set_ds(0); }, nothing));
-    fails_locally(config, wqe::SIZE, |a, _| a.write_wqe(WqeOpcode::Send, |c| { c.set_ds(9); }, nothing));
+    fails_locally(config, wqe::OPMOD, |a, _| {
+        a.write_wqe(
+            WqeOpcode::Send,
+            |c| {
+                c.set_opmod(1);
+            },
+            nothing,
+        )
+    });
+    fails_locally(config, wqe::SIZE, |a, _| {
+        a.write_wqe(
+            WqeOpcode::Send,
+            |c| {
+                c.set_ds(0);
+            },
+            nothing,
+        )
+    });
+    fails_locally(config, wqe::SIZE, |a, _| {
+        a.write_wqe(
+            WqeOpcode::Send,
+            |c| {
+                c.set_ds(9);
+            },
+            nothing,
+        )
+    });
     fails_locally(config, wqe::QUEUE_PAIR, |a, _| {
-        a.write_wqe(WqeOpcode::Send, |c| { c.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(1)); }, nothing);
+        a.write_wqe(
+            WqeOpcode::Send,
+            |c| {
+                c.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(1));
+            },
+            nothing,
+        );
     });
     fails_locally(config, wqe::SEGMENTS, |a, _| a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, nothing));
     fails_locally(config, wqe::SEGMENTS, |a, _| {
@@ -79,7 +127,13 @@ fn bad_wqes_fail_locally_and_in_order() {
     });
     fails_locally(config, wqe::OPMOD, |a, p| {
         let opmod = bareverbs_prm::wqe::strom_opmod::RPC_PARAMS;
-        a.write_wqe(WqeOpcode::RdmaWrite, |c| { c.set_opmod(opmod); }, &p.remote);
+        a.write_wqe(
+            WqeOpcode::RdmaWrite,
+            |c| {
+                c.set_opmod(opmod);
+            },
+            &p.remote,
+        );
     });
     fails_locally(strict, wqe::RESERVED, |a, p| {
         let mut segment = p.remote.clone();
@@ -151,7 +205,11 @@ fn remote_keys_are_checked() {
     let access = Some(EventType::WqAccessError);
     fails_remotely(wqe::REMOTE_ACCESS, access, |pair| {
         let wrong = Mkey::new(pair.b.mr.key.value() ^ 0x100);
-        pair.a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &[remote(pair.b.mr.va, wrong), inline(&[1; 8])].concat());
+        pair.a.write_wqe(
+            WqeOpcode::RdmaWrite,
+            |_| {},
+            &[remote(pair.b.mr.va, wrong), inline(&[1; 8])].concat(),
+        );
     });
     fails_remotely(wqe::REMOTE_ACCESS, access, |pair| {
         let beyond = remote(pair.b.mr.va + super::verbs::MR_SIZE - 4, pair.b.mr.key);
@@ -219,7 +277,9 @@ fn a_short_message_does_not_touch_a_later_bad_segment() {
 
 #[test]
 fn no_answer_ends_in_retry_exceeded() {
-    let mut pair = Pair::with(NicConfig::default(), |c| { c.set_retry_count(2); });
+    let mut pair = Pair::with(NicConfig::default(), |c| {
+        c.set_retry_count(2);
+    });
     let write = good_write(&pair);
     pair.a.post(WqeOpcode::RdmaWrite, &write);
     pair.run_with(|_, _| false);
@@ -233,7 +293,9 @@ fn no_answer_ends_in_retry_exceeded() {
 
 #[test]
 fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
-    let mut pair = Pair::with(NicConfig::default(), |c| { c.set_rnr_retry(2); });
+    let mut pair = Pair::with(NicConfig::default(), |c| {
+        c.set_rnr_retry(2);
+    });
     pair.a.post(WqeOpcode::Send, &inline(b"first"));
     pair.run();
     pair.a.expect_none();
@@ -252,7 +314,13 @@ fn to_error_flushes_in_order_and_later_posts_too() {
     let mut pair = Pair::new();
     let write = good_write(&pair);
     for _ in 0..3 {
-        pair.a.write_wqe(WqeOpcode::RdmaWrite, |c| { c.set_completion_mode(0); }, &write);
+        pair.a.write_wqe(
+            WqeOpcode::RdmaWrite,
+            |c| {
+                c.set_completion_mode(0);
+            },
+            &write,
+        );
     }
     pair.a.ring();
     let mut frame = Vec::new();

@@ -8,7 +8,13 @@ use zerocopy::FromBytes;
 
 fn send(pair: &mut Pair, solicited: bool) {
     pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
-    pair.a.write_wqe(WqeOpcode::Send, |c| { c.set_solicited(solicited); }, &inline(&[1]));
+    pair.a.write_wqe(
+        WqeOpcode::Send,
+        |c| {
+            c.set_solicited(solicited);
+        },
+        &inline(&[1]),
+    );
     pair.a.ring();
     pair.run();
     pair.a.expect();

@@ -106,8 +106,16 @@ impl Host {
         let queue = memory.allocate(4096);
         let mut blocks = |count| (0..count).map(|_| memory.allocate(1024)).collect::<Vec<_>>();
         let (inputs, outputs) = (blocks(12), blocks(12));
-        let mut host =
-            Self { nic: Nic::new(config), memory, now: Time::ZERO, queue, inputs, outputs, token: 0x5a, sign: false };
+        let mut host = Self {
+            nic: Nic::new(config),
+            memory,
+            now: Time::ZERO,
+            queue,
+            inputs,
+            outputs,
+            token: 0x5a,
+            sign: false,
+        };
         host.read(init_segment::INITIALIZING);
         host.now += config.firmware_ready_after;
         host.write(init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);

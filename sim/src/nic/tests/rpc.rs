@@ -51,7 +51,13 @@ fn call(pair: &mut Pair, opmod: u8, length: usize) -> Vec<u8> {
     pair.a.host.memory.put(pair.a.mr.iova + 0x8000, &bytes);
     let place = remote(0x77, Mkey::new(0x55));
     let segments = [place, super::verbs::data(pair.a.mr.sge(0x8000, length as u32))].concat();
-    pair.a.write_wqe(WqeOpcode::RdmaWrite, |c| { c.set_opmod(opmod); }, &segments);
+    pair.a.write_wqe(
+        WqeOpcode::RdmaWrite,
+        |c| {
+            c.set_opmod(opmod);
+        },
+        &segments,
+    );
     pair.a.ring();
     pair.run();
     bytes
@@ -85,7 +91,13 @@ fn a_reply_to_nowhere_breaks_the_connection() {
     let mut pair = Pair::with(NicConfig { strom: true, ..NicConfig::default() }, |_| {});
     pair.b.host.nic.set_extension(Box::new(Echo::default()));
     let segments = [remote(0x77, Mkey::new(0x55)), inline(&[0; 12])].concat();
-    pair.a.write_wqe(WqeOpcode::RdmaWrite, |c| { c.set_opmod(strom_opmod::RPC_PARAMS); }, &segments);
+    pair.a.write_wqe(
+        WqeOpcode::RdmaWrite,
+        |c| {
+            c.set_opmod(strom_opmod::RPC_PARAMS);
+        },
+        &segments,
+    );
     pair.a.ring();
     pair.run();
     pair.pass_time(Duration::from_micros(1), 2);

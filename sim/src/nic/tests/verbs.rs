@@ -7,7 +7,9 @@ use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::command::port::{SetRoceAddressIn, SetRoceAddressOut};
-use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, InitToRtrQpIn, QueryQpIn, QueryQpOut, ToErrorQpIn};
+use bareverbs_prm::command::qp::{
+    CreateQpIn, CreateQpOut, InitToRtrQpIn, QueryQpIn, QueryQpOut, ToErrorQpIn,
+};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::cqe::{CompletionEntry, OP_OWN_INITIAL};
@@ -15,7 +17,8 @@ use bareverbs_prm::doorbell::{CqArm, eq_doorbell, uar};
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::ids::{Cqn, Eqn, Gid, MacAddress, Mkey, MkeyIndex, Pdn, Qpn, UarIndex};
 use bareverbs_prm::numbering::{
-    CommandOpcode, CqeOpcode, PathMtu, PathMigration, QpState, RoceL3Type, RoceVersion, ServiceType, WqeOpcode,
+    CommandOpcode, CqeOpcode, PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType,
+    WqeOpcode,
 };
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::{
@@ -102,7 +105,7 @@ impl Node {
         let (uar, pd) = (uar.uar(), pd.pd());
         let gid = Gid::from_ipv4([10, 0, 0, number]);
         set_gid(&mut host, 1, gid, mac);
-        let eq = create_eq(&mut host, uar, 6, u64::MAX & !(1 << 10)).unwrap();
+        let eq = create_eq(&mut host, uar, 6, !(1 << 10)).unwrap();
         let cq = create_cq(&mut host, uar, eq.eqn, LOG_CQ).unwrap();
         let qp = create_qp(&mut host, uar, pd, cq.cqn, |_| {}).unwrap();
         let mr = create_mr(&mut host, pd, ALL_RIGHTS);
@@ -205,7 +208,11 @@ impl Node {
     }
 
     /// A modify command; all of them share one layout.
-    pub fn modify(&mut self, opcode: CommandOpcode, edit: impl Fn(&mut QueuePairContext)) -> Answer<[u8; 16]> {
+    pub fn modify(
+        &mut self,
+        opcode: CommandOpcode,
+        edit: impl Fn(&mut QueuePairContext),
+    ) -> Answer<[u8; 16]> {
         let mut input = InitToRtrQpIn::new();
         input.set_qpn(self.qp.qpn);
         edit(input.qpc_mut());
@@ -325,7 +332,8 @@ pub fn create_qp(
 pub fn create_mr(host: &mut Host, pd: Pdn, rights: [bool; 5]) -> Mr {
     let iova = host.memory.allocate(MR_SIZE);
     let va = 0x7f00_0000_0000;
-    let list: Vec<u8> = (0..MR_SIZE / 4096).flat_map(|page| (iova + page * 4096 | 3).to_be_bytes()).collect();
+    let list: Vec<u8> =
+        (0..MR_SIZE / 4096).flat_map(|page| ((iova + page * 4096) | 3).to_be_bytes()).collect();
     let mut input = CreateMkeyIn::new();
     input.set_translations_octword_actual_size((MR_SIZE / 8192) as u32);
     let context = input.memory_key_mkey_entry_mut();
