@@ -1,1 +1,12 @@
-//! Placeholder.
+//! # bareverbs-hal: places a bareverbs driver can live in
+//!
+//! **What this is.** Backends of [`bareverbs::hal::Hal`]. Today one: [`sim`], a simulated mlx5 device in the same process,
+//! in virtual time. This crate is where driver and simulator meet; neither knows the other.
+//!
+//! **What it may not do.** No `unsafe` outside `sim/memory.rs`, the one place that holds raw memory. No clock and no
+//! randomness but those of the world.
+//!
+//! **Where to read first.** [`sim::SimWorld`].
+#![deny(unsafe_code)]
+
+pub mod sim;

@@ -1,1 +1,14 @@
-//! Placeholder.
+//! # bareverbs-tests: what the tests share
+//!
+//! **What this is.** Readers of the vectors and the harness of the integration tests. **What it may not do.** Nothing
+//! outside this crate may depend on it. **Where to read first.** [`prm_tables`] compares layouts with the reference
+//! tables; [`boot_trace`] reads what a real ConnectX-4 said; [`judges`] asks tshark and scapy.
+
+pub mod boot_trace;
+pub mod judges;
+pub mod node;
+pub mod pair;
+pub mod prm_tables;
+pub mod replay;
+pub mod trace_memory;
+pub mod walk;

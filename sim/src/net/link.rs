@@ -49,9 +49,9 @@ impl Rate {
 
     /// How long a frame of `length` bytes occupies the wire.
     #[inline]
-    pub fn serialisation(self, length: usize) -> Duration {
-        let bytes = (length as u64).max(SHORTEST_FRAME) + BYTES_AROUND_FRAME;
-        let picos = (u128::from(self.picos_per_byte) * u128::from(bytes)) >> FRACTION_BITS;
+    pub const fn serialisation(self, length: usize) -> Duration {
+        let frame = if (length as u64) < SHORTEST_FRAME { SHORTEST_FRAME } else { length as u64 };
+        let picos = (self.picos_per_byte as u128 * (frame + BYTES_AROUND_FRAME) as u128) >> FRACTION_BITS;
         Duration::from_picos(picos as u64)
     }
 }

@@ -1,26 +1,24 @@
 //! An egress queue: frames leave one after the other, and only so many may wait.
 
 use super::link::Rate;
-use bareverbs_prm::time::Time;
+use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
-
-/// How much may wait in an egress queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueLimit {
-    /// Bytes of frames.
-    pub bytes: u64,
-    /// Frames.
-    pub frames: usize,
-}
 
 /// Frames on their way out of one port, in the order in which they leave.
 #[derive(Debug)]
 pub struct EgressQueue {
     rate: Rate,
-    limit: QueueLimit,
-    waiting: VecDeque<Leaving>,
-    bytes: u64,
     free_at: Time,
+    bound: Bound,
+}
+
+/// What may wait.
+#[derive(Debug)]
+enum Bound {
+    /// Frames for so much time: the pipeline of a device, which is asked for more in time.
+    Pipeline { low: Duration, high: Duration },
+    /// So many bytes: the buffer of a switch, which drops what does not fit.
+    Buffer { limit: u64, bytes: u64, waiting: VecDeque<Leaving> },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -29,27 +27,44 @@ struct Leaving {
     length: u32,
 }
 
+/// Wire time that waits in the pipeline of a device beyond its own latency.
+const PIPELINE_SLACK: Duration = Duration::from_micros(2);
+
 impl EgressQueue {
-    /// An empty queue in front of a wire of `rate`.
-    pub fn new(rate: Rate, limit: QueueLimit) -> Self {
-        Self { rate, limit, waiting: VecDeque::new(), bytes: 0, free_at: Time::ZERO }
+    /// The queue of a device that takes up to `latency` from being asked for a frame until its first bit can leave.
+    ///
+    /// This is the back-pressure that makes a device send no faster than its link: it is asked for frames until the wire is
+    /// busy for `latency` and a little more, and again before the wire falls idle.
+    pub fn pipeline(rate: Rate, latency: Duration) -> Self {
+        let half = Duration::from_picos(PIPELINE_SLACK.as_picos() / 2);
+        let bound = Bound::Pipeline { low: latency + half, high: latency + PIPELINE_SLACK };
+        Self { rate, free_at: Time::ZERO, bound }
     }
 
-    /// Whether another frame may be queued now. A queue that is empty always takes one.
+    /// The queue of a switch port with a buffer of `limit` bytes.
+    pub fn buffer(rate: Rate, limit: u64) -> Self {
+        let bound = Bound::Buffer { limit, bytes: 0, waiting: VecDeque::new() };
+        Self { rate, free_at: Time::ZERO, bound }
+    }
+
+    /// Whether a frame of `length` bytes may be queued now. A queue that is empty always takes one.
     #[inline]
-    pub fn has_room(&mut self, now: Time) -> bool {
-        self.forget_gone(now);
-        self.waiting.is_empty() || (self.bytes < self.limit.bytes && self.waiting.len() < self.limit.frames)
+    pub fn has_room(&mut self, now: Time, length: usize) -> bool {
+        match &mut self.bound {
+            Bound::Pipeline { high, .. } => self.free_at <= now + *high,
+            Bound::Buffer { limit, bytes, waiting } => {
+                forget_gone(waiting, bytes, now);
+                waiting.is_empty() || *bytes + length as u64 <= *limit
+            }
+        }
     }
 
-    /// Whether a frame of `length` bytes fits without going over the limit.
-    pub fn fits(&mut self, now: Time, length: usize) -> bool {
-        self.has_room(now) && (self.waiting.is_empty() || self.bytes + length as u64 <= self.limit.bytes)
-    }
-
-    /// When the first of the waiting frames will be gone.
-    pub fn room_at(&self) -> Option<Time> {
-        self.waiting.front().map(|frame| frame.gone_at)
+    /// When to offer the next frames to a queue that is full.
+    pub fn room_at(&self) -> Time {
+        match &self.bound {
+            Bound::Pipeline { low, .. } => Time::ZERO + self.free_at.since(Time::ZERO + *low),
+            Bound::Buffer { waiting, .. } => waiting.front().map_or(self.free_at, |first| first.gone_at),
+        }
     }
 
     /// Queues a frame that may leave at `ready` at the earliest; gives the time when its last bit leaves.
@@ -57,66 +72,70 @@ impl EgressQueue {
     pub fn push(&mut self, ready: Time, length: usize) -> Time {
         let gone_at = self.free_at.max(ready) + self.rate.serialisation(length);
         self.free_at = gone_at;
-        self.bytes += length as u64;
-        self.waiting.push_back(Leaving { gone_at, length: length as u32 });
+        if let Bound::Buffer { bytes, waiting, .. } = &mut self.bound {
+            *bytes += length as u64;
+            waiting.push_back(Leaving { gone_at, length: length as u32 });
+        }
         gone_at
     }
+}
 
-    /// Frames that wait.
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    #[inline]
-    fn forget_gone(&mut self, now: Time) {
-        while let Some(frame) = self.waiting.front() {
-            if frame.gone_at > now {
-                break;
-            }
-            self.bytes -= u64::from(frame.length);
-            self.waiting.pop_front();
+fn forget_gone(waiting: &mut VecDeque<Leaving>, bytes: &mut u64, now: Time) {
+    while let Some(frame) = waiting.front() {
+        if frame.gone_at > now {
+            return;
         }
+        *bytes -= u64::from(frame.length);
+        waiting.pop_front();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bareverbs_prm::time::Duration;
 
-    fn queue(bytes: u64, frames: usize) -> EgressQueue {
-        EgressQueue::new(Rate::new(8_000_000_000_000), QueueLimit { bytes, frames })
+    const PICOSECOND_A_BYTE: Rate = Rate::new(8_000_000_000_000);
+
+    fn at(picos: u64) -> Time {
+        Time::from_picos(picos)
     }
 
     #[test]
     fn frames_leave_in_order_and_never_at_once() {
-        let mut queue = queue(10_000, 10);
-        let at = |picos| Time::ZERO + Duration::from_picos(picos);
+        let mut queue = EgressQueue::buffer(PICOSECOND_A_BYTE, 10_000);
         assert_eq!(queue.push(at(1_000), 76), at(1_100));
         assert_eq!(queue.push(at(0), 76), at(1_200), "overtook");
         assert_eq!(queue.push(at(5_000), 76), at(5_100));
     }
 
     #[test]
-    fn a_full_queue_says_when_it_has_room() {
-        let mut queue = queue(150, 10);
+    fn a_full_buffer_takes_what_fits_and_has_room_again() {
+        let mut queue = EgressQueue::buffer(PICOSECOND_A_BYTE, 150);
         queue.push(Time::ZERO, 76);
-        assert!(queue.has_room(Time::ZERO) && !queue.fits(Time::ZERO, 76));
-        queue.push(Time::ZERO, 76);
-        assert!(!queue.has_room(Time::ZERO));
-        let room = queue.room_at().unwrap();
-        assert_eq!(room, Time::from_picos(100));
-        assert!(queue.has_room(room));
-        assert_eq!(queue.len(), 1);
+        assert!(queue.has_room(Time::ZERO, 74) && !queue.has_room(Time::ZERO, 75));
+        assert_eq!(queue.room_at(), at(100));
+        assert!(queue.has_room(at(100), 75));
     }
 
     #[test]
-    fn an_empty_queue_takes_a_frame_longer_than_its_limit() {
-        assert!(queue(10, 1).fits(Time::ZERO, 9_000));
+    fn an_empty_buffer_takes_a_frame_longer_than_its_limit() {
+        assert!(EgressQueue::buffer(PICOSECOND_A_BYTE, 10).has_room(Time::ZERO, 9_000));
+    }
+
+    #[test]
+    fn a_pipeline_is_asked_for_more_before_the_wire_falls_idle() {
+        let latency = Duration::from_nanos(500);
+        let mut queue = EgressQueue::pipeline(PICOSECOND_A_BYTE, latency);
+        let now = at(1_000_000);
+        let mut frames = 0;
+        while queue.has_room(now, 976) {
+            queue.push(now + latency, 976);
+            frames += 1;
+        }
+        assert_eq!(frames, 2_001, "2 µs beyond the latency, at 1 ns a frame");
+        let again = queue.room_at();
+        assert!(again > now && queue.has_room(again, 976));
+        let idle_from = now + latency + Duration::from_nanos(2_001);
+        assert!(again + latency < idle_from, "the next frame cannot be there before the wire is idle");
     }
 }

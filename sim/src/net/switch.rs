@@ -1,6 +1,5 @@
 //! A learning switch. IEEE 802.1D §7.8: forward by destination, learn from the source, flood what is unknown.
 
-use super::queue::QueueLimit;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use std::collections::BTreeMap;
@@ -17,12 +16,6 @@ pub struct SwitchConfig {
 impl Default for SwitchConfig {
     fn default() -> Self {
         Self { latency: Duration::from_nanos(300), buffer_per_port: 1 << 20 }
-    }
-}
-
-impl SwitchConfig {
-    pub(crate) fn queue_limit(&self) -> QueueLimit {
-        QueueLimit { bytes: self.buffer_per_port, frames: usize::MAX }
     }
 }
 

@@ -2,14 +2,12 @@
 
 use super::device::Device;
 use super::latency::Latency;
-use super::node::{Node, PIPELINE};
-use super::topology::{
-    End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, rate_of, way_numbers,
-};
+use super::node::Node;
+use super::topology::{End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, way_numbers};
 use super::world::{SwitchNode, World};
 use crate::net::capture::{Capture, CaptureError};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
-use crate::net::link::LinkConfig;
+use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
 use crate::net::switch::{Switch, SwitchConfig, SwitchCounters};
 use crate::nic::HostMemory;
@@ -42,10 +40,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (a.into(), b.into());
         self.check_port(a)?;
         self.check_port(b)?;
-        if let (Port::Node(one), Port::Node(other)) = (a, b)
-            && one == other
-        {
-            return Err(TopologyError::Loop(one));
+        if self.is_joined(a, b) {
+            return Err(TopologyError::Loop);
         }
         let link = LinkId(self.ways.len() as u32 / 2);
         let [there, back] = way_numbers(link);
@@ -164,6 +160,23 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
+    /// Whether a frame can already get from `a` to `b`: another cable would let it run in circles, and the switches have no
+    /// spanning tree protocol.
+    fn is_joined(&self, a: Port, b: Port) -> bool {
+        let mut reached = vec![a];
+        let mut next = 0;
+        while let Some(&port) = reached.get(next) {
+            next += 1;
+            let neighbours = self.ways.iter().filter(|way| way.from.port() == port).map(|way| way.to.port());
+            for neighbour in neighbours {
+                if !reached.contains(&neighbour) {
+                    reached.push(neighbour);
+                }
+            }
+        }
+        reached.contains(&b)
+    }
+
     fn plug(&mut self, port: Port, way: usize) -> End {
         match port {
             Port::Node(node) => {
@@ -179,15 +192,18 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     fn add_way(&mut self, from: End, to: End, config: LinkConfig) {
-        let limit = match from {
-            End::Node(_) => PIPELINE,
-            End::Switch { switch, .. } => self.switches[switch.0 as usize].config.queue_limit(),
+        let rate = Rate::new(config.bits_per_second);
+        let queue = match from {
+            End::Node(node) => EgressQueue::pipeline(rate, self.nodes[node.index()].latency.longest()),
+            End::Switch { switch, .. } => {
+                EgressQueue::buffer(rate, self.switches[switch.0 as usize].config.buffer_per_port)
+            }
         };
         self.ways.push(Way {
             name: format!("{}>{}", self.end_name(from), self.end_name(to)),
             from,
             to,
-            queue: EgressQueue::new(rate_of(config), limit),
+            queue,
             propagation: config.propagation,
             faults: None,
             held: Vec::new(),
@@ -207,8 +223,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn tell_devices(&mut self, link: LinkId, up: bool) {
         for way in way_numbers(link) {
             if let End::Node(node) = self.ways[way].from {
-                self.nodes[node.index()].device.set_link_up(up);
-                self.look_after(node);
+                self.with_device(node, |device, memory, now| device.set_link_up(now, memory, up));
             }
         }
     }

@@ -23,6 +23,11 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// The longest time from asking the device for a frame until its first bit can leave.
+    pub fn longest(&self) -> Duration {
+        self.doorbell_to_wire.max(self.read_dma)
+    }
+
     /// The earliest time when the first bit of a frame of `class` leaves, polled at `now` after a doorbell at `doorbell`.
     #[inline]
     pub fn ready(&self, class: TransmitClass, now: Time, doorbell: Time) -> Time {

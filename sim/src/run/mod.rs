@@ -22,7 +22,11 @@ pub mod world;
 pub use device::Device;
 pub use latency::{KernelCost, Latency};
 
+pub use preset::Preset;
 pub use report::{StallReason, Stalled};
 pub use seed::Seed;
 pub use topology::{LinkId, NodeId, Port, SwitchId, TopologyError};
 pub use world::{Step, World};
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,8 @@
 
 use super::device::Device;
 use super::latency::Latency;
-use crate::net::queue::QueueLimit;
 use bareverbs_prm::time::Time;
 use std::collections::BTreeMap;
-
-/// Frames of a node that may wait for the wire. When they are too many the device is not asked for more: this is the
-/// back-pressure that makes it send no faster than the link. Deep enough to cover `doorbell_to_wire` at 200 Gb/s.
-pub const PIPELINE: QueueLimit = QueueLimit { bytes: 256 << 10, frames: 256 };
 
 #[derive(Debug)]
 pub(crate) struct Node<M, D> {
@@ -21,6 +16,8 @@ pub(crate) struct Node<M, D> {
     pub(crate) last_doorbell: Time,
     /// When the earliest timer event of this node is due; [`Time::MAX`] if none is scheduled.
     pub(crate) timer_due: Time,
+    /// The timer is not called before this.
+    pub(crate) timer_floor: Time,
     pub(crate) interrupts: BTreeMap<u16, u64>,
 }
 
@@ -34,6 +31,7 @@ impl<M, D: Device> Node<M, D> {
             egress: None,
             last_doorbell: Time::ZERO,
             timer_due: Time::MAX,
+            timer_floor: Time::ZERO,
             interrupts: BTreeMap::new(),
         }
     }

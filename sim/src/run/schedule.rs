@@ -1,46 +1,59 @@
 //! What will happen and when. Ties are broken by the order of insertion.
+//!
+//! Most events are frames on a wire, and those come in the order in which they were sent. They wait in a lane per wire, of
+//! which the heap holds only the first; so the heap stays small however many frames are under way.
 
 use bareverbs_prm::time::Time;
 use core::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// A queue of events of type `E` by time.
 #[derive(Debug)]
 pub struct Schedule<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
+    heap: BinaryHeap<Reverse<Entry<What<E>>>>,
+    lanes: Vec<VecDeque<Entry<E>>>,
     inserted: u64,
+    waiting: usize,
 }
 
-#[derive(Debug)]
-struct Entry<E> {
+#[derive(Debug, Clone, Copy)]
+struct Entry<T> {
     due: Time,
     number: u64,
-    event: E,
+    what: T,
 }
 
-impl<E> Entry<E> {
+#[derive(Debug, Clone, Copy)]
+enum What<E> {
+    Event(E),
+    /// The first of this lane.
+    Lane(usize),
+}
+
+impl<T> Entry<T> {
     #[inline]
-    fn key(&self) -> u128 {
-        (u128::from(self.due.as_picos()) << 64) | u128::from(self.number)
+    fn key(&self) -> (Time, u64) {
+        (self.due, self.number)
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<T> PartialEq for Entry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<T> Eq for Entry<T> {}
 
-impl<E> PartialOrd for Entry<E> {
+impl<T> PartialOrd for Entry<T> {
     #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for Entry<E> {
+impl<T> Ord for Entry<T> {
     #[inline]
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
         self.key().cmp(&other.key())
@@ -49,7 +62,7 @@ impl<E> Ord for Entry<E> {
 
 impl<E> Default for Schedule<E> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), inserted: 0 }
+        Self { heap: BinaryHeap::new(), lanes: Vec::new(), inserted: 0, waiting: 0 }
     }
 }
 
@@ -57,30 +70,77 @@ impl<E: Copy> Schedule<E> {
     /// Adds an event.
     #[inline]
     pub fn push(&mut self, due: Time, event: E) {
-        self.inserted += 1;
-        self.heap.push(Reverse(Entry { due, number: self.inserted, event }));
+        let entry = self.number(due, What::Event(event));
+        self.heap.push(Reverse(entry));
+    }
+
+    /// Adds an event that is most likely due after all others of this lane. Lanes are numbered from zero.
+    #[inline]
+    pub fn push_in_lane(&mut self, lane: usize, due: Time, event: E) {
+        if lane >= self.lanes.len() {
+            self.lanes.resize_with(lane + 1, VecDeque::new);
+        }
+        match self.lanes[lane].back() {
+            Some(last) if last.due > due => self.push(due, event),
+            Some(_) => {
+                let entry = self.number(due, event);
+                self.lanes[lane].push_back(entry);
+            }
+            None => {
+                let entry = self.number(due, event);
+                self.lanes[lane].push_back(entry);
+                self.heap.push(Reverse(Entry { due, number: entry.number, what: What::Lane(lane) }));
+            }
+        }
     }
 
     /// The next event, left in place.
     #[inline]
     pub fn peek(&self) -> Option<(Time, E)> {
-        self.heap.peek().map(|Reverse(entry)| (entry.due, entry.event))
+        let Reverse(first) = self.heap.peek()?;
+        match first.what {
+            What::Event(event) => Some((first.due, event)),
+            What::Lane(lane) => self.lanes[lane].front().map(|entry| (entry.due, entry.what)),
+        }
     }
 
     /// Takes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.due, entry.event))
+        let mut first = self.heap.peek_mut()?;
+        self.waiting -= 1;
+        let Entry { due, what, .. } = first.0;
+        match what {
+            What::Event(event) => {
+                PeekMut::pop(first);
+                Some((due, event))
+            }
+            What::Lane(lane) => {
+                let taken = self.lanes[lane].pop_front();
+                match self.lanes[lane].front() {
+                    Some(next) => (first.0.due, first.0.number) = next.key(),
+                    None => drop(PeekMut::pop(first)),
+                }
+                taken.map(|entry| (due, entry.what))
+            }
+        }
     }
 
     /// Events that wait.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.waiting
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.waiting == 0
+    }
+
+    #[inline]
+    fn number<T>(&mut self, due: Time, what: T) -> Entry<T> {
+        self.inserted += 1;
+        self.waiting += 1;
+        Entry { due, number: self.inserted, what }
     }
 }
 
@@ -90,19 +150,25 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// In whatever lane an event is put and however pushes and pops are mixed, the order is that of a sorted list.
         #[test]
-        fn comes_out_by_time_then_by_insertion(times in prop::collection::vec(0u64..20, 0..200)) {
+        fn comes_out_by_time_then_by_insertion(acts in prop::collection::vec((0u64..20, 0usize..4, 0usize..3), 0..300)) {
             let mut schedule = Schedule::default();
-            for (index, &time) in times.iter().enumerate() {
-                schedule.push(Time::from_picos(time), index);
+            let mut model: Vec<(u64, usize)> = Vec::new();
+            for (index, (time, lane, pops)) in acts.into_iter().enumerate() {
+                let due = Time::from_picos(time);
+                if lane == 0 { schedule.push(due, index) } else { schedule.push_in_lane(lane, due, index) }
+                model.push((time, index));
+                model.sort_unstable();
+                for _ in 0..pops.min(model.len()) {
+                    prop_assert_eq!(schedule.peek(), Some((Time::from_picos(model[0].0), model[0].1)));
+                    prop_assert_eq!(schedule.pop(), Some((Time::from_picos(model[0].0), model[0].1)));
+                    model.remove(0);
+                }
+                prop_assert_eq!(schedule.len(), model.len());
             }
-            let mut expected: Vec<_> = times.iter().enumerate().map(|(index, &time)| (time, index)).collect();
-            expected.sort_unstable();
-            let mut found = Vec::new();
-            while let Some((time, index)) = schedule.pop() {
-                found.push((time.as_picos(), index));
-            }
-            prop_assert_eq!(found, expected);
+            let rest = core::iter::from_fn(|| schedule.pop()).map(|(time, index)| (time.as_picos(), index));
+            prop_assert_eq!(rest.collect::<Vec<_>>(), model);
         }
     }
 }

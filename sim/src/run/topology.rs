@@ -1,7 +1,6 @@
 //! Who is joined to whom: names of nodes, switches and links.
 
 use crate::net::fault::Faults;
-use crate::net::link::LinkConfig;
 use crate::net::queue::EgressQueue;
 use bareverbs_prm::time::Duration;
 use core::fmt;
@@ -53,8 +52,8 @@ pub enum TopologyError {
     Unknown,
     /// The port of the node has a cable already.
     PortInUse(NodeId),
-    /// Both ends are the same node.
-    Loop(NodeId),
+    /// The two are joined already, directly or through switches.
+    Loop,
     /// The two are not joined by a link.
     NotJoined,
 }
@@ -68,7 +67,9 @@ impl fmt::Display for TopologyError {
             Self::PortInUse(node) => {
                 write!(f, "node {} has a cable already: join it to a switch instead", node.0)
             }
-            Self::Loop(node) => write!(f, "both ends of the cable are node {}: join two nodes", node.0),
+            Self::Loop => {
+                f.write_str("the two are joined already: a second way would let frames run in circles")
+            }
             Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
         }
     }
@@ -130,8 +131,4 @@ pub struct LinkCounters {
 pub(crate) fn way_numbers(link: LinkId) -> [usize; 2] {
     let there = link.0 as usize * 2;
     [there, there + 1]
-}
-
-pub(crate) fn rate_of(config: LinkConfig) -> crate::net::link::Rate {
-    crate::net::link::Rate::new(config.bits_per_second)
 }

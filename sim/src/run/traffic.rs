@@ -25,7 +25,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn transmit(&mut self, node: NodeId) {
         let Some(way) = self.nodes[node.index()].egress else { return };
         while self.nodes[node.index()].device.has_transmit() {
-            if !self.ways[way].queue.has_room(self.now) {
+            if !self.ways[way].queue.has_room(self.now, 0) {
                 return self.await_room(way);
             }
             if !self.transmit_one(node, way) {
@@ -51,9 +51,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     fn await_room(&mut self, way: usize) {
         let entry = &mut self.ways[way];
-        if let (false, Some(at)) = (entry.room_awaited, entry.queue.room_at()) {
+        if !entry.room_awaited {
             entry.room_awaited = true;
-            self.schedule.push(at, Event::Room { way: way as u32 });
+            self.schedule.push(entry.queue.room_at().max(self.now), Event::Room { way: way as u32 });
         }
     }
 
@@ -73,7 +73,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let arrival = gone_at + entry.propagation + host_delay(&self.nodes, entry.to);
         frame.fate = if entry.up { Fate::Delivered } else { Fate::LinkDown };
         match &mut entry.faults {
-            None => self.schedule.push(arrival, Event::Arrival { way: way as u32, frame: id }),
+            None => self.schedule.push_in_lane(way, arrival, Event::Arrival { way: way as u32, frame: id }),
             Some(faults) => {
                 let verdict = faults.judge(gone_at, &mut frame.bytes);
                 self.execute(way, id, arrival, verdict);
@@ -94,13 +94,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
             self.ways[way].held.push(Held { frame: id, behind: verdict.hold, until });
             return;
         }
-        self.schedule.push(arrival, Event::Arrival { way: number, frame: id });
+        self.schedule.push_in_lane(way, arrival, Event::Arrival { way: number, frame: id });
         if verdict.duplicate {
             let copy = self.frames.copy(id);
             if self.frames.get(copy).fate.arrives() {
                 self.frames.get_mut(copy).fate = Fate::Duplicate;
             }
-            self.schedule.push(arrival, Event::Arrival { way: number, frame: copy });
+            self.schedule.push_in_lane(way, arrival, Event::Arrival { way: number, frame: copy });
         }
         self.count_down_held(way, arrival);
     }
@@ -203,7 +203,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let way = entry.egress[port];
         let frame = self.frames.get_mut(id);
         frame.fresh = false;
-        if self.ways[way].queue.fits(self.now, frame.bytes.len()) {
+        if self.ways[way].queue.has_room(self.now, frame.bytes.len()) {
             let ready = self.now + entry.config.latency;
             return self.send(way, id, ready);
         }

@@ -12,12 +12,12 @@ use super::topology::{NodeId, Way};
 use crate::net::capture::Capture;
 use crate::net::switch::{Switch, SwitchConfig};
 use crate::net::{FrameId, FramePool, UnfiredFault};
-use crate::nic::HostMemory;
+use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
 
 /// Nodes with memory `M` and device `D`, joined by links and switches.
 #[derive(Debug)]
-pub struct World<M, D> {
+pub struct World<M, D = Nic> {
     pub(super) seed: Seed,
     pub(super) now: Time,
     pub(super) schedule: Schedule<Event>,
@@ -63,8 +63,7 @@ pub enum Step {
     Idle,
 }
 
-/// A timer that is due again at the instant at which it was handled is handled this much later, so that a device
-/// cannot stop time.
+/// Least time between two calls of a timer, so that a device cannot stop time.
 const TIMER_STEP: Duration = Duration::from_nanos(1);
 
 impl<M: HostMemory, D: Device> World<M, D> {
@@ -243,12 +242,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     fn fire_timer(&mut self, node: NodeId) {
         let now = self.now;
-        let Node { device, memory, timer_due, .. } = &mut self.nodes[node.index()];
+        let Node { device, memory, timer_due, timer_floor, .. } = &mut self.nodes[node.index()];
         *timer_due = Time::MAX;
+        *timer_floor = now + TIMER_STEP;
         device.handle_timeout(now, memory);
-        if device.poll_timeout().is_some_and(|due| due <= now) {
-            self.arm_timer(node, now + TIMER_STEP);
-        }
         self.look_after(node);
     }
 
@@ -272,14 +269,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Arms the timer of a node if its device wants to be called earlier than it will be.
     #[inline]
     pub(super) fn poll_timer(&mut self, node: NodeId) {
-        if let Some(wanted) = self.nodes[node.index()].device.poll_timeout() {
-            self.arm_timer(node, wanted.max(self.now));
-        }
-    }
-
-    #[inline]
-    fn arm_timer(&mut self, node: NodeId, due: Time) {
         let entry = &mut self.nodes[node.index()];
+        let Some(wanted) = entry.device.poll_timeout() else { return };
+        let due = wanted.max(self.now).max(entry.timer_floor);
         if due < entry.timer_due {
             entry.timer_due = due;
             self.schedule.push(due, Event::Timer { node });

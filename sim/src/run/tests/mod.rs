@@ -1,0 +1,5 @@
+//! The world with a device made for tests.
+
+mod latency;
+mod player;
+mod worlds;

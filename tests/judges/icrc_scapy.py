@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Recomputes the invariant CRC of every RoCEv2 frame of a capture, twice: with scapy's RoCE layer and with zlib's crc32
+over bytes masked here as RoCEv2 A17.3.3 says.
+
+    icrc_scapy.py FILE.pcapng [--frames N]
+
+Exit 0 if every frame is RoCEv2 and all three values agree; 1 otherwise; 77 if scapy is not installed.
+"""
+import struct
+import sys
+import zlib
+
+try:
+    import logging
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.inet6 import IPv6
+    from scapy.layers.l2 import Ether
+    from scapy.utils import PcapNgReader
+except ImportError as missing:
+    print(f"SKIPPED: scapy is not installed ({missing})")
+    sys.exit(77)
+
+ROCE_PORT = 4791
+ICRC = 4
+
+
+def ones(data, start, length):
+    data[start:start + length] = b"\xff" * length
+
+
+def masked(network):
+    """The bytes that the CRC covers, from the network header on, with what routers may change set to ones."""
+    data = bytearray(network)
+    version = data[0] >> 4
+    if version == 4:
+        udp = (data[0] & 0xF) * 4
+        ones(data, 1, 1), ones(data, 8, 1), ones(data, 10, 2)
+    elif version == 6:
+        udp = 40
+        data[0] |= 0x0F
+        ones(data, 1, 3), ones(data, 7, 1)
+    else:
+        raise ValueError(f"IP version {version}")
+    ones(data, udp + 6, 2)
+    ones(data, udp + 8 + 4, 1)
+    return bytes(8 * [0xFF]) + bytes(data[:-ICRC])
+
+
+def network_bytes(frame):
+    """The frame without its link headers and without padding behind the datagram."""
+    start = 12
+    while frame[start:start + 2] in (b"\x81\x00", b"\x88\xa8"):
+        start += 4
+    network = frame[start + 2:]
+    if network[0] >> 4 == 4:
+        return network[:struct.unpack_from(">H", network, 2)[0]]
+    return network[:40 + struct.unpack_from(">H", network, 4)[0]]
+
+
+def by_zlib(frame):
+    network = network_bytes(frame)
+    return struct.pack("<I", zlib.crc32(masked(network))), network[-ICRC:]
+
+
+def by_scapy(frame):
+    packet = Ether(frame)
+    layer = packet.getlayer(IP) or packet.getlayer(IPv6)
+    if layer is None or UDP not in packet or packet[UDP].dport != ROCE_PORT or BTH not in packet:
+        raise ValueError("not RoCEv2")
+    bth = packet[BTH]
+    body = bytes(bth)[:-ICRC]
+    return bth.compute_icrc(body)
+
+
+def judge(frame):
+    """What is wrong with a frame, or None."""
+    ours, carried = by_zlib(frame)
+    theirs = by_scapy(frame)
+    if not ours == theirs == carried:
+        return f"carried {carried.hex()}, zlib {ours.hex()}, scapy {theirs.hex()}"
+    return None
+
+
+def main():
+    path = sys.argv[1]
+    wanted = int(sys.argv[sys.argv.index("--frames") + 1]) if "--frames" in sys.argv else None
+    frames = faults = 0
+    with PcapNgReader(path) as reader:
+        while True:
+            try:
+                frame = reader.read_packet()
+            except EOFError:
+                break
+            frames += 1
+            try:
+                fault = judge(bytes(frame))
+            except (ValueError, IndexError, struct.error) as error:
+                fault = str(error)
+            if fault:
+                faults += 1
+                print(f"frame {frames}: {fault}")
+    print(f"icrc judge: {frames} frames, {faults} faults")
+    sys.exit(faults > 0 or frames == 0 or wanted not in (None, frames))
+
+
+main()

@@ -1,0 +1,127 @@
+//! Judges from outside: tshark and scapy look at captures that the simulator wrote.
+//!
+//! A judge that is not installed is a line `SKIPPED: …`, and a failure where `BAREVERBS_REQUIRE_JUDGES=1` (as in CI).
+
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Exit status of a judge that cannot run.
+const SKIPPED: i32 = 77;
+
+/// Protocols that tshark likes to see in any payload; a SEND of a few bytes is "malformed RPC over RDMA" to it.
+const UPPER_LAYERS: [&str; 7] = ["smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "sdp"];
+
+/// Says that a judge could not look.
+///
+/// # Panics
+/// If `BAREVERBS_REQUIRE_JUDGES=1`.
+pub fn skip(reason: &str) {
+    println!("SKIPPED: {reason}");
+    let required = std::env::var("BAREVERBS_REQUIRE_JUDGES").is_ok_and(|value| value == "1");
+    assert!(!required, "a judge is required and cannot look: {reason}");
+}
+
+/// A path for a capture, in cargo's directory for the temporary files of integration tests.
+pub fn capture_path(directory: &str, name: &str) -> PathBuf {
+    Path::new(directory).join(format!("{name}.pcapng"))
+}
+
+/// Writes frames to a capture with a writer that is not ours, a microsecond apart.
+pub fn write_capture(path: &Path, frames: &[Vec<u8>]) {
+    let file = std::fs::File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut writer = PcapNgWriter::new(file).expect("a section header");
+    let interface =
+        InterfaceDescriptionBlock { linktype: pcap_file::DataLink::ETHERNET, snaplen: 0, options: vec![] };
+    writer.write_pcapng_block(interface).expect("an interface");
+    for (number, frame) in frames.iter().enumerate() {
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::from_micros(number as u64),
+            original_len: frame.len() as u32,
+            data: Cow::Borrowed(frame),
+            options: vec![],
+        };
+        writer.write_pcapng_block(block).expect("a packet");
+    }
+}
+
+/// What tshark says of the given fields, a row a frame; `None` if it is not installed.
+pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    let mut command = Command::new("tshark");
+    command.args([
+        "-n",
+        "-T",
+        "fields",
+        "-E",
+        "separator=|",
+        "-E",
+        "aggregator=;",
+        "-o",
+        "ip.check_checksum:TRUE",
+    ]);
+    for protocol in UPPER_LAYERS {
+        command.args(["--disable-protocol", protocol]);
+    }
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let Ok(output) = command.arg("-r").arg(capture).output() else {
+        skip("tshark is not installed");
+        return None;
+    };
+    assert!(output.status.success(), "tshark refused {}: {}", capture.display(), errors(&output));
+    let text = String::from_utf8(output.stdout).expect("tshark writes text");
+    Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
+}
+
+/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.1), which tshark mentions.
+const ZERO_CHECKSUM: &str = "Illegal checksum value (0)";
+
+/// Every frame is RoCEv2 to tshark, none is malformed, none has a complaint, and they are `frames`.
+pub fn tshark_accepts(capture: &Path, frames: usize) {
+    let fields = ["frame.number", "frame.protocols", "_ws.malformed", "_ws.expert.message"];
+    let Some(rows) = tshark_fields(capture, &fields) else { return };
+    for row in &rows {
+        assert!(row[1].contains(":udp:infiniband"), "frame {} is not RoCEv2 to tshark: {}", row[0], row[1]);
+        assert!(row[2].is_empty(), "frame {} is malformed to tshark", row[0]);
+        let complaint = row[3].split(';').find(|message| !message.is_empty() && *message != ZERO_CHECKSUM);
+        assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
+    }
+    println!("tshark: {} frames dissected as RoCEv2, none malformed", rows.len());
+    assert_eq!(rows.len(), frames, "tshark counts other frames than were captured");
+}
+
+/// Every ICRC is that of the Python judge (`tests/judges/icrc_scapy.py`), and the frames are `frames`.
+pub fn python_agrees_on_every_icrc(capture: &Path, frames: usize) {
+    let Some(output) = icrc_judge(capture, frames) else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    assert!(output.status.success(), "the ICRC judge disagrees: {said}{}", errors(&output));
+}
+
+/// Runs the ICRC judge; `None` if it cannot run.
+pub fn icrc_judge(capture: &Path, frames: usize) -> Option<Output> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/icrc_scapy.py");
+    let output =
+        Command::new("python3").arg(script).arg(capture).args(["--frames", &frames.to_string()]).output();
+    match output {
+        Ok(output) if output.status.code() == Some(SKIPPED) => {
+            skip("scapy is not installed");
+            None
+        }
+        Ok(output) => Some(output),
+        Err(_) => {
+            skip("python3 is not installed");
+            None
+        }
+    }
+}
+
+fn errors(output: &Output) -> Cow<'_, str> {
+    String::from_utf8_lossy(&output.stderr)
+}

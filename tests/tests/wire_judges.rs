@@ -1,0 +1,204 @@
+//! tshark and an independent ICRC judge look at frames of the wire layer and at captures of whole conversations.
+
+use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::psn::Psn;
+use bareverbs_sim::wire::opcode::ExtensionKind;
+use bareverbs_sim::wire::route::VlanTag;
+use bareverbs_sim::wire::{
+    Aeth, AtomicEth, BthOpcode, Extension, FrameWriter, HeaderTemplate, Network, OperationKind, PacketHeader,
+    Position, Reth, Route, Syndrome,
+};
+use bareverbs_tests::judges;
+
+const ADDRESS: u64 = 0x0123_4567_89ab_cdef;
+const RKEY: u32 = 0x1a2b_3c4d;
+const IMMEDIATE: u32 = 0xdead_beef;
+const MSN: u32 = 0x45_6789;
+const DESTINATION: u32 = 0x12_3456;
+
+/// Headers and payload of one frame.
+#[derive(Clone)]
+struct Sample {
+    route: Route,
+    header: PacketHeader,
+    payload: Vec<u8>,
+}
+
+impl Sample {
+    fn frame(&self) -> Vec<u8> {
+        let template = HeaderTemplate::new(&self.route, Qpn::from_low_bits(DESTINATION), 0xffff);
+        let mut frame = Vec::new();
+        let mut writer = FrameWriter::begin(&mut frame, &template, &self.header, self.payload.len()).unwrap();
+        writer.payload_mut().copy_from_slice(&self.payload);
+        writer.finish();
+        frame
+    }
+}
+
+fn networks() -> [Network; 2] {
+    let v6 = |last| std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0x0202, 0xc9ff, 0xfe00, last);
+    [
+        Network::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
+        Network::V6 { source: v6(1), destination: v6(2) },
+    ]
+}
+
+fn route(network: Network, vlan: Option<VlanTag>) -> Route {
+    Route {
+        source_mac: MacAddress([2, 0, 0, 0, 0, 1]),
+        destination_mac: MacAddress([2, 0, 0, 0, 0, 2]),
+        vlan,
+        network,
+        traffic_class: 0x6a,
+        hop_limit: 63,
+        flow_label: if matches!(network, Network::V6 { .. }) { 0xf_edcb } else { 0 },
+        udp_source_port: 0xc123,
+    }
+}
+
+fn extension(kind: ExtensionKind, length: u32) -> Extension {
+    let reth = Reth { address: ADDRESS, rkey: RKEY, length };
+    let aeth = Aeth { syndrome: Syndrome::ACK, msn: MSN };
+    match kind {
+        ExtensionKind::None => Extension::None,
+        ExtensionKind::Reth => Extension::Reth(reth),
+        ExtensionKind::RethImmediate => Extension::RethImmediate(reth, IMMEDIATE),
+        ExtensionKind::Immediate => Extension::Immediate(IMMEDIATE),
+        ExtensionKind::Ieth => Extension::Ieth(RKEY),
+        ExtensionKind::Aeth => Extension::Aeth(aeth),
+        ExtensionKind::AtomicAck => Extension::AtomicAck(aeth, ADDRESS),
+        ExtensionKind::AtomicEth => {
+            Extension::AtomicEth(AtomicEth { address: ADDRESS, rkey: RKEY, swap_or_add: 5, compare: 6 })
+        }
+    }
+}
+
+/// Payload lengths that an op-code may carry: every padding, one packet of several, the largest.
+fn lengths(opcode: BthOpcode) -> &'static [usize] {
+    use OperationKind::*;
+    match (opcode.kind(), opcode.position()) {
+        (Send | Write | ReadResponse | RpcWrite, Position::First | Position::Middle) => &[256, 4096],
+        (Send | Write | ReadResponse | RpcParams | RpcWrite, _) => &[1, 2, 3, 4, 64, 1021, 4096],
+        _ => &[0],
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    let vlans = [None, Some(VlanTag { id: 0x5a5, priority: 5, drop_eligible: false })];
+    let mut samples = Vec::new();
+    for (number, &opcode) in BthOpcode::ALL.iter().enumerate() {
+        for network in networks() {
+            for (&length, vlan) in lengths(opcode).iter().zip(vlans.iter().cycle()) {
+                let header = PacketHeader {
+                    opcode,
+                    psn: Psn::new(0xff_fff0 + number as u32),
+                    solicited: length % 2 == 1,
+                    ack_request: length % 4 == 0,
+                    extension: extension(opcode.extension(), length as u32),
+                };
+                let payload = (0..length).map(|i| 0xe0 | (i * 7 + number) as u8).collect();
+                samples.push(Sample { route: route(network, *vlan), header, payload });
+            }
+        }
+    }
+    samples
+}
+
+/// Writes the samples to a capture and gives its path.
+fn capture(name: &str, samples: &[Sample]) -> std::path::PathBuf {
+    let path = judges::capture_path(env!("CARGO_TARGET_TMPDIR"), name);
+    let frames: Vec<_> = samples.iter().map(Sample::frame).collect();
+    judges::write_capture(&path, &frames);
+    path
+}
+
+#[test]
+fn the_icrc_of_every_kind_of_frame_is_the_judges() {
+    let samples = samples();
+    judges::python_agrees_on_every_icrc(&capture("icrc", &samples), samples.len());
+}
+
+#[test]
+fn the_icrc_judge_sees_one_wrong_bit() {
+    let path = judges::capture_path(env!("CARGO_TARGET_TMPDIR"), "wrong-bit");
+    let mut frames: Vec<_> = samples().iter().take(20).map(Sample::frame).collect();
+    let last = frames[7].len() - 5;
+    frames[7][last] ^= 1;
+    judges::write_capture(&path, &frames);
+    if let Some(output) = judges::icrc_judge(&path, frames.len()) {
+        assert!(String::from_utf8_lossy(&output.stdout).contains("20 frames, 1 faults"), "{output:?}");
+        assert!(!output.status.success());
+    }
+}
+
+#[test]
+fn tshark_dissects_every_kind_of_frame() {
+    let samples = samples();
+    judges::tshark_accepts(&capture("kinds", &samples), samples.len());
+}
+
+/// Header fields of tshark and what they have to read for a sample.
+const FIELDS: [&str; 15] = [
+    "infiniband.bth.opcode",
+    "infiniband.bth.psn",
+    "infiniband.bth.destqp",
+    "infiniband.bth.p_key",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.se",
+    "infiniband.bth.a",
+    "infiniband.reth.va",
+    "infiniband.reth.r_key",
+    "infiniband.reth.dmalen",
+    "infiniband.aeth.msn",
+    "infiniband.immdt",
+    "infiniband.ieth",
+    "infiniband.atomiceth.swapdt",
+    "infiniband.atomicacketh.origremdt",
+];
+
+fn expected(sample: &Sample) -> [String; FIELDS.len()] {
+    let PacketHeader { opcode, psn, solicited, ack_request, extension } = sample.header;
+    let or_empty = |text: Option<String>| text.unwrap_or_default();
+    let (reth, atomic) = match extension {
+        Extension::AtomicEth(a) => (Some((a.address, a.rkey, None)), Some(a)),
+        other => (other.reth().map(|r| (r.address, r.rkey, Some(r.length))), None),
+    };
+    [
+        opcode.raw().to_string(),
+        psn.value().to_string(),
+        format!("{DESTINATION:#08x}"),
+        "65535".to_owned(),
+        (sample.payload.len().wrapping_neg() & 3).to_string(),
+        u8::from(solicited).to_string(),
+        u8::from(ack_request).to_string(),
+        or_empty(reth.map(|(address, ..)| format!("{address:#018x}"))),
+        or_empty(reth.map(|(_, rkey, _)| format!("{rkey:#010x}"))),
+        or_empty(reth.and_then(|(.., length)| length).map(|length| length.to_string())),
+        or_empty(extension.aeth().map(|aeth| aeth.msn.to_string())),
+        or_empty(extension.immediate().map(|data| format!("{data:08x}"))),
+        or_empty(extension.invalidate().map(|key| format!("{key:08x}"))),
+        or_empty(atomic.map(|a| a.swap_or_add.to_string())),
+        or_empty(matches!(extension, Extension::AtomicAck(..)).then(|| ADDRESS.to_string())),
+    ]
+}
+
+/// StRoM's op-codes are not in the standard, so tshark cannot know what follows their BTH.
+fn is_standard(sample: &Sample) -> bool {
+    use OperationKind::{RpcParams, RpcWrite};
+    !matches!(sample.header.opcode.kind(), RpcParams | RpcWrite)
+}
+
+#[test]
+fn tshark_reads_every_header_field_as_it_was_meant() {
+    let samples: Vec<_> = samples().into_iter().filter(is_standard).collect();
+    let Some(rows) = judges::tshark_fields(&capture("fields", &samples), &FIELDS) else { return };
+    assert_eq!(rows.len(), samples.len());
+    for (sample, row) in samples.iter().zip(&rows) {
+        for ((field, wanted), read) in FIELDS.iter().zip(expected(sample)).zip(row) {
+            // tshark shows immediate data twice.
+            let read = read.split(';').next();
+            assert_eq!(read, Some(wanted.as_str()), "{field} of {}", sample.header);
+        }
+    }
+    println!("tshark: {} fields of {} frames as they were meant", rows.len() * FIELDS.len(), rows.len());
+}
