@@ -1,1 +1,34 @@
-#![no_std]
+//! # bareverbs-offload: kernels that run near the memory they read
+//!
+//! **What this is.** Small state machines, *kernels*, that walk remote data structures where a hop costs a PCIe read
+//! and not a network round trip; the [`runtime`] that feeds them, bounds them and answers for them; the wire format of
+//! requests and replies; a hash table that survives concurrent updates and the client that looks keys up in it.
+//!
+//! **What it may not do.** No allocation, no clock, no socket, no `unsafe`. A pointer found in memory is an allegation:
+//! only [`grant::Grant::check`] turns it into something that can be read.
+//!
+//! **Where to read first.** [`kernel`] for the contract, [`runtime`] for who calls whom, [`kernels::kv_lookup`] for the
+//! kernel that matters, [`wire`] for the bytes.
+//!
+//! ```text
+//! client ── wire ──> dpu / NIC model ──> runtime ──> kernel
+//!   └───────────── table <── writer         └── grant ──> DMA
+//! ```
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod client;
+pub mod cost;
+pub mod dpu;
+pub mod endpoint;
+pub mod grant;
+pub mod kernel;
+pub mod kernels;
+pub mod runtime;
+pub mod status;
+pub mod table;
+pub mod wire;
+
+#[cfg(test)]
+mod loopback_tests;

@@ -1,0 +1,304 @@
+//! The key-value file: what is looked up.
+//!
+//! * **Delimiter**: tab for `.tsv` and `.tab`, comma for `.csv`; for other names, whichever of tab, comma and semicolon
+//!   the first line has most of.
+//! * **Key and value**: the first column is the key, the rest of the line the value (several columns are joined by the delimiter
+//!   again). Keys have 1 to 64 bytes, values up to 64 KiB; any bytes are allowed.
+//! * **Header**: the first line is taken for one if its first two cells are `key` and `value`, in any case. `--header`
+//!   says otherwise.
+//! * **Duplicate keys** are an error that names both lines: which of the two was meant cannot be known.
+//!
+//! Without a file, the table of PRM fields in this repository is loaded: the key is `struct.path`, the value bit offset
+//! and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
+//! hash of the whole name instead, see [`shortened`].
+
+use bareverbs_offload::kernels::kv_layout::{MAX_KEY, MAX_VALUE, hash_key};
+use clap::ValueEnum;
+use csv::{ByteRecord, ReaderBuilder};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The table of PRM fields, see `tests/vectors/README.md` for its origin.
+static PRM_FIELDS: &str = include_str!("../../../tests/vectors/prm/layout_flat.csv");
+
+/// One line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// What is looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSet {
+    /// Where it is from, for people.
+    pub name: String,
+    /// The rows, in the order of the file.
+    pub rows: Vec<Row>,
+    /// Names of the PRM table that were too long for a key.
+    pub shortened: usize,
+}
+
+/// Whether the first line of a file names its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Header {
+    /// If its first two cells are `key` and `value`.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It is data.
+    No,
+}
+
+/// Why a file cannot be loaded.
+#[derive(Debug)]
+pub enum DataError {
+    /// It cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// It cannot be taken apart.
+    Malformed(csv::Error),
+    /// It has no rows.
+    Empty(String),
+    /// A line has one column only.
+    NoValue {
+        /// The line.
+        line: u64,
+    },
+    /// A key has the wrong length.
+    KeyLength {
+        /// The line.
+        line: u64,
+        /// Bytes of the key.
+        length: usize,
+    },
+    /// A value is too long.
+    ValueLength {
+        /// The line.
+        line: u64,
+        /// Bytes of the value.
+        length: usize,
+    },
+    /// A key comes twice.
+    Duplicate {
+        /// The key.
+        key: String,
+        /// Where it came first.
+        first: u64,
+        /// Where it came again.
+        line: u64,
+    },
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Malformed(error) => write!(f, "not a CSV or TSV file: {error}"),
+            Self::Empty(name) => write!(f, "{name} has no rows: nothing to look up"),
+            Self::NoValue { line } => {
+                write!(f, "line {line} has one column: need a key and a value, separated by comma or tab")
+            }
+            Self::KeyLength { line, length } => {
+                write!(f, "line {line}: the key has {length} bytes, need 1 to {MAX_KEY}")
+            }
+            Self::ValueLength { line, length } => {
+                write!(f, "line {line}: the value has {length} bytes, need at most {MAX_VALUE}")
+            }
+            Self::Duplicate { key, first, line } => {
+                write!(f, "the key {key:?} is in line {first} and again in line {line}: remove one of them")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DataError {}
+
+/// Loads a file, or the table of PRM fields.
+pub fn load(path: Option<&Path>, header: Header) -> Result<DataSet, DataError> {
+    let Some(path) = path else { return prm_fields() };
+    let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable(path.into(), error))?;
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let rows = rows_of(bytes, delimiter(path, bytes), header)?;
+    let name = path.display().to_string();
+    if rows.is_empty() {
+        return Err(DataError::Empty(name));
+    }
+    Ok(DataSet { name, rows, shortened: 0 })
+}
+
+fn delimiter(path: &Path, bytes: &[u8]) -> u8 {
+    let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+    match extension.as_deref() {
+        Some("tsv" | "tab") => b'\t',
+        Some("csv") => b',',
+        _ => sniffed(bytes),
+    }
+}
+
+/// The delimiter that the first line has most of.
+fn sniffed(bytes: &[u8]) -> u8 {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let count = |delimiter: u8| line.iter().filter(|byte| **byte == delimiter).count();
+    [b'\t', b',', b';'].into_iter().rev().max_by_key(|delimiter| count(*delimiter)).unwrap_or(b',')
+}
+
+/// Tells keys that came before.
+#[derive(Default)]
+struct Seen(BTreeMap<Vec<u8>, u64>);
+
+impl Seen {
+    fn check(&mut self, key: &[u8], line: u64) -> Result<(), DataError> {
+        match self.0.insert(key.to_vec(), line) {
+            None => Ok(()),
+            Some(first) => {
+                let key = String::from_utf8_lossy(key).into_owned();
+                Err(DataError::Duplicate { key, first, line })
+            }
+        }
+    }
+}
+
+fn rows_of(bytes: &[u8], delimiter: u8, header: Header) -> Result<Vec<Row>, DataError> {
+    let mut reader =
+        ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(bytes);
+    let mut rows = Vec::new();
+    let mut seen = Seen::default();
+    for (index, record) in reader.byte_records().enumerate() {
+        let record = record.map_err(DataError::Malformed)?;
+        if index == 0 && is_header(&record, header) {
+            continue;
+        }
+        let line = record.position().map_or(0, csv::Position::line);
+        let row = row_of(&record, delimiter, line)?;
+        seen.check(&row.key, line)?;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn is_header(record: &ByteRecord, header: Header) -> bool {
+    let is = |column: usize, name: &str| {
+        record.get(column).is_some_and(|cell| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+    };
+    match header {
+        Header::Auto => is(0, "key") && is(1, "value"),
+        Header::Yes => true,
+        Header::No => false,
+    }
+}
+
+fn row_of(record: &ByteRecord, delimiter: u8, line: u64) -> Result<Row, DataError> {
+    let mut cells = record.iter();
+    let key = cells.next().unwrap_or_default().to_vec();
+    if record.len() < 2 {
+        return Err(DataError::NoValue { line });
+    }
+    if key.is_empty() || key.len() > MAX_KEY {
+        return Err(DataError::KeyLength { line, length: key.len() });
+    }
+    let value = cells.collect::<Vec<_>>().join(&[delimiter][..]);
+    if value.len() > MAX_VALUE {
+        return Err(DataError::ValueLength { line, length: value.len() });
+    }
+    Ok(Row { key, value })
+}
+
+/// The table of PRM fields: `struct.path` to bit offset and width.
+fn prm_fields() -> Result<DataSet, DataError> {
+    let mut set = DataSet { name: "the PRM field table".into(), rows: Vec::new(), shortened: 0 };
+    let mut reader = ReaderBuilder::new().from_reader(PRM_FIELDS.as_bytes());
+    let mut seen = Seen::default();
+    for record in reader.byte_records() {
+        let record = record.map_err(DataError::Malformed)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let cell = |column| record.get(column).ok_or(DataError::NoValue { line });
+        let name = [cell(0)?, b".", cell(1)?].concat();
+        let key = shortened(&name);
+        set.shortened += usize::from(key != name);
+        seen.check(&key, line)?;
+        set.rows.push(Row { key, value: [cell(2)?, b",", cell(3)?].concat() });
+    }
+    Ok(set)
+}
+
+/// A name of any length as a key: long names lose their middle and get a hash of the whole in its place, as
+/// `beginning~0123456789abcdef~end`, 64 bytes in all.
+pub fn shortened(name: &[u8]) -> Vec<u8> {
+    const HASH: usize = 16;
+    const BEGIN: usize = 16;
+    const END: usize = MAX_KEY - BEGIN - HASH - 2;
+    if name.len() <= MAX_KEY {
+        return name.to_vec();
+    }
+    let hash = format!("~{:016x}~", hash_key(&[0; 16], name));
+    [&name[..BEGIN], hash.as_bytes(), &name[name.len() - END..]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(text: &str, delimiter: u8) -> Result<Vec<(String, String)>, String> {
+        let text_of = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        let rows = rows_of(text.as_bytes(), delimiter, Header::Auto).map_err(|e| e.to_string())?;
+        Ok(rows.into_iter().map(|row| (text_of(row.key), text_of(row.value))).collect())
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn keys_values_and_headers() {
+        assert_eq!(rows("a,1\nb,\n", b','), Ok(pairs(&[("a", "1"), ("b", "")])));
+        assert_eq!(rows("Key,VALUE\na,1\n", b','), Ok(pairs(&[("a", "1")])));
+        assert_eq!(rows("a\t1\t2\n\"b\tc\"\t3\n", b'\t'), Ok(pairs(&[("a", "1\t2"), ("b\tc", "3")])));
+        assert_eq!(rows("a,1\r\n\r\nb,2", b','), Ok(pairs(&[("a", "1"), ("b", "2")])));
+        assert_eq!(rows_of(b"x,y\na,1\n", b',', Header::Yes).expect("fine").len(), 1);
+        assert_eq!(rows_of(b"key,value\na,1\n", b',', Header::No).expect("fine").len(), 2);
+    }
+
+    #[test]
+    fn complaints_name_the_line() {
+        let complaint = |text: &str| rows(text, b',').expect_err("refused");
+        assert!(complaint("a,1\nb,2\na,3\n").contains("line 1 and again in line 3"));
+        assert!(complaint("a,1\nlonely\n").starts_with("line 2 has one column"));
+        assert!(complaint(&format!("a,1\n{},2\n", "k".repeat(65))).starts_with("line 2: the key has 65"));
+        assert!(complaint(",1\n").starts_with("line 1: the key has 0"));
+        assert!(complaint(&format!("a,{}\n", "v".repeat(65_537))).contains("65537 bytes"));
+        assert_eq!(rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()), Ok(1));
+    }
+
+    #[test]
+    fn delimiters_by_name_or_by_sight() {
+        assert_eq!(delimiter(Path::new("x.TSV"), b"a,b"), b'\t');
+        assert_eq!(delimiter(Path::new("x.csv"), b"a\tb"), b',');
+        assert_eq!(delimiter(Path::new("x"), b"a\tb,c\td\n,,,,"), b'\t');
+        assert_eq!(delimiter(Path::new("x.txt"), b"a;b"), b';');
+        assert_eq!(delimiter(Path::new("x"), b"a,b"), b',');
+    }
+
+    #[test]
+    fn the_prm_table_is_whole_and_its_keys_are_unique_and_fit() {
+        let set = load(None, Header::Auto).expect("no duplicates");
+        assert_eq!(set.rows.len(), 9_888);
+        assert_eq!(set.shortened, 3_791);
+        assert!(set.rows.iter().all(|row| (1..=MAX_KEY).contains(&row.key.len())));
+        let first = &set.rows[0];
+        assert_eq!((&first.key[..], &first.value[..]), (&b"access_register_in.argument"[..], &b"96,32"[..]));
+    }
+
+    #[test]
+    fn long_names_keep_their_ends() {
+        let name = "hca_cap_union.flow_table_nic_cap.flow_table_properties_nic_receive.max_modify_header_actions";
+        let key = String::from_utf8(shortened(name.as_bytes())).expect("text");
+        assert_eq!(key.len(), MAX_KEY);
+        assert!(key.starts_with("hca_cap_union.fl~") && key.ends_with("~ceive.max_modify_header_actions"), "{key}");
+        assert_eq!(shortened(&[b'x'; 64]), [b'x'; 64]);
+    }
+}

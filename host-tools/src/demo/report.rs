@@ -1,0 +1,253 @@
+//! What a run of the demo found, for programs and for people.
+
+use super::ways::WayName;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Simulated latencies in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SimLatency {
+    /// Half of all lookups were faster.
+    pub p50: u64,
+    /// All but one of a hundred were faster.
+    pub p99: u64,
+    /// All but one of a thousand were faster.
+    pub p999: u64,
+}
+
+/// What one way of looking up did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WayReport {
+    /// The way.
+    pub name: WayName,
+    /// Keys of the file that were looked up.
+    pub lookups: u64,
+    /// Those whose value came back byte for byte.
+    pub verified: u64,
+    /// Keys that are not in the file and were reported as absent.
+    pub absent_confirmed: u64,
+    /// Network round trips for each key that was found.
+    pub round_trips_mean: f64,
+    /// Simulated time from the start of a lookup to its end.
+    pub sim_latency_ns: SimLatency,
+    /// Lookups per second of real time.
+    pub lookups_per_second: f64,
+}
+
+/// The whole run, as `--json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Rows of the file.
+    pub rows: u64,
+    /// The seed of everything left to chance.
+    pub seed: u64,
+    /// The share of frames that were lost.
+    pub loss: f64,
+    /// The latency preset.
+    pub preset: &'static str,
+    /// Digest of all that happened on the wire; the same seed gives the same digest.
+    pub digest: String,
+    /// One report a way.
+    pub ways: Vec<WayReport>,
+}
+
+/// What is counted while a way runs.
+#[derive(Debug)]
+pub struct Tally {
+    name: WayName,
+    lookups: u64,
+    verified: u64,
+    absent_confirmed: u64,
+    round_trips: u64,
+    latency: Histogram<u64>,
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub fn new(name: WayName) -> Self {
+        // Bounds of a histogram that cannot be wrong: three digits, up to an hour in nanoseconds.
+        let latency = Histogram::new_with_max(3_600_000_000_000, 3).unwrap_or_else(|_| Histogram::new(3).expect("3 is allowed"));
+        Self { name, lookups: 0, verified: 0, absent_confirmed: 0, round_trips: 0, latency }
+    }
+
+    /// A key of the file was looked up.
+    pub fn present(&mut self, verified: bool, round_trips: u64, nanos: u64) {
+        self.lookups += 1;
+        self.verified += u64::from(verified);
+        self.round_trips += round_trips;
+        self.latency.saturating_record(nanos);
+    }
+
+    /// A key that is not in the file was looked up.
+    pub fn absent(&mut self, confirmed: bool) {
+        self.absent_confirmed += u64::from(confirmed);
+    }
+
+    /// The report, given the real time that all of it took.
+    pub fn report(&self, lookups: u64, elapsed: Duration) -> WayReport {
+        let at = |share: f64| self.latency.value_at_quantile(share);
+        WayReport {
+            name: self.name,
+            lookups: self.lookups,
+            verified: self.verified,
+            absent_confirmed: self.absent_confirmed,
+            round_trips_mean: self.round_trips as f64 / self.lookups.max(1) as f64,
+            sim_latency_ns: SimLatency { p50: at(0.5), p99: at(0.99), p999: at(0.999) },
+            lookups_per_second: (lookups as f64 / elapsed.as_secs_f64().max(1e-9)).round(),
+        }
+    }
+}
+
+/// What a person wants to know besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// Where the rows are from.
+    pub data: String,
+    /// Names that were shortened to fit.
+    pub shortened: usize,
+    /// Keys that are not in the file and were looked up on each way.
+    pub absent: u64,
+    /// The capture that was written, and its frames.
+    pub capture: Option<(String, u64)>,
+}
+
+impl Report {
+    /// Whether every key was verified and every absent key confirmed, on every way.
+    pub fn all_verified(&self, absent: u64) -> bool {
+        self.ways.iter().all(|way| way.verified == self.rows && way.absent_confirmed == absent)
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    /// The report for people.
+    pub fn text(&self, context: &Context) -> String {
+        let mut text = String::new();
+        let lines = [self.heading(context), self.table().to_string(), self.footing(context)];
+        for line in lines {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    fn heading(&self, context: &Context) -> String {
+        let mut heading = format!(
+            "{} rows of {}, each fetched on {} ways; {} absent keys besides",
+            self.rows,
+            context.data,
+            self.ways.len(),
+            context.absent
+        );
+        if context.shortened > 0 {
+            let _ = write!(
+                heading,
+                "\n{} names are longer than a key of 64 bytes: shortened in the middle, with a hash of the whole",
+                context.shortened
+            );
+        }
+        heading
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(UTF8_BORDERS_ONLY);
+        table.set_header([
+            "way",
+            "lookups",
+            "verified",
+            "absent ok",
+            "round trips",
+            "sim p50 µs",
+            "sim p99 µs",
+            "sim p99.9 µs",
+            "lookups/s (wall)",
+        ]);
+        for way in &self.ways {
+            table.add_row(way.cells());
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    fn footing(&self, context: &Context) -> String {
+        let mut footing = format!(
+            "sim: simulated time under the latency preset {}, not a measurement of any device\nseed {}, loss {}, digest {}",
+            self.preset, self.seed, self.loss, self.digest
+        );
+        if let Some((path, frames)) = &context.capture {
+            let _ = write!(footing, "\n{frames} frames captured in {path}");
+        }
+        let verdict = if self.all_verified(context.absent) { "all verified" } else { "NOT ALL VERIFIED" };
+        let _ = write!(footing, "\n{verdict}");
+        footing
+    }
+}
+
+impl WayReport {
+    fn cells(&self) -> [String; 9] {
+        let micros = |nanos: u64| format!("{:.2}", nanos as f64 / 1000.0);
+        [
+            self.name.to_string(),
+            self.lookups.to_string(),
+            self.verified.to_string(),
+            self.absent_confirmed.to_string(),
+            format!("{:.2}", self.round_trips_mean),
+            micros(self.sim_latency_ns.p50),
+            micros(self.sim_latency_ns.p99),
+            micros(self.sim_latency_ns.p999),
+            format!("{:.0}", self.lookups_per_second),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut tally = Tally::new(WayName::Read);
+        for n in 1..=1000 {
+            tally.present(n != 7, 2, n * 1000);
+        }
+        tally.absent(true);
+        let ways = vec![tally.report(1001, Duration::from_secs(2))];
+        Report { rows: 1000, seed: 7, loss: 0.01, preset: "strom-10g", digest: "00ff".into(), ways }
+    }
+
+    #[test]
+    fn the_object_has_the_stated_fields_in_order() {
+        let json = report().json().expect("serialises");
+        let expected = concat!(
+            r#"{"rows":1000,"seed":7,"loss":0.01,"preset":"strom-10g","digest":"00ff","ways":[{"name":"read","#,
+            r#""lookups":1000,"verified":999,"absent_confirmed":1,"round_trips_mean":2.0,"#,
+            r#""sim_latency_ns":{"p50":500223,"p99":990207,"p999":999423},"lookups_per_second":501.0}]}"#
+        );
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn one_wrong_value_is_enough() {
+        let mut report = report();
+        assert!(!report.all_verified(1));
+        report.ways[0].verified = 1000;
+        assert!(report.all_verified(1));
+        assert!(!report.all_verified(2), "an absent key that was not confirmed");
+    }
+
+    #[test]
+    fn people_are_told_that_time_is_simulated() {
+        let context = Context { data: "x.csv".into(), shortened: 3, absent: 1, capture: None };
+        let text = report().text(&context);
+        assert!(text.contains("sim p99 µs") && text.contains("not a measurement"));
+        assert!(text.contains("3 names") && text.contains("NOT ALL VERIFIED"));
+    }
+}

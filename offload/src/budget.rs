@@ -1,0 +1,165 @@
+//! What one invocation may use up, counted by whoever runs the kernel and never by the kernel.
+
+use crate::grant::Checked;
+use crate::kernel::{Emission, Step};
+use crate::status::Status;
+use bareverbs_prm::time::{Duration, Time};
+
+/// Limits of one invocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Elements that may be read.
+    pub hops: u16,
+    /// Bytes that may be read.
+    pub bytes: u32,
+    /// Times that reading may begin again because what was read was being changed.
+    pub retries: u16,
+    /// Time from acceptance to the reply.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    /// 64 elements, 512 KiB (a value of 64 KiB read again a few times), 8 retries, 1 ms.
+    fn default() -> Self {
+        Self { hops: 64, bytes: 512 * 1024, retries: 8, time: Duration::from_millis(1) }
+    }
+}
+
+impl Limits {
+    /// The tighter of `self` and what the request asks for; zero in a request means "as the server likes".
+    pub fn tightened(self, hops: u16, time: Duration) -> Self {
+        let hops = if hops == 0 { self.hops } else { hops.min(self.hops) };
+        let time = if time == Duration::ZERO { self.time } else { time.min(self.time) };
+        Self { hops, time, ..self }
+    }
+}
+
+/// What an invocation has used up of its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    limits: Limits,
+    deadline: Time,
+    hops: u16,
+    retries: u16,
+    bytes: u32,
+}
+
+/// What is to be done after a step was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Read this range.
+    Read(Checked),
+    /// Hand over the payload.
+    Payload,
+    /// Answer with these bytes.
+    Emit(Emission),
+    /// The end.
+    End(Status),
+}
+
+impl Budget {
+    /// A fresh budget for something that begins `now`.
+    pub fn new(limits: Limits, now: Time) -> Self {
+        Self { limits, deadline: now + limits.time, hops: 0, retries: 0, bytes: 0 }
+    }
+
+    /// When the invocation must have ended.
+    pub const fn deadline(&self) -> Time {
+        self.deadline
+    }
+    /// Elements read so far, repeated reads included.
+    pub const fn hops(&self) -> u16 {
+        self.hops
+    }
+    /// Retries so far.
+    pub const fn retries(&self) -> u16 {
+        self.retries
+    }
+    /// Bytes read so far.
+    pub const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Charges a step, and says what may be done.
+    pub fn charge(&mut self, step: Step, now: Time) -> Next {
+        match step {
+            Step::Done(status) => Next::End(status),
+            _ if now >= self.deadline => Next::End(Status::Deadline),
+            Step::Fetch(range) => self.charge_read(range),
+            Step::Refetch { range, otherwise } => self.charge_retry(range, otherwise),
+            Step::AwaitPayload => Next::Payload,
+            Step::Emit(emission) => Next::Emit(emission),
+        }
+    }
+
+    fn charge_retry(&mut self, range: Checked, otherwise: Status) -> Next {
+        if self.retries >= self.limits.retries {
+            return Next::End(otherwise);
+        }
+        self.retries += 1;
+        self.charge_read(range)
+    }
+
+    fn charge_read(&mut self, range: Checked) -> Next {
+        if self.hops >= self.limits.hops {
+            return Next::End(Status::HopLimit);
+        }
+        match self.bytes.checked_add(range.length()) {
+            Some(bytes) if bytes <= self.limits.bytes => {
+                self.bytes = bytes;
+                self.hops += 1;
+                Next::Read(range)
+            }
+            _ => Next::End(Status::ByteLimit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::Grant;
+
+    fn range(length: u32) -> Checked {
+        Grant::new(0, 1 << 40).and_then(|g| g.check(0, length)).expect("inside")
+    }
+
+    #[test]
+    fn hops_are_bounded() {
+        let mut budget = Budget::new(Limits { hops: 2, ..Limits::default() }, Time::ZERO);
+        assert!(matches!(budget.charge(Step::Fetch(range(64)), Time::ZERO), Next::Read(_)));
+        assert!(matches!(budget.charge(Step::Fetch(range(64)), Time::ZERO), Next::Read(_)));
+        assert_eq!(budget.charge(Step::Fetch(range(64)), Time::ZERO), Next::End(Status::HopLimit));
+        assert_eq!(budget.hops(), 2);
+    }
+
+    #[test]
+    fn bytes_are_bounded_without_overflow() {
+        let mut budget = Budget::new(Limits { bytes: u32::MAX, ..Limits::default() }, Time::ZERO);
+        assert!(matches!(budget.charge(Step::Fetch(range(u32::MAX)), Time::ZERO), Next::Read(_)));
+        assert_eq!(budget.charge(Step::Fetch(range(1)), Time::ZERO), Next::End(Status::ByteLimit));
+    }
+
+    #[test]
+    fn retries_end_with_the_status_of_the_kernel() {
+        let mut budget = Budget::new(Limits { retries: 1, ..Limits::default() }, Time::ZERO);
+        let step = Step::Refetch { range: range(64), otherwise: Status::Busy };
+        assert!(matches!(budget.charge(step, Time::ZERO), Next::Read(_)));
+        assert_eq!(budget.charge(step, Time::ZERO), Next::End(Status::Busy));
+    }
+
+    #[test]
+    fn a_late_answer_is_no_answer() {
+        let mut budget = Budget::new(Limits::default(), Time::ZERO);
+        let emit = Step::Emit(Emission { offset: 0, length: 0, version: 0 });
+        assert_eq!(budget.charge(emit, budget.deadline()), Next::End(Status::Deadline));
+    }
+
+    #[test]
+    fn a_request_can_only_tighten() {
+        let limits = Limits::default();
+        assert_eq!(limits.tightened(0, Duration::ZERO), limits);
+        assert_eq!(limits.tightened(u16::MAX, Duration::from_secs(9)), limits);
+        assert_eq!(limits.tightened(3, Duration::from_micros(5)).hops, 3);
+    }
+}

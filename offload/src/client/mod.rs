@@ -1,0 +1,502 @@
+//! The asking side: looks keys up in a remote table in one of three ways.
+//!
+//! | way | request | answer |
+//! |---|---|---|
+//! | kernel on the DPU | SEND | RDMA WRITE with immediate into a response slot |
+//! | kernel in the NIC | StRoM RPC Params | RDMA WRITE into a response slot, found by polling its request id |
+//! | plain READ | an RDMA READ for each element | the elements; the client walks by itself |
+//!
+//! [`KvClient`] never waits: [`KvClient::start`] begins a lookup, [`KvClient::poll`] ends some. [`slots`] and [`walk`]
+//! are pure.
+
+pub mod slots;
+pub mod walk;
+
+use crate::budget::Limits;
+use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::grant::{Checked, Grant};
+use crate::kernel::Kernel;
+use crate::kernels::kv_layout::{MAX_KEY, object_size};
+use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
+use crate::status::Status;
+use crate::table::TableDescriptor;
+use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer};
+use bareverbs_prm::time::{Duration, Time};
+use core::fmt;
+use slots::{Loan, NoSlot, SlotLayout, Slots};
+use walk::{Walk, WalkStep};
+
+/// How to look up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A kernel on the cores of a DPU.
+    KernelDpu(RegionHandle),
+    /// A kernel in the NIC of the server.
+    KernelNic(RegionHandle),
+    /// RDMA READs of the table.
+    Read {
+        /// Key of the table's memory.
+        rkey: u32,
+        /// The memory of the table.
+        region: Grant,
+    },
+}
+
+/// What a client is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// How to look up.
+    pub way: Way,
+    /// The table.
+    pub table: TableDescriptor,
+    /// Where the response slots are; slot `i` is at offset `i * stride` of the memory of the endpoint.
+    pub layout: SlotLayout,
+    /// Requests that the server takes before its first reply.
+    pub credits: u32,
+    /// How long to wait for an answer.
+    pub patience: Duration,
+    /// What the server may spend on a request; for READs, what the client may.
+    pub limits: Limits,
+}
+
+impl ClientConfig {
+    /// The stride of slots for values of up to `max_value` bytes that all three ways can use.
+    pub const fn stride(max_value: u32) -> u64 {
+        let object = object_size(MAX_KEY, max_value as usize) as u64;
+        let slot = SlotLayout::min_stride(max_value);
+        (if object > slot { object } else { slot }).next_multiple_of(64)
+    }
+}
+
+/// Why a lookup was not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartError {
+    /// No slot or no credit; poll and try again.
+    NoSlot(NoSlot),
+    /// The request could not be posted.
+    Post(PostError),
+    /// The key has no bytes or too many, or the table is not where it should be.
+    Refused(Status),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlot(error) => error.fmt(f),
+            Self::Post(error) => error.fmt(f),
+            Self::Refused(status) => write!(f, "the lookup cannot be begun: {status}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// How a lookup ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The value was found; its bytes are at the start of the buffer.
+    Found,
+    /// The server, or the walk, said why there is no value.
+    Status(Status),
+    /// No answer came in time.
+    TimedOut,
+    /// The connection broke.
+    Disconnected,
+}
+
+/// A lookup that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookupResult {
+    /// What [`KvClient::start`] returned.
+    pub request_id: u64,
+    /// How it ended.
+    pub ended: Ended,
+    /// Bytes of the value; for [`Status::Truncated`] the bytes it would have had.
+    pub length: u32,
+    /// Version of the value.
+    pub version: u64,
+    /// Elements that were read, by whomever.
+    pub hops: u16,
+    /// Requests that went to the network and came back.
+    pub round_trips: u16,
+    /// Times that reading began again.
+    pub retries: u16,
+}
+
+/// A client with at most `N` lookups at a time, over connection 0 of its endpoint.
+#[derive(Debug)]
+pub struct KvClient<const N: usize> {
+    config: ClientConfig,
+    slots: Slots<N>,
+    /// The walks of lookups by READ, by slot.
+    walks: [Option<Walk>; N],
+    receives_posted: bool,
+    broken: bool,
+}
+
+/// Work request id of a receive.
+const RECEIVE: u64 = u64::MAX;
+
+impl<const N: usize> KvClient<N> {
+    /// A client that has not begun anything.
+    pub fn new(config: ClientConfig) -> Self {
+        let slots = Slots::new(config.layout, config.credits);
+        Self { config, slots, walks: core::array::from_fn(|_| None), receives_posted: false, broken: false }
+    }
+
+    /// Bytes that the buffer given to [`KvClient::poll`] must have.
+    pub const fn buffer_size(&self) -> usize {
+        object_size(MAX_KEY, self.config.layout.max_response as usize) as usize
+    }
+
+    /// Begins to look `key` up; returns the id of the request.
+    pub fn start(&mut self, now: Time, endpoint: &mut impl Endpoint, key: &[u8]) -> Result<u64, StartError> {
+        if self.broken {
+            return Err(StartError::Post(PostError::Broken));
+        }
+        self.post_receives(endpoint).map_err(StartError::Post)?;
+        let loan = self.slots.lend(now + self.config.patience).map_err(StartError::NoSlot)?;
+        let posted = match self.config.way {
+            Way::KernelDpu(region) => self.send(endpoint, &loan, region, key),
+            Way::KernelNic(region) => self.call(endpoint, &loan, region, key),
+            Way::Read { rkey, region } => self.walk(now, endpoint, &loan, (rkey, region), key),
+        };
+        if posted.is_err() {
+            self.slots.cancel(&loan);
+        }
+        posted.map(|()| loan.request_id)
+    }
+
+    /// A WRITE with immediate takes a receive each; there is one for every slot.
+    fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
+        if self.receives_posted || !matches!(self.config.way, Way::KernelDpu(_)) {
+            return Ok(());
+        }
+        for _ in 0..N {
+            endpoint.post_receive(0, RECEIVE, Part { offset: 0, length: 0 })?;
+        }
+        self.receives_posted = true;
+        Ok(())
+    }
+
+    fn request<'a>(&self, loan: &Loan, region: RegionHandle, parameters: &'a [u8]) -> Request<'a> {
+        Request {
+            opcode: KvLookup::OPCODE,
+            request_id: loan.request_id,
+            reply: loan.reply,
+            deadline: self.config.limits.time,
+            hop_limit: self.config.limits.hops,
+            region,
+            parameters,
+            payload: &[],
+        }
+    }
+
+    fn send(
+        &self,
+        endpoint: &mut impl Endpoint,
+        loan: &Loan,
+        region: RegionHandle,
+        key: &[u8],
+    ) -> Result<(), StartError> {
+        let mut buffer = [0; MAX_PARAMETERS];
+        let parameters = encode_lookup(&self.config.table, key, &mut buffer)?;
+        let mut message = [0; HEADER_SIZE + MAX_PARAMETERS];
+        let bytes = self.request(loan, region, parameters).encode_message(&mut message);
+        let bytes = bytes.ok_or(StartError::Refused(Status::BadParameters))?;
+        endpoint.post(0, loan.request_id, Work::Send(bytes)).map_err(StartError::Post)
+    }
+
+    fn call(
+        &self,
+        endpoint: &mut impl Endpoint,
+        loan: &Loan,
+        region: RegionHandle,
+        key: &[u8],
+    ) -> Result<(), StartError> {
+        let mut buffer = [0; MAX_PARAMETERS];
+        let parameters = encode_lookup(&self.config.table, key, &mut buffer)?;
+        let mut block = [0; HEADER_SIZE + MAX_PARAMETERS];
+        let bytes = self.request(loan, region, parameters).encode_strom(&mut block);
+        let bytes = bytes.ok_or(StartError::Refused(Status::BadParameters))?;
+        let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: region.0.into(), bytes };
+        endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
+    }
+
+    fn walk(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        loan: &Loan,
+        (rkey, region): (u32, Grant),
+        key: &[u8],
+    ) -> Result<(), StartError> {
+        let limits = Limits { time: self.config.patience, ..self.config.limits };
+        let (walk, step) =
+            Walk::start(now, &self.config.table, region, key, limits).map_err(StartError::Refused)?;
+        let WalkStep::Read(range) = step else { return Err(StartError::Refused(Status::BadParameters)) };
+        let index = usize::from(loan.reply.slot);
+        self.post_read(endpoint, index, loan.request_id, rkey, range).map_err(StartError::Post)?;
+        self.walks[index] = Some(walk);
+        Ok(())
+    }
+
+    fn post_read(
+        &self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        request_id: u64,
+        rkey: u32,
+        range: Checked,
+    ) -> Result<(), PostError> {
+        if u64::from(range.length()) > self.config.layout.stride {
+            return Err(PostError::BadRequest);
+        }
+        let into = Part { offset: self.slot_offset(index), length: range.length() };
+        let from = Remote { address: range.address(), rkey };
+        endpoint.post(0, request_id, Work::Read { into, from })
+    }
+
+    fn slot_offset(&self, index: usize) -> usize {
+        index * self.config.layout.stride as usize
+    }
+
+    /// A lookup that has ended, if any. The value is copied to `buffer`, which has [`KvClient::buffer_size`] bytes.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        buffer: &mut [u8],
+    ) -> Option<LookupResult> {
+        while let Some(completion) = endpoint.poll() {
+            if let Some(result) = self.take(now, endpoint, &completion, buffer) {
+                return Some(result);
+            }
+        }
+        if self.broken {
+            return self.give_up(Time::MAX, Ended::Disconnected);
+        }
+        self.poll_memory(endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut))
+    }
+
+    /// When to poll again, if nothing arrives before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.slots.poll_timeout()
+    }
+
+    /// Answers that came after they were given up.
+    pub const fn stale(&self) -> u64 {
+        self.slots.stale()
+    }
+
+    fn give_up(&mut self, now: Time, ended: Ended) -> Option<LookupResult> {
+        self.slots.expire(now).map(|request_id| LookupResult {
+            request_id,
+            ended,
+            length: 0,
+            version: 0,
+            hops: 0,
+            round_trips: 0,
+            retries: 0,
+        })
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        completion: &Completion,
+        buffer: &mut [u8],
+    ) -> Option<LookupResult> {
+        match completion.outcome {
+            Outcome::Failed => {
+                self.broken = true;
+                None
+            }
+            Outcome::Received { immediate, .. } => self.answered(endpoint, immediate?, buffer),
+            Outcome::Done => match self.config.way {
+                Way::Read { rkey, .. } => self.read_done(now, endpoint, completion.id, rkey, buffer),
+                _ => None,
+            },
+        }
+    }
+
+    /// A WRITE with immediate has come.
+    fn answered(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        immediate: u32,
+        buffer: &mut [u8],
+    ) -> Option<LookupResult> {
+        let immediate = Immediate::decode(immediate);
+        self.slots.add_credits(immediate.credits.into());
+        if endpoint.post_receive(0, RECEIVE, Part { offset: 0, length: 0 }).is_err() {
+            self.broken = true;
+        }
+        self.settle(endpoint, immediate.slot.into(), buffer)
+    }
+
+    /// Looks for answers that nothing announces: by the request id at the end of each slot that is lent.
+    fn poll_memory(&mut self, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<LookupResult> {
+        if !matches!(self.config.way, Way::KernelNic(_)) {
+            return None;
+        }
+        for index in 0..N {
+            let Some(request_id) = self.slots.request_of(index) else { continue };
+            let mut word = [0; 8];
+            let end = self.trailer_offset(index) + TRAILER_SIZE;
+            if endpoint.copy_out(end - 8, &mut word).is_err() || u64::from_be_bytes(word) != request_id {
+                continue;
+            }
+            let result = self.settle(endpoint, index, buffer);
+            if self.slots.request_of(index).is_none() {
+                self.slots.add_credits(1);
+            }
+            if result.is_some() {
+                return result;
+            }
+        }
+        None
+    }
+
+    fn trailer_offset(&self, index: usize) -> usize {
+        let max = self.config.layout.max_response as usize;
+        self.slot_offset(index) + max.next_multiple_of(8)
+    }
+
+    /// Takes the answer in slot `index`, if it is the one that is waited for.
+    fn settle(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        buffer: &mut [u8],
+    ) -> Option<LookupResult> {
+        self.slots.request_of(index)?;
+        let mut bytes = [0; TRAILER_SIZE];
+        endpoint.copy_out(self.trailer_offset(index), &mut bytes).ok()?;
+        let trailer = Trailer::parse(&bytes)?;
+        if !self.slots.settle(index, &trailer) {
+            return None;
+        }
+        let mut result = LookupResult {
+            request_id: trailer.request_id,
+            ended: Ended::Status(trailer.status),
+            length: trailer.length,
+            version: trailer.version,
+            hops: trailer.hops,
+            round_trips: 1,
+            retries: trailer.retries,
+        };
+        if trailer.status == Status::Ok {
+            result.ended = self.copy_value(endpoint, index, trailer.length as usize, buffer);
+        }
+        Some(result)
+    }
+
+    fn copy_value(
+        &self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        length: usize,
+        buffer: &mut [u8],
+    ) -> Ended {
+        // A server that says more than fits said something impossible.
+        if length > self.config.layout.max_response as usize {
+            return Ended::Status(Status::Inconsistent);
+        }
+        let Some(value) = buffer.get_mut(..length) else { return Ended::Status(Status::Truncated) };
+        match endpoint.copy_out(self.trailer_offset(index) - length, value) {
+            Ok(()) => Ended::Found,
+            Err(_) => Ended::Status(Status::OutOfBounds),
+        }
+    }
+
+    /// A READ has come back: walk on.
+    fn read_done(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        request_id: u64,
+        rkey: u32,
+        buffer: &mut [u8],
+    ) -> Option<LookupResult> {
+        let index = (0..N).find(|index| self.slots.request_of(*index) == Some(request_id))?;
+        let mut walk = self.walks[index].take()?;
+        let found = match self.walk_on(now, endpoint, index, &mut walk, buffer) {
+            WalkStep::Read(range) => match self.post_read(endpoint, index, request_id, rkey, range) {
+                Ok(()) => {
+                    self.walks[index] = Some(walk);
+                    return None;
+                }
+                Err(error) => Err(self.read_refused(error)),
+            },
+            WalkStep::Found(emission) => {
+                let begin = emission.offset as usize;
+                buffer.copy_within(begin..begin + emission.length as usize, 0);
+                Ok((emission.length, emission.version))
+            }
+            WalkStep::End(status) => Err(status),
+        };
+        self.walk_ended(index, request_id, &walk, found)
+    }
+
+    fn walk_on(
+        &self,
+        now: Time,
+        endpoint: &impl Endpoint,
+        index: usize,
+        walk: &mut Walk,
+        buffer: &mut [u8],
+    ) -> WalkStep {
+        let Some(bytes) = buffer.get_mut(..walk.last_read() as usize) else {
+            return WalkStep::End(Status::Truncated);
+        };
+        match endpoint.copy_out(self.slot_offset(index), bytes) {
+            Ok(()) => walk.read_done(now, bytes),
+            Err(_) => WalkStep::End(Status::OutOfBounds),
+        }
+    }
+
+    /// A READ that is larger than a slot is an answer; one that cannot be posted is the end of the connection, since the
+    /// READ before it has just left its place in the queue.
+    const fn read_refused(&mut self, error: PostError) -> Status {
+        match error {
+            PostError::BadRequest => Status::Truncated,
+            PostError::Full | PostError::Broken => {
+                self.broken = true;
+                Status::DmaFault
+            }
+        }
+    }
+
+    fn walk_ended(
+        &mut self,
+        index: usize,
+        request_id: u64,
+        walk: &Walk,
+        found: Result<(u32, u64), Status>,
+    ) -> Option<LookupResult> {
+        self.slots.add_credits(1);
+        if !self.slots.settle_request(index, request_id) {
+            return None;
+        }
+        let (length, version) = found.unwrap_or_default();
+        Some(LookupResult {
+            request_id,
+            ended: found.map_or_else(Ended::Status, |_| Ended::Found),
+            length,
+            version,
+            hops: walk.budget().hops(),
+            round_trips: walk.budget().hops(),
+            retries: walk.budget().retries(),
+        })
+    }
+}
+
+fn encode_lookup<'b>(
+    table: &TableDescriptor,
+    key: &[u8],
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8], StartError> {
+    table.lookup(key).encode(buffer).ok_or(StartError::Refused(Status::BadParameters))
+}

@@ -1,0 +1,257 @@
+//! Response slots: who may write where, for which request, and what becomes of answers that nobody waits for any more.
+//!
+//! A slot that was lent to a request is the server's until it answers. If the client gives up before, the slot is kept back
+//! and not lent again: a late answer must not be written over another one. The request id decides whom an answer belongs to.
+
+use crate::wire::{ReplyTo, Trailer, slot_size};
+use bareverbs_prm::time::Time;
+use core::fmt;
+
+/// Where the slots are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotLayout {
+    /// Address of the first slot as the server knows it.
+    pub address: u64,
+    /// The key that allows writing there.
+    pub rkey: u32,
+    /// Bytes from one slot to the next; a multiple of 8 that holds a slot.
+    pub stride: u64,
+    /// Largest answer in bytes.
+    pub max_response: u32,
+}
+
+impl SlotLayout {
+    /// The least stride for answers of up to `max_response` bytes.
+    pub const fn min_stride(max_response: u32) -> u64 {
+        slot_size(max_response)
+    }
+
+    fn reply_to(&self, index: usize) -> ReplyTo {
+        let address = self.address.wrapping_add(index as u64 * self.stride);
+        ReplyTo { address, rkey: self.rkey, max_response: self.max_response, slot: index as u16 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Somebody waits for the answer until the deadline.
+    Waiting {
+        request_id: u64,
+        deadline: Time,
+    },
+    /// Nobody waits any more, but the answer may still come.
+    KeptBack {
+        request_id: u64,
+    },
+}
+
+/// Why no request can be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSlot {
+    /// All slots are lent.
+    AllLent {
+        /// How many there are.
+        slots: usize,
+        /// How many of them wait for an answer that nobody waits for.
+        kept_back: usize,
+    },
+    /// The server gave no credit for another request.
+    NoCredit,
+}
+
+impl fmt::Display for NoSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllLent { slots, kept_back } => {
+                write!(f, "all {slots} response slots are lent ({kept_back} of them to requests given up)")
+            }
+            Self::NoCredit => f.write_str("the server gave no credit for another request: wait for a reply"),
+        }
+    }
+}
+
+impl core::error::Error for NoSlot {}
+
+/// A slot, lent for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loan {
+    /// The id of the request.
+    pub request_id: u64,
+    /// What the server is told.
+    pub reply: ReplyTo,
+}
+
+/// `N` response slots (at most 65,536) and the credits to use them.
+#[derive(Debug)]
+pub struct Slots<const N: usize> {
+    layout: SlotLayout,
+    states: [State; N],
+    next_id: u64,
+    credits: u32,
+    stale: u64,
+}
+
+impl<const N: usize> Slots<N> {
+    /// Slots that are all free. The server has announced that it takes `credits` requests.
+    pub const fn new(layout: SlotLayout, credits: u32) -> Self {
+        assert!(N <= 1 << 16, "a slot number has 16 bits");
+        Self { layout, states: [State::Free; N], next_id: 1, credits, stale: 0 }
+    }
+
+    /// Lends a slot, or says why not.
+    pub fn lend(&mut self, deadline: Time) -> Result<Loan, NoSlot> {
+        if self.credits == 0 {
+            return Err(NoSlot::NoCredit);
+        }
+        let index = self.states.iter().position(|s| *s == State::Free).ok_or_else(|| self.all_lent())?;
+        let request_id = self.next_id;
+        self.next_id += 1;
+        self.credits -= 1;
+        self.states[index] = State::Waiting { request_id, deadline };
+        Ok(Loan { request_id, reply: self.layout.reply_to(index) })
+    }
+
+    fn all_lent(&self) -> NoSlot {
+        let kept_back = self.states.iter().filter(|s| matches!(s, State::KeptBack { .. })).count();
+        NoSlot::AllLent { slots: N, kept_back }
+    }
+
+    /// Takes a slot back whose request never left.
+    pub fn cancel(&mut self, loan: &Loan) {
+        if self.request_of(loan.reply.slot.into()) == Some(loan.request_id) {
+            self.states[usize::from(loan.reply.slot)] = State::Free;
+            self.credits += 1;
+        }
+    }
+
+    /// The request that slot `index` was lent for, whether somebody still waits for it or not.
+    pub fn request_of(&self, index: usize) -> Option<u64> {
+        match *self.states.get(index)? {
+            State::Free => None,
+            State::Waiting { request_id, .. } | State::KeptBack { request_id } => Some(request_id),
+        }
+    }
+
+    /// Takes the trailer found in slot `index`; returns whether its answer is waited for. If it is not, drop it.
+    #[must_use]
+    pub fn settle(&mut self, index: usize, trailer: &Trailer) -> bool {
+        self.settle_request(index, trailer.request_id)
+    }
+
+    /// The same for an answer without a trailer.
+    #[must_use]
+    pub fn settle_request(&mut self, index: usize, request_id: u64) -> bool {
+        if self.request_of(index) != Some(request_id) {
+            self.stale += 1;
+            return false;
+        }
+        let waited_for = matches!(self.states[index], State::Waiting { .. });
+        self.stale += u64::from(!waited_for);
+        self.states[index] = State::Free;
+        waited_for
+    }
+
+    /// Allows so many more requests.
+    pub const fn add_credits(&mut self, credits: u32) {
+        self.credits = self.credits.saturating_add(credits);
+    }
+
+    /// A request whose deadline has passed; its slot is kept back.
+    pub fn expire(&mut self, now: Time) -> Option<u64> {
+        self.states.iter_mut().find_map(|state| match *state {
+            State::Waiting { request_id, deadline } if deadline <= now => {
+                *state = State::KeptBack { request_id };
+                Some(request_id)
+            }
+            _ => None,
+        })
+    }
+
+    /// The earliest deadline.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let deadlines = self.states.iter().filter_map(|state| match state {
+            State::Waiting { deadline, .. } => Some(*deadline),
+            _ => None,
+        });
+        deadlines.min()
+    }
+
+    /// Answers that came after they were given up, or belonged to nobody.
+    pub const fn stale(&self) -> u64 {
+        self.stale
+    }
+
+    /// Where the slots are.
+    pub const fn layout(&self) -> &SlotLayout {
+        &self.layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+    use bareverbs_prm::time::Duration;
+
+    const LAYOUT: SlotLayout = SlotLayout { address: 0x1000, rkey: 5, stride: 128, max_response: 64 };
+
+    fn at(micros: u64) -> Time {
+        Time::ZERO + Duration::from_micros(micros)
+    }
+
+    fn trailer(request_id: u64) -> Trailer {
+        Trailer {
+            status: Status::Ok,
+            hops: 0,
+            length: 0,
+            retries: 0,
+            credits: 0,
+            server_nanos: 0,
+            version: 0,
+            request_id,
+        }
+    }
+
+    #[test]
+    fn slots_and_credits_run_out_and_come_back() {
+        let mut slots = Slots::<2>::new(LAYOUT, 3);
+        let a = slots.lend(at(9)).expect("free");
+        let b = slots.lend(at(5)).expect("free");
+        assert_eq!((a.reply.address, b.reply.address), (0x1000, 0x1080));
+        assert_eq!(slots.lend(at(9)), Err(NoSlot::AllLent { slots: 2, kept_back: 0 }));
+        assert_eq!(slots.poll_timeout(), Some(at(5)));
+        assert!(slots.settle(0, &trailer(a.request_id)));
+        slots.lend(at(9)).expect("free again");
+        assert!(slots.settle(1, &trailer(b.request_id)));
+        assert_eq!(slots.lend(at(9)), Err(NoSlot::NoCredit));
+        slots.add_credits(1);
+        slots.lend(at(9)).expect("credit again");
+    }
+
+    #[test]
+    fn a_request_given_up_keeps_its_slot_until_its_answer_is_dropped() {
+        let mut slots = Slots::<1>::new(LAYOUT, 9);
+        let late = slots.lend(at(5)).expect("free");
+        assert_eq!(slots.expire(at(4)), None);
+        assert_eq!(slots.expire(at(5)), Some(late.request_id));
+        assert_eq!(slots.lend(at(9)), Err(NoSlot::AllLent { slots: 1, kept_back: 1 }));
+        assert!(!slots.settle(0, &trailer(late.request_id + 1)), "somebody else's");
+        assert!(!slots.settle(0, &trailer(late.request_id)), "nobody waits for it");
+        assert_eq!(slots.stale(), 2);
+        let next = slots.lend(at(9)).expect("the server has answered");
+        assert_ne!(next.request_id, late.request_id);
+        assert!(!slots.settle(0, &trailer(late.request_id)), "an answer twice");
+        assert!(slots.settle(0, &trailer(next.request_id)));
+    }
+
+    #[test]
+    fn a_request_that_never_left_costs_nothing() {
+        let mut slots = Slots::<1>::new(LAYOUT, 1);
+        let loan = slots.lend(at(5)).expect("free");
+        slots.cancel(&loan);
+        let again = slots.lend(at(5)).expect("slot and credit are back");
+        slots.cancel(&loan);
+        assert_eq!(slots.request_of(0), Some(again.request_id), "an old loan cancels nothing");
+    }
+}

@@ -1,0 +1,288 @@
+//! A DPU that runs kernels: takes requests from its receive queues, feeds the runtime, reads the memory of its host, and
+//! answers by RDMA WRITE with immediate.
+//!
+//! ```text
+//! memory of the endpoint: [ receive buffers ][ staging buffers ]
+//! staging buffer:         [ what was read ][ room for a trailer ]
+//! ```
+//! A reply is one contiguous WRITE out of the staging buffer: the trailer is put behind the answer, over what was read
+//! there and is not needed any more. A receive buffer is posted again as soon as its request was taken, and the credit for
+//! it travels with the next reply; receiver-not-ready is a backstop and never the rule.
+
+use crate::endpoint::{Completion, Endpoint, HostDma, Outcome, Part, PostError, Remote, Work};
+use crate::kernel::KernelSet;
+use crate::kernels::kv_layout::MAX_OBJECT;
+use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, Runtime, Tag};
+use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
+use bareverbs_prm::time::Time;
+use heapless::Deque;
+
+/// Bytes of a receive buffer; longer requests are refused by the queue pair.
+pub const RECEIVE_SIZE: usize = 512;
+/// Bytes of a staging buffer.
+pub const STAGING_SIZE: usize = (MAX_OBJECT as usize + TRAILER_SIZE).next_multiple_of(64);
+
+/// The memory that an endpoint needs for a server with so many receive and staging buffers.
+pub const fn memory_size(receives: usize, slots: usize) -> usize {
+    receives * RECEIVE_SIZE + slots * STAGING_SIZE
+}
+
+/// What happened so far, besides what the runtime counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DpuCounters {
+    /// Replies that were posted.
+    pub replies: u64,
+    /// Replies that could not be posted.
+    pub lost_replies: u64,
+    /// Connections that broke.
+    pub broken: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Arrived {
+    connection: usize,
+    buffer: usize,
+    length: usize,
+}
+
+/// A server with `RECEIVES` receive buffers for each of `CONNECTIONS` connections.
+pub struct DpuServer<S, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize> {
+    runtime: Runtime<S, SLOTS, CONNECTIONS>,
+    ids: [Option<ConnectionId>; CONNECTIONS],
+    credits: [u16; CONNECTIONS],
+    arrived: [Deque<Arrived, RECEIVES>; CONNECTIONS],
+    counters: DpuCounters,
+}
+
+/// Work request ids: the kind in the two highest bits.
+const RECEIVE: u64 = 1 << 62;
+const REPLY: u64 = 2 << 62;
+const REFUSAL: u64 = 3 << 62;
+const KIND: u64 = 3 << 62;
+
+impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize>
+    DpuServer<S, SLOTS, CONNECTIONS, RECEIVES>
+{
+    /// A server around a runtime that has no connections yet.
+    pub fn new(runtime: Runtime<S, SLOTS, CONNECTIONS>) -> Self {
+        Self {
+            runtime,
+            ids: [None; CONNECTIONS],
+            credits: [0; CONNECTIONS],
+            arrived: core::array::from_fn(|_| Deque::new()),
+            counters: DpuCounters::default(),
+        }
+    }
+
+    /// The runtime, to connect, grant and revoke.
+    pub const fn runtime(&mut self) -> &mut Runtime<S, SLOTS, CONNECTIONS> {
+        &mut self.runtime
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> DpuCounters {
+        self.counters
+    }
+
+    /// Begins to take requests of connection `index` of the endpoint on behalf of `id`: posts all its receive buffers.
+    pub fn serve(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        id: ConnectionId,
+    ) -> Result<(), PostError> {
+        let place = self.ids.get_mut(index).ok_or(PostError::BadRequest)?;
+        *place = Some(id);
+        for buffer in 0..RECEIVES {
+            self.post_receive(endpoint, index, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn post_receive(
+        &self,
+        endpoint: &mut impl Endpoint,
+        connection: usize,
+        buffer: usize,
+    ) -> Result<(), PostError> {
+        let into =
+            Part { offset: receive_offset::<RECEIVES>(connection, buffer), length: RECEIVE_SIZE as u32 };
+        endpoint.post_receive(connection, RECEIVE | buffer as u64, into)
+    }
+
+    /// Does all that can be done now. `scratch` has room for [`MAX_OBJECT`] bytes. Returns whether anything was done.
+    pub fn poll(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        dma: &mut impl HostDma,
+        scratch: &mut [u8],
+    ) -> bool {
+        let mut active = false;
+        while let Some(completion) = endpoint.poll() {
+            self.take(endpoint, &completion);
+            active = true;
+        }
+        active |= self.admit_all(now, endpoint);
+        active |= self.finish_reads(now, endpoint, dma, scratch);
+        active |= self.submit_reads(now, dma);
+        active | self.send_replies(now, endpoint)
+    }
+
+    /// When to poll again, if nothing arrives before.
+    pub fn poll_timeout(&self, dma: &impl HostDma) -> Option<Time> {
+        [self.runtime.poll_timeout(), dma.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn take(&mut self, endpoint: &mut impl Endpoint, completion: &Completion) {
+        let Completion { connection, id, outcome } = *completion;
+        match (id & KIND, outcome) {
+            (RECEIVE, Outcome::Received { length, .. }) => {
+                self.arrive(endpoint, connection, (id & !KIND) as usize, length as usize)
+            }
+            (_, Outcome::Failed) => self.broken(connection, id),
+            (REPLY, _) => self.runtime.reply_done(Tag::from_bits(id & !KIND)),
+            _ => {}
+        }
+    }
+
+    fn arrive(&mut self, endpoint: &mut impl Endpoint, connection: usize, buffer: usize, length: usize) {
+        let arrived = Arrived { connection, buffer, length };
+        let full = match self.arrived.get_mut(connection) {
+            Some(queue) => queue.push_back(arrived).is_err(),
+            None => true,
+        };
+        if full {
+            // Cannot be: there are as many places as receive buffers. Keep the buffer in use all the same.
+            let _ = self.post_receive(endpoint, connection, buffer);
+        }
+    }
+
+    /// A failed request takes its connection with it, and everything that was to be answered there.
+    fn broken(&mut self, connection: usize, id: u64) {
+        if id & KIND == REPLY {
+            self.runtime.reply_done(Tag::from_bits(id & !KIND));
+        }
+        if let Some(id) = self.ids.get_mut(connection).and_then(Option::take) {
+            self.counters.broken += 1;
+            self.runtime.disconnect(id);
+        }
+    }
+
+    fn admit_all(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
+        let mut active = false;
+        for connection in 0..CONNECTIONS {
+            while endpoint.has_room() {
+                let Some(arrived) = self.arrived[connection].pop_front() else { break };
+                self.admit(now, endpoint, arrived);
+                active = true;
+            }
+        }
+        active
+    }
+
+    fn admit(&mut self, now: Time, endpoint: &mut impl Endpoint, arrived: Arrived) {
+        let Arrived { connection, buffer, length } = arrived;
+        let mut message = [0; RECEIVE_SIZE];
+        let Some(bytes) = message.get_mut(..length) else { return };
+        let copied = endpoint.copy_out(receive_offset::<RECEIVES>(connection, buffer), bytes);
+        let Some(id) = self.ids[connection].filter(|_| copied.is_ok()) else { return };
+        let admission = self.runtime.handle_message(now, id, bytes);
+        if self.post_receive(endpoint, connection, buffer).is_ok() {
+            self.credits[connection] = self.credits[connection].saturating_add(1);
+        }
+        if let Admission::Refused(reply) = admission {
+            self.send(endpoint, &reply);
+        }
+    }
+
+    fn submit_reads(&mut self, now: Time, dma: &mut impl HostDma) -> bool {
+        let mut active = false;
+        while dma.has_room() {
+            let Some(request) = self.runtime.poll_dma(now) else { break };
+            active = true;
+            if dma.submit_read(request.tag.to_bits(), request.address, request.length).is_err() {
+                self.runtime.handle_dma_done(now, request.tag, Err(DmaFault));
+            }
+        }
+        active
+    }
+
+    fn finish_reads(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        dma: &mut impl HostDma,
+        scratch: &mut [u8],
+    ) -> bool {
+        let mut active = false;
+        while let Some(done) = dma.poll(scratch) {
+            active = true;
+            let tag = Tag::from_bits(done.tag);
+            let bytes = done.length.and_then(|length| scratch.get(..length)).ok_or(DmaFault);
+            let staged = bytes.and_then(|bytes| {
+                let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer());
+                endpoint.copy_in(staging, bytes).map(|()| bytes).map_err(|_| DmaFault)
+            });
+            self.runtime.handle_dma_done(now, tag, staged);
+        }
+        active
+    }
+
+    fn send_replies(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
+        let mut active = false;
+        while endpoint.has_room() {
+            let Some(reply) = self.runtime.poll_reply(now) else { break };
+            active = true;
+            self.send(endpoint, &reply);
+        }
+        active
+    }
+
+    fn send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) {
+        if self.try_send(endpoint, reply).is_ok() {
+            self.counters.replies += 1;
+            return;
+        }
+        self.counters.lost_replies += 1;
+        if let Some(ticket) = reply.ticket {
+            self.runtime.reply_done(ticket);
+        }
+    }
+
+    fn try_send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) -> Result<(), PostError> {
+        let connection = self.ids.iter().position(|id| *id == Some(reply.connection));
+        let connection = connection.ok_or(PostError::Broken)?;
+        let credits = self.credits[connection].min(u8::MAX.into()) as u8;
+        post_reply::<CONNECTIONS, RECEIVES>(endpoint, connection, reply, credits)?;
+        self.credits[connection] -= u16::from(credits);
+        Ok(())
+    }
+}
+
+const fn receive_offset<const RECEIVES: usize>(connection: usize, buffer: usize) -> usize {
+    (connection * RECEIVES + buffer) * RECEIVE_SIZE
+}
+
+const fn staging_offset<const CONNECTIONS: usize, const RECEIVES: usize>(buffer: usize) -> usize {
+    CONNECTIONS * RECEIVES * RECEIVE_SIZE + buffer * STAGING_SIZE
+}
+
+fn post_reply<const CONNECTIONS: usize, const RECEIVES: usize>(
+    endpoint: &mut impl Endpoint,
+    connection: usize,
+    reply: &Reply,
+    credits: u8,
+) -> Result<(), PostError> {
+    let to = Remote { address: reply.address, rkey: reply.rkey };
+    let immediate = Immediate { slot: reply.slot, status: reply.trailer.status, credits }.encode();
+    let trailer = Trailer { credits: credits.into(), ..reply.trailer }.encode();
+    let id = reply.ticket.map_or(REFUSAL, |tag| REPLY | tag.to_bits());
+    let Some(body) = reply.body else {
+        return endpoint.post(connection, id, Work::WriteBytesImmediate { bytes: &trailer, to, immediate });
+    };
+    let offset = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.offset as usize;
+    endpoint.copy_in(offset + body.length as usize, &trailer)?;
+    let from = Part { offset, length: body.length + TRAILER_SIZE as u32 };
+    endpoint.post(connection, id, Work::WriteImmediate { from, to, immediate })
+}

@@ -1,0 +1,141 @@
+//! What a connection may read: a region, checked for every access.
+//!
+//! Everything a kernel handles is an offset into the region of its grant. [`Grant::check`] is the only way from an
+//! offset, which is an allegation, to a [`Checked`] range that can be read; nobody else can make one.
+
+use crate::status::Status;
+use core::fmt;
+
+/// The right to read one region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    base: u64,
+    length: u64,
+}
+
+/// A range that was found to lie inside a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    address: u64,
+    offset: u64,
+    length: u32,
+}
+
+/// Why a range may not be read, or a grant not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantFault {
+    /// The range leaves the region.
+    Outside {
+        /// First byte of the range, from the start of the region.
+        offset: u64,
+        /// Bytes of the range.
+        length: u32,
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// The range has no bytes.
+    Empty {
+        /// Where it would begin.
+        offset: u64,
+    },
+    /// The region itself wraps around the end of the address space.
+    Wraps {
+        /// First address of the region.
+        base: u64,
+        /// Bytes of the region.
+        region: u64,
+    },
+}
+
+impl Grant {
+    /// The right to read `length` bytes from address `base` on.
+    pub const fn new(base: u64, length: u64) -> Result<Self, GrantFault> {
+        match base.checked_add(length) {
+            Some(_) => Ok(Self { base, length }),
+            None => Err(GrantFault::Wraps { base, region: length }),
+        }
+    }
+
+    /// Bytes of the region.
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The range of `length` bytes from `offset` on, if the whole of it lies in the region.
+    pub const fn check(&self, offset: u64, length: u32) -> Result<Checked, GrantFault> {
+        if length == 0 {
+            return Err(GrantFault::Empty { offset });
+        }
+        match offset.checked_add(length as u64) {
+            // `base + length` was found not to wrap, so `base + offset` cannot either.
+            Some(end) if end <= self.length => Ok(Checked { address: self.base + offset, offset, length }),
+            _ => Err(GrantFault::Outside { offset, length, region: self.length }),
+        }
+    }
+}
+
+impl Checked {
+    /// First address as the DMA engine knows it.
+    pub const fn address(self) -> u64 {
+        self.address
+    }
+    /// First byte from the start of the region.
+    pub const fn offset(self) -> u64 {
+        self.offset
+    }
+    /// Bytes, never zero.
+    pub const fn length(self) -> u32 {
+        self.length
+    }
+}
+
+impl From<GrantFault> for Status {
+    fn from(_: GrantFault) -> Self {
+        Self::OutOfBounds
+    }
+}
+
+impl fmt::Display for GrantFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Outside { offset, length, region } => {
+                write!(f, "{length} bytes at offset {offset:#x} leave the granted region of {region} bytes")
+            }
+            Self::Empty { offset } => write!(f, "an access of no bytes at offset {offset:#x}"),
+            Self::Wraps { base, region } => {
+                write!(f, "a region of {region} bytes at {base:#x} wraps around the address space")
+            }
+        }
+    }
+}
+
+impl core::error::Error for GrantFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn edges_of_the_region() {
+        let grant = Grant::new(0x1000, 64).expect("fits");
+        assert_eq!(grant.check(0, 64).map(Checked::address), Ok(0x1000));
+        assert_eq!(grant.check(63, 1).map(Checked::address), Ok(0x103f));
+        assert!(grant.check(63, 2).is_err());
+        assert!(grant.check(64, 1).is_err());
+        assert!(grant.check(u64::MAX, 1).is_err());
+        assert_eq!(grant.check(5, 0), Err(GrantFault::Empty { offset: 5 }));
+        assert!(Grant::new(u64::MAX, 1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_checked_range_lies_inside(base: u64, region: u64, offset: u64, length: u32) {
+            let Ok(grant) = Grant::new(base, region) else { return Ok(()) };
+            if let Ok(range) = grant.check(offset, length) {
+                prop_assert!(range.address() >= base);
+                prop_assert!(u128::from(range.address()) + u128::from(length) <= u128::from(base) + u128::from(region));
+            }
+        }
+    }
+}

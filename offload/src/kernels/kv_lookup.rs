@@ -1,0 +1,211 @@
+//! Looks one key up in the remote hash table: line, candidates, object, next line.
+//!
+//! The same state machine runs on the cores of a DPU, in the NIC, and in a client that reads with RDMA READ; only who
+//! fetches differs. Everything read is checked before it is believed (see [`super::kv_layout`]); what is torn is read
+//! again, from the line on, because a torn object may mean that the line was outdated.
+
+use super::kv_layout::{
+    LINE_SIZE, Line, MAX_KEY, MAX_OBJECT, ObjectRef, SLOTS, Torn, bucket_of, parse_object,
+};
+use crate::grant::{Checked, Grant};
+use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What a lookup is told: the hash of the key, where the table lies in the region, and the key itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters<'a> {
+    /// [`super::kv_layout::hash_key`] of the key.
+    pub hash: u64,
+    /// Offset of the first bucket line.
+    pub lines: u64,
+    /// Number of buckets.
+    pub buckets: u32,
+    /// The key, 1 to 64 bytes.
+    pub key: &'a [u8],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ParameterBytes {
+    hash: U64,
+    lines: U64,
+    buckets: U32,
+    key_length: U16,
+    reserved: U16,
+}
+
+/// Bytes of the parameters before the key.
+const FIXED: usize = size_of::<ParameterBytes>();
+/// Most bytes that the parameters of a lookup take.
+pub const MAX_PARAMETERS: usize = FIXED + MAX_KEY;
+
+impl<'a> Parameters<'a> {
+    /// Decodes parameters; whatever is not exactly one key of a table with buckets is refused.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Status> {
+        let (fixed, key) = ParameterBytes::ref_from_prefix(bytes).map_err(|_| Status::BadParameters)?;
+        let exact = key.len() == usize::from(fixed.key_length.get()) && fixed.reserved == U16::ZERO;
+        if !exact || key.is_empty() || key.len() > MAX_KEY || fixed.buckets == U32::ZERO {
+            return Err(Status::BadParameters);
+        }
+        Ok(Self { hash: fixed.hash.get(), lines: fixed.lines.get(), buckets: fixed.buckets.get(), key })
+    }
+
+    /// Writes the parameters to `buffer` and returns their bytes; `None` if key or buffer have the wrong size.
+    pub fn encode<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        if self.key.is_empty() || self.key.len() > MAX_KEY {
+            return None;
+        }
+        let bytes = buffer.get_mut(..FIXED + self.key.len())?;
+        let fixed = ParameterBytes {
+            hash: self.hash.into(),
+            lines: self.lines.into(),
+            buckets: self.buckets.into(),
+            key_length: (self.key.len() as u16).into(),
+            reserved: U16::ZERO,
+        };
+        bytes[..FIXED].copy_from_slice(fixed.as_bytes());
+        bytes[FIXED..].copy_from_slice(self.key);
+        Some(bytes)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Line,
+    Object,
+}
+
+/// One lookup under way.
+#[derive(Debug, Clone)]
+pub struct KvLookup {
+    hash: u64,
+    line: Checked,
+    next: u64,
+    candidates: [ObjectRef; SLOTS],
+    waiting: Waiting,
+    key_length: u8,
+    key: [u8; MAX_KEY],
+}
+
+impl Kernel for KvLookup {
+    /// "KVLOOKUP" in ASCII.
+    const OPCODE: Opcode = Opcode(u64::from_be_bytes(*b"KVLOOKUP"));
+
+    fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
+        let parameters = Parameters::parse(parameters)?;
+        let line = Self::first_line(&parameters, grant)?;
+        let mut key = [0; MAX_KEY];
+        key[..parameters.key.len()].copy_from_slice(parameters.key);
+        let lookup = Self {
+            hash: parameters.hash,
+            line,
+            next: 0,
+            candidates: [ObjectRef::NONE; SLOTS],
+            waiting: Waiting::Line,
+            key_length: parameters.key.len() as u8,
+            key,
+        };
+        Ok((lookup, Step::Fetch(line)))
+    }
+
+    fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
+        match self.waiting {
+            Waiting::Line => self.take_line(bytes, grant),
+            Waiting::Object => self.take_object(bytes, grant),
+        }
+    }
+}
+
+impl KvLookup {
+    fn first_line(parameters: &Parameters<'_>, grant: &Grant) -> Result<Checked, Status> {
+        let bucket = u64::from(bucket_of(parameters.hash, parameters.buckets));
+        let offset = parameters.lines.checked_add(bucket * u64::from(LINE_SIZE));
+        check_line(offset.ok_or(Status::OutOfBounds)?, grant)
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.key[..usize::from(self.key_length)]
+    }
+
+    fn take_line(&mut self, bytes: &[u8], grant: &Grant) -> Step {
+        match Line::parse(bytes) {
+            Ok(line) => {
+                self.remember(&line);
+                self.advance(grant)
+            }
+            Err(Torn::Changing) => self.again(Status::Busy),
+            Err(Torn::Mismatch) => self.again(Status::Inconsistent),
+        }
+    }
+
+    fn remember(&mut self, line: &Line) {
+        self.next = line.next;
+        let hash = self.hash;
+        self.candidates =
+            line.slots.map(|slot| if slot.fingerprint == hash { slot.object } else { ObjectRef::NONE });
+    }
+
+    fn take_object(&mut self, bytes: &[u8], grant: &Grant) -> Step {
+        match parse_object(bytes) {
+            // An object that does not belong to its reference was replaced after the line was read.
+            Ok(object) if object.hash != self.hash => self.again(Status::Inconsistent),
+            Ok(object) if object.key == self.key() => Step::Emit(Emission {
+                offset: object.value_offset,
+                length: object.value.len() as u32,
+                version: object.version,
+            }),
+            Ok(_another_key_with_this_hash) => self.advance(grant),
+            Err(_) => self.again(Status::Inconsistent),
+        }
+    }
+
+    /// Reads the current line again.
+    fn again(&mut self, otherwise: Status) -> Step {
+        self.waiting = Waiting::Line;
+        Step::Refetch { range: self.line, otherwise }
+    }
+
+    /// Goes to the next candidate of this line, or to the next line, or to the end.
+    fn advance(&mut self, grant: &Grant) -> Step {
+        if let Some(candidate) = self.candidates.iter_mut().find(|object| !object.is_none()) {
+            let object = core::mem::take(candidate);
+            return self.fetch_object(object, grant);
+        }
+        if self.next == 0 {
+            return Step::Done(Status::NotFound);
+        }
+        match check_line(self.next, grant) {
+            Ok(line) => {
+                self.line = line;
+                self.waiting = Waiting::Line;
+                Step::Fetch(line)
+            }
+            Err(status) => Step::Done(status),
+        }
+    }
+
+    fn fetch_object(&mut self, object: ObjectRef, grant: &Grant) -> Step {
+        if object.size() > MAX_OBJECT {
+            return Step::Done(Status::OutOfBounds);
+        }
+        match grant.check(object.offset(), object.size()) {
+            Ok(range) => {
+                self.waiting = Waiting::Object;
+                Step::Fetch(range)
+            }
+            Err(fault) => Step::Done(fault.into()),
+        }
+    }
+}
+
+/// A line must lie in the region as a whole and be aligned, as every line of a writer is.
+fn check_line(offset: u64, grant: &Grant) -> Result<Checked, Status> {
+    if !offset.is_multiple_of(u64::from(LINE_SIZE)) {
+        return Err(Status::OutOfBounds);
+    }
+    Ok(grant.check(offset, LINE_SIZE)?)
+}
+
+#[cfg(test)]
+mod tests;

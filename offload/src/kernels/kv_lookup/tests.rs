@@ -1,0 +1,137 @@
+use super::*;
+use crate::budget::{Budget, Limits, Next};
+use crate::kernels::kv_layout::Slot;
+use bareverbs_prm::time::Time;
+use proptest::prelude::*;
+
+/// Runs a lookup over memory that does not change; every read must lie inside.
+fn run(memory: &[u8], parameters: &[u8]) -> Result<(u32, u32), Status> {
+    let grant = Grant::new(0x10_0000, memory.len() as u64)?;
+    let mut budget = Budget::new(Limits::default(), Time::ZERO);
+    let (mut kernel, mut step) = KvLookup::start(parameters, &grant)?;
+    for _turn in 0..=Limits::default().hops {
+        match budget.charge(step, Time::ZERO) {
+            Next::Read(range) => {
+                let bytes = &memory[range.offset() as usize..][..range.length() as usize];
+                step = kernel.dma_done(bytes, &grant);
+            }
+            Next::Emit(emission) => return Ok((emission.offset, emission.length)),
+            Next::End(status) => return Err(status),
+            Next::Payload => panic!("a lookup takes no payload"),
+        }
+    }
+    panic!("the lookup went on beyond its budget");
+}
+
+fn parameters(buckets: u32) -> Vec<u8> {
+    let mut buffer = [0; MAX_PARAMETERS];
+    let parameters = Parameters { hash: 9, lines: 64, buckets, key: b"key" };
+    parameters.encode(&mut buffer).expect("fits").to_vec()
+}
+
+/// Memory of 1 KiB with `line` at offset 64.
+fn memory_with(line: Line) -> Vec<u8> {
+    let mut memory = vec![0; 1024];
+    memory[64..128].copy_from_slice(&line.encode());
+    memory
+}
+
+fn line_with(object: ObjectRef) -> Line {
+    Line { slots: [Slot { fingerprint: 9, object }, Slot::default(), Slot::default()], ..Line::default() }
+}
+
+#[test]
+fn parameters_have_their_fields_at_the_stated_places() {
+    let bytes = parameters(0x0102_0304);
+    let expected: [&[u8]; 4] =
+        [&[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 64], &[1, 2, 3, 4], &[0, 3, 0, 0], b"key"];
+    assert_eq!(bytes, expected.concat());
+    assert_eq!(Parameters::parse(&bytes).map(|p| p.key), Ok(&b"key"[..]));
+}
+
+#[test]
+fn parameters_that_are_not_exactly_one_key_are_refused() {
+    let good = parameters(1);
+    for (at, bit) in [(21, 1), (20, 1), (22, 1), (23, 1), (19, 1)] {
+        let mut bad = good.clone();
+        bad[at] ^= bit;
+        assert_eq!(Parameters::parse(&bad), Err(Status::BadParameters), "byte {at}");
+    }
+    for length in 0..good.len() {
+        assert_eq!(Parameters::parse(&good[..length]), Err(Status::BadParameters));
+    }
+    assert!(Parameters { hash: 0, lines: 0, buckets: 1, key: &[0; 65] }.encode(&mut [0; 128]).is_none());
+}
+
+#[test]
+fn a_table_outside_of_the_grant() {
+    let mut far = parameters(1);
+    far[8..16].copy_from_slice(&u64::MAX.to_be_bytes());
+    assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds));
+    far[8..16].copy_from_slice(&(u64::MAX - 63).to_be_bytes());
+    assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds), "aligned, but it wraps");
+    far[8..16].copy_from_slice(&65_u64.to_be_bytes());
+    assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds), "not aligned");
+}
+
+#[test]
+fn pointers_out_of_the_grant_or_off_their_alignment() {
+    for bits in [u64::MAX, 1 << 16 | 1, 0x400_u64 << 16 | 1, 0x3f0_u64 << 16 | 2, 64 << 16] {
+        let memory = memory_with(line_with(ObjectRef::from_bits(bits)));
+        let expected = if bits == 1 << 16 | 1 { Status::Inconsistent } else { Status::OutOfBounds };
+        assert_eq!(run(&memory, &parameters(1)), Err(expected), "ref {bits:#x}");
+    }
+    for next in [u64::MAX, 1, 65, 1024, 1 << 40] {
+        let memory = memory_with(Line { next, ..Line::default() });
+        assert_eq!(run(&memory, &parameters(1)), Err(Status::OutOfBounds), "next {next:#x}");
+    }
+}
+
+#[test]
+fn a_chain_that_bites_its_tail_ends_at_the_hop_limit() {
+    let memory = memory_with(Line { next: 64, ..Line::default() });
+    assert_eq!(run(&memory, &parameters(1)), Err(Status::HopLimit));
+}
+
+#[test]
+fn what_stays_torn_is_given_up() {
+    let memory = memory_with(Line { sequence: 1, ..Line::default() });
+    assert_eq!(run(&memory, &parameters(1)), Err(Status::Busy));
+    let mut memory = memory_with(Line::default());
+    memory[70] ^= 1;
+    assert_eq!(run(&memory, &parameters(1)), Err(Status::Inconsistent));
+}
+
+/// A line whose checksum is right whatever else it says, so that its pointers are followed.
+fn hostile_line() -> impl Strategy<Value = Line> {
+    let word = prop_oneof![any::<u64>(), (0..64_u64).prop_map(|n| n * 16), (0..16_u64).prop_map(|n| n * 64)];
+    let object = prop_oneof![any::<u64>(), (0..64_u64, 0..64_u64).prop_map(|(at, n)| at << 20 | n)];
+    let slot = (prop_oneof![Just(9_u64), any::<u64>()], object)
+        .prop_map(|(fingerprint, bits)| Slot { fingerprint, object: ObjectRef::from_bits(bits) });
+    (proptest::array::uniform3(slot), word, any::<u32>()).prop_map(|(slots, next, sequence)| Line {
+        slots,
+        next,
+        sequence,
+    })
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_memory_ends_within_the_budget(
+        lines in proptest::collection::vec(hostile_line(), 15),
+        noise in proptest::collection::vec(any::<u8>(), 64),
+        buckets in 1..20_u32, hash: u64,
+    ) {
+        let mut memory = noise;
+        lines.iter().for_each(|line| memory.extend_from_slice(&line.encode()));
+        let mut parameters = parameters(buckets);
+        let _ = run(&memory, &parameters);
+        parameters[..8].copy_from_slice(&hash.to_be_bytes());
+        let _ = run(&memory, &parameters);
+    }
+
+    #[test]
+    fn arbitrary_parameters(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        let _ = run(&[0; 512], &bytes);
+    }
+}

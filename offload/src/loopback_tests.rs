@@ -1,0 +1,465 @@
+//! Client, DPU and a kernel in the NIC over a scripted network: what is hard to provoke over a good one.
+
+use crate::budget::Limits;
+use crate::client::slots::{NoSlot, SlotLayout};
+use crate::client::{ClientConfig, Ended, KvClient, LookupResult, StartError, Way};
+use crate::cost::KernelCost;
+use crate::dpu::{DpuServer, memory_size};
+use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
+use crate::grant::Grant;
+use crate::kernel::Opcode;
+use crate::kernels::kv_layout::{LINE_SIZE, Line, MAX_OBJECT};
+use crate::kernels::kv_lookup::KvLookup;
+use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, ResponseWindow, Runtime};
+use crate::status::Status;
+use crate::table::{TableConfig, TableDescriptor, TableWriter};
+use crate::wire::RegionHandle;
+use bareverbs_prm::time::{Duration, Time};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+const SLOTS: usize = 4;
+const RECEIVES: usize = 4;
+const HOST: u64 = 0x4000_0000;
+const WINDOW: u64 = 0x9_0000;
+const MAX_VALUE: u32 = 65_536;
+const STRIDE: u64 = ClientConfig::stride(MAX_VALUE);
+
+/// One side of a wire; a WRITE or SEND lands in the other at once.
+#[derive(Default)]
+struct Side {
+    memory: Vec<u8>,
+    base: u64,
+    completions: VecDeque<Completion>,
+    receives: VecDeque<(u64, Part)>,
+    calls: Vec<(u64, u32, Vec<u8>)>,
+    room: Option<usize>,
+}
+
+#[derive(Clone)]
+struct Fake {
+    own: Rc<RefCell<Side>>,
+    peer: Rc<RefCell<Side>>,
+    host: Rc<RefCell<Vec<u8>>>,
+}
+
+fn fabric(host: &Rc<RefCell<Vec<u8>>>) -> (Fake, Fake) {
+    let client = Side { memory: vec![0; STRIDE as usize * SLOTS], base: WINDOW, ..Side::default() };
+    let server = Side { memory: vec![0; memory_size(RECEIVES, SLOTS)], ..Side::default() };
+    let (a, b) = (Rc::new(RefCell::new(client)), Rc::new(RefCell::new(server)));
+    let fake = |own: &Rc<RefCell<Side>>, peer: &Rc<RefCell<Side>>| Fake {
+        own: own.clone(),
+        peer: peer.clone(),
+        host: host.clone(),
+    };
+    (fake(&a, &b), fake(&b, &a))
+}
+
+impl Fake {
+    fn bytes(&self, part: Part) -> Vec<u8> {
+        self.own.borrow().memory[part.offset..][..part.length as usize].to_vec()
+    }
+
+    fn write(&self, to: Remote, bytes: &[u8]) {
+        let mut peer = self.peer.borrow_mut();
+        let at = (to.address - peer.base) as usize;
+        peer.memory[at..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Takes a receive of the peer; a message without one breaks the test.
+    fn deliver(&self, bytes: &[u8], immediate: Option<u32>) {
+        let mut peer = self.peer.borrow_mut();
+        let (id, into) = peer.receives.pop_front().expect("receiver not ready: flow control failed");
+        if immediate.is_none() {
+            peer.memory[into.offset..][..bytes.len()].copy_from_slice(bytes);
+        }
+        let outcome = Outcome::Received { length: bytes.len() as u32, immediate };
+        peer.completions.push_back(Completion { connection: 0, id, outcome });
+    }
+
+    fn read(&self, into: Part, from: Remote) {
+        let at = (from.address - HOST) as usize;
+        let bytes = self.host.borrow()[at..][..into.length as usize].to_vec();
+        self.own.borrow_mut().memory[into.offset..][..bytes.len()].copy_from_slice(&bytes);
+    }
+
+    fn done(&self, id: u64, outcome: Outcome) {
+        self.own.borrow_mut().completions.push_back(Completion { connection: 0, id, outcome });
+    }
+}
+
+impl Endpoint for Fake {
+    fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError> {
+        assert_eq!(connection, 0);
+        if !self.has_room() {
+            return Err(PostError::Full);
+        }
+        match work {
+            Work::Send(bytes) => self.deliver(bytes, None),
+            Work::RpcParameters { opcode, region, bytes } => {
+                self.peer.borrow_mut().calls.push((opcode, region, bytes.to_vec()));
+            }
+            Work::Read { into, from } => self.read(into, from),
+            Work::WriteImmediate { from, to, immediate } => {
+                self.write(to, &self.bytes(from));
+                self.deliver(&[], Some(immediate));
+            }
+            Work::WriteBytesImmediate { bytes, to, immediate } => {
+                self.write(to, bytes);
+                self.deliver(&[], Some(immediate));
+            }
+        }
+        self.done(id, Outcome::Done);
+        Ok(())
+    }
+    fn has_room(&self) -> bool {
+        self.own.borrow().room != Some(0)
+    }
+    fn post_receive(&mut self, _connection: usize, id: u64, into: Part) -> Result<(), PostError> {
+        self.own.borrow_mut().receives.push_back((id, into));
+        Ok(())
+    }
+    fn poll(&mut self) -> Option<Completion> {
+        self.own.borrow_mut().completions.pop_front()
+    }
+    fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError> {
+        let mut own = self.own.borrow_mut();
+        own.memory.get_mut(offset..offset + bytes.len()).ok_or(PostError::BadRequest)?.copy_from_slice(bytes);
+        Ok(())
+    }
+    fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), PostError> {
+        let own = self.own.borrow();
+        buffer.copy_from_slice(own.memory.get(offset..offset + buffer.len()).ok_or(PostError::BadRequest)?);
+        Ok(())
+    }
+}
+
+/// DMA that ends the latest read first.
+struct Dma {
+    host: Rc<RefCell<Vec<u8>>>,
+    reads: Vec<(u64, u64, u32)>,
+    stuck: bool,
+}
+
+impl HostDma for Dma {
+    fn has_room(&self) -> bool {
+        self.reads.len() < 2
+    }
+    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
+        self.reads.push((tag, address, length));
+        Ok(())
+    }
+    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
+        if self.stuck {
+            return None;
+        }
+        let (tag, address, length) = self.reads.pop()?;
+        let at = (address - HOST) as usize;
+        buffer[..length as usize].copy_from_slice(&self.host.borrow()[at..][..length as usize]);
+        Some(HostDmaDone { tag, length: Some(length as usize) })
+    }
+}
+
+/// What answers on the other side.
+enum Server {
+    Dpu(Box<DpuServer<KvLookup, SLOTS, 1, RECEIVES>>, Dma),
+    Nic(Box<Runtime<KvLookup, SLOTS, 1>>, ConnectionId),
+    Nobody,
+}
+
+struct Scene {
+    client: KvClient<SLOTS>,
+    near: Fake,
+    far: Fake,
+    server: Server,
+    table: TableDescriptor,
+    host: Rc<RefCell<Vec<u8>>>,
+    now: Time,
+    buffer: Vec<u8>,
+}
+
+fn value(n: u8) -> Vec<u8> {
+    vec![n; [0, 1, 100, 5000, 65_536][usize::from(n) % 5]]
+}
+
+fn table() -> (Vec<u8>, TableDescriptor) {
+    let mut memory = vec![0; 1 << 20];
+    let config =
+        TableConfig { buckets: 2, overflow_lines: 8, seed: [9; 16], grace: Duration::from_millis(9) };
+    let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
+    for n in 0..20_u8 {
+        writer.insert(Time::ZERO, &[n, 1, 2], &value(n)).expect("room");
+    }
+    let descriptor = *writer.descriptor();
+    (memory, descriptor)
+}
+
+fn runtime(host_length: usize) -> (Runtime<KvLookup, SLOTS, 1>, ConnectionId, RegionHandle) {
+    let mut runtime = Runtime::new(Limits::default(), KernelCost::FREE);
+    let window = ResponseWindow { address: WINDOW, length: STRIDE * SLOTS as u64, rkey: 1 };
+    let id = runtime.connect(window, SLOTS as u16).expect("room");
+    let region = runtime.grant(id, Grant::new(HOST, host_length as u64).expect("no wrap")).expect("room");
+    (runtime, id, region)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Dpu,
+    Nic,
+    Read,
+}
+
+const KINDS: [Kind; 3] = [Kind::Dpu, Kind::Nic, Kind::Read];
+
+impl Scene {
+    fn new(kind: Kind) -> Self {
+        let (memory, table) = table();
+        let host = Rc::new(RefCell::new(memory));
+        let (near, mut far) = fabric(&host);
+        let length = host.borrow().len();
+        let (runtime, id, region) = runtime(length);
+        let (server, way) = match kind {
+            Kind::Dpu => {
+                let mut dpu = Box::new(DpuServer::new(runtime));
+                dpu.serve(&mut far, 0, id).expect("receives fit");
+                (
+                    Server::Dpu(dpu, Dma { host: host.clone(), reads: vec![], stuck: false }),
+                    Way::KernelDpu(region),
+                )
+            }
+            Kind::Nic => (Server::Nic(Box::new(runtime), id), Way::KernelNic(region)),
+            Kind::Read => {
+                let region = Grant::new(HOST, length as u64).expect("no wrap");
+                (Server::Nobody, Way::Read { rkey: 2, region })
+            }
+        };
+        let layout = SlotLayout { address: WINDOW, rkey: 1, stride: STRIDE, max_response: MAX_VALUE };
+        let config = ClientConfig {
+            way,
+            table,
+            layout,
+            credits: RECEIVES as u32,
+            patience: Duration::from_millis(5),
+            limits: Limits::default(),
+        };
+        let client = KvClient::new(config);
+        let buffer = vec![0; client.buffer_size()];
+        Self { client, near, far, server, table, host, now: Time::ZERO, buffer }
+    }
+
+    fn start(&mut self, key: &[u8]) -> Result<u64, StartError> {
+        self.client.start(self.now, &mut self.near, key)
+    }
+
+    /// Lets the server do what it can now; returns whether that was anything.
+    fn serve(&mut self) -> bool {
+        let mut scratch = vec![0; MAX_OBJECT as usize];
+        match &mut self.server {
+            Server::Dpu(dpu, dma) => dpu.poll(self.now, &mut self.far, dma, &mut scratch),
+            Server::Nic(runtime, id) => {
+                let calls = std::mem::take(&mut self.far.own.borrow_mut().calls);
+                calls.into_iter().for_each(|(opcode, region, bytes)| {
+                    let admission = runtime.handle_strom(self.now, *id, Opcode(opcode), region, &bytes);
+                    if let Admission::Refused(reply) = admission {
+                        self.far.answer(&reply, &[]);
+                    }
+                });
+                run_in_nic(runtime, self.now, &self.host.borrow(), &self.far)
+            }
+            Server::Nobody => false,
+        }
+    }
+
+    fn poll(&mut self) -> Option<LookupResult> {
+        self.client.poll(self.now, &mut self.near, &mut self.buffer)
+    }
+
+    /// Runs until a lookup ends.
+    #[track_caller]
+    fn finish(&mut self) -> LookupResult {
+        for _ in 0..1000 {
+            let active = self.serve();
+            if let Some(result) = self.poll() {
+                return result;
+            }
+            if !active {
+                self.now = self.client.poll_timeout().unwrap_or(self.now).max(self.now);
+            }
+        }
+        panic!("the lookup never ended");
+    }
+
+    #[track_caller]
+    fn lookup(&mut self, key: &[u8]) -> (LookupResult, Vec<u8>) {
+        let id = self.start(key).expect("begins");
+        let result = self.finish();
+        assert_eq!(result.request_id, id);
+        let length = if result.ended == Ended::Found { result.length as usize } else { 0 };
+        (result, self.buffer[..length].to_vec())
+    }
+}
+
+impl Fake {
+    fn answer(&self, reply: &Reply, body: &[u8]) {
+        let bytes = [body, &reply.trailer.encode()].concat();
+        self.write(Remote { address: reply.address, rkey: reply.rkey }, &bytes);
+    }
+}
+
+fn run_in_nic(runtime: &mut Runtime<KvLookup, SLOTS, 1>, now: Time, host: &[u8], far: &Fake) -> bool {
+    let mut staging = vec![vec![]; SLOTS];
+    let mut active = false;
+    while let Some(dma) = runtime.poll_dma(now) {
+        let at = (dma.address - HOST) as usize;
+        let bytes = host.get(at..at + dma.length as usize).ok_or(DmaFault);
+        staging[dma.tag.buffer()] = bytes.unwrap_or_default().to_vec();
+        runtime.handle_dma_done(now, dma.tag, bytes);
+        active = true;
+    }
+    while let Some(reply) = runtime.poll_reply(now) {
+        let body = reply
+            .body
+            .map_or(&[][..], |body| &staging[body.buffer][body.offset as usize..][..body.length as usize]);
+        far.answer(&reply, body);
+        runtime.reply_done(reply.ticket.expect("polled"));
+        active = true;
+    }
+    active
+}
+
+#[test]
+fn every_key_comes_back_on_every_way() {
+    for kind in KINDS {
+        let mut scene = Scene::new(kind);
+        for n in 0..20_u8 {
+            let (result, found) = scene.lookup(&[n, 1, 2]);
+            assert_eq!((result.ended, found == value(n)), (Ended::Found, true), "{kind:?} {n}");
+            let trips = if kind == Kind::Read { result.hops } else { 1 };
+            assert_eq!(result.round_trips, trips);
+            assert!(result.hops >= 2 && result.retries == 0 && result.version > 0);
+        }
+        let (miss, _) = scene.lookup(b"nobody");
+        assert_eq!(miss.ended, Ended::Status(Status::NotFound), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_window_of_lookups_is_answered_whatever_the_order() {
+    for kind in KINDS {
+        let mut scene = Scene::new(kind);
+        for round in 0..10_u8 {
+            let ids: Vec<u64> =
+                (0..SLOTS as u8).map(|n| scene.start(&[(round + n) % 20, 1, 2]).expect("a slot")).collect();
+            let full = scene.start(&[0, 1, 2]);
+            assert!(matches!(full, Err(StartError::NoSlot(_))), "{full:?}");
+            let mut done: Vec<u64> = (0..SLOTS).map(|_| scene.finish().request_id).collect();
+            done.sort_unstable();
+            assert_eq!(done, ids, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn broken_structures_get_the_same_status_on_every_way() {
+    for kind in KINDS {
+        let mut scene = Scene::new(kind);
+        let endless = Line { next: scene.table.lines, ..Line::default() };
+        let astray = Line { next: 1 << 40, ..Line::default() };
+        for (line, status) in [(endless, Status::HopLimit), (astray, Status::OutOfBounds)] {
+            for bucket in 0..2 {
+                let at = (scene.table.lines as usize) + bucket * LINE_SIZE as usize;
+                scene.host.borrow_mut()[at..at + 64].copy_from_slice(&line.encode());
+            }
+            let (result, _) = scene.lookup(&[3, 1, 2]);
+            assert_eq!(result.ended, Ended::Status(status), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_cannot_be_are_refused_and_cost_no_slot() {
+    for kind in KINDS {
+        let mut scene = Scene::new(kind);
+        for key in [&[][..], &[0; 65]] {
+            for _ in 0..2 * SLOTS {
+                let refused = scene.start(key);
+                assert_eq!(refused, Err(StartError::Refused(Status::BadParameters)), "{kind:?}");
+            }
+        }
+        assert_eq!(scene.lookup(&[1, 1, 2]).0.ended, Ended::Found);
+    }
+}
+
+#[test]
+fn a_late_answer_is_dropped_and_its_slot_lent_again_only_then() {
+    let mut scene = Scene::new(Kind::Dpu);
+    let Server::Dpu(_, dma) = &mut scene.server else { unreachable!() };
+    dma.stuck = true;
+    for _ in 0..SLOTS {
+        scene.start(&[1, 1, 2]).expect("a slot");
+    }
+    scene.serve();
+    scene.now += Duration::from_millis(5);
+    for _ in 0..SLOTS {
+        assert_eq!(scene.poll().map(|result| result.ended), Some(Ended::TimedOut));
+    }
+    assert_eq!(scene.poll(), None);
+    // The runtime has given up as well and says so; the answers come late.
+    while scene.serve() {}
+    let full = scene.start(&[2, 1, 2]);
+    assert!(matches!(full, Err(StartError::NoSlot(NoSlot::NoCredit))), "{full:?}");
+    assert_eq!(scene.poll(), None, "four late answers, none of them for anybody");
+    assert_eq!(scene.client.stale(), SLOTS as u64);
+    let Server::Dpu(_, dma) = &mut scene.server else { unreachable!() };
+    dma.stuck = false;
+    let (result, found) = scene.lookup(&[2, 1, 2]);
+    assert_eq!((result.ended, found), (Ended::Found, value(2)));
+}
+
+#[test]
+fn a_dpu_whose_send_queue_is_full_waits_and_loses_nothing() {
+    let mut scene = Scene::new(Kind::Dpu);
+    scene.far.own.borrow_mut().room = Some(0);
+    for _ in 0..SLOTS {
+        scene.start(&[2, 1, 2]).expect("a slot");
+    }
+    scene.serve();
+    assert_eq!(scene.poll(), None);
+    scene.far.own.borrow_mut().room = None;
+    for _ in 0..SLOTS {
+        assert_eq!(scene.finish().ended, Ended::Found);
+    }
+    let Server::Dpu(dpu, _) = &scene.server else { unreachable!() };
+    assert_eq!((dpu.counters().replies, dpu.counters().lost_replies), (4, 0));
+}
+
+#[test]
+fn malformed_messages_reach_nobody_but_return_their_receive() {
+    let mut scene = Scene::new(Kind::Dpu);
+    for n in 0..100 {
+        scene.near.post(0, 7, Work::Send(&vec![n; usize::from(n) % 512])).expect("posted");
+        scene.serve();
+    }
+    assert_eq!(scene.lookup(&[1, 1, 2]).0.ended, Ended::Found);
+    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
+    assert_eq!(dpu.runtime().counters().dropped, 100);
+}
+
+#[test]
+fn a_broken_connection_ends_all_lookups() {
+    for kind in KINDS {
+        let mut scene = Scene::new(kind);
+        scene.start(&[1, 1, 2]).expect("a slot");
+        scene.near.own.borrow_mut().completions.clear();
+        scene.near.done(1, Outcome::Failed);
+        assert_eq!(scene.poll().map(|result| result.ended), Some(Ended::Disconnected), "{kind:?}");
+        assert_eq!(scene.start(&[1, 1, 2]), Err(StartError::Post(PostError::Broken)));
+    }
+    let mut scene = Scene::new(Kind::Dpu);
+    scene.start(&[1, 1, 2]).expect("a slot");
+    scene.far.done(1 << 62, Outcome::Failed);
+    while scene.serve() {}
+    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
+    assert_eq!((dpu.counters().broken, dpu.runtime().running()), (1, 0));
+}

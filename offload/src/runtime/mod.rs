@@ -1,0 +1,354 @@
+//! Runs kernels: admits requests, hands out DMA requests, takes their bytes, hands out replies.
+//!
+//! Sans-IO. Whoever owns a runtime moves the bytes; it may be the loop of a DPU core or the model of a NIC:
+//!
+//! 1. [`Runtime::handle_message`] or [`Runtime::handle_strom`] when a request arrives. Take the [`Admission`] seriously:
+//!    a refusal may hold a reply that is to be sent at once.
+//! 2. [`Runtime::poll_dma`] until `None`; read each range into the staging buffer numbered by its tag, then
+//!    [`Runtime::handle_dma_done`].
+//! 3. [`Runtime::poll_reply`] until `None`; send each, and call [`Runtime::reply_done`] when its staging buffer may be
+//!    used again.
+//! 4. Come back at [`Runtime::poll_timeout`], or when something arrives.
+//!
+//! Every invocation takes one step a turn, round-robin: a walk of ten thousand hops does not keep one of two hops
+//! waiting. What an invocation may read, how often, and for how long is decided here and never by its kernel.
+
+mod connection;
+mod slot;
+
+pub use connection::{ConnectError, ConnectionId, ResponseWindow};
+pub use slot::Tag;
+
+use crate::budget::{Budget, Limits};
+use crate::cost::KernelCost;
+use crate::grant::{Grant, GrantFault};
+use crate::kernel::{KernelSet, Opcode, Step};
+use crate::status::Status;
+use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer};
+use bareverbs_prm::time::Time;
+use connection::Connections;
+use slot::{Invocation, Phase, Slot};
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a refusal may hold a reply that is to be sent"]
+pub enum Admission {
+    /// It runs; a reply will come.
+    Accepted,
+    /// It does not run; send this reply.
+    Refused(Reply),
+    /// It does not run and there is nowhere to say so; it was counted.
+    Dropped(DropReason),
+}
+
+/// Why a request got no reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropReason {
+    /// It is too short or not in a format we know, so where to reply is not known.
+    Unintelligible,
+    /// Its response slot lies outside the window that the connection registered.
+    ReplyWindow,
+    /// There is no such connection.
+    NoConnection,
+}
+
+/// A range to be read into the staging buffer with the number [`Tag::buffer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaRequest {
+    /// To be returned with the bytes.
+    pub tag: Tag,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// The memory did not give the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaFault;
+
+/// A part of a staging buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Body {
+    /// The number of the staging buffer.
+    pub buffer: usize,
+    /// First byte.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// A reply: one WRITE of body and trailer to `address`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// To be returned with [`Runtime::reply_done`]; `None` if nothing waits for it.
+    pub ticket: Option<Tag>,
+    /// Whom it goes to.
+    pub connection: ConnectionId,
+    /// Where body and trailer are written, in this order and without a gap.
+    pub address: u64,
+    /// The key that allows it.
+    pub rkey: u32,
+    /// The response slot, for the immediate.
+    pub slot: u16,
+    /// The answer, if there is one.
+    pub body: Option<Body>,
+    /// How it went.
+    pub trailer: Trailer,
+}
+
+/// What happened so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Requests that were run.
+    pub accepted: u64,
+    /// Requests that were refused with a reply.
+    pub refused: u64,
+    /// Requests that could not be answered.
+    pub dropped: u64,
+    /// DMA completions that nobody waited for any more.
+    pub stale_completions: u64,
+    /// DMA requests that were handed out.
+    pub dma_requests: u64,
+}
+
+/// Runs at most `SLOTS` (1 to 64) invocations for at most `CONNECTIONS` connections.
+pub struct Runtime<S, const SLOTS: usize, const CONNECTIONS: usize> {
+    slots: [Slot<S>; SLOTS],
+    connections: Connections<CONNECTIONS>,
+    /// Where the next turn begins.
+    cursor: usize,
+    limits: Limits,
+    cost: KernelCost,
+    counters: Counters,
+}
+
+impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOTS, CONNECTIONS> {
+    const SLOTS_FIT: () = assert!(SLOTS >= 1 && SLOTS <= 64, "a runtime has 1 to 64 slots");
+
+    /// A runtime without connections.
+    pub fn new(limits: Limits, cost: KernelCost) -> Self {
+        let () = Self::SLOTS_FIT;
+        Self {
+            slots: core::array::from_fn(|_| Slot::default()),
+            connections: Connections::default(),
+            cursor: 0,
+            limits,
+            cost,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Adds a connection that may have replies written to `window` and run `share` invocations at a time.
+    pub fn connect(&mut self, window: ResponseWindow, share: u16) -> Result<ConnectionId, ConnectError> {
+        self.connections.open(window, share)
+    }
+
+    /// Forgets a connection: its grants are void, its invocations end without a reply.
+    pub fn disconnect(&mut self, connection: ConnectionId) {
+        self.connections.close(connection);
+        for slot in &mut self.slots {
+            slot.abandon(connection);
+        }
+    }
+
+    /// Allows a connection to read a region, under the returned handle.
+    pub fn grant(&mut self, connection: ConnectionId, grant: Grant) -> Result<RegionHandle, ConnectError> {
+        self.connections.grant(connection, grant)
+    }
+
+    /// Takes a grant back: what runs on it ends with [`Status::Revoked`], the handle is void for good.
+    pub fn revoke(&mut self, connection: ConnectionId, region: RegionHandle) {
+        self.connections.revoke(connection, region);
+    }
+
+    /// What happened so far.
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Invocations that hold a slot.
+    pub fn running(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.invocation().is_some()).count()
+    }
+
+    /// Takes a message that arrived by SEND.
+    pub fn handle_message(&mut self, now: Time, connection: ConnectionId, bytes: &[u8]) -> Admission {
+        let parsed = Request::parse_message(bytes);
+        self.handle_parsed(now, connection, parsed)
+    }
+
+    /// Takes a StRoM RPC Params packet; `opcode` and `region_key` come from its RETH.
+    pub fn handle_strom(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        opcode: Opcode,
+        region_key: u32,
+        bytes: &[u8],
+    ) -> Admission {
+        let parsed = Request::parse_strom(opcode, region_key, bytes);
+        self.handle_parsed(now, connection, parsed)
+    }
+
+    fn handle_parsed(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        parsed: Result<Request<'_>, Malformed>,
+    ) -> Admission {
+        let (request_id, reply) = match &parsed {
+            Ok(request) => (request.request_id, request.reply),
+            Err(Malformed::Answerable { request_id, reply }) => (*request_id, *reply),
+            Err(Malformed::Unanswerable) => return self.dropped(DropReason::Unintelligible),
+        };
+        let Some(window) = self.connections.window(connection) else {
+            return self.dropped(DropReason::NoConnection);
+        };
+        if !window.covers(&reply) {
+            return self.dropped(DropReason::ReplyWindow);
+        }
+        let started = match parsed {
+            Ok(request) => self.start(now, connection, &request),
+            Err(_) => Err(Status::BadParameters),
+        };
+        match started {
+            Ok(()) => {
+                self.counters.accepted += 1;
+                Admission::Accepted
+            }
+            Err(status) => self.refused(connection, request_id, &reply, status),
+        }
+    }
+
+    fn dropped(&mut self, reason: DropReason) -> Admission {
+        self.counters.dropped += 1;
+        Admission::Dropped(reason)
+    }
+
+    fn refused(&mut self, connection: ConnectionId, id: u64, to: &ReplyTo, status: Status) -> Admission {
+        self.counters.refused += 1;
+        let Some(address) = to.write_address(0) else { return Admission::Dropped(DropReason::ReplyWindow) };
+        Admission::Refused(Reply {
+            ticket: None,
+            connection,
+            address,
+            rkey: to.rkey,
+            slot: to.slot,
+            body: None,
+            trailer: slot::empty_trailer(status, id),
+        })
+    }
+
+    /// Starts the kernel and gives it a slot, or says why not.
+    fn start(&mut self, now: Time, connection: ConnectionId, request: &Request<'_>) -> Result<(), Status> {
+        let grant = *self.connections.region(connection, request.region).ok_or(Status::OutOfBounds)?;
+        let running = self.slots.iter().filter_map(Slot::invocation);
+        if running.filter(|i| i.connection == connection).count() >= self.connections.share(connection) {
+            return Err(Status::Busy);
+        }
+        let free = self.slots.iter().position(|slot| slot.invocation().is_none()).ok_or(Status::Busy)?;
+        let (mut kernel, step) = S::start(request.opcode, request.parameters, &grant)?;
+        let step = match step {
+            Step::AwaitPayload => kernel.payload(request.payload, true, &grant),
+            _ if !request.payload.is_empty() => return Err(Status::BadParameters),
+            other => other,
+        };
+        let mut invocation = Invocation {
+            kernel,
+            connection,
+            region: request.region,
+            grant,
+            reply: request.reply,
+            request_id: request.request_id,
+            accepted: now,
+            budget: Budget::new(self.limits.tightened(request.hop_limit, request.deadline), now),
+            fetched: 0,
+            dma_in_flight: false,
+            phase: Phase::Answered,
+        };
+        invocation.take_step(step, now, now + self.cost.dispatch);
+        self.slots[free].occupy(invocation);
+        Ok(())
+    }
+
+    /// The next range to be read, if one is due.
+    pub fn poll_dma(&mut self, now: Time) -> Option<DmaRequest> {
+        for turn in 0..SLOTS {
+            let index = self.after_cursor(turn);
+            if let Some(request) = self.due_dma(index, now) {
+                self.cursor = (index + 1) % SLOTS;
+                self.counters.dma_requests += 1;
+                return Some(request);
+            }
+        }
+        None
+    }
+
+    fn after_cursor(&self, turn: usize) -> usize {
+        (self.cursor + turn) % SLOTS
+    }
+
+    fn due_dma(&mut self, index: usize, now: Time) -> Option<DmaRequest> {
+        let slot = &mut self.slots[index];
+        let tag = slot.tag(index);
+        let invocation = slot.invocation_mut()?;
+        let range = invocation.due_fetch(now)?;
+        if self.connections.region(invocation.connection, invocation.region).is_none() {
+            invocation.end(Status::Revoked, now);
+            return None;
+        }
+        invocation.fetching(range);
+        Some(DmaRequest { tag, address: range.address(), length: range.length() })
+    }
+
+    /// Takes the bytes of a range that was asked for. They must also lie in the staging buffer of the tag, and stay there
+    /// until the reply was sent.
+    pub fn handle_dma_done(&mut self, now: Time, tag: Tag, result: Result<&[u8], DmaFault>) {
+        let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
+            self.counters.stale_completions += 1;
+            return;
+        };
+        let Some(invocation) = slot.invocation_mut() else { return };
+        if !core::mem::take(&mut invocation.dma_in_flight) {
+            self.counters.stale_completions += 1;
+        } else if invocation.is_fetching() {
+            let revoked = self.connections.region(invocation.connection, invocation.region).is_none();
+            invocation.dma_done(now, now + self.cost.per_dma, result, revoked);
+        }
+        slot.free_if_done();
+    }
+
+    /// The next reply to be sent, if one is due.
+    pub fn poll_reply(&mut self, now: Time) -> Option<Reply> {
+        (0..SLOTS).find_map(|index| {
+            let slot = &mut self.slots[index];
+            let tag = slot.tag(index);
+            slot.invocation_mut()?.due_reply(now, tag)
+        })
+    }
+
+    /// Says that a reply is out and its staging buffer may be used again.
+    pub fn reply_done(&mut self, ticket: Tag) {
+        if let Some(slot) = self.slots.get_mut(ticket.buffer()).filter(|slot| slot.matches(ticket)) {
+            if let Some(invocation) = slot.invocation_mut() {
+                invocation.phase = Phase::Answered;
+            }
+            slot.free_if_done();
+        }
+    }
+
+    /// When to poll again, if nothing arrives before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.slots.iter().filter_map(|slot| slot.invocation()?.next_due()).min()
+    }
+}
+
+impl From<GrantFault> for ConnectError {
+    fn from(fault: GrantFault) -> Self {
+        Self::Grant(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests;

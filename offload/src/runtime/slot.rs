@@ -1,0 +1,243 @@
+//! One invocation and the slot it lives in.
+
+use super::{Body, ConnectionId, DmaFault, Reply};
+use crate::budget::{Budget, Next};
+use crate::grant::{Checked, Grant};
+use crate::kernel::{Emission, KernelSet, Step};
+use crate::status::Status;
+use crate::wire::{RegionHandle, ReplyTo, Trailer};
+use bareverbs_prm::time::Time;
+
+/// Names an invocation: the number of its slot, which is also that of its staging buffer, and a generation, so that what
+/// comes late for an invocation that ended is not taken for its successor's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    buffer: u8,
+    generation: u32,
+}
+
+impl Tag {
+    /// The number of the staging buffer.
+    pub const fn buffer(self) -> usize {
+        self.buffer as usize
+    }
+    /// The tag as a number, for a work request id.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 8 | self.buffer as u64
+    }
+    /// The tag from its number; bits above the tag are ignored.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { buffer: bits as u8, generation: (bits >> 8) as u32 }
+    }
+}
+
+/// How an invocation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ending {
+    status: Status,
+    offset: u32,
+    length: u32,
+    version: u64,
+}
+
+impl Ending {
+    const fn without_answer(status: Status) -> Self {
+        Self { status, offset: 0, length: 0, version: 0 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A range is to be read, not before `at`.
+    Fetch { range: Checked, at: Time },
+    /// A range is being read.
+    Fetching,
+    /// A reply is to be sent, not before `at`.
+    Answer { ending: Ending, at: Time },
+    /// The reply is on its way and may still use the staging buffer.
+    Answering,
+    /// Nothing is left to do but to wait for a DMA under way.
+    Answered,
+}
+
+pub(super) struct Invocation<S> {
+    pub(super) kernel: S,
+    pub(super) connection: ConnectionId,
+    pub(super) region: RegionHandle,
+    pub(super) grant: Grant,
+    pub(super) reply: ReplyTo,
+    pub(super) request_id: u64,
+    pub(super) accepted: Time,
+    pub(super) budget: Budget,
+    /// Bytes in the staging buffer.
+    pub(super) fetched: u32,
+    pub(super) dma_in_flight: bool,
+    pub(super) phase: Phase,
+}
+
+impl<S: KernelSet> Invocation<S> {
+    /// Charges a step; what it asks for becomes due `at`.
+    pub(super) fn take_step(&mut self, step: Step, now: Time, at: Time) {
+        match self.budget.charge(step, now) {
+            Next::Read(range) => self.phase = Phase::Fetch { range, at },
+            Next::Emit(emission) => {
+                let ending = self.emit(emission);
+                self.phase = Phase::Answer { ending, at };
+            }
+            Next::End(status) => self.end(status, at),
+            // The payload was handed over whole; there is no more.
+            Next::Payload => self.end(Status::BadParameters, at),
+        }
+    }
+
+    fn emit(&self, emission: Emission) -> Ending {
+        let Emission { offset, length, version } = emission;
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.fetched);
+        let status = match () {
+            () if !inside => return Ending::without_answer(Status::OutOfBounds),
+            () if length > self.reply.max_response => Status::Truncated,
+            () => Status::Ok,
+        };
+        Ending { status, offset, length, version }
+    }
+
+    pub(super) fn end(&mut self, status: Status, at: Time) {
+        self.phase = Phase::Answer { ending: Ending::without_answer(status), at };
+    }
+
+    fn expire(&mut self, now: Time) {
+        if now >= self.budget.deadline() && matches!(self.phase, Phase::Fetch { .. } | Phase::Fetching) {
+            self.end(Status::Deadline, now);
+        }
+    }
+
+    pub(super) fn due_fetch(&mut self, now: Time) -> Option<Checked> {
+        self.expire(now);
+        match self.phase {
+            Phase::Fetch { range, at } if at <= now => Some(range),
+            _ => None,
+        }
+    }
+
+    pub(super) fn fetching(&mut self, range: Checked) {
+        self.fetched = range.length();
+        self.dma_in_flight = true;
+        self.phase = Phase::Fetching;
+    }
+
+    pub(super) fn is_fetching(&self) -> bool {
+        self.phase == Phase::Fetching
+    }
+
+    pub(super) fn dma_done(&mut self, now: Time, at: Time, result: Result<&[u8], DmaFault>, revoked: bool) {
+        match result {
+            _ if revoked => self.end(Status::Revoked, at),
+            Ok(bytes) if bytes.len() == self.fetched as usize => {
+                let step = self.kernel.dma_done(bytes, &self.grant);
+                self.take_step(step, now, at);
+            }
+            _ => self.end(Status::DmaFault, at),
+        }
+    }
+
+    pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
+        self.expire(now);
+        let Phase::Answer { ending, at } = self.phase else { return None };
+        if at > now {
+            return None;
+        }
+        self.phase = Phase::Answering;
+        let body = (ending.status == Status::Ok && ending.length > 0).then_some(Body {
+            buffer: tag.buffer(),
+            offset: ending.offset,
+            length: ending.length,
+        });
+        // The window was found to cover the slot, and the length to fit, when the request was admitted and answered.
+        let address = self.reply.write_address(body.map_or(0, |body| body.length))?;
+        Some(Reply {
+            ticket: Some(tag),
+            connection: self.connection,
+            address,
+            rkey: self.reply.rkey,
+            slot: self.reply.slot,
+            body,
+            trailer: self.trailer(&ending, now),
+        })
+    }
+
+    fn trailer(&self, ending: &Ending, now: Time) -> Trailer {
+        Trailer {
+            hops: self.budget.hops(),
+            retries: self.budget.retries(),
+            length: ending.length,
+            version: ending.version,
+            server_nanos: u32::try_from(now.since(self.accepted).as_nanos()).unwrap_or(u32::MAX),
+            ..empty_trailer(ending.status, self.request_id)
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Fetch { at, .. } => Some(at.min(self.budget.deadline())),
+            Phase::Fetching => Some(self.budget.deadline()),
+            Phase::Answer { at, .. } => Some(at),
+            Phase::Answering | Phase::Answered => None,
+        }
+    }
+}
+
+pub(super) const fn empty_trailer(status: Status, request_id: u64) -> Trailer {
+    Trailer { status, hops: 0, length: 0, retries: 0, credits: 0, server_nanos: 0, version: 0, request_id }
+}
+
+/// A place for one invocation.
+pub(super) struct Slot<S> {
+    generation: u32,
+    invocation: Option<Invocation<S>>,
+}
+
+impl<S> Default for Slot<S> {
+    fn default() -> Self {
+        Self { generation: 0, invocation: None }
+    }
+}
+
+impl<S> Slot<S> {
+    pub(super) const fn tag(&self, index: usize) -> Tag {
+        Tag { buffer: index as u8, generation: self.generation }
+    }
+
+    pub(super) const fn matches(&self, tag: Tag) -> bool {
+        self.generation == tag.generation && self.invocation.is_some()
+    }
+
+    pub(super) const fn invocation(&self) -> Option<&Invocation<S>> {
+        self.invocation.as_ref()
+    }
+
+    pub(super) const fn invocation_mut(&mut self) -> Option<&mut Invocation<S>> {
+        self.invocation.as_mut()
+    }
+
+    pub(super) fn occupy(&mut self, invocation: Invocation<S>) {
+        self.invocation = Some(invocation);
+    }
+
+    pub(super) fn free_if_done(&mut self) {
+        let done = self.invocation.as_ref().is_some_and(|i| i.phase == Phase::Answered && !i.dma_in_flight);
+        if done {
+            self.invocation = None;
+            self.generation = self.generation.wrapping_add(1);
+        }
+    }
+
+    /// Ends the invocation without a reply if it belongs to `connection`. A reply or DMA under way is still waited for.
+    pub(super) fn abandon(&mut self, connection: ConnectionId) {
+        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection) {
+            if invocation.phase != Phase::Answering {
+                invocation.phase = Phase::Answered;
+            }
+        }
+        self.free_if_done();
+    }
+}

@@ -1,0 +1,101 @@
+//! Room for objects: size classes, four to each doubling, with a list of free pieces each.
+//!
+//! The lists run through the free pieces themselves, so that any number of them costs nothing. A piece is only touched
+//! once nobody can be reading it any more.
+
+use super::{MemoryFault, TableError, TableMemory};
+use crate::kernels::kv_layout::{MAX_OBJECT, UNIT};
+
+const CLASSES: usize = class_of(MAX_OBJECT).0 + 1;
+
+/// The class of an object and the bytes that every piece of the class has.
+const fn class_of(size: u32) -> (usize, u32) {
+    let units = size.div_ceil(UNIT);
+    if units <= 8 {
+        return (units as usize, units * UNIT);
+    }
+    let shift = (units - 1).ilog2() - 2;
+    let quarters = units.div_ceil(1 << shift);
+    (shift as usize * 4 + quarters as usize, (quarters << shift) * UNIT)
+}
+
+/// The free room of a table.
+#[derive(Debug)]
+pub(super) struct Heap {
+    /// Offset of the first byte that was never used.
+    fresh: u64,
+    end: u64,
+    /// Offset of the first free piece of each class, zero if there is none.
+    heads: [u64; CLASSES],
+    listed: u64,
+}
+
+impl Heap {
+    pub(super) const fn new(begin: u64, end: u64) -> Self {
+        Self { fresh: begin.next_multiple_of(UNIT as u64), end, heads: [0; CLASSES], listed: 0 }
+    }
+
+    /// Bytes that are free.
+    pub(super) const fn free(&self) -> u64 {
+        self.end.saturating_sub(self.fresh) + self.listed
+    }
+
+    /// Takes room for `size` bytes (at most [`MAX_OBJECT`]); `None` if there is none.
+    pub(super) fn take(&mut self, memory: &impl TableMemory, size: u32) -> Result<Option<u64>, MemoryFault> {
+        let (class, bytes) = class_of(size);
+        let head = self.heads[class];
+        if head == 0 {
+            return Ok(self.take_fresh(bytes));
+        }
+        let mut next = [0; 8];
+        memory.read(head, &mut next)?;
+        self.heads[class] = u64::from_be_bytes(next);
+        self.listed -= u64::from(bytes);
+        Ok(Some(head))
+    }
+
+    fn take_fresh(&mut self, bytes: u32) -> Option<u64> {
+        let offset = self.fresh;
+        let end = offset.checked_add(bytes.into())?;
+        (end <= self.end).then(|| {
+            self.fresh = end;
+            offset
+        })
+    }
+
+    /// Gives the room of an object of `size` bytes back.
+    pub(super) fn give(
+        &mut self,
+        memory: &mut impl TableMemory,
+        offset: u64,
+        size: u32,
+    ) -> Result<(), TableError> {
+        let (class, bytes) = class_of(size);
+        memory.write(offset, &self.heads[class].to_be_bytes())?;
+        self.heads[class] = offset;
+        self.listed += u64::from(bytes);
+        Ok(())
+    }
+}
+
+/// Bytes that an object of `size` bytes really takes.
+pub(super) const fn footprint(size: u32) -> u64 {
+    class_of(size).1 as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_in_order_and_waste_at_most_a_quarter() {
+        let mut last = (0, 0);
+        for size in (UNIT..=MAX_OBJECT).step_by(UNIT as usize) {
+            let (class, bytes) = class_of(size);
+            assert!(bytes >= size && bytes - size <= size / 4, "{size} takes {bytes}");
+            assert!(class == last.0 && bytes == last.1 || class == last.0 + 1 && bytes > last.1);
+            last = (class, bytes);
+        }
+        assert_eq!(last.0 + 1, CLASSES);
+    }
+}

@@ -1,0 +1,229 @@
+//! A reader at any moment of a change, at a granularity of 8 bytes: it may see the old value, the new one, or be told to
+//! try again; it never sees anything else.
+
+use super::tests::config;
+use super::*;
+use crate::budget::{Budget, Limits, Next};
+use crate::grant::Grant;
+use crate::kernel::Kernel;
+use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
+use crate::status::Status;
+use bareverbs_prm::time::Time;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::vec::Vec;
+
+/// One store of at most 8 bytes within an aligned word.
+type Store = (usize, Vec<u8>);
+
+/// Memory that notes each store of its writer.
+struct Journal {
+    bytes: Vec<u8>,
+    stores: Rc<RefCell<Vec<Store>>>,
+}
+
+impl TableMemory for Journal {
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault> {
+        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        Ok(())
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let mut at = offset as usize;
+        self.bytes[at..][..bytes.len()].copy_from_slice(bytes);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (store, more) = rest.split_at(rest.len().min(8 - at % 8));
+            self.stores.borrow_mut().push((at, store.to_vec()));
+            at += store.len();
+            rest = more;
+        }
+        Ok(())
+    }
+}
+
+/// A table before a change, and the stores of the change.
+struct Scene {
+    before: Vec<u8>,
+    stores: Vec<Store>,
+    descriptor: TableDescriptor,
+}
+
+const HASH: u64 = 0x5555_5555_5555_5555;
+const SIZE: usize = 2048;
+
+fn record(prepare: impl Fn(&mut TableWriter<Journal>), change: impl Fn(&mut TableWriter<Journal>)) -> Scene {
+    let stores = Rc::new(RefCell::new(Vec::new()));
+    let memory = Journal { bytes: vec![0; SIZE], stores: stores.clone() };
+    let mut writer = TableWriter::create(memory, &config(2, 2)).expect("fits");
+    prepare(&mut writer);
+    let before = writer.memory_for_tests().bytes.clone();
+    stores.borrow_mut().clear();
+    change(&mut writer);
+    let descriptor = *writer.descriptor();
+    let stores = stores.borrow().clone();
+    Scene { before, stores, descriptor }
+}
+
+/// Runs a lookup while the change goes on: before each word read, as many stores happen as `schedule` says.
+fn race(scene: &Scene, key: &[u8], mut schedule: impl FnMut() -> usize) -> Result<Vec<u8>, Status> {
+    let mut memory = scene.before.clone();
+    let mut stores = scene.stores.iter();
+    let mut fetch = |offset: usize, length: usize| {
+        let mut bytes = Vec::new();
+        for at in (offset..offset + length).step_by(8) {
+            for (to, store) in stores.by_ref().take(schedule()) {
+                memory[*to..][..store.len()].copy_from_slice(store);
+            }
+            bytes.extend_from_slice(&memory[at..at + 8]);
+        }
+        bytes
+    };
+    let grant = Grant::new(0, SIZE as u64)?;
+    let mut buffer = [0; MAX_PARAMETERS];
+    let parameters = Parameters { hash: HASH, ..scene.descriptor.lookup(key) };
+    let parameters = parameters.encode(&mut buffer).ok_or(Status::BadParameters)?;
+    let mut budget = Budget::new(Limits::default(), Time::ZERO);
+    let (mut kernel, mut step) = KvLookup::start(parameters, &grant)?;
+    let mut bytes = Vec::new();
+    loop {
+        match budget.charge(step, Time::ZERO) {
+            Next::Read(range) => {
+                bytes = fetch(range.offset() as usize, range.length() as usize);
+                step = kernel.dma_done(&bytes, &grant);
+            }
+            Next::Emit(emission) => {
+                return Ok(bytes[emission.offset as usize..][..emission.length as usize].to_vec());
+            }
+            Next::End(status) => return Err(status),
+            Next::Payload => return Err(Status::BadParameters),
+        }
+    }
+}
+
+const OLD: &[u8] = b"the old value, of a certain length";
+const NEW: &[u8] = b"the new one";
+
+fn insert(writer: &mut TableWriter<Journal>, key: &[u8], value: &[u8]) {
+    writer.insert_hashed(Time::ZERO, HASH, key, value).expect("room");
+}
+
+fn scenes() -> Vec<(&'static str, Scene)> {
+    let later = Time::ZERO + Duration::from_secs(1);
+    let with_old = |w: &mut TableWriter<Journal>| insert(w, b"key", OLD);
+    let update = record(with_old, |w| {
+        w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
+    });
+    // The room of the object before the old one is used again at once: its grace period is over.
+    let reuse = record(
+        |w| {
+            insert(w, b"key", OLD);
+            w.update_hashed(Time::ZERO, HASH, b"key", OLD).expect("room");
+        },
+        |w| {
+            w.update_hashed(later, HASH, b"key", NEW).expect("room");
+            w.update_hashed(later + Duration::from_secs(1), HASH, b"key", OLD).expect("room");
+            w.update_hashed(later + Duration::from_secs(2), HASH, b"key", NEW).expect("room");
+        },
+    );
+    let neighbours = record(with_old, |w| {
+        for other in [b"a", b"b", b"c"] {
+            insert(w, other, b"not the value of the key");
+        }
+        w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
+        w.delete_hashed(Time::ZERO, HASH, b"a").expect("there");
+    });
+    vec![("update", update), ("reuse", reuse), ("neighbours", neighbours)]
+}
+
+fn assert_sound(name: &str, result: &Result<Vec<u8>, Status>) {
+    match result {
+        Ok(value) => assert!(value == OLD || value == NEW, "{name}: {value:?}"),
+        Err(Status::Busy | Status::Inconsistent) => {}
+        Err(status) => panic!("{name}: the key was there all the time, but {status}"),
+    }
+}
+
+#[test]
+fn the_writer_stops_at_any_point_and_goes_on_at_any_other() {
+    for (name, scene) in scenes() {
+        let mut seen = [false; 3];
+        for first in 0..=scene.stores.len() {
+            // Some stores, then a number of words read, then all the rest.
+            for words in 0..40 {
+                let mut turn = 0;
+                let result = race(&scene, b"key", || {
+                    turn += 1;
+                    if turn == 1 {
+                        first
+                    } else if turn == words + 2 {
+                        usize::MAX
+                    } else {
+                        0
+                    }
+                });
+                assert_sound(name, &result);
+                let kind = result.map_or(2, |value| usize::from(value == NEW));
+                seen[kind] = true;
+            }
+        }
+        assert!(seen[0] && seen[1], "{name}: both values were seen: {seen:?}");
+    }
+}
+
+#[test]
+fn a_writer_that_died_within_a_change_leaves_a_typed_answer() {
+    let (_, scene) = scenes().remove(0);
+    let results: Vec<_> = (0..=scene.stores.len())
+        .map(|done| {
+            let mut stores = Some(done);
+            race(&scene, b"key", || stores.take().unwrap_or(0))
+        })
+        .collect();
+    results.iter().for_each(|result| assert_sound("died", result));
+    assert!(results.contains(&Err(Status::Busy)), "between the odd and the even sequence");
+}
+
+#[test]
+fn a_key_that_comes_or_goes_is_there_or_not() {
+    let comes = record(|w| insert(w, b"x", OLD), |w| insert(w, b"key", NEW));
+    let chained =
+        record(|w| [b"x", b"y", b"z"].iter().for_each(|k| insert(w, *k, OLD)), |w| insert(w, b"key", NEW));
+    let goes =
+        record(|w| insert(w, b"key", NEW), |w| w.delete_hashed(Time::ZERO, HASH, b"key").expect("there"));
+    for scene in [comes, chained, goes] {
+        for first in 0..=scene.stores.len() {
+            for words in 0..32 {
+                let mut turn = 0;
+                let result = race(&scene, b"key", || {
+                    turn += 1;
+                    if turn == 1 {
+                        first
+                    } else if turn == words + 2 {
+                        usize::MAX
+                    } else {
+                        0
+                    }
+                });
+                assert!(
+                    matches!(&result, Ok(value) if value == NEW)
+                        || matches!(result, Err(Status::NotFound | Status::Busy | Status::Inconsistent)),
+                    "{result:?}"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_schedule(schedule in proptest::collection::vec(0..4_usize, 1..200)) {
+        for (name, scene) in scenes() {
+            let mut turns = schedule.iter().copied().cycle();
+            assert_sound(name, &race(&scene, b"key", || turns.next().unwrap_or(0)));
+        }
+    }
+}

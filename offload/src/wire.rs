@@ -1,0 +1,389 @@
+//! The bytes of requests and replies. Numbers are big-endian.
+//!
+//! **Request by SEND** (any RC NIC), 64 bytes, then parameters, then payload:
+//!
+//! ```text
+//!  0  magic 2 | version 1 | flags 1 | total length 4      32  reply rkey 4 | largest answer 4
+//!  8  op-code 8                                           40  deadline 4 (µs) | hop limit 2 | region 2
+//! 16  request id 8                                        48  parameter length 4 | payload length 4
+//! 24  reply address 8                                     56  slot 2 | credits 2 | batch 2 | reserved 2
+//! ```
+//!
+//! **Request by StRoM's RPC Params** (BTH 0x18): the op-code travels in the address field of the RETH and the region in
+//! its rkey field. The layout of the parameter block is ours, the paper gives none; only that the target address comes
+//! first is its convention:
+//!
+//! ```text
+//!  0  reply address 8                                     16  request id 8
+//!  8  reply rkey 4 | largest answer 4                     24  deadline 4 (µs) | hop limit 2 | slot 2
+//! 32  parameters of the kernel
+//! ```
+//!
+//! **Reply**: one RDMA WRITE into the response slot. The trailer has a fixed place at the end of the slot and the answer
+//! ends where the trailer begins, so that one contiguous WRITE carries both and the request id is the last word that
+//! changes. A client that polls memory polls that word and nothing else.
+//!
+//! ```text
+//! slot:    [ unused | answer ][ trailer 32 ]
+//! trailer:  0  status 1 | format 1 | hops 2 | answer length 4      16  version of the value 8
+//!           8  retries 2 | credits 2 | server time 4 (ns)          24  request id 8
+//! ```
+
+use crate::kernel::Opcode;
+use crate::status::Status;
+use bareverbs_prm::time::Duration;
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First word of a request: "bv".
+pub const MAGIC: u16 = 0x6276;
+/// The version of the format.
+pub const VERSION: u8 = 1;
+/// Bytes of a request before its parameters.
+pub const HEADER_SIZE: usize = 64;
+/// Bytes of a StRoM parameter block before the parameters of the kernel.
+pub const STROM_HEADER_SIZE: usize = 32;
+/// Bytes of the trailer.
+pub const TRAILER_SIZE: usize = 32;
+
+/// Names a region that the connection was granted: index in the low byte, generation in the high one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegionHandle(pub u16);
+
+/// Where a reply goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyTo {
+    /// First address of the response slot.
+    pub address: u64,
+    /// The key that allows writing there.
+    pub rkey: u32,
+    /// Largest answer in bytes that the slot has room for, without the trailer.
+    pub max_response: u32,
+    /// The number of the slot, returned in the immediate.
+    pub slot: u16,
+}
+
+impl ReplyTo {
+    /// Bytes of the slot: answer, rounded up to 8, and trailer.
+    pub const fn size(&self) -> u64 {
+        slot_size(self.max_response)
+    }
+
+    /// Where a reply with an answer of `length` bytes begins; `None` if it does not fit or wraps.
+    pub const fn write_address(&self, length: u32) -> Option<u64> {
+        if length > self.max_response {
+            return None;
+        }
+        match self.address.checked_add(self.size()) {
+            Some(end) => Some(end - TRAILER_SIZE as u64 - length as u64),
+            None => None,
+        }
+    }
+}
+
+/// Bytes of a response slot for answers of up to `max_response` bytes.
+pub const fn slot_size(max_response: u32) -> u64 {
+    (max_response as u64).next_multiple_of(8) + TRAILER_SIZE as u64
+}
+
+/// A request, decoded; everything in it is an allegation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What is asked for.
+    pub opcode: Opcode,
+    /// Chosen by the client, returned with the reply.
+    pub request_id: u64,
+    /// Where the reply goes.
+    pub reply: ReplyTo,
+    /// Time the server may take; zero leaves it to the server.
+    pub deadline: Duration,
+    /// Elements the kernel may read; zero leaves it to the server.
+    pub hop_limit: u16,
+    /// The region to work on.
+    pub region: RegionHandle,
+    /// What the kernel is told.
+    pub parameters: &'a [u8],
+    /// Payload for kernels that take some.
+    pub payload: &'a [u8],
+}
+
+/// Why bytes are not a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Malformed {
+    /// It cannot even be told who should hear of it.
+    Unanswerable,
+    /// The request is wrong, but says where to answer.
+    Answerable {
+        /// The id of the request.
+        request_id: u64,
+        /// Where the reply goes.
+        reply: ReplyTo,
+    },
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct HeaderBytes {
+    magic: U16,
+    version: u8,
+    flags: u8,
+    total: U32,
+    opcode: U64,
+    request_id: U64,
+    reply_address: U64,
+    reply_rkey: U32,
+    max_response: U32,
+    deadline: U32,
+    hop_limit: U16,
+    region: U16,
+    parameter_length: U32,
+    payload_length: U32,
+    slot: U16,
+    credits: U16,
+    batch: U16,
+    reserved: U16,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct StromBytes {
+    reply_address: U64,
+    reply_rkey: U32,
+    max_response: U32,
+    request_id: U64,
+    deadline: U32,
+    hop_limit: U16,
+    slot: U16,
+}
+
+const _: () = assert!(size_of::<HeaderBytes>() == HEADER_SIZE);
+const _: () = assert!(size_of::<StromBytes>() == STROM_HEADER_SIZE);
+const _: () = assert!(size_of::<TrailerBytes>() == TRAILER_SIZE);
+
+impl HeaderBytes {
+    fn reply(&self) -> ReplyTo {
+        ReplyTo {
+            address: self.reply_address.get(),
+            rkey: self.reply_rkey.get(),
+            max_response: self.max_response.get(),
+            slot: self.slot.get(),
+        }
+    }
+
+    /// Lengths agree with what was received, and nothing is set that this version does not know.
+    fn is_coherent(&self, received: usize) -> bool {
+        let stated = HEADER_SIZE as u64
+            + u64::from(self.parameter_length.get())
+            + u64::from(self.payload_length.get());
+        let unknown = self.flags != 0
+            || self.credits != U16::ZERO
+            || self.batch.get() > 1
+            || self.reserved != U16::ZERO;
+        stated == received as u64 && u64::from(self.total.get()) == stated && !unknown
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Decodes a message that arrived by SEND.
+    pub fn parse_message(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = HeaderBytes::ref_from_prefix(bytes).map_err(|_| Malformed::Unanswerable)?;
+        if header.magic.get() != MAGIC || header.version != VERSION {
+            return Err(Malformed::Unanswerable);
+        }
+        let reply = header.reply();
+        let request_id = header.request_id.get();
+        let wrong = Malformed::Answerable { request_id, reply };
+        if !header.is_coherent(bytes.len()) {
+            return Err(wrong);
+        }
+        let parameter_length = header.parameter_length.get() as usize;
+        let (parameters, payload) = rest.split_at_checked(parameter_length).ok_or(wrong)?;
+        Ok(Self {
+            opcode: Opcode(header.opcode.get()),
+            request_id,
+            reply,
+            deadline: Duration::from_micros(header.deadline.get().into()),
+            hop_limit: header.hop_limit.get(),
+            region: RegionHandle(header.region.get()),
+            parameters,
+            payload,
+        })
+    }
+
+    /// Writes the message to `buffer` and returns its bytes; `None` if it does not fit.
+    pub fn encode_message<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let total = HEADER_SIZE.checked_add(self.parameters.len())?.checked_add(self.payload.len())?;
+        let header = HeaderBytes {
+            magic: MAGIC.into(),
+            version: VERSION,
+            flags: 0,
+            total: u32::try_from(total).ok()?.into(),
+            opcode: self.opcode.0.into(),
+            request_id: self.request_id.into(),
+            reply_address: self.reply.address.into(),
+            reply_rkey: self.reply.rkey.into(),
+            max_response: self.reply.max_response.into(),
+            deadline: micros(self.deadline).into(),
+            hop_limit: self.hop_limit.into(),
+            region: self.region.0.into(),
+            parameter_length: (self.parameters.len() as u32).into(),
+            payload_length: (self.payload.len() as u32).into(),
+            slot: self.reply.slot.into(),
+            credits: U16::ZERO,
+            batch: U16::ZERO,
+            reserved: U16::ZERO,
+        };
+        concatenate(buffer, [header.as_bytes(), self.parameters, self.payload])
+    }
+
+    /// Decodes the parameter block of an RPC Params packet; op-code and region key come from its RETH.
+    pub fn parse_strom(opcode: Opcode, region_key: u32, bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (block, parameters) = StromBytes::ref_from_prefix(bytes).map_err(|_| Malformed::Unanswerable)?;
+        let reply = ReplyTo {
+            address: block.reply_address.get(),
+            rkey: block.reply_rkey.get(),
+            max_response: block.max_response.get(),
+            slot: block.slot.get(),
+        };
+        let request_id = block.request_id.get();
+        let region = u16::try_from(region_key).map_err(|_| Malformed::Answerable { request_id, reply })?;
+        Ok(Self {
+            opcode,
+            request_id,
+            reply,
+            deadline: Duration::from_micros(block.deadline.get().into()),
+            hop_limit: block.hop_limit.get(),
+            region: RegionHandle(region),
+            parameters,
+            payload: &[],
+        })
+    }
+
+    /// Writes the parameter block of an RPC Params packet; `None` if it does not fit or there is payload.
+    pub fn encode_strom<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        if !self.payload.is_empty() {
+            return None;
+        }
+        let block = StromBytes {
+            reply_address: self.reply.address.into(),
+            reply_rkey: self.reply.rkey.into(),
+            max_response: self.reply.max_response.into(),
+            request_id: self.request_id.into(),
+            deadline: micros(self.deadline).into(),
+            hop_limit: self.hop_limit.into(),
+            slot: self.reply.slot.into(),
+        };
+        concatenate(buffer, [block.as_bytes(), self.parameters, &[]])
+    }
+}
+
+/// Whole microseconds, at least one unless zero; what does not fit is as good as for ever.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_picos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}
+
+fn concatenate<'b>(buffer: &'b mut [u8], parts: [&[u8]; 3]) -> Option<&'b [u8]> {
+    let mut end = 0_usize;
+    for part in parts {
+        let begin = end;
+        end = begin.checked_add(part.len())?;
+        buffer.get_mut(begin..end)?.copy_from_slice(part);
+    }
+    buffer.get(..end)
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct TrailerBytes {
+    status: u8,
+    format: u8,
+    hops: U16,
+    length: U32,
+    retries: U16,
+    credits: U16,
+    server_nanos: U32,
+    version: U64,
+    request_id: U64,
+}
+
+/// The end of a reply: how it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    /// How it ended.
+    pub status: Status,
+    /// Elements read.
+    pub hops: u16,
+    /// Bytes of the answer; for [`Status::Truncated`] the bytes it would have had.
+    pub length: u32,
+    /// Times that reading began again.
+    pub retries: u16,
+    /// Requests that the client may send in addition.
+    pub credits: u16,
+    /// Time between the arrival of the request and its reply; saturates.
+    pub server_nanos: u32,
+    /// Version of what was found.
+    pub version: u64,
+    /// The id of the request.
+    pub request_id: u64,
+}
+
+impl Trailer {
+    /// The bytes of the trailer.
+    pub fn encode(&self) -> [u8; TRAILER_SIZE] {
+        zerocopy::transmute!(TrailerBytes {
+            status: self.status.number(),
+            format: VERSION,
+            hops: self.hops.into(),
+            length: self.length.into(),
+            retries: self.retries.into(),
+            credits: self.credits.into(),
+            server_nanos: self.server_nanos.into(),
+            version: self.version.into(),
+            request_id: self.request_id.into(),
+        })
+    }
+
+    /// Decodes a trailer; `None` if the format is another.
+    pub fn parse(bytes: &[u8; TRAILER_SIZE]) -> Option<Self> {
+        let raw = TrailerBytes::ref_from_bytes(bytes).ok()?;
+        (raw.format == VERSION).then(|| Self {
+            status: Status::from_number(raw.status),
+            hops: raw.hops.get(),
+            length: raw.length.get(),
+            retries: raw.retries.get(),
+            credits: raw.credits.get(),
+            server_nanos: raw.server_nanos.get(),
+            version: raw.version.get(),
+            request_id: raw.request_id.get(),
+        })
+    }
+}
+
+/// The immediate of a reply by RDMA WRITE with immediate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Immediate {
+    /// The slot that was written.
+    pub slot: u16,
+    /// How the request ended.
+    pub status: Status,
+    /// Requests that the client may send in addition.
+    pub credits: u8,
+}
+
+impl Immediate {
+    /// The immediate as a number.
+    pub const fn encode(self) -> u32 {
+        (self.slot as u32) << 16 | (self.status.number() as u32) << 8 | self.credits as u32
+    }
+    /// Decodes an immediate.
+    pub const fn decode(value: u32) -> Self {
+        Self {
+            slot: (value >> 16) as u16,
+            status: Status::from_number((value >> 8) as u8),
+            credits: value as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
