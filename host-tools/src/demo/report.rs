@@ -1,6 +1,7 @@
 //! What a run of the demo found, for programs and for people.
 
 use super::ways::WayName;
+use anyhow::Context as _;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
@@ -68,10 +69,10 @@ pub struct Tally {
 
 impl Tally {
     /// Nothing counted yet.
-    pub fn new(name: WayName) -> Self {
-        // Bounds of a histogram that cannot be wrong: three digits, up to an hour in nanoseconds.
-        let latency = Histogram::new_with_max(3_600_000_000_000, 3).unwrap_or_else(|_| Histogram::new(3).expect("3 is allowed"));
-        Self { name, lookups: 0, verified: 0, absent_confirmed: 0, round_trips: 0, latency }
+    pub fn new(name: WayName) -> anyhow::Result<Self> {
+        // Four digits; it grows as needed.
+        let latency = Histogram::new(4).context("a histogram of latencies")?;
+        Ok(Self { name, lookups: 0, verified: 0, absent_confirmed: 0, round_trips: 0, latency })
     }
 
     /// A key of the file was looked up.
@@ -80,6 +81,11 @@ impl Tally {
         self.verified += u64::from(verified);
         self.round_trips += round_trips;
         self.latency.saturating_record(nanos);
+    }
+
+    /// Keys whose value did not come back as it is in the file.
+    pub const fn failures(&self) -> u64 {
+        self.lookups - self.verified
     }
 
     /// A key that is not in the file was looked up.
@@ -214,7 +220,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut tally = Tally::new(WayName::Read);
+        let mut tally = Tally::new(WayName::Read).expect("four digits are allowed");
         for n in 1..=1000 {
             tally.present(n != 7, 2, n * 1000);
         }

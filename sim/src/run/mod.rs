@@ -10,6 +10,7 @@ mod build;
 pub mod device;
 pub mod digest;
 pub mod latency;
+mod nic;
 pub mod node;
 pub mod preset;
 pub mod report;
