@@ -1,0 +1,393 @@
+//! The scene: a client, a server and a DPU on one switch, each a simulated host with a driver of its own; the table in the
+//! memory of the server; and the three connections over which it is asked.
+//!
+//! ```text
+//! client ──┬── switch ──┬── server: table in memory, kernels in its NIC
+//!          └────────────┴── DPU: kernels on its cores ── PCIe ── memory of the server
+//! ```
+
+use super::data::Row;
+use super::ways::WayName;
+use crate::Failure;
+use crate::glue::{NIC_SLOTS, NicKernels, NicRuntime, SimHostDma};
+use anyhow::{Context as _, anyhow};
+use bareverbs::device::{Device, DeviceConfig};
+use bareverbs::gid::GidEntry;
+use bareverbs::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_offload::budget::Limits;
+use bareverbs_offload::client::slots::SlotLayout;
+use bareverbs_offload::client::{ClientConfig, KvClient, LookupResult, StartError, Way};
+use bareverbs_offload::cost::KernelCost;
+use bareverbs_offload::dpu::{self, DpuServer};
+use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernels::kv_layout::{LINE_SIZE, MAX_OBJECT, object_size};
+use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::runtime::{ResponseWindow, Runtime};
+use bareverbs_offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
+use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::net::SwitchConfig;
+use bareverbs_sim::net::fault::RandomFaults;
+use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::run::preset::Preset;
+use bareverbs_sim::run::{NodeId, StallReason, SwitchId};
+use std::io::Write;
+use std::rc::Rc;
+
+/// What decides how a run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SceneConfig {
+    /// The seed of everything left to chance.
+    pub seed: u64,
+    /// The share of frames that are lost.
+    pub loss: f64,
+    /// Where simulated time goes.
+    pub preset: Preset,
+}
+
+/// Lookups that a client may have under way.
+const WINDOW: usize = 8;
+/// Receive buffers of the DPU: one for each lookup that may be under way.
+const RECEIVES: usize = WINDOW;
+/// Invocations on the DPU at a time.
+const DPU_SLOTS: usize = WINDOW;
+/// Sends of each queue pair.
+const DEPTH: u32 = 64;
+/// How long a client waits for an answer. Lost frames are sent again long before.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one invocation may take on the server.
+const KERNEL_TIME: Duration = Duration::from_millis(1);
+
+type Handle = Rc<Device<SimHal<Nic>>>;
+type Server = DpuServer<KvLookup, DPU_SLOTS, 1, RECEIVES>;
+
+/// A simulated host with its driver.
+struct Host {
+    node: NodeId,
+    device: Handle,
+    domain: ProtectionDomain<Handle>,
+}
+
+/// A client with its own queue pair, completion queue and memory.
+struct Asker {
+    client: KvClient<WINDOW>,
+    endpoint: VerbsEndpoint<Handle, 1>,
+}
+
+/// What was found, and in which simulated time.
+pub struct LookedUp {
+    /// How the lookup ended.
+    pub result: LookupResult,
+    /// The value, if it was found.
+    pub value: Vec<u8>,
+    /// Simulated nanoseconds from the start to the end.
+    pub nanos: u64,
+}
+
+/// Everything that takes part. Fields are dropped in this order: users before what they use.
+pub struct Scene {
+    askers: [Asker; 3],
+    dpu: Server,
+    dpu_endpoint: VerbsEndpoint<Handle, 1>,
+    dma: SimHostDma<Nic>,
+    _served: Vec<(QueuePair<Handle>, CompletionQueue<Handle>)>,
+    _table: MemoryRegion<Handle>,
+    _hosts: [Host; 3],
+    world: SimWorld<Nic>,
+    scratch: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// The table, as the parties have to know it.
+#[derive(Clone, Copy)]
+struct Published {
+    descriptor: TableDescriptor,
+    address: u64,
+    length: u64,
+    rkey: u32,
+    max_value: u32,
+}
+
+impl Scene {
+    /// Boots three hosts, fills the table and connects everybody.
+    pub fn build(
+        config: &SceneConfig,
+        rows: &[Row],
+        capture: Option<Box<dyn Write>>,
+    ) -> Result<Self, Failure> {
+        let world = SimWorld::new(config.seed);
+        let kernels = NicKernels::new(NicRuntime::new(limits(), kernel_cost(config.preset.nic_kernel)));
+        let switch = world.with(|world| world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() }));
+        let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
+        let hosts: Result<Vec<Host>, Failure> =
+            hosts.map(|(name, number)| host(&world, config, switch, (name, number), &kernels)).collect();
+        let [client, server, dpu]: [Host; 3] =
+            hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
+        let (region, table) = publish(&server, rows)?;
+        world.with(|world| {
+            world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
+            if let Some(out) = capture {
+                world.start_capture(out);
+            }
+        });
+        let mut parts = Wiring { table, served: Vec::new() };
+        let (dpu_way, dpu_server, dpu_endpoint) = parts.ask_dpu(&client, &dpu, config)?;
+        let nic_way = parts.ask_nic(&client, &server, &kernels)?;
+        let read_way = parts.ask_by_read(&client, &server)?;
+        let dma = SimHostDma(world.dma_engine(dpu.node, server.node, config.preset.dpu_dma));
+        let buffer = vec![0; dpu_way.client.buffer_size()];
+        Ok(Self {
+            askers: [dpu_way, nic_way, read_way],
+            dpu: dpu_server,
+            dpu_endpoint,
+            dma,
+            _served: parts.served,
+            _table: region,
+            _hosts: [client, server, dpu],
+            world,
+            scratch: vec![0; MAX_OBJECT as usize],
+            buffer,
+        })
+    }
+
+    /// Looks `key` up and waits, in simulated time, until that has ended.
+    pub fn lookup(&mut self, way: WayName, key: &[u8]) -> Result<LookedUp, Failure> {
+        let begin = self.world.now();
+        let asker = &mut self.askers[way as usize];
+        asker.client.start(begin, &mut asker.endpoint, key).map_err(|error: StartError| anyhow!(error))?;
+        loop {
+            let now = self.world.now();
+            let active = self.serve(now);
+            let asker = &mut self.askers[way as usize];
+            if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
+                let value = self.buffer.get(..result.length as usize).unwrap_or_default().to_vec();
+                return Ok(LookedUp { result, value, nanos: now.since(begin).as_nanos() });
+            }
+            if !active {
+                self.wait(way)?;
+            }
+        }
+    }
+
+    fn serve(&mut self, now: Time) -> bool {
+        self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch)
+    }
+
+    /// Goes on to the next moment when anything can happen.
+    fn wait(&self, way: WayName) -> Result<(), Failure> {
+        let due = self.world.with(|world| world.next_event());
+        let server = self.dpu.poll_timeout(&self.dma);
+        let client = self.askers[way as usize].client.poll_timeout();
+        match [due, server, client].into_iter().flatten().min() {
+            Some(due) => {
+                self.world.run_until(due);
+                Ok(())
+            }
+            None => Err(anyhow!(self.world.with(|world| world.stalled(StallReason::Idle))).into()),
+        }
+    }
+
+    /// The digest of all that happened on the wire.
+    pub fn digest(&self) -> u64 {
+        self.world.digest()
+    }
+
+    /// Ends the capture; returns its frames.
+    pub fn finish_capture(&self) -> Result<u64, Failure> {
+        self.world.with(|world| world.finish_capture()).map_err(|error| anyhow!(error).into())
+    }
+}
+
+fn limits() -> Limits {
+    Limits { time: KERNEL_TIME, ..Limits::default() }
+}
+
+const fn kernel_cost(cost: bareverbs_sim::run::KernelCost) -> KernelCost {
+    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma }
+}
+
+/// Adds host `number` to the world, boots its driver and gives it the address 10.0.0.`number`.
+fn host(
+    world: &SimWorld<Nic>,
+    config: &SceneConfig,
+    switch: SwitchId,
+    (name, number): (&str, u8),
+    kernels: &NicKernels<KvLookup>,
+) -> Result<Host, Failure> {
+    let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
+    let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
+    if name == "server" {
+        nic.set_extension(Box::new(kernels.clone()));
+    }
+    let node = world.add_node(name, nic, config.preset.node, MemoryConfig::default());
+    world.connect(node, switch, config.preset.link).context("joining a host to the switch")?;
+    let device = Device::open(world.hal(node), DeviceConfig::default())
+        .with_context(|| format!("opening the device of the {name}"))?;
+    let device = Rc::new(device);
+    let gid = Gid::from_ipv4([10, 0, 0, number]);
+    device.set_gid(0, GidEntry::roce_v2(gid, mac)).context("setting an address")?;
+    let domain = ProtectionDomain::allocate(device.clone()).context("allocating a protection domain")?;
+    Ok(Host { node, device, domain })
+}
+
+/// Fills a table in the memory of the server.
+fn publish(server: &Host, rows: &[Row]) -> Result<(MemoryRegion<Handle>, Published), Failure> {
+    let config = table_config(rows.len());
+    let length = table_size(&config, rows);
+    let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
+        .with_context(|| format!("allocating {length} bytes for the table"))
+        .map_err(Failure::Input)?;
+    let memory = RegionTable::new(&region, server.device.clone());
+    let mut writer = TableWriter::create(memory, &config).context("making the table")?;
+    for row in rows {
+        writer
+            .insert(Time::ZERO, &row.key, &row.value)
+            .with_context(|| format!("inserting {:?}", String::from_utf8_lossy(&row.key)))?;
+    }
+    let descriptor = *writer.descriptor();
+    let max_value = rows.iter().map(|row| row.value.len()).max().unwrap_or_default() as u32;
+    let (address, rkey) = (region.address(), region.rkey().value());
+    Ok((region, Published { descriptor, address, length: length as u64, rkey, max_value }))
+}
+
+/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
+fn table_config(rows: usize) -> TableConfig {
+    let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
+    TableConfig {
+        buckets: lines(rows / 2 + 1),
+        overflow_lines: lines(rows / 3 + 1),
+        seed: *b"bareverbs demo 1",
+        grace: KERNEL_TIME,
+    }
+}
+
+/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
+fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
+    let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
+    let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
+    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
+}
+
+/// Makes connections, and keeps the serving ends that nobody else keeps.
+struct Wiring {
+    table: Published,
+    served: Vec<(QueuePair<Handle>, CompletionQueue<Handle>)>,
+}
+
+/// A queue pair that is not connected, with what it uses.
+struct Loose {
+    queue_pair: PreparedQueuePair<Handle>,
+    completions: CompletionQueue<Handle>,
+}
+
+impl Wiring {
+    fn ask_dpu(
+        &self,
+        client: &Host,
+        dpu: &Host,
+        config: &SceneConfig,
+    ) -> Result<(Asker, Server, VerbsEndpoint<Handle, 1>), Failure> {
+        let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
+        let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
+            .context("allocating memory of the DPU")?;
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(dpu)?)?;
+        let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
+        let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
+        let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
+        let region = runtime.grant(id, self.grant()?).context("granting the table")?;
+        let mut server = DpuServer::new(runtime);
+        server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
+        let asker = self.asker(Way::KernelDpu(region), near, slots);
+        Ok((asker, server, endpoint))
+    }
+
+    fn ask_nic(
+        &mut self,
+        client: &Host,
+        server: &Host,
+        kernels: &NicKernels<KvLookup>,
+    ) -> Result<Asker, Failure> {
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(server)?)?;
+        let region =
+            kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
+        self.served.push(far);
+        Ok(self.asker(Way::KernelNic(region), near, slots))
+    }
+
+    fn ask_by_read(&mut self, client: &Host, server: &Host) -> Result<Asker, Failure> {
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(server)?)?;
+        self.served.push(far);
+        let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
+        Ok(self.asker(way, near, slots))
+    }
+
+    fn grant(&self) -> Result<Grant, Failure> {
+        Ok(Grant::new(self.table.address, self.table.length).context("granting the table")?)
+    }
+
+    /// Memory of the client for response slots.
+    fn slots(&self, client: &Host) -> Result<MemoryRegion<Handle>, Failure> {
+        let length = ClientConfig::stride(self.table.max_value) as usize * WINDOW;
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        Ok(MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")?)
+    }
+
+    fn asker(
+        &self,
+        way: Way,
+        (queue_pair, completions): (QueuePair<Handle>, CompletionQueue<Handle>),
+        slots: MemoryRegion<Handle>,
+    ) -> Asker {
+        let layout = SlotLayout {
+            address: slots.address(),
+            rkey: slots.rkey().value(),
+            stride: ClientConfig::stride(self.table.max_value),
+            max_response: self.table.max_value,
+        };
+        let credits = WINDOW.min(NIC_SLOTS) as u32;
+        let table = self.table.descriptor;
+        let config = ClientConfig { way, table, layout, credits, patience: PATIENCE, limits: limits() };
+        let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
+        Asker { client: KvClient::new(config), endpoint }
+    }
+}
+
+fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
+    ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
+}
+
+fn loose(host: &Host) -> Result<Loose, Failure> {
+    let entries = CompletionQueueConfig { entries: 2 * DEPTH };
+    let completions =
+        CompletionQueue::create(host.device.clone(), entries).context("creating a completion queue")?;
+    let queue_pair = QueuePairBuilder::new(&host.domain, &completions, &completions)
+        .send_queue(DEPTH)
+        .receive_queue(DEPTH)
+        .max_inline(INLINE)
+        .build()
+        .context("creating a queue pair")?;
+    Ok(Loose { queue_pair, completions })
+}
+
+type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
+
+fn join(a: Loose, b: Loose) -> Result<(Connected, Connected), Failure> {
+    // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
+    let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
+    let (near, far) = (
+        a.queue_pair.endpoint(0).context("our side of the connection")?,
+        b.queue_pair.endpoint(0).context("their side of the connection")?,
+    );
+    let queue_pair = a.queue_pair.connect(&far, options).context("connecting")?;
+    let peer = b.queue_pair.connect(&near, options).context("connecting")?;
+    Ok(((queue_pair, a.completions), (peer, b.completions)))
+}
