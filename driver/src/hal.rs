@@ -126,7 +126,10 @@ impl fmt::Display for HalError {
                 "DMA request of {length} bytes aligned to {alignment}: need a length and a power of two"
             ),
             Self::MapFailed { length, errno } => {
-                write!(f, "mapping {length} bytes for the device failed with errno {errno}: check memlock and the IOMMU")
+                write!(
+                    f,
+                    "mapping {length} bytes for the device failed with errno {errno}: check memlock and the IOMMU"
+                )
             }
         }
     }

@@ -6,8 +6,47 @@
 //! **What it may not do.** It knows no operating system: no std, no allocation, no thread, no clock of its own. What it
 //! needs of the place it lives in goes through one [`hal::Hal`].
 //!
-//! **Where to read first.** [`hal`] for the contract with the place.
+//! **Where to read first.** [`hal`] for the contract with the place; [`device`] for opening and closing;
+//! [`queue_pair`], [`completion_queue`] and [`memory_region`] for the data path. The layers, each knowing only those
+//! below it: objects, then [`command`], [`ledger`], [`ring`] and [`doorbell`], then [`dma`], then [`hal`].
 #![no_std]
+#![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
 pub mod barrier;
+pub mod capabilities;
+pub mod command;
+pub mod completion_queue;
+pub mod device;
+#[allow(unsafe_code)]
+pub mod dma;
+pub mod doorbell;
+pub mod events;
+pub mod gid;
+#[allow(unsafe_code)]
 pub mod hal;
+pub mod ledger;
+pub mod memory_region;
+pub mod page_supply;
+pub mod port;
+pub mod protection_domain;
+pub mod queue_pair;
+pub mod ring;
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod test_memory;
+pub mod trace;
+mod translation;
+pub mod work_completion;
+pub mod work_request;
+
+pub use capabilities::Capabilities;
+pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
+pub use device::{Device, DeviceConfig, DeviceRef};
+pub use events::AsyncEvent;
+pub use gid::GidEntry;
+pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
+pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+pub use work_request::{ReceiveRequest, WorkRequest};

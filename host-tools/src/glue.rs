@@ -56,7 +56,12 @@ impl<S: KernelSet> NicKernels<S> {
     }
 
     /// Lets the peer of queue pair `qpn` call kernels on the memory of `grant`, and have answers written to `window`.
-    pub fn admit(&self, qpn: Qpn, window: ResponseWindow, grant: Grant) -> Result<RegionHandle, ConnectError> {
+    pub fn admit(
+        &self,
+        qpn: Qpn,
+        window: ResponseWindow,
+        grant: Grant,
+    ) -> Result<RegionHandle, ConnectError> {
         let inner = &mut *self.0.borrow_mut();
         let connection = inner.runtime.connect(window, NIC_SLOTS as u16)?;
         inner.callers.insert(qpn, connection);

@@ -51,7 +51,11 @@ pub struct DemoArguments {
 
 fn parse_loss(text: &str) -> Result<f64, String> {
     let loss: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
-    if (0.0..1.0).contains(&loss) { Ok(loss) } else { Err("need a share from 0 to less than 1, as 0.01".into()) }
+    if (0.0..1.0).contains(&loss) {
+        Ok(loss)
+    } else {
+        Err("need a share from 0 to less than 1, as 0.01".into())
+    }
 }
 
 fn preset_names() -> clap::builder::PossibleValuesParser {

@@ -8,7 +8,6 @@
 
 use super::data::Row;
 use super::ways::WayName;
-use crate::Failure;
 use crate::glue::{NIC_SLOTS, NicKernels, NicRuntime, SimHostDma};
 use anyhow::{Context as _, anyhow};
 use bareverbs::device::{Device, DeviceConfig};
@@ -120,12 +119,14 @@ impl Scene {
         config: &SceneConfig,
         rows: &[Row],
         capture: Option<Box<dyn Write>>,
-    ) -> Result<Self, Failure> {
+    ) -> anyhow::Result<Self> {
         let world = SimWorld::new(config.seed);
         let kernels = NicKernels::new(NicRuntime::new(limits(), kernel_cost(config.preset.nic_kernel)));
-        let switch = world.with(|world| world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() }));
+        let switch = world.with(|world| {
+            world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() })
+        });
         let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
-        let hosts: Result<Vec<Host>, Failure> =
+        let hosts: anyhow::Result<Vec<Host>> =
             hosts.map(|(name, number)| host(&world, config, switch, (name, number), &kernels)).collect();
         let [client, server, dpu]: [Host; 3] =
             hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
@@ -157,7 +158,7 @@ impl Scene {
     }
 
     /// Looks `key` up and waits, in simulated time, until that has ended.
-    pub fn lookup(&mut self, way: WayName, key: &[u8]) -> Result<LookedUp, Failure> {
+    pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         let begin = self.world.now();
         let asker = &mut self.askers[way as usize];
         asker.client.start(begin, &mut asker.endpoint, key).map_err(|error: StartError| anyhow!(error))?;
@@ -180,7 +181,7 @@ impl Scene {
     }
 
     /// Goes on to the next moment when anything can happen.
-    fn wait(&self, way: WayName) -> Result<(), Failure> {
+    fn wait(&self, way: WayName) -> anyhow::Result<()> {
         let due = self.world.with(|world| world.next_event());
         let server = self.dpu.poll_timeout(&self.dma);
         let client = self.askers[way as usize].client.poll_timeout();
@@ -189,7 +190,7 @@ impl Scene {
                 self.world.run_until(due);
                 Ok(())
             }
-            None => Err(anyhow!(self.world.with(|world| world.stalled(StallReason::Idle))).into()),
+            None => Err(anyhow!(self.world.with(|world| world.stalled(StallReason::Idle)))),
         }
     }
 
@@ -199,8 +200,8 @@ impl Scene {
     }
 
     /// Ends the capture; returns its frames.
-    pub fn finish_capture(&self) -> Result<u64, Failure> {
-        self.world.with(|world| world.finish_capture()).map_err(|error| anyhow!(error).into())
+    pub fn finish_capture(&self) -> anyhow::Result<u64> {
+        self.world.with(|world| world.finish_capture()).map_err(|error| anyhow!(error))
     }
 }
 
@@ -219,7 +220,7 @@ fn host(
     switch: SwitchId,
     (name, number): (&str, u8),
     kernels: &NicKernels<KvLookup>,
-) -> Result<Host, Failure> {
+) -> anyhow::Result<Host> {
     let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
     let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
     if name == "server" {
@@ -237,12 +238,11 @@ fn host(
 }
 
 /// Fills a table in the memory of the server.
-fn publish(server: &Host, rows: &[Row]) -> Result<(MemoryRegion<Handle>, Published), Failure> {
+fn publish(server: &Host, rows: &[Row]) -> anyhow::Result<(MemoryRegion<Handle>, Published)> {
     let config = table_config(rows.len());
     let length = table_size(&config, rows);
     let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
-        .with_context(|| format!("allocating {length} bytes for the table"))
-        .map_err(Failure::Input)?;
+        .with_context(|| format!("allocating {length} bytes for the table"))?;
     let memory = RegionTable::new(&region, server.device.clone());
     let mut writer = TableWriter::create(memory, &config).context("making the table")?;
     for row in rows {
@@ -292,7 +292,7 @@ impl Wiring {
         client: &Host,
         dpu: &Host,
         config: &SceneConfig,
-    ) -> Result<(Asker, Server, VerbsEndpoint<Handle, 1>), Failure> {
+    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>)> {
         let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
         let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating memory of the DPU")?;
@@ -313,7 +313,7 @@ impl Wiring {
         client: &Host,
         server: &Host,
         kernels: &NicKernels<KvLookup>,
-    ) -> Result<Asker, Failure> {
+    ) -> anyhow::Result<Asker> {
         let slots = self.slots(client)?;
         let (near, far) = join(loose(client)?, loose(server)?)?;
         let region =
@@ -322,7 +322,7 @@ impl Wiring {
         Ok(self.asker(Way::KernelNic(region), near, slots))
     }
 
-    fn ask_by_read(&mut self, client: &Host, server: &Host) -> Result<Asker, Failure> {
+    fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<Asker> {
         let slots = self.slots(client)?;
         let (near, far) = join(loose(client)?, loose(server)?)?;
         self.served.push(far);
@@ -330,12 +330,12 @@ impl Wiring {
         Ok(self.asker(way, near, slots))
     }
 
-    fn grant(&self) -> Result<Grant, Failure> {
+    fn grant(&self) -> anyhow::Result<Grant> {
         Ok(Grant::new(self.table.address, self.table.length).context("granting the table")?)
     }
 
     /// Memory of the client for response slots.
-    fn slots(&self, client: &Host) -> Result<MemoryRegion<Handle>, Failure> {
+    fn slots(&self, client: &Host) -> anyhow::Result<MemoryRegion<Handle>> {
         let length = ClientConfig::stride(self.table.max_value) as usize * WINDOW;
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         Ok(MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")?)
@@ -365,7 +365,7 @@ fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
     ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
 }
 
-fn loose(host: &Host) -> Result<Loose, Failure> {
+fn loose(host: &Host) -> anyhow::Result<Loose> {
     let entries = CompletionQueueConfig { entries: 2 * DEPTH };
     let completions =
         CompletionQueue::create(host.device.clone(), entries).context("creating a completion queue")?;
@@ -380,7 +380,7 @@ fn loose(host: &Host) -> Result<Loose, Failure> {
 
 type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
 
-fn join(a: Loose, b: Loose) -> Result<(Connected, Connected), Failure> {
+fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
     // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
     let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
     let (near, far) = (

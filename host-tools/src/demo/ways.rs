@@ -3,7 +3,6 @@
 use super::data::Row;
 use super::report::{Tally, WayReport};
 use super::scene::Scene;
-use crate::Failure;
 use anyhow::Context as _;
 use bareverbs_offload::client::{Ended, LookupResult};
 use bareverbs_offload::status::Status;
@@ -62,7 +61,7 @@ pub fn absent_keys(rows: &[Row]) -> Vec<Vec<u8>> {
 }
 
 /// Looks up all rows and all absent keys on all ways.
-pub fn run_all(scene: &mut Scene, rows: &[Row], absent: &[Vec<u8>]) -> Result<Vec<WayReport>, Failure> {
+pub fn run_all(scene: &mut Scene, rows: &[Row], absent: &[Vec<u8>]) -> anyhow::Result<Vec<WayReport>> {
     let total = WayName::ALL.len() * (rows.len() + absent.len());
     let progress = progress_bar(total as u64);
     let reports = WayName::ALL.map(|way| {
@@ -89,7 +88,7 @@ fn run_way(
     rows: &[Row],
     absent: &[Vec<u8>],
     progress: &ProgressBar,
-) -> Result<WayReport, Failure> {
+) -> anyhow::Result<WayReport> {
     let mut tally = Tally::new(way)?;
     let begin = Instant::now();
     for row in rows {

@@ -1,0 +1,132 @@
+//! What the device can do, as far as this driver cares, and what is written back at start.
+
+use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
+use bareverbs_prm::numbering::PortType;
+
+/// Limits and features of an open device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_query_device")]
+pub struct Capabilities {
+    /// Link layer.
+    pub port_type: PortType,
+    /// Ports of the device.
+    pub ports: u8,
+    /// Queue pairs.
+    pub max_queue_pairs: u32,
+    /// Basic blocks of a send queue, and entries of a receive queue.
+    pub max_queue_size: u32,
+    /// Completion queues.
+    pub max_completion_queues: u32,
+    /// Entries of a completion queue.
+    pub max_completion_queue_entries: u32,
+    /// Memory keys.
+    pub max_memory_keys: u32,
+    /// Logarithm of the longest message.
+    pub log_max_message: u8,
+    /// Bytes of a send work queue entry.
+    pub max_send_entry: u32,
+    /// Bytes of a receive work queue entry.
+    pub max_receive_entry: u32,
+    /// Logarithm of the RDMA READs and atomics that a queue pair may have under way.
+    pub log_max_reads_as_requester: u8,
+    /// Logarithm of the RDMA READs and atomics that a queue pair may serve at a time.
+    pub log_max_reads_as_responder: u8,
+    /// RDMA over converged Ethernet.
+    pub roce: bool,
+    /// Entries of the RoCE address table.
+    pub roce_addresses: u16,
+    /// Source ports that RoCEv2 may use, first and last.
+    pub roce_source_ports: (u16, u16),
+    /// 8-byte atomics: compare and swap, fetch and add.
+    pub atomics: bool,
+    /// Whether work queue entries may be written to the doorbell register.
+    pub blue_flame: bool,
+    /// Logarithm of the bytes of a BlueFlame register, both halves.
+    pub log_blue_flame_size: u8,
+    /// Format of completion entries; 1 carries the `user_index`.
+    pub completion_version: u8,
+    /// Whether the device raises page faults: page list entries then say what is present.
+    pub on_demand_paging: bool,
+}
+
+/// `atomic_operations` bit of compare and swap, and of fetch and add.
+const ATOMIC_OPERATIONS: u16 = 0b11;
+/// `atomic_size_qp` bit of eight bytes.
+const ATOMIC_EIGHT_BYTES: u16 = 1 << 3;
+
+impl Capabilities {
+    pub(crate) fn new(
+        general: &GeneralCapabilities,
+        atomic: &AtomicCapabilities,
+        roce: &RoceCapabilities,
+    ) -> Self {
+        let atomics = atomic.atomic_operations() & ATOMIC_OPERATIONS == ATOMIC_OPERATIONS
+            && atomic.atomic_size_qp() & ATOMIC_EIGHT_BYTES != 0;
+        Self {
+            port_type: general.port_type(),
+            ports: general.num_ports(),
+            max_queue_pairs: 1 << general.log_max_qp(),
+            max_queue_size: 1 << general.log_max_qp_sz().min(15),
+            max_completion_queues: 1 << general.log_max_cq(),
+            max_completion_queue_entries: 1 << general.log_max_cq_sz().min(23),
+            max_memory_keys: 1 << general.log_max_mkey().min(24),
+            log_max_message: general.log_max_msg().min(31),
+            max_send_entry: general.max_wqe_sz_sq() as u32,
+            max_receive_entry: general.max_wqe_sz_rq() as u32,
+            log_max_reads_as_requester: general.log_max_ra_req_qp().min(7),
+            log_max_reads_as_responder: general.log_max_ra_res_qp().min(7),
+            roce: general.roce(),
+            roce_addresses: roce.roce_address_table_size(),
+            roce_source_ports: source_ports(roce),
+            atomics: general.atomic() && atomics,
+            blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
+            log_blue_flame_size: general.log_bf_reg_size(),
+            completion_version: general.cqe_version(),
+            on_demand_paging: general.pg(),
+        }
+    }
+}
+
+/// RoCEv2 recommends the dynamic ports (RoCEv2 A17.4.3.1); a device may be narrower.
+fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
+    match (roce.r_roce_min_src_udp_port(), roce.r_roce_max_src_udp_port()) {
+        (min, max) if max != 0 && min <= max => (min, max),
+        _ => (0xc000, 0xffff),
+    }
+}
+
+/// The general page to write back: `current` with what every driver changes, as Linux does.
+pub(crate) fn negotiate(
+    current: &GeneralCapabilities,
+    max: &GeneralCapabilities,
+    checked: bool,
+) -> GeneralCapabilities {
+    let mut page = *current;
+    page.set_pkey_table_size(0).set_log_max_qp(max.log_max_qp().min(18)).set_log_uar_page_sz(0);
+    page.set_cmdif_checksum(if checked { max.cmdif_checksum() } else { 0 });
+    if max.mkey_by_name() {
+        page.set_mkey_by_name(true);
+    }
+    if max.roce_rw_supported() {
+        page.set_roce(max.roce());
+    }
+    page
+}
+
+/// The atomic page to write back, if requests can be in the byte order of the host.
+pub(crate) fn negotiate_atomic(max: &AtomicCapabilities) -> Option<AtomicCapabilities> {
+    max.supported_atomic_req_8b_endianness_mode_1().then(|| {
+        let mut page = *max;
+        page.set_atomic_req_8b_endianness_mode(1);
+        page
+    })
+}
+
+/// The RoCE page to write back, if software may choose UDP source ports.
+pub(crate) fn negotiate_roce(current: &RoceCapabilities, max: &RoceCapabilities) -> Option<RoceCapabilities> {
+    max.sw_r_roce_src_udp_port().then(|| {
+        let mut page = *current;
+        page.set_sw_r_roce_src_udp_port(true);
+        page
+    })
+}

@@ -1,0 +1,196 @@
+//! What can go wrong with a command, and what the firmware says of its health.
+
+use crate::dma::RangeError;
+use crate::hal::{Hal, Mmio};
+use bareverbs_prm::doorbell::init_segment;
+use bareverbs_prm::init_segment::HealthBuffer;
+use bareverbs_prm::numbering::{CommandOpcode, CommandStatus, DeliveryStatus, HealthSyndrome};
+use bareverbs_prm::time::Duration;
+use core::fmt;
+use zerocopy::IntoBytes;
+
+/// A command that failed: what was attempted, with what, and what came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandError {
+    /// The command.
+    pub opcode: CommandOpcode,
+    /// Its modifier.
+    pub op_mod: u16,
+    /// The two words behind the header: number of the object, register, count; by command.
+    pub arguments: [u32; 2],
+    /// Why.
+    pub failure: CommandFailure,
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommandFailure {
+    /// Input and output need more mailbox blocks than are free.
+    NoMailbox {
+        /// Blocks needed.
+        needed: u32,
+        /// Blocks of the pool.
+        pool: u32,
+    },
+    /// All slots of the command queue are in use.
+    NoSlot,
+    /// Somebody else kept the command interface for the whole time.
+    InterfaceBusy {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The device did not answer.
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+        /// What the health buffer said then.
+        health: HealthReport,
+    },
+    /// The device did not accept the entry.
+    NotDelivered(DeliveryStatus),
+    /// The device refused or failed.
+    Refused {
+        /// Status of the output.
+        status: CommandStatus,
+        /// Syndrome of the output: the firmware's own code.
+        syndrome: u32,
+    },
+    /// The answer carries the token of another command.
+    WrongToken {
+        /// Token sent.
+        expected: u8,
+        /// Token received.
+        found: u8,
+    },
+    /// The answer fails its checksum.
+    WrongSignature,
+    /// The answer is longer or shorter than what this command answers.
+    OutputLength {
+        /// Bytes that were asked for.
+        asked: u32,
+        /// Bytes that are answered.
+        found: u32,
+    },
+    /// A number in the answer makes no sense.
+    BadOutput {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// The ticket is of a command that is over.
+    StaleTicket,
+    /// The driver's own buffers do not match (an error of the driver).
+    Internal(RangeError),
+}
+
+impl CommandError {
+    /// The status of the output, if the device gave one.
+    pub const fn status(&self) -> Option<CommandStatus> {
+        match self.failure {
+            CommandFailure::Refused { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b] = self.arguments;
+        write!(f, "{} (op_mod {:#x}, arguments {a:#x} {b:#x}): {}", self.opcode, self.op_mod, self.failure)
+    }
+}
+
+impl fmt::Display for CommandFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoMailbox { needed, pool } => write!(
+                f,
+                "needs {needed} mailbox blocks in a row of {pool}: raise DeviceConfig::mailbox_blocks or use larger pages"
+            ),
+            Self::NoSlot => f.write_str("all command slots are in use: poll the outstanding commands first"),
+            Self::InterfaceBusy { waited } => {
+                write!(f, "the command interface was busy for {waited}: raise DeviceConfig::command_timeout")
+            }
+            Self::TimedOut { waited, health } => write!(f, "no answer for {waited}; {health}"),
+            Self::NotDelivered(status) => write!(f, "not accepted, delivery status {status}"),
+            Self::Refused { status, syndrome } => {
+                write!(f, "the device answered {status}, syndrome {syndrome:#010x}")
+            }
+            Self::WrongToken { expected, found } => {
+                write!(f, "the answer has token {found:#x}, expected {expected:#x}")
+            }
+            Self::WrongSignature => f.write_str("the answer fails its checksum: check the DMA path"),
+            Self::OutputLength { asked, found } => {
+                write!(f, "asked for {asked} bytes of output, {found} answered")
+            }
+            Self::BadOutput { field, value } => {
+                write!(f, "the device answered {field} = {value:#x}, which cannot be")
+            }
+            Self::StaleTicket => f.write_str("this command has been polled to its end before"),
+            Self::Internal(range) => write!(f, "the driver's buffer is wrong: {range}"),
+        }
+    }
+}
+
+impl core::error::Error for CommandError {}
+
+/// What firmware says of itself in the health buffer of the initialization segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthReport {
+    /// What is wrong; 0 if nothing.
+    pub syndrome: HealthSyndrome,
+    /// More of it.
+    pub extended_syndrome: u16,
+    /// How bad it is.
+    pub severity: u8,
+    /// Whether firmware asks for a reset.
+    pub reset_requested: bool,
+    /// Which firmware.
+    pub firmware_version: u32,
+    /// Where it stopped.
+    pub assert_exit_pointer: u32,
+    /// Whether all bits read as ones, which is what a device that left the bus looks like.
+    pub device_gone: bool,
+}
+
+impl HealthReport {
+    /// Reads the health buffer.
+    pub fn read<H: Hal>(hal: &H) -> Self {
+        let mut buffer = HealthBuffer::new();
+        let mut gone = true;
+        for (i, dword) in buffer.as_mut_bytes().chunks_exact_mut(4).enumerate() {
+            let value = hal.mmio().read32(init_segment::HEALTH_BUFFER + 4 * i);
+            gone &= value == u32::MAX;
+            dword.copy_from_slice(&value.to_be_bytes());
+        }
+        Self {
+            syndrome: buffer.synd(),
+            extended_syndrome: buffer.ext_synd(),
+            severity: buffer.severity(),
+            reset_requested: buffer.rfr(),
+            firmware_version: buffer.fw_version(),
+            assert_exit_pointer: buffer.assert_existptr(),
+            device_gone: gone,
+        }
+    }
+}
+
+impl fmt::Display for HealthReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.device_gone {
+            return f.write_str("all registers read as ones: the device has left the bus");
+        }
+        if self.syndrome.raw() == 0 {
+            return f.write_str("the health buffer reports no fault");
+        }
+        let Self { syndrome, extended_syndrome, severity, firmware_version, assert_exit_pointer, .. } = self;
+        write!(
+            f,
+            "health {syndrome}, extended {extended_syndrome:#x}, severity {severity}, firmware {firmware_version:#x}, \
+             stopped at {assert_exit_pointer:#x}{}",
+            if self.reset_requested { ", asks for a reset" } else { "" }
+        )
+    }
+}

@@ -1,0 +1,292 @@
+//! The command queue without waiting: submit, look, let go.
+
+use super::entry::{INLINE, Placement, Request, encode};
+use super::error::{CommandError, CommandFailure};
+use super::mailbox::{Chain, Pool, blocks_for};
+use super::signature::is_intact;
+use crate::dma::{BLOCK, Dma, Window};
+use crate::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
+use bareverbs_prm::command::entry::{CommandHeaderOut, CommandQueueEntry};
+use bareverbs_prm::doorbell::init_segment;
+use bareverbs_prm::numbering::{CommandStatus, DeliveryStatus};
+use zerocopy::FromBytes;
+
+/// Most slots of a command queue: the doorbell has 32 bits.
+const SLOTS: usize = 32;
+/// Bytes of the page that holds the queue.
+const PAGE: usize = 4096;
+/// Byte of an entry that carries delivery status and owner.
+const OWNER: usize = 63;
+
+/// What a command queue looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandQueueConfig {
+    /// Logarithm of the slots, from the initialization segment.
+    pub log_size: u8,
+    /// Logarithm of the bytes between slots, from the initialization segment.
+    pub log_stride: u8,
+    /// Mailbox blocks of 512 bytes.
+    pub mailbox_blocks: usize,
+}
+
+impl CommandQueueConfig {
+    /// Whether the driver can work with such a queue: it must fit a page and have a slot beside the reserved one.
+    pub const fn is_usable(&self) -> bool {
+        self.log_size >= 1
+            && self.log_size <= 5
+            && self.log_stride >= 6
+            && self.log_size + self.log_stride <= PAGE.trailing_zeros() as u8
+    }
+}
+
+/// Which slots a command may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Any but the last.
+    Regular,
+    /// The last one, kept for MANAGE_PAGES so that the supply of pages never waits.
+    Reserved,
+}
+
+/// A command that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a command must be polled to its end or abandoned"]
+pub struct Ticket {
+    slot: u8,
+    generation: u32,
+}
+
+impl Ticket {
+    /// The slot of the command queue.
+    pub const fn slot(&self) -> u8 {
+        self.slot
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    busy: bool,
+    abandoned: bool,
+    generation: u32,
+    input: Chain,
+    output: Chain,
+    output_length: u32,
+    token: u8,
+}
+
+/// The queue, its mailboxes and what is under way in each slot.
+pub struct CommandQueue<M> {
+    page: Dma<M>,
+    pool: Pool<M>,
+    config: CommandQueueConfig,
+    slots: [Slot; SLOTS],
+    token: u8,
+    generation: u32,
+    checked: bool,
+}
+
+impl<M: DmaMemory> CommandQueue<M> {
+    /// Allocates queue and mailboxes. `config` must be usable.
+    pub fn allocate<H: Hal<Dma = M>>(hal: &H, config: CommandQueueConfig) -> Result<Self, HalError> {
+        Ok(Self {
+            page: Dma::allocate(hal, PAGE, PAGE)?,
+            pool: Pool::allocate(hal, config.mailbox_blocks)?,
+            config,
+            slots: [Slot::default(); SLOTS],
+            token: 0,
+            generation: 0,
+            checked: false,
+        })
+    }
+
+    /// Tells the device where the queue is: the high half of the address first.
+    pub fn announce<H: Hal<Dma = M>>(&self, hal: &H) {
+        let iova = self.page.iova();
+        hal.mmio().write32(init_segment::CMDQ_ADDRESS_HIGH, (iova >> 32) as u32);
+        hal.mmio().write32(init_segment::CMDQ_ADDRESS_LOW, iova as u32);
+        hal.barrier(Barrier::FlushMmio);
+    }
+
+    /// Whether answers are checked for token and signature; the device computes them only if that was agreed on.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.checked = checked;
+    }
+
+    /// Hands `request` to the device; `output_length` bytes of answer are expected.
+    pub fn submit<H: Hal<Dma = M>>(
+        &mut self,
+        hal: &H,
+        request: &Request<'_>,
+        output_length: usize,
+        lane: Lane,
+    ) -> Result<Ticket, CommandError> {
+        self.try_submit(hal, request, output_length.max(INLINE), lane)
+            .map_err(|failure| request.error(failure))
+    }
+
+    fn try_submit<H: Hal<Dma = M>>(
+        &mut self,
+        hal: &H,
+        request: &Request<'_>,
+        output_length: usize,
+        lane: Lane,
+    ) -> Result<Ticket, CommandFailure> {
+        self.reclaim(hal);
+        let slot = self.free_slot(lane).ok_or(CommandFailure::NoSlot)?;
+        let reserved = lane == Lane::Reserved;
+        let input = self.pool.take(blocks_for(request.len()), reserved)?;
+        let output = match self.pool.take(blocks_for(output_length), reserved) {
+            Ok(chain) => chain,
+            Err(failure) => {
+                self.pool.give_back(input);
+                return Err(failure);
+            }
+        };
+        self.token = self.token % 255 + 1;
+        self.generation = self.generation.wrapping_add(1);
+        let (token, generation, output_length) = (self.token, self.generation, output_length as u32);
+        self.slots[slot] =
+            Slot { busy: true, abandoned: false, generation, input, output, output_length, token };
+        if let Err(failure) = self.write(hal, slot, request) {
+            self.release(slot);
+            return Err(failure);
+        }
+        Ok(Ticket { slot: slot as u8, generation })
+    }
+
+    /// Mailboxes, entry, barrier, doorbell.
+    fn write<H: Hal<Dma = M>>(
+        &self,
+        hal: &H,
+        slot: usize,
+        request: &Request<'_>,
+    ) -> Result<(), CommandFailure> {
+        let Slot { input, output, output_length, token, .. } = self.slots[slot];
+        self.pool.write(input, Some(request), token)?;
+        self.pool.write(output, None, token)?;
+        let place = Placement {
+            input_mailbox: self.pool.iova(input),
+            output_mailbox: self.pool.iova(output),
+            output_length,
+            token,
+        };
+        let entry = encode(request, place);
+        let bytes = zerocopy::IntoBytes::as_bytes(&entry);
+        let at = slot << self.config.log_stride;
+        // The owner goes in last, as Linux has it: a device that looks at the slot early sees software's.
+        self.page.copy_in(at, &bytes[..OWNER]).map_err(CommandFailure::Internal)?;
+        hal.barrier(Barrier::ToDevice);
+        self.page.copy_in(at + OWNER, &bytes[OWNER..]).map_err(CommandFailure::Internal)?;
+        hal.barrier(Barrier::ToDevice);
+        hal.mmio().write32(init_segment::COMMAND_DOORBELL, 1 << slot);
+        hal.barrier(Barrier::FlushMmio);
+        Ok(())
+    }
+
+    /// Looks at a command: `Ok(false)` while it is under way; when it is over, its answer goes to `output`, as much as
+    /// there is room for, and the ticket is used up.
+    pub fn poll<H: Hal<Dma = M>>(
+        &mut self,
+        hal: &H,
+        ticket: Ticket,
+        output: &mut [u8],
+    ) -> Result<bool, CommandFailure> {
+        let index = ticket.slot as usize % SLOTS;
+        let slot = self.slots[index];
+        if !slot.busy || slot.abandoned || slot.generation != ticket.generation {
+            return Err(CommandFailure::StaleTicket);
+        }
+        if self.is_owned_by_device(index) {
+            return Ok(false);
+        }
+        hal.barrier(Barrier::FromDevice);
+        let result = self.answer(index, output);
+        self.release(index);
+        result.map(|()| true)
+    }
+
+    /// Stops waiting for a command. Its slot and mailboxes stay taken until the device lets go of them.
+    pub fn abandon(&mut self, ticket: Ticket) {
+        let slot = &mut self.slots[ticket.slot as usize % SLOTS];
+        if slot.busy && slot.generation == ticket.generation {
+            slot.abandoned = true;
+        }
+    }
+
+    /// Whether any command, abandoned ones included, is still with the device.
+    pub fn is_idle(&self) -> bool {
+        self.slots.iter().all(|slot| !slot.busy)
+    }
+
+    /// Reads delivery status, status and output of a slot that the device has given back.
+    fn answer(&self, index: usize, output: &mut [u8]) -> Result<(), CommandFailure> {
+        let slot = self.slots[index];
+        let bytes = self.entry(index).map_or([0; 64], |window| window.to_bytes());
+        let entry = CommandQueueEntry::read_from_bytes(&bytes).unwrap_or_default();
+        let delivery = DeliveryStatus::from_raw(entry.status());
+        if delivery != DeliveryStatus::Ok {
+            return Err(CommandFailure::NotDelivered(delivery));
+        }
+        if self.checked && entry.token() != slot.token {
+            return Err(CommandFailure::WrongToken { expected: slot.token, found: entry.token() });
+        }
+        if self.checked && !is_intact(&bytes) {
+            return Err(CommandFailure::WrongSignature);
+        }
+        if entry.output_length() > slot.output_length {
+            return Err(CommandFailure::OutputLength {
+                asked: slot.output_length,
+                found: entry.output_length(),
+            });
+        }
+        let inline = entry.command_output_inline_data();
+        check_status(&inline)?;
+        let room = output.len().min(slot.output_length as usize);
+        let (head, tail) = output[..room].split_at_mut(room.min(INLINE));
+        head.copy_from_slice(&inline[..head.len()]);
+        self.pool.read(slot.output, tail, slot.token, self.checked)
+    }
+
+    fn entry(&self, slot: usize) -> Option<Window<'_, BLOCK>> {
+        self.page.block((slot << self.config.log_stride) / BLOCK)
+    }
+
+    fn is_owned_by_device(&self, slot: usize) -> bool {
+        self.entry(slot).is_some_and(|entry| entry.load_u8::<OWNER>() & 1 != 0)
+    }
+
+    fn free_slot(&self, lane: Lane) -> Option<usize> {
+        let last = (1 << self.config.log_size) - 1;
+        match lane {
+            Lane::Regular => (0..last).find(|&slot| !self.slots[slot].busy),
+            Lane::Reserved => (!self.slots[last].busy).then_some(last),
+        }
+    }
+
+    /// Takes back the slots of abandoned commands that the device has finished meanwhile.
+    fn reclaim<H: Hal<Dma = M>>(&mut self, hal: &H) {
+        for index in 0..SLOTS {
+            if self.slots[index].abandoned && !self.is_owned_by_device(index) {
+                hal.barrier(Barrier::FromDevice);
+                self.release(index);
+            }
+        }
+    }
+
+    fn release(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        (slot.busy, slot.abandoned) = (false, false);
+        let (input, output) = (slot.input, slot.output);
+        self.pool.give_back(input);
+        self.pool.give_back(output);
+    }
+}
+
+/// Checks the header that every output begins with.
+fn check_status(inline: &[u8; INLINE]) -> Result<(), CommandFailure> {
+    let header = CommandHeaderOut::read_from_bytes(inline).unwrap_or_default();
+    match header.status() {
+        CommandStatus::Ok => Ok(()),
+        status => Err(CommandFailure::Refused { status, syndrome: header.syndrome() }),
+    }
+}

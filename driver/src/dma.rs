@@ -1,0 +1,399 @@
+//! The only place that touches DMA memory: bounds-checked copies, single loads and stores, windows of fixed size.
+//!
+//! A device may change these bytes at any time, so there is never a Rust slice or reference to them. Every access is a
+//! relaxed atomic of the processor's own width (one plain instruction on the machines we know), which neither tears nor
+//! is a data race; what must be ordered is ordered by [`Barrier`](crate::hal::Barrier)s.
+
+use crate::hal::{DmaMemory, Hal, HalError};
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of the largest window; memory that is used through windows must be aligned to it.
+pub const BLOCK: usize = 64;
+
+/// An access that leaves a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeError {
+    /// First byte of the access.
+    pub offset: u64,
+    /// Bytes of the access.
+    pub length: u64,
+    /// Bytes of the region.
+    pub region: u64,
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, length, region } = self;
+        write!(f, "access of {length} bytes at offset {offset} leaves the region of {region} bytes")
+    }
+}
+
+impl core::error::Error for RangeError {}
+
+/// Memory shared with the device, with checked access.
+pub struct Dma<M> {
+    memory: M,
+    base: NonNull<u8>,
+    length: usize,
+    /// Whole blocks that can be used through windows: zero if the memory is not aligned to a block.
+    blocks: usize,
+}
+
+// SAFETY: the pointer is owned together with `memory` (contract of `DmaMemory`), and every access through it is atomic.
+unsafe impl<M: Send> Send for Dma<M> {}
+// SAFETY: as above; shared access from several threads is a set of atomic operations.
+unsafe impl<M: Sync> Sync for Dma<M> {}
+
+impl<M: DmaMemory> Dma<M> {
+    /// Takes charge of `memory`.
+    pub fn new(memory: M) -> Self {
+        let (base, length) = (memory.as_ptr(), memory.len());
+        let aligned = base.as_ptr().addr() % BLOCK == 0;
+        Self { memory, base, length, blocks: if aligned { length / BLOCK } else { 0 } }
+    }
+
+    /// Allocates `length` zeroed bytes from `hal`.
+    pub fn allocate<H: Hal<Dma = M>>(hal: &H, length: usize, alignment: usize) -> Result<Self, HalError> {
+        let dma = Self::new(hal.allocate_dma(length, alignment)?);
+        match dma.length >= length && dma.blocks >= length / BLOCK {
+            true => Ok(dma),
+            false => Err(HalError::OutOfDmaMemory { length, alignment }),
+        }
+    }
+
+    /// First address as the device sees it.
+    pub fn iova(&self) -> u64 {
+        self.memory.iova()
+    }
+}
+
+impl<M> Dma<M> {
+    /// Bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Checks that `length` bytes at `offset` are inside.
+    #[inline]
+    pub fn check(&self, offset: usize, length: usize) -> Result<(), RangeError> {
+        if offset <= self.length && length <= self.length - offset {
+            return Ok(());
+        }
+        Err(RangeError { offset: offset as u64, length: length as u64, region: self.length as u64 })
+    }
+
+    /// Copies `bytes` in at `offset`.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
+        self.check(offset, bytes.len())?;
+        let (head, words, tail) = self.split(offset, bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        let (middle, last) = rest.split_at(words * 8);
+        first.iter().enumerate().for_each(|(i, &b)| self.put8(offset + i, b));
+        let at = offset + head;
+        for (i, word) in middle.chunks_exact(8).enumerate() {
+            self.put64(at + i * 8, word.try_into().map_or(0, u64::from_ne_bytes));
+        }
+        debug_assert_eq!(last.len(), tail);
+        last.iter().enumerate().for_each(|(i, &b)| self.put8(at + words * 8 + i, b));
+        Ok(())
+    }
+
+    /// Copies bytes at `offset` out into `buffer`.
+    pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
+        self.check(offset, buffer.len())?;
+        let (head, words, _) = self.split(offset, buffer.len());
+        let (first, rest) = buffer.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words * 8);
+        first.iter_mut().enumerate().for_each(|(i, b)| *b = self.get8(offset + i));
+        let at = offset + head;
+        for (i, word) in middle.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.get64(at + i * 8).to_ne_bytes());
+        }
+        last.iter_mut().enumerate().for_each(|(i, b)| *b = self.get8(at + words * 8 + i));
+        Ok(())
+    }
+
+    /// Fills `length` bytes at `offset` with `byte`.
+    pub fn fill(&self, offset: usize, length: usize, byte: u8) -> Result<(), RangeError> {
+        self.check(offset, length)?;
+        let (head, words, tail) = self.split(offset, length);
+        (0..head).for_each(|i| self.put8(offset + i, byte));
+        let at = offset + head;
+        (0..words).for_each(|i| self.put64(at + i * 8, u64::from_ne_bytes([byte; 8])));
+        (0..tail).for_each(|i| self.put8(at + words * 8 + i, byte));
+        Ok(())
+    }
+
+    /// Loads 64 bits in the processor's byte order; at once if `offset` is aligned, byte by byte if not.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
+        let mut bytes = [0; 8];
+        self.copy_out(offset, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Stores 64 bits in the processor's byte order; at once if `offset` is aligned, byte by byte if not.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
+        self.copy_in(offset, &value.to_ne_bytes())
+    }
+
+    /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
+    #[inline(always)]
+    pub fn word(&self, index: usize, order: Ordering) -> Option<u64> {
+        if index / 8 >= self.blocks {
+            return None;
+        }
+        // SAFETY: `index` lies inside a whole block of the memory, which is aligned to a block (`Dma::new`).
+        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.load(order))
+    }
+
+    /// Stores the aligned 64-bit word number `index` with `order`; does nothing beyond the end and says so.
+    #[inline(always)]
+    pub fn set_word(&self, index: usize, value: u64, order: Ordering) -> bool {
+        if index / 8 >= self.blocks {
+            return false;
+        }
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.store(value, order);
+        true
+    }
+
+    /// The block number `index`; `None` beyond the end.
+    #[inline(always)]
+    pub fn block(&self, index: usize) -> Option<Window<'_, BLOCK>> {
+        if index >= self.blocks {
+            return None;
+        }
+        // SAFETY: the block lies inside the memory, which is aligned to a block (`Dma::new`).
+        let base = unsafe { self.base.add(index * BLOCK) };
+        Some(Window { base, memory: PhantomData })
+    }
+
+    /// The 16-byte segment number `index`; `None` beyond the end.
+    #[inline(always)]
+    pub fn segment(&self, index: usize) -> Option<Window<'_, 16>> {
+        if index / (BLOCK / 16) >= self.blocks {
+            return None;
+        }
+        // SAFETY: the segment lies inside a whole block of the memory, which is aligned to a block.
+        let base = unsafe { self.base.add(index * 16) };
+        Some(Window { base, memory: PhantomData })
+    }
+
+    /// Bytes before the first aligned word, words, bytes after the last one.
+    fn split(&self, offset: usize, length: usize) -> (usize, usize, usize) {
+        let misaligned = (self.base.as_ptr().addr() + offset) % 8;
+        let head = ((8 - misaligned) % 8).min(length);
+        (head, (length - head) / 8, (length - head) % 8)
+    }
+
+    #[inline(always)]
+    fn get8(&self, offset: usize) -> u8 {
+        debug_assert!(offset < self.length);
+        // SAFETY: every caller has checked the range; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn put8(&self, offset: usize, value: u8) {
+        debug_assert!(offset < self.length);
+        // SAFETY: every caller has checked the range; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn get64(&self, offset: usize) -> u64 {
+        debug_assert!(offset + 8 <= self.length);
+        // SAFETY: every caller has checked the range and found the address aligned with `split`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn put64(&self, offset: usize, value: u64) {
+        debug_assert!(offset + 8 <= self.length);
+        // SAFETY: every caller has checked the range and found the address aligned with `split`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }.store(value, Ordering::Relaxed);
+    }
+}
+
+impl<M> fmt::Debug for Dma<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dma").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// `N` bytes of DMA memory, checked once, aligned to `N`. Offsets inside are constants checked by the compiler.
+#[derive(Clone, Copy)]
+pub struct Window<'a, const N: usize> {
+    base: NonNull<u8>,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<const N: usize> Window<'_, N> {
+    /// Loads the byte at `O`.
+    #[inline(always)]
+    pub fn load_u8<const O: usize>(&self) -> u8 {
+        const { assert!(O < N) };
+        // SAFETY: the window has `N` bytes; `O` is inside.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(O)) }.load(Ordering::Relaxed)
+    }
+
+    /// Loads the big-endian 32-bit number at `O`.
+    #[inline(always)]
+    pub fn load_be32<const O: usize>(&self) -> u32 {
+        const { assert!(O + 4 <= N && O % 4 == 0) };
+        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
+        u32::from_be(unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed))
+    }
+
+    /// Stores a big-endian 32-bit number at `O`.
+    #[inline(always)]
+    pub fn store_be32<const O: usize>(&self, value: u32) {
+        const { assert!(O + 4 <= N && O % 4 == 0) };
+        // SAFETY: as in `load_be32`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }
+            .store(value.to_be(), Ordering::Relaxed);
+    }
+
+    /// Loads the big-endian 64-bit number at `O`.
+    #[inline(always)]
+    pub fn load_be64<const O: usize>(&self) -> u64 {
+        u64::from_be(self.load_word::<O>())
+    }
+
+    /// Stores a big-endian 64-bit number at `O`.
+    #[inline(always)]
+    pub fn store_be64<const O: usize>(&self, value: u64) {
+        self.store_word::<O>(value.to_be());
+    }
+
+    /// Loads 64 bits at `O` in memory order.
+    #[inline(always)]
+    pub fn load_word<const O: usize>(&self) -> u64 {
+        const { assert!(O + 8 <= N && O % 8 == 0) };
+        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed)
+    }
+
+    /// Stores 64 bits at `O` in memory order.
+    #[inline(always)]
+    pub fn store_word<const O: usize>(&self, value: u64) {
+        const { assert!(O + 8 <= N && O % 8 == 0) };
+        // SAFETY: as in `load_word`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.store(value, Ordering::Relaxed);
+    }
+}
+
+impl Window<'_, 64> {
+    /// Stores a whole block, eight words in memory order.
+    #[inline(always)]
+    pub fn store(&self, words: &[u64; 8]) {
+        self.store_word::<0>(words[0]);
+        self.store_word::<8>(words[1]);
+        self.store_word::<16>(words[2]);
+        self.store_word::<24>(words[3]);
+        self.store_word::<32>(words[4]);
+        self.store_word::<40>(words[5]);
+        self.store_word::<48>(words[6]);
+        self.store_word::<56>(words[7]);
+    }
+
+    /// Loads a whole block, eight words in memory order.
+    #[inline(always)]
+    pub fn load(&self) -> [u64; 8] {
+        [
+            self.load_word::<0>(),
+            self.load_word::<8>(),
+            self.load_word::<16>(),
+            self.load_word::<24>(),
+            self.load_word::<32>(),
+            self.load_word::<40>(),
+            self.load_word::<48>(),
+            self.load_word::<56>(),
+        ]
+    }
+
+    /// Copies the block out as bytes.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        for (out, word) in bytes.chunks_exact_mut(8).zip(self.load()) {
+            out.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Memory of the caller that the device may reach until this is dropped; see [`Hal::map_user`].
+pub struct UserMemory<M>(M);
+
+impl<M: DmaMemory> UserMemory<M> {
+    /// Lets the device behind `hal` reach `length` bytes at `start`.
+    ///
+    /// # Safety
+    /// As for [`Hal::map_user`]: the memory must stay valid until the returned value, or the region made of it, is
+    /// dropped, and nobody may hold a reference to it while the device may access it.
+    pub unsafe fn map<H: Hal<Dma = M>>(hal: &H, start: NonNull<u8>, length: usize) -> Result<Self, HalError> {
+        // SAFETY: the caller promises what `map_user` asks for.
+        unsafe { hal.map_user(start, length) }.map(Self)
+    }
+
+    /// The mapped memory.
+    pub fn into_inner(self) -> M {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_memory::Boxed;
+
+    #[test]
+    fn copies_at_every_alignment() {
+        let dma = Dma::new(Boxed::new(256));
+        let bytes: [u8; 40] = core::array::from_fn(|i| i as u8 + 1);
+        for offset in 0..16 {
+            for length in 0..40 {
+                dma.fill(0, 256, 0xee).unwrap();
+                dma.copy_in(offset, &bytes[..length]).unwrap();
+                let mut out = [0; 60];
+                dma.copy_out(0, &mut out).unwrap();
+                assert_eq!(&out[offset..offset + length], &bytes[..length]);
+                assert!(out[..offset].iter().chain(&out[offset + length..]).all(|&b| b == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn what_leaves_the_region_is_refused() {
+        let dma = Dma::new(Boxed::new(128));
+        assert!(dma.copy_in(121, &[0; 8]).is_err());
+        assert!(dma.copy_out(usize::MAX, &mut [0; 8]).is_err());
+        assert!(dma.load_u64(120).is_ok());
+        assert_eq!(dma.store_u64(121, 0), Err(RangeError { offset: 121, length: 8, region: 128 }));
+        assert!(dma.block(1).is_some() && dma.block(2).is_none());
+        assert!(dma.segment(7).is_some() && dma.segment(8).is_none());
+        assert!(dma.word(15, Ordering::Relaxed).is_some() && dma.word(16, Ordering::Relaxed).is_none());
+        assert!(!dma.set_word(16, 1, Ordering::Relaxed));
+    }
+
+    #[test]
+    fn byte_orders() {
+        let dma = Dma::new(Boxed::new(64));
+        let block = dma.block(0).unwrap();
+        block.store_be32::<4>(0x0102_0304);
+        block.store_be64::<8>(0x1112_1314_1516_1718);
+        let bytes = block.to_bytes();
+        assert_eq!(bytes[4..16], [1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+        assert_eq!((block.load_be32::<4>(), block.load_be64::<8>()), (0x0102_0304, 0x1112_1314_1516_1718));
+    }
+}

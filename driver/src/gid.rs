@@ -1,0 +1,53 @@
+//! The RoCE address table: which addresses the port answers to (RoCEv2 A17).
+
+use bareverbs_prm::command::port::SetRoceAddressIn;
+use bareverbs_prm::context::RoceAddress;
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::{CommandOpcode, RoceL3Type, RoceVersion};
+
+/// An entry of the RoCE address table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_gid_entry")]
+pub struct GidEntry {
+    /// The identifier; `::ffff:a.b.c.d` for IPv4. All zero clears the entry.
+    pub gid: Gid,
+    /// Source address of frames.
+    pub mac: MacAddress,
+    /// VLAN identifier, 12 bits, if frames are tagged.
+    pub vlan: Option<u16>,
+    /// Version of RoCE.
+    pub version: RoceVersion,
+}
+
+impl GidEntry {
+    /// RoCEv2, not tagged.
+    pub const fn roce_v2(gid: Gid, mac: MacAddress) -> Self {
+        Self { gid, mac, vlan: None, version: RoceVersion::Version2 }
+    }
+
+    fn network_layer(&self) -> RoceL3Type {
+        if self.gid.to_ipv4().is_some() { RoceL3Type::Ipv4 } else { RoceL3Type::Ipv6 }
+    }
+}
+
+/// SET_ROCE_ADDRESS of entry `index`.
+pub(crate) fn set_address(index: u16, entry: &GidEntry) -> SetRoceAddressIn {
+    let mut input = SetRoceAddressIn::new();
+    input.set_opcode(CommandOpcode::SetRoceAddress).set_roce_address_index(index).set_vhca_port_num(0);
+    if !entry.gid.is_zero() {
+        fill(input.roce_address_mut(), entry);
+    }
+    input
+}
+
+fn fill(address: &mut RoceAddress, entry: &GidEntry) {
+    address
+        .set_source_l3_address(entry.gid.0)
+        .set_source_mac_47_32(entry.mac.high())
+        .set_source_mac_31_0(entry.mac.low())
+        .set_roce_l3_type(entry.network_layer())
+        .set_roce_version(entry.version);
+    if let Some(vlan) = entry.vlan {
+        address.set_vlan_valid(true).set_vlan_id(vlan & 0xfff);
+    }
+}

@@ -1,0 +1,278 @@
+//! Who owns which work request: one producer (the queue pair that posts), one consumer (the completion queue that
+//! polls), for the send and for the receive queue each. Pure: it sees shared words and nothing else.
+//!
+//! One record of 32 words a queue pair says how far each side is; slots elsewhere in the same words hold what was posted.
+//! The poster writes slots and then its head (release); the poller reads head (acquire), then slots, then writes its tail
+//! (release); the poster reads tail (acquire) before it writes a slot again.
+//!
+//! What a completion entry says is an allegation: the identity must be that of a record, the counter must lie between
+//! tail and head and be where a work request begins. Records are found by the low bits of `user_index`, whose high bits
+//! are a generation, so that an entry of a queue pair that is gone finds nobody.
+
+use bareverbs_prm::ids::{Cqn, Qpn};
+use core::sync::atomic::Ordering;
+
+/// Words shared by poster and poller.
+pub trait Words {
+    /// Loads word `index`; zero beyond the end.
+    fn load(&self, index: usize, order: Ordering) -> u64;
+    /// Stores word `index`; nothing beyond the end.
+    fn store(&self, index: usize, value: u64, order: Ordering);
+}
+
+/// Words of a record: four cache lines, one of them written by the poster, two by pollers.
+pub const RECORD_WORDS: usize = 32;
+/// Words of a slot: the identifier of the application, and what was posted.
+pub const SLOT_WORDS: usize = 2;
+
+const PUBLISH: Ordering =
+    if cfg!(bareverbs_mutation = "relaxed_ledger") { Ordering::Relaxed } else { Ordering::Release };
+
+/// Which of the two queues of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The send queue; slots are counted in basic blocks.
+    Send,
+    /// The receive queue; slots are counted in receive work requests.
+    Receive,
+}
+
+impl Side {
+    const fn identity(self) -> usize {
+        self as usize
+    }
+    const fn range(self) -> usize {
+        2 + self as usize
+    }
+    const fn head(self) -> usize {
+        8 + self as usize
+    }
+    const fn tail(self) -> usize {
+        16 + 8 * self as usize
+    }
+}
+
+/// The identity that a completion entry must prove: queue pair, its `user_index`, and the completion queue it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity(u64);
+
+impl Identity {
+    /// Of what an entry says, and the queue it stands in.
+    #[inline(always)]
+    pub const fn new(cqn: Cqn, user_index: u32, qpn: Qpn) -> Self {
+        Self(Self::queue(cqn) | ((user_index & 0xff_ffff) as u64) << 24 | qpn.value() as u64)
+    }
+
+    /// The part that a completion queue contributes.
+    #[inline(always)]
+    pub const fn queue(cqn: Cqn) -> u64 {
+        (cqn.value() as u64 & 0xffff) << 48
+    }
+
+    /// From the part of the queue and the low 48 bits.
+    #[inline(always)]
+    pub const fn from_parts(queue: u64, user_index: u32, qpn: u32) -> Self {
+        Self(queue | ((user_index & 0xff_ffff) as u64) << 24 | (qpn & 0xff_ffff) as u64)
+    }
+
+    #[inline(always)]
+    const fn user_index(self) -> usize {
+        (self.0 >> 24) as usize & 0xff_ffff
+    }
+}
+
+/// Where the slots of a queue are, in words, and how many there are (a power of two).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First word.
+    pub base: u32,
+    /// Slots.
+    pub slots: u32,
+}
+
+/// What was posted: the second word of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Posted(u64);
+
+impl Posted {
+    /// A work request of `kind` that begins at `counter` and takes `slots` slots.
+    #[inline(always)]
+    pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
+        Self((counter & 0xffff) as u64 | (slots as u64) << 16 | (kind as u64) << 32)
+    }
+    /// What the poster said it was.
+    #[inline(always)]
+    pub const fn kind(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+    #[inline(always)]
+    const fn counter(self) -> u16 {
+        self.0 as u16
+    }
+    #[inline(always)]
+    const fn slots(self) -> u32 {
+        (self.0 >> 16) as u32 & 0xffff
+    }
+}
+
+/// The poster's half of one queue.
+#[derive(Debug)]
+pub struct Poster {
+    side: Side,
+    record: usize,
+    base: usize,
+    mask: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl Poster {
+    /// Opens record number `record` for `side`. Nobody polls it before its identity is stored.
+    pub fn open(words: &impl Words, side: Side, record: usize, range: Range) -> Self {
+        let record = record * RECORD_WORDS;
+        words.store(record + side.head(), 0, Ordering::Relaxed);
+        words.store(record + side.tail(), 0, Ordering::Relaxed);
+        let mask = range.slots.wrapping_sub(1);
+        words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
+        Self { side, record, base: range.base as usize, mask, head: 0, tail: 0 }
+    }
+
+    /// Names the queue pair and the completion queue, so that completions find the record.
+    pub fn identify(&self, words: &impl Words, identity: Identity) {
+        words.store(self.record + self.side.identity(), identity.0, Ordering::Release);
+    }
+
+    /// Forgets the identity: completions find nobody from now on.
+    pub fn close(&self, words: &impl Words) {
+        words.store(self.record + self.side.identity(), u64::MAX, Ordering::Release);
+    }
+
+    /// Slots of the queue.
+    pub const fn size(&self) -> u32 {
+        self.mask.wrapping_add(1)
+    }
+
+    /// Slots posted so far, modulo 2^32.
+    #[inline(always)]
+    pub const fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Slots that are not retired yet.
+    pub fn outstanding(&self, words: &impl Words) -> u32 {
+        self.head.wrapping_sub(words.load(self.record + self.side.tail(), Ordering::Acquire) as u32)
+    }
+
+    /// Whether `slots` slots are free. Looks at the poller's tail only when its last known value does not suffice.
+    #[inline(always)]
+    pub fn has_room(&mut self, words: &impl Words, slots: u32) -> bool {
+        self.head.wrapping_sub(self.tail) + slots <= self.size() || self.refresh(words, slots)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, words: &impl Words, slots: u32) -> bool {
+        self.tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
+        self.head.wrapping_sub(self.tail).saturating_add(slots) <= self.size()
+    }
+
+    /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
+    #[inline(always)]
+    pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
+        let slot = self.base + (self.head & self.mask) as usize * SLOT_WORDS;
+        words.store(slot, id, Ordering::Relaxed);
+        words.store(slot + 1, Posted::new(self.head, slots, kind).0, Ordering::Relaxed);
+        self.head = self.head.wrapping_add(slots);
+    }
+
+    /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
+    #[inline(always)]
+    pub fn post_receive(&mut self, words: &impl Words, id: u64) {
+        words.store(self.base + (self.head & self.mask) as usize, id, Ordering::Relaxed);
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// Lets the poller see everything posted so far. Comes before the doorbell.
+    #[inline(always)]
+    pub fn publish(&self, words: &impl Words) {
+        words.store(self.record + self.side.head(), self.head as u64, PUBLISH);
+    }
+
+    /// Starts over after the queue pair was reset and its completions are out of the completion queue.
+    pub fn restart(&mut self, words: &impl Words) {
+        (self.head, self.tail) = (0, 0);
+        words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
+        words.store(self.record + self.side.head(), 0, PUBLISH);
+    }
+}
+
+/// Why an allegation was not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No queue pair of this identity completes here: it is gone, or never was.
+    Stranger,
+    /// No work request that begins at this counter is outstanding.
+    NotOutstanding,
+}
+
+/// What became of a work request: the identifier, and what was posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    /// The identifier of the application.
+    pub id: u64,
+    /// What was posted.
+    pub posted: Posted,
+}
+
+/// Retires the send at `counter` and every earlier one: an unsignalled work request completes with the next completion.
+#[inline(always)]
+pub fn retire_send(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<Retired, Refusal> {
+    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+    if words.load(record + Side::Send.identity(), Ordering::Relaxed) != identity.0 {
+        return Err(Refusal::Stranger);
+    }
+    let range = words.load(record + Side::Send.range(), Ordering::Relaxed);
+    let slot = (range >> 32) as usize + (counter as u32 & range as u32) as usize * SLOT_WORDS;
+    let head = words.load(record + Side::Send.head(), Ordering::Acquire) as u32;
+    let tail = words.load(record + Side::Send.tail(), Ordering::Relaxed) as u32;
+    let ahead = counter.wrapping_sub(tail as u16) as u32;
+    let posted = Posted(words.load(slot + 1, Ordering::Relaxed));
+    if ahead >= head.wrapping_sub(tail) || posted.counter() != counter {
+        return Err(Refusal::NotOutstanding);
+    }
+    let id = words.load(slot, Ordering::Relaxed);
+    let tail = tail.wrapping_add(ahead).wrapping_add(posted.slots());
+    words.store(record + Side::Send.tail(), tail as u64, PUBLISH);
+    Ok(Retired { id, posted })
+}
+
+/// Retires the receive at `counter`: receives of a queue pair complete in order (IBTA v1.4 §10.8.3.1).
+#[inline(always)]
+pub fn retire_receive(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<u64, Refusal> {
+    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+    if words.load(record + Side::Receive.identity(), Ordering::Relaxed) != identity.0 {
+        return Err(Refusal::Stranger);
+    }
+    let range = words.load(record + Side::Receive.range(), Ordering::Relaxed);
+    let head = words.load(record + Side::Receive.head(), Ordering::Acquire) as u32;
+    let tail = words.load(record + Side::Receive.tail(), Ordering::Relaxed) as u32;
+    if tail == head || tail as u16 != counter {
+        return Err(Refusal::NotOutstanding);
+    }
+    let id = words.load((range >> 32) as usize + (counter as u32 & range as u32) as usize, Ordering::Relaxed);
+    words.store(record + Side::Receive.tail(), tail.wrapping_add(1) as u64, PUBLISH);
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+struct Plain([Cell<u64>; 128]);
+
+impl Plain {
+    fn new() -> Self {
+        Self(core::array::from_fn(|_| Cell::new(0)))
+    }
+}
+
+impl Words for Plain {
+    fn load(&self, index: usize, _: Ordering) -> u64 {
+        self.0.get(index).map_or(0, Cell::get)
+    }
+    fn store(&self, index: usize, value: u64, _: Ordering) {
+        if let Some(word) = self.0.get(index) {
+            word.set(value);
+        }
+    }
+}
+
+const RECORDS: usize = 2;
+
+fn identity(qpn: u32) -> Identity {
+    Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(qpn))
+}
+
+fn sender(words: &Plain, slots: u32) -> Poster {
+    let poster = Poster::open(words, Side::Send, 1, Range { base: 64, slots });
+    poster.identify(words, identity(0x40));
+    poster
+}
+
+#[test]
+fn one_completion_retires_all_earlier_sends() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 4);
+    for id in 10..14 {
+        assert!(poster.has_room(&words, 1));
+        poster.post(&words, id, 1, 3);
+    }
+    poster.publish(&words);
+    assert!(!poster.has_room(&words, 1));
+    let retired = retire_send(&words, RECORDS, identity(0x40), 2).unwrap();
+    assert_eq!((retired.id, retired.posted.kind()), (12, 3));
+    assert!(poster.has_room(&words, 3) && !poster.has_room(&words, 4));
+    assert_eq!(poster.outstanding(&words), 1);
+}
+
+#[test]
+fn counters_wrap_at_16_bits() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 8);
+    for i in 0..70_000u64 {
+        assert!(poster.has_room(&words, 2));
+        let counter = poster.head() as u16;
+        poster.post(&words, i, 2, 0);
+        poster.publish(&words);
+        assert_eq!(retire_send(&words, RECORDS, identity(0x40), counter).unwrap().id, i);
+    }
+}
+
+#[test]
+fn allegations_are_checked() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 8);
+    poster.post(&words, 1, 3, 0);
+    poster.post(&words, 2, 1, 0);
+    poster.publish(&words);
+    let retire = |counter| retire_send(&words, RECORDS, identity(0x40), counter);
+    assert_eq!(retire(1), Err(Refusal::NotOutstanding), "inside a work request");
+    assert_eq!(retire(4), Err(Refusal::NotOutstanding), "not posted yet");
+    assert_eq!(retire(0xffff), Err(Refusal::NotOutstanding), "before the tail");
+    assert_eq!(retire_send(&words, RECORDS, identity(0x41), 0), Err(Refusal::Stranger));
+    assert_eq!(retire(3).unwrap().id, 2);
+    assert_eq!(retire(3), Err(Refusal::NotOutstanding), "twice");
+    poster.close(&words);
+    assert_eq!(retire(0), Err(Refusal::Stranger));
+}
+
+#[test]
+fn receives_complete_in_order() {
+    let words = Plain::new();
+    let mut poster = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
+    poster.identify(&words, identity(0x40));
+    let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter);
+    assert_eq!(retire(0), Err(Refusal::NotOutstanding));
+    (5..9).for_each(|id| poster.post_receive(&words, id));
+    poster.publish(&words);
+    assert!(!poster.has_room(&words, 1));
+    assert_eq!(retire(1), Err(Refusal::NotOutstanding), "out of order");
+    assert_eq!((retire(0), retire(1)), (Ok(5), Ok(6)));
+    assert!(poster.has_room(&words, 2));
+}

@@ -1,0 +1,326 @@
+//! Host pages lent to the device: it asks for some to boot, some to initialise, and for more whenever it likes.
+//!
+//! Pages come from the [`Hal`] in chunks; each chunk remembers which of its pages the device has. A chunk is given back
+//! only when the device has returned all of it. MANAGE_PAGES has the last slot of the command queue and mailboxes of its
+//! own, so that a command may wait for pages and still be served.
+
+use crate::command::execute::Shell;
+use crate::command::queue::Lane;
+use crate::command::{CommandError, Request, Tail};
+use crate::dma::Dma;
+use crate::hal::{DmaMemory, Hal, HalError};
+use crate::trace::TraceEvent;
+use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
+use bareverbs_prm::numbering::{CommandOpcode, ManagePagesMode, QueryPagesStage};
+use core::fmt;
+use zerocopy::FromBytes;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Pages of the largest chunk, and of the smallest.
+const CHUNK_PAGES: core::ops::RangeInclusive<u32> = 16..=1024;
+/// Chunks; with the largest ones 256 MiB.
+const CHUNKS: usize = 64;
+/// Pages moved by one command: what the reserved mailboxes hold.
+const BATCH: usize = 128;
+
+/// Why pages could not be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageError {
+    /// The command failed.
+    Command(CommandError),
+    /// There is no memory.
+    Memory(HalError),
+    /// The device holds as many chunks as the driver can account for.
+    TooManyChunks {
+        /// Pages it holds.
+        held: u32,
+        /// Pages it asked for.
+        asked: u32,
+    },
+    /// The device returned an address that it was never given.
+    ForeignPage {
+        /// The address.
+        address: u64,
+    },
+    /// The device does not return its pages.
+    NotReturned {
+        /// Pages it still holds.
+        held: u32,
+    },
+}
+
+impl From<CommandError> for PageError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Command(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::TooManyChunks { held, asked } => {
+                write!(
+                    f,
+                    "the device asks for {asked} pages beyond the {held} it holds, more than the driver accounts for"
+                )
+            }
+            Self::ForeignPage { address } => {
+                write!(f, "the device returned page {address:#x}, which is not ours")
+            }
+            Self::NotReturned { held } => write!(f, "the device keeps {held} pages; they are not used again"),
+        }
+    }
+}
+
+impl core::error::Error for PageError {}
+
+struct Chunk<M> {
+    memory: Dma<M>,
+    pages: u32,
+    given: [u64; *CHUNK_PAGES.end() as usize / 64],
+}
+
+impl<M: DmaMemory> Chunk<M> {
+    fn allocate<H: Hal<Dma = M>>(hal: &H, pages: u32) -> Result<Self, HalError> {
+        let memory = Dma::allocate(hal, pages as usize * PAGE, PAGE)?;
+        Ok(Self { memory, pages, given: [0; 16] })
+    }
+
+    fn address(&self, page: u32) -> u64 {
+        self.memory.iova() + page as u64 * PAGE as u64
+    }
+
+    fn take_free(&mut self) -> Option<u64> {
+        let page = (0..self.pages).find(|&page| self.given[page as usize / 64] >> (page % 64) & 1 == 0)?;
+        self.given[page as usize / 64] |= 1 << (page % 64);
+        Some(self.address(page))
+    }
+
+    /// Marks a page as returned; whether it was ours and given.
+    fn put_back(&mut self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.memory.iova());
+        let page = offset / PAGE as u64;
+        if offset % PAGE as u64 != 0 || page >= self.pages as u64 {
+            return false;
+        }
+        let (word, bit) = (page as usize / 64, 1 << (page % 64));
+        let given = self.given[word] & bit != 0;
+        self.given[word] &= !bit;
+        given
+    }
+
+    fn is_unused(&self) -> bool {
+        self.given.iter().all(|&word| word == 0)
+    }
+}
+
+/// All pages that the device has.
+pub struct PageSupply<M> {
+    chunks: heapless::Vec<Chunk<M>, CHUNKS>,
+    held: u32,
+}
+
+impl<M> Default for PageSupply<M> {
+    fn default() -> Self {
+        Self { chunks: heapless::Vec::new(), held: 0 }
+    }
+}
+
+impl<M: DmaMemory> PageSupply<M> {
+    /// Pages that the device holds.
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Asks what the device needs at `stage` and gives it.
+    pub fn serve_stage<H: Hal<Dma = M>>(
+        &mut self,
+        shell: &mut Shell<'_, H>,
+        stage: QueryPagesStage,
+    ) -> Result<(), PageError> {
+        let mut input = QueryPagesIn::new();
+        input.set_opcode(CommandOpcode::QueryPages).set_op_mod(stage.raw());
+        let output: QueryPagesOut = shell.call(&Request::new(&input), |_| ())?;
+        self.move_pages(shell, output.function_id(), output.num_pages() as i32)
+    }
+
+    /// Gives `count` pages, or takes them back if it is negative. What cannot be given is refused, which the device is
+    /// told.
+    pub fn serve_request<H: Hal<Dma = M>>(
+        &mut self,
+        shell: &mut Shell<'_, H>,
+        function: u16,
+        count: i32,
+    ) -> Result<(), PageError> {
+        let result = self.move_pages(shell, function, count);
+        if count > 0 && matches!(result, Err(PageError::Memory(_) | PageError::TooManyChunks { .. })) {
+            let mut input = header(ManagePagesMode::CannotGive, function);
+            input.set_input_num_entries(0);
+            manage(shell, &Request::new(&input), &mut [0; ManagePagesOut::SIZE])?;
+        }
+        result
+    }
+
+    fn move_pages<H: Hal<Dma = M>>(
+        &mut self,
+        shell: &mut Shell<'_, H>,
+        function: u16,
+        count: i32,
+    ) -> Result<(), PageError> {
+        let mut left = count.unsigned_abs();
+        while left > 0 {
+            let batch = left.min(BATCH as u32);
+            let moved = if count > 0 {
+                self.give(shell, function, batch)?
+            } else {
+                self.take(shell, function, batch)?
+            };
+            if moved == 0 {
+                break;
+            }
+            left -= moved.min(left);
+        }
+        Ok(())
+    }
+
+    /// Takes everything back. Gives up when the device returns nothing for the whole of the command time-out.
+    pub fn reclaim<H: Hal<Dma = M>>(&mut self, shell: &mut Shell<'_, H>) -> Result<(), PageError> {
+        let mut deadline = shell.hal.now() + shell.patience.timeout;
+        while self.held > 0 {
+            let batch = self.held.min(BATCH as u32);
+            let moved = self.take(shell, 0, batch)?;
+            let now = shell.hal.now();
+            if moved > 0 {
+                deadline = now + shell.patience.timeout;
+            } else if now >= deadline {
+                return Err(PageError::NotReturned { held: self.held });
+            } else {
+                shell.hal.relax(deadline.min(now + shell.patience.interval));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up all chunks that the device may still use: their memory is never used again. Returns how many pages.
+    pub fn leak(&mut self) -> u32 {
+        while let Some(chunk) = self.chunks.pop() {
+            core::mem::forget(chunk);
+        }
+        core::mem::take(&mut self.held)
+    }
+
+    fn give<H: Hal<Dma = M>>(
+        &mut self,
+        shell: &mut Shell<'_, H>,
+        function: u16,
+        count: u32,
+    ) -> Result<u32, PageError> {
+        let mut list = [0; BATCH];
+        let list = &mut list[..(count as usize).min(BATCH)];
+        for i in 0..list.len() {
+            match self.free_page(shell.hal, count - i as u32) {
+                Ok(address) => list[i] = address,
+                Err(error) => {
+                    self.forget(&list[..i]);
+                    return Err(error);
+                }
+            }
+        }
+        self.held += list.len() as u32;
+        let mut input = header(ManagePagesMode::Give, function);
+        input.set_input_num_entries(list.len() as u32);
+        let request = Request::with_tail(&input, Tail::Addresses(list));
+        if let Err(error) = manage(shell, &request, &mut [0; ManagePagesOut::SIZE]) {
+            // A device that refused does not have them; one that did not answer may.
+            if error.status().is_some() {
+                self.held -= list.len() as u32;
+                self.forget(list);
+            }
+            return Err(error.into());
+        }
+        report(shell, list.len() as i32);
+        Ok(list.len() as u32)
+    }
+
+    fn take<H: Hal<Dma = M>>(
+        &mut self,
+        shell: &mut Shell<'_, H>,
+        function: u16,
+        count: u32,
+    ) -> Result<u32, PageError> {
+        let count = count.min(self.held).min(BATCH as u32);
+        if count == 0 {
+            return Ok(0);
+        }
+        let mut input = header(ManagePagesMode::TakeBack, function);
+        input.set_input_num_entries(count);
+        let mut output = [0; ManagePagesOut::PAS_OFFSET + BATCH * 8];
+        let output = &mut output[..ManagePagesOut::PAS_OFFSET + count as usize * 8];
+        manage(shell, &Request::new(&input), output)?;
+        let found = ManagePagesOut::read_from_prefix(output).map_or(0, |(out, _)| out.output_num_entries());
+        let list = &output[ManagePagesOut::PAS_OFFSET..];
+        let mut moved = 0;
+        for address in list.chunks_exact(8).take(found as usize) {
+            self.put_back(address.try_into().map_or(0, u64::from_be_bytes))?;
+            moved += 1;
+        }
+        report(shell, -(moved as i32));
+        Ok(moved)
+    }
+
+    fn free_page<H: Hal<Dma = M>>(&mut self, hal: &H, wanted: u32) -> Result<u64, PageError> {
+        if let Some(address) = self.chunks.iter_mut().find_map(Chunk::take_free) {
+            return Ok(address);
+        }
+        let full = PageError::TooManyChunks { held: self.held, asked: wanted };
+        if self.chunks.is_full() {
+            return Err(full);
+        }
+        let pages = wanted.max(self.held).clamp(*CHUNK_PAGES.start(), *CHUNK_PAGES.end());
+        let mut chunk = Chunk::allocate(hal, pages).map_err(PageError::Memory)?;
+        let address = chunk.take_free().ok_or(full)?;
+        self.chunks.push(chunk).map_err(|_| full)?;
+        Ok(address)
+    }
+
+    fn put_back(&mut self, address: u64) -> Result<(), PageError> {
+        let index = self.chunks.iter_mut().position(|chunk| chunk.put_back(address));
+        let index = index.ok_or(PageError::ForeignPage { address })?;
+        self.held = self.held.saturating_sub(1);
+        if self.chunks[index].is_unused() {
+            drop(self.chunks.swap_remove(index));
+        }
+        Ok(())
+    }
+
+    /// Unmarks pages that the device does not have.
+    fn forget(&mut self, list: &[u64]) {
+        for &address in list {
+            self.chunks.iter_mut().any(|chunk| chunk.put_back(address));
+        }
+    }
+}
+
+fn header(mode: ManagePagesMode, function: u16) -> ManagePagesIn {
+    let mut input = ManagePagesIn::new();
+    input.set_opcode(CommandOpcode::ManagePages).set_op_mod(mode.raw()).set_function_id(function);
+    input
+}
+
+fn manage<H: Hal>(
+    shell: &mut Shell<'_, H>,
+    request: &Request<'_>,
+    output: &mut [u8],
+) -> Result<(), CommandError> {
+    let length = output.len();
+    shell.execute(request, (output, length), Lane::Reserved, |_| ())
+}
+
+fn report<H: Hal>(shell: &Shell<'_, H>, count: i32) {
+    if let Some(observer) = shell.observer {
+        observer.observe(&TraceEvent::PagesMoved { count });
+    }
+}

@@ -1,0 +1,45 @@
+//! Protection domains: memory regions and queue pairs of one domain can meet, others cannot.
+
+use crate::command::{CommandError, Request};
+use crate::device::DeviceRef;
+use crate::device::control::Doomed;
+use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
+use bareverbs_prm::ids::Pdn;
+use bareverbs_prm::numbering::CommandOpcode;
+
+/// A protection domain. Dropped before its regions and queue pairs, it goes away after them.
+#[derive(Debug)]
+#[doc(alias = "ibv_pd")]
+pub struct ProtectionDomain<D: DeviceRef> {
+    device: D,
+    number: Pdn,
+}
+
+impl<D: DeviceRef> ProtectionDomain<D> {
+    /// Allocates a domain.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn allocate(device: D) -> Result<Self, CommandError> {
+        let mut input = AllocPdIn::new();
+        input.set_opcode(CommandOpcode::AllocPd);
+        let output: AllocPdOut = device.device().call(&Request::new(&input))?;
+        Ok(Self { device, number: output.pd() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The number that the device gave.
+    pub fn number(&self) -> Pdn {
+        self.number
+    }
+}
+
+impl<D: DeviceRef> Drop for ProtectionDomain<D> {
+    #[doc(alias = "ibv_dealloc_pd")]
+    fn drop(&mut self) {
+        let doomed = Doomed { opcode: CommandOpcode::DeallocPd, number: self.number.value() };
+        self.device.device().destroy(doomed, None);
+    }
+}

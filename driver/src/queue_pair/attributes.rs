@@ -1,0 +1,177 @@
+//! Attributes of a queue pair that a modify command may change, and how they go into the context.
+
+use super::transitions::Attributes;
+use crate::memory_region::AccessFlags;
+use bareverbs_prm::context::{AddressPath, QueuePairContext};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::psn::Psn;
+
+/// The way to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct AddressVector {
+    /// Index of our own address in the RoCE address table.
+    pub gid_index: u8,
+    /// The peer's address.
+    pub gid: Gid,
+    /// Ethernet address of the peer, or of the router on the way.
+    pub mac: MacAddress,
+    /// Hops that a packet may make.
+    pub hop_limit: u8,
+    /// Traffic class: differentiated services and congestion bits.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Service level, on Ethernet the priority; 4 bits.
+    pub service_level: u8,
+    /// UDP source port, which spreads flows over paths (RoCEv2 A17.4.3.1).
+    pub udp_source_port: u16,
+}
+
+/// Attributes to set. Which must and which may be given depends on the states; see
+/// [`TRANSITIONS`](super::transitions::TRANSITIONS).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "ibv_qp_attr")]
+pub struct QueuePairAttributes {
+    /// Index of the partition key.
+    pub pkey_index: Option<u16>,
+    /// Number of the port, from 1.
+    pub port: Option<u8>,
+    /// What peers may do at all.
+    pub access: Option<AccessFlags>,
+    /// The way to the peer.
+    pub path: Option<AddressVector>,
+    /// The largest packet.
+    pub path_mtu: Option<PathMtu>,
+    /// The peer's queue pair.
+    pub remote_qpn: Option<Qpn>,
+    /// First PSN to receive.
+    pub receive_psn: Option<Psn>,
+    /// Logarithm of the RDMA READs and atomics served at a time.
+    pub log_max_responder_reads: Option<u8>,
+    /// How long a peer shall wait after a receiver-not-ready NAK, coded (IBTA v1.4 §9.7.5.2.8, table 45).
+    pub min_rnr_timer: Option<u8>,
+    /// First PSN to send.
+    pub send_psn: Option<Psn>,
+    /// How long to wait for an ACK: 4.096 µs · 2^n, 0 for ever.
+    pub ack_timeout: Option<u8>,
+    /// Retries after a timeout or a sequence error.
+    pub retry_count: Option<u8>,
+    /// Retries after receiver-not-ready; 7 for ever.
+    pub rnr_retry: Option<u8>,
+    /// Logarithm of the RDMA READs and atomics under way at a time.
+    pub log_max_requester_reads: Option<u8>,
+}
+
+/// Bits of `opt_param_mask`.
+mod optional {
+    pub(super) const READ: u32 = 1 << 1;
+    pub(super) const ATOMIC: u32 = 1 << 2;
+    pub(super) const WRITE: u32 = 1 << 3;
+    pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const RNR_TIMER: u32 = 1 << 6;
+    pub(super) const PRIMARY_PATH: u32 = 1 << 7;
+    pub(super) const REQUESTER_READS: u32 = 1 << 8;
+    pub(super) const RESPONDER_READS: u32 = 1 << 9;
+    pub(super) const RETRY_COUNT: u32 = 1 << 12;
+    pub(super) const RNR_RETRY: u32 = 1 << 13;
+    pub(super) const ACK_TIMEOUT: u32 = 1 << 14;
+    pub(super) const PORT: u32 = 1 << 16;
+}
+
+/// `atomic_mode`: as the InfiniBand architecture says.
+const ATOMIC_MODE_IB: u8 = 1;
+
+impl QueuePairAttributes {
+    /// Those that are given.
+    pub fn given(&self) -> Attributes {
+        let mut set = Attributes::NONE;
+        let mut add = |given: bool, attribute| set = if given { set | attribute } else { set };
+        add(self.pkey_index.is_some(), Attributes::PKEY_INDEX);
+        add(self.port.is_some(), Attributes::PORT);
+        add(self.access.is_some(), Attributes::ACCESS);
+        add(self.path.is_some(), Attributes::PATH);
+        add(self.path_mtu.is_some(), Attributes::PATH_MTU);
+        add(self.remote_qpn.is_some(), Attributes::REMOTE_QPN);
+        add(self.receive_psn.is_some(), Attributes::RECEIVE_PSN);
+        add(self.log_max_responder_reads.is_some(), Attributes::MAX_RESPONDER_READS);
+        add(self.min_rnr_timer.is_some(), Attributes::MIN_RNR_TIMER);
+        add(self.send_psn.is_some(), Attributes::SEND_PSN);
+        add(self.ack_timeout.is_some(), Attributes::ACK_TIMEOUT);
+        add(self.retry_count.is_some(), Attributes::RETRY_COUNT);
+        add(self.rnr_retry.is_some(), Attributes::RNR_RETRY);
+        add(self.log_max_requester_reads.is_some(), Attributes::MAX_REQUESTER_READS);
+        set
+    }
+
+    /// Writes what is given to the context; everything else stays.
+    pub(crate) fn fill(&self, context: &mut QueuePairContext) {
+        self.fill_path(context.primary_address_path_mut());
+        if let Some(access) = self.access {
+            fill_access(context, access);
+        }
+        set(self.path_mtu, |mtu| context.set_mtu(mtu));
+        set(self.remote_qpn, |qpn| context.set_remote_qpn(qpn));
+        set(self.receive_psn, |psn| context.set_next_rcv_psn(psn));
+        set(self.send_psn, |psn| context.set_next_send_psn(psn));
+        set(self.log_max_responder_reads, |log| context.set_log_rra_max(log));
+        set(self.log_max_requester_reads, |log| context.set_log_sra_max(log));
+        set(self.min_rnr_timer, |timer| context.set_min_rnr_nak(timer));
+        set(self.retry_count, |count| context.set_retry_count(count));
+        set(self.rnr_retry, |count| context.set_rnr_retry(count));
+    }
+
+    fn fill_path(&self, path: &mut AddressPath) {
+        set(self.pkey_index, |index| path.set_pkey_index(index));
+        set(self.port, |port| path.set_vhca_port_num(port));
+        set(self.ack_timeout, |timeout| path.set_ack_timeout(timeout));
+        let Some(vector) = self.path else { return };
+        path.set_src_addr_index(vector.gid_index)
+            .set_hop_limit(vector.hop_limit)
+            .set_tclass(vector.traffic_class)
+            .set_flow_label(vector.flow_label & 0xf_ffff)
+            .set_rgid_rip(vector.gid.0)
+            .set_dscp(vector.traffic_class >> 2)
+            .set_udp_sport(vector.udp_source_port)
+            .set_eth_prio(vector.service_level & 7)
+            .set_sl(vector.service_level & 0xf)
+            .set_rmac_47_32(vector.mac.high())
+            .set_rmac_31_0(vector.mac.low());
+    }
+
+    /// `opt_param_mask` for those of `optional` that are given.
+    pub(crate) fn optional_mask(&self, optional: Attributes) -> u32 {
+        let bits = [
+            (Attributes::ACCESS, optional::READ | optional::ATOMIC | optional::WRITE),
+            (Attributes::PKEY_INDEX, optional::PKEY_INDEX),
+            (Attributes::PORT, optional::PORT),
+            (Attributes::PATH, optional::PRIMARY_PATH),
+            (Attributes::MIN_RNR_TIMER, optional::RNR_TIMER),
+            (Attributes::MAX_REQUESTER_READS, optional::REQUESTER_READS),
+            (Attributes::MAX_RESPONDER_READS, optional::RESPONDER_READS),
+            (Attributes::RETRY_COUNT, optional::RETRY_COUNT),
+            (Attributes::RNR_RETRY, optional::RNR_RETRY),
+            (Attributes::ACK_TIMEOUT, optional::ACK_TIMEOUT),
+        ];
+        let given = self.given();
+        let chosen =
+            bits.iter().filter(|(attribute, _)| given.contains(*attribute) && optional.contains(*attribute));
+        chosen.fold(0, |mask, (_, bit)| mask | bit)
+    }
+}
+
+fn set<T, R>(value: Option<T>, setter: impl FnOnce(T) -> R) {
+    if let Some(value) = value {
+        setter(value);
+    }
+}
+
+fn fill_access(context: &mut QueuePairContext, access: AccessFlags) {
+    let atomic = access.contains(AccessFlags::REMOTE_ATOMIC);
+    context
+        .set_rre(access.contains(AccessFlags::REMOTE_READ))
+        .set_rwe(access.contains(AccessFlags::REMOTE_WRITE))
+        .set_rae(atomic)
+        .set_atomic_mode(if atomic { ATOMIC_MODE_IB } else { 0 });
+}

@@ -1,0 +1,304 @@
+//! Making a queue pair: limits, geometry, memory, CREATE_QP.
+
+use super::core::{Core, Parts};
+use super::receive::ReceiveQueue;
+use super::send::SendQueue;
+use super::{BuildError, PreparedQueuePair};
+use crate::capabilities::Capabilities;
+use crate::command::{CommandError, Request};
+use crate::completion_queue::CompletionQueue;
+use crate::device::ledgers::{Full, Share};
+use crate::device::{DeviceRef, DmaOf};
+use crate::dma::{BLOCK, Dma};
+use crate::doorbell::SendDoorbell;
+use crate::hal::{Hal, Mmio};
+use crate::ledger::{Identity, Poster, Side};
+use crate::memory_region::AccessFlags;
+use crate::protection_domain::ProtectionDomain;
+use crate::translation::PageRun;
+use crate::work_request::{MAX_SEGMENTS, inline_segments};
+use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::wqe::SEGMENT;
+
+/// `rq_type` of a queue pair that has a receive queue of its own, and of one that has none.
+const OWN_RECEIVE_QUEUE: u8 = 0;
+const NO_RECEIVE_QUEUE: u8 = 3;
+
+/// Makes a reliable-connection queue pair.
+#[must_use]
+#[doc(alias = "ibv_qp_init_attr")]
+#[doc(alias = "ibv_create_qp")]
+pub struct QueuePairBuilder<'a, D: DeviceRef> {
+    domain: &'a ProtectionDomain<D>,
+    send: &'a CompletionQueue<D>,
+    receive: &'a CompletionQueue<D>,
+    wanted: Wanted,
+    access: Option<AccessFlags>,
+    psn: Option<Psn>,
+    blue_flame: bool,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    sends: u32,
+    receives: u32,
+    send_slices: u32,
+    receive_slices: u32,
+    inline: u32,
+}
+
+/// How the memory of a queue pair is laid out: receive ring, send ring, doorbell record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Geometry {
+    /// Entries of the receive ring; zero or a power of two.
+    receives: u32,
+    /// Segments of a receive entry; a power of two.
+    log_receive_segments: u32,
+    /// Basic blocks of the send ring; a power of two.
+    blocks: u32,
+}
+
+impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
+    /// A queue pair of `domain` whose sends complete in `send` and whose receives complete in `receive`, which may be
+    /// the same queue. By default 64 sends and 64 receives of one slice, 28 bytes inline.
+    pub fn new(
+        domain: &'a ProtectionDomain<D>,
+        send: &'a CompletionQueue<D>,
+        receive: &'a CompletionQueue<D>,
+    ) -> Self {
+        let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
+        Self { domain, send, receive, wanted, access: None, psn: None, blue_flame: true }
+    }
+
+    /// Sends that may be outstanding, at least.
+    pub const fn send_queue(mut self, requests: u32) -> Self {
+        self.wanted.sends = requests;
+        self
+    }
+
+    /// Receives that may be outstanding, at least; zero for a queue pair that only serves RDMA.
+    pub const fn receive_queue(mut self, requests: u32) -> Self {
+        self.wanted.receives = requests;
+        self
+    }
+
+    /// Slices that a send may have.
+    pub const fn max_send_sge(mut self, slices: u32) -> Self {
+        self.wanted.send_slices = slices;
+        self
+    }
+
+    /// Slices that a receive may have.
+    pub const fn max_receive_sge(mut self, slices: u32) -> Self {
+        self.wanted.receive_slices = slices;
+        self
+    }
+
+    /// Bytes that a send may carry inline.
+    pub const fn max_inline(mut self, bytes: u32) -> Self {
+        self.wanted.inline = bytes;
+        self
+    }
+
+    /// What the peer may do. The default is everything that the device can; memory regions have the last word.
+    pub const fn access(mut self, access: AccessFlags) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// First PSN to send. The default is derived from the queue pair number; use a random one where old packets of an
+    /// earlier connection may still be on the way (IBTA v1.4 §12.9.5).
+    pub const fn initial_psn(mut self, psn: Psn) -> Self {
+        self.psn = Some(psn);
+        self
+    }
+
+    /// Whether single small sends may be written to the doorbell register, if the device can and has one left.
+    pub const fn blue_flame(mut self, on: bool) -> Self {
+        self.blue_flame = on;
+        self
+    }
+
+    /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
+    pub fn build(self) -> Result<PreparedQueuePair<D>, BuildError> {
+        let device = self.domain.device().clone();
+        let capabilities = *device.device().capabilities();
+        let geometry = self.wanted.geometry(&capabilities)?;
+        let hal = device.device().hal();
+        let memory = Dma::allocate(hal, geometry.bytes() + BLOCK, 4096).map_err(BuildError::Memory)?;
+        let share = self.take_share(&geometry)?;
+        let qpn = match self.create(&memory, &geometry, &share) {
+            Ok(qpn) => qpn,
+            Err(error) => {
+                device.device().ledgers().give_back(share);
+                if error.status().is_none() {
+                    core::mem::forget(memory);
+                }
+                return Err(BuildError::Command(error));
+            }
+        };
+        let parts = self.parts(memory, &geometry, (share, qpn), &capabilities);
+        let mut core = Core::new(device, parts);
+        let atomic = if capabilities.atomics { AccessFlags::REMOTE_ATOMIC } else { AccessFlags::LOCAL_READ };
+        let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | atomic;
+        core.initialise(self.access.unwrap_or(all)).map_err(BuildError::Command)?;
+        Ok(PreparedQueuePair { core })
+    }
+
+    fn take_share(&self, geometry: &Geometry) -> Result<Share, BuildError> {
+        let device = self.domain.device().device();
+        let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
+        let taken = device.control(&Request::new(&nothing), |control, _| {
+            control.take_share(device.ledgers(), geometry.blocks, geometry.receives)
+        });
+        taken.map_err(BuildError::Command)?.map_err(|full| match full {
+            Full::Records => BuildError::TooManyQueuePairs { limit: device.ledgers().records() },
+            Full::Words { needed } => BuildError::LedgerFull { needed, limit: device.config().ledger_words },
+        })
+    }
+
+    fn create(
+        &self,
+        memory: &Dma<DmaOf<D>>,
+        geometry: &Geometry,
+        share: &Share,
+    ) -> Result<Qpn, CommandError> {
+        let device = self.domain.device().device();
+        let run = PageRun::of_buffer(memory.iova(), geometry.bytes(), device.config().log_max_page);
+        let mut input = CreateQpIn::new();
+        input.set_opcode(CommandOpcode::CreateQp);
+        input
+            .qpc_mut()
+            .set_st(ServiceType::Rc)
+            .set_pm_state(PathMigration::Migrated)
+            .set_pd(self.domain.number())
+            .set_log_rq_size(geometry.receives.max(1).trailing_zeros() as u8)
+            .set_log_rq_stride(geometry.log_receive_segments as u8)
+            .set_log_sq_size(geometry.blocks.trailing_zeros() as u8)
+            .set_uar_page(device.uar())
+            .set_user_index(share.user_index)
+            .set_log_page_size(run.log_page_size())
+            .set_cqn_snd(self.send.number())
+            .set_cqn_rcv(self.receive.number())
+            .set_dbr_addr(memory.iova() + geometry.bytes() as u64)
+            .set_rq_type(if geometry.receives == 0 { NO_RECEIVE_QUEUE } else { OWN_RECEIVE_QUEUE });
+        let output: CreateQpOut = device.call(&Request::with_tail(&input, run.list(0)))?;
+        Ok(output.qpn())
+    }
+
+    fn parts(
+        &self,
+        memory: Dma<DmaOf<D>>,
+        geometry: &Geometry,
+        (share, qpn): (Share, Qpn),
+        capabilities: &Capabilities,
+    ) -> Parts<D> {
+        let device = self.domain.device().device();
+        let ledgers = device.ledgers();
+        let record = (geometry.bytes() / BLOCK) as u32;
+        let open = |side, range, queue: &CompletionQueue<D>| {
+            let poster = Poster::open(ledgers, side, share.record, range);
+            poster.identify(ledgers, Identity::new(queue.number(), share.user_index, qpn));
+            poster
+        };
+        let (doorbell, blue_flame) = self.doorbell(capabilities);
+        let send = SendQueue {
+            poster: open(Side::Send, share.send, self.send),
+            doorbell,
+            first: geometry.receive_blocks(),
+            mask: geometry.blocks - 1,
+            record,
+            qpn_shifted: qpn.value() << 8,
+            max_inline: self.wanted.inline,
+            max_slices: self.wanted.send_slices,
+            max_message: 1 << capabilities.log_max_message,
+            last_control: 0,
+        };
+        let receive = ReceiveQueue {
+            poster: open(Side::Receive, share.receive, self.receive),
+            mask: geometry.receives.saturating_sub(1),
+            log_segments: geometry.log_receive_segments,
+            max_slices: self.wanted.receive_slices,
+            record,
+        };
+        Parts {
+            memory,
+            share,
+            qpn,
+            state: QpState::Reset,
+            domain: self.domain.number(),
+            queues: [self.send.number(), self.receive.number()],
+            psn: self.psn.unwrap_or(default_psn(qpn)),
+            blue_flame,
+            send,
+            receive,
+        }
+    }
+
+    /// A BlueFlame register of its own if there is one left, else the shared doorbell.
+    fn doorbell(&self, capabilities: &Capabilities) -> (SendDoorbell, Option<u8>) {
+        let device = self.domain.device().device();
+        let shared = (SendDoorbell::shared(device.uar()), None);
+        if !self.blue_flame || !capabilities.blue_flame {
+            return shared;
+        }
+        let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
+        let taken = device.control(&Request::new(&nothing), |control, _| control.take_blue_flame());
+        let Ok(Some(register)) = taken else { return shared };
+        let log_size = capabilities.log_blue_flame_size;
+        let doorbell = SendDoorbell::blue_flame(device.uar(), register as usize, log_size);
+        debug_assert!(doorbell.end() <= device.hal().mmio().len());
+        (doorbell, Some(register))
+    }
+}
+
+/// Spreads PSNs of neighbouring queue pairs.
+fn default_psn(qpn: Qpn) -> Psn {
+    Psn::new(qpn.value().wrapping_mul(0x9e_3779).wrapping_add(0x3c6e))
+}
+
+impl Wanted {
+    fn geometry(&self, capabilities: &Capabilities) -> Result<Geometry, BuildError> {
+        let limit = |name, asked: u32, limit: u32| match asked {
+            asked if asked <= limit => Ok(()),
+            asked => Err(BuildError::Limit { name, asked, limit }),
+        };
+        let max_size = capabilities.max_queue_size;
+        if self.sends == 0 {
+            return Err(BuildError::Limit { name: "send_queue", asked: 0, limit: max_size });
+        }
+        limit("send_queue", self.sends, max_size)?;
+        limit("receive_queue", self.receives, max_size)?;
+        // Control, remote address and atomic segments may stand before the data.
+        let segments = capabilities.max_send_entry.min(MAX_SEGMENTS * SEGMENT as u32) / SEGMENT as u32;
+        limit("max_send_sge", self.send_slices, segments.saturating_sub(2))?;
+        limit("max_inline", self.inline, segments.saturating_sub(2) * SEGMENT as u32 - 4)?;
+        limit("max_receive_sge", self.receive_slices, capabilities.max_receive_entry / SEGMENT as u32)?;
+        let data = self.send_slices.max(if self.inline == 0 { 0 } else { inline_segments(self.inline) });
+        let atomic = if capabilities.atomics { 1 + 1 + 1 + 1 } else { 0 };
+        let per_send = (2 + data).max(atomic).div_ceil(4);
+        let blocks = (self.sends * per_send).next_power_of_two();
+        limit("send_queue times its blocks", blocks, max_size)?;
+        let log_receive_segments = self.receive_slices.max(1).next_power_of_two().trailing_zeros();
+        let receives = match self.receives {
+            0 => 0,
+            // The send ring begins at a block: the receive ring has at least one.
+            receives => receives.next_power_of_two().max(4 >> log_receive_segments.min(2)),
+        };
+        Ok(Geometry { receives, log_receive_segments, blocks })
+    }
+}
+
+impl Geometry {
+    const fn receive_blocks(&self) -> u32 {
+        (self.receives << self.log_receive_segments) / 4
+    }
+
+    const fn bytes(&self) -> usize {
+        (self.receive_blocks() + self.blocks) as usize * BLOCK
+    }
+}

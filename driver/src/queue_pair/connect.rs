@@ -1,0 +1,174 @@
+//! Connecting: what the two sides tell each other, and the way from INIT to RTS.
+
+use super::attributes::{AddressVector, QueuePairAttributes};
+use super::{ConnectError, PreparedQueuePair, QueuePair};
+use crate::device::DeviceRef;
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::numbering::{PathMtu, PortType, QpState};
+use bareverbs_prm::psn::Psn;
+
+/// One side of a connection, as the other one needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteEndpoint {
+    /// Number of the queue pair.
+    pub qpn: Qpn,
+    /// First PSN that it sends.
+    pub psn: Psn,
+    /// Its address.
+    pub gid: Gid,
+    /// Its Ethernet address, or that of the router on the way.
+    pub mac: MacAddress,
+}
+
+/// How a connection behaves. The default suits one switch between the peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Index of our own address in the RoCE address table.
+    pub gid_index: u8,
+    /// The largest packet; both sides must agree, and the port must carry it.
+    pub path_mtu: PathMtu,
+    /// How long to wait for an ACK: 4.096 µs · 2^n, 0 for ever; up to 31.
+    pub ack_timeout: u8,
+    /// Retries after a timeout or a sequence error; up to 7.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready; 7 for ever.
+    pub rnr_retry: u8,
+    /// How long the peer shall wait after receiver-not-ready, coded (IBTA v1.4 §9.7.5.2.8, table 45); up to 31.
+    pub min_rnr_timer: u8,
+    /// RDMA READs and atomics under way at a time, in either direction; a power of two.
+    pub max_reads: u8,
+    /// Hops that a packet may make.
+    pub hop_limit: u8,
+    /// Traffic class: differentiated services and congestion bits.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Service level, on Ethernet the priority; up to 15.
+    pub service_level: u8,
+    /// UDP source port; the default is derived from both queue pair numbers.
+    pub udp_source_port: Option<u16>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            gid_index: 0,
+            path_mtu: PathMtu::Mtu1024,
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            max_reads: 16,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            service_level: 0,
+            udp_source_port: None,
+        }
+    }
+}
+
+impl<D: DeviceRef> PreparedQueuePair<D> {
+    /// Our side, for the peer.
+    pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
+        let parts = self.core.parts();
+        let entry =
+            self.core.device.device().gid(gid_index as u16).ok_or(ConnectError::NoAddress { gid_index })?;
+        Ok(RemoteEndpoint { qpn: parts.qpn, psn: parts.psn, gid: entry.gid, mac: entry.mac })
+    }
+
+    /// Connects to `remote`: INIT to RTR to RTS. If it fails the queue pair is destroyed.
+    pub fn connect(
+        mut self,
+        remote: &RemoteEndpoint,
+        options: ConnectOptions,
+    ) -> Result<QueuePair<D>, ConnectError> {
+        self.check(&options)?;
+        let log_reads = options.max_reads.max(1).ilog2() as u8;
+        let device = self.core.device.device();
+        let limits = *device.capabilities();
+        let to_receive = QueuePairAttributes {
+            path: Some(self.path(remote, &options)),
+            path_mtu: Some(options.path_mtu),
+            remote_qpn: Some(remote.qpn),
+            receive_psn: Some(remote.psn),
+            log_max_responder_reads: Some(log_reads.min(limits.log_max_reads_as_responder)),
+            min_rnr_timer: Some(options.min_rnr_timer),
+            ..QueuePairAttributes::default()
+        };
+        let to_send = QueuePairAttributes {
+            send_psn: Some(self.core.parts().psn),
+            ack_timeout: Some(options.ack_timeout),
+            retry_count: Some(options.retry_count),
+            rnr_retry: Some(options.rnr_retry),
+            log_max_requester_reads: Some(log_reads.min(limits.log_max_reads_as_requester)),
+            ..QueuePairAttributes::default()
+        };
+        self.core.modify(QpState::Rtr, &to_receive)?;
+        self.core.modify(QpState::Rts, &to_send)?;
+        Ok(QueuePair { core: self.core })
+    }
+
+    fn check(&self, options: &ConnectOptions) -> Result<(), ConnectError> {
+        let limits = [
+            ("ack_timeout", options.ack_timeout as u32, 31),
+            ("retry_count", options.retry_count as u32, 7),
+            ("rnr_retry", options.rnr_retry as u32, 7),
+            ("min_rnr_timer", options.min_rnr_timer as u32, 31),
+            ("max_reads", options.max_reads as u32, 128),
+            ("flow_label", options.flow_label, 0xf_ffff),
+            ("service_level", options.service_level as u32, 15),
+        ];
+        if let Some(&(name, asked, limit)) = limits.iter().find(|(_, asked, limit)| asked > limit) {
+            return Err(ConnectError::Limit { name, asked, limit });
+        }
+        if !(PathMtu::Mtu256.raw()..=PathMtu::Mtu4096.raw()).contains(&options.path_mtu.raw()) {
+            return Err(ConnectError::PathMtu { raw: options.path_mtu.raw() });
+        }
+        let device = self.core.device.device();
+        let gid_index = options.gid_index;
+        match device.capabilities().port_type == PortType::Ethernet && device.gid(gid_index as u16).is_none()
+        {
+            true => Err(ConnectError::NoAddress { gid_index }),
+            false => Ok(()),
+        }
+    }
+
+    fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
+        let ports = self.core.device.device().capabilities().roce_source_ports;
+        let derived = source_port(ports, self.core.parts().qpn, remote.qpn);
+        AddressVector {
+            gid_index: options.gid_index,
+            gid: remote.gid,
+            mac: remote.mac,
+            hop_limit: options.hop_limit,
+            traffic_class: options.traffic_class,
+            flow_label: options.flow_label,
+            service_level: options.service_level,
+            udp_source_port: options.udp_source_port.unwrap_or(derived),
+        }
+    }
+}
+
+/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.4.3.1 asks for one port a flow, so
+/// that switches spread flows and keep each in order.
+fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
+    let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
+    let span = (last - first) as u32 + 1;
+    first + (mixed * span >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_ports_stay_in_their_range() {
+        for n in (0..0xff_ffff).step_by(977) {
+            let (a, b) = (Qpn::from_low_bits(n), Qpn::from_low_bits(n / 3));
+            let port = source_port((0xc000, 0xc0ff), a, b);
+            assert!((0xc000..=0xc0ff).contains(&port));
+            assert_eq!(port, source_port((0xc000, 0xc0ff), b, a));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a queue pair is made of, whatever its state: rings, numbers, and the commands that move it.
+
+use super::attributes::QueuePairAttributes;
+use super::receive::ReceiveQueue;
+use super::send::SendQueue;
+use super::transitions::{TransitionError, check};
+use super::{ModifyError, QueuePairStatus};
+use crate::command::{CommandError, Request};
+use crate::device::control::Doomed;
+use crate::device::ledgers::Share;
+use crate::device::{DeviceRef, DmaOf};
+use crate::dma::Dma;
+use crate::memory_region::AccessFlags;
+use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
+use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
+use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
+use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
+use bareverbs_prm::psn::Psn;
+
+/// `log_ack_req_freq`: an ACK is asked for every 2^8 packets at least, as Linux has it.
+const LOG_ACK_REQUEST: u8 = 8;
+
+/// What the builder hands over.
+pub(crate) struct Parts<D: DeviceRef> {
+    pub(crate) memory: Dma<DmaOf<D>>,
+    pub(crate) share: Share,
+    pub(crate) qpn: Qpn,
+    pub(crate) state: QpState,
+    pub(crate) domain: Pdn,
+    pub(crate) queues: [Cqn; 2],
+    pub(crate) psn: Psn,
+    pub(crate) blue_flame: Option<u8>,
+    pub(crate) send: SendQueue,
+    pub(crate) receive: ReceiveQueue,
+}
+
+/// A queue pair in any state.
+pub(crate) struct Core<D: DeviceRef> {
+    pub(crate) device: D,
+    /// Taken out only by `drop`.
+    pub(crate) parts: Option<Parts<D>>,
+}
+
+impl<D: DeviceRef> Core<D> {
+    pub(crate) fn new(device: D, parts: Parts<D>) -> Self {
+        Self { device, parts: Some(parts) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> &Parts<D> {
+        match &self.parts {
+            Some(parts) => parts,
+            None => unreachable!("only drop takes the parts"),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts_mut(&mut self) -> (&D, &mut Parts<D>) {
+        match &mut self.parts {
+            Some(parts) => (&self.device, parts),
+            None => unreachable!("only drop takes the parts"),
+        }
+    }
+
+    /// RESET to INIT.
+    pub(crate) fn initialise(&mut self, access: AccessFlags) -> Result<(), CommandError> {
+        let attributes = QueuePairAttributes {
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(access),
+            ..QueuePairAttributes::default()
+        };
+        match self.modify(QpState::Init, &attributes) {
+            Ok(()) => Ok(()),
+            Err(ModifyError::Command(error)) => Err(error),
+            Err(ModifyError::Transition(_)) => {
+                unreachable!("the table has RESET to INIT with these attributes")
+            }
+        }
+    }
+
+    /// Moves to `to`. Wrong attributes are refused before anything is sent.
+    pub(crate) fn modify(
+        &mut self,
+        to: QpState,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), ModifyError> {
+        let (way, command) =
+            check(self.parts().state, to, attributes.given()).map_err(ModifyError::Transition)?;
+        match command {
+            CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(command),
+            _ => {
+                let mut input = ResetToInitQpIn::new();
+                let parts = self.parts();
+                // All modify commands have the layout of RST2INIT (PRM, modify queue pair commands).
+                input.set_opcode(command).set_qpn(parts.qpn);
+                input.set_opt_param_mask(attributes.optional_mask(way.optional));
+                let [send, receive] = parts.queues;
+                input
+                    .qpc_mut()
+                    .set_st(ServiceType::Rc)
+                    .set_pm_state(PathMigration::Migrated)
+                    .set_pd(parts.domain)
+                    .set_cqn_snd(send)
+                    .set_cqn_rcv(receive)
+                    .set_log_ack_req_freq(LOG_ACK_REQUEST)
+                    .set_log_msg_max(self.device.device().capabilities().log_max_message)
+                    .set_dbr_addr(parts.memory.iova() + parts.send.record as u64 * 64);
+                attributes.fill(input.qpc_mut());
+                self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
+            }
+        }
+        .map_err(ModifyError::Command)?;
+        self.parts_mut().1.state = to;
+        Ok(())
+    }
+
+    /// A command that is nothing but the number.
+    fn run(&self, command: CommandOpcode) -> Result<(), CommandError> {
+        let mut input = ToErrorQpIn::new();
+        input.set_opcode(command).set_qpn(self.parts().qpn);
+        self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
+    }
+
+    pub(crate) fn query(&mut self) -> Result<QueuePairStatus, CommandError> {
+        let mut input = QueryQpIn::new();
+        input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts().qpn);
+        let output: QueryQpOut = self.device.device().call(&Request::new(&input))?;
+        let context = output.qpc();
+        self.parts_mut().1.state = context.state();
+        Ok(QueuePairStatus {
+            state: context.state(),
+            remote_qpn: context.remote_qpn(),
+            next_send_psn: context.next_send_psn(),
+            next_receive_psn: context.next_rcv_psn(),
+            path_mtu: context.mtu(),
+            hardware_send_counter: context.hw_sq_wqebb_counter(),
+        })
+    }
+
+    /// Empties rings and ledgers after 2RST_QP; the completion queues have been cleaned.
+    pub(crate) fn restart(&mut self) {
+        let (device, parts) = self.parts_mut();
+        let ledgers = device.device().ledgers();
+        parts.send.poster.restart(ledgers);
+        parts.receive.poster.restart(ledgers);
+        if let Some(record) = parts.memory.block(parts.send.record as usize) {
+            record.store_be64::<0>(0);
+        }
+    }
+}
+
+impl From<TransitionError> for ModifyError {
+    fn from(error: TransitionError) -> Self {
+        Self::Transition(error)
+    }
+}
+
+impl<D: DeviceRef> Drop for Core<D> {
+    /// Resets and destroys the queue pair, then frees its memory; completions that are still in the queues are thrown
+    /// away when they are polled.
+    #[doc(alias = "ibv_destroy_qp")]
+    fn drop(&mut self) {
+        if self.parts().state != QpState::Reset {
+            self.run(CommandOpcode::ToResetQp).ok();
+        }
+        let Some(parts) = self.parts.take() else { return };
+        let device = self.device.device();
+        parts.send.poster.close(device.ledgers());
+        parts.receive.poster.close(device.ledgers());
+        device.ledgers().give_back(parts.share);
+        let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
+        device.destroy(doomed, Some(parts.memory));
+        if let Some(register) = parts.blue_flame {
+            let nothing = CommandHeaderIn::new();
+            device.control(&Request::new(&nothing), |control, _| control.give_back_blue_flame(register)).ok();
+        }
+    }
+}

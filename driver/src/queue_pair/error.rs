@@ -1,0 +1,229 @@
+//! What can go wrong with a queue pair, one type an operation.
+
+use super::transitions::TransitionError;
+use crate::command::CommandError;
+use crate::hal::HalError;
+use bareverbs_prm::ids::Cqn;
+use core::fmt;
+
+/// Why a queue pair could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An argument is beyond what the device can do.
+    Limit {
+        /// The argument.
+        name: &'static str,
+        /// Asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// As many queue pairs exist as the device was opened for.
+    TooManyQueuePairs {
+        /// How many that is.
+        limit: usize,
+    },
+    /// The memory that remembers posted work is full.
+    LedgerFull {
+        /// Words needed, in one piece.
+        needed: usize,
+        /// Words in all.
+        limit: u32,
+    },
+    /// There is no memory.
+    Memory(HalError),
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the device allows 1 to {limit}"),
+            Self::TooManyQueuePairs { limit } => {
+                write!(f, "{limit} queue pairs exist already: raise DeviceConfig::queue_pairs")
+            }
+            Self::LedgerFull { needed, limit } => write!(
+                f,
+                "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use shorter queues"
+            ),
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// Why a work request was refused. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The queue has no room.
+    QueueFull {
+        /// Places needed: basic blocks of a send queue, entries of a receive queue.
+        needed: u32,
+        /// Places of the queue.
+        size: u32,
+    },
+    /// Too many slices.
+    TooManySlices {
+        /// How many.
+        count: usize,
+        /// How many the queue pair was made for.
+        limit: u32,
+    },
+    /// Too many inline bytes.
+    InlineTooLong {
+        /// How many.
+        length: usize,
+        /// How many the queue pair was made for.
+        limit: u32,
+    },
+    /// A slice of no bytes, of more than 2^31, or of an atomic and not of 8.
+    SliceLength {
+        /// Which slice.
+        index: usize,
+        /// Its length.
+        length: u32,
+    },
+    /// More bytes than a message can have.
+    MessageTooLong {
+        /// How many.
+        length: u64,
+        /// How many it can have.
+        limit: u64,
+    },
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::QueueFull { needed, size } => write!(
+                f,
+                "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
+                 must be signalled"
+            ),
+            Self::TooManySlices { count, limit } => {
+                write!(
+                    f,
+                    "{count} slices, the queue pair was made for {limit}: raise max_send_sge or max_receive_sge"
+                )
+            }
+            Self::InlineTooLong { length, limit } => {
+                write!(
+                    f,
+                    "{length} bytes inline, the queue pair was made for {limit}: raise max_inline or use a slice"
+                )
+            }
+            Self::SliceLength { index, length } => write!(
+                f,
+                "slice {index} has {length} bytes: a slice has 1 to 2^31, that of an atomic 8; an empty message has no slice"
+            ),
+            Self::MessageTooLong { length, limit } => {
+                write!(f, "a message of {length} bytes: the device allows {limit}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// Why a queue pair could not be modified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModifyError {
+    /// The state table does not allow it. Nothing was sent.
+    Transition(TransitionError),
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for ModifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transition(error) => write!(f, "{error}"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for ModifyError {}
+
+/// Why a queue pair could not be connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// An option is beyond its limit.
+    Limit {
+        /// The option.
+        name: &'static str,
+        /// Asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The entry of the RoCE address table is not set.
+    NoAddress {
+        /// Its index.
+        gid_index: u8,
+    },
+    /// The path MTU is not one of 256 to 4096 bytes.
+    PathMtu {
+        /// Its number.
+        raw: u8,
+    },
+    /// The queue pair could not be modified.
+    Modify(ModifyError),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
+            Self::NoAddress { gid_index } => {
+                write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
+            }
+            Self::PathMtu { raw } => write!(f, "path MTU number {raw}: use 256 to 4096 bytes"),
+            Self::Modify(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+impl From<ModifyError> for ConnectError {
+    fn from(error: ModifyError) -> Self {
+        Self::Modify(error)
+    }
+}
+
+/// Why a queue pair could not be reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetError {
+    /// These are not the completion queues of the queue pair.
+    WrongQueues {
+        /// The one of its sends.
+        send: Cqn,
+        /// The one of its receives.
+        receive: Cqn,
+    },
+    /// The queue pair could not be modified.
+    Modify(ModifyError),
+}
+
+impl fmt::Display for ResetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::WrongQueues { send, receive } => {
+                write!(
+                    f,
+                    "give the completion queues of the queue pair: {send} for sends, {receive} for receives"
+                )
+            }
+            Self::Modify(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for ResetError {}

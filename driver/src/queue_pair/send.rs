@@ -1,0 +1,226 @@
+//! The send queue: checks, encoding into the ring, doorbell.
+
+use super::PostError;
+use crate::dma::Dma;
+use crate::doorbell::{Publication, SendDoorbell, publish};
+use crate::hal::{Barrier, Hal};
+use crate::ledger::{Poster, Words};
+use crate::memory_region::MemorySlice;
+use crate::work_request::{Payload, Shape, WorkRequest, inline_segments, inline_words, slice_words};
+use core::sync::atomic::Ordering;
+
+/// Longest scatter/gather element: a byte count of zero means 2^31.
+const MAX_SLICE: u32 = 1 << 31;
+/// Segments of a basic block.
+const BLOCK_SEGMENTS: u32 = 4;
+
+/// The send half of a queue pair.
+pub(crate) struct SendQueue {
+    pub(crate) poster: Poster,
+    pub(crate) doorbell: SendDoorbell,
+    /// First block of the ring in the memory of the queue pair.
+    pub(crate) first: u32,
+    pub(crate) mask: u32,
+    /// Block of the doorbell record.
+    pub(crate) record: u32,
+    /// Queue pair number where the control segment has it.
+    pub(crate) qpn_shifted: u32,
+    pub(crate) max_inline: u32,
+    pub(crate) max_slices: u32,
+    pub(crate) max_message: u64,
+    /// First 8 bytes of the last entry, for the doorbell.
+    pub(crate) last_control: u64,
+}
+
+/// An entry that was written: its first block, and how many there are.
+pub(crate) struct Written {
+    block: [u64; 8],
+    blocks: u32,
+}
+
+impl SendQueue {
+    /// Checks and writes one request. Nothing is written if it is refused.
+    #[inline(always)]
+    pub(crate) fn write<M>(
+        &mut self,
+        memory: &Dma<M>,
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Result<Written, PostError> {
+        let segments = 1 + request.shape as u32 + self.data_segments(request)?;
+        let blocks = segments.div_ceil(BLOCK_SEGMENTS);
+        if !self.poster.has_room(words, blocks) {
+            return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
+        }
+        let head = self.poster.head();
+        let [control, flags] = request.control_words(head, self.qpn_shifted, segments);
+        self.last_control = control;
+        let start = [control.to_be(), flags.to_be()];
+        let block = match blocks {
+            1 => {
+                let block = one_block(start, request);
+                if let Some(window) = memory.block((self.first + (head & self.mask)) as usize) {
+                    window.store(&block);
+                }
+                block
+            }
+            _ => {
+                self.write_blocks(memory, start, request);
+                [0; 8]
+            }
+        };
+        self.poster.post(words, request.id, blocks, request.kind as u8);
+        Ok(Written { block, blocks })
+    }
+
+    /// Segments of the data, after checking them.
+    #[inline(always)]
+    fn data_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
+        match request.payload {
+            Payload::Inline(bytes) => {
+                if bytes.len() > self.max_inline as usize {
+                    return Err(PostError::InlineTooLong { length: bytes.len(), limit: self.max_inline });
+                }
+                Ok(if bytes.is_empty() { 0 } else { inline_segments(bytes.len() as u32) })
+            }
+            Payload::Slices(slices) => {
+                if slices.len() > self.max_slices as usize {
+                    return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
+                }
+                check_slices(slices, self.max_message)?;
+                if request.shape == Shape::Atomic {
+                    check_atomic(slices)?;
+                }
+                Ok(slices.len() as u32)
+            }
+        }
+    }
+
+    /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
+    #[inline(never)]
+    fn write_blocks<M>(&self, memory: &Dma<M>, start: [u64; 2], request: &WorkRequest<'_>) {
+        let mut at = (self.poster.head() & self.mask) * 8;
+        let mut put = |word: u64| {
+            let index = self.first * 8 + (at & (self.mask * 8 | 7));
+            memory.set_word(index as usize, word, Ordering::Relaxed);
+            at += 1;
+        };
+        start.into_iter().for_each(&mut put);
+        if request.shape != Shape::Plain {
+            request.remote_words().into_iter().for_each(|word| put(word.to_be()));
+        }
+        if request.shape == Shape::Atomic {
+            request.atomic.into_iter().for_each(|word| put(word.to_be()));
+        }
+        data_words(&request.payload, put);
+    }
+
+    /// Lets the device see everything written.
+    #[inline(always)]
+    pub(crate) fn ring<H: Hal>(
+        &mut self,
+        (hal, memory): (&H, &Dma<H::Dma>),
+        words: &impl Words,
+        single: Option<&Written>,
+    ) {
+        self.poster.publish(words);
+        let burst = match single {
+            Some(written) if written.blocks == 1 && self.doorbell.is_blue_flame() => Some(&written.block),
+            _ => None,
+        };
+        publish(&Work { hal, memory, queue: self, burst });
+        if burst.is_some() {
+            self.doorbell.alternate();
+        }
+    }
+}
+
+#[inline(always)]
+fn check_slices(slices: &[MemorySlice], limit: u64) -> Result<(), PostError> {
+    let mut length = 0;
+    for (index, slice) in slices.iter().enumerate() {
+        if slice.length.wrapping_sub(1) >= MAX_SLICE {
+            return Err(PostError::SliceLength { index, length: slice.length });
+        }
+        length += slice.length as u64;
+    }
+    if length > limit { Err(PostError::MessageTooLong { length, limit }) } else { Ok(()) }
+}
+
+fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
+    match slices {
+        [MemorySlice { length: 8, .. }] => Ok(()),
+        _ => Err(PostError::SliceLength { index: 0, length: slices.first().map_or(0, |slice| slice.length) }),
+    }
+}
+
+/// An entry that fits one block.
+#[inline(always)]
+fn one_block([a, b]: [u64; 2], request: &WorkRequest<'_>) -> [u64; 8] {
+    let [c, d] = request.remote_words().map(u64::to_be);
+    match request.shape {
+        Shape::Plain => {
+            let [e, f, g, h, i, j] = data_array(&request.payload);
+            [a, b, e, f, g, h, i, j]
+        }
+        Shape::Remote => {
+            let [e, f, g, h] = data_array(&request.payload);
+            [a, b, c, d, e, f, g, h]
+        }
+        Shape::Atomic => {
+            let [e, f] = request.atomic.map(u64::to_be);
+            let [g, h] = data_array(&request.payload);
+            [a, b, c, d, e, f, g, h]
+        }
+    }
+}
+
+#[inline(always)]
+fn data_array<const N: usize>(payload: &Payload<'_>) -> [u64; N] {
+    let mut words = [0; N];
+    let mut places = words.iter_mut();
+    data_words(payload, |word| {
+        if let Some(place) = places.next() {
+            *place = word;
+        }
+    });
+    words
+}
+
+#[inline(always)]
+fn data_words(payload: &Payload<'_>, mut put: impl FnMut(u64)) {
+    match *payload {
+        Payload::Inline([]) => (),
+        Payload::Inline(bytes) => inline_words(bytes, put),
+        Payload::Slices(slices) => {
+            slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));
+        }
+    }
+}
+
+struct Work<'a, H: Hal> {
+    hal: &'a H,
+    memory: &'a Dma<H::Dma>,
+    queue: &'a SendQueue,
+    burst: Option<&'a [u64; 8]>,
+}
+
+impl<H: Hal> Publication for Work<'_, H> {
+    #[inline(always)]
+    fn to_device(&self) {
+        self.hal.barrier(Barrier::ToDevice);
+    }
+    #[inline(always)]
+    fn store_record(&self) {
+        if let Some(record) = self.memory.block(self.queue.record as usize) {
+            record.store_be32::<4>(self.queue.poster.head() & 0xffff);
+        }
+    }
+    #[inline(always)]
+    fn ring(&self) {
+        match self.burst {
+            Some(block) => self.queue.doorbell.burst(self.hal, block),
+            None => self.queue.doorbell.ring(self.hal, self.queue.last_control),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Counters and phases of rings that the device produces: completion and event queues. Pure.
+//!
+//! The device writes an entry with the low bit of its last byte equal to the parity of the pass over the ring, that
+//! byte last (PRM, completion queue entry ownership). Software takes an entry when the bit equals the parity of its own
+//! pass; everything else of the entry may be read only after a barrier.
+
+use bareverbs_prm::cqe::OP_OWN_INITIAL;
+
+/// An entry as the owner handshake sees it.
+pub trait OwnedEntry {
+    /// The last byte of the entry: owner in bit 0; in a completion queue the opcode in bits 7:4.
+    fn last_byte(&self) -> u8;
+    /// Makes later loads see what the device wrote before the byte that was just read.
+    fn from_device(&self);
+}
+
+/// Whether the device has written the entry in the pass whose parity is `phase`. If so, the rest may be read now.
+#[inline(always)]
+pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> bool {
+    let byte = entry.last_byte();
+    if (byte ^ phase) & 1 != 0 || byte >= OP_OWN_INITIAL & 0xf0 {
+        return false;
+    }
+    if !cfg!(bareverbs_mutation = "no_cqe_barrier") {
+        entry.from_device();
+    }
+    true
+}
+
+/// Where software is in a ring that the device fills: a 24-bit counter, its slot and its phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Consumer {
+    index: u32,
+    log_size: u8,
+}
+
+impl Consumer {
+    /// At the start of a ring of 2^`log_size` entries; at most 2^23.
+    pub const fn new(log_size: u8) -> Self {
+        Self { index: 0, log_size: if log_size > 23 { 23 } else { log_size } }
+    }
+
+    /// Entries of the ring.
+    pub const fn size(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// The entry that comes next.
+    #[inline(always)]
+    pub const fn slot(&self) -> usize {
+        (self.index & (self.size() - 1)) as usize
+    }
+
+    /// Parity of the pass.
+    #[inline(always)]
+    pub const fn phase(&self) -> u8 {
+        (self.index >> self.log_size) as u8 & 1
+    }
+
+    /// The counter as doorbell records take it, 24 bits.
+    #[inline(always)]
+    pub const fn counter(&self) -> u32 {
+        self.index & 0xff_ffff
+    }
+
+    /// Goes on to the next entry.
+    #[inline(always)]
+    pub const fn advance(&mut self) {
+        self.index = self.index.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    struct Byte(u8, Cell<bool>);
+    impl OwnedEntry for Byte {
+        fn last_byte(&self) -> u8 {
+            self.0
+        }
+        fn from_device(&self) {
+            self.1.set(true);
+        }
+    }
+
+    #[test]
+    fn phase_flips_with_every_pass() {
+        let mut c = Consumer::new(2);
+        let seen: [(usize, u8); 9] = core::array::from_fn(|_| {
+            let at = (c.slot(), c.phase());
+            c.advance();
+            at
+        });
+        assert_eq!(seen, [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (3, 1), (0, 0)]);
+    }
+
+    #[test]
+    fn counter_wraps_at_24_bits_without_losing_the_phase() {
+        let mut c = Consumer { index: 0xff_ffff, log_size: 3 };
+        assert_eq!((c.slot(), c.phase(), c.counter()), (7, 1, 0xff_ffff));
+        c.advance();
+        assert_eq!((c.slot(), c.phase(), c.counter()), (0, 0, 0));
+    }
+
+    #[test]
+    fn only_written_entries_of_this_pass_are_taken() {
+        for (byte, phase, taken) in
+            [(0x00, 0, true), (0x01, 0, false), (0x01, 1, true), (0xf0, 0, false), (0xf1, 1, false)]
+        {
+            let entry = Byte(byte, Cell::new(false));
+            assert_eq!(take_ownership(&entry, phase), taken, "{byte:#x} in phase {phase}");
+            assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Work completions: what became of a work request. A failed work request is data, not an error of the driver.
+
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::CqeSyndrome;
+use core::fmt;
+
+/// What became of a work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_wc")]
+pub struct WorkCompletion {
+    /// The identifier that the application gave the work request.
+    pub wr_id: u64,
+    /// Bytes received, or read from the peer; meaningless for other operations.
+    pub byte_count: u32,
+    /// Immediate data that the peer sent.
+    pub immediate: Option<u32>,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// Whether it succeeded, and if not why not.
+    pub status: WorkCompletionStatus,
+    /// The device's own code for the failure; 0 on success.
+    pub vendor_syndrome: u8,
+    /// What was done.
+    pub opcode: WorkCompletionOpcode,
+}
+
+impl WorkCompletion {
+    /// A completion of nothing, to fill the array that [`poll`](crate::completion_queue::CompletionQueue::poll) fills.
+    pub const EMPTY: Self = Self {
+        wr_id: 0,
+        byte_count: 0,
+        immediate: None,
+        qpn: Qpn::from_low_bits(0),
+        status: WorkCompletionStatus::Success,
+        vendor_syndrome: 0,
+        opcode: WorkCompletionOpcode::Nop,
+    };
+
+    /// Whether the work request succeeded.
+    pub const fn is_success(&self) -> bool {
+        matches!(self.status, WorkCompletionStatus::Success)
+    }
+}
+
+impl Default for WorkCompletion {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+/// Whether a work request succeeded, and if not why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_wc_status")]
+pub enum WorkCompletionStatus {
+    /// It succeeded.
+    #[doc(alias = "IBV_WC_SUCCESS")]
+    Success,
+    /// It failed.
+    Failed(CqeSyndrome),
+}
+
+impl fmt::Display for WorkCompletionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Failed(syndrome) = *self else { return f.write_str("success") };
+        let text = match syndrome {
+            CqeSyndrome::LocalLength => "message longer than its buffer or than the path allows",
+            CqeSyndrome::LocalQpOperation => "the work request is malformed",
+            CqeSyndrome::LocalProtection => "a local key does not cover the memory: check slices and domain",
+            CqeSyndrome::WorkRequestFlushed => "flushed: the queue pair was in the error state",
+            CqeSyndrome::MemoryWindowBind => "binding the memory window failed",
+            CqeSyndrome::BadResponse => "the peer sent a response that makes no sense",
+            CqeSyndrome::LocalAccess => "a local access right is missing: check AccessFlags",
+            CqeSyndrome::RemoteInvalidRequest => "the peer found the request invalid",
+            CqeSyndrome::RemoteAccess => "the peer refused access: check address, remote key and AccessFlags",
+            CqeSyndrome::RemoteOperation => "the peer failed to do it",
+            CqeSyndrome::TransportRetryExceeded => {
+                "the peer does not answer: check the path and the peer's state"
+            }
+            CqeSyndrome::RnrRetryExceeded => "the peer posted no receive",
+            CqeSyndrome::RemoteAborted => "the peer aborted it",
+            _ => "unknown failure",
+        };
+        write!(f, "{text} ({syndrome})")
+    }
+}
+
+/// What a completed work request was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[doc(alias = "ibv_wc_opcode")]
+pub enum WorkCompletionOpcode {
+    /// Nothing.
+    Nop = 0,
+    /// SEND.
+    #[doc(alias = "IBV_WC_SEND")]
+    Send = 1,
+    /// RDMA WRITE.
+    #[doc(alias = "IBV_WC_RDMA_WRITE")]
+    RdmaWrite = 2,
+    /// RDMA READ.
+    #[doc(alias = "IBV_WC_RDMA_READ")]
+    RdmaRead = 3,
+    /// Atomic compare and swap.
+    #[doc(alias = "IBV_WC_COMP_SWAP")]
+    CompareSwap = 4,
+    /// Atomic fetch and add.
+    #[doc(alias = "IBV_WC_FETCH_ADD")]
+    FetchAdd = 5,
+    /// A receive, filled by a SEND.
+    #[doc(alias = "IBV_WC_RECV")]
+    Receive = 6,
+    /// A receive, used up by an RDMA WRITE with immediate data.
+    #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
+    ReceiveRdmaWithImmediate = 7,
+}
+
+impl WorkCompletionOpcode {
+    /// From the number that the ledger keeps.
+    #[inline(always)]
+    pub(crate) const fn from_kind(kind: u8) -> Self {
+        match kind & 7 {
+            1 => Self::Send,
+            2 => Self::RdmaWrite,
+            3 => Self::RdmaRead,
+            4 => Self::CompareSwap,
+            5 => Self::FetchAdd,
+            6 => Self::Receive,
+            7 => Self::ReceiveRdmaWithImmediate,
+            _ => Self::Nop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_round_trip() {
+        for kind in 0..8 {
+            assert_eq!(WorkCompletionOpcode::from_kind(kind) as u8, kind);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Work requests: what the application wants done, and its encoding. Pure.
+//!
+//! A request is written down once, in words that can go into the ring as they are: opcode and flags are encoded when it
+//! is made, not when it is posted.
+
+use crate::memory_region::{MemorySlice, RemoteSlice};
+use crate::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::WqeOpcode;
+use bareverbs_prm::wqe::{completion_mode, strom_opmod};
+
+/// Bit 31 of an inline header: the bytes follow.
+const INLINE: u32 = 1 << 31;
+/// Where fence, completion and solicited bits stand in the third word of a control segment.
+const FENCE: u32 = 2 << 5;
+const SIGNALLED: u32 = (completion_mode::ALWAYS as u32) << 2;
+const SOLICITED: u32 = 1 << 1;
+/// Segments that a work queue entry can have: the field has 6 bits.
+pub(crate) const MAX_SEGMENTS: u32 = 63;
+
+/// Something to do for a send queue.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "ibv_send_wr")]
+pub struct WorkRequest<'a> {
+    pub(crate) id: u64,
+    /// Opmod in the top byte, opcode in the lowest.
+    pub(crate) control: u32,
+    /// Third word of the control segment: fence, completion, solicited.
+    pub(crate) flags: u32,
+    pub(crate) immediate: u32,
+    pub(crate) kind: WorkCompletionOpcode,
+    pub(crate) shape: Shape,
+    pub(crate) remote: RemoteSlice,
+    pub(crate) atomic: [u64; 2],
+    pub(crate) payload: Payload<'a>,
+}
+
+/// Segments between the control segment and the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Shape {
+    /// None.
+    Plain = 0,
+    /// A remote address.
+    Remote = 1,
+    /// A remote address and an atomic segment.
+    Atomic = 2,
+}
+
+/// The data of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    /// Copied into the work queue entry.
+    Inline(&'a [u8]),
+    /// Fetched or written by the device.
+    Slices(&'a [MemorySlice]),
+}
+
+impl<'a> WorkRequest<'a> {
+    #[inline(always)]
+    const fn new(id: u64, opcode: WqeOpcode, kind: WorkCompletionOpcode, payload: Payload<'a>) -> Self {
+        Self {
+            id,
+            control: opcode.raw() as u32,
+            flags: SIGNALLED,
+            immediate: 0,
+            kind,
+            shape: Shape::Plain,
+            remote: RemoteSlice { address: 0, rkey: Mkey::new(0) },
+            atomic: [0; 2],
+            payload,
+        }
+    }
+
+    #[inline(always)]
+    const fn to(mut self, remote: RemoteSlice) -> Self {
+        self.shape = Shape::Remote;
+        self.remote = remote;
+        self
+    }
+
+    /// SEND: the peer's next receive takes the data.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_SEND")]
+    pub const fn send(id: u64, data: &'a [MemorySlice]) -> Self {
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Slices(data))
+    }
+
+    /// SEND of bytes that are copied now.
+    #[inline(always)]
+    #[doc(alias = "IBV_SEND_INLINE")]
+    pub const fn send_inline(id: u64, data: &'a [u8]) -> Self {
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Inline(data))
+    }
+
+    /// RDMA WRITE: the data go to the peer's memory.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    pub const fn write(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Slices(data)).to(remote)
+    }
+
+    /// RDMA WRITE of bytes that are copied now.
+    #[inline(always)]
+    pub const fn write_inline(id: u64, data: &'a [u8], remote: RemoteSlice) -> Self {
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Inline(data)).to(remote)
+    }
+
+    /// RDMA READ: the peer's memory goes to the slices.
+    #[inline(always)]
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    pub const fn read(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
+        Self::new(id, WqeOpcode::RdmaRead, WorkCompletionOpcode::RdmaRead, Payload::Slices(data)).to(remote)
+    }
+
+    /// Atomic compare and swap of 8 bytes; what was there before goes to the slice.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    pub const fn compare_swap(
+        id: u64,
+        old: &'a [MemorySlice; 1],
+        remote: RemoteSlice,
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
+        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
+        request.shape = Shape::Atomic;
+        request.atomic = [swap, compare];
+        request
+    }
+
+    /// Atomic fetch and add of 8 bytes; what was there before goes to the slice.
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
+        let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
+        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
+        request.shape = Shape::Atomic;
+        request.atomic = [add, 0];
+        request
+    }
+
+    /// Nothing, but a completion.
+    pub const fn nop(id: u64) -> Self {
+        Self::new(id, WqeOpcode::Nop, WorkCompletionOpcode::Nop, Payload::Inline(&[]))
+    }
+
+    /// StRoM's RDMA RPC Params (BTH op-code 0x18): invokes `rpc_opcode` on the peer's NIC with inline parameters.
+    ///
+    /// **Not mlx5.** An RDMA WRITE with [`strom_opmod::RPC_PARAMS`] whose remote address is the RPC op-code. Hardware
+    /// refuses it with a local QP operation error, and so does the simulator unless the extension is switched on.
+    pub const fn rpc_params(id: u64, rpc_opcode: u64, region: Mkey, parameters: &'a [u8]) -> Self {
+        Self::write_inline(id, parameters, RemoteSlice { address: rpc_opcode, rkey: region })
+            .with_opmod(strom_opmod::RPC_PARAMS)
+    }
+
+    /// [`Self::rpc_params`] with parameters in memory.
+    pub const fn rpc_params_from(
+        id: u64,
+        rpc_opcode: u64,
+        region: Mkey,
+        parameters: &'a [MemorySlice],
+    ) -> Self {
+        Self::write(id, parameters, RemoteSlice { address: rpc_opcode, rkey: region })
+            .with_opmod(strom_opmod::RPC_PARAMS)
+    }
+
+    /// StRoM's RDMA RPC WRITE (BTH op-codes 0x19 to 0x1c): streams data to the kernel `rpc_opcode` of the peer's NIC.
+    /// See [`Self::rpc_params`].
+    pub const fn rpc_write(id: u64, rpc_opcode: u64, region: Mkey, data: &'a [MemorySlice]) -> Self {
+        Self::write(id, data, RemoteSlice { address: rpc_opcode, rkey: region })
+            .with_opmod(strom_opmod::RPC_WRITE)
+    }
+
+    const fn with_opmod(mut self, opmod: u8) -> Self {
+        self.control |= (opmod as u32) << 24;
+        self
+    }
+
+    /// Carries `immediate` to the peer's receive. Only SEND and RDMA WRITE can; others stay as they are.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    pub const fn immediate(mut self, immediate: u32) -> Self {
+        let opcode = match self.kind {
+            WorkCompletionOpcode::Send => WqeOpcode::SendImm,
+            WorkCompletionOpcode::RdmaWrite => WqeOpcode::RdmaWriteImm,
+            _ => return self,
+        };
+        self.control = self.control & !0xff | opcode.raw() as u32;
+        self.immediate = immediate;
+        self
+    }
+
+    /// Whether success is reported too. The default is yes. A request that is not signalled gives its place in the
+    /// queue back with the next completion: at least one request a queue length must be signalled.
+    #[inline(always)]
+    #[must_use]
+    #[doc(alias = "IBV_SEND_SIGNALED")]
+    pub const fn signalled(mut self, signalled: bool) -> Self {
+        self.flags = self.flags & !SIGNALLED | if signalled { SIGNALLED } else { 0 };
+        self
+    }
+
+    /// Raises an event at the peer if its completion queue is armed for solicited completions.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "IBV_SEND_SOLICITED")]
+    pub const fn solicited(mut self) -> Self {
+        self.flags |= SOLICITED;
+        self
+    }
+
+    /// Waits until all earlier RDMA READs and atomics of the queue are done.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "IBV_SEND_FENCE")]
+    pub const fn fence(mut self) -> Self {
+        self.flags |= FENCE;
+        self
+    }
+
+    /// The first 16 bytes, as two numbers: what must be big-endian in memory.
+    #[inline(always)]
+    pub(crate) const fn control_words(&self, counter: u32, qpn_shifted: u32, segments: u32) -> [u64; 2] {
+        let first = self.control | (counter & 0xffff) << 8;
+        [
+            (first as u64) << 32 | (qpn_shifted | segments) as u64,
+            (self.flags as u64) << 32 | self.immediate as u64,
+        ]
+    }
+
+    /// The remote address segment, as two numbers.
+    #[inline(always)]
+    pub(crate) const fn remote_words(&self) -> [u64; 2] {
+        [self.remote.address, (self.remote.rkey.value() as u64) << 32]
+    }
+}
+
+/// A scatter/gather element, as two numbers.
+#[inline(always)]
+pub(crate) const fn slice_words(slice: &MemorySlice) -> [u64; 2] {
+    [(slice.length as u64) << 32 | slice.lkey.value() as u64, slice.address]
+}
+
+/// 16-byte segments that `length` inline bytes need, header included; `length` is small.
+#[inline(always)]
+pub(crate) const fn inline_segments(length: u32) -> u32 {
+    (length + 4).div_ceil(16)
+}
+
+/// Gives header and bytes of an inline segment to `put` as words in memory order, the last one padded with zeros.
+#[inline(always)]
+pub(crate) fn inline_words(bytes: &[u8], mut put: impl FnMut(u64)) {
+    let mut carry = (INLINE | bytes.len() as u32).to_be().to_le() as u64;
+    let chunks = bytes.chunks_exact(8);
+    let rest = short(chunks.remainder());
+    let long = chunks.remainder().len() > 4;
+    for chunk in chunks {
+        let value = chunk.try_into().map_or(0, u64::from_le_bytes);
+        put((carry | value << 32).to_le());
+        carry = value >> 32;
+    }
+    put((carry | rest << 32).to_le());
+    if long {
+        put((rest >> 32).to_le());
+    }
+}
+
+/// Up to 7 bytes, the first one lowest.
+#[inline(always)]
+fn short(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, &byte| value << 8 | byte as u64)
+}
+
+/// Something to fill, for a receive queue.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "ibv_recv_wr")]
+pub struct ReceiveRequest<'a> {
+    pub(crate) id: u64,
+    pub(crate) slices: &'a [MemorySlice],
+}
+
+impl<'a> ReceiveRequest<'a> {
+    /// The next message goes to `slices`, in order.
+    #[inline(always)]
+    pub const fn new(id: u64, slices: &'a [MemorySlice]) -> Self {
+        Self { id, slices }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::ids::Qpn;
+    use bareverbs_prm::wqe::{ControlSegment, InlineHeader};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    fn control(request: &WorkRequest<'_>) -> ControlSegment {
+        let words = request.control_words(0x1_2345, 0xabcdef << 8, 3).map(u64::to_be);
+        ControlSegment::read_from_bytes(words.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn control_segment() {
+        let c = control(
+            &WorkRequest::write(1, &[], RemoteSlice::default()).immediate(0x1122_3344).solicited().fence(),
+        );
+        assert_eq!((c.opcode(), c.opmod(), c.wqe_index(), c.ds()), (WqeOpcode::RdmaWriteImm, 0, 0x2345, 3));
+        assert_eq!((c.qpn(), c.immediate()), (Qpn::from_low_bits(0xabcdef), 0x1122_3344));
+        assert_eq!((c.fence_mode(), c.completion_mode(), c.solicited()), (2, completion_mode::ALWAYS, true));
+        let c = control(&WorkRequest::send(1, &[]).signalled(false));
+        assert_eq!(
+            (c.opcode(), c.completion_mode(), c.solicited()),
+            (WqeOpcode::Send, completion_mode::ON_ERROR, false)
+        );
+        let c = control(&WorkRequest::rpc_params(1, 9, Mkey::new(4), &[]));
+        assert_eq!((c.opcode(), c.opmod()), (WqeOpcode::RdmaWrite, strom_opmod::RPC_PARAMS));
+    }
+
+    #[test]
+    fn reads_and_atomics_have_no_immediate() {
+        let c = control(&WorkRequest::read(1, &[], RemoteSlice::default()).immediate(5));
+        assert_eq!((c.opcode(), c.immediate()), (WqeOpcode::RdmaRead, 0));
+    }
+
+    #[test]
+    fn inline_bytes_follow_their_header() {
+        let bytes: [u8; 60] = core::array::from_fn(|i| i as u8 + 1);
+        for length in 0..=60 {
+            let mut words = [0; 8];
+            let mut at = 0;
+            inline_words(&bytes[..length], |word| {
+                words[at] = word;
+                at += 1;
+            });
+            let memory = words.as_bytes();
+            let (header, data) = InlineHeader::read_from_prefix(memory).unwrap();
+            assert_eq!((header.inline(), header.byte_count() as usize), (true, length));
+            assert_eq!(data[..length], bytes[..length]);
+            assert!(data[length..].iter().all(|&b| b == 0));
+            assert!(4 + length <= inline_segments(length as u32) as usize * 16);
+        }
+    }
+}
