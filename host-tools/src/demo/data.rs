@@ -303,7 +303,7 @@ mod tests {
         let key = String::from_utf8(shortened(name.as_bytes())).expect("text");
         assert_eq!(key.len(), MAX_KEY);
         assert!(
-            key.starts_with("hca_cap_union.fl~") && key.ends_with("~ceive.max_modify_header_actions"),
+            key.starts_with("hca_cap_union.fl~") && key.ends_with("~eive.max_modify_header_actions"),
             "{key}"
         );
         assert_eq!(shortened(&[b'x'; 64]), [b'x'; 64]);

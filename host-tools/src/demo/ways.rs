@@ -97,7 +97,7 @@ fn run_way(
         if !verified && tally.failures() < COMPLAINTS {
             progress.suspend(|| complain(way, &row.key, &looked_up.result));
         }
-        tally.present(verified, looked_up.result.round_trips.into(), looked_up.nanos);
+        tally.present(verified, looked_up.result.round_trips.into(), looked_up.nanos)?;
         progress.inc(1);
     }
     for key in absent {
