@@ -171,3 +171,24 @@ pub fn signature_of(entry: &[u8]) -> u8 {
     const SIGNATURE: usize = 61;
     !entry.iter().enumerate().filter(|&(i, _)| i != SIGNATURE).fold(0, |sum, (_, byte)| sum ^ byte)
 }
+
+/// Address of the first input block of a command; zero if there is none.
+pub fn input_pointer(entry: &CommandQueueEntry) -> u64 {
+    u64::from(entry.input_mailbox_pointer_63_32()) << 32 | u64::from(entry.input_mailbox_pointer_31_9()) << 9
+}
+
+/// Address of the first output block of a command; zero if there is none.
+pub fn output_pointer(entry: &CommandQueueEntry) -> u64 {
+    u64::from(entry.output_mailbox_pointer_63_32()) << 32
+        | u64::from(entry.output_mailbox_pointer_31_9()) << 9
+}
+
+/// Address of the block after this one.
+pub fn next_block(block: &CommandMailbox) -> u64 {
+    u64::from(block.next_pointer_63_32()) << 32 | u64::from(block.next_pointer_31_10()) << 10
+}
+
+/// Mailbox blocks that so many bytes of input or output need beside the entry.
+pub fn blocks_for(length: u32) -> usize {
+    (length as usize).saturating_sub(INLINE).div_ceil(BLOCK_DATA)
+}

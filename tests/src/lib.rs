@@ -7,3 +7,6 @@
 pub mod boot_trace;
 pub mod judges;
 pub mod prm_tables;
+pub mod replay;
+pub mod trace_memory;
+pub mod walk;

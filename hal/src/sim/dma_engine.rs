@@ -5,7 +5,7 @@
 
 use super::world::SimWorld;
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_sim::nic::{DmaFault, HostMemory, Nic};
 use bareverbs_sim::run::{Device, NodeId};
 use core::fmt;
 use rand_chacha::ChaCha8Rng;
@@ -60,7 +60,7 @@ struct Read {
 
 /// The door; see the module.
 #[derive(Debug)]
-pub struct DmaEngine<D> {
+pub struct DmaEngine<D = Nic> {
     world: SimWorld<D>,
     target: NodeId,
     latency: Duration,

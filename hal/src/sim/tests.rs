@@ -3,6 +3,7 @@
 use super::memory::tests::store;
 use super::{MemoryConfig, SimHal, SimWorld, SubmitError};
 use bareverbs::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
@@ -37,7 +38,7 @@ impl Device for Copier {
     fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &mut Vec<u8>) -> Option<Transmit> {
         self.frames = self.frames.checked_sub(1)?;
         frame.resize(100, 0);
-        Some(Transmit { class: TransmitClass::Request, qpn: 0, icrc: 0 })
+        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
     fn has_transmit(&self) -> bool {
         self.frames > 0

@@ -1,29 +1,10 @@
 //! What the world needs of a device: five inputs, three outputs and the next deadline.
 
-use crate::nic::HostMemory;
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
 use bareverbs_prm::time::Time;
 
-/// Why a frame is sent; decides how long the device takes before its first bit leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransmitClass {
-    /// A request: its work request was fetched after a doorbell.
-    Request,
-    /// An acknowledgement: nothing has to be fetched.
-    Response,
-    /// A READ response: its payload is fetched from host memory.
-    ReadResponse,
-}
-
-/// What a device tells of a frame that it sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transmit {
-    /// Why it is sent.
-    pub class: TransmitClass,
-    /// Sending queue pair.
-    pub qpn: u32,
-    /// Invariant CRC of the frame.
-    pub icrc: u32,
-}
+pub use crate::nic::{Transmit, TransmitClass};
 
 /// A device behind a PCIe slot and a port. It is pure: it is told the time, asked for frames, and has no delay.
 pub trait Device {
@@ -52,4 +33,51 @@ pub trait Device {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
     /// Bytes of BAR0.
     fn bar_length(&self) -> u64;
+}
+
+impl Device for Nic {
+    #[inline]
+    fn handle_mmio_read(&mut self, now: Time, offset: u64) -> u32 {
+        Self::handle_mmio_read(self, now, offset)
+    }
+    #[inline]
+    fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, memory: &mut M, offset: u64, bytes: &[u8]) {
+        Self::handle_mmio_write(self, now, memory, offset, bytes);
+    }
+    #[inline]
+    fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
+        Self::handle_frame(self, now, memory, frame);
+    }
+    fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        Self::handle_timeout(self, now, memory);
+    }
+    #[inline]
+    fn poll_transmit<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        Self::poll_transmit(self, now, memory, frame)
+    }
+    #[inline]
+    fn has_transmit(&self) -> bool {
+        Self::has_transmit(self)
+    }
+    #[inline]
+    fn poll_interrupt(&mut self) -> Option<u16> {
+        Self::poll_interrupt(self)
+    }
+    #[inline]
+    fn poll_timeout(&self) -> Option<Time> {
+        Self::poll_timeout(self)
+    }
+    /// The device tells software with its next input, so it gets one.
+    fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
+        Self::set_link_up(self, up);
+        Self::handle_timeout(self, now, memory);
+    }
+    fn bar_length(&self) -> u64 {
+        u64::from(self.config().bar_pages) * UAR_PAGE_SIZE as u64
+    }
 }

@@ -12,12 +12,12 @@ use super::topology::{NodeId, Way};
 use crate::net::capture::Capture;
 use crate::net::switch::{Switch, SwitchConfig};
 use crate::net::{FrameId, FramePool, UnfiredFault};
-use crate::nic::HostMemory;
+use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
 
 /// Nodes with memory `M` and device `D`, joined by links and switches.
 #[derive(Debug)]
-pub struct World<M, D> {
+pub struct World<M, D = Nic> {
     pub(super) seed: Seed,
     pub(super) now: Time,
     pub(super) schedule: Schedule<Event>,

@@ -65,25 +65,24 @@ impl fmt::Debug for HeaderTemplate {
 
 /// Writes Ethernet and IP; gives where IP is, its size and the sum of its words.
 fn write_below_udp(route: &Route, bytes: &mut [u8; MAX_HEADER]) -> (usize, usize, u32) {
-    let mut link = [0; ethernet::MAX_SIZE];
-    let (ether_type, size, sum) = match route.network {
-        Network::V4 { .. } => (ethernet::IPV4, ipv4::SIZE, 0),
-        Network::V6 { .. } => (ethernet::IPV6, ipv6::SIZE, 0),
-    };
-    let at = ethernet::write(route, ether_type, &mut link);
-    bytes[..at].copy_from_slice(&link[..at]);
-    let sum = match route.network {
+    match route.network {
         Network::V4 { source, destination } => {
             let header = ipv4::header(route, source, destination);
-            bytes[at..at + size].copy_from_slice(&header);
-            ipv4::sum(&header)
+            (write_link_and_ip(route, ethernet::IPV4, &header, bytes), ipv4::SIZE, ipv4::sum(&header))
         }
         Network::V6 { source, destination } => {
-            bytes[at..at + size].copy_from_slice(&ipv6::header(route, source, destination));
-            sum
+            let header = ipv6::header(route, source, destination);
+            (write_link_and_ip(route, ethernet::IPV6, &header, bytes), ipv6::SIZE, 0)
         }
-    };
-    (at, size, sum)
+    }
+}
+
+fn write_link_and_ip(route: &Route, ether_type: u16, ip: &[u8], bytes: &mut [u8; MAX_HEADER]) -> usize {
+    let mut link = [0; ethernet::MAX_SIZE];
+    let at = ethernet::write(route, ether_type, &mut link);
+    bytes[..at].copy_from_slice(&link[..at]);
+    bytes[at..at + ip.len()].copy_from_slice(ip);
+    at
 }
 
 fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {

@@ -2,6 +2,7 @@
 
 use crate::nic::{DmaFault, HostMemory};
 use crate::run::device::{Device, Transmit, TransmitClass};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
@@ -99,7 +100,7 @@ impl Device for Player {
         let (class, bytes) = self.outgoing.pop_front()?;
         let icrc = crc32fast::hash(&bytes);
         frame.extend_from_slice(&bytes);
-        Some(Transmit { class, qpn: 0, icrc })
+        Some(Transmit { class, qpn: Qpn::from_low_bits(0), icrc })
     }
     fn has_transmit(&self) -> bool {
         !self.outgoing.is_empty()

@@ -103,6 +103,7 @@ fn write_is_cut_into_packets() {
         .ack(102)
         .expect_done(1, Ok(()));
     assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
+    assert_eq!(talk.requester.next_psn(), Psn::new(103));
 }
 
 #[test]

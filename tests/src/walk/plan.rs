@@ -1,0 +1,210 @@
+//! What a random walk does next, drawn from a seed.
+
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_sim::run::Seed;
+use core::fmt;
+use rand_chacha::ChaCha8Rng;
+use rand_core::RngCore;
+
+/// Bytes that each outstanding request has for itself on either side, guard bytes around it included.
+pub const SLOT: usize = 16 << 10;
+/// Bytes before the data of a slot; they and what follows the data must stay as they are.
+pub const GUARD: usize = 64;
+/// Requests of one side that may be outstanding.
+pub const SLOTS: usize = 48;
+/// Longest inline data that a walk asks for.
+pub const MAX_INLINE: usize = 96;
+/// Most pieces of a request.
+pub const MAX_PIECES: usize = 4;
+
+/// A source of choices.
+#[derive(Debug)]
+pub struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// The choices of a seed; `name` tells streams apart.
+    pub fn new(seed: u64, name: &str) -> Self {
+        Self(Seed(seed).stream(name))
+    }
+
+    /// A number below `bound`, which is at least one.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (u64::from(self.0.next_u32()) * bound as u64 >> 32) as usize
+    }
+
+    /// Whether a chance of `percent` came true.
+    pub fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Any 32 bits.
+    pub fn word(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// Fills `bytes`.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+}
+
+/// Everything that a walk depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conditions {
+    /// Decides everything else.
+    pub seed: u64,
+    /// Frames lost, in percent; with loss come duplicates and reordering.
+    pub loss: u32,
+    /// IPv6 GIDs instead of IPv4.
+    pub ipv6: bool,
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// Requests that both sides post together.
+    pub requests: usize,
+}
+
+impl Conditions {
+    /// The conditions of a seed.
+    pub fn of(seed: u64, loss: u32, requests: usize) -> Self {
+        const MTUS: [PathMtu; 5] =
+            [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024, PathMtu::Mtu2048, PathMtu::Mtu4096];
+        let mut dice = Dice::new(seed, "conditions");
+        Self { seed, loss, ipv6: dice.percent(50), mtu: MTUS[dice.below(MTUS.len())], requests }
+    }
+
+    /// Bytes of a packet.
+    pub fn mtu_bytes(&self) -> usize {
+        128 << self.mtu.raw()
+    }
+}
+
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, loss, ipv6, requests, .. } = self;
+        let ip = if *ipv6 { "IPv6" } else { "IPv4" };
+        write!(
+            f,
+            "seed {seed}: {requests} requests, {loss} % loss, {ip}, MTU {}; replay with ",
+            self.mtu_bytes()
+        )?;
+        write!(f, "BAREVERBS_WALK={seed}:{loss}:{requests} cargo test -p bareverbs-tests --test random_walk")
+    }
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// SEND, with immediate data or without.
+    Send(Option<u32>),
+    /// RDMA WRITE, with immediate data or without.
+    Write(Option<u32>),
+    /// RDMA READ.
+    Read,
+}
+
+impl Kind {
+    /// Whether the peer needs a posted receive for it.
+    pub fn consumes_receive(self) -> bool {
+        matches!(self, Self::Send(_) | Self::Write(Some(_)))
+    }
+    /// Immediate data, if there is some.
+    pub fn immediate(self) -> Option<u32> {
+        match self {
+            Self::Send(data) | Self::Write(data) => data,
+            Self::Read => None,
+        }
+    }
+}
+
+/// One work request to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// What it does.
+    pub kind: Kind,
+    /// Lengths of its pieces; none for a message of no bytes.
+    pub pieces: Vec<usize>,
+    /// Whether its data go into the WQE.
+    pub inline: bool,
+    /// Whether success makes a completion.
+    pub signalled: bool,
+}
+
+impl Item {
+    /// Draws a request.
+    pub fn draw(dice: &mut Dice, mtu: usize) -> Self {
+        let kind = draw_kind(dice);
+        let length = draw_length(dice, mtu);
+        let inline = kind != Kind::Read && length <= MAX_INLINE && dice.percent(50);
+        let pieces = draw_pieces(dice, length);
+        Self { kind, pieces, inline, signalled: dice.percent(60) }
+    }
+
+    /// Bytes of the message.
+    pub fn length(&self) -> usize {
+        self.pieces.iter().sum()
+    }
+}
+
+fn draw_kind(dice: &mut Dice) -> Kind {
+    match dice.below(6) {
+        0 => Kind::Send(None),
+        1 => Kind::Send(Some(dice.word())),
+        2 | 3 => Kind::Write(None),
+        4 => Kind::Write(Some(dice.word())),
+        _ => Kind::Read,
+    }
+}
+
+/// Short, around one packet, several packets; now and then nothing at all.
+fn draw_length(dice: &mut Dice, mtu: usize) -> usize {
+    let longest = SLOT - 2 * GUARD;
+    let length = match dice.below(8) {
+        0 => dice.below(2),
+        1..=3 => 1 + dice.below(MAX_INLINE),
+        4 | 5 => (mtu - 2) + dice.below(5),
+        6 => 2 * mtu - 1 + dice.below(3),
+        _ => 1 + dice.below(6 * mtu),
+    };
+    length.min(longest)
+}
+
+fn draw_pieces(dice: &mut Dice, length: usize) -> Vec<usize> {
+    let (mut left, mut pieces) = (length, Vec::new());
+    while left > 0 {
+        let last = pieces.len() + 1 == MAX_PIECES || dice.percent(60);
+        let piece = if last { left } else { 1 + dice.below(left) };
+        pieces.push(piece);
+        left -= piece;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same_requests_and_another_seed_others() {
+        let draw = |seed| {
+            let mut dice = Dice::new(seed, "requests");
+            (0..50).map(|_| Item::draw(&mut dice, 1024)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn every_kind_of_request_is_drawn_and_fits_its_slot() {
+        let mut dice = Dice::new(3, "requests");
+        let items: Vec<_> = (0..2000).map(|_| Item::draw(&mut dice, 4096)).collect();
+        assert!(
+            items.iter().all(|item| item.length() <= SLOT - 2 * GUARD && item.pieces.len() <= MAX_PIECES)
+        );
+        assert!(items.iter().any(|item| item.length() == 0));
+        assert!(items.iter().any(|item| item.length() > 2 * 4096));
+        assert!(items.iter().any(|item| item.inline && item.pieces.len() > 1));
+        for wanted in [Kind::Read, Kind::Send(None), Kind::Write(None)] {
+            assert!(items.iter().any(|item| item.kind == wanted));
+        }
+    }
+}
