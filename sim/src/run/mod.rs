@@ -10,7 +10,6 @@ mod build;
 pub mod device;
 pub mod digest;
 pub mod latency;
-mod nic;
 pub mod node;
 pub mod preset;
 pub mod report;
