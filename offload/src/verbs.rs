@@ -10,6 +10,7 @@ use bareverbs::queue_pair::{self, QueuePair};
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
+use core::ops::Deref;
 
 /// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline: the longest lookup request.
 pub const INLINE: u32 = 192;
@@ -138,6 +139,10 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
         None
     }
 
+    fn refresh(&self) {
+        self.completions.device().device().hal().barrier(Barrier::FromDevice);
+    }
+
     fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError> {
         self.region.copy_in(offset, bytes).map_err(|_| PostError::BadRequest)
     }
@@ -147,20 +152,20 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
     }
 }
 
-/// A memory region that holds a table.
-pub struct RegionTable<'r, D: DeviceRef> {
-    region: &'r MemoryRegion<D>,
+/// A memory region that holds a table; `R` is a reference of any kind to the region.
+pub struct RegionTable<R, D> {
+    region: R,
     device: D,
 }
 
-impl<'r, D: DeviceRef> RegionTable<'r, D> {
+impl<R: Deref<Target = MemoryRegion<D>>, D: DeviceRef> RegionTable<R, D> {
     /// The memory of `region`, which belongs to `device`.
-    pub const fn new(region: &'r MemoryRegion<D>, device: D) -> Self {
+    pub const fn new(region: R, device: D) -> Self {
         Self { region, device }
     }
 }
 
-impl<D: DeviceRef> TableMemory for RegionTable<'_, D> {
+impl<R: Deref<Target = MemoryRegion<D>>, D: DeviceRef> TableMemory for RegionTable<R, D> {
     fn length(&self) -> u64 {
         self.region.len() as u64
     }

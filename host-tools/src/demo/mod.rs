@@ -2,7 +2,7 @@
 //! fetches every key three ways and believes nothing that it did not compare.
 //!
 //! * [`data`]: the file.
-//! * [`scene`]: three hosts on a switch, each with its own driver, and the table.
+//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring` boots and connects them.
 //! * [`ways`]: the lookups.
 //! * [`report`]: what was found.
 
@@ -10,9 +10,11 @@ pub mod data;
 pub mod report;
 pub mod scene;
 pub mod ways;
+mod wiring;
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
+use bareverbs_hal::sim::MemoryConfig;
 use bareverbs_sim::run::preset::Preset;
 use clap::Args;
 use data::{DataSet, Header};
@@ -84,7 +86,8 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
         .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;
     // Only now, that nothing is wrong with the rest, a file may be overwritten.
     let capture = create_capture(arguments)?;
-    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset };
+    let memory = MemoryConfig::default();
+    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory };
     let mut scene = Scene::build(&config, &data.rows, capture)?;
     let absent = ways::absent_keys(&data.rows);
     let ways = ways::run_all(&mut scene, &data.rows, &absent)?;

@@ -8,34 +8,25 @@
 
 use super::data::Row;
 use super::ways::WayName;
-use crate::glue::{NIC_SLOTS, NicKernels, NicRuntime, SimHostDma};
-use anyhow::{Context as _, anyhow};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::gid::GidEntry;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion};
+use super::wiring::{Connected, RECEIVES, Wiring, host, kernel_cost, limits, publish};
+use crate::glue::{NicKernels, NicRuntime, SimHostDma};
+use anyhow::anyhow;
+use bareverbs::device::Device;
+use bareverbs::memory_region::MemoryRegion;
 use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
-use bareverbs::{CompletionQueue, CompletionQueueConfig};
 use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
-use bareverbs_offload::budget::Limits;
-use bareverbs_offload::client::slots::SlotLayout;
-use bareverbs_offload::client::{ClientConfig, KvClient, LookupResult, StartError, Way};
-use bareverbs_offload::cost::KernelCost;
-use bareverbs_offload::dpu::{self, DpuServer};
-use bareverbs_offload::grant::Grant;
-use bareverbs_offload::kernels::kv_layout::{LINE_SIZE, MAX_OBJECT, object_size};
+use bareverbs_offload::client::{KvClient, LookupResult};
+use bareverbs_offload::dpu::DpuServer;
+use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
 use bareverbs_offload::kernels::kv_lookup::KvLookup;
-use bareverbs_offload::runtime::{ResponseWindow, Runtime};
-use bareverbs_offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
-use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
-use bareverbs_prm::ids::{Gid, MacAddress};
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_offload::table::{TableError, TableWriter};
+use bareverbs_offload::verbs::{RegionTable, VerbsEndpoint};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::SwitchConfig;
 use bareverbs_sim::net::fault::RandomFaults;
-use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::preset::Preset;
-use bareverbs_sim::run::{NodeId, StallReason, SwitchId};
+use bareverbs_sim::run::{NodeId, StallReason};
 use std::io::Write;
 use std::rc::Rc;
 
@@ -48,35 +39,30 @@ pub struct SceneConfig {
     pub loss: f64,
     /// Where simulated time goes.
     pub preset: Preset,
+    /// How the memory of the hosts behaves.
+    pub memory: MemoryConfig,
 }
 
 /// Lookups that a client may have under way.
-const WINDOW: usize = 8;
-/// Receive buffers of the DPU: one for each lookup that may be under way.
-const RECEIVES: usize = WINDOW;
+pub(super) const WINDOW: usize = 8;
 /// Invocations on the DPU at a time.
-const DPU_SLOTS: usize = WINDOW;
-/// Sends of each queue pair.
-const DEPTH: u32 = 64;
-/// How long a client waits for an answer. Lost frames are sent again long before.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one invocation may take on the server.
-const KERNEL_TIME: Duration = Duration::from_millis(1);
+pub(super) const DPU_SLOTS: usize = WINDOW;
 
-type Handle = Rc<Device<SimHal<Nic>>>;
-type Server = DpuServer<KvLookup, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
+pub(super) type Server = DpuServer<KvLookup, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
 /// A simulated host with its driver.
-struct Host {
-    node: NodeId,
-    device: Handle,
-    domain: ProtectionDomain<Handle>,
+pub(super) struct Host {
+    pub(super) node: NodeId,
+    pub(super) device: Handle,
+    pub(super) domain: ProtectionDomain<Handle>,
 }
 
 /// A client with its own queue pair, completion queue and memory.
-struct Asker {
-    client: KvClient<WINDOW>,
-    endpoint: VerbsEndpoint<Handle, 1>,
+pub(super) struct Asker {
+    pub(super) client: KvClient<WINDOW>,
+    pub(super) endpoint: VerbsEndpoint<Handle, 1>,
 }
 
 /// What was found, and in which simulated time.
@@ -95,22 +81,13 @@ pub struct Scene {
     dpu: Server,
     dpu_endpoint: VerbsEndpoint<Handle, 1>,
     dma: SimHostDma<Nic>,
-    _served: Vec<(QueuePair<Handle>, CompletionQueue<Handle>)>,
-    _table: MemoryRegion<Handle>,
+    table: Writer,
+    kernels: NicKernels<KvLookup>,
+    _served: Vec<Connected>,
     _hosts: [Host; 3],
     world: SimWorld<Nic>,
     scratch: Vec<u8>,
     buffer: Vec<u8>,
-}
-
-/// The table, as the parties have to know it.
-#[derive(Clone, Copy)]
-struct Published {
-    descriptor: TableDescriptor,
-    address: u64,
-    length: u64,
-    rkey: u32,
-    max_value: u32,
 }
 
 impl Scene {
@@ -123,6 +100,7 @@ impl Scene {
         let world = SimWorld::new(config.seed);
         let kernels = NicKernels::new(NicRuntime::new(limits(), kernel_cost(config.preset.nic_kernel)));
         let switch = world.with(|world| {
+            // The presets hold the whole way between two hosts: the switch adds nothing but storing and forwarding.
             world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() })
         });
         let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
@@ -130,7 +108,7 @@ impl Scene {
             hosts.map(|(name, number)| host(&world, config, switch, (name, number), &kernels)).collect();
         let [client, server, dpu]: [Host; 3] =
             hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
-        let (region, table) = publish(&server, rows)?;
+        let (writer, table) = publish(&server, rows)?;
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
             if let Some(out) = capture {
@@ -148,8 +126,9 @@ impl Scene {
             dpu: dpu_server,
             dpu_endpoint,
             dma,
+            table: writer,
+            kernels,
             _served: parts.served,
-            _table: region,
             _hosts: [client, server, dpu],
             world,
             scratch: vec![0; MAX_OBJECT as usize],
@@ -160,20 +139,40 @@ impl Scene {
     /// Looks `key` up and waits, in simulated time, until that has ended.
     pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         let begin = self.world.now();
+        self.start(way, key)?;
+        let result = self.finish(way)?;
+        let value = self.buffer.get(..result.length as usize).unwrap_or_default().to_vec();
+        Ok(LookedUp { result, value, nanos: self.world.now().since(begin).as_nanos() })
+    }
+
+    fn start(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<u64> {
         let asker = &mut self.askers[way as usize];
-        asker.client.start(begin, &mut asker.endpoint, key).map_err(|error: StartError| anyhow!(error))?;
+        asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
+    }
+
+    /// Waits until a lookup ends; its value is in the buffer then.
+    fn finish(&mut self, way: WayName) -> anyhow::Result<LookupResult> {
         loop {
             let now = self.world.now();
             let active = self.serve(now);
             let asker = &mut self.askers[way as usize];
             if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
-                let value = self.buffer.get(..result.length as usize).unwrap_or_default().to_vec();
-                return Ok(LookedUp { result, value, nanos: now.since(begin).as_nanos() });
+                return Ok(result);
             }
             if !active {
                 self.wait(way)?;
             }
         }
+    }
+
+    /// Gives a key of the table another value.
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+        self.table.update(self.world.now(), key, value)
+    }
+
+    /// What the kernels in the NIC of the server counted.
+    pub fn kernels(&self) -> &NicKernels<KvLookup> {
+        &self.kernels
     }
 
     fn serve(&mut self, now: Time) -> bool {
@@ -205,189 +204,5 @@ impl Scene {
     }
 }
 
-fn limits() -> Limits {
-    Limits { time: KERNEL_TIME, ..Limits::default() }
-}
-
-const fn kernel_cost(cost: bareverbs_sim::run::KernelCost) -> KernelCost {
-    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma }
-}
-
-/// Adds host `number` to the world, boots its driver and gives it the address 10.0.0.`number`.
-fn host(
-    world: &SimWorld<Nic>,
-    config: &SceneConfig,
-    switch: SwitchId,
-    (name, number): (&str, u8),
-    kernels: &NicKernels<KvLookup>,
-) -> anyhow::Result<Host> {
-    let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
-    let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
-    if name == "server" {
-        nic.set_extension(Box::new(kernels.clone()));
-    }
-    let node = world.add_node(name, nic, config.preset.node, MemoryConfig::default());
-    world.connect(node, switch, config.preset.link).context("joining a host to the switch")?;
-    let device = Device::open(world.hal(node), DeviceConfig::default())
-        .with_context(|| format!("opening the device of the {name}"))?;
-    let device = Rc::new(device);
-    let gid = Gid::from_ipv4([10, 0, 0, number]);
-    device.set_gid(0, GidEntry::roce_v2(gid, mac)).context("setting an address")?;
-    let domain = ProtectionDomain::allocate(device.clone()).context("allocating a protection domain")?;
-    Ok(Host { node, device, domain })
-}
-
-/// Fills a table in the memory of the server.
-fn publish(server: &Host, rows: &[Row]) -> anyhow::Result<(MemoryRegion<Handle>, Published)> {
-    let config = table_config(rows.len());
-    let length = table_size(&config, rows);
-    let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
-        .with_context(|| format!("allocating {length} bytes for the table"))?;
-    let memory = RegionTable::new(&region, server.device.clone());
-    let mut writer = TableWriter::create(memory, &config).context("making the table")?;
-    for row in rows {
-        writer
-            .insert(Time::ZERO, &row.key, &row.value)
-            .with_context(|| format!("inserting {:?}", String::from_utf8_lossy(&row.key)))?;
-    }
-    let descriptor = *writer.descriptor();
-    let max_value = rows.iter().map(|row| row.value.len()).max().unwrap_or_default() as u32;
-    let (address, rkey) = (region.address(), region.rkey().value());
-    Ok((region, Published { descriptor, address, length: length as u64, rkey, max_value }))
-}
-
-/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
-fn table_config(rows: usize) -> TableConfig {
-    let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
-    TableConfig {
-        buckets: lines(rows / 2 + 1),
-        overflow_lines: lines(rows / 3 + 1),
-        seed: *b"bareverbs demo 1",
-        grace: KERNEL_TIME,
-    }
-}
-
-/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
-fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
-    let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
-    let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
-    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
-}
-
-/// Makes connections, and keeps the serving ends that nobody else keeps.
-struct Wiring {
-    table: Published,
-    served: Vec<(QueuePair<Handle>, CompletionQueue<Handle>)>,
-}
-
-/// A queue pair that is not connected, with what it uses.
-struct Loose {
-    queue_pair: PreparedQueuePair<Handle>,
-    completions: CompletionQueue<Handle>,
-}
-
-impl Wiring {
-    fn ask_dpu(
-        &self,
-        client: &Host,
-        dpu: &Host,
-        config: &SceneConfig,
-    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>)> {
-        let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
-        let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
-            .context("allocating memory of the DPU")?;
-        let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(dpu)?)?;
-        let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
-        let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
-        let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
-        let region = runtime.grant(id, self.grant()?).context("granting the table")?;
-        let mut server = DpuServer::new(runtime);
-        server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
-        let asker = self.asker(Way::KernelDpu(region), near, slots);
-        Ok((asker, server, endpoint))
-    }
-
-    fn ask_nic(
-        &mut self,
-        client: &Host,
-        server: &Host,
-        kernels: &NicKernels<KvLookup>,
-    ) -> anyhow::Result<Asker> {
-        let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(server)?)?;
-        let region =
-            kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
-        self.served.push(far);
-        Ok(self.asker(Way::KernelNic(region), near, slots))
-    }
-
-    fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<Asker> {
-        let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(server)?)?;
-        self.served.push(far);
-        let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
-        Ok(self.asker(way, near, slots))
-    }
-
-    fn grant(&self) -> anyhow::Result<Grant> {
-        Ok(Grant::new(self.table.address, self.table.length).context("granting the table")?)
-    }
-
-    /// Memory of the client for response slots.
-    fn slots(&self, client: &Host) -> anyhow::Result<MemoryRegion<Handle>> {
-        let length = ClientConfig::stride(self.table.max_value) as usize * WINDOW;
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        Ok(MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")?)
-    }
-
-    fn asker(
-        &self,
-        way: Way,
-        (queue_pair, completions): (QueuePair<Handle>, CompletionQueue<Handle>),
-        slots: MemoryRegion<Handle>,
-    ) -> Asker {
-        let layout = SlotLayout {
-            address: slots.address(),
-            rkey: slots.rkey().value(),
-            stride: ClientConfig::stride(self.table.max_value),
-            max_response: self.table.max_value,
-        };
-        let credits = WINDOW.min(NIC_SLOTS) as u32;
-        let table = self.table.descriptor;
-        let config = ClientConfig { way, table, layout, credits, patience: PATIENCE, limits: limits() };
-        let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
-        Asker { client: KvClient::new(config), endpoint }
-    }
-}
-
-fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
-    ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
-}
-
-fn loose(host: &Host) -> anyhow::Result<Loose> {
-    let entries = CompletionQueueConfig { entries: 2 * DEPTH };
-    let completions =
-        CompletionQueue::create(host.device.clone(), entries).context("creating a completion queue")?;
-    let queue_pair = QueuePairBuilder::new(&host.domain, &completions, &completions)
-        .send_queue(DEPTH)
-        .receive_queue(DEPTH)
-        .max_inline(INLINE)
-        .build()
-        .context("creating a queue pair")?;
-    Ok(Loose { queue_pair, completions })
-}
-
-type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
-
-fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
-    // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
-    let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
-    let (near, far) = (
-        a.queue_pair.endpoint(0).context("our side of the connection")?,
-        b.queue_pair.endpoint(0).context("their side of the connection")?,
-    );
-    let queue_pair = a.queue_pair.connect(&far, options).context("connecting")?;
-    let peer = b.queue_pair.connect(&near, options).context("connecting")?;
-    Ok(((queue_pair, a.completions), (peer, b.completions)))
-}
+#[cfg(test)]
+mod tests;
