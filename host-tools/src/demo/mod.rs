@@ -38,7 +38,7 @@ pub struct DemoArguments {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Share of frames that are lost on every link, from 0 to less than 1.
-    #[arg(long, default_value_t = 0.0, value_parser = parse_loss)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_loss, allow_negative_numbers = true)]
     pub loss: f64,
     /// Write all frames to this file, as pcapng.
     #[arg(long, value_name = "FILE")]
