@@ -6,6 +6,8 @@
 
 pub mod boot_trace;
 pub mod judges;
+pub mod node;
+pub mod pair;
 pub mod prm_tables;
 pub mod replay;
 pub mod trace_memory;

@@ -164,5 +164,8 @@ impl Device for ReplayDevice {
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
-    fn set_link_up(&mut self, _: bool) {}
+    fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, _: bool) {}
+    fn bar_length(&self) -> u64 {
+        32 << 20
+    }
 }

@@ -77,7 +77,8 @@ fn address(number: u8) -> (Gid, MacAddress) {
 }
 
 fn open(world: &SimWorld, hal: SimHal, number: u8, config: &PairConfig) -> Unconnected {
-    let device = Rc::new(Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}")));
+    let device =
+        Rc::new(Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}")));
     let (gid, mac) = address(number);
     device.set_gid(0, GidEntry::roce_v2(gid, mac)).unwrap();
     let domain = ProtectionDomain::allocate(device.clone()).unwrap();

@@ -29,7 +29,7 @@ impl Dice {
 
     /// A number below `bound`, which is at least one.
     pub fn below(&mut self, bound: usize) -> usize {
-        (u64::from(self.0.next_u32()) * bound as u64 >> 32) as usize
+        ((u64::from(self.0.next_u32()) * bound as u64) >> 32) as usize
     }
 
     /// Whether a chance of `percent` came true.
@@ -40,6 +40,12 @@ impl Dice {
     /// Any 32 bits.
     pub fn word(&mut self) -> u32 {
         self.0.next_u32()
+    }
+
+    /// Other choices, which do not depend on how many of these are taken later.
+    pub fn split(&mut self) -> Self {
+        let seed = u64::from(self.word()) << 32 | u64::from(self.word());
+        Self::new(seed, "split")
     }
 
     /// Fills `bytes`.

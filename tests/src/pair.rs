@@ -1,0 +1,168 @@
+//! Two hosts, a cable, and a connected queue pair on each: the setting of most conversations.
+
+use crate::node::{Handle, Node, NodeOptions, all_access};
+use bareverbs::completion_queue::CompletionQueue;
+use bareverbs::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs::work_completion::WorkCompletion;
+use bareverbs_hal::sim::SimWorld;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::LinkConfig;
+use bareverbs_sim::nic::Nic;
+use bareverbs_sim::run::LinkId;
+
+/// How a pair is made.
+#[derive(Debug, Clone, Copy)]
+pub struct PairOptions {
+    /// Decides what is left to chance.
+    pub seed: u64,
+    /// Both hosts.
+    pub node: NodeOptions,
+    /// The connection.
+    pub connect: ConnectOptions,
+    /// Sends and receives that may be outstanding.
+    pub depth: u32,
+    /// Pieces of a request.
+    pub slices: u32,
+    /// Bytes of inline data.
+    pub inline: u32,
+    /// Rights of both queue pairs.
+    pub queue_pair_access: AccessFlags,
+    /// Rights of both memory regions.
+    pub memory_access: AccessFlags,
+    /// Bytes of each memory region.
+    pub memory: usize,
+}
+
+impl Default for PairOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            node: NodeOptions::default(),
+            connect: ConnectOptions::default(),
+            depth: 64,
+            slices: 4,
+            inline: 96,
+            queue_pair_access: all_access(),
+            memory_access: all_access(),
+            memory: 1 << 16,
+        }
+    }
+}
+
+/// One side. Fields are dropped in this order: queues before memory before the device.
+pub struct Side {
+    /// The queue pair.
+    pub queue_pair: QueuePair<Handle>,
+    /// Where its sends complete.
+    pub sends: CompletionQueue<Handle>,
+    /// Where its receives complete.
+    pub receives: CompletionQueue<Handle>,
+    /// Memory with the rights of the options.
+    pub memory: MemoryRegion<Handle>,
+    /// The host.
+    pub node: Node,
+}
+
+/// Both sides and the world that they are in.
+pub struct Pair {
+    /// The side that usually asks.
+    pub a: Side,
+    /// The side that usually answers.
+    pub b: Side,
+    /// The cable.
+    pub link: LinkId,
+    /// The world.
+    pub world: SimWorld<Nic>,
+}
+
+/// A side before it is connected.
+struct Prepared {
+    queue_pair: PreparedQueuePair<Handle>,
+    sends: CompletionQueue<Handle>,
+    receives: CompletionQueue<Handle>,
+    memory: MemoryRegion<Handle>,
+    node: Node,
+}
+
+impl Pair {
+    /// Boots both hosts and connects them.
+    pub fn new(options: &PairOptions) -> Self {
+        let world = SimWorld::new(options.seed);
+        let ids = [1, 2].map(|number| Node::add(&world, number, options.node));
+        let link = world.connect(ids[0], ids[1], LinkConfig::gigabits(100)).expect("two free ports");
+        let open = |index: usize| {
+            Prepared::new(Node::open(&world, ids[index], index as u8 + 1, options.node), options)
+        };
+        let (a, b) = (open(0), open(1));
+        let (a, b) = connect(a, b, options.connect);
+        Self { a, b, link, world }
+    }
+
+    /// Runs the world until `side` has a completion of the kind that `poll` looks for.
+    ///
+    /// # Panics
+    /// With a report of the world if it does not come within a simulated second.
+    #[track_caller]
+    pub fn wait(&mut self, mut poll: impl FnMut(&mut Self) -> Option<WorkCompletion>) -> WorkCompletion {
+        let deadline = self.world.now() + Duration::from_secs(10);
+        loop {
+            if let Some(completion) = poll(self) {
+                return completion;
+            }
+            if self.world.now() >= deadline {
+                panic!(
+                    "no completion in ten simulated seconds; seed {:?}",
+                    self.world.with(|world| world.seed())
+                );
+            }
+            let mut stepped = false;
+            let waited = self.world.run_while(|| !std::mem::replace(&mut stepped, true), deadline);
+            waited.unwrap_or_else(|stalled| panic!("{stalled}"));
+        }
+    }
+
+    /// The next completion of a send of side A.
+    #[track_caller]
+    pub fn sent(&mut self) -> WorkCompletion {
+        self.wait(|pair| pair.a.sends.poll_one().expect("a completion that can be true"))
+    }
+
+    /// The next completion of a receive of side B.
+    #[track_caller]
+    pub fn received(&mut self) -> WorkCompletion {
+        self.wait(|pair| pair.b.receives.poll_one().expect("a completion that can be true"))
+    }
+}
+
+impl Prepared {
+    fn new(node: Node, options: &PairOptions) -> Self {
+        let (sends, receives) =
+            (node.completion_queue(4 * options.depth), node.completion_queue(4 * options.depth));
+        let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)
+            .send_queue(options.depth)
+            .receive_queue(options.depth)
+            .max_send_sge(options.slices)
+            .max_receive_sge(options.slices)
+            .max_inline(options.inline)
+            .access(options.queue_pair_access)
+            .build()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let memory = node.memory(options.memory, options.memory_access);
+        Self { queue_pair, sends, receives, memory, node }
+    }
+
+    fn connected(self, queue_pair: impl FnOnce(PreparedQueuePair<Handle>) -> QueuePair<Handle>) -> Side {
+        let Self { queue_pair: prepared, sends, receives, memory, node } = self;
+        Side { queue_pair: queue_pair(prepared), sends, receives, memory, node }
+    }
+}
+
+fn connect(a: Prepared, b: Prepared, options: ConnectOptions) -> (Side, Side) {
+    let remote = |side: &Prepared| side.queue_pair.endpoint(options.gid_index).expect("an address");
+    let (of_a, of_b) = (remote(&a), remote(&b));
+    let to = |remote| {
+        move |queue_pair: PreparedQueuePair<_>| queue_pair.connect(&remote, options).expect("a path")
+    };
+    (a.connected(to(of_b)), b.connected(to(of_a)))
+}

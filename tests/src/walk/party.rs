@@ -1,0 +1,299 @@
+//! One side of a walk: its slots of memory, what it posts, and how it checks what comes.
+
+use super::oracle::{Message, Oracle, Posted, Sent};
+use super::plan::{Dice, GUARD, Item, Kind, MAX_PIECES, SLOT, SLOTS};
+use crate::node::Handle;
+use crate::pair::Side;
+use bareverbs::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs::queue_pair::PostError;
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::numbering::CqeSyndrome;
+
+/// What memory holds where nothing was written.
+const POISON: u8 = 0xa5;
+/// Bytes between the pieces of a request.
+const GAP: usize = 16;
+/// Most bytes of a message.
+pub const LONGEST: usize = SLOT - 2 * GUARD;
+
+/// Three areas of a region, each of [`SLOTS`] slots.
+#[derive(Debug, Clone, Copy)]
+pub enum Area {
+    /// Data of this side's requests.
+    Own = 0,
+    /// Where the peer's WRITEs go and its READs come from.
+    Target = 1,
+    /// Buffers of receives.
+    Receive = 2,
+}
+
+/// Bytes of a region.
+pub const MEMORY: usize = 3 * SLOTS * SLOT_SPAN;
+/// Bytes of a slot with room for the gaps between pieces.
+const SLOT_SPAN: usize = SLOT + MAX_PIECES * GAP;
+
+fn slot_offset(area: Area, slot: usize) -> usize {
+    (area as usize * SLOTS + slot) * SLOT_SPAN
+}
+
+/// Offsets of pieces in a slot.
+fn placed(area: Area, slot: usize, pieces: &[usize]) -> Vec<(usize, usize)> {
+    let mut at = slot_offset(area, slot) + GUARD;
+    pieces
+        .iter()
+        .map(|&length| {
+            let place = (at, length);
+            at += length + GAP;
+            place
+        })
+        .collect()
+}
+
+fn slices(memory: &MemoryRegion<Handle>, places: &[(usize, usize)]) -> Vec<MemorySlice> {
+    places
+        .iter()
+        .map(|&(at, length)| memory.slice(at, length).expect("a slot is inside its region"))
+        .collect()
+}
+
+/// What a slot has to hold: poison, and `data` spread over `places`.
+fn image(start: usize, places: &[(usize, usize)], data: &[u8]) -> Vec<u8> {
+    let mut image = vec![POISON; SLOT_SPAN];
+    let mut data = data;
+    for &(at, length) in places {
+        let (head, rest) = data.split_at(length.min(data.len()));
+        image[at - start..at - start + head.len()].copy_from_slice(head);
+        data = rest;
+    }
+    image
+}
+
+/// Writes poison and data to a slot.
+fn prepare(memory: &MemoryRegion<Handle>, start: usize, places: &[(usize, usize)], data: &[u8]) {
+    memory.copy_in(start, &image(start, places, data)).expect("a slot is inside its region");
+}
+
+/// Checks a whole slot, guards and gaps included.
+#[track_caller]
+fn check(memory: &MemoryRegion<Handle>, start: usize, places: &[(usize, usize)], data: &[u8], what: &str) {
+    let (mut found, wanted) = (vec![0; SLOT_SPAN], image(start, places, data));
+    memory.copy_out(start, &mut found).expect("a slot is inside its region");
+    if let Some(at) = (0..SLOT_SPAN).find(|&at| found[at] != wanted[at]) {
+        panic!("{what}: byte {at} of the slot is {:#04x} and should be {:#04x}", found[at], wanted[at]);
+    }
+}
+
+/// One side.
+pub struct Party {
+    oracle: Oracle,
+    free: Vec<usize>,
+    free_receives: Vec<usize>,
+    next_id: u64,
+}
+
+impl Default for Party {
+    fn default() -> Self {
+        let slots = || (0..SLOTS).rev().collect();
+        Self { oracle: Oracle::default(), free: slots(), free_receives: slots(), next_id: 1 }
+    }
+}
+
+impl Party {
+    /// What was posted and what has to come of it.
+    pub fn oracle(&mut self) -> &mut Oracle {
+        &mut self.oracle
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        // The upper bits have to survive too.
+        self.next_id | 0xfeed_0000_0000_0000
+    }
+
+    /// Posts up to `count` requests, alone or as a batch, and says how many there was room for.
+    pub fn post(
+        &mut self,
+        (me, other): (&mut Side, &Side),
+        peer: &mut Self,
+        dice: &mut Dice,
+        mtu: usize,
+        count: usize,
+    ) -> usize {
+        let requests: Vec<_> = (0..count).map_while(|_| self.prepare_send((me, other), dice, mtu)).collect();
+        let mut batch = me.queue_pair.send_batch();
+        let mut refused = None;
+        for (index, sent) in requests.iter().enumerate() {
+            match with_request(&me.memory, &other.memory, sent, |request| batch.post(request)) {
+                Ok(()) => {}
+                Err(PostError::QueueFull { .. }) => {
+                    refused = Some(index);
+                    break;
+                }
+                Err(error) => panic!("{:?}: {error}", sent.item),
+            }
+        }
+        batch.ring();
+        self.remember(requests, refused, peer)
+    }
+
+    /// Notes what was posted, and gives back the slots of what was not.
+    fn remember(&mut self, mut requests: Vec<Sent>, refused: Option<usize>, peer: &mut Self) -> usize {
+        let left = requests.split_off(refused.unwrap_or(requests.len()));
+        self.free.extend(left.into_iter().map(|sent| sent.slot));
+        let posted = requests.len();
+        for sent in requests {
+            if sent.item.kind.consumes_receive() {
+                peer.oracle.expect_message(Message { kind: sent.item.kind, data: sent.data.clone() });
+            }
+            self.oracle.sent(sent);
+        }
+        posted
+    }
+
+    /// Draws a request and writes its bytes where they begin; `None` if all slots are taken.
+    fn prepare_send(&mut self, (me, other): (&Side, &Side), dice: &mut Dice, mtu: usize) -> Option<Sent> {
+        let slot = self.free.pop()?;
+        let mut item = Item::draw(dice, mtu);
+        // A queue full of silent requests would never give a place back.
+        item.signalled |= self.free.len() % 4 == 0;
+        let mut data = vec![0; item.length()];
+        dice.fill(&mut data);
+        let own = placed(Area::Own, slot, &item.pieces);
+        let target = placed(Area::Target, slot, &[item.length()]);
+        let (own_start, target_start) = (slot_offset(Area::Own, slot), slot_offset(Area::Target, slot));
+        let read = item.kind == Kind::Read;
+        prepare(&me.memory, own_start, &own, if read { &[] } else { &data });
+        prepare(&other.memory, target_start, &target, if read { &data } else { &[] });
+        Some(Sent { id: self.id(), item, slot, data })
+    }
+
+    /// Posts a request that reports itself and does nothing, so that all before it end.
+    pub fn post_last(&mut self, me: &mut Side, other: &Side) -> bool {
+        let Some(slot) = self.free.pop() else { return false };
+        let item = Item { kind: Kind::Write(None), pieces: vec![], inline: false, signalled: true };
+        let (own, target) = (slot_offset(Area::Own, slot), slot_offset(Area::Target, slot));
+        prepare(&me.memory, own, &[], &[]);
+        prepare(&other.memory, target, &[], &[]);
+        let sent = Sent { id: self.id(), item, slot, data: vec![] };
+        match with_request(&me.memory, &other.memory, &sent, |request| me.queue_pair.post_send(request)) {
+            Ok(()) => self.oracle.sent(sent),
+            Err(PostError::QueueFull { .. }) => {
+                self.free.push(slot);
+                return false;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        true
+    }
+
+    /// Posts up to `count` receives for the longest message.
+    pub fn post_receives(&mut self, me: &mut Side, dice: &mut Dice, count: usize) {
+        let mut batch = me.queue_pair.receive_batch();
+        for _ in 0..count {
+            let Some(slot) = self.free_receives.pop() else { break };
+            let first = 1 + dice.below(LONGEST - 1);
+            let pieces = if dice.percent(50) { vec![LONGEST] } else { vec![first, LONGEST - first] };
+            let places = placed(Area::Receive, slot, &pieces);
+            prepare(&me.memory, slot_offset(Area::Receive, slot), &places, &[]);
+            let id = self.next_id + 1;
+            match batch.post(ReceiveRequest::new(id, &slices(&me.memory, &places))) {
+                Ok(()) => {
+                    self.next_id = id;
+                    self.oracle.posted(Posted { id, slot, pieces });
+                }
+                Err(PostError::QueueFull { .. }) => {
+                    self.free_receives.push(slot);
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        batch.ring();
+    }
+
+    /// Polls both completion queues and checks what is there; says how many completions there were.
+    pub fn poll(&mut self, me: &mut Side, other: &Side) -> usize {
+        let (mut count, mut completions) = (0, [WorkCompletion::EMPTY; 8]);
+        loop {
+            let sends = me.sends.poll(&mut completions).unwrap_or_else(|error| panic!("{error}"));
+            completions[..sends].iter().for_each(|completion| self.end_send(completion, me, other));
+            let receives = me.receives.poll(&mut completions).unwrap_or_else(|error| panic!("{error}"));
+            completions[..receives].iter().for_each(|completion| self.end_receive(completion, me));
+            count += sends + receives;
+            if sends + receives == 0 {
+                return count;
+            }
+        }
+    }
+
+    fn end_send(&mut self, completion: &WorkCompletion, me: &Side, other: &Side) {
+        assert!(completion.is_success(), "a send failed: {completion:?}");
+        assert_eq!(completion.qpn, me.queue_pair.qpn());
+        for sent in self.oracle.complete_send(completion.wr_id) {
+            let what = format!("{:?} of {} bytes, wr_id {:#x}", sent.item.kind, sent.data.len(), sent.id);
+            let (own, target) = (slot_offset(Area::Own, sent.slot), slot_offset(Area::Target, sent.slot));
+            let places = placed(Area::Own, sent.slot, &sent.item.pieces);
+            check(&me.memory, own, &places, &sent.data, &what);
+            let remote = placed(Area::Target, sent.slot, &[sent.data.len()]);
+            let arrived: &[u8] = if matches!(sent.item.kind, Kind::Send(_)) { &[] } else { &sent.data };
+            check(&other.memory, target, &remote, arrived, &what);
+            if sent.id == completion.wr_id {
+                assert_eq!(completion.opcode, opcode_of(sent.item.kind), "{what}");
+            }
+            self.free.push(sent.slot);
+        }
+    }
+
+    fn end_receive(&mut self, completion: &WorkCompletion, me: &Side) {
+        if completion.status == WorkCompletionStatus::Failed(CqeSyndrome::WorkRequestFlushed) {
+            let posted = self.oracle.flush_receive(completion.wr_id);
+            self.free_receives.push(posted.slot);
+            return;
+        }
+        assert!(completion.is_success(), "a receive failed: {completion:?}");
+        let (posted, message) = self.oracle.complete_receive(completion.wr_id);
+        let (what, opcode) = match message.kind {
+            Kind::Send(_) => ("receive of a SEND", WorkCompletionOpcode::Receive),
+            _ => ("receive of an RDMA WRITE", WorkCompletionOpcode::ReceiveRdmaWithImmediate),
+        };
+        assert_eq!(completion.byte_count as usize, message.data.len(), "{what}");
+        assert_eq!((completion.opcode, completion.immediate), (opcode, message.kind.immediate()), "{what}");
+        let places = placed(Area::Receive, posted.slot, &posted.pieces);
+        let arrived: &[u8] = if matches!(message.kind, Kind::Send(_)) { &message.data } else { &[] };
+        check(&me.memory, slot_offset(Area::Receive, posted.slot), &places, arrived, what);
+        self.free_receives.push(posted.slot);
+    }
+}
+
+/// Makes the work request of `sent` and hands it to `post`.
+fn with_request<R>(
+    own: &MemoryRegion<Handle>,
+    target: &MemoryRegion<Handle>,
+    sent: &Sent,
+    post: impl FnOnce(&WorkRequest<'_>) -> R,
+) -> R {
+    let (id, Item { kind, pieces, inline, signalled }) = (sent.id, &sent.item);
+    let data = slices(own, &placed(Area::Own, sent.slot, pieces));
+    let remote = target.remote((slot_offset(Area::Target, sent.slot) + GUARD) as u64);
+    let request = match (kind, inline) {
+        (Kind::Send(_), true) => WorkRequest::send_inline(id, &sent.data),
+        (Kind::Send(_), false) => WorkRequest::send(id, &data),
+        (Kind::Write(_), true) => WorkRequest::write_inline(id, &sent.data, remote),
+        (Kind::Write(_), false) => WorkRequest::write(id, &data, remote),
+        (Kind::Read, _) => WorkRequest::read(id, &data, remote),
+    };
+    let request = request.signalled(*signalled);
+    match kind.immediate() {
+        Some(immediate) => post(&request.immediate(immediate)),
+        None => post(&request),
+    }
+}
+
+fn opcode_of(kind: Kind) -> WorkCompletionOpcode {
+    match kind {
+        Kind::Send(_) => WorkCompletionOpcode::Send,
+        Kind::Write(_) => WorkCompletionOpcode::RdmaWrite,
+        Kind::Read => WorkCompletionOpcode::RdmaRead,
+    }
+}

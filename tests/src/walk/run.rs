@@ -1,0 +1,165 @@
+//! The walk: post, run the world, poll, in an order that the seed decides; then drain and look that nothing is left.
+
+use super::party::{MEMORY, Party};
+use super::plan::{Conditions, Dice, MAX_INLINE, MAX_PIECES, SLOTS};
+use crate::node::NodeOptions;
+use crate::pair::{Pair, PairOptions};
+use bareverbs::queue_pair::ConnectOptions;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::fault::{Chance, RandomFaults};
+
+/// What came of a walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Requests that completed.
+    pub completed: u64,
+    /// The event digest of the world.
+    pub digest: u64,
+}
+
+/// Simulated time that draining may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Walk {
+    pair: Pair,
+    parties: [Party; 2],
+    dice: Dice,
+    mtu: usize,
+}
+
+/// Walks under `conditions`.
+///
+/// # Panics
+/// If anything comes out that the oracle does not expect.
+pub fn walk(conditions: &Conditions) -> Outcome {
+    let mut walk = Walk::new(conditions);
+    let mut left = conditions.requests;
+    while left > 0 {
+        left -= walk.step(left);
+    }
+    walk.drain();
+    walk.finish()
+}
+
+impl Walk {
+    fn new(conditions: &Conditions) -> Self {
+        let options = PairOptions {
+            seed: conditions.seed,
+            node: NodeOptions { ipv6: conditions.ipv6, unforgiving: false },
+            connect: ConnectOptions { path_mtu: conditions.mtu, ..ConnectOptions::default() },
+            depth: SLOTS as u32,
+            slices: MAX_PIECES as u32,
+            inline: MAX_INLINE as u32,
+            memory: MEMORY,
+            ..PairOptions::default()
+        };
+        let pair = Pair::new(&options);
+        pair.world.with(|world| world.set_random_faults_everywhere(faults(conditions)));
+        let dice = Dice::new(conditions.seed, "walk");
+        Self { pair, parties: Default::default(), dice, mtu: conditions.mtu_bytes() }
+    }
+
+    /// Does one thing; says how many requests it posted.
+    fn step(&mut self, most: usize) -> usize {
+        let who = self.dice.below(2);
+        match self.dice.below(10) {
+            0..=3 => return self.post(who, most),
+            4 | 5 => self.post_receives(who),
+            6 | 7 => {
+                self.poll(who);
+            }
+            _ => self.run_a_while(),
+        }
+        0
+    }
+
+    /// The sides in the order of whose turn it is, with their parties.
+    fn turn(
+        &mut self,
+        who: usize,
+    ) -> ((&mut crate::pair::Side, &mut Party), (&mut crate::pair::Side, &mut Party)) {
+        let Pair { a, b, .. } = &mut self.pair;
+        let [first, second] = &mut self.parties;
+        if who == 0 { ((a, first), (b, second)) } else { ((b, second), (a, first)) }
+    }
+
+    fn post(&mut self, who: usize, most: usize) -> usize {
+        let (count, mtu) = ((1 + self.dice.below(8)).min(most), self.mtu);
+        let mut dice = self.dice.split();
+        let ((me, party), (other, peer)) = self.turn(who);
+        party.post((me, other), peer, &mut dice, mtu, count)
+    }
+
+    fn post_receives(&mut self, who: usize) {
+        let count = 1 + self.dice.below(8);
+        let mut dice = self.dice.split();
+        let ((me, party), _) = self.turn(who);
+        party.post_receives(me, &mut dice, count);
+    }
+
+    fn poll(&mut self, who: usize) -> usize {
+        let ((me, party), (other, _)) = self.turn(who);
+        party.poll(me, other)
+    }
+
+    fn run_a_while(&mut self) {
+        let pause = Duration::from_nanos(self.dice.below(20_000) as u64);
+        let until = self.pair.world.now() + pause;
+        self.pair.world.run_until(until);
+    }
+
+    /// Ends everything that is under way: receives for all messages, a last request that reports itself.
+    fn drain(&mut self) {
+        let deadline = self.pair.world.now() + PATIENCE;
+        let mut asked = [false; 2];
+        while !(asked == [true; 2] && self.parties.iter_mut().all(is_done)) {
+            for (who, asked) in asked.iter_mut().enumerate() {
+                self.post_receives(who);
+                self.poll(who);
+                let ((me, party), (other, _)) = self.turn(who);
+                *asked = *asked || party.post_last(me, other);
+            }
+            let mut stepped = false;
+            let waited = self.pair.world.run_while(|| !std::mem::replace(&mut stepped, true), deadline);
+            if waited.is_err() && self.poll(0) + self.poll(1) == 0 {
+                panic!("nothing happens any more and requests are left: {}", waited.unwrap_err());
+            }
+        }
+    }
+
+    /// Flushes the receives that nobody needed, and looks that queues, ledgers and rings are empty.
+    fn finish(mut self) -> Outcome {
+        let digest = self.pair.world.digest();
+        for who in 0..2 {
+            let ((me, _), _) = self.turn(who);
+            me.queue_pair.modify_to_error().unwrap_or_else(|error| panic!("{error}"));
+        }
+        for who in 0..2 {
+            self.poll(who);
+            let ((me, party), _) = self.turn(who);
+            assert_eq!((me.queue_pair.sends_outstanding(), me.queue_pair.receives_outstanding()), (0, 0));
+            assert_eq!(party.oracle().receives_outstanding(), 0, "receives were not flushed");
+            assert_eq!(me.sends.discarded() + me.receives.discarded(), 0);
+        }
+        Outcome { completed: self.parties.iter_mut().map(|party| party.oracle().completed).sum(), digest }
+    }
+}
+
+fn is_done(party: &mut Party) -> bool {
+    let oracle = party.oracle();
+    oracle.sends_outstanding() == 0 && oracle.messages_outstanding() == 0
+}
+
+/// Loss brings duplicates, reordering and flipped bits with it; half of the seeds without loss have the former two.
+fn faults(conditions: &Conditions) -> RandomFaults {
+    let disturbed = conditions.loss > 0 || conditions.seed % 2 == 1;
+    let chance = |percent: f64| if disturbed { Chance::from_ratio(percent / 100.0) } else { Chance::NEVER };
+    RandomFaults {
+        loss: Chance::from_ratio(f64::from(conditions.loss) / 100.0),
+        duplicate: chance(1.0),
+        reorder: chance(1.0),
+        reorder_by: Duration::from_micros(5),
+        corrupt: if conditions.loss > 0 { chance(0.2) } else { Chance::NEVER },
+        jitter: Duration::ZERO,
+    }
+}

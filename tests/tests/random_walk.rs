@@ -1,0 +1,67 @@
+//! Two drivers, two NICs, one faulty cable: whatever a seed posts completes exactly once, with the right bytes.
+//!
+//! * `BAREVERBS_WALK=seed:loss:requests` walks once under these conditions.
+//! * `BAREVERBS_SEEDS=N` walks over N seeds in place of thirty.
+
+use bareverbs_tests::walk::{Conditions, Outcome, walk};
+
+const SEEDS: u64 = 30;
+const REQUESTS: usize = 400;
+
+/// Walks and says how to do it again if it fails.
+fn walk_aloud(conditions: Conditions) -> Outcome {
+    match std::panic::catch_unwind(|| walk(&conditions)) {
+        Ok(outcome) => outcome,
+        Err(cause) => {
+            println!("the walk failed; {conditions}");
+            std::panic::resume_unwind(cause)
+        }
+    }
+}
+
+fn seeds() -> u64 {
+    std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+/// Conditions that the caller asked for, as `seed:loss:requests`.
+fn asked() -> Option<Conditions> {
+    let text = std::env::var("BAREVERBS_WALK").ok()?;
+    let mut numbers = text.split(':').map(|number| number.parse().expect("seed:loss:requests"));
+    let mut number = || numbers.next().expect("seed:loss:requests");
+    Some(Conditions::of(number(), number() as u32, number() as usize))
+}
+
+fn walk_over_seeds(loss: u32) {
+    if let Some(conditions) = asked() {
+        println!("{:?} of {conditions}", walk_aloud(conditions));
+        return;
+    }
+    let mut completed = 0;
+    for seed in 0..seeds() {
+        completed += walk_aloud(Conditions::of(seed, loss, REQUESTS)).completed;
+    }
+    println!("random walk: {} seeds with {loss} % loss, {completed} requests completed once each", seeds());
+    assert!(asked().is_some() || completed >= seeds() * REQUESTS as u64);
+}
+
+#[test]
+fn without_loss() {
+    walk_over_seeds(0);
+}
+
+#[test]
+fn with_one_percent_loss() {
+    walk_over_seeds(1);
+}
+
+#[test]
+fn with_five_percent_loss() {
+    walk_over_seeds(5);
+}
+
+#[test]
+fn the_same_seed_has_the_same_digest_and_another_seed_another() {
+    let run = |seed| walk_aloud(Conditions::of(seed, 5, REQUESTS));
+    assert_eq!(run(77), run(77));
+    assert_ne!(run(77).digest, run(78).digest);
+}
