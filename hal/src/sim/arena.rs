@@ -19,8 +19,8 @@ pub struct MemoryConfig {
     pub capacity: usize,
     /// Whether processor and device have views of their own that only barriers bring together.
     ///
-    /// Stores of the processor reach the device at [`Barrier::ToDevice`], except that now and then a single word arrives
-    /// early. What the device writes reaches the processor at [`Barrier::FromDevice`], except the last byte of each write;
+    /// Stores of the processor reach the device at [`Barrier::ToDevice`] or when time passes, except that now and then a
+    /// single word arrives early. What the device writes reaches the processor at [`Barrier::FromDevice`], except the last byte of each write;
     /// until then the other bytes read as [`STALE`]. Made for tests: each barrier compares all memory.
     pub unforgiving: bool,
 }
@@ -59,6 +59,8 @@ pub struct MemoryCounters {
     pub bytes_to_device: u64,
     /// Bytes that a barrier brought to the processor.
     pub bytes_from_device: u64,
+    /// Bytes that reached the device because time passed and not because of a barrier.
+    pub bytes_drained: u64,
     /// Words that reached the device before a barrier.
     pub leaked_words: u64,
 }
@@ -212,6 +214,12 @@ impl Arena {
             }
             Barrier::FlushMmio => {}
         }
+    }
+
+    pub(super) fn drain_stores(&mut self) {
+        let regions = self.regions.iter_mut().flatten();
+        let views = regions.filter_map(|region| region.views.as_mut().map(|views| (views, &region.block)));
+        self.counters.bytes_drained += views.map(|(views, block)| views.publish(block)).sum::<u64>();
     }
 
     pub(super) fn leak(&mut self) {

@@ -6,13 +6,16 @@ use bareverbs::hal::{Barrier, Hal, HalError, Mmio};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{Device, NodeId};
+use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, compiler_fence};
+use std::rc::Rc;
 
 /// The bus of one node of a simulated world.
 #[derive(Debug)]
 pub struct SimHal<D = Nic> {
     mmio: SimMmio<D>,
+    omitted: Rc<Cell<Option<Barrier>>>,
 }
 
 /// The window into BAR0 of a simulated device. Every access is a call.
@@ -26,13 +29,20 @@ pub struct SimMmio<D = Nic> {
 impl<D> Clone for SimHal<D> {
     fn clone(&self) -> Self {
         let SimMmio { world, node, memory } = &self.mmio;
-        Self { mmio: SimMmio { world: world.clone(), node: *node, memory: memory.clone() } }
+        let mmio = SimMmio { world: world.clone(), node: *node, memory: memory.clone() };
+        Self { mmio, omitted: self.omitted.clone() }
     }
 }
 
 impl<D: Device> SimHal<D> {
     pub(super) fn new(world: SimWorld<D>, node: NodeId, memory: SimMemory) -> Self {
-        Self { mmio: SimMmio { world, node, memory } }
+        Self { mmio: SimMmio { world, node, memory }, omitted: Rc::default() }
+    }
+
+    /// Leaves out barriers of this kind from now on, to show that a driver on unforgiving memory misses them. Clones of
+    /// this handle do the same.
+    pub fn omit_barrier(&self, kind: Option<Barrier>) {
+        self.omitted.set(kind);
     }
 
     /// The node.
@@ -88,7 +98,9 @@ impl<D: Device> Hal for SimHal<D> {
     #[inline]
     fn barrier(&self, kind: Barrier) {
         compiler_fence(Ordering::SeqCst);
-        self.mmio.memory.barrier(kind);
+        if self.omitted.get() != Some(kind) {
+            self.mmio.memory.barrier(kind);
+        }
     }
 
     fn relax(&self, deadline: Time) {

@@ -143,6 +143,11 @@ impl SimMemory {
         Ok(SimDma { memory: self.clone(), start, length, iova })
     }
 
+    /// Whether processor and device have views of their own.
+    pub fn is_unforgiving(&self) -> bool {
+        self.unforgiving
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> MemoryCounters {
         self.arena.borrow().counters()
@@ -154,6 +159,11 @@ impl SimMemory {
         if self.unforgiving {
             self.arena.borrow_mut().barrier(kind);
         }
+    }
+
+    /// Time has passed: what the processor stored has left it.
+    pub(super) fn drain_stores(&self) {
+        self.arena.borrow_mut().drain_stores();
     }
 
     /// Lets a word that the processor stored reach the device early, now and then.

@@ -17,24 +17,29 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct SimWorld<D = Nic> {
     world: Rc<RefCell<World<SimMemory, D>>>,
+    /// Unforgiving memory of any node.
+    unforgiving: Rc<RefCell<Vec<SimMemory>>>,
 }
 
 impl<D> Clone for SimWorld<D> {
     fn clone(&self) -> Self {
-        Self { world: self.world.clone() }
+        Self { world: self.world.clone(), unforgiving: self.unforgiving.clone() }
     }
 }
 
 impl<D: Device> SimWorld<D> {
     /// An empty world. The seed decides everything that is left to chance.
     pub fn new(seed: u64) -> Self {
-        Self { world: Rc::new(RefCell::new(World::new(seed))) }
+        Self { world: Rc::new(RefCell::new(World::new(seed))), unforgiving: Rc::default() }
     }
 
     /// Adds a node without a cable.
     pub fn add_node(&self, name: &str, device: D, latency: Latency, memory: MemoryConfig) -> NodeId {
         let mut world = self.world.borrow_mut();
         let memory = SimMemory::new(memory, world.seed().stream(&format!("memory of {name}")));
+        if memory.is_unforgiving() {
+            self.unforgiving.borrow_mut().push(memory.clone());
+        }
         world.add_node(name, device, memory, latency)
     }
 
@@ -82,11 +87,14 @@ impl<D: Device> SimWorld<D> {
 
     /// Jumps to the next event and does everything that is due then.
     pub fn step(&self) -> Step {
-        self.world.borrow_mut().step()
+        let step = self.world.borrow_mut().step();
+        self.drain_stores();
+        step
     }
 
     /// Does everything that is due until `deadline` and ends there.
     pub fn run_until(&self, deadline: Time) {
+        self.drain_stores();
         self.world.borrow_mut().run_until(deadline);
     }
 
@@ -95,6 +103,7 @@ impl<D: Device> SimWorld<D> {
     pub fn run_while(&self, mut waiting: impl FnMut() -> bool, deadline: Time) -> Result<(), Box<Stalled>> {
         while waiting() {
             self.step_for(deadline).map_err(|reason| self.stalled(reason))?;
+            self.drain_stores();
         }
         Ok(())
     }
@@ -121,6 +130,16 @@ impl<D: Device> SimWorld<D> {
         let mut world = self.world.borrow_mut();
         let until = world.next_event().map_or(deadline, |due| due.min(deadline));
         world.run_until(until);
+        drop(world);
+        self.drain_stores();
+    }
+
+    /// No processor keeps a store to itself for ever: what was stored before time passed is seen after it.
+    #[inline]
+    fn drain_stores(&self) {
+        for memory in self.unforgiving.borrow().iter() {
+            memory.drain_stores();
+        }
     }
 
     #[inline]

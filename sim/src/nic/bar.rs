@@ -177,7 +177,7 @@ impl Nic {
     fn ring<M: HostMemory>(&mut self, now: Time, memory: &mut M, page: UarIndex, within: usize, raw: u64) {
         if within == uar::CQ_ARM {
             self.ring_completion_queue(memory, page, raw);
-        } else if within >= uar::SEND && within % DOORBELL_STEP == 0 {
+        } else if within >= uar::SEND && within.is_multiple_of(DOORBELL_STEP) {
             self.ring_send_queue(now, memory, page, send_doorbell_qpn(raw));
         } else {
             self.counters.writes_ignored += 1;

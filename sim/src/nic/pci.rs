@@ -145,7 +145,6 @@ impl Nic {
 #[cfg(test)]
 mod tests {
     use super::super::{Nic, NicConfig};
-    use super::*;
 
     #[test]
     fn the_bar_tells_its_size_and_capabilities_form_a_list() {

@@ -126,7 +126,7 @@ impl ReceiveQueue {
             if segment.lkey() == INVALID_LKEY {
                 break;
             }
-            if strict && !strict::is_clear(&DataSegment::INFO, segment.as_bytes(), &[]) {
+            if strict && !strict::is_clear(&DataSegment::INFO, segment.as_bytes(), 0..0) {
                 return Err(wqe::RESERVED);
             }
             let length = u64::from(wqe::byte_count(&segment));

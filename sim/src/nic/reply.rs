@@ -36,7 +36,7 @@ impl Replies {
         while requester.has_room() {
             let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { return };
             let Ok(length) = u32::try_from(bytes.len()) else { continue };
-            let token = REPLY | self.first + self.sent.len() as u64;
+            let token = REPLY | (self.first + self.sent.len() as u64);
             let operation = Operation::Write { address, rkey, immediate: None };
             let request = Request { operation, length, token, solicited: false, fence: false };
             if requester.submit(request).is_ok() {

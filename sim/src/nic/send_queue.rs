@@ -210,7 +210,7 @@ impl SendQueue {
             strom: context.strom,
             strict: context.strict,
             ring,
-            at: u32::from(self.fetched) * BASIC_BLOCK as u32 & (ring - 1),
+            at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
         };
         wqe::parse(bytes, &rules)
     }

@@ -3,15 +3,13 @@
 use bareverbs_prm::field::LayoutInfo;
 use core::ops::Range;
 
-/// Whether all bits of `bytes` that `layout` does not declare are zero, outside the byte ranges that are `open`.
-pub(crate) fn is_clear(layout: &LayoutInfo, bytes: &[u8], open: &[Range<usize>]) -> bool {
+/// Whether all bits of `bytes` that `layout` does not declare are zero, outside the bytes that are `open`.
+pub(crate) fn is_clear(layout: &LayoutInfo, bytes: &[u8], open: Range<usize>) -> bool {
     let mut rest = bytes[..bytes.len().min(layout.dwords * 4)].to_vec();
     clear_declared(layout, 0, &mut rest);
-    for range in open {
-        let end = range.end.min(rest.len());
-        if let Some(bytes) = rest.get_mut(range.start..end) {
-            bytes.fill(0);
-        }
+    let end = open.end.min(rest.len());
+    if let Some(bytes) = rest.get_mut(open.start..end) {
+        bytes.fill(0);
     }
     rest.iter().all(|&byte| byte == 0)
 }
@@ -45,9 +43,9 @@ mod tests {
         let mut input = CreateEqIn::new();
         input.set_op_mod(0xffff).set_event_bitmask([0xff; 32]);
         input.eq_context_entry_mut().set_log_eq_size(31).set_intr(0xfff);
-        assert!(is_clear(&CreateEqIn::INFO, input.as_bytes(), &[]));
+        assert!(is_clear(&CreateEqIn::INFO, input.as_bytes(), 0..0));
         input.as_mut_bytes()[0x10 + 0x14] = 0x80;
-        assert!(!is_clear(&CreateEqIn::INFO, input.as_bytes(), &[]), "above eqc.intr");
-        assert!(is_clear(&CreateEqIn::INFO, input.as_bytes(), &[0x20..0x30]));
+        assert!(!is_clear(&CreateEqIn::INFO, input.as_bytes(), 0..0), "above eqc.intr");
+        assert!(is_clear(&CreateEqIn::INFO, input.as_bytes(), 0x20..0x30));
     }
 }

@@ -217,7 +217,7 @@ impl Cursor<'_> {
     ) -> Result<T, WorkFault> {
         let rest = self.bytes.get(self.position..).ok_or(SEGMENTS)?;
         let (segment, _) = T::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
-        if rules.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), &[]) {
+        if rules.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), 0..0) {
             return Err(RESERVED);
         }
         self.position += T::SIZE;

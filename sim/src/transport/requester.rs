@@ -225,6 +225,10 @@ impl Requester {
     pub fn fail(&mut self, token: u64, error: RequesterError) {
         if let Some(number) = self.outstanding.find(token) {
             self.fail_message(number, error);
+            if self.is_in_flight() {
+                // The packet that could not be filled may have been the one to ask for an acknowledgement.
+                self.rewind();
+            }
         }
     }
 

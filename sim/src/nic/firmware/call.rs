@@ -53,11 +53,11 @@ impl<'a, M: HostMemory> Call<'a, M> {
     }
 
     /// Bytes of the input whose meaning depends on other fields, so that reserved bits are not looked for in them.
-    pub(crate) fn open_parts(&self) -> &'static [core::ops::Range<usize>] {
+    pub(crate) fn open_part(&self) -> core::ops::Range<usize> {
         match self.opcode() {
-            CommandOpcode::SetHcaCap => &[16..4112],
-            CommandOpcode::ModifyNicVportContext => &[256..512],
-            _ => &[],
+            CommandOpcode::SetHcaCap => 16..4112,
+            CommandOpcode::ModifyNicVportContext => 256..512,
+            _ => 0..0,
         }
     }
 

@@ -81,7 +81,7 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
     if entry.dwords()[13].get() & 0x1ff != 0 {
         return Err(DeliveryStatus::OutputPointerAlignment);
     }
-    if nic.config.strict && !strict::is_clear(&CommandQueueEntry::INFO, entry.as_bytes(), &[]) {
+    if nic.config.strict && !strict::is_clear(&CommandQueueEntry::INFO, entry.as_bytes(), 0..0) {
         return Err(DeliveryStatus::ReservedFieldNotClear);
     }
     Ok(())

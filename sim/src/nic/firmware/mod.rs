@@ -214,7 +214,7 @@ where
     let mut input = I::new_zeroed();
     let length = call.input.len().min(I::SIZE);
     input.as_mut_bytes()[..length].copy_from_slice(&call.input[..length]);
-    if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_parts()) {
+    if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
     }
     let mut output = O::new_zeroed();

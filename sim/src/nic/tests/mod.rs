@@ -1,1 +1,16 @@
-//! Tests of the device.
+//! The device driven by hand: commands as bytes in a queue, work requests as bytes in rings, frames carried by hand.
+//!
+//! [`host`] is memory and the command queue, [`verbs`] makes objects and posts work, [`pair`] is two devices with a
+//! cable. Nothing here knows the driver of this house.
+
+mod commands;
+mod data;
+mod delivery;
+mod errors;
+mod events;
+mod host;
+mod pair;
+mod properties;
+mod registers;
+mod rpc;
+mod verbs;

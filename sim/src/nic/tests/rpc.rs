@@ -1,0 +1,108 @@
+//! The place of StRoM's op-codes: an engine that echoes.
+
+use super::pair::Pair;
+use super::verbs::{inline, remote};
+use crate::nic::{HostMemory, NicConfig, RpcEngine, RpcReply, wqe};
+use crate::transport::RpcPacket;
+use bareverbs_prm::cqe::ErrorEntry;
+use bareverbs_prm::ids::{Mkey, Qpn};
+use bareverbs_prm::numbering::WqeOpcode;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::wqe::strom_opmod;
+
+/// Answers every message with its bytes, where its first 12 bytes say, after a microsecond.
+#[derive(Default)]
+struct Echo {
+    bytes: Vec<u8>,
+    due: Option<Time>,
+    replies: Vec<RpcReply>,
+    qpn: Qpn,
+}
+
+impl RpcEngine for Echo {
+    fn handle_rpc(&mut self, now: Time, _: &mut dyn HostMemory, qpn: Qpn, packet: RpcPacket<'_>) {
+        assert_eq!((packet.rpc_opcode, packet.region), (0x77, 0x55));
+        assert_eq!(self.bytes.len(), packet.offset as usize);
+        self.bytes.extend_from_slice(packet.payload);
+        if self.bytes.len() == packet.total as usize {
+            self.due = Some(now + Duration::from_micros(1));
+            self.qpn = qpn;
+        }
+    }
+    fn handle_timeout(&mut self, now: Time, _: &mut dyn HostMemory) {
+        assert!(self.due.take().is_some_and(|due| due <= now));
+        let bytes = core::mem::take(&mut self.bytes);
+        let address = u64::from_be_bytes(bytes[..8].try_into().unwrap());
+        let rkey = u32::from_be_bytes(bytes[8..12].try_into().unwrap());
+        self.replies.push(RpcReply { qpn: self.qpn, address, rkey, bytes });
+    }
+    fn poll_timeout(&self) -> Option<Time> {
+        self.due
+    }
+    fn poll_reply(&mut self) -> Option<RpcReply> {
+        self.replies.pop()
+    }
+}
+
+fn call(pair: &mut Pair, opmod: u8, length: usize) -> Vec<u8> {
+    let mut bytes = pair.a.mr.va.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&pair.a.mr.key.value().to_be_bytes());
+    bytes.resize(length, 0xee);
+    pair.a.host.memory.put(pair.a.mr.iova + 0x8000, &bytes);
+    let place = remote(0x77, Mkey::new(0x55));
+    let segments = [place, super::verbs::data(pair.a.mr.sge(0x8000, length as u32))].concat();
+    pair.a.write_wqe(
+        WqeOpcode::RdmaWrite,
+        |c| {
+            c.set_opmod(opmod);
+        },
+        &segments,
+    );
+    pair.a.ring();
+    pair.run();
+    bytes
+}
+
+#[test]
+fn a_reply_is_an_ordinary_write_without_completions() {
+    let mut pair = Pair::with(NicConfig { strom: true, ..NicConfig::default() }, |_| {});
+    pair.b.host.nic.set_extension(Box::new(Echo::default()));
+    for (opmod, length) in [(strom_opmod::RPC_PARAMS, 40), (strom_opmod::RPC_WRITE, 5000)] {
+        let bytes = call(&mut pair, opmod, length);
+        pair.a.expect();
+        assert_ne!(pair.a.host.memory.slice(pair.a.mr.iova, length), bytes, "the engine takes its time");
+        pair.pass_time(Duration::from_micros(1), 2);
+        assert_eq!(pair.a.host.memory.slice(pair.a.mr.iova, length), bytes);
+    }
+    pair.a.expect_none();
+    pair.b.expect_none();
+}
+
+#[test]
+fn without_an_engine_the_op_codes_are_invalid() {
+    let mut pair = Pair::with(NicConfig { strom: true, ..NicConfig::default() }, |_| {});
+    call(&mut pair, strom_opmod::RPC_PARAMS, 40);
+    let entry: ErrorEntry = zerocopy::transmute!(pair.a.expect());
+    assert_eq!(entry.vendor_syndrome(), wqe::REMOTE_INVALID.vendor);
+}
+
+#[test]
+fn a_reply_to_nowhere_breaks_the_connection() {
+    let mut pair = Pair::with(NicConfig { strom: true, ..NicConfig::default() }, |_| {});
+    pair.b.host.nic.set_extension(Box::new(Echo::default()));
+    let segments = [remote(0x77, Mkey::new(0x55)), inline(&[0; 12])].concat();
+    pair.a.write_wqe(
+        WqeOpcode::RdmaWrite,
+        |c| {
+            c.set_opmod(strom_opmod::RPC_PARAMS);
+        },
+        &segments,
+    );
+    pair.a.ring();
+    pair.run();
+    pair.pass_time(Duration::from_micros(1), 2);
+    pair.a.expect();
+    pair.b.expect_none();
+    assert_eq!(pair.b.state(), bareverbs_prm::numbering::QpState::Error);
+    assert_eq!(pair.a.state(), bareverbs_prm::numbering::QpState::Error);
+}
