@@ -92,7 +92,7 @@ pub enum Ended {
 /// A lookup that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookupResult {
-    /// What [`KvClient::start`] returned.
+    /// What [`KvClient::start`](super::KvClient::start) returned.
     pub request_id: u64,
     /// How it ended.
     pub ended: Ended,
