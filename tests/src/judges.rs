@@ -89,7 +89,11 @@ pub fn tshark_accepts(capture: &Path, frames: usize) {
     for row in &rows {
         assert!(row[1].contains(":udp:infiniband"), "frame {} is not RoCEv2 to tshark: {}", row[0], row[1]);
         assert!(row[2].is_empty(), "frame {} is malformed to tshark", row[0]);
-        let complaint = row[3].split(';').find(|message| !message.is_empty() && *message != ZERO_CHECKSUM);
+        // The capture says in a packet comment which frame a fault of the simulator touched.
+        let is_known = |message: &&str| {
+            message.is_empty() || message.starts_with("fault: ") || *message == ZERO_CHECKSUM
+        };
+        let complaint = row[3].split(';').find(|message| !is_known(message));
         assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
     }
     println!("tshark: {} frames dissected as RoCEv2, none malformed", rows.len());
