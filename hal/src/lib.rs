@@ -3,8 +3,8 @@
 //! **What this is.** Backends of [`bareverbs::hal::Hal`]. Today one: [`sim`], a simulated mlx5 device in the same process,
 //! in virtual time. This crate is where driver and simulator meet; neither knows the other.
 //!
-//! **What it may not do.** No `unsafe` outside `sim/memory.rs`, the one place that holds raw memory. No clock and no
-//! randomness but those of the world.
+//! **What it may not do.** No `unsafe` outside `sim/memory.rs`, the one place that holds raw memory, but for the one method
+//! of the `Hal` that is unsafe to call and hands its contract on. No clock and no randomness but those of the world.
 //!
 //! **Where to read first.** [`sim::SimWorld`].
 #![deny(unsafe_code)]
