@@ -73,7 +73,8 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
-        let shape = Shape { sends: 256, receives: 1024, slices: 1, inline: 220, entries: 1024, blue_flame: true };
+        let shape =
+            Shape { sends: 256, receives: 1024, slices: 1, inline: 220, entries: 1024, blue_flame: true };
         let rig = Rig::new(shape);
         let entry = rig.entry(CqeOpcode::Requester, 0);
         let slice = [rig.region.slice(0, 4096).unwrap()];
