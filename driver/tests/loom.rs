@@ -159,7 +159,7 @@ fn a_completion_is_read_whole_or_not_at_all_over_two_passes() {
         let mut seen = [0; 2];
         let mut consumer = Consumer::new(0);
         for pass in 0..2 {
-            while !take_ownership(&entry.0, consumer.phase()) {
+            while take_ownership(&entry.0, consumer.phase()).is_none() {
                 thread::yield_now();
             }
             seen[pass] = entry.0.body.load(Ordering::Relaxed);
@@ -196,7 +196,8 @@ fn identity() -> Identity {
 }
 
 fn open(words: &Shared, side: Side) -> Poster {
-    let poster = Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32, slots: 2 });
+    let words_of_a_slot = if side == Side::Send { 2 } else { 1 };
+    let poster = Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32 / words_of_a_slot, slots: 2 });
     poster.identify(words, identity());
     poster
 }

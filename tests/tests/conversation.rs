@@ -27,7 +27,7 @@ fn a_send_fills_a_receive() {
 #[test]
 fn a_write_and_a_read_move_bytes_there_and_back() {
     let mut pair = Pair::new(&PairOptions::default());
-    let bytes: Vec<u8> = (0..5000).map(|i| (i * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..5000).map(|i| ((i * 31) >> 3) as u8).collect();
     pair.a.memory.copy_in(100, &bytes).unwrap();
     let there = [pair.a.memory.slice(100, 3000).unwrap(), pair.a.memory.slice(3100, 2000).unwrap()];
     let back = [pair.a.memory.slice(20_000, 5000).unwrap()];
