@@ -160,7 +160,7 @@ impl<H: Hal> OwnedEntry for Entry<'_, H> {
     fn last_byte(&self) -> u8 {
         self.window.load_u8::<OWNER_OFFSET>()
     }
-    fn from_device(&self) {
+    fn synchronize(&self) {
         self.hal.barrier(Barrier::FromDevice);
     }
 }
@@ -180,9 +180,7 @@ impl<M: DmaMemory> EventQueue<M> {
     /// The next entry, if there is one.
     pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
         let window = self.ring.block(self.consumer.slot())?;
-        if !take_ownership(&Entry { hal, window }, self.consumer.phase()) {
-            return None;
-        }
+        take_ownership(&Entry { hal, window }, self.consumer.phase())?;
         let entry = EventEntry::read_from_bytes(&window.to_bytes()).unwrap_or_default();
         self.consumer.advance();
         Some(entry)

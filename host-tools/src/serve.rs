@@ -1,17 +1,18 @@
 //! `bareverbs serve`: the simulated NIC as a PCI function of a virtual machine, over vfio-user.
 
+use crate::Failure;
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::vfio_user::{Farewell, Server, ServerConfig};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use rand_core::RngCore;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
 /// Serve the simulated NIC to a virtual machine.
-#[derive(Debug, Parser)]
+#[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Where to listen; QEMU: -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'.
     #[arg(long)]
@@ -62,7 +63,7 @@ pub enum Trace {
 }
 
 /// Serves clients, one after the other, until the process is ended.
-pub fn run(arguments: &ServeArguments) -> Result<()> {
+pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     log_to_stderr(&arguments.trace)?;
     let config = ServerConfig {
         nic: device(arguments.link, arguments.seed),
@@ -70,10 +71,10 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         capture: arguments.capture.clone(),
         trace_commands: arguments.trace.contains(&Trace::Commands),
     };
-    let mut server = Server::bind(&arguments.socket, config)?;
+    let mut server = Server::bind(&arguments.socket, config).map_err(|error| Failure::Input(error.into()))?;
     tracing::warn!("serving at {}", arguments.socket.display());
     loop {
-        if server.serve()? == Farewell::Closed {
+        if server.serve().map_err(anyhow::Error::from)? == Farewell::Closed {
             tracing::warn!("the client has gone; the device is reset and waits for the next");
         }
     }
