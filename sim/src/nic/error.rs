@@ -5,6 +5,7 @@ use super::send_queue::Stopped;
 use super::wqe::{self, WorkFault};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{RequestCompletion, RequesterError};
+use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::{EventType, QpState};
 use bareverbs_prm::time::{Duration, Time};
@@ -143,6 +144,13 @@ impl Nic {
         if let Some(requester) = &mut qp.requester {
             requester.flush();
         }
+        if qp.shared.is_some() {
+            // It takes nothing more from the shared queue (IBTA v1.4 §11.6.3.1, last WQE reached).
+            let mut data = QueueEvent::new();
+            data.set_number(qpn);
+            self.events.post(memory, EventType::SrqLastWqe, 0, &data);
+        }
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         if !flush_responder {
             return;
         }

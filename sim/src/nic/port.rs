@@ -149,7 +149,10 @@ impl Port {
             source_mac: self.mac,
             destination_mac,
             vlan: None,
-            network: Network::V6 { source: Ipv6Addr::from(own.0), destination: Ipv6Addr::from(destination.0) },
+            network: Network::V6 {
+                source: Ipv6Addr::from(own.0),
+                destination: Ipv6Addr::from(destination.0),
+            },
             traffic_class: path.tclass(),
             hop_limit: path.hop_limit().max(1),
             flow_label: path.flow_label(),

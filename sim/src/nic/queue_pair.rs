@@ -2,7 +2,7 @@
 
 use super::buffer::PagedBuffer;
 use super::mkey::{Accessor, HostRange};
-use super::receive_queue::ReceiveQueue;
+use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
 use crate::transport::{ConnectionParameters, Requester, Responder};
@@ -38,6 +38,8 @@ pub(crate) struct QueuePair {
     pub(crate) accessor: Accessor,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
+    /// Where the message that is being received goes.
+    pub(crate) landing: Landing,
     /// The queue that several queue pairs receive from, if it does.
     pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
@@ -82,6 +84,7 @@ impl QueuePair {
             send: SendQueue::new(buffer.clone(), send_base, blocks),
             receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, context.dbr_addr())),
             context,
+            landing: Landing::default(),
             shared: None,
             replies: Replies::default(),
             requester: None,
@@ -95,10 +98,6 @@ impl QueuePair {
 
     pub(crate) fn state(&self) -> QpState {
         self.context.state()
-    }
-
-    pub(crate) fn receive_geometry(&self) -> Option<ReceiveGeometry> {
-        self.receive.as_ref().map(|queue| queue.geometry)
     }
 
     /// Whether a frame may come of it when its turn comes.

@@ -111,6 +111,15 @@ impl Nic {
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(responder) = &mut qp.responder else { return };
+        let shared = qp.shared.and_then(|number| self.shared_receives.get_mut(number.value()));
+        let (receive, receive_pd) = match shared {
+            Some(shared) => {
+                let pd = shared.pd();
+                (Some(&mut shared.queue), pd)
+            }
+            None => (qp.receive.as_mut(), qp.accessor.pd),
+        };
+        let number = qp.shared;
         let mut host = QueuePairHost {
             now,
             memory,
@@ -120,12 +129,18 @@ impl Nic {
             engine: self.engine.as_deref_mut().filter(|_| self.config.strom),
             context: &qp.context,
             accessor: qp.accessor,
-            receive: qp.receive.as_mut(),
+            receive,
+            receive_pd,
+            landing: &mut qp.landing,
             strict: self.config.strict,
             error: None,
         };
         run(responder, &mut host);
-        if let Some(error) = host.error {
+        let error = host.error;
+        if let Some(number) = number {
+            self.check_limit(memory, number);
+        }
+        if let Some(error) = error {
             self.break_connection(now, memory, qpn, error);
         }
     }

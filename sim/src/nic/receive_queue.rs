@@ -25,25 +25,51 @@ pub(crate) enum Taken {
     Broken(WorkFault),
 }
 
-/// The receive queue of one queue pair.
+/// The scatter list of the receive that a queue pair took last.
+#[derive(Debug, Default)]
+pub(crate) struct Landing {
+    pieces: PieceList,
+    /// What is wrong with that list, if a segment was refused; it matters when the list is written to.
+    refused: Option<(u64, WorkFault)>,
+}
+
+/// Who takes a receive, and by which rules.
+#[derive(Clone, Copy)]
+pub(crate) struct Taker<'a> {
+    pub(crate) mkeys: &'a MkeyTable,
+    pub(crate) accessor: Accessor,
+    pub(crate) strict: bool,
+}
+
+/// A receive queue: of one queue pair, in order; or shared, as a list in which every entry names the next.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
-    pub(crate) geometry: ReceiveGeometry,
+    geometry: ReceiveGeometry,
     buffer: PagedBuffer,
     record: u64,
     /// Receives taken out, modulo 2^16.
     taken: u16,
     /// Receives posted, as the record last said.
     posted: u16,
-    /// Scatter list of the receive that was taken last.
-    pieces: PieceList,
-    /// What is wrong with that list, if a segment was refused; it matters when the list is written to.
-    refused: Option<(u64, WorkFault)>,
+    /// Of a list, the entry that is next.
+    next: Option<u16>,
 }
 
 impl ReceiveQueue {
     pub(crate) fn new(buffer: PagedBuffer, geometry: ReceiveGeometry, record: u64) -> Self {
-        Self { geometry, buffer, record, taken: 0, posted: 0, pieces: PieceList::default(), refused: None }
+        Self { geometry, buffer, record, taken: 0, posted: 0, next: None }
+    }
+
+    /// A shared queue. Its first entry is 0.
+    pub(crate) fn shared(buffer: PagedBuffer, geometry: ReceiveGeometry, record: u64) -> Self {
+        Self { next: Some(0), ..Self::new(buffer, geometry, record) }
+    }
+
+    /// Receives that are posted and not taken, as the record says now.
+    pub(crate) fn available<M: HostMemory>(&mut self, memory: &mut M) -> u16 {
+        // A record that cannot be read or is wrong shows when the next receive is taken.
+        let _ = self.read_record(memory, false);
+        self.posted.wrapping_sub(self.taken)
     }
 
     pub(crate) const fn taken(&self) -> u16 {
@@ -57,15 +83,14 @@ impl ReceiveQueue {
     pub(crate) fn reset(&mut self) {
         self.taken = 0;
         self.posted = 0;
-        self.pieces.clear();
-        self.refused = None;
     }
 
     /// Reads how many receives are posted, if all that were known are taken.
     fn look<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
-        if self.posted != self.taken {
-            return Ok(());
-        }
+        if self.posted == self.taken { self.read_record(memory, strict) } else { Ok(()) }
+    }
+
+    fn read_record<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
         let mut word = [0; 4];
         memory.read(self.record, &mut word).map_err(|_| wqe::FETCH)?;
         let mut record = QueuePairRecord::new();
@@ -84,11 +109,10 @@ impl ReceiveQueue {
     pub(crate) fn take<M: HostMemory>(
         &mut self,
         memory: &mut M,
-        mkeys: &MkeyTable,
-        accessor: Accessor,
-        strict: bool,
+        taker: Taker<'_>,
+        landing: &mut Landing,
     ) -> Taken {
-        if let Err(fault) = self.look(memory, strict) {
+        if let Err(fault) = self.look(memory, taker.strict) {
             return Taken::Broken(fault);
         }
         if self.posted == self.taken {
@@ -97,28 +121,56 @@ impl ReceiveQueue {
         let mut bytes = [0; MAX_STRIDE];
         let stride = 1usize << self.geometry.log_stride;
         let bytes = &mut bytes[..stride];
+        let index = self.next.unwrap_or(self.taken);
         let mask = (1u64 << self.geometry.log_size) - 1;
-        let at = (u64::from(self.taken) & mask) << self.geometry.log_stride;
+        let at = (u64::from(index) & mask) << self.geometry.log_stride;
         if self.buffer.read(memory, at, bytes).is_err() {
             return Taken::Broken(wqe::FETCH);
         }
-        if let Err(fault) = self.parse(bytes, mkeys, accessor, strict) {
+        let segments = if self.next.is_some() { bytes.get(SEGMENT..).unwrap_or_default() } else { &*bytes };
+        if let Err(fault) = landing.parse(segments, taker) {
             return Taken::Broken(fault);
         }
-        let index = self.taken;
+        self.advance(bytes);
+        Taken::Receive { index, capacity: landing.capacity() }
+    }
+
+    /// One receive is taken; an entry of a list begins with the number of the next one.
+    fn advance(&mut self, entry: &[u8]) {
         self.taken = self.taken.wrapping_add(1);
+        if let (Some(next), Some(number)) = (&mut self.next, entry.get(2..4)) {
+            *next = number.try_into().map_or(0, u16::from_be_bytes);
+        }
+    }
+
+    /// Counter of the next posted receive, which is taken out unread, for flushing.
+    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<u16> {
+        self.look(memory, false).ok()?;
+        if self.posted == self.taken {
+            return None;
+        }
+        let index = self.next.unwrap_or(self.taken);
+        let mut link = [0; 4];
+        let mask = (1u64 << self.geometry.log_size) - 1;
+        if self.next.is_some() {
+            self.buffer
+                .read(memory, (u64::from(index) & mask) << self.geometry.log_stride, &mut link)
+                .ok()?;
+        }
+        self.advance(&link);
+        Some(index)
+    }
+}
+
+impl Landing {
+    fn capacity(&self) -> u64 {
         let refused = self.refused.map_or(0, |(length, _)| length);
-        Taken::Receive { index, capacity: self.pieces.length().saturating_add(refused) }
+        self.pieces.length().saturating_add(refused)
     }
 
     /// Data segments up to the end or to the one that closes the list. After a refused segment only lengths count.
-    fn parse(
-        &mut self,
-        bytes: &[u8],
-        mkeys: &MkeyTable,
-        accessor: Accessor,
-        strict: bool,
-    ) -> Result<(), WorkFault> {
+    fn parse(&mut self, bytes: &[u8], taker: Taker<'_>) -> Result<(), WorkFault> {
+        let Taker { mkeys, accessor, strict } = taker;
         self.pieces.clear();
         self.refused = None;
         for segment in bytes.chunks_exact(SEGMENT) {
@@ -148,16 +200,5 @@ impl ReceiveQueue {
         payload: &[u8],
     ) -> Result<(), DmaFault> {
         write_pieces(memory, mkeys, &self.pieces, offset, payload)
-    }
-
-    /// Counter of the next posted receive, which is taken out unread, for flushing.
-    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<u16> {
-        self.look(memory, false).ok()?;
-        if self.posted == self.taken {
-            return None;
-        }
-        let index = self.taken;
-        self.taken = self.taken.wrapping_add(1);
-        Some(index)
     }
 }

@@ -4,7 +4,7 @@ use super::completion::CompletionQueues;
 use super::event::EventQueues;
 use super::extension::RpcEngine;
 use super::mkey::{Access, Accessor, HostRange, MkeyTable};
-use super::receive_queue::{ReceiveQueue, Taken};
+use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
 use super::wqe::{self, WorkFault};
 use super::{HostMemory, cqe};
 use crate::transport::{
@@ -12,7 +12,7 @@ use crate::transport::{
     ResponderError, ResponderHost, RpcPacket,
 };
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::ids::{Mkey, Pdn};
 use bareverbs_prm::time::Time;
 
 /// What a responder sees of the device.
@@ -26,6 +26,9 @@ pub(crate) struct QueuePairHost<'a, M> {
     pub(crate) context: &'a QueuePairContext,
     pub(crate) accessor: Accessor,
     pub(crate) receive: Option<&'a mut ReceiveQueue>,
+    /// Protection domain of that queue.
+    pub(crate) receive_pd: Pdn,
+    pub(crate) landing: &'a mut Landing,
     pub(crate) strict: bool,
     /// Set when the connection broke; the device then moves the queue pair.
     pub(crate) error: Option<ResponderError>,
@@ -43,7 +46,9 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
 
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
         let Some(queue) = &mut self.receive else { return Err(LocalFault) };
-        match queue.take(self.memory, self.mkeys, self.accessor, self.strict) {
+        let accessor = Accessor { pd: self.receive_pd, ..self.accessor };
+        let taker = Taker { mkeys: self.mkeys, accessor, strict: self.strict };
+        match queue.take(self.memory, taker, self.landing) {
             Taken::Receive { index, capacity } => Ok(Some(ReceiveBuffer { token: index.into(), capacity })),
             Taken::Empty => Ok(None),
             Taken::Broken(fault) => {
@@ -58,8 +63,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
     }
 
     fn scatter(&mut self, _: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
-        let queue = self.receive.as_ref().ok_or(LocalFault)?;
-        queue.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
+        self.landing.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
     }
 
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion) {

@@ -37,7 +37,11 @@ impl CommandRecord {
 impl fmt::Display for CommandRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { opcode, op_mod, subject, input_length, output_length, status, syndrome } = self;
-        write!(f, "{opcode:?} {:#05x}/{op_mod:#x} {subject:#010x} in {input_length} out {output_length}: ", opcode.raw())?;
+        write!(
+            f,
+            "{opcode:?} {:#05x}/{op_mod:#x} {subject:#010x} in {input_length} out {output_length}: ",
+            opcode.raw()
+        )?;
         if self.is_success() { f.write_str("ok") } else { write!(f, "{status:?}, syndrome {syndrome:#x}") }
     }
 }

@@ -87,7 +87,8 @@ fn output_directory() -> PathBuf {
 
 fn run_command(command: &str) -> Result<ExitCode> {
     let root = Root::prepare()?;
-    let mut machine = Machine::boot(&root, &Configuration::default(), &output_directory().join("console.log"))?;
+    let mut machine =
+        Machine::boot(&root, &Configuration::default(), &output_directory().join("console.log"))?;
     let outcome = machine.control.run(command, Duration::from_secs(300))?;
     print!("{}", outcome.output);
     Ok(ExitCode::from(u8::try_from(outcome.status).unwrap_or(1)))

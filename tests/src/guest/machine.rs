@@ -281,7 +281,7 @@ impl Arguments<'_> {
         let mut line = format!(
             "console=ttyS0 root=hostshare rootfstype=9p \
              rootflags=trans=virtio,version=9p2000.L,msize=262144,cache=loose ro init={MOUNT_POINT}/init \
-             panic=-1 loglevel=4 net.ifnames=0 mitigations=off"
+             panic=-1 loglevel=4 net.ifnames=0 mitigations=off no_timer_check"
         );
         for word in &self.configuration.kernel_words {
             line.push(' ');

@@ -80,7 +80,11 @@ pub(super) fn modify_context<M: HostMemory>(
 }
 
 /// The entries of a table that an index names, as bytes.
-fn select<T, const N: usize>(table: &[T], index: u16, bytes: impl Fn(&T) -> [u8; N]) -> Result<Vec<u8>, Refusal> {
+fn select<T, const N: usize>(
+    table: &[T],
+    index: u16,
+    bytes: impl Fn(&T) -> [u8; N],
+) -> Result<Vec<u8>, Refusal> {
     let chosen = match index {
         WHOLE_TABLE => table,
         index => table.get(usize::from(index)).map(core::slice::from_ref).ok_or(syndrome::VPORT_INDEX)?,

@@ -259,7 +259,8 @@ fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
 }
 
 fn record<M: HostMemory>(call: &Call<'_, M>) -> CommandRecord {
-    let header = CommandHeaderOut::read_from_prefix(&call.output).map(|(header, _)| header).unwrap_or_default();
+    let header =
+        CommandHeaderOut::read_from_prefix(&call.output).map(|(header, _)| header).unwrap_or_default();
     CommandRecord {
         opcode: call.opcode(),
         op_mod: call.op_mod(),

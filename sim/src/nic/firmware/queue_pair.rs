@@ -4,17 +4,19 @@ use super::call::Call;
 use super::syndrome::{self, Refusal};
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
+use crate::nic::shared_receive::SharedContext;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::wqe::BASIC_BLOCK;
 
 /// Largest `log_page_size` of a queue buffer: pages of 4 GiB.
 const MAXIMUM_LOG_PAGE: u8 = 20;
-/// `rq_type`: a receive queue of its own, or none.
+/// `rq_type`: a receive queue of its own, one that is shared, or none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
+const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
 /// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
@@ -57,7 +59,8 @@ pub(super) fn create<M: HostMemory>(
     check_service(nic, context.st())?;
     check_features(input)?;
     let geometry = check_sizes(nic, &context)?;
-    check_objects(nic, &context, geometry)?;
+    check_objects(nic, &context)?;
+    let shared = check_shared(nic, &context)?;
     let send_length = if context.no_sq() { 0 } else { (BASIC_BLOCK as u64) << context.log_sq_size() };
     let length = geometry.map_or(0, ReceiveGeometry::bytes) + send_length;
     let place = (context.log_page_size(), context.page_offset());
@@ -66,8 +69,9 @@ pub(super) fn create<M: HostMemory>(
     let number = nic.queue_pairs.next_number(limit).ok_or(syndrome::QP_LIMIT)?;
     context.set_state(QpState::Reset);
     let qpn = Qpn::from_low_bits(number);
-    nic.queue_pairs.insert(number, QueuePair::new(qpn, context, buffer, geometry));
-    count_users(nic, &context, geometry, 1);
+    let qp = QueuePair { shared, ..QueuePair::new(qpn, context, buffer, geometry) };
+    nic.queue_pairs.insert(number, qp);
+    count_users(nic, &context, 1);
     output.set_qpn(qpn);
     Ok(())
 }
@@ -99,7 +103,7 @@ fn check_sizes(nic: &Nic, context: &QueuePairContext) -> Result<Option<ReceiveGe
         return Err(syndrome::QP_SEND_SIZE);
     }
     match context.rq_type() {
-        NO_RECEIVE_QUEUE => return Ok(None),
+        NO_RECEIVE_QUEUE | SHARED_RECEIVE_QUEUE => return Ok(None),
         OWN_RECEIVE_QUEUE => {}
         _ => return Err(syndrome::QP_RECEIVE_TYPE),
     }
@@ -110,11 +114,24 @@ fn check_sizes(nic: &Nic, context: &QueuePairContext) -> Result<Option<ReceiveGe
     Ok(Some(ReceiveGeometry { log_size: context.log_rq_size(), log_stride }))
 }
 
-fn check_objects(
-    nic: &Nic,
-    context: &QueuePairContext,
-    receive: Option<ReceiveGeometry>,
-) -> Result<(), Refusal> {
+/// The shared receive queue, if the queue pair receives from one.
+fn check_shared(nic: &Nic, context: &QueuePairContext) -> Result<Option<Srqn>, Refusal> {
+    if context.rq_type() != SHARED_RECEIVE_QUEUE {
+        return Ok(None);
+    }
+    let number = Srqn::from_low_bits(context.srqn_rmpn_xrqn());
+    match nic.shared_receives.get(number.value()).map(|shared| &shared.context) {
+        Some(SharedContext::Pool(_)) => Ok(Some(number)),
+        _ => Err(syndrome::SRQ_UNKNOWN),
+    }
+}
+
+/// Whether the queue pair completes receives.
+fn receives(context: &QueuePairContext) -> bool {
+    context.rq_type() != NO_RECEIVE_QUEUE
+}
+
+fn check_objects(nic: &Nic, context: &QueuePairContext) -> Result<(), Refusal> {
     check_record(context.dbr_addr())?;
     // Queue pairs that change memory keys work on those of all domains and belong to none.
     if context.st() != ServiceType::RegUmr {
@@ -124,15 +141,15 @@ fn check_objects(
     if !context.no_sq() {
         nic.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     }
-    if receive.is_some() {
+    if receives(context) {
         nic.completions.queues.get(context.cqn_rcv().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     }
     Ok(())
 }
 
-fn count_users(nic: &mut Nic, context: &QueuePairContext, receive: Option<ReceiveGeometry>, change: i32) {
+fn count_users(nic: &mut Nic, context: &QueuePairContext, change: i32) {
     let send = (!context.no_sq()).then(|| context.cqn_snd());
-    let receive = receive.map(|_| context.cqn_rcv());
+    let receive = receives(context).then(|| context.cqn_rcv());
     for cqn in [send, receive].into_iter().flatten() {
         if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
             queue.users = queue.users.saturating_add_signed(change);
@@ -149,7 +166,7 @@ pub(super) fn destroy<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
-    count_users(nic, &qp.context, qp.receive_geometry(), -1);
+    count_users(nic, &qp.context, -1);
     Ok(())
 }
 

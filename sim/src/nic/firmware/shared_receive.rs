@@ -85,7 +85,10 @@ fn check_geometry(
 ) -> Result<ReceiveGeometry, Refusal> {
     let limits = &nic.firmware.capabilities.general;
     let longest = limits.max_wqe_sz_rq();
-    if log_size > limits.log_max_srq_sz() || !(5..=15).contains(&log_stride) || 1u32 << log_stride > longest.into() {
+    if log_size > limits.log_max_srq_sz()
+        || !(5..=15).contains(&log_stride)
+        || 1u32 << log_stride > longest.into()
+    {
         return Err(syndrome::SRQ_SIZE);
     }
     check_record(record)?;
@@ -122,6 +125,7 @@ pub(super) fn modify_rmp<M: HostMemory>(
     if input.bitmask_lwm() {
         queue.limit = input.ctx().wq().lwm();
     }
+    nic.check_limit(call.memory, input.rmpn());
     Ok(())
 }
 
@@ -168,7 +172,10 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let context = *input.xrc_srq_context_entry();
-    if input.xrc_srq_umem_valid() || context.dbr_umem_valid() || context.basic_cyclic_rcv_wqe() || context.wq_signature()
+    if input.xrc_srq_umem_valid()
+        || context.dbr_umem_valid()
+        || context.basic_cyclic_rcv_wqe()
+        || context.wq_signature()
     {
         return Err(syndrome::SRQ_FEATURE);
     }
@@ -235,5 +242,6 @@ pub(super) fn arm_xrc_srq<M: HostMemory>(
         return Err(syndrome::BAD_OP_MOD);
     }
     xrc(nic, input.xrc_srqn())?.limit = input.lwm();
+    nic.check_limit(call.memory, input.xrc_srqn());
     Ok(())
 }

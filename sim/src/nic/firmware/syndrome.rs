@@ -112,7 +112,7 @@ refusals! {
     QP_FEATURE = 0xb0_0063, BadParameter, "the queue pair asks for a feature that is not offered";
     QP_SEND_SIZE = 0xb0_0064, BadParameter, "log_sq_size is above the limit";
     QP_RECEIVE_SIZE = 0xb0_0065, BadParameter, "log_rq_size or log_rq_stride is above the limit";
-    QP_RECEIVE_TYPE = 0xb0_0066, BadParameter, "rq_type is not supported: 0 (own) and 3 (none) are";
+    QP_RECEIVE_TYPE = 0xb0_0066, BadParameter, "rq_type is not supported: 0 (own), 1 (shared) and 3 (none) are";
     QP_NUMBER = 0xb0_0067, BadParameter, "a queue pair number cannot be asked for";
     QP_STATE = 0xb0_0070, BadQpState, "the queue pair is not in the state from which this transition starts";
     QP_OPTIONAL_PARAMETER = 0xb0_0071, BadParameter, "opt_param_mask selects what this transition does not take";

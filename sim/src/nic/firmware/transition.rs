@@ -42,14 +42,26 @@ const INIT_TO_INIT: Transition = Transition {
     to: QpState::Init,
     optional: optional::RIGHTS | optional::PKEY_INDEX | optional::PORT | optional::Q_KEY,
 };
-const INIT_TO_RTR: Transition =
-    Transition { from: QpState::Init, to: QpState::Rtr, optional: optional::RIGHTS | optional::PKEY_INDEX | optional::Q_KEY };
-const RTR_TO_RTS: Transition =
-    Transition { from: QpState::Rtr, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
-const RTS_TO_RTS: Transition =
-    Transition { from: QpState::Rts, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
-const SQ_ERROR_TO_RTS: Transition =
-    Transition { from: QpState::SqError, to: QpState::Rts, optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY };
+const INIT_TO_RTR: Transition = Transition {
+    from: QpState::Init,
+    to: QpState::Rtr,
+    optional: optional::RIGHTS | optional::PKEY_INDEX | optional::Q_KEY,
+};
+const RTR_TO_RTS: Transition = Transition {
+    from: QpState::Rtr,
+    to: QpState::Rts,
+    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
+};
+const RTS_TO_RTS: Transition = Transition {
+    from: QpState::Rts,
+    to: QpState::Rts,
+    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
+};
+const SQ_ERROR_TO_RTS: Transition = Transition {
+    from: QpState::SqError,
+    to: QpState::Rts,
+    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
+};
 const SQD_TO_RTS: Transition = Transition {
     from: QpState::SqDrained,
     to: QpState::Rts,
@@ -68,7 +80,9 @@ fn begin(
     if context.state() != row.from {
         return Err(syndrome::QP_STATE);
     }
-    if mask & !row.optional != 0 {
+    // Connections have no Q_Key.
+    let foreign = if context.st() == ServiceType::Rc { optional::Q_KEY } else { 0 };
+    if mask & (!row.optional | foreign) != 0 {
         return Err(syndrome::QP_OPTIONAL_PARAMETER);
     }
     let selected = |bit| mask & bit != 0;

@@ -32,7 +32,7 @@ fn an_armed_queue_raises_one_event() {
     pair.b.expect();
     pair.b.arm_eq();
     pair.b.arm_cq(false);
-    assert_eq!(interrupts(&mut pair), []);
+    assert!(interrupts(&mut pair).is_empty());
     send(&mut pair, false);
     send(&mut pair, false);
     assert_eq!(interrupts(&mut pair), [5]);
@@ -58,12 +58,12 @@ fn an_event_queue_that_is_armed_late_fires_at_once() {
     let mut pair = Pair::new();
     pair.b.arm_cq(false);
     send(&mut pair, false);
-    assert_eq!(interrupts(&mut pair), [], "the event queue is not armed");
+    assert!(interrupts(&mut pair).is_empty(), "the event queue is not armed");
     pair.b.arm_eq();
     assert_eq!(interrupts(&mut pair), [5]);
     pair.b.poll_event().unwrap();
     pair.b.arm_eq();
-    assert_eq!(interrupts(&mut pair), []);
+    assert!(interrupts(&mut pair).is_empty());
 }
 
 #[test]

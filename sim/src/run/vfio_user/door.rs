@@ -6,8 +6,8 @@ use super::vectors::VectorRequest;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX,
-    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
+    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
@@ -79,8 +79,18 @@ impl ServerBackend for Door<'_> {
         self.link.call(Request::Reset).map(drop)
     }
 
-    fn set_irqs(&mut self, index: u32, flags: u32, start: u32, count: u32, files: Vec<File>) -> io::Result<()> {
-        tracing::debug!("interrupts {index}: flags {flags:#x}, from {start}, count {count}, {} files", files.len());
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        flags: u32,
+        start: u32,
+        count: u32,
+        files: Vec<File>,
+    ) -> io::Result<()> {
+        tracing::debug!(
+            "interrupts {index}: flags {flags:#x}, from {start}, count {count}, {} files",
+            files.len()
+        );
         if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
             // Neither INTx nor error and request interrupts are ever raised, and masking is the client's own business.
             return Ok(());

@@ -26,11 +26,22 @@ pub(super) enum Region {
 #[derive(Debug)]
 pub(super) enum Request {
     /// Answered with the bytes.
-    Read { region: Region, offset: u64, length: usize },
+    Read {
+        region: Region,
+        offset: u64,
+        length: usize,
+    },
     /// Posted: not answered, but done before everything that comes later.
-    Write { region: Region, offset: u64, bytes: Vec<u8> },
+    Write {
+        region: Region,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
     Map(MapRequest),
-    Unmap { address: u64, size: u64 },
+    Unmap {
+        address: u64,
+        size: u64,
+    },
     UnmapAll,
     Vectors(VectorRequest),
     /// Resets the device; mappings and vectors stay.
@@ -165,7 +176,11 @@ impl Engine {
                     let mut word = [0; 4];
                     word[..part.len()].copy_from_slice(part);
                     let at = u16::try_from(at).unwrap_or(u16::MAX);
-                    self.runner.device_mut().handle_config_write(at, part.len() as u8, u32::from_le_bytes(word));
+                    self.runner.device_mut().handle_config_write(
+                        at,
+                        part.len() as u8,
+                        u32::from_le_bytes(word),
+                    );
                 }
             }
         }

@@ -124,7 +124,8 @@ impl ClientMemory {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the file does not hold the range"));
         }
         self.files.retain(|known| known.view.strong_count() > 0);
-        let known = self.files.iter().filter(|known| (known.device, known.inode) == (about.dev(), about.ino()));
+        let known =
+            self.files.iter().filter(|known| (known.device, known.inode) == (about.dev(), about.ino()));
         let known = known.filter(|known| known.writable >= writable).find_map(|known| known.view.upgrade());
         if let Some(view) = known.filter(|view| view.len() as u64 > last) {
             return Ok(view);

@@ -108,7 +108,10 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("bar_size", &self.bar_size).field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("bar_size", &self.bar_size)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,9 +141,8 @@ impl Server {
     fn converse(&mut self) -> Farewell {
         let (protocol, link, bar_size) = (&self.protocol, &mut self.link, self.bar_size);
         let conversation = std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                protocol.run(&mut Door { link, bar_size, config_size: CONFIG_SIZE })
-            });
+            let thread =
+                scope.spawn(move || protocol.run(&mut Door { link, bar_size, config_size: CONFIG_SIZE }));
             thread.join()
         });
         match conversation {
@@ -172,9 +174,10 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let frames = config.wire.as_ref().map(|(own, peer)| UnixDatagramIo::bind(own, peer)).transpose();
     let (wire, bell) = frames.and_then(Wire::new).map_err(ServeError::Wire)?;
-    let capture = config.capture.as_ref().map(|path| {
-        File::create(path).map_err(|cause| ServeError::Capture(path.clone(), cause))
-    });
+    let capture = config
+        .capture
+        .as_ref()
+        .map(|path| File::create(path).map_err(|cause| ServeError::Capture(path.clone(), cause)));
     let capture = capture.transpose()?;
     let ((requests, incoming), (outgoing, answers)) = (channel(), channel());
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
@@ -184,7 +187,8 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
         if let Some(file) = capture {
             runner.set_capture(Capture::new(Box::new(BufWriter::new(file))));
         }
-        Engine { runner, vectors: Vectors::new(config.nic.vectors), requests: incoming, answers: outgoing }.run();
+        Engine { runner, vectors: Vectors::new(config.nic.vectors), requests: incoming, answers: outgoing }
+            .run();
     });
     let device = device.map_err(ServeError::Wire)?;
     Ok((Link { requests, answers, bell }, device))

@@ -19,7 +19,7 @@ pub struct Case {
 
 impl Case {
     fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
-        let limit = Duration::from_secs(120);
+        let limit = Duration::from_secs(240);
         Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
     }
 
@@ -39,16 +39,16 @@ const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
     echo \"$bad\"; test -z \"$bad\" || exit 1";
 /// Waits until the device has a port in state ACTIVE.
-const WAIT_ACTIVE: &str = "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.1; done";
+const WAIT_ACTIVE: &str = "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.2; done";
 
 /// All questions, in order.
 pub fn all(long: bool) -> Vec<Case> {
     let mut cases = vec![probe(), clean("after the probe"), device_info()];
-    cases.extend(pingpongs(long));
+    cases.extend(programs(long));
     cases.push(rebind(if long { 20 } else { 3 }));
     cases.push(reload());
     cases.push(reset());
-    cases.push(rc_pingpong("again", "-n 20 -c"));
+    cases.push(Case { name: "ibv_rc_pingpong after all that".into(), ..pair("ibv_rc_pingpong -n 20 -c", "iters in") });
     cases.push(clean("in the end"));
     cases
 }
@@ -69,26 +69,58 @@ fn device_info() -> Case {
     Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
 }
 
-fn pingpongs(long: bool) -> Vec<Case> {
+fn programs(long: bool) -> Vec<Case> {
     let many = if long { 20_000 } else { 1000 };
-    vec![
-        rc_pingpong("1 byte", "-s 1 -n 100 -c"),
-        rc_pingpong("4 KiB", &format!("-n {many} -c")),
-        rc_pingpong("1 MiB", "-s 1048576 -n 20 -c"),
-        rc_pingpong("by events", "-n 100 -e -c"),
-        rc_pingpong("with a GRH", "-g 0 -n 100 -c"),
+    let mut cases: Vec<Case> = [
+        ("ibv_rc_pingpong -s 1 -n 100 -c".to_owned(), "iters in"),
+        (format!("ibv_rc_pingpong -n {many} -c"), "iters in"),
+        ("ibv_rc_pingpong -s 1048576 -n 20 -c".to_owned(), "iters in"),
+        ("ibv_rc_pingpong -n 100 -e -c".to_owned(), "iters in"),
+        ("ibv_rc_pingpong -g 0 -n 100 -c".to_owned(), "iters in"),
+        (format!("ibv_srq_pingpong -n {many} -c"), "iters in"),
     ]
+    .into_iter()
+    .map(|(program, wanted)| pair(&program, wanted))
+    .collect();
+    cases.extend(PERFTEST.iter().map(|program| pair(&format!("{program} -F -n 100 -p 18515"), "100")));
+    cases
 }
 
-/// Both sides in one guest, on one device: what is sent does not leave it. `-c` compares the bytes.
-fn rc_pingpong(what: &str, arguments: &str) -> Case {
+/// Perftest's programs; atomics are always of 8 bytes.
+const PERFTEST: &[&str] = &[
+    "ib_send_bw -s 4096",
+    "ib_send_lat -s 4096",
+    "ib_write_bw -s 65536",
+    "ib_write_lat -s 64",
+    "ib_read_bw -s 65536",
+    "ib_read_lat -s 4096",
+    "ib_atomic_bw -A FETCH_AND_ADD",
+    "ib_atomic_lat -A CMP_AND_SWAP",
+];
+
+/// Waits, without a process for every look, until somebody listens at TCP port 18515.
+const LISTENING: &str = "listening() {
+        for i in $(seq 200); do
+            for table in /proc/net/tcp /proc/net/tcp6; do
+                while read -r line; do
+                    case \"$line\" in *:4853\ *:0000\ 0A\ *) return 0;; esac
+                done <$table
+            done
+            sleep 0.2
+        done
+        echo 'the server does not listen'; return 1
+    }";
+
+/// Both sides of a program in one guest, on one device: what is sent does not leave it.
+fn pair(program: &str, wanted: &'static str) -> Case {
     let command = format!(
-        "ibv_rc_pingpong {arguments} >/tmp/server 2>&1 & server=$!
-         for i in $(seq 100); do grep -q 'local address' /tmp/server && break; sleep 0.1; done
-         ibv_rc_pingpong {arguments} 127.0.0.1; client=$?
+        "{LISTENING}
+         {program} >/tmp/server 2>&1 & server=$!
+         listening && {program} 127.0.0.1; client=$?
+         [ $client = 0 ] || kill $server
          wait $server; status=$?; cat /tmp/server; exit $((client + status))"
     );
-    Case::new(format!("ibv_rc_pingpong {what}"), "iters in", command)
+    Case::new(program, wanted, command)
 }
 
 fn rebind(times: u32) -> Case {

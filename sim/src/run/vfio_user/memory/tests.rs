@@ -35,10 +35,7 @@ fn an_access_may_cross_mappings_but_not_a_gap() {
     assert!(memory.read(0x1_1ffc, &mut back).is_err());
     assert!(memory.read(u64::MAX - 3, &mut back).is_err());
     memory.unmap(0x1_0000, PAGE).unwrap();
-    assert_eq!(
-        memory.read(0x1_0ffc, &mut back),
-        Err(DmaFault { iova: 0x1_0ffc, length: 8, write: false })
-    );
+    assert_eq!(memory.read(0x1_0ffc, &mut back), Err(DmaFault { iova: 0x1_0ffc, length: 8, write: false }));
 }
 
 #[test]
@@ -49,10 +46,17 @@ fn rights_are_kept_and_nonsense_is_refused() {
     assert!(memory.write(0, &[1]).is_err());
     assert!(memory.read(0, &mut [0]).is_ok());
     assert!(memory.read(PAGE, &mut [0]).is_err(), "nothing behind it");
-    for (address, size, offset) in
-        [(0x800, PAGE, 0), (0x10_0000, 0, 0), (u64::MAX, 2, 0), (0x10_0000, 2 * PAGE, PAGE), (0x10_0000, PAGE, u64::MAX)]
-    {
-        assert!(memory.map(request(&file, address, size, offset)).is_err(), "{address:#x} {size:#x} {offset:#x}");
+    for (address, size, offset) in [
+        (0x800, PAGE, 0),
+        (0x10_0000, 0, 0),
+        (u64::MAX, 2, 0),
+        (0x10_0000, 2 * PAGE, PAGE),
+        (0x10_0000, PAGE, u64::MAX),
+    ] {
+        assert!(
+            memory.map(request(&file, address, size, offset)).is_err(),
+            "{address:#x} {size:#x} {offset:#x}"
+        );
     }
     assert!(memory.unmap(0x800, PAGE).is_err(), "would cut two mappings");
     assert_eq!(memory.len(), 2);
