@@ -39,7 +39,8 @@ const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
     echo \"$bad\"; test -z \"$bad\" || exit 1";
 /// Waits until the device has a port in state ACTIVE.
-const WAIT_ACTIVE: &str = "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.2; done";
+const WAIT_ACTIVE: &str =
+    "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.2; done";
 
 /// All questions, in order.
 pub fn all(long: bool) -> Vec<Case> {
@@ -48,7 +49,10 @@ pub fn all(long: bool) -> Vec<Case> {
     cases.push(rebind(if long { 20 } else { 3 }));
     cases.push(reload());
     cases.push(reset());
-    cases.push(Case { name: "ibv_rc_pingpong after all that".into(), ..pair("ibv_rc_pingpong -n 20 -c", "iters in") });
+    cases.push(Case {
+        name: "ibv_rc_pingpong after all that".into(),
+        ..pair("ibv_rc_pingpong -n 20 -c", "iters in")
+    });
     cases.push(clean("in the end"));
     cases
 }
@@ -103,7 +107,7 @@ const LISTENING: &str = "listening() {
         for i in $(seq 200); do
             for table in /proc/net/tcp /proc/net/tcp6; do
                 while read -r line; do
-                    case \"$line\" in *:4853\ *:0000\ 0A\ *) return 0;; esac
+                    case \"$line\" in *:4853[[:space:]]*:0000[[:space:]]0A[[:space:]]*) return 0;; esac
                 done <$table
             done
             sleep 0.2

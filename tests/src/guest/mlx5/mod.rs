@@ -32,7 +32,8 @@ pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
     let nic = ServedNic::start(&options.output.join("mlx5-commands.log"))?;
-    let configuration = Configuration { vfio_user: vec![nic.socket().to_owned()], ..Configuration::default() };
+    let configuration =
+        Configuration { vfio_user: vec![nic.socket().to_owned()], ..Configuration::default() };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
     let mut report = Report::new(&["case"]);
     for case in cases::all(options.long) {

@@ -28,12 +28,8 @@ impl ServedNic {
     pub fn start(log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         log_to(log)?;
-        let config = ServerConfig {
-            nic: NicConfig::infiniband(MAC),
-            wire: None,
-            capture: None,
-            trace_commands: true,
-        };
+        let config =
+            ServerConfig { nic: NicConfig::infiniband(MAC), wire: None, capture: None, trace_commands: true };
         let mut server = Server::bind(&directory.path().join("socket"), config)?;
         std::thread::Builder::new().name("vfio-user".into()).spawn(move || {
             while let Ok(farewell) = server.serve() {
@@ -54,11 +50,15 @@ impl ServedNic {
         let commands = lines.lines().filter(|line| line.contains(" in ") && line.contains(" out ")).count();
         let refused: Vec<&str> = lines
             .lines()
-            .filter(|line| line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known)))
+            .filter(|line| {
+                line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
+            })
             .collect();
         let verdict = match refused.first() {
             None => Verdict::Pass(format!("{commands} commands, none refused")),
-            Some(first) => Verdict::Fail(format!("{} of {commands} commands refused, first {first}", refused.len())),
+            Some(first) => {
+                Verdict::Fail(format!("{} of {commands} commands refused, first {first}", refused.len()))
+            }
         };
         Entry { columns: vec!["commands of the drivers".into()], verdict, elapsed: Duration::ZERO }
     }
