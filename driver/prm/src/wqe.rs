@@ -58,6 +58,23 @@ layout! {
 }
 
 layout! {
+    /// Address vector of a datagram: where it goes, and through which key.
+    pub struct AddressVector, "mlx5_wqe_av", 12;
+    /// If the highest bit is set, that of the queue pair is meant (IBTA v1.4 §10.2.5).
+    bits qkey / set_qkey: u32 = 0[31:0], "key.qkey.qkey";
+    /// Bit 31 says that the vector has all 48 bytes; the low 24 are the queue pair.
+    bits destination / set_destination: u32 = 2[31:0], "dqp_dct";
+    bits stat_rate_sl / set_stat_rate_sl: u8 = 3[31:24], "stat_rate_sl";
+    bits fl_mlid / set_fl_mlid: u8 = 3[23:16], "fl_mlid";
+    bits rlid / set_rlid: u16 = 3[15:0], "rlid";
+    bits tclass / set_tclass: u8 = 6[15:8], "tclass";
+    bits hop_limit / set_hop_limit: u8 = 6[7:0], "hop_limit";
+    /// Bit 30 says that there is a global route header; then source GID index and flow label.
+    bits grh_gid_fl / set_grh_gid_fl: u32 = 7[31:0], "grh_gid_fl";
+    bytes rgid / set_rgid: 16 = 8, "rgid";
+}
+
+layout! {
     /// Scatter/gather entry. A byte count of zero means 2^31 bytes.
     pub struct DataSegment, "mlx5_wqe_data_seg", 4;
     bits byte_count / set_byte_count: u32 = 0[31:0], "byte_count";

@@ -47,6 +47,10 @@ pub struct Counters {
     pub frames_unknown_qp: u64,
     /// Frames whose P_Key is not that of the queue pair.
     pub frames_bad_pkey: u64,
+    /// Datagrams without a receive to go to.
+    pub datagrams_dropped: u64,
+    /// Datagrams whose Q_Key is not that of the queue pair they went to.
+    pub datagrams_bad_qkey: u64,
     /// Bytes of all frames sent.
     pub bytes_sent: u64,
     /// Bytes of all frames that left one queue pair for another of the same device.

@@ -21,6 +21,7 @@ mod config;
 mod contexts;
 mod counters;
 mod cqe;
+mod datagram;
 mod error;
 mod event;
 mod extension;

@@ -9,7 +9,7 @@ use crate::transport::{ConnectionParameters, Requester, Responder};
 use crate::wire::HeaderTemplate;
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
-use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::time::Time;
 
 /// First queue pair number that is handed out; lower ones are special or look like it.
@@ -100,8 +100,16 @@ impl QueuePair {
         self.context.state()
     }
 
+    /// Whether every message has an address of its own (IBTA v1.4 §10.2.4.3).
+    pub(crate) fn is_datagram(&self) -> bool {
+        matches!(self.context.st(), ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1)
+    }
+
     /// Whether a frame may come of it when its turn comes.
     pub(crate) fn has_work(&self) -> bool {
+        if self.is_datagram() {
+            return self.state() == QpState::Rts && self.send.wants_fetch();
+        }
         let answers = self.responder.as_ref().is_some_and(Responder::has_work);
         let Some(requester) = self.requester.as_ref().filter(|_| self.state() == QpState::Rts) else {
             return answers;

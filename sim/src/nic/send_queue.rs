@@ -46,6 +46,8 @@ pub(crate) struct Stopped {
 pub(crate) enum Fetched {
     /// A message for the requester.
     Request(crate::transport::Request),
+    /// A datagram, by the token of its WQE.
+    Datagram { token: u64, envelope: wqe::Envelope, solicited: bool },
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
@@ -60,6 +62,8 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) max_wqe: u16,
     pub(crate) strom: bool,
     pub(crate) strict: bool,
+    /// Whether messages have an address of their own.
+    pub(crate) datagram: bool,
 }
 
 /// The send queue of one queue pair.
@@ -219,6 +223,7 @@ impl SendQueue {
             log_max_message: context.log_max_message,
             strom: context.strom,
             strict: context.strict,
+            datagram: context.datagram,
             ring,
             at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
         };
@@ -274,6 +279,7 @@ impl SendQueue {
         self.fetched = self.fetched.wrapping_add(blocks);
         match work {
             Work::Nop => Fetched::Nop,
+            Work::Datagram(envelope) => Fetched::Datagram { token, envelope, solicited: control.solicited() },
             Work::Request(operation) => Fetched::Request(crate::transport::Request {
                 operation,
                 length,

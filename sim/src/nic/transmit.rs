@@ -8,7 +8,7 @@ use super::{HostMemory, Nic, port, wqe};
 use crate::transport::{Requester, RequesterError, Responder, ResponderError, ResponsePacket};
 use crate::wire::{DEFAULT_PARTITION_KEY, FrameWriter, HeaderTemplate};
 use bareverbs_prm::ids::{Qpn, UarIndex};
-use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::time::Time;
 
 /// Why a frame is sent.
@@ -107,6 +107,10 @@ impl Nic {
         qpn: Qpn,
         frame: &mut Vec<u8>,
     ) -> Option<(Transmit, bool)> {
+        if self.queue_pairs.get(qpn.value())?.is_datagram() {
+            self.send_datagrams(now, memory, qpn);
+            return None;
+        }
         let loops_back = self.queue_pairs.get(qpn.value())?.path.as_ref()?.loops_back;
         let transmit = match self.transmit_response(now, memory, qpn, frame) {
             Some(transmit) => transmit,
@@ -204,6 +208,7 @@ impl Nic {
             max_wqe: self.config.limits.max_send_wqe,
             strom: self.config.strom,
             strict: self.config.strict,
+            datagram: false,
         };
         let Some(requester) = &mut qp.requester else { return };
         qp.replies.submit(requester);
@@ -215,7 +220,7 @@ impl Nic {
                     let _ = requester.submit(request);
                 }
                 Fetched::Nop => self.counters.wqes += 1,
-                Fetched::Nothing => break,
+                Fetched::Nothing | Fetched::Datagram { .. } => break,
             }
         }
     }
@@ -242,6 +247,10 @@ impl Nic {
     /// RTR2RTS: the requester begins, with what was posted before.
     pub(super) fn start_sending(&mut self, qpn: Qpn) {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        if qp.context.st() != ServiceType::Rc {
+            self.schedule.wake(qp);
+            return;
+        }
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         qp.requester = Some(Requester::new(&qp.parameters(mtu)));
         self.schedule.wake(qp);

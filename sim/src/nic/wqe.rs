@@ -7,7 +7,7 @@ use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
-    AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, RemoteAddressSegment, SEGMENT,
+    AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, RemoteAddressSegment, SEGMENT,
     strom_opmod,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -150,6 +150,15 @@ pub(crate) enum Work {
     Nop,
     /// A message for the requester.
     Request(Operation),
+    /// A message that stands alone.
+    Datagram(Envelope),
+}
+
+/// Where a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) vector: AddressVector,
+    pub(crate) immediate: Option<u32>,
 }
 
 /// What a WQE is checked against.
@@ -159,6 +168,8 @@ pub(crate) struct WqeRules<'a> {
     pub(crate) log_max_message: u8,
     pub(crate) strom: bool,
     pub(crate) strict: bool,
+    /// Whether messages have an address of their own.
+    pub(crate) datagram: bool,
     /// Bytes of the ring, a power of two, and where in it the WQE begins.
     pub(crate) ring: u32,
     pub(crate) at: u32,
@@ -235,6 +246,9 @@ fn parse_work(
 ) -> Result<Work, WorkFault> {
     let immediate = control.immediate();
     let opcode = control.opcode();
+    if rules.datagram {
+        return parse_datagram(control, cursor);
+    }
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
     }
@@ -255,6 +269,23 @@ fn parse_work(
         WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd => atomic(opcode, cursor, rules)?,
         _ => return Err(OPCODE),
     }))
+}
+
+/// Datagrams only send; the address vector has a part that is no field, and so no reserved bits are looked for in it.
+fn parse_datagram(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<Work, WorkFault> {
+    if control.opmod() != 0 {
+        return Err(OPMOD);
+    }
+    let immediate = match control.opcode() {
+        WqeOpcode::Nop => return Ok(Work::Nop),
+        WqeOpcode::Send => None,
+        WqeOpcode::SendImm => Some(control.immediate()),
+        _ => return Err(OPCODE),
+    };
+    let rest = cursor.bytes.get(cursor.position..).ok_or(SEGMENTS)?;
+    let (vector, _) = AddressVector::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
+    cursor.position += AddressVector::SIZE;
+    Ok(Work::Datagram(Envelope { vector, immediate }))
 }
 
 fn write(remote: RemoteAddressSegment, immediate: Option<u32>) -> Operation {
@@ -354,7 +385,7 @@ fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), Wo
     let fits = match work {
         Work::Nop => true,
         Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => length == 8,
-        Work::Request(_) => length <= 1 << rules.log_max_message,
+        Work::Request(_) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
 }

@@ -254,9 +254,7 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
     context.primary_address_path_mut().set_ack_timeout(wish.primary_address_path().ack_timeout());
     store(nic, input.qpn(), context);
-    if context.st() == ServiceType::Rc {
-        nic.start_sending(input.qpn());
-    }
+    nic.start_sending(input.qpn());
     Ok(())
 }
 

@@ -82,6 +82,8 @@ fn programs(long: bool) -> Vec<Case> {
         ("ibv_rc_pingpong -n 100 -e -c".to_owned(), "iters in"),
         ("ibv_rc_pingpong -g 0 -n 100 -c".to_owned(), "iters in"),
         (format!("ibv_srq_pingpong -n {many} -c"), "iters in"),
+        ("ibv_ud_pingpong -n 500 -c".to_owned(), "iters in"),
+        ("ibv_ud_pingpong -s 1 -n 100 -e -c".to_owned(), "iters in"),
     ]
     .into_iter()
     .map(|(program, wanted)| pair(&program, wanted))
@@ -94,12 +96,20 @@ fn programs(long: bool) -> Vec<Case> {
 const PERFTEST: &[&str] = &[
     "ib_send_bw -s 4096",
     "ib_send_lat -s 4096",
+    "ib_send_bw -c UD -s 1024",
+    "ib_send_lat -c UD -s 64",
     "ib_write_bw -s 65536",
     "ib_write_lat -s 64",
     "ib_read_bw -s 65536",
     "ib_read_lat -s 4096",
     "ib_atomic_bw -A FETCH_AND_ADD",
     "ib_atomic_lat -A CMP_AND_SWAP",
+];
+
+/// Programs that need what the model does not have, and why.
+pub const LACKING: &[(&str, &str)] = &[
+    ("ibv_uc_pingpong", "the model has no unreliable connections (capability uc is 0)"),
+    ("ibv_xsrq_pingpong", "the model has XRC domains and queues but no XRC transport"),
 ];
 
 /// Waits, without a process for every look, until somebody listens at TCP port 18515.

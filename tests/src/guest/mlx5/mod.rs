@@ -14,7 +14,7 @@ use anyhow::Result;
 use cases::Case;
 use nic::ServedNic;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -41,6 +41,10 @@ pub fn run(options: &Options) -> Result<Report> {
         if case.set_up || wanted {
             report.add(ask(&mut machine, &case)?);
         }
+    }
+    for (program, reason) in cases::LACKING {
+        let verdict = Verdict::Skip((*reason).to_owned());
+        report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
     }
     report.add(nic.entry());
     Ok(report)
