@@ -145,7 +145,9 @@ impl Nic {
             _ => None,
         };
         let found = match special {
-            Some(service) => self.queue_pairs.iter().find(|(_, qp)| qp.context.st() == service).map(|(n, _)| n),
+            Some(service) => {
+                self.queue_pairs.iter().find(|(_, qp)| qp.context.st() == service).map(|(n, _)| n)
+            }
             None => Some(number),
         };
         let known = found.filter(|&number| self.queue_pairs.get(number).is_some_and(|qp| qp.is_datagram()));

@@ -91,7 +91,13 @@ impl Nic {
     }
 
     /// Takes the oldest WQE out and writes its entry, if it asked for one or failed.
-    pub(super) fn end_wqe<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, result: Result<(), WorkFault>) {
+    pub(super) fn end_wqe<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        result: Result<(), WorkFault>,
+    ) {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(slot) = qp.send.pop() else { return };
         let cqn = qp.context.cqn_snd();

@@ -7,8 +7,8 @@ use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
-    AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, RemoteAddressSegment, SEGMENT,
-    strom_opmod,
+    AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader,
+    RemoteAddressSegment, SEGMENT, strom_opmod,
 };
 use zerocopy::{FromBytes, IntoBytes};
 

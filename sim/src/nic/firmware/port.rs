@@ -23,6 +23,9 @@ pub(super) fn set_roce_address<M: HostMemory>(
     _: &mut SetRoceAddressOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
+    if nic.port.is_infiniband() {
+        return Err(syndrome::LINK_LAYER);
+    }
     check_port(input.vhca_port_num())?;
     let address = *input.roce_address();
     let slots = nic.firmware.capabilities.gid_entries().min(nic.port.addresses.len());

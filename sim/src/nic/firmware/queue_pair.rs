@@ -80,7 +80,9 @@ pub(super) fn create<M: HostMemory>(
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
         ServiceType::Rc => true,
-        ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => nic.port.is_infiniband(),
+        ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => {
+            nic.port.is_infiniband()
+        }
         _ => false,
     };
     if known { Ok(()) } else { Err(syndrome::QP_SERVICE) }

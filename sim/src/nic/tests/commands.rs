@@ -20,7 +20,7 @@ use bareverbs_prm::numbering::{
 use zerocopy::{FromBytes, IntoBytes};
 
 #[track_caller]
-fn refused<O>(answer: Answer<O>, by: Refusal) {
+pub fn refused<O>(answer: Answer<O>, by: Refusal) {
     let Err(why) = answer else { panic!("accepted, {by} was expected") };
     assert_eq!(why, (by.status, by.syndrome), "expected: {by}; got: {:?}", Refusal::by_syndrome(why.1));
 }

@@ -9,6 +9,7 @@ mod delivery;
 mod errors;
 mod events;
 mod host;
+mod infiniband;
 mod pair;
 mod properties;
 mod registers;

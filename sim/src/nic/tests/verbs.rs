@@ -1,7 +1,7 @@
 //! Objects and work requests, made by hand.
 
 use super::host::{Answer, Host};
-use crate::nic::NicConfig;
+use crate::nic::{LinkLayer, NicConfig};
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
 use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
@@ -104,7 +104,9 @@ impl Node {
         let (pd, _): (AllocPdOut, _) = host.run(CommandOpcode::AllocPd, 0, AllocPdIn::new()).unwrap();
         let (uar, pd) = (uar.uar(), pd.pd());
         let gid = Gid::from_ipv4([10, 0, 0, number]);
-        set_gid(&mut host, 1, gid, mac);
+        if config.link_layer == LinkLayer::Ethernet {
+            set_gid(&mut host, 1, gid, mac);
+        }
         let eq = create_eq(&mut host, uar, 6, !(1 << 10)).unwrap();
         let cq = create_cq(&mut host, uar, eq.eqn, LOG_CQ).unwrap();
         let qp = create_qp(&mut host, uar, pd, cq.cqn, |_| {}).unwrap();

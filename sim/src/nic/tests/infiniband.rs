@@ -1,0 +1,303 @@
+//! An InfiniBand port: what it says of itself, datagrams, connections inside the device, shared receive queues.
+
+use super::commands::refused;
+use super::host::{Answer, Host};
+use super::verbs::{Node, Qp, Sge, create_qp, data};
+use crate::nic::NicConfig;
+use crate::nic::firmware::syndrome;
+use bareverbs_prm::command::ib_port::{
+    ModifyHcaVportContextIn, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn,
+    QueryHcaVportGidOut, QueryHcaVportPkeyIn,
+};
+use bareverbs_prm::command::srq::{
+    AllocXrcdIn, AllocXrcdOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, DeallocXrcdIn, DestroyRmpIn,
+    ModifyRmpIn,
+};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
+use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, EventType, ServiceType, WqeOpcode};
+use bareverbs_prm::wqe::AddressVector;
+use zerocopy::IntoBytes;
+
+const QKEY: u32 = 0x1111_1111;
+const GRH: u64 = 40;
+const STRIDE: u64 = 64;
+
+fn config() -> NicConfig {
+    NicConfig::infiniband(MacAddress::default())
+}
+
+/// What mailboxes carry beyond the header, as `N` bytes.
+fn raw<I: IntoBytes + zerocopy::Immutable + zerocopy::FromBytes>(
+    host: &mut Host,
+    op: Op,
+    input: I,
+) -> Answer<[u8; 16]> {
+    host.run(op, 0, input)
+}
+
+#[test]
+fn the_port_is_active_and_has_an_address() {
+    let mut host = Host::booted(NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 7])));
+    let (out, _): (QueryHcaVportContextOut, _) =
+        host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+    let port = out.hca_vport_context();
+    assert_eq!((port.lid(), port.sm_lid(), port.vport_state(), port.port_physical_state()), (1, 1, 4, 5));
+    let mut modify = ModifyHcaVportContextIn::new();
+    modify.hca_vport_context_mut().set_cap_mask1(1 << 16).set_cap_mask1_field_select(1 << 16);
+    raw(&mut host, Op::ModifyHcaVportContext, modify).unwrap();
+    modify.hca_vport_context_mut().set_cap_mask1_field_select(1 << 5);
+    refused(raw(&mut host, Op::ModifyHcaVportContext, modify), syndrome::VPORT_FIELD);
+    let (out, _): (QueryHcaVportContextOut, _) =
+        host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+    assert_eq!(out.hca_vport_context().cap_mask1(), 1 << 16);
+    host.nic.set_link_up(false);
+    let (out, _): (QueryHcaVportContextOut, _) =
+        host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+    assert_eq!(
+        (out.hca_vport_context().vport_state(), out.hca_vport_context().port_physical_state()),
+        (1, 2)
+    );
+}
+
+#[test]
+fn tables_are_read_by_the_entry_or_as_a_whole() {
+    let mut host = Host::booted(NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 7])));
+    let mut input = QueryHcaVportGidIn::new();
+    let (out, gid): (QueryHcaVportGidOut, _) = host.command(Op::QueryHcaVportGid, 0, input, &[], 32).unwrap();
+    assert_eq!((out.gids_num(), gid.len()), (1, 16));
+    assert_eq!(gid, [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 7]);
+    input.set_gid_index(0xffff);
+    let (out, gids): (QueryHcaVportGidOut, _) =
+        host.command(Op::QueryHcaVportGid, 0, input, &[], 16 + 8 * 16).unwrap();
+    assert_eq!((out.gids_num(), &gids[..16], gids.len()), (8, &gid[..], 128));
+    input.set_gid_index(8);
+    refused(raw(&mut host, Op::QueryHcaVportGid, input), syndrome::VPORT_INDEX);
+    let (_, key): ([u8; 16], _) =
+        host.command(Op::QueryHcaVportPkey, 0, QueryHcaVportPkeyIn::new(), &[], 20).unwrap();
+    assert_eq!(key, [0, 0, 0xff, 0xff]);
+}
+
+#[test]
+fn an_ethernet_port_has_no_such_commands() {
+    let mut host = Host::booted(NicConfig::default());
+    refused(
+        host.run::<_, QueryHcaVportContextOut>(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()),
+        syndrome::LINK_LAYER,
+    );
+}
+
+/// The queue pair of a node as a datagram queue pair in RTS.
+fn datagram_node() -> Node {
+    let mut node = Node::new(1, config());
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+        c.set_st(ServiceType::Ud);
+    })
+    .unwrap();
+    let key = |c: &mut QueuePairContext| {
+        c.set_q_key(QKEY).set_log_msg_max(12);
+    };
+    for step in [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp] {
+        node.modify(step, key).unwrap();
+    }
+    node
+}
+
+/// Sends eight bytes of the region to the queue pair itself.
+fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
+    let mut vector = AddressVector::new();
+    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rlid(1);
+    edit(&mut vector);
+    let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
+    node.post(WqeOpcode::Send, &segments);
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+}
+
+#[test]
+fn a_datagram_arrives_behind_a_route_header() {
+    let mut node = datagram_node();
+    let gid = node.host.nic.port.addresses[0].source_l3_address();
+    node.host.memory.put(node.mr.iova, b"datagram");
+    node.post_receive(&[node.mr.sge(0x1000, 48)]);
+    send_to_itself(&mut node, |v| {
+        v.set_grh_gid_fl(1 << 30 | 0x12345).set_rgid(gid).set_hop_limit(9);
+    });
+    assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
+    let entry = node.expect();
+    assert_eq!(
+        (entry.opcode(), entry.byte_count(), entry.grh(), entry.slid()),
+        (CqeOpcode::ResponderSend, 48, 1, 1)
+    );
+    assert_eq!(entry.remote_qpn(), node.qp.qpn);
+    let received = node.host.memory.slice(node.mr.iova + 0x1000, 48);
+    assert_eq!(
+        &received[..8],
+        [0x60, 0x01, 0x23, 0x45, 0, 32, 0x1b, 9],
+        "version, flow label, length, header, hops"
+    );
+    assert_eq!((&received[8..24], &received[24..40]), (&gid[..], &gid[..]));
+    assert_eq!(&received[GRH as usize..], b"datagram");
+    assert!(node.host.memory.faults.is_empty());
+}
+
+#[test]
+fn datagrams_that_nobody_takes_are_counted() {
+    let mut node = datagram_node();
+    send_to_itself(&mut node, |_| {});
+    node.post_receive(&[node.mr.sge(0x1000, 48)]);
+    send_to_itself(&mut node, |v| {
+        v.set_qkey(QKEY + 1);
+    });
+    send_to_itself(&mut node, |v| {
+        v.set_rlid(2);
+    });
+    for _ in 0..3 {
+        assert_eq!(node.expect().opcode(), CqeOpcode::Requester, "the sender does not know");
+    }
+    node.expect_none();
+    let counters = node.host.nic.counters();
+    assert_eq!(
+        (counters.datagrams_dropped, counters.datagrams_bad_qkey, counters.frames_without_path),
+        (1, 1, 1)
+    );
+    send_to_itself(&mut node, |v| {
+        v.set_qkey(1 << 31);
+    });
+    assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
+    assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend, "the Q_Key of the queue pair itself");
+}
+
+/// A pool of eight entries of 64 bytes.
+struct Pool {
+    number: Srqn,
+    buffer: u64,
+    record: u64,
+    posted: u16,
+}
+
+impl Pool {
+    fn new(node: &mut Node) -> Self {
+        let (buffer, record) = (node.host.memory.allocate(4096), node.host.memory.allocate(8));
+        let mut input = CreateRmpIn::new();
+        let queue = input.ctx_mut().wq_mut();
+        queue.set_pd(node.pd).set_dbr_addr(record).set_log_wq_stride(6).set_log_wq_sz(3);
+        let (out, _): (CreateRmpOut, _) =
+            node.host.command(Op::CreateRmp, 0, input, &buffer.to_be_bytes(), 16).unwrap();
+        Self { number: out.rmpn(), buffer, record, posted: 0 }
+    }
+
+    /// Fills an entry and says which one comes after it.
+    fn post(&mut self, node: &mut Node, entry: u16, next: u16, sge: Sge) {
+        let mut bytes = vec![0; 16];
+        bytes[2..4].copy_from_slice(&next.to_be_bytes());
+        bytes.extend(data(sge));
+        bytes.extend(data(Sge { address: 0, length: 0, key: bareverbs_prm::wqe::INVALID_LKEY }));
+        node.host.memory.put(self.buffer + u64::from(entry) * STRIDE, &bytes);
+        self.posted += 1;
+        node.host.memory.put(self.record, &u32::from(self.posted).to_be_bytes());
+    }
+
+    fn set_limit(&self, node: &mut Node, limit: u16) {
+        let mut input = ModifyRmpIn::new();
+        input.set_rmpn(self.number).set_bitmask_lwm(true);
+        input.ctx_mut().wq_mut().set_lwm(limit);
+        raw(&mut node.host, Op::ModifyRmp, input).unwrap();
+    }
+}
+
+/// A node whose queue pair receives from a pool and is connected with itself.
+fn shared_node() -> (Node, Pool) {
+    let mut node = Node::new(1, config());
+    let pool = Pool::new(&mut node);
+    let number = pool.number.value();
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+        c.set_rq_type(1).set_srqn_rmpn_xrqn(number);
+    })
+    .unwrap();
+    let itself = (node.qp.qpn, Gid::default(), node.mac);
+    node.connect(itself, |c| {
+        c.primary_address_path_mut().set_rlid(1);
+    });
+    (node, pool)
+}
+
+fn send(node: &mut Node, bytes: &[u8]) {
+    node.host.memory.put(node.mr.iova, bytes);
+    // Without a receive queue of its own the send queue is all that there is in the buffer.
+    let Qp { qpn, record, .. } = node.qp;
+    let mut control = bareverbs_prm::wqe::ControlSegment::new();
+    control
+        .set_opcode(WqeOpcode::Send)
+        .set_wqe_index(node.qp.posted)
+        .set_qpn(qpn)
+        .set_ds(2)
+        .set_completion_mode(2);
+    let wqe = [control.as_bytes(), &data(node.mr.sge(0, bytes.len() as u32))].concat();
+    node.host.memory.put(node.qp.buffer + u64::from(node.qp.posted) * STRIDE, &wqe);
+    node.qp.posted += 1;
+    node.host.memory.put(record + 4, &u32::from(node.qp.posted).to_be_bytes());
+    node.ring();
+    while node.host.nic.has_transmit() {
+        node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+    }
+}
+
+#[test]
+fn entries_of_a_pool_are_taken_in_the_order_of_their_links() {
+    let (mut node, mut pool) = shared_node();
+    for (entry, next, at) in [(0, 5, 0x1000), (5, 2, 0x2000), (2, 3, 0x3000)] {
+        let sge = node.mr.sge(at, 16);
+        pool.post(&mut node, entry, next, sge);
+    }
+    for (entry, at, text) in [(0, 0x1000, b"one.."), (5, 0x2000, b"two.."), (2, 0x3000, b"three")] {
+        send(&mut node, text);
+        let completions = [node.expect(), node.expect()];
+        let receive = completions.iter().find(|c| c.opcode() == CqeOpcode::ResponderSend).expect("a receive");
+        assert_eq!((receive.wqe_counter(), receive.byte_count()), (entry, 5));
+        assert_eq!(node.host.memory.slice(node.mr.iova + at, 5), text);
+    }
+    assert!(node.host.memory.faults.is_empty());
+}
+
+#[test]
+fn a_pool_that_runs_low_says_so_once() {
+    let (mut node, mut pool) = shared_node();
+    for entry in 0..4 {
+        let sge = node.mr.sge(0x1000, 16);
+        pool.post(&mut node, entry, entry + 1, sge);
+    }
+    while node.poll_event().is_some() {}
+    pool.set_limit(&mut node, 3);
+    assert!(node.poll_event().is_none(), "four are there");
+    send(&mut node, b"a");
+    assert!(node.poll_event().is_none(), "three are not below three");
+    send(&mut node, b"b");
+    assert_eq!(node.poll_event().map(|event| event.kind()), Some(EventType::SrqRqLimit));
+    send(&mut node, b"c");
+    assert!(node.poll_event().is_none(), "once");
+    node.short(Op::ToErrorQp).unwrap();
+    assert_eq!(node.poll_event().map(|event| event.kind()), Some(EventType::SrqLastWqe));
+    let mut destroy = DestroyRmpIn::new();
+    destroy.set_rmpn(pool.number);
+    refused(raw(&mut node.host, Op::DestroyRmp, destroy), syndrome::SRQ_BUSY);
+}
+
+#[test]
+fn xrc_queues_need_their_domain() {
+    let mut node = Node::new(1, config());
+    let (out, _): (AllocXrcdOut, _) = node.host.run(Op::AllocXrcd, 0, AllocXrcdIn::new()).unwrap();
+    let (buffer, record) = (node.host.memory.allocate(4096), node.host.memory.allocate(8));
+    let mut input = CreateXrcSrqIn::new();
+    let context = input.xrc_srq_context_entry_mut();
+    context.set_pd(node.pd).set_cqn(node.cq.cqn).set_log_rq_stride(1).set_log_xrc_srq_size(3);
+    context.set_db_record_addr_h((record >> 32) as u32).set_db_record_addr_l(record as u32 >> 2);
+    let list = buffer.to_be_bytes();
+    let made: Answer<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
+    refused(made, syndrome::XRCD_UNKNOWN);
+    input.xrc_srq_context_entry_mut().set_xrcd(out.xrcd());
+    let made: Answer<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
+    made.unwrap();
+    let mut free = DeallocXrcdIn::new();
+    free.set_xrcd(out.xrcd());
+    refused(raw(&mut node.host, Op::DeallocXrcd, free), syndrome::XRCD_BUSY);
+}
