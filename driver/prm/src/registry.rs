@@ -157,6 +157,7 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::wqe::RemoteAddressSegment as Layout>::INFO,
     &<crate::wqe::AtomicSegment as Layout>::INFO,
     &<crate::wqe::AddressVector as Layout>::INFO,
+    &<crate::wqe::KeyUpdateSegment as Layout>::INFO,
     &<crate::wqe::DataSegment as Layout>::INFO,
     &<crate::wqe::InlineHeader as Layout>::INFO,
     &<crate::cqe::CompletionEntry as Layout>::INFO,

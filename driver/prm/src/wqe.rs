@@ -75,6 +75,14 @@ layout! {
 }
 
 layout! {
+    /// Control of a key update (UMR): what of a memory key is changed. A memory key context follows.
+    pub struct KeyUpdateSegment, "mlx5_wqe_umr_ctrl_seg", 12;
+    bits flags / set_flags: u8 = 0[31:24], "flags";
+    bits translation_octowords / set_translation_octowords: u16 = 1[31:16], "klm_octowords";
+    wide mkey_mask / set_mkey_mask: u64 = 2, "mkey_mask";
+}
+
+layout! {
     /// Scatter/gather entry. A byte count of zero means 2^31 bytes.
     pub struct DataSegment, "mlx5_wqe_data_seg", 4;
     bits byte_count / set_byte_count: u32 = 0[31:0], "byte_count";

@@ -6,7 +6,7 @@
 
 use super::receive_queue::{Landing, Taken, Taker};
 use super::send_queue::{FetchContext, Fetched};
-use super::wqe::{self, Envelope};
+use super::wqe::{self, Envelope, KeyUpdate};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
 use bareverbs_prm::ids::{Gid, Qpn};
@@ -40,8 +40,8 @@ struct Datagram {
 }
 
 impl Nic {
-    /// Sends everything that was posted.
-    pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
+    /// Works off everything that was posted to a queue pair without a connection.
+    pub(super) fn work_off_sends<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
         while let Some(qp) = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.state() == QpState::Rts) {
             let context = FetchContext {
                 mkeys: &self.mkeys,
@@ -50,12 +50,16 @@ impl Nic {
                 max_wqe: self.config.limits.max_send_wqe,
                 strom: false,
                 strict: self.config.strict,
-                datagram: true,
+                format: qp.format(),
             };
             match qp.send.fetch(memory, &context) {
                 Fetched::Datagram { token, envelope, solicited } => {
                     self.counters.wqes += 1;
                     self.send_datagram(now, memory, qpn, (token, &envelope, solicited));
+                }
+                Fetched::KeyUpdate(update) => {
+                    self.counters.wqes += 1;
+                    self.update_key(now, memory, qpn, &update);
                 }
                 Fetched::Nop => {
                     self.counters.wqes += 1;
@@ -63,6 +67,14 @@ impl Nic {
                 }
                 Fetched::Nothing | Fetched::Request(_) => return,
             }
+        }
+    }
+
+    fn update_key<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, update: &KeyUpdate) {
+        let done = self.mkeys.update(update).map_err(|_| wqe::KEY_UPDATE);
+        self.end_wqe(now, memory, qpn, done);
+        if done.is_err() {
+            self.move_to_error(now, memory, qpn);
         }
     }
 

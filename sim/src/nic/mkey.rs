@@ -1,6 +1,7 @@
 //! Memory keys: what a key and an address allege is checked here, and only a checked [`HostRange`] reaches memory.
 
 use super::contexts::Slab;
+use super::wqe::KeyUpdate;
 use super::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
@@ -11,6 +12,28 @@ pub(crate) const FIRST_MKEY: u32 = 0x10;
 pub(crate) const ANY_QP: u32 = 0xff_ffff;
 /// The two low bits of a translation entry are flags.
 const ENTRY_FLAGS: u64 = 3;
+
+/// Sets one flag of a memory key context.
+type Setter = fn(&mut MkeyContext, bool) -> &mut MkeyContext;
+
+/// Flags of a key update: the key must not be free, the key must be free.
+const CHECK_NOT_FREE: u8 = 1 << 5;
+const CHECK_FREE: u8 = 2 << 5;
+
+/// Bits of the mask of a key update.
+mod mask {
+    pub(super) const PD: u64 = 1 << 7;
+    pub(super) const EN_RINVAL: u64 = 1 << 8;
+    pub(super) const KEY: u64 = 1 << 13;
+    pub(super) const QPN: u64 = 1 << 14;
+    pub(super) const LR: u64 = 1 << 17;
+    pub(super) const LW: u64 = 1 << 18;
+    pub(super) const RR: u64 = 1 << 19;
+    pub(super) const RW: u64 = 1 << 20;
+    pub(super) const A: u64 = 1 << 21;
+    pub(super) const FREE: u64 = 1 << 29;
+    pub(super) const CHANGEABLE: u64 = PD | EN_RINVAL | KEY | QPN | LR | LW | RR | RW | A | FREE;
+}
 
 /// What is to be done to memory, and from where the wish comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,6 +246,23 @@ impl MkeyTable {
         Ok(())
     }
 
+    /// Changes a key as a key update asks (UMR). Ranges that were checked before die with the old state.
+    pub(crate) fn update(&mut self, update: &KeyUpdate) -> Result<(), KeyFault> {
+        let object = self.keys.get_mut(update.key.index().value()).ok_or(KeyFault::Unknown)?;
+        let wrong_state = update.flags & CHECK_NOT_FREE != 0 && object.free
+            || update.flags & CHECK_FREE != 0 && !object.free;
+        if wrong_state || !object.context.umr_en() {
+            return Err(KeyFault::Free);
+        }
+        if update.mask & !mask::CHANGEABLE != 0 {
+            return Err(KeyFault::Right);
+        }
+        object.change(update);
+        self.generation = self.generation.wrapping_add(1);
+        object.generation = self.generation;
+        Ok(())
+    }
+
     /// Reads bytes from `offset` of a range on.
     #[inline]
     pub(crate) fn read<M: HostMemory>(
@@ -295,6 +335,34 @@ impl MkeyTable {
 }
 
 impl MemoryKey {
+    fn change(&mut self, update: &KeyUpdate) {
+        let (wish, context) = (&update.context, &mut self.context);
+        let chosen = |bit: u64| update.mask & bit != 0;
+        let flags: [(u64, bool, Setter); 7] = [
+            (mask::LR, wish.lr(), MkeyContext::set_lr),
+            (mask::LW, wish.lw(), MkeyContext::set_lw),
+            (mask::RR, wish.rr(), MkeyContext::set_rr),
+            (mask::RW, wish.rw(), MkeyContext::set_rw),
+            (mask::A, wish.a(), MkeyContext::set_a),
+            (mask::EN_RINVAL, wish.en_rinval(), MkeyContext::set_en_rinval),
+            (mask::FREE, wish.free(), MkeyContext::set_free),
+        ];
+        for (_, on, set) in flags.into_iter().filter(|(bit, ..)| chosen(*bit)) {
+            set(context, on);
+        }
+        if chosen(mask::PD) {
+            context.set_pd(wish.pd());
+        }
+        if chosen(mask::KEY) {
+            context.set_mkey_7_0(wish.mkey_7_0());
+        }
+        if chosen(mask::QPN) {
+            context.set_qpn(wish.qpn());
+        }
+        (self.pd, self.variant, self.qpn) = (context.pd(), context.mkey_7_0(), context.qpn().value());
+        (self.rights, self.free) = (rights_of(context), context.free());
+    }
+
     fn check_use(&self, who: Accessor, access: Access) -> Result<(), KeyFault> {
         if self.free {
             return Err(KeyFault::Free);

@@ -5,6 +5,7 @@ use super::mkey::{Accessor, HostRange};
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
+use super::wqe::Format;
 use crate::transport::{ConnectionParameters, Requester, Responder};
 use crate::wire::HeaderTemplate;
 use bareverbs_prm::context::QueuePairContext;
@@ -100,6 +101,15 @@ impl QueuePair {
         self.context.state()
     }
 
+    /// What its WQEs look like.
+    pub(crate) fn format(&self) -> Format {
+        match self.context.st() {
+            ServiceType::RegUmr => Format::KeyUpdate,
+            _ if self.is_datagram() => Format::Datagram,
+            _ => Format::Connected,
+        }
+    }
+
     /// Whether every message has an address of its own (IBTA v1.4 §10.2.4.3).
     pub(crate) fn is_datagram(&self) -> bool {
         matches!(self.context.st(), ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1)
@@ -107,7 +117,7 @@ impl QueuePair {
 
     /// Whether a frame may come of it when its turn comes.
     pub(crate) fn has_work(&self) -> bool {
-        if self.is_datagram() {
+        if self.format() != Format::Connected {
             return self.state() == QpState::Rts && self.send.wants_fetch();
         }
         let answers = self.responder.as_ref().is_some_and(Responder::has_work);

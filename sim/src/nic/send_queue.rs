@@ -48,6 +48,8 @@ pub(crate) enum Fetched {
     Request(crate::transport::Request),
     /// A datagram, by the token of its WQE.
     Datagram { token: u64, envelope: wqe::Envelope, solicited: bool },
+    /// A change of a memory key.
+    KeyUpdate(wqe::KeyUpdate),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
@@ -62,8 +64,7 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) max_wqe: u16,
     pub(crate) strom: bool,
     pub(crate) strict: bool,
-    /// Whether messages have an address of their own.
-    pub(crate) datagram: bool,
+    pub(crate) format: wqe::Format,
 }
 
 /// The send queue of one queue pair.
@@ -223,7 +224,7 @@ impl SendQueue {
             log_max_message: context.log_max_message,
             strom: context.strom,
             strict: context.strict,
-            datagram: context.datagram,
+            format: context.format,
             ring,
             at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
         };
@@ -274,11 +275,12 @@ impl SendQueue {
         slot.opcode = control.opcode().raw();
         slot.signalled = mode == completion_mode::ALWAYS || event;
         slot.event = event;
-        slot.submitted = work != Work::Nop;
+        slot.submitted = !matches!(work, Work::Nop);
         let length = slot.pieces.length() as u32;
         self.fetched = self.fetched.wrapping_add(blocks);
         match work {
             Work::Nop => Fetched::Nop,
+            Work::KeyUpdate(update) => Fetched::KeyUpdate(update),
             Work::Datagram(envelope) => Fetched::Datagram { token, envelope, solicited: control.solicited() },
             Work::Request(operation) => Fetched::Request(crate::transport::Request {
                 operation,

@@ -107,8 +107,8 @@ impl Nic {
         qpn: Qpn,
         frame: &mut Vec<u8>,
     ) -> Option<(Transmit, bool)> {
-        if self.queue_pairs.get(qpn.value())?.is_datagram() {
-            self.send_datagrams(now, memory, qpn);
+        if self.queue_pairs.get(qpn.value())?.format() != wqe::Format::Connected {
+            self.work_off_sends(now, memory, qpn);
             return None;
         }
         let loops_back = self.queue_pairs.get(qpn.value())?.path.as_ref()?.loops_back;
@@ -208,7 +208,7 @@ impl Nic {
             max_wqe: self.config.limits.max_send_wqe,
             strom: self.config.strom,
             strict: self.config.strict,
-            datagram: false,
+            format: wqe::Format::Connected,
         };
         let Some(requester) = &mut qp.requester else { return };
         qp.replies.submit(requester);
@@ -220,7 +220,7 @@ impl Nic {
                     let _ = requester.submit(request);
                 }
                 Fetched::Nop => self.counters.wqes += 1,
-                Fetched::Nothing | Fetched::Datagram { .. } => break,
+                Fetched::Nothing | Fetched::Datagram { .. } | Fetched::KeyUpdate(_) => break,
             }
         }
     }

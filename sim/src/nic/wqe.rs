@@ -3,11 +3,12 @@
 use super::mkey::{Access, Accessor, HostRange, MkeyTable};
 use super::strict;
 use crate::transport::Operation;
+use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
-    AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader,
+    AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, KeyUpdateSegment,
     RemoteAddressSegment, SEGMENT, strom_opmod,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -53,6 +54,7 @@ faults! {
     RESERVED = LocalQpOperation, 0x6f, "a reserved bit is set (strict mode)";
     FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
     COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
+    KEY_UPDATE = LocalQpOperation, 0x72, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
     MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";
@@ -144,7 +146,7 @@ impl PieceList {
 }
 
 /// What a WQE asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
     /// Nothing; completes when everything before it has.
     Nop,
@@ -152,10 +154,32 @@ pub(crate) enum Work {
     Request(Operation),
     /// A message that stands alone.
     Datagram(Envelope),
+    /// A change of a memory key.
+    KeyUpdate(KeyUpdate),
+}
+
+/// What the WQEs of a queue pair look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// All messages go to one peer.
+    Connected,
+    /// Every message has an address of its own.
+    Datagram,
+    /// There are no messages, only changes of memory keys.
+    KeyUpdate,
+}
+
+/// A change of a memory key: the fields that `mask` selects become those of `context`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyUpdate {
+    pub(crate) key: Mkey,
+    pub(crate) flags: u8,
+    pub(crate) mask: u64,
+    pub(crate) context: MkeyContext,
 }
 
 /// Where a datagram goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Envelope {
     pub(crate) vector: AddressVector,
     pub(crate) immediate: Option<u32>,
@@ -168,8 +192,7 @@ pub(crate) struct WqeRules<'a> {
     pub(crate) log_max_message: u8,
     pub(crate) strom: bool,
     pub(crate) strict: bool,
-    /// Whether messages have an address of their own.
-    pub(crate) datagram: bool,
+    pub(crate) format: Format,
     /// Bytes of the ring, a power of two, and where in it the WQE begins.
     pub(crate) ring: u32,
     pub(crate) at: u32,
@@ -246,8 +269,10 @@ fn parse_work(
 ) -> Result<Work, WorkFault> {
     let immediate = control.immediate();
     let opcode = control.opcode();
-    if rules.datagram {
-        return parse_datagram(control, cursor);
+    match rules.format {
+        Format::Connected => {}
+        Format::Datagram => return parse_datagram(control, cursor),
+        Format::KeyUpdate => return parse_key_update(control, cursor),
     }
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
@@ -286,6 +311,24 @@ fn parse_datagram(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<W
     let (vector, _) = AddressVector::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
     cursor.position += AddressVector::SIZE;
     Ok(Work::Datagram(Envelope { vector, immediate }))
+}
+
+/// Translations cannot be changed: what would follow the context of the key is not looked at, and must not be announced.
+fn parse_key_update(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<Work, WorkFault> {
+    match (control.opcode(), control.opmod()) {
+        (WqeOpcode::Nop, 0) => return Ok(Work::Nop),
+        (WqeOpcode::Umr, 0) => {}
+        _ => return Err(OPCODE),
+    }
+    let rest = cursor.bytes.get(cursor.position..).ok_or(SEGMENTS)?;
+    let (change, rest) = KeyUpdateSegment::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
+    let (context, _) = MkeyContext::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
+    if change.translation_octowords() != 0 {
+        return Err(KEY_UPDATE);
+    }
+    cursor.position = cursor.bytes.len();
+    let (key, flags, mask) = (Mkey::new(control.immediate()), change.flags(), change.mkey_mask());
+    Ok(Work::KeyUpdate(KeyUpdate { key, flags, mask, context }))
 }
 
 fn write(remote: RemoteAddressSegment, immediate: Option<u32>) -> Operation {
@@ -383,7 +426,7 @@ fn parse_inline(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Piece, 
 
 fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
     let fits = match work {
-        Work::Nop => true,
+        Work::Nop | Work::KeyUpdate(_) => true,
         Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => length == 8,
         Work::Request(_) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
     };

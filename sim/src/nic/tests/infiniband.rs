@@ -9,14 +9,15 @@ use bareverbs_prm::command::ib_port::{
     ModifyHcaVportContextIn, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn,
     QueryHcaVportGidOut, QueryHcaVportPkeyIn,
 };
+use bareverbs_prm::command::mkey::{QueryMkeyIn, QueryMkeyOut};
 use bareverbs_prm::command::srq::{
     AllocXrcdIn, AllocXrcdOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, DeallocXrcdIn, DestroyRmpIn,
     ModifyRmpIn,
 };
-use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::context::{MkeyContext, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, EventType, ServiceType, WqeOpcode};
-use bareverbs_prm::wqe::AddressVector;
+use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment};
 use zerocopy::IntoBytes;
 
 const QKEY: u32 = 0x1111_1111;
@@ -165,6 +166,60 @@ fn datagrams_that_nobody_takes_are_counted() {
     });
     assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
     assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend, "the Q_Key of the queue pair itself");
+}
+
+/// A node whose queue pair changes memory keys, and may change its region's.
+fn key_node() -> Node {
+    let mut node = Node::new(1, config());
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+        c.set_st(ServiceType::RegUmr);
+    })
+    .unwrap();
+    for step in [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp] {
+        node.modify(step, |_| {}).unwrap();
+    }
+    node
+}
+
+/// Posts a key update and gives the opcode of its completion.
+fn update_key(node: &mut Node, mask: u64, flags: u8, edit: impl Fn(&mut MkeyContext)) -> CqeOpcode {
+    let mut change = KeyUpdateSegment::new();
+    change.set_mkey_mask(mask).set_flags(flags);
+    let mut context = MkeyContext::new();
+    edit(&mut context);
+    let segments = [change.as_bytes(), context.as_bytes()].concat();
+    let key = node.mr.key.value();
+    node.write_wqe(
+        WqeOpcode::Umr,
+        |c| {
+            c.set_immediate(key);
+        },
+        &segments,
+    );
+    node.ring();
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+    node.expect().opcode()
+}
+
+#[test]
+fn keys_are_changed_by_work_requests() {
+    let mut node = key_node();
+    let (free, remote_read, start) = (1 << 29, 1 << 19, 1 << 6);
+    assert_eq!(update_key(&mut node, remote_read, 0, |_| {}), CqeOpcode::Requester);
+    assert_eq!(
+        update_key(&mut node, free, 1 << 5, |c| {
+            c.set_free(true);
+        }),
+        CqeOpcode::Requester
+    );
+    let mut query = QueryMkeyIn::new();
+    query.set_mkey_index(node.mr.key.index());
+    let (out, _): (QueryMkeyOut, _) = node.host.run(Op::QueryMkey, 0, query).unwrap();
+    let context = out.memory_key_mkey_entry();
+    assert_eq!((context.free(), context.rr(), context.rw()), (true, false, true), "only what was selected");
+    assert_eq!(update_key(&mut node, free, 1 << 5, |_| {}), CqeOpcode::RequesterError, "it is free already");
+    let mut node = key_node();
+    assert_eq!(update_key(&mut node, start, 0, |_| {}), CqeOpcode::RequesterError, "not offered");
 }
 
 /// A pool of eight entries of 64 bytes.

@@ -341,7 +341,7 @@ pub fn create_mr(host: &mut Host, pd: Pdn, rights: [bool; 5]) -> Mr {
     let context = input.memory_key_mkey_entry_mut();
     let [lr, lw, rr, rw, a] = rights;
     context.set_lr(lr).set_lw(lw).set_rr(rr).set_rw(rw).set_a(a).set_access_mode_1_0(1);
-    context.set_qpn(Qpn::from_low_bits(0xff_ffff)).set_mkey_7_0(0x42).set_pd(pd);
+    context.set_qpn(Qpn::from_low_bits(0xff_ffff)).set_mkey_7_0(0x42).set_pd(pd).set_umr_en(true);
     context.set_start_addr(va).set_length(MR_SIZE).set_log_page_size(12);
     context.set_translations_octword_size((MR_SIZE / 8192) as u32);
     let (output, _): (CreateMkeyOut, _) =

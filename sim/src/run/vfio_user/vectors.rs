@@ -77,8 +77,8 @@ impl Vectors {
 
 /// Adds one to an event counter; false if the file is of no use.
 fn signal(file: &mut File) -> bool {
-    match file.write(&1u64.to_ne_bytes()) {
-        Ok(_) => true,
+    match file.write_all(&1u64.to_ne_bytes()) {
+        Ok(()) => true,
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     fn count(file: &mut File) -> u64 {
         let mut bytes = [0; 8];
-        file.read(&mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+        file.read_exact(&mut bytes).map_or(0, |()| u64::from_ne_bytes(bytes))
     }
 
     #[test]
