@@ -309,7 +309,12 @@ impl SendPoller {
 }
 
 /// Retires the send at `counter` and every earlier one.
-pub fn retire_send(words: &impl Words, records: usize, identity: Identity, counter: u16) -> Result<Retired, Refusal> {
+pub fn retire_send(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<Retired, Refusal> {
     let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let retired = poller.retire(words, counter)?;
     poller.publish(words);

@@ -197,7 +197,8 @@ fn identity() -> Identity {
 
 fn open(words: &Shared, side: Side) -> Poster {
     let words_of_a_slot = if side == Side::Send { 2 } else { 1 };
-    let poster = Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32 / words_of_a_slot, slots: 2 });
+    let poster =
+        Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32 / words_of_a_slot, slots: 2 });
     poster.identify(words, identity());
     poster
 }

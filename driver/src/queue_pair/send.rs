@@ -6,7 +6,9 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
 use crate::memory_region::MemorySlice;
-use crate::work_request::{Payload, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words};
+use crate::work_request::{
+    Payload, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
+};
 use core::sync::atomic::Ordering;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
@@ -56,7 +58,9 @@ impl SendQueue {
         match (request.shape, request.payload) {
             (Shape::Remote, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
                 let [a, b] = slice_words(&slice).map(u64::to_be);
-                self.write_block(memory, words, request, 3, |c, [d, e]| [c, request.flags(), d, e, a, b, 0, 0])
+                self.write_block(memory, words, request, 3, |c, [d, e]| {
+                    [c, request.flags(), d, e, a, b, 0, 0]
+                })
             }
             (Shape::Plain, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
                 let [a, b] = slice_words(&slice).map(u64::to_be);
@@ -64,11 +68,15 @@ impl SendQueue {
             }
             (Shape::Remote, Payload::Inline(bytes)) if self.is_short(bytes) => {
                 let ([f, g, h], segments) = (short_inline(bytes), 2 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, [d, e]| [c, request.flags(), d, e, f, g, h, 0])
+                self.write_block(memory, words, request, segments, |c, [d, e]| {
+                    [c, request.flags(), d, e, f, g, h, 0]
+                })
             }
             (Shape::Plain, Payload::Inline(bytes)) if self.is_short(bytes) => {
                 let ([f, g, h], segments) = (short_inline(bytes), 1 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, _| [c, request.flags(), f, g, h, 0, 0, 0])
+                self.write_block(memory, words, request, segments, |c, _| {
+                    [c, request.flags(), f, g, h, 0, 0, 0]
+                })
             }
             _ => self.write_any(memory, words, request),
         }
@@ -121,7 +129,9 @@ impl SendQueue {
         let control = request.control(head, self.qpn_shifted, segments);
         self.write_blocks(memory, [control.to_be(), request.flags()], request);
         let block = match blocks {
-            1 => memory.block((self.first + (head & self.mask)) as usize).map_or([0; 8], |window| window.load()),
+            1 => memory
+                .block((self.first + (head & self.mask)) as usize)
+                .map_or([0; 8], |window| window.load()),
             _ => [0; 8],
         };
         self.last_control = control;
