@@ -5,6 +5,7 @@ use crate::net::fault::{Action, FaultId, Faults, RandomFaults, ScriptedFault, Tr
 use crate::nic::{DmaFault, HostMemory};
 use crate::run::Seed;
 use crate::run::device::{Device, Transmit, TransmitClass};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ impl Device for Echo {
     }
     fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &mut Vec<u8>) -> Option<Transmit> {
         frame.extend_from_slice(&self.frames.pop_front()?);
-        Some(Transmit { class: TransmitClass::Request, qpn: 0, icrc: 0 })
+        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
     fn has_transmit(&self) -> bool {
         !self.frames.is_empty()
