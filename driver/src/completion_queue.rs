@@ -136,7 +136,7 @@ impl<H: Hal> OwnedEntry for Entry<'_, H> {
         self.window.load_u8::<OP_OWN_OFFSET>()
     }
     #[inline(always)]
-    fn from_device(&self) {
+    fn synchronize(&self) {
         self.hal.barrier(Barrier::FromDevice);
     }
 }

@@ -51,7 +51,7 @@ impl<M: DmaMemory> Dma<M> {
     /// Takes charge of `memory`.
     pub fn new(memory: M) -> Self {
         let (base, length) = (memory.as_ptr(), memory.len());
-        let aligned = base.as_ptr().addr() % BLOCK == 0;
+        let aligned = base.as_ptr().addr().is_multiple_of(BLOCK);
         Self { memory, base, length, blocks: if aligned { length / BLOCK } else { 0 } }
     }
 
@@ -249,7 +249,7 @@ impl<const N: usize> Window<'_, N> {
     /// Loads the big-endian 32-bit number at `O`.
     #[inline(always)]
     pub fn load_be32<const O: usize>(&self) -> u32 {
-        const { assert!(O + 4 <= N && O % 4 == 0) };
+        const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
         // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
         u32::from_be(unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed))
     }
@@ -257,7 +257,7 @@ impl<const N: usize> Window<'_, N> {
     /// Stores a big-endian 32-bit number at `O`.
     #[inline(always)]
     pub fn store_be32<const O: usize>(&self, value: u32) {
-        const { assert!(O + 4 <= N && O % 4 == 0) };
+        const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
         // SAFETY: as in `load_be32`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }
             .store(value.to_be(), Ordering::Relaxed);
@@ -278,7 +278,7 @@ impl<const N: usize> Window<'_, N> {
     /// Loads 64 bits at `O` in memory order.
     #[inline(always)]
     pub fn load_word<const O: usize>(&self) -> u64 {
-        const { assert!(O + 8 <= N && O % 8 == 0) };
+        const { assert!(O + 8 <= N && O.is_multiple_of(8)) };
         // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed)
     }
@@ -286,7 +286,7 @@ impl<const N: usize> Window<'_, N> {
     /// Stores 64 bits at `O` in memory order.
     #[inline(always)]
     pub fn store_word<const O: usize>(&self, value: u64) {
-        const { assert!(O + 8 <= N && O % 8 == 0) };
+        const { assert!(O + 8 <= N && O.is_multiple_of(8)) };
         // SAFETY: as in `load_word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.store(value, Ordering::Relaxed);
     }

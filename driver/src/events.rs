@@ -160,7 +160,7 @@ impl<H: Hal> OwnedEntry for Entry<'_, H> {
     fn last_byte(&self) -> u8 {
         self.window.load_u8::<OWNER_OFFSET>()
     }
-    fn from_device(&self) {
+    fn synchronize(&self) {
         self.hal.barrier(Barrier::FromDevice);
     }
 }

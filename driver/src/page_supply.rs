@@ -103,7 +103,7 @@ impl<M: DmaMemory> Chunk<M> {
     fn put_back(&mut self, address: u64) -> bool {
         let offset = address.wrapping_sub(self.memory.iova());
         let page = offset / PAGE as u64;
-        if offset % PAGE as u64 != 0 || page >= self.pages as u64 {
+        if !offset.is_multiple_of(PAGE as u64) || page >= self.pages as u64 {
             return false;
         }
         let (word, bit) = (page as usize / 64, 1 << (page % 64));
@@ -207,7 +207,9 @@ impl<M: DmaMemory> PageSupply<M> {
     /// Gives up all chunks that the device may still use: their memory is never used again. Returns how many pages.
     pub fn leak(&mut self) -> u32 {
         while let Some(chunk) = self.chunks.pop() {
-            core::mem::forget(chunk);
+            if !chunk.is_unused() {
+                core::mem::forget(chunk);
+            }
         }
         core::mem::take(&mut self.held)
     }

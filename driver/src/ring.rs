@@ -11,7 +11,7 @@ pub trait OwnedEntry {
     /// The last byte of the entry: owner in bit 0; in a completion queue the opcode in bits 7:4.
     fn last_byte(&self) -> u8;
     /// Makes later loads see what the device wrote before the byte that was just read.
-    fn from_device(&self);
+    fn synchronize(&self);
 }
 
 /// Whether the device has written the entry in the pass whose parity is `phase`. If so, the rest may be read now.
@@ -22,7 +22,7 @@ pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> bool {
         return false;
     }
     if !cfg!(bareverbs_mutation = "no_cqe_barrier") {
-        entry.from_device();
+        entry.synchronize();
     }
     true
 }
@@ -80,7 +80,7 @@ mod tests {
         fn last_byte(&self) -> u8 {
             self.0
         }
-        fn from_device(&self) {
+        fn synchronize(&self) {
             self.1.set(true);
         }
     }

@@ -203,21 +203,28 @@ fn commands_without_barriers_fail_on_unforgiving_memory() {
 /// Sends 64 messages in a row and checks them; after the first few, host `a` leaves out barriers of this kind.
 fn send_without(kind: Option<Barrier>) -> Result<(), String> {
     let mut pair = Pair::new(PairConfig { memory: MemoryConfig::unforgiving(), ..PairConfig::default() });
-    for number in 0..64u8 {
+    let result = (0..64).try_for_each(|number| {
         if number == 4 {
             pair.a.device.hal().omit_barrier(kind);
         }
-        pair.a.region.copy_in(0, &[number; 64]).unwrap();
-        let from = [pair.a.region.slice(0, 64).unwrap()];
-        pair.a.qp.post_send(&WorkRequest::write(number.into(), &from, pair.b.region.remote(0))).unwrap();
-        let deadline = pair.world.now() + Duration::from_millis(1);
-        let done = support::try_wait(&pair.world, &mut pair.a, deadline)?.ok_or("no completion")?;
-        pair.b.device.hal().barrier(Barrier::FromDevice);
-        if (done.wr_id, done.is_success(), pair.b.bytes(0, 64)) != (number.into(), true, vec![number; 64]) {
-            return Err(format!("message {number}: {done:?}"));
-        }
+        write_one(&mut pair, number)
+    });
+    pair.a.device.hal().omit_barrier(None);
+    result
+}
+
+fn write_one(pair: &mut Pair, number: u8) -> Result<(), String> {
+    pair.a.region.copy_in(0, &[number; 64]).unwrap();
+    let from = [pair.a.region.slice(0, 64).unwrap()];
+    let request = WorkRequest::write(number.into(), &from, pair.b.region.remote(0));
+    pair.a.qp.post_send(&request).map_err(|error| error.to_string())?;
+    let deadline = pair.world.now() + Duration::from_millis(1);
+    let done = support::try_wait(&pair.world, &mut pair.a, deadline)?.ok_or("no completion")?;
+    pair.b.device.hal().barrier(Barrier::FromDevice);
+    match (done.wr_id, done.is_success(), pair.b.bytes(0, 64)) {
+        (id, true, bytes) if id == u64::from(number) && bytes == [number; 64] => Ok(()),
+        _ => Err(format!("message {number}: {done:?}")),
     }
-    Ok(())
 }
 
 #[test]

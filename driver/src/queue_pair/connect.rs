@@ -155,7 +155,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
     let span = (last - first) as u32 + 1;
-    first + (mixed * span >> 16) as u16
+    first + ((mixed * span) >> 16) as u16
 }
 
 #[cfg(test)]

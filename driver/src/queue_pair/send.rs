@@ -101,7 +101,7 @@ impl SendQueue {
     fn write_blocks<M>(&self, memory: &Dma<M>, start: [u64; 2], request: &WorkRequest<'_>) {
         let mut at = (self.poster.head() & self.mask) * 8;
         let mut put = |word: u64| {
-            let index = self.first * 8 + (at & (self.mask * 8 | 7));
+            let index = self.first * 8 + (at & ((self.mask * 8) | 7));
             memory.set_word(index as usize, word, Ordering::Relaxed);
             at += 1;
         };

@@ -27,6 +27,8 @@ pub struct PairConfig {
     /// Bytes of the region that each side may be reached at.
     pub region: usize,
     pub sends: u32,
+    /// Whether the devices refuse reserved bits that are set.
+    pub strict: bool,
     pub connect: ConnectOptions,
 }
 
@@ -38,6 +40,7 @@ impl Default for PairConfig {
             memory: MemoryConfig::default(),
             region: 1 << 16,
             sends: 64,
+            strict: true,
             connect: ConnectOptions {
                 path_mtu: PathMtu::Mtu4096,
                 ack_timeout: 4,
@@ -77,7 +80,8 @@ fn address(number: u8) -> (Gid, MacAddress) {
 }
 
 fn open(world: &SimWorld, hal: SimHal, number: u8, config: &PairConfig) -> Unconnected {
-    let device = Rc::new(Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}")));
+    let device =
+        Rc::new(Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}")));
     let (gid, mac) = address(number);
     device.set_gid(0, GidEntry::roce_v2(gid, mac)).unwrap();
     let domain = ProtectionDomain::allocate(device.clone()).unwrap();
@@ -94,7 +98,7 @@ impl Pair {
     pub fn new(config: PairConfig) -> Self {
         let world = SimWorld::new(config.seed);
         let nodes = [("a", 1), ("b", 2)].map(|(name, number)| {
-            let nic = Nic::new(NicConfig { strict: true, ..NicConfig::new(address(number).1) });
+            let nic = Nic::new(NicConfig { strict: config.strict, ..NicConfig::new(address(number).1) });
             world.add_node(name, nic, config.preset.node, config.memory)
         });
         world.connect(nodes[0], nodes[1], config.preset.link).unwrap();

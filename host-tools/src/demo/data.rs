@@ -271,7 +271,10 @@ mod tests {
         assert!(complaint(&format!("a,1\n{},2\n", "k".repeat(65))).starts_with("line 2: the key has 65"));
         assert!(complaint(",1\n").starts_with("line 1: the key has 0"));
         assert!(complaint(&format!("a,{}\n", "v".repeat(65_537))).contains("65537 bytes"));
-        assert_eq!(rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()), Ok(1));
+        assert_eq!(
+            rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()),
+            Ok(1)
+        );
     }
 
     #[test]
@@ -295,10 +298,14 @@ mod tests {
 
     #[test]
     fn long_names_keep_their_ends() {
-        let name = "hca_cap_union.flow_table_nic_cap.flow_table_properties_nic_receive.max_modify_header_actions";
+        let name =
+            "hca_cap_union.flow_table_nic_cap.flow_table_properties_nic_receive.max_modify_header_actions";
         let key = String::from_utf8(shortened(name.as_bytes())).expect("text");
         assert_eq!(key.len(), MAX_KEY);
-        assert!(key.starts_with("hca_cap_union.fl~") && key.ends_with("~ceive.max_modify_header_actions"), "{key}");
+        assert!(
+            key.starts_with("hca_cap_union.fl~") && key.ends_with("~eive.max_modify_header_actions"),
+            "{key}"
+        );
         assert_eq!(shortened(&[b'x'; 64]), [b'x'; 64]);
     }
 }

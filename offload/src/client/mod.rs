@@ -341,6 +341,7 @@ impl<const N: usize> KvClient<N> {
         if !matches!(self.config.way, Way::KernelNic(_)) {
             return None;
         }
+        endpoint.refresh();
         for index in 0..N {
             let Some(request_id) = self.slots.request_of(index) else { continue };
             let mut word = [0; 8];
@@ -348,6 +349,8 @@ impl<const N: usize> KvClient<N> {
             if endpoint.copy_out(end - 8, &mut word).is_err() || u64::from_be_bytes(word) != request_id {
                 continue;
             }
+            // The id is written last: what comes before it is there, once it may be looked at.
+            endpoint.refresh();
             let result = self.settle(endpoint, index, buffer);
             if self.slots.request_of(index).is_none() {
                 self.slots.add_credits(1);

@@ -15,6 +15,8 @@ pub struct Outcome {
     pub completed: u64,
     /// The event digest of the world.
     pub digest: u64,
+    /// Frames that the cable lost, both directions.
+    pub lost: u64,
 }
 
 /// Simulated time that draining may take.
@@ -129,7 +131,7 @@ impl Walk {
 
     /// Flushes the receives that nobody needed, and looks that queues, ledgers and rings are empty.
     fn finish(mut self) -> Outcome {
-        let digest = self.pair.world.digest();
+        let (digest, lost) = (self.pair.world.digest(), self.pair.frames_lost());
         for who in 0..2 {
             let ((me, _), _) = self.turn(who);
             me.queue_pair.modify_to_error().unwrap_or_else(|error| panic!("{error}"));
@@ -141,7 +143,8 @@ impl Walk {
             assert_eq!(party.oracle().receives_outstanding(), 0, "receives were not flushed");
             assert_eq!(me.sends.discarded() + me.receives.discarded(), 0);
         }
-        Outcome { completed: self.parties.iter_mut().map(|party| party.oracle().completed).sum(), digest }
+        let completed = self.parties.iter_mut().map(|party| party.oracle().completed).sum();
+        Outcome { completed, digest, lost }
     }
 }
 

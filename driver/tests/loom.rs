@@ -1,0 +1,262 @@
+//! Models of the processor side of the handshakes with the device and between threads, checked in all interleavings and
+//! all reorderings that the memory model allows. loom sees processors, not PCIe: the device is a second thread here.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs --test loom --release
+//! ```
+//!
+//! Each of these mutations of the driver must make a model fail:
+//!
+//! ```text
+//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_wqe_barrier"'    cargo test -p bareverbs --test loom --release
+//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_record_barrier"' cargo test -p bareverbs --test loom --release
+//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_cqe_barrier"'    cargo test -p bareverbs --test loom --release
+//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="relaxed_ledger"'    cargo test -p bareverbs --test loom --release
+//! ```
+#![cfg(loom)]
+
+use bareverbs::doorbell::{Publication, publish, publish_record};
+use bareverbs::ledger::{
+    Identity, Poster, RECORD_WORDS, Range, Refusal, Side, Words, retire_receive, retire_send,
+};
+use bareverbs::ring::{Consumer, OwnedEntry, take_ownership};
+use bareverbs_prm::ids::{Cqn, Qpn};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use loom::thread;
+
+/// A ring of two entries, its doorbell record and its register.
+struct Ring {
+    entries: [AtomicU64; 2],
+    record: AtomicU32,
+    register: AtomicU32,
+}
+
+impl Ring {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            entries: [AtomicU64::new(0), AtomicU64::new(0)],
+            record: AtomicU32::new(0),
+            register: AtomicU32::new(0),
+        })
+    }
+
+    /// The device at any time: what the record promises must be in the ring.
+    fn check(&self, posted: u32) {
+        fence(Ordering::Acquire);
+        for i in 0..posted as usize {
+            assert_eq!(
+                self.entries[i].load(Ordering::Relaxed),
+                10 + i as u64,
+                "the record ran ahead of entry {i}"
+            );
+        }
+    }
+}
+
+struct Post<'a>(&'a Ring, u32);
+
+impl Publication for Post<'_> {
+    fn to_device(&self) {
+        fence(Ordering::Release);
+    }
+    fn store_record(&self) {
+        self.0.record.store(self.1, Ordering::Relaxed);
+    }
+    fn ring(&self) {
+        self.0.register.store(self.1, Ordering::Relaxed);
+    }
+}
+
+fn post_two(ring: &Ring, publish: impl Fn(&Post<'_>)) {
+    for i in 0..2 {
+        ring.entries[i].store(10 + i as u64, Ordering::Relaxed);
+        publish(&Post(ring, i as u32 + 1));
+    }
+}
+
+#[test]
+fn the_record_never_runs_ahead_of_the_entries() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let poster = {
+            let ring = ring.clone();
+            thread::spawn(move || post_two(&ring, |post| publish(post)))
+        };
+        // The device reads the record whenever it likes, for an earlier doorbell for instance.
+        ring.check(ring.record.load(Ordering::Relaxed));
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn the_register_never_runs_ahead_of_the_record() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let poster = {
+            let ring = ring.clone();
+            thread::spawn(move || post_two(&ring, |post| publish(post)))
+        };
+        let rung = ring.register.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let posted = ring.record.load(Ordering::Relaxed);
+        assert!(posted >= rung, "doorbell {rung} was rung and the record says {posted}");
+        ring.check(posted);
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn receives_are_published_by_their_record_alone() {
+    loom::model(|| {
+        let ring = Ring::new();
+        let poster = {
+            let ring = ring.clone();
+            thread::spawn(move || post_two(&ring, |post| publish_record(post)))
+        };
+        ring.check(ring.record.load(Ordering::Relaxed));
+        assert_eq!(ring.register.load(Ordering::Relaxed), 0);
+        poster.join().unwrap();
+    });
+}
+
+/// A completion entry: one word of body and the last byte.
+struct Entry {
+    body: AtomicU64,
+    last: AtomicU8,
+}
+
+impl OwnedEntry for Entry {
+    fn last_byte(&self) -> u8 {
+        self.last.load(Ordering::Relaxed)
+    }
+    fn synchronize(&self) {
+        fence(Ordering::Acquire);
+    }
+}
+
+#[test]
+fn a_completion_is_read_whole_or_not_at_all_over_two_passes() {
+    loom::model(|| {
+        // One slot, so that the second pass overwrites what the first one left.
+        let entry =
+            Arc::new((Entry { body: AtomicU64::new(0), last: AtomicU8::new(0xf1) }, AtomicU32::new(0)));
+        let device = {
+            let entry = entry.clone();
+            thread::spawn(move || {
+                for pass in 0..2u32 {
+                    // The device may not write before the slot is free.
+                    while entry.1.load(Ordering::Acquire) < pass {
+                        thread::yield_now();
+                    }
+                    entry.0.body.store(100 + pass as u64, Ordering::Relaxed);
+                    fence(Ordering::Release);
+                    entry.0.last.store(pass as u8 & 1, Ordering::Relaxed);
+                }
+            })
+        };
+        let mut consumer = Consumer::new(0);
+        for pass in 0..2u64 {
+            while !take_ownership(&entry.0, consumer.phase()) {
+                thread::yield_now();
+            }
+            assert_eq!(
+                entry.0.body.load(Ordering::Relaxed),
+                100 + pass,
+                "the body is older than its owner bit"
+            );
+            consumer.advance();
+            entry.1.store(pass as u32 + 1, Ordering::Release);
+        }
+        device.join().unwrap();
+    });
+}
+
+/// Words of a ledger with one record and two slots.
+struct Shared(Vec<AtomicU64>);
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self((0..RECORD_WORDS + 4).map(|_| AtomicU64::new(0)).collect()))
+    }
+}
+
+impl Words for Shared {
+    fn load(&self, index: usize, order: Ordering) -> u64 {
+        self.0.get(index).map_or(0, |word| word.load(order))
+    }
+    fn store(&self, index: usize, value: u64, order: Ordering) {
+        if let Some(word) = self.0.get(index) {
+            word.store(value, order);
+        }
+    }
+}
+
+fn identity() -> Identity {
+    Identity::new(Cqn::from_low_bits(3), 0, Qpn::from_low_bits(0x41))
+}
+
+fn open(words: &Shared, side: Side) -> Poster {
+    let poster = Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32, slots: 2 });
+    poster.identify(words, identity());
+    poster
+}
+
+/// Posts identifiers 10, 11, 12 through a ledger of two slots.
+fn post_three(words: &Shared, mut poster: Poster, post: impl Fn(&mut Poster, &Shared, u64)) {
+    for id in 10..13 {
+        while !poster.has_room(words, 1) {
+            thread::yield_now();
+        }
+        post(&mut poster, words, id);
+        poster.publish(words);
+    }
+}
+
+#[test]
+fn poller_and_poster_of_sends_agree_on_every_slot() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Shared::new();
+        let poster = open(&words, Side::Send);
+        let thread = {
+            let words = words.clone();
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post(w, id, 1, 1)))
+        };
+        for counter in 0..3u16 {
+            loop {
+                match retire_send(&*words, 1, identity(), counter) {
+                    Ok(retired) => break assert_eq!(retired.id, 10 + counter as u64),
+                    Err(Refusal::NotOutstanding) => thread::yield_now(),
+                    Err(Refusal::Stranger) => panic!("the identity was stored before the thread began"),
+                }
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn poller_and_poster_of_receives_agree_on_every_slot() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Shared::new();
+        let poster = open(&words, Side::Receive);
+        let thread = {
+            let words = words.clone();
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(w, id)))
+        };
+        for counter in 0..3u16 {
+            loop {
+                match retire_receive(&*words, 1, identity(), counter) {
+                    Ok(id) => break assert_eq!(id, 10 + counter as u64),
+                    Err(Refusal::NotOutstanding) => thread::yield_now(),
+                    Err(Refusal::Stranger) => panic!("the identity was stored before the thread began"),
+                }
+            }
+        }
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,163 @@
+//! A place made of plain memory and virtual time, with firmware that follows a script.
+//!
+//! The firmware interprets the command queue as a device does, keeps books of its objects, and misbehaves where the
+//! test says so. There is no network: tests write completion and event entries themselves.
+#![allow(dead_code, unused_imports, reason = "every test uses its own part")]
+
+pub mod firmware;
+pub mod memory;
+pub mod objects;
+
+use bareverbs::hal::{Hal, HalError, Mmio};
+use bareverbs_prm::doorbell::init_segment;
+use bareverbs_prm::time::{Duration, Time};
+use firmware::Firmware;
+use memory::{FakeDma, Memory};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+pub use firmware::Misbehaviour;
+
+/// Bytes of the window.
+pub const BAR: usize = 0x2_0000;
+
+/// Everything behind the bus.
+pub struct World {
+    pub memory: Memory,
+    pub firmware: RefCell<Firmware>,
+    pub now: Cell<Time>,
+    pub relaxed: Cell<u64>,
+    /// Time that one relaxing takes at least.
+    pub tick: Duration,
+}
+
+impl World {
+    /// Lets firmware work on what is due.
+    pub fn step(&self) {
+        self.firmware.borrow_mut().step(&self.memory, self.now.get());
+    }
+}
+
+/// The place.
+#[derive(Clone)]
+pub struct FakeHal {
+    pub world: Rc<World>,
+    mmio: Rc<FakeMmio>,
+}
+
+/// Registers: the initialization segment goes to firmware, the rest is plain memory.
+pub struct FakeMmio {
+    world: Rc<World>,
+    bar: NonNull<u8>,
+}
+
+impl FakeHal {
+    pub fn new() -> Self {
+        let world = Rc::new(World {
+            memory: Memory::default(),
+            firmware: RefCell::new(Firmware::default()),
+            now: Cell::new(Time::ZERO),
+            relaxed: Cell::new(0),
+            tick: Duration::from_micros(1),
+        });
+        let bar = memory::allocate(BAR);
+        Self { mmio: Rc::new(FakeMmio { world: world.clone(), bar }), world }
+    }
+
+    /// The script.
+    pub fn firmware(&self) -> std::cell::RefMut<'_, Firmware> {
+        self.world.firmware.borrow_mut()
+    }
+
+    /// 64 bits of the UAR space as they were written, most significant byte first.
+    pub fn register64(&self, offset: usize) -> u64 {
+        assert!(offset + 8 <= BAR);
+        // SAFETY: inside the window, which lives as long as `mmio`.
+        u64::from_be_bytes(unsafe { self.mmio.bar.add(offset).cast::<[u8; 8]>().read() })
+    }
+
+    /// 64 bytes of the UAR space.
+    pub fn burst(&self, offset: usize) -> [u8; 64] {
+        assert!(offset + 64 <= BAR);
+        // SAFETY: inside the window, which lives as long as `mmio`.
+        unsafe { self.mmio.bar.add(offset).cast::<[u8; 64]>().read() }
+    }
+}
+
+impl Drop for FakeMmio {
+    fn drop(&mut self) {
+        memory::free(self.bar, BAR);
+    }
+}
+
+impl Mmio for FakeMmio {
+    fn read32(&self, offset: usize) -> u32 {
+        self.world.firmware.borrow_mut().read32(offset)
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        if offset < init_segment::SIZE {
+            let now = self.world.now.get();
+            self.world.firmware.borrow_mut().write32(offset, value, now);
+            self.world.step();
+        } else {
+            assert!(offset + 4 <= BAR);
+            // SAFETY: inside the window.
+            unsafe { self.bar.add(offset).cast::<u32>().write_volatile(value.to_be()) }
+        }
+    }
+    #[inline(always)]
+    fn write64(&self, offset: usize, value: u64) {
+        if offset <= BAR - 8 {
+            // SAFETY: inside the window.
+            unsafe { self.bar.add(offset).cast::<u64>().write_volatile(value.to_be()) }
+        }
+    }
+    #[inline(always)]
+    fn write_block64(&self, offset: usize, block: &[u64; 8]) {
+        if offset <= BAR - 64 {
+            for (i, &word) in block.iter().enumerate() {
+                // SAFETY: inside the window.
+                unsafe { self.bar.add(offset).cast::<u64>().add(i).write_volatile(word) }
+            }
+        }
+    }
+    fn len(&self) -> usize {
+        BAR
+    }
+}
+
+impl Hal for FakeHal {
+    type Mmio = FakeMmio;
+    type Dma = FakeDma;
+
+    #[inline(always)]
+    fn mmio(&self) -> &FakeMmio {
+        &self.mmio
+    }
+    fn allocate_dma(&self, length: usize, alignment: usize) -> Result<FakeDma, HalError> {
+        if length == 0 || !alignment.is_power_of_two() {
+            return Err(HalError::BadRequest { length, alignment });
+        }
+        self.world.memory.allocate(length, alignment).ok_or(HalError::OutOfDmaMemory { length, alignment })
+    }
+    unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<FakeDma, HalError> {
+        Ok(self.world.memory.map(start, length))
+    }
+    fn now(&self) -> Time {
+        self.world.now.get()
+    }
+    fn relax(&self, deadline: Time) {
+        self.world.relaxed.set(self.world.relaxed.get() + 1);
+        let next = self.world.firmware.borrow().next_due().unwrap_or(Time::MAX);
+        let now = self.world.now.get();
+        self.world.now.set((now + self.world.tick).max(next.min(deadline)).min(deadline).max(now));
+        self.world.step();
+    }
+}
+
+impl std::fmt::Debug for FakeHal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeHal").finish_non_exhaustive()
+    }
+}

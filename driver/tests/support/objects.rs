@@ -1,0 +1,145 @@
+//! A device with objects, and a reader of what was posted.
+
+use super::FakeHal;
+use bareverbs::{
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
+    MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint,
+};
+use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Duration;
+use std::rc::Rc;
+use zerocopy::{FromBytes, IntoBytes};
+
+pub type Handle = Rc<Device<FakeHal>>;
+
+/// A connected queue pair with all that it needs.
+pub struct Rig {
+    pub hal: FakeHal,
+    pub device: Handle,
+    pub domain: ProtectionDomain<Handle>,
+    pub region: MemoryRegion<Handle>,
+    pub send: CompletionQueue<Handle>,
+    pub receive: CompletionQueue<Handle>,
+    pub pair: QueuePair<Handle>,
+}
+
+/// What distinguishes rigs.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub sends: u32,
+    pub receives: u32,
+    pub slices: u32,
+    pub inline: u32,
+    pub entries: u32,
+    pub blue_flame: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { sends: 8, receives: 8, slices: 1, inline: 28, entries: 16, blue_flame: true }
+    }
+}
+
+pub fn device(hal: &FakeHal) -> Handle {
+    let config = DeviceConfig { command_timeout: Duration::from_millis(10), ..DeviceConfig::default() };
+    let device = Device::open(hal.clone(), config).expect("the device opens");
+    let entry = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1]));
+    device.set_gid(0, entry).expect("the address is set");
+    Rc::new(device)
+}
+
+pub fn peer() -> RemoteEndpoint {
+    RemoteEndpoint {
+        qpn: Qpn::from_low_bits(0x99),
+        psn: Psn::new(0x1234),
+        gid: Gid::from_ipv4([10, 0, 0, 2]),
+        mac: MacAddress([2, 0, 0, 0, 0, 2]),
+    }
+}
+
+pub fn rights() -> AccessFlags {
+    AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE
+}
+
+impl Rig {
+    pub fn new(shape: Shape) -> Self {
+        let hal = FakeHal::new();
+        let device = device(&hal);
+        let domain = ProtectionDomain::allocate(device.clone()).unwrap();
+        let region = MemoryRegion::allocate(&domain, 65536, rights()).unwrap();
+        let queue = || {
+            CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: shape.entries }).unwrap()
+        };
+        let (send, receive) = (queue(), queue());
+        let pair = QueuePairBuilder::new(&domain, &send, &receive)
+            .send_queue(shape.sends)
+            .receive_queue(shape.receives)
+            .max_send_sge(shape.slices)
+            .max_receive_sge(shape.slices)
+            .max_inline(shape.inline)
+            .blue_flame(shape.blue_flame)
+            .build()
+            .unwrap()
+            .connect(&peer(), ConnectOptions::default())
+            .unwrap();
+        Self { hal, device, domain, region, send, receive, pair }
+    }
+
+    fn context(&self) -> (u64, bareverbs_prm::context::QueuePairContext) {
+        let firmware = self.hal.firmware();
+        let pair = &firmware.pairs[&self.pair.qpn().value()];
+        (pair.base, pair.context)
+    }
+
+    /// `length` bytes of the send ring from basic block `counter` on, wrapping around.
+    pub fn send_bytes(&self, counter: u32, length: usize) -> Vec<u8> {
+        let (base, context) = self.context();
+        let start = base + ((1u64 << context.log_rq_size()) << (context.log_rq_stride() + 4));
+        let size = 64u64 << context.log_sq_size();
+        let at = |i: usize| start + (counter as u64 * 64 + i as u64) % size;
+        (0..length).map(|i| self.hal.world.memory.read(at(i), 1)[0]).collect()
+    }
+
+    /// The receive entry of `counter`.
+    pub fn receive_bytes(&self, counter: u32) -> Vec<u8> {
+        let (base, context) = self.context();
+        let stride = 16usize << context.log_rq_stride();
+        let slot = counter & ((1 << context.log_rq_size()) - 1);
+        self.hal.world.memory.read(base + slot as u64 * stride as u64, stride)
+    }
+
+    /// The doorbell record: receives and sends posted.
+    pub fn record(&self) -> (u32, u32) {
+        let (_, context) = self.context();
+        let bytes = self.hal.world.memory.read(context.dbr_addr(), 8);
+        let be32 = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        (be32(0), be32(4))
+    }
+
+    /// A completion entry of this queue pair.
+    pub fn entry(&self, opcode: CqeOpcode, counter: u16) -> CompletionEntry {
+        let (_, context) = self.context();
+        let mut entry = CompletionEntry::new();
+        entry.set_user_index(context.user_index()).set_qpn(self.pair.qpn());
+        entry.set_opcode(opcode).set_wqe_counter(counter);
+        entry
+    }
+
+    /// An error entry of this queue pair.
+    pub fn error(&self, opcode: CqeOpcode, counter: u16, syndrome: CqeSyndrome) -> CompletionEntry {
+        let mut entry = ErrorEntry::read_from_bytes(self.entry(opcode, counter).as_bytes()).unwrap();
+        entry.set_syndrome(syndrome).set_vendor_syndrome(0x88);
+        CompletionEntry::read_from_bytes(entry.as_bytes()).unwrap()
+    }
+
+    pub fn complete_send(&self, entry: CompletionEntry) {
+        self.hal.firmware().complete(&self.hal.world.memory, self.send.number().value(), entry);
+    }
+
+    pub fn complete_receive(&self, entry: CompletionEntry) {
+        self.hal.firmware().complete(&self.hal.world.memory, self.receive.number().value(), entry);
+    }
+}
