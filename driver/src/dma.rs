@@ -40,6 +40,9 @@ pub struct Dma<M> {
     length: usize,
     /// Whole blocks that can be used through windows: zero if the memory is not aligned to a block.
     blocks: usize,
+    /// The same in segments of 16 bytes and in words.
+    segments: usize,
+    words: usize,
 }
 
 // SAFETY: the pointer is owned together with `memory` (contract of `DmaMemory`), and every access through it is atomic.
@@ -51,8 +54,8 @@ impl<M: DmaMemory> Dma<M> {
     /// Takes charge of `memory`.
     pub fn new(memory: M) -> Self {
         let (base, length) = (memory.as_ptr(), memory.len());
-        let aligned = base.as_ptr().addr().is_multiple_of(BLOCK);
-        Self { memory, base, length, blocks: if aligned { length / BLOCK } else { 0 } }
+        let blocks = if base.as_ptr().addr().is_multiple_of(BLOCK) { length / BLOCK } else { 0 };
+        Self { memory, base, length, blocks, segments: blocks * (BLOCK / 16), words: blocks * (BLOCK / 8) }
     }
 
     /// Allocates `length` zeroed bytes from `hal`.
@@ -148,17 +151,32 @@ impl<M> Dma<M> {
     /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
     #[inline(always)]
     pub fn word(&self, index: usize, order: Ordering) -> Option<u64> {
-        if index / 8 >= self.blocks {
+        if index >= self.words {
             return None;
         }
         // SAFETY: `index` lies inside a whole block of the memory, which is aligned to a block (`Dma::new`).
         Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.load(order))
     }
 
+    /// Loads two neighbouring words, relaxed; `index` is that of the pair. `None` beyond the end.
+    #[inline(always)]
+    pub fn pair(&self, index: usize) -> Option<[u64; 2]> {
+        self.segment(index).map(|window| [window.load_word::<0>(), window.load_word::<8>()])
+    }
+
+    /// Stores two neighbouring words, relaxed; `index` is that of the pair. Does nothing beyond the end and says so.
+    #[inline(always)]
+    pub fn set_pair(&self, index: usize, [a, b]: [u64; 2]) -> bool {
+        let Some(window) = self.segment(index) else { return false };
+        window.store_word::<0>(a);
+        window.store_word::<8>(b);
+        true
+    }
+
     /// Stores the aligned 64-bit word number `index` with `order`; does nothing beyond the end and says so.
     #[inline(always)]
     pub fn set_word(&self, index: usize, value: u64, order: Ordering) -> bool {
-        if index / 8 >= self.blocks {
+        if index >= self.words {
             return false;
         }
         // SAFETY: as in `word`.
@@ -180,7 +198,7 @@ impl<M> Dma<M> {
     /// The 16-byte segment number `index`; `None` beyond the end.
     #[inline(always)]
     pub fn segment(&self, index: usize) -> Option<Window<'_, 16>> {
-        if index / (BLOCK / 16) >= self.blocks {
+        if index >= self.segments {
             return None;
         }
         // SAFETY: the segment lies inside a whole block of the memory, which is aligned to a block.
@@ -246,19 +264,25 @@ impl<const N: usize> Window<'_, N> {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(O)) }.load(Ordering::Relaxed)
     }
 
+    /// Loads 32 bits at `O` in memory order.
+    #[inline(always)]
+    pub fn load_raw32<const O: usize>(&self) -> u32 {
+        const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
+        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed)
+    }
+
     /// Loads the big-endian 32-bit number at `O`.
     #[inline(always)]
     pub fn load_be32<const O: usize>(&self) -> u32 {
-        const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
-        u32::from_be(unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed))
+        u32::from_be(self.load_raw32::<O>())
     }
 
     /// Stores a big-endian 32-bit number at `O`.
     #[inline(always)]
     pub fn store_be32<const O: usize>(&self, value: u32) {
         const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
-        // SAFETY: as in `load_be32`.
+        // SAFETY: as in `load_raw32`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }
             .store(value.to_be(), Ordering::Relaxed);
     }

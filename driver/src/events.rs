@@ -180,9 +180,7 @@ impl<M: DmaMemory> EventQueue<M> {
     /// The next entry, if there is one.
     pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
         let window = self.ring.block(self.consumer.slot())?;
-        if !take_ownership(&Entry { hal, window }, self.consumer.phase()) {
-            return None;
-        }
+        take_ownership(&Entry { hal, window }, self.consumer.phase())?;
         let entry = EventEntry::read_from_bytes(&window.to_bytes()).unwrap_or_default();
         self.consumer.advance();
         Some(entry)

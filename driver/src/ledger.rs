@@ -18,6 +18,17 @@ pub trait Words {
     fn load(&self, index: usize, order: Ordering) -> u64;
     /// Stores word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64, order: Ordering);
+    /// Loads the words `2 * index` and `2 * index + 1`, relaxed; zeros beyond the end.
+    #[inline(always)]
+    fn load_pair(&self, index: usize) -> [u64; 2] {
+        [self.load(2 * index, Ordering::Relaxed), self.load(2 * index + 1, Ordering::Relaxed)]
+    }
+    /// Stores the words `2 * index` and `2 * index + 1`, relaxed; nothing beyond the end.
+    #[inline(always)]
+    fn store_pair(&self, index: usize, [a, b]: [u64; 2]) {
+        self.store(2 * index, a, Ordering::Relaxed);
+        self.store(2 * index + 1, b, Ordering::Relaxed);
+    }
 }
 
 /// Words of a record: four cache lines, one of them written by the poster, two by pollers.
@@ -81,10 +92,11 @@ impl Identity {
     }
 }
 
-/// Where the slots of a queue are, in words, and how many there are (a power of two).
+/// Where the slots of a queue are and how many there are (a power of two). Slots of sends are pairs of words, those of
+/// receives single words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// First word.
+    /// First slot, counted from the first word.
     pub base: u32,
     /// Slots.
     pub slots: u32,
@@ -179,9 +191,8 @@ impl Poster {
     /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
     #[inline(always)]
     pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
-        let slot = self.base + (self.head & self.mask) as usize * SLOT_WORDS;
-        words.store(slot, id, Ordering::Relaxed);
-        words.store(slot + 1, Posted::new(self.head, slots, kind).0, Ordering::Relaxed);
+        let slot = self.base + (self.head & self.mask) as usize;
+        words.store_pair(slot, [id, Posted::new(self.head, slots, kind).0]);
         self.head = self.head.wrapping_add(slots);
     }
 
@@ -224,31 +235,85 @@ pub struct Retired {
     pub posted: Posted,
 }
 
-/// Retires the send at `counter` and every earlier one: an unsignalled work request completes with the next completion.
-#[inline(always)]
-pub fn retire_send(
-    words: &impl Words,
-    records: usize,
+/// The poller's half of one send queue. It may be kept between completions as long as [`is_current`](Self::is_current).
+#[derive(Debug, Clone, Copy)]
+pub struct SendPoller {
     identity: Identity,
-    counter: u16,
-) -> Result<Retired, Refusal> {
-    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
-    if words.load(record + Side::Send.identity(), Ordering::Relaxed) != identity.0 {
-        return Err(Refusal::Stranger);
+    record: usize,
+    base: usize,
+    mask: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl SendPoller {
+    /// Finds the record of `identity` among `records` (a power of two).
+    #[inline]
+    pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
+        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+        if words.load(record + Side::Send.identity(), Ordering::Relaxed) != identity.0 {
+            return None;
+        }
+        let range = words.load(record + Side::Send.range(), Ordering::Relaxed);
+        let head = words.load(record + Side::Send.head(), Ordering::Acquire) as u32;
+        let tail = words.load(record + Side::Send.tail(), Ordering::Relaxed) as u32;
+        Some(Self { identity, record, base: (range >> 32) as usize, mask: range as u32, head, tail })
     }
-    let range = words.load(record + Side::Send.range(), Ordering::Relaxed);
-    let slot = (range >> 32) as usize + (counter as u32 & range as u32) as usize * SLOT_WORDS;
-    let head = words.load(record + Side::Send.head(), Ordering::Acquire) as u32;
-    let tail = words.load(record + Side::Send.tail(), Ordering::Relaxed) as u32;
-    let ahead = counter.wrapping_sub(tail as u16) as u32;
-    let posted = Posted(words.load(slot + 1, Ordering::Relaxed));
-    if ahead >= head.wrapping_sub(tail) || posted.counter() != counter {
-        return Err(Refusal::NotOutstanding);
+
+    /// Whether the queue pair is still the one that was found.
+    #[inline(always)]
+    pub fn is_current(&self, words: &impl Words) -> bool {
+        words.load(self.record + Side::Send.identity(), Ordering::Relaxed) == self.identity.0
     }
-    let id = words.load(slot, Ordering::Relaxed);
-    let tail = tail.wrapping_add(ahead).wrapping_add(posted.slots());
-    words.store(record + Side::Send.tail(), tail as u64, PUBLISH);
-    Ok(Retired { id, posted })
+
+    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled.
+    #[inline(always)]
+    pub fn retire_next(&mut self, words: &impl Words, counter: u16) -> Option<Retired> {
+        if counter != self.tail as u16 || !self.has_outstanding(words) {
+            return None;
+        }
+        let [id, posted] = words.load_pair(self.base + (self.tail & self.mask) as usize);
+        let posted = Posted(posted);
+        self.tail = self.tail.wrapping_add(posted.slots());
+        Some(Retired { id, posted })
+    }
+
+    #[inline(always)]
+    fn has_outstanding(&mut self, words: &impl Words) -> bool {
+        if self.head == self.tail {
+            self.head = words.load(self.record + Side::Send.head(), Ordering::Acquire) as u32;
+        }
+        self.head != self.tail
+    }
+
+    /// Retires the work request at `counter` and every earlier one: an unsignalled one completes with the next
+    /// completion.
+    #[inline]
+    pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
+        self.head = words.load(self.record + Side::Send.head(), Ordering::Acquire) as u32;
+        let ahead = counter.wrapping_sub(self.tail as u16) as u32;
+        let [id, posted] = words.load_pair(self.base + (counter as u32 & self.mask) as usize);
+        let posted = Posted(posted);
+        if ahead >= self.head.wrapping_sub(self.tail) || posted.counter() != counter {
+            return Err(Refusal::NotOutstanding);
+        }
+        self.tail = self.tail.wrapping_add(ahead).wrapping_add(posted.slots());
+        Ok(Retired { id, posted })
+    }
+
+    /// Gives the slots of what was retired back to the poster.
+    #[inline(always)]
+    pub fn publish(&self, words: &impl Words) {
+        words.store(self.record + Side::Send.tail(), self.tail as u64, PUBLISH);
+    }
+}
+
+/// Retires the send at `counter` and every earlier one.
+pub fn retire_send(words: &impl Words, records: usize, identity: Identity, counter: u16) -> Result<Retired, Refusal> {
+    let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
+    let retired = poller.retire(words, counter)?;
+    poller.publish(words);
+    Ok(retired)
 }
 
 /// Retires the receive at `counter`: receives of a queue pair complete in order (IBTA v1.4 §10.8.3.1).

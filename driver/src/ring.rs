@@ -14,47 +14,49 @@ pub trait OwnedEntry {
     fn synchronize(&self);
 }
 
-/// Whether the device has written the entry in the pass whose parity is `phase`. If so, the rest may be read now.
+/// The last byte of the entry if the device has written it in the pass whose parity is `phase`. The rest may be read
+/// then.
 #[inline(always)]
-pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> bool {
+pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     let byte = entry.last_byte();
     if (byte ^ phase) & 1 != 0 || byte >= OP_OWN_INITIAL & 0xf0 {
-        return false;
+        return None;
     }
     if !cfg!(bareverbs_mutation = "no_cqe_barrier") {
         entry.synchronize();
     }
-    true
+    Some(byte)
 }
 
 /// Where software is in a ring that the device fills: a 24-bit counter, its slot and its phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
     index: u32,
-    log_size: u8,
+    /// Entries; a power of two.
+    size: u32,
 }
 
 impl Consumer {
     /// At the start of a ring of 2^`log_size` entries; at most 2^23.
     pub const fn new(log_size: u8) -> Self {
-        Self { index: 0, log_size: if log_size > 23 { 23 } else { log_size } }
+        Self { index: 0, size: 1 << if log_size > 23 { 23 } else { log_size } }
     }
 
     /// Entries of the ring.
     pub const fn size(&self) -> u32 {
-        1 << self.log_size
+        self.size
     }
 
     /// The entry that comes next.
     #[inline(always)]
     pub const fn slot(&self) -> usize {
-        (self.index & (self.size() - 1)) as usize
+        (self.index & self.size.wrapping_sub(1)) as usize
     }
 
     /// Parity of the pass.
     #[inline(always)]
     pub const fn phase(&self) -> u8 {
-        (self.index >> self.log_size) as u8 & 1
+        (self.index & self.size != 0) as u8
     }
 
     /// The counter as doorbell records take it, 24 bits.
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn counter_wraps_at_24_bits_without_losing_the_phase() {
-        let mut c = Consumer { index: 0xff_ffff, log_size: 3 };
+        let mut c = Consumer { index: 0xff_ffff, size: 8 };
         assert_eq!((c.slot(), c.phase(), c.counter()), (7, 1, 0xff_ffff));
         c.advance();
         assert_eq!((c.slot(), c.phase(), c.counter()), (0, 0, 0));
@@ -110,7 +112,7 @@ mod tests {
             [(0x00, 0, true), (0x01, 0, false), (0x01, 1, true), (0xf0, 0, false), (0xf1, 1, false)]
         {
             let entry = Byte(byte, Cell::new(false));
-            assert_eq!(take_ownership(&entry, phase), taken, "{byte:#x} in phase {phase}");
+            assert_eq!(take_ownership(&entry, phase).is_some(), taken, "{byte:#x} in phase {phase}");
             assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
         }
     }

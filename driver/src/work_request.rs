@@ -24,15 +24,21 @@ pub(crate) const MAX_SEGMENTS: u32 = 63;
 pub struct WorkRequest<'a> {
     pub(crate) id: u64,
     /// Opmod in the top byte, opcode in the lowest.
-    pub(crate) control: u32,
-    /// Third word of the control segment: fence, completion, solicited.
-    pub(crate) flags: u32,
-    pub(crate) immediate: u32,
+    control: u32,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) shape: Shape,
-    pub(crate) remote: RemoteSlice,
+    /// Second half of the control segment in memory order: flags and immediate data.
+    flags: u64,
+    /// Remote address segment in memory order.
+    remote: [u64; 2],
+    /// Atomic segment in memory order.
     pub(crate) atomic: [u64; 2],
     pub(crate) payload: Payload<'a>,
+}
+
+/// Flags of the third word of a control segment, where the second half of the segment has them in memory.
+const fn flag(bits: u32) -> u64 {
+    ((bits as u64) << 32).to_be()
 }
 
 /// Segments between the control segment and the data.
@@ -62,11 +68,10 @@ impl<'a> WorkRequest<'a> {
         Self {
             id,
             control: opcode.raw() as u32,
-            flags: SIGNALLED,
-            immediate: 0,
             kind,
             shape: Shape::Plain,
-            remote: RemoteSlice { address: 0, rkey: Mkey::new(0) },
+            flags: flag(SIGNALLED),
+            remote: [0; 2],
             atomic: [0; 2],
             payload,
         }
@@ -75,7 +80,7 @@ impl<'a> WorkRequest<'a> {
     #[inline(always)]
     const fn to(mut self, remote: RemoteSlice) -> Self {
         self.shape = Shape::Remote;
-        self.remote = remote;
+        self.remote = [remote.address.to_be(), ((remote.rkey.value() as u64) << 32).to_be()];
         self
     }
 
@@ -125,7 +130,7 @@ impl<'a> WorkRequest<'a> {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
         let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
         request.shape = Shape::Atomic;
-        request.atomic = [swap, compare];
+        request.atomic = [swap.to_be(), compare.to_be()];
         request
     }
 
@@ -135,7 +140,7 @@ impl<'a> WorkRequest<'a> {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
         let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
         request.shape = Shape::Atomic;
-        request.atomic = [add, 0];
+        request.atomic = [add.to_be(), 0];
         request
     }
 
@@ -188,7 +193,7 @@ impl<'a> WorkRequest<'a> {
             _ => return self,
         };
         self.control = self.control & !0xff | opcode.raw() as u32;
-        self.immediate = immediate;
+        self.flags = self.flags & !(u32::MAX as u64).to_be() | (immediate as u64).to_be();
         self
     }
 
@@ -198,7 +203,7 @@ impl<'a> WorkRequest<'a> {
     #[must_use]
     #[doc(alias = "IBV_SEND_SIGNALED")]
     pub const fn signalled(mut self, signalled: bool) -> Self {
-        self.flags = self.flags & !SIGNALLED | if signalled { SIGNALLED } else { 0 };
+        self.flags = self.flags & !flag(SIGNALLED) | if signalled { flag(SIGNALLED) } else { 0 };
         self
     }
 
@@ -207,7 +212,7 @@ impl<'a> WorkRequest<'a> {
     #[must_use]
     #[doc(alias = "IBV_SEND_SOLICITED")]
     pub const fn solicited(mut self) -> Self {
-        self.flags |= SOLICITED;
+        self.flags |= flag(SOLICITED);
         self
     }
 
@@ -216,24 +221,26 @@ impl<'a> WorkRequest<'a> {
     #[must_use]
     #[doc(alias = "IBV_SEND_FENCE")]
     pub const fn fence(mut self) -> Self {
-        self.flags |= FENCE;
+        self.flags |= flag(FENCE);
         self
     }
 
-    /// The first 16 bytes, as two numbers: what must be big-endian in memory.
+    /// The first 8 bytes of the entry as a number.
     #[inline(always)]
-    pub(crate) const fn control_words(&self, counter: u32, qpn_shifted: u32, segments: u32) -> [u64; 2] {
-        let first = self.control | (counter & 0xffff) << 8;
-        [
-            (first as u64) << 32 | (qpn_shifted | segments) as u64,
-            (self.flags as u64) << 32 | self.immediate as u64,
-        ]
+    pub(crate) const fn control(&self, counter: u32, qpn_shifted: u32, segments: u32) -> u64 {
+        ((self.control | (counter & 0xffff) << 8) as u64) << 32 | (qpn_shifted | segments) as u64
     }
 
-    /// The remote address segment, as two numbers.
+    /// The second 8 bytes in memory order.
     #[inline(always)]
-    pub(crate) const fn remote_words(&self) -> [u64; 2] {
-        [self.remote.address, (self.remote.rkey.value() as u64) << 32]
+    pub(crate) const fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    /// The remote address segment in memory order.
+    #[inline(always)]
+    pub(crate) const fn remote(&self) -> [u64; 2] {
+        self.remote
     }
 }
 
@@ -247,6 +254,22 @@ pub(crate) const fn slice_words(slice: &MemorySlice) -> [u64; 2] {
 #[inline(always)]
 pub(crate) const fn inline_segments(length: u32) -> u32 {
     (length + 4).div_ceil(16)
+}
+
+/// Header and up to 16 bytes of an inline segment, in memory order, padded with zeros.
+#[inline(always)]
+pub(crate) fn short_inline(bytes: &[u8]) -> [u64; 3] {
+    let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            let beyond = bytes.len().saturating_sub(8) as u32 * 8;
+            // The last 8 bytes overlap the first ones; only what is beyond them counts.
+            let high = u64::from_le_bytes(*last).checked_shr(64 - beyond).unwrap_or(0);
+            (u64::from_le_bytes(*first), high)
+        }
+        _ => (short(bytes), 0),
+    };
+    let header = (INLINE | bytes.len() as u32).to_be().to_le() as u64;
+    [(header | low << 32).to_le(), (low >> 32 | high << 32).to_le(), (high >> 32).to_le()]
 }
 
 /// Gives header and bytes of an inline segment to `put` as words in memory order, the last one padded with zeros.
@@ -270,7 +293,14 @@ pub(crate) fn inline_words(bytes: &[u8], mut put: impl FnMut(u64)) {
 /// Up to 7 bytes, the first one lowest.
 #[inline(always)]
 fn short(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, &byte| value << 8 | byte as u64)
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            let beyond = bytes.len().saturating_sub(4) as u32 * 8;
+            let high = (u32::from_le_bytes(*last) as u64).checked_shr(32 - beyond).unwrap_or(0);
+            u32::from_le_bytes(*first) as u64 | high << 32
+        }
+        _ => bytes.iter().rev().fold(0, |value, &byte| value << 8 | byte as u64),
+    }
 }
 
 /// Something to fill, for a receive queue.
@@ -297,7 +327,7 @@ mod tests {
     use zerocopy::{FromBytes, IntoBytes};
 
     fn control(request: &WorkRequest<'_>) -> ControlSegment {
-        let words = request.control_words(0x1_2345, 0xabcdef << 8, 3).map(u64::to_be);
+        let words = [request.control(0x1_2345, 0xabcdef << 8, 3).to_be(), request.flags()];
         ControlSegment::read_from_bytes(words.as_bytes()).unwrap()
     }
 
@@ -336,6 +366,9 @@ mod tests {
             });
             let memory = words.as_bytes();
             let (header, data) = InlineHeader::read_from_prefix(memory).unwrap();
+            if length <= 16 {
+                assert_eq!(short_inline(&bytes[..length]), words[..3]);
+            }
             assert_eq!((header.inline(), header.byte_count() as usize), (true, length));
             assert_eq!(data[..length], bytes[..length]);
             assert!(data[length..].iter().all(|&b| b == 0));

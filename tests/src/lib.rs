@@ -11,5 +11,6 @@ pub mod node;
 pub mod pair;
 pub mod prm_tables;
 pub mod replay;
+pub mod tap;
 pub mod trace_memory;
 pub mod walk;

@@ -89,6 +89,28 @@ fn a_small_write_alone_needs_every_barrier() {
     }
 }
 
+/// A receive is posted while its message is on the way, so that the device looks at ring and record while the stores are
+/// still leaving the processor. Buffers take turns that are not those of the ring: an entry of the last lap is noticed.
+#[test]
+fn a_receive_at_the_last_moment_needs_its_barrier() {
+    const BUFFERS: u64 = 7;
+    let mut pair = unforgiving(14);
+    for number in 0..4 * ROUNDS {
+        let (pattern, at) = (pattern(number), (number % BUFFERS) as usize * 1024);
+        pair.a.memory.copy_in(0, &pattern).unwrap();
+        let data = [pair.a.memory.slice(0, LENGTH).unwrap()];
+        pair.a.queue_pair.post_send(&WorkRequest::send(number, &data)).unwrap();
+        let deadline = pair.world.now() + Duration::from_secs(1);
+        (0..number % 3).for_each(|_| pair.a.node.device.hal().relax(deadline));
+        let buffer = [pair.b.memory.slice(at, LENGTH).unwrap()];
+        pair.b.queue_pair.post_receive(ReceiveRequest::new(number, &buffer)).unwrap();
+        pair.b.node.device.hal().relax(deadline);
+        expect(pair.received(), number);
+        expect_bytes(&pair.b, at, &pattern);
+        expect(pair.sent(), number);
+    }
+}
+
 #[test]
 fn memory_without_barriers_shows_nothing_new() {
     let mut pair = unforgiving(13);

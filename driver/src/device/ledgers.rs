@@ -26,6 +26,14 @@ impl<M> Words for Ledgers<M> {
     fn store(&self, index: usize, value: u64, order: Ordering) {
         self.dma.set_word(index, value, order);
     }
+    #[inline(always)]
+    fn load_pair(&self, index: usize) -> [u64; 2] {
+        self.dma.pair(index).unwrap_or([0; 2])
+    }
+    #[inline(always)]
+    fn store_pair(&self, index: usize, pair: [u64; 2]) {
+        self.dma.set_pair(index, pair);
+    }
 }
 
 /// The part of a queue pair: number of its record, its `user_index`, its slots.
@@ -66,12 +74,14 @@ impl<M> Ledgers<M> {
     /// Takes a record and slots for `send` basic blocks and `receive` receives, both powers of two or zero.
     pub(crate) fn take(&self, generation: u32, send: u32, receive: u32) -> Result<Share, Full> {
         let record = (0..self.records).find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
-        let needed = send as usize * SLOT_WORDS + receive as usize;
+        // Slots of sends are pairs of words: every share begins at an even word.
+        let needed = (send as usize * SLOT_WORDS + receive as usize).next_multiple_of(SLOT_WORDS);
         let base = self.gap(needed).ok_or(Full::Words { needed })?;
         self.store(record * RECORD_WORDS + EXTENT, (base as u64) << 32 | needed as u64, Ordering::Relaxed);
         let user_index = generation.wrapping_mul(self.records as u32).wrapping_add(record as u32) & 0xff_ffff;
-        let send = Range { base: base as u32, slots: send };
-        let receive = Range { base: base as u32 + send.slots * SLOT_WORDS as u32, slots: receive };
+        let first_receive = (base + send as usize * SLOT_WORDS) as u32;
+        let send = Range { base: (base / SLOT_WORDS) as u32, slots: send };
+        let receive = Range { base: first_receive, slots: receive };
         Ok(Share { record, user_index, send, receive })
     }
 
@@ -118,12 +128,12 @@ mod tests {
         let ledgers = Ledgers { dma: Dma::new(Boxed::new((4 * RECORD_WORDS + 64) * 8)), records: 4 };
         let a = ledgers.take(0, 8, 8).unwrap();
         let b = ledgers.take(1, 8, 0).unwrap();
-        assert_eq!((a.record, a.send.base, a.receive.base), (0, 128, 144));
-        assert_eq!((b.record, b.user_index, b.send.base), (1, 5, 152));
+        assert_eq!((a.record, a.send.base, a.receive.base), (0, 64, 144));
+        assert_eq!((b.record, b.user_index, b.send.base), (1, 5, 76));
         assert_eq!(ledgers.take(2, 16, 0), Err(Full::Words { needed: 32 }));
         ledgers.give_back(a);
         let c = ledgers.take(3, 8, 4).unwrap();
-        assert_eq!((c.record, c.user_index, c.send.base), (0, 12, 128));
+        assert_eq!((c.record, c.user_index, c.send.base), (0, 12, 64));
         assert!(ledgers.take(4, 1, 0).is_ok() && ledgers.take(5, 1, 0).is_ok());
         assert_eq!(ledgers.take(6, 1, 0), Err(Full::Records));
     }

@@ -28,7 +28,7 @@ fn identity(qpn: u32) -> Identity {
 }
 
 fn sender(words: &Plain, slots: u32) -> Poster {
-    let poster = Poster::open(words, Side::Send, 1, Range { base: 64, slots });
+    let poster = Poster::open(words, Side::Send, 1, Range { base: 32, slots });
     poster.identify(words, identity(0x40));
     poster
 }
@@ -93,4 +93,27 @@ fn receives_complete_in_order() {
     assert_eq!(retire(1), Err(Refusal::NotOutstanding), "out of order");
     assert_eq!((retire(0), retire(1)), (Ok(5), Ok(6)));
     assert!(poster.has_room(&words, 2));
+}
+
+#[test]
+fn in_order_retirement_agrees_with_the_general_one() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 8);
+    let mut poller = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
+    assert_eq!(poller.retire_next(&words, 0), None, "nothing was posted");
+    for round in 0..70_000u64 {
+        let slots = 1 + (round % 3) as u32;
+        let counter = poster.head() as u16;
+        assert!(poster.has_room(&words, slots));
+        poster.post(&words, round, slots, 2);
+        poster.publish(&words);
+        assert_eq!(poller.retire_next(&words, counter.wrapping_add(1)), None);
+        let retired = if round % 2 == 0 { poller.retire_next(&words, counter) } else { poller.retire(&words, counter).ok() };
+        assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
+        assert_eq!(poller.retire_next(&words, counter), None, "twice");
+        poller.publish(&words);
+    }
+    assert!(poller.is_current(&words));
+    poster.close(&words);
+    assert!(!poller.is_current(&words));
 }

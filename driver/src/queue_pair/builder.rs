@@ -2,7 +2,7 @@
 
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
-use super::send::SendQueue;
+use super::send::{MAX_SHORT, MAX_SLICE, SendQueue};
 use super::{BuildError, PreparedQueuePair};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
@@ -216,6 +216,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << capabilities.log_max_message,
+            max_slice: if self.wanted.send_slices == 0 { 0 } else { MAX_SLICE.min(1 << capabilities.log_max_message) },
+            max_short: self.wanted.inline.min(MAX_SHORT),
             last_control: 0,
         };
         let receive = ReceiveQueue {
@@ -223,6 +225,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
             mask: geometry.receives.saturating_sub(1),
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
+            max_slice: if self.wanted.receive_slices == 0 { 0 } else { MAX_SLICE },
             record,
         };
         Parts {

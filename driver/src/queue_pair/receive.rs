@@ -1,6 +1,7 @@
 //! The receive queue: entries of a fixed number of segments, and a doorbell record without register.
 
 use super::PostError;
+use super::send::MAX_SLICE;
 use crate::dma::Dma;
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
@@ -8,8 +9,6 @@ use crate::ledger::{Poster, Words};
 use crate::work_request::{ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
 
-/// Longest scatter element: a byte count of zero means 2^31.
-const MAX_SLICE: u32 = 1 << 31;
 
 /// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
 pub(crate) struct ReceiveQueue {
@@ -18,6 +17,8 @@ pub(crate) struct ReceiveQueue {
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
+    /// Longest single slice; zero if the queue takes no slice.
+    pub(crate) max_slice: u32,
     /// Block of the doorbell record.
     pub(crate) record: u32,
 }
@@ -26,6 +27,27 @@ impl ReceiveQueue {
     /// Checks and writes one request. Nothing is written if it is refused.
     #[inline(always)]
     pub(crate) fn write<M>(
+        &mut self,
+        memory: &Dma<M>,
+        words: &impl Words,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        match request.slices {
+            &[slice] if self.log_segments == 0 && slice.length.wrapping_sub(1) < self.max_slice => {
+                if !self.poster.has_room(words, 1) {
+                    return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
+                }
+                store(memory, (self.poster.head() & self.mask) as usize, slice_words(&slice));
+                self.poster.post_receive(words, request.id);
+                Ok(())
+            }
+            _ => self.write_any(memory, words, request),
+        }
+    }
+
+    /// [`Self::write`] for entries of several segments, or of none.
+    #[inline(never)]
+    fn write_any<M>(
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,

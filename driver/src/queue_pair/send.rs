@@ -6,11 +6,13 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
 use crate::memory_region::MemorySlice;
-use crate::work_request::{Payload, Shape, WorkRequest, inline_segments, inline_words, slice_words};
+use crate::work_request::{Payload, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words};
 use core::sync::atomic::Ordering;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
-const MAX_SLICE: u32 = 1 << 31;
+pub(crate) const MAX_SLICE: u32 = 1 << 31;
+/// Longest inline data that one block takes behind control and remote address segment without a loop.
+pub(crate) const MAX_SHORT: u32 = 16;
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
 
@@ -28,11 +30,15 @@ pub(crate) struct SendQueue {
     pub(crate) max_inline: u32,
     pub(crate) max_slices: u32,
     pub(crate) max_message: u64,
+    /// Longest single slice; zero if the queue takes no slice.
+    pub(crate) max_slice: u32,
+    /// Longest inline data of the short way.
+    pub(crate) max_short: u32,
     /// First 8 bytes of the last entry, for the doorbell.
     pub(crate) last_control: u64,
 }
 
-/// An entry that was written: its first block, and how many there are.
+/// An entry that was written: its block if there is only one, and how many there are.
 pub(crate) struct Written {
     block: [u64; 8],
     blocks: u32,
@@ -47,34 +53,83 @@ impl SendQueue {
         words: &impl Words,
         request: &WorkRequest<'_>,
     ) -> Result<Written, PostError> {
+        match (request.shape, request.payload) {
+            (Shape::Remote, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
+                let [a, b] = slice_words(&slice).map(u64::to_be);
+                self.write_block(memory, words, request, 3, |c, [d, e]| [c, request.flags(), d, e, a, b, 0, 0])
+            }
+            (Shape::Plain, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
+                let [a, b] = slice_words(&slice).map(u64::to_be);
+                self.write_block(memory, words, request, 2, |c, _| [c, request.flags(), a, b, 0, 0, 0, 0])
+            }
+            (Shape::Remote, Payload::Inline(bytes)) if self.is_short(bytes) => {
+                let ([f, g, h], segments) = (short_inline(bytes), 2 + inline_segments(bytes.len() as u32));
+                self.write_block(memory, words, request, segments, |c, [d, e]| [c, request.flags(), d, e, f, g, h, 0])
+            }
+            (Shape::Plain, Payload::Inline(bytes)) if self.is_short(bytes) => {
+                let ([f, g, h], segments) = (short_inline(bytes), 1 + inline_segments(bytes.len() as u32));
+                self.write_block(memory, words, request, segments, |c, _| [c, request.flags(), f, g, h, 0, 0, 0])
+            }
+            _ => self.write_any(memory, words, request),
+        }
+    }
+
+    /// Whether bytes can be written inline in one piece.
+    #[inline(always)]
+    fn is_short(&self, bytes: &[u8]) -> bool {
+        !bytes.is_empty() && bytes.len() <= self.max_short as usize
+    }
+
+    /// Writes a request that fits a block; `words` arranges it, given its first word and the remote address segment.
+    #[inline(always)]
+    fn write_block<M>(
+        &mut self,
+        memory: &Dma<M>,
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+        segments: u32,
+        arrange: impl FnOnce(u64, [u64; 2]) -> [u64; 8],
+    ) -> Result<Written, PostError> {
+        if !self.poster.has_room(words, 1) {
+            return Err(PostError::QueueFull { needed: 1, size: self.mask + 1 });
+        }
+        let head = self.poster.head();
+        let control = request.control(head, self.qpn_shifted, segments);
+        let block = arrange(control.to_be(), request.remote());
+        if let Some(window) = memory.block((self.first + (head & self.mask)) as usize) {
+            window.store(&block);
+        }
+        self.last_control = control;
+        self.poster.post(words, request.id, 1, request.kind as u8);
+        Ok(Written { block, blocks: 1 })
+    }
+
+    /// [`Self::write`] for every other request.
+    #[inline(never)]
+    fn write_any<M>(
+        &mut self,
+        memory: &Dma<M>,
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Result<Written, PostError> {
         let segments = 1 + request.shape as u32 + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
         }
         let head = self.poster.head();
-        let [control, flags] = request.control_words(head, self.qpn_shifted, segments);
-        self.last_control = control;
-        let start = [control.to_be(), flags.to_be()];
+        let control = request.control(head, self.qpn_shifted, segments);
+        self.write_blocks(memory, [control.to_be(), request.flags()], request);
         let block = match blocks {
-            1 => {
-                let block = one_block(start, request);
-                if let Some(window) = memory.block((self.first + (head & self.mask)) as usize) {
-                    window.store(&block);
-                }
-                block
-            }
-            _ => {
-                self.write_blocks(memory, start, request);
-                [0; 8]
-            }
+            1 => memory.block((self.first + (head & self.mask)) as usize).map_or([0; 8], |window| window.load()),
+            _ => [0; 8],
         };
+        self.last_control = control;
         self.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(Written { block, blocks })
     }
 
     /// Segments of the data, after checking them.
-    #[inline(always)]
     fn data_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
         match request.payload {
             Payload::Inline(bytes) => {
@@ -107,10 +162,10 @@ impl SendQueue {
         };
         start.into_iter().for_each(&mut put);
         if request.shape != Shape::Plain {
-            request.remote_words().into_iter().for_each(|word| put(word.to_be()));
+            request.remote().into_iter().for_each(&mut put);
         }
         if request.shape == Shape::Atomic {
-            request.atomic.into_iter().for_each(|word| put(word.to_be()));
+            request.atomic.into_iter().for_each(&mut put);
         }
         data_words(&request.payload, put);
     }
@@ -135,7 +190,6 @@ impl SendQueue {
     }
 }
 
-#[inline(always)]
 fn check_slices(slices: &[MemorySlice], limit: u64) -> Result<(), PostError> {
     let mut length = 0;
     for (index, slice) in slices.iter().enumerate() {
@@ -154,40 +208,6 @@ fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
     }
 }
 
-/// An entry that fits one block.
-#[inline(always)]
-fn one_block([a, b]: [u64; 2], request: &WorkRequest<'_>) -> [u64; 8] {
-    let [c, d] = request.remote_words().map(u64::to_be);
-    match request.shape {
-        Shape::Plain => {
-            let [e, f, g, h, i, j] = data_array(&request.payload);
-            [a, b, e, f, g, h, i, j]
-        }
-        Shape::Remote => {
-            let [e, f, g, h] = data_array(&request.payload);
-            [a, b, c, d, e, f, g, h]
-        }
-        Shape::Atomic => {
-            let [e, f] = request.atomic.map(u64::to_be);
-            let [g, h] = data_array(&request.payload);
-            [a, b, c, d, e, f, g, h]
-        }
-    }
-}
-
-#[inline(always)]
-fn data_array<const N: usize>(payload: &Payload<'_>) -> [u64; N] {
-    let mut words = [0; N];
-    let mut places = words.iter_mut();
-    data_words(payload, |word| {
-        if let Some(place) = places.next() {
-            *place = word;
-        }
-    });
-    words
-}
-
-#[inline(always)]
 fn data_words(payload: &Payload<'_>, mut put: impl FnMut(u64)) {
     match *payload {
         Payload::Inline([]) => (),

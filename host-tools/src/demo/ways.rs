@@ -3,7 +3,7 @@
 use super::data::Row;
 use super::report::{Tally, WayReport};
 use super::scene::Scene;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use bareverbs_offload::client::{Ended, LookupResult};
 use bareverbs_offload::status::Status;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -49,6 +49,10 @@ impl Serialize for WayName {
     }
 }
 
+/// What it means that a reliable connection broke over a network that does nothing but lose frames.
+const GAVE_UP: &str = "the connection broke, since all eight attempts to get one packet acknowledged were lost; \
+                       that is to be expected with a high --loss: use a smaller one, or another --seed";
+
 /// Failures of one way that are told one by one.
 const COMPLAINTS: u64 = 5;
 
@@ -93,6 +97,9 @@ fn run_way(
     let begin = Instant::now();
     for row in rows {
         let looked_up = scene.lookup(way, &row.key).with_context(|| lookup_text(way, &row.key))?;
+        if looked_up.result.ended == Ended::Disconnected {
+            bail!("{}: {GAVE_UP}", lookup_text(way, &row.key));
+        }
         let verified = looked_up.result.ended == Ended::Found && looked_up.value == row.value;
         if !verified && tally.failures() < COMPLAINTS {
             progress.suspend(|| complain(way, &row.key, &looked_up.result));

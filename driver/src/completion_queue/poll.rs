@@ -1,0 +1,328 @@
+//! Polling: entries in the order of one queue pair go a short way, everything else the general one.
+
+use super::{CompletionQueue, PollError};
+use crate::device::DeviceRef;
+use crate::dma::{BLOCK, Window};
+use crate::hal::{Barrier, Hal};
+use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
+use crate::ring::{OwnedEntry, take_ownership};
+use crate::trace::TraceEvent;
+use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs_prm::cqe::OP_OWN_OFFSET;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
+
+/// The `user_index` of nobody.
+const NOBODY: u32 = 0xff_ffff;
+
+/// The queue pair that completed last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Current {
+    /// The `user_index` as entries have it, in memory order. Its generation makes it unique.
+    key: u32,
+    qpn: Qpn,
+    poller: SendPoller,
+}
+
+/// Why the short way ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// There is no more room, or no more entry.
+    Done,
+    /// The next entry needs the general way.
+    Other,
+}
+
+/// What one entry came to on the general way.
+enum Outcome {
+    Nothing,
+    Discarded(Qpn),
+    /// With the queue pair to remember, if there is one.
+    Completion(WorkCompletion, Option<Current>),
+}
+
+struct Entry<'a, H> {
+    hal: &'a H,
+    window: Window<'a, BLOCK>,
+}
+
+impl<H: Hal> OwnedEntry for Entry<'_, H> {
+    #[inline(always)]
+    fn last_byte(&self) -> u8 {
+        self.window.load_u8::<OP_OWN_OFFSET>()
+    }
+    #[inline(always)]
+    fn synchronize(&self) {
+        self.hal.barrier(Barrier::FromDevice);
+    }
+}
+
+impl<D: DeviceRef> CompletionQueue<D> {
+    /// Fills `completions` with what is there, and says how many. An entry that cannot be true ends the call; it is
+    /// reported by the call that finds it first.
+    #[inline]
+    #[doc(alias = "ibv_poll_cq")]
+    pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        match self.take_in_order(completions) {
+            (count, Stop::Done) => Ok(count),
+            (count, Stop::Other) => self.take_others(completions, count),
+        }
+    }
+
+    /// The next completion, if there is one.
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<WorkCompletion>, PollError> {
+        let mut completion = [WorkCompletion::EMPTY];
+        Ok((self.poll(&mut completion)? > 0).then_some(completion[0]))
+    }
+
+    /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
+    #[inline(always)]
+    fn take_in_order(&mut self, places: &mut [WorkCompletion]) -> (usize, Stop) {
+        let Self { device, memory: Some(memory), current: Some(current), consumer, record, .. } = self else {
+            return (0, Stop::Other);
+        };
+        let device = device.device();
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        let (mut poller, mut at) = (current.poller, *consumer);
+        if !poller.is_current(ledgers) {
+            return (0, Stop::Other);
+        }
+        let (mut count, mut stop) = (0, Stop::Done);
+        for place in places {
+            let Some(window) = memory.block(at.slot()) else { break };
+            let Some(last) = take_ownership(&Entry { hal, window }, at.phase()) else { break };
+            stop = Stop::Other;
+            if last & 0xf0 != 0 || window.load_raw32::<32>() != current.key {
+                break;
+            }
+            let Some(retired) = poller.retire_next(ledgers, Tail::counter_of(&window)) else { break };
+            stop = Stop::Done;
+            *place = sent(&window, &retired, current.qpn);
+            at.advance();
+            count += 1;
+        }
+        if count > 0 {
+            poller.publish(ledgers);
+            current.poller = poller;
+            *consumer = at;
+            hal.barrier(Barrier::FromDevice);
+            if let Some(block) = memory.block(*record) {
+                block.store_be32::<0>(at.counter());
+            }
+        }
+        (count, stop)
+    }
+
+    /// Goes on with entries of any kind after `count` completions.
+    #[inline(never)]
+    fn take_others(&mut self, completions: &mut [WorkCompletion], mut count: usize) -> Result<usize, PollError> {
+        while let Some(place) = completions.get_mut(count) {
+            match self.look() {
+                Ok(Outcome::Nothing) => break,
+                Ok(Outcome::Discarded(qpn)) => self.discard(qpn),
+                Ok(Outcome::Completion(completion, current)) => {
+                    *place = completion;
+                    self.current = current;
+                    count += 1;
+                }
+                Err(_) if count > 0 => break,
+                Err(error) => {
+                    self.consume();
+                    return Err(error);
+                }
+            }
+            self.consume();
+            let (more, stop) = self.take_in_order(completions.get_mut(count..).unwrap_or_default());
+            count += more;
+            if stop == Stop::Done && more > 0 {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Looks at the next entry without consuming it.
+    fn look(&self) -> Result<Outcome, PollError> {
+        let hal = self.device.device().hal();
+        let Some(window) = self.memory.as_ref().and_then(|memory| memory.block(self.consumer.slot())) else {
+            return Ok(Outcome::Nothing);
+        };
+        match take_ownership(&Entry { hal, window }, self.consumer.phase()) {
+            Some(_) => self.read(&window),
+            None => Ok(Outcome::Nothing),
+        }
+    }
+
+    /// Reads an entry that is ours.
+    fn read(&self, window: &Window<'_, BLOCK>) -> Result<Outcome, PollError> {
+        let tail = Tail(window.load_be64::<56>());
+        let identity = Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
+        let opcode = CqeOpcode::from_raw(tail.opcode());
+        let read = match opcode {
+            CqeOpcode::Requester | CqeOpcode::RequesterError => self.read_sent(window, tail, identity),
+            opcode if is_responder(opcode) => {
+                // What is remembered is about sends and stays true.
+                self.read_received(window, tail, identity).map(|completion| (completion, self.current))
+            }
+            _ => return Err(PollError::UnexpectedOpcode { opcode, qpn: tail.qpn() }),
+        };
+        match read {
+            Ok((completion, current)) => Ok(Outcome::Completion(completion, current)),
+            Err(Refusal::Stranger) => Ok(Outcome::Discarded(tail.qpn())),
+            Err(Refusal::NotOutstanding) => {
+                Err(PollError::NotOutstanding { qpn: tail.qpn(), counter: tail.counter() })
+            }
+        }
+    }
+
+    fn read_sent(
+        &self,
+        window: &Window<'_, BLOCK>,
+        tail: Tail,
+        identity: Identity,
+    ) -> Result<(WorkCompletion, Option<Current>), Refusal> {
+        let ledgers = self.device.device().ledgers();
+        let mut poller = SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
+        let retired = poller.retire(ledgers, tail.counter())?;
+        poller.publish(ledgers);
+        let mut completion = sent(window, &retired, tail.qpn());
+        if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::RequesterError {
+            fail(&mut completion, window);
+        }
+        Ok((completion, Some(Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller })))
+    }
+
+    fn read_received(
+        &self,
+        window: &Window<'_, BLOCK>,
+        tail: Tail,
+        identity: Identity,
+    ) -> Result<WorkCompletion, Refusal> {
+        let ledgers = self.device.device().ledgers();
+        let wr_id = retire_receive(ledgers, ledgers.records(), identity, tail.counter())?;
+        let opcode = CqeOpcode::from_raw(tail.opcode());
+        let mut completion = WorkCompletion { wr_id, qpn: tail.qpn(), ..WorkCompletion::EMPTY };
+        completion.byte_count = window.load_be32::<44>();
+        completion.opcode = match opcode {
+            CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
+            _ => WorkCompletionOpcode::Receive,
+        };
+        match opcode {
+            CqeOpcode::ResponderWriteImmediate | CqeOpcode::ResponderSendImmediate => {
+                completion.immediate = Some(window.load_be32::<36>());
+            }
+            CqeOpcode::ResponderError => fail(&mut completion, window),
+            _ => (),
+        }
+        Ok(completion)
+    }
+
+    /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
+    pub(crate) fn disown(&mut self, user_index: u32) {
+        self.current = None;
+        let device = self.device.device();
+        let Some(memory) = self.memory.as_ref() else { return };
+        let mut at = self.consumer;
+        for _ in 0..at.size() {
+            let Some(window) = memory.block(at.slot()) else { break };
+            if take_ownership(&Entry { hal: device.hal(), window }, at.phase()).is_none() {
+                break;
+            }
+            if window.load_be32::<32>() & NOBODY == user_index {
+                window.store_be32::<32>(NOBODY);
+            }
+            at.advance();
+        }
+    }
+
+    #[cold]
+    fn discard(&mut self, qpn: Qpn) {
+        self.discarded += 1;
+        if let Some(observer) = self.device.device().config().observer {
+            observer.observe(&TraceEvent::CompletionDiscarded { cqn: self.cqn, qpn });
+        }
+    }
+
+    /// Goes behind an entry and lets the device write it again; the loads from it come first.
+    fn consume(&mut self) {
+        self.consumer.advance();
+        self.device.device().hal().barrier(Barrier::FromDevice);
+        if let Some(record) = self.memory.as_ref().and_then(|memory| memory.block(self.record)) {
+            record.store_be32::<0>(self.consumer.counter());
+        }
+    }
+}
+
+/// The completion of a send that succeeded.
+#[inline(always)]
+fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompletion {
+    WorkCompletion {
+        wr_id: retired.id,
+        byte_count: window.load_be32::<44>(),
+        immediate: None,
+        qpn,
+        status: WorkCompletionStatus::Success,
+        vendor_syndrome: 0,
+        opcode: WorkCompletionOpcode::from_kind(retired.posted.kind()),
+    }
+}
+
+fn fail(completion: &mut WorkCompletion, window: &Window<'_, BLOCK>) {
+    completion.status = WorkCompletionStatus::Failed(CqeSyndrome::from_raw(window.load_u8::<55>()));
+    completion.vendor_syndrome = window.load_u8::<54>();
+}
+
+fn is_responder(opcode: CqeOpcode) -> bool {
+    matches!(
+        opcode,
+        CqeOpcode::ResponderWriteImmediate
+            | CqeOpcode::ResponderSend
+            | CqeOpcode::ResponderSendImmediate
+            | CqeOpcode::ResponderSendInvalidate
+            | CqeOpcode::ResponderError
+    )
+}
+
+/// The last 8 bytes of an entry: send opcode, queue pair, counter, signature, opcode and owner.
+#[derive(Clone, Copy)]
+struct Tail(u64);
+
+impl Tail {
+    const fn qpn(self) -> Qpn {
+        Qpn::from_low_bits((self.0 >> 32) as u32)
+    }
+    const fn counter(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+    const fn opcode(self) -> u8 {
+        self.0 as u8 >> 4
+    }
+    /// The counter alone.
+    #[inline(always)]
+    fn counter_of(window: &Window<'_, BLOCK>) -> u16 {
+        (window.load_be32::<60>() >> 16) as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
+    use zerocopy::IntoBytes;
+
+    #[test]
+    fn offsets_are_those_of_the_layout() {
+        let mut cqe = CompletionEntry::new();
+        cqe.set_user_index(0x12_3456).set_immediate(7).set_byte_count(9).set_qpn(Qpn::from_low_bits(0x77));
+        cqe.set_wqe_counter(0xabcd).set_opcode(CqeOpcode::ResponderSend).set_owner(true);
+        let bytes = cqe.as_bytes();
+        let be32 = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!((be32(32), be32(36), be32(44), be32(60) >> 16), (0x12_3456, 7, 9, 0xabcd));
+        let tail = Tail(u64::from_be_bytes(bytes[56..].try_into().unwrap()));
+        assert_eq!((tail.qpn().value(), tail.counter(), tail.opcode()), (0x77, 0xabcd, 2));
+        let mut error = ErrorEntry::new();
+        error.set_syndrome(CqeSyndrome::RemoteAccess).set_vendor_syndrome(0x88);
+        assert_eq!((error.as_bytes()[55], error.as_bytes()[54]), (0x13, 0x88));
+    }
+}

@@ -1,0 +1,229 @@
+//! The workload of the data-path measurements, for the clock and for the instruction counter alike.
+//!
+//! Plain memory stands for rings and UAR; a fake device writes completions and reads nothing. One reliable connection in
+//! RTS: 1024 basic blocks of send queue, 1024 receives of one slice, two completion queues of 1024 entries, 220 bytes
+//! inline, a BlueFlame register. A chunk is 256 work requests; what retires them is outside the measured part. Requests
+//! are made once and posted again, read through `black_box` each time; all checks of the driver are in place.
+#![allow(dead_code, reason = "each user takes its own part")]
+
+#[path = "../../../driver/tests/support/mod.rs"]
+pub mod support;
+
+use bareverbs::{MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkRequest};
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::CqeOpcode;
+use std::hint::black_box;
+use support::objects::{Rig, Shape};
+
+/// Work requests of a chunk.
+pub const CHUNK: usize = 256;
+/// Work requests of a batch.
+pub const BATCH: usize = 32;
+
+const REMOTE: RemoteSlice = RemoteSlice { address: 0x7f00_0000_1000, rkey: Mkey::new(0x1234_5600) };
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row {
+    /// RDMA WRITE of 8 bytes inline, signalled, one call each.
+    Write8,
+    /// The same, 32 a doorbell.
+    Write8Batch,
+    /// RDMA WRITE of 4 KiB from one slice, not signalled, one call each.
+    Write4K,
+    /// The same, 32 a doorbell.
+    Write4KBatch,
+    /// A receive of one slice, one call each.
+    Receive,
+    /// The same, 32 a doorbell record.
+    ReceiveBatch,
+    /// A requester's success, one call each.
+    Poll,
+    /// The same, 32 a call.
+    PollBatch,
+    /// An empty completion queue.
+    PollEmpty,
+}
+
+impl Row {
+    /// All rows with their name and what libmlx5 needs: instructions without locks, nanoseconds without locks.
+    pub const ALL: [(Self, &'static str, u32, f64); 9] = [
+        (Self::Write8, "post_send write 8 B inline x1", 379, 14.4),
+        (Self::Write8Batch, "post_send write 8 B inline x32", 221, 8.52),
+        (Self::Write4K, "post_send write 4 KiB x1", 349, 13.4),
+        (Self::Write4KBatch, "post_send write 4 KiB x32", 188, 7.14),
+        (Self::Receive, "post_receive x1", 129, 4.68),
+        (Self::ReceiveBatch, "post_receive x32", 73, 2.27),
+        (Self::Poll, "poll requester x1", 179, 16.3),
+        (Self::PollBatch, "poll requester x32", 108, 11.5),
+        (Self::PollEmpty, "poll empty", 81, 3.11),
+    ];
+}
+
+/// The queue pair, and where it is.
+pub struct Bench {
+    pub rig: Rig,
+    entries: u64,
+    entry: CompletionEntry,
+    sent: u16,
+    received: u16,
+    slice: [MemorySlice; 1],
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let shape =
+            Shape { sends: 256, receives: 1024, slices: 1, inline: 220, entries: 1024, blue_flame: true };
+        let rig = Rig::new(shape);
+        let entry = rig.entry(CqeOpcode::Requester, 0);
+        let slice = [rig.region.slice(0, 4096).unwrap()];
+        Self { rig, entries: 0, entry, sent: 0, received: 0, slice }
+    }
+
+    /// The device completes the send at `counter`.
+    fn complete(&mut self, counter: u16) {
+        self.entry.set_wqe_counter(counter);
+        self.rig.complete_send(self.entry);
+    }
+
+    fn complete_receive(&mut self) {
+        let mut entry = self.entry;
+        entry.set_opcode(CqeOpcode::ResponderSend).set_wqe_counter(self.received).set_byte_count(64);
+        self.received = self.received.wrapping_add(1);
+        self.rig.complete_receive(entry);
+    }
+
+    /// Makes the queues ready for a chunk.
+    pub fn prepare(&mut self, row: Row) {
+        if let Row::Poll | Row::PollBatch = row {
+            timed_write4k_batch(self);
+            let first = self.sent.wrapping_sub(CHUNK as u16);
+            (0..CHUNK as u16).for_each(|i| self.complete(first.wrapping_add(i)));
+        }
+    }
+
+    /// Runs the chunk.
+    pub fn run(&mut self, row: Row) {
+        match row {
+            Row::Write8 => timed_write8(self),
+            Row::Write8Batch => timed_write8_batch(self),
+            Row::Write4K => timed_write4k(self),
+            Row::Write4KBatch => timed_write4k_batch(self),
+            Row::Receive => timed_receive(self),
+            Row::ReceiveBatch => timed_receive_batch(self),
+            Row::Poll => timed_poll(self),
+            Row::PollBatch => timed_poll_batch(self),
+            Row::PollEmpty => timed_poll_empty(self),
+        }
+    }
+
+    /// Retires what the chunk left.
+    pub fn retire(&mut self, row: Row) {
+        match row {
+            Row::Write8 | Row::Write8Batch | Row::Write4K | Row::Write4KBatch => {
+                self.complete(self.sent.wrapping_sub(1));
+                assert!(self.rig.send.poll_one().unwrap().is_some());
+            }
+            Row::Receive | Row::ReceiveBatch => {
+                (0..CHUNK).for_each(|_| self.complete_receive());
+                let mut found = [WorkCompletion::EMPTY; CHUNK];
+                assert_eq!(self.rig.receive.poll(&mut found), Ok(CHUNK));
+            }
+            Row::Poll | Row::PollBatch | Row::PollEmpty => (),
+        }
+        assert_eq!((self.rig.pair.sends_outstanding(), self.rig.pair.receives_outstanding()), (0, 0));
+    }
+}
+
+#[inline(never)]
+fn timed_write8(bench: &mut Bench) {
+    let request = WorkRequest::write_inline(7, b"8 bytes!", REMOTE);
+    for _ in 0..CHUNK {
+        bench.rig.pair.post_send(black_box(&request)).unwrap();
+    }
+    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
+}
+
+#[inline(never)]
+fn timed_write8_batch(bench: &mut Bench) {
+    let requests = [WorkRequest::write_inline(7, b"8 bytes!", REMOTE); BATCH];
+    for _ in 0..CHUNK / BATCH {
+        let mut batch = bench.rig.pair.send_batch();
+        for request in black_box(&requests) {
+            batch.post(request).unwrap();
+        }
+        batch.ring();
+    }
+    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
+}
+
+#[inline(never)]
+fn timed_write4k(bench: &mut Bench) {
+    let slice = bench.slice;
+    let request = WorkRequest::write(7, &slice, REMOTE).signalled(false);
+    for _ in 0..CHUNK {
+        bench.rig.pair.post_send(black_box(&request)).unwrap();
+    }
+    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
+}
+
+#[inline(never)]
+fn timed_write4k_batch(bench: &mut Bench) {
+    let slice = bench.slice;
+    let requests = [WorkRequest::write(7, &slice, REMOTE).signalled(false); BATCH];
+    for _ in 0..CHUNK / BATCH {
+        let mut batch = bench.rig.pair.send_batch();
+        for request in black_box(&requests) {
+            batch.post(request).unwrap();
+        }
+        batch.ring();
+    }
+    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
+}
+
+#[inline(never)]
+fn timed_receive(bench: &mut Bench) {
+    let slice = bench.slice;
+    let request = ReceiveRequest::new(7, &slice);
+    for _ in 0..CHUNK {
+        bench.rig.pair.post_receive(*black_box(&request)).unwrap();
+    }
+}
+
+#[inline(never)]
+fn timed_receive_batch(bench: &mut Bench) {
+    let slice = bench.slice;
+    let requests = [ReceiveRequest::new(7, &slice); BATCH];
+    for _ in 0..CHUNK / BATCH {
+        let mut batch = bench.rig.pair.receive_batch();
+        for request in black_box(&requests) {
+            batch.post(*request).unwrap();
+        }
+        batch.ring();
+    }
+}
+
+#[inline(never)]
+fn timed_poll(bench: &mut Bench) {
+    let mut found = [WorkCompletion::EMPTY];
+    for _ in 0..CHUNK {
+        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(1));
+    }
+}
+
+#[inline(never)]
+fn timed_poll_batch(bench: &mut Bench) {
+    let mut found = [WorkCompletion::EMPTY; BATCH];
+    for _ in 0..CHUNK / BATCH {
+        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(BATCH));
+    }
+}
+
+#[inline(never)]
+fn timed_poll_empty(bench: &mut Bench) {
+    let mut found = [WorkCompletion::EMPTY];
+    for _ in 0..CHUNK {
+        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(0));
+    }
+}

@@ -1,0 +1,82 @@
+//! Instructions a work request and a completion, counted by valgrind. The workload is described in `rig`.
+//!
+//! Run without arguments it starts itself under callgrind, twice a row with different numbers of chunks, and divides the
+//! difference: what is not in the loop cancels out. `data_path_instructions ROW CHUNKS` is what callgrind runs.
+//!
+//! ```text
+//! cargo run --profile bench -p bareverbs-tests --example data_path_instructions
+//! ```
+
+#[path = "../benches/rig/mod.rs"]
+mod rig;
+
+use rig::{Bench, CHUNK, Row};
+use std::process::{Command, ExitCode};
+
+/// Numbers of chunks of the two runs.
+const FEW: u64 = 64;
+const MANY: u64 = 320;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.as_slice() {
+        [_, row, chunks] => run(row, chunks),
+        _ => measure(),
+    }
+}
+
+/// What callgrind runs.
+fn run(row: &str, chunks: &str) -> ExitCode {
+    let found = Row::ALL.iter().find(|(candidate, ..)| format!("{candidate:?}") == row);
+    let (Some(&(row, ..)), Ok(chunks)) = (found, chunks.parse::<u64>()) else { return ExitCode::FAILURE };
+    let mut bench = Bench::new();
+    for _ in 0..chunks {
+        bench.prepare(row);
+        bench.run(row);
+        bench.retire(row);
+    }
+    ExitCode::SUCCESS
+}
+
+fn measure() -> ExitCode {
+    println!("{:<34} {:>8} {:>8} {:>7}", "row", "libmlx5", "here", "ratio");
+    for (row, name, peer, _) in Row::ALL {
+        let (few, many) = (count(row, FEW), count(row, MANY));
+        let (Some(few), Some(many)) = (few, many) else {
+            println!("SKIPPED: valgrind with callgrind is not installed or failed");
+            return ExitCode::FAILURE;
+        };
+        let each = (many - few) as f64 / ((MANY - FEW) * CHUNK as u64) as f64;
+        println!("{name:<34} {peer:>8} {each:>8.1} {:>7.2}", each / peer as f64);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Instructions inside the measured function of `row`.
+fn count(row: Row, chunks: u64) -> Option<u64> {
+    let itself = std::env::current_exe().ok()?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect=*{}", function(row)))
+        .arg(itself)
+        .args([format!("{row:?}"), chunks.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.contains("Collected :"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn function(row: Row) -> &'static str {
+    match row {
+        Row::Write8 => "timed_write8",
+        Row::Write8Batch => "timed_write8_batch",
+        Row::Write4K => "timed_write4k",
+        Row::Write4KBatch => "timed_write4k_batch",
+        Row::Receive => "timed_receive",
+        Row::ReceiveBatch => "timed_receive_batch",
+        Row::Poll => "timed_poll",
+        Row::PollBatch => "timed_poll_batch",
+        Row::PollEmpty => "timed_poll_empty",
+    }
+}
