@@ -135,7 +135,8 @@ pub struct Poster {
     base: usize,
     mask: u32,
     head: u32,
-    tail: u32,
+    /// The head that the queue is full at, as far as is known: the poller's tail and the size.
+    full: u32,
 }
 
 impl Poster {
@@ -146,7 +147,7 @@ impl Poster {
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
         words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
-        Self { side, record, base: range.base as usize, mask, head: 0, tail: 0 }
+        Self { side, record, base: range.base as usize, mask, head: 0, full: range.slots }
     }
 
     /// Names the queue pair and the completion queue, so that completions find the record.
@@ -178,14 +179,21 @@ impl Poster {
     /// Whether `slots` slots are free. Looks at the poller's tail only when its last known value does not suffice.
     #[inline(always)]
     pub fn has_room(&mut self, words: &impl Words, slots: u32) -> bool {
-        self.head.wrapping_sub(self.tail) + slots <= self.size() || self.refresh(words, slots)
+        self.full.wrapping_sub(self.head) >= slots || self.refresh(words, slots)
+    }
+
+    /// Whether a slot is free.
+    #[inline(always)]
+    pub fn has_room_for_one(&mut self, words: &impl Words) -> bool {
+        self.full != self.head || self.refresh(words, 1)
     }
 
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, words: &impl Words, slots: u32) -> bool {
-        self.tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
-        self.head.wrapping_sub(self.tail).saturating_add(slots) <= self.size()
+        let tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
+        self.full = tail.wrapping_add(self.size());
+        self.full.wrapping_sub(self.head) >= slots
     }
 
     /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
@@ -211,7 +219,7 @@ impl Poster {
 
     /// Starts over after the queue pair was reset and its completions are out of the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
-        (self.head, self.tail) = (0, 0);
+        (self.head, self.full) = (0, self.size());
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
         words.store(self.record + self.side.head(), 0, PUBLISH);
     }

@@ -20,10 +20,10 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use error::{BuildError, ConnectError, ModifyError, PostError, ResetError};
 
-use self::core::Core;
+use self::core::{Core, Parts};
 use crate::command::CommandError;
 use crate::completion_queue::CompletionQueue;
-use crate::device::DeviceRef;
+use crate::device::{Device, DeviceRef};
 use crate::memory_region::AccessFlags;
 use crate::work_request::{ReceiveRequest, WorkRequest};
 use ::core::fmt;
@@ -69,6 +69,12 @@ impl<D: DeviceRef> Core<D> {
         parts.receive.ring(device.hal(), &parts.memory, device.ledgers());
         Ok(())
     }
+
+    #[inline(always)]
+    fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
+        let (device, parts) = self.parts_mut();
+        ReceiveBatch { device: device.device(), parts, posted: 0 }
+    }
 }
 
 impl<D: DeviceRef> PreparedQueuePair<D> {
@@ -78,7 +84,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
         self.core.post_receive(&request)
@@ -86,7 +92,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 
     /// Posts several receives with one doorbell.
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
-        ReceiveBatch { core: &mut self.core, posted: 0 }
+        self.core.receive_batch()
     }
 }
 
@@ -97,7 +103,7 @@ impl<D: DeviceRef> QueuePair<D> {
     }
 
     /// Posts one request and rings the doorbell. A request that is refused leaves no trace.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         let (device, parts) = self.core.parts_mut();
@@ -111,11 +117,12 @@ impl<D: DeviceRef> QueuePair<D> {
     #[inline]
     #[doc(alias = "ibv_wr_start")]
     pub fn send_batch(&mut self) -> SendBatch<'_, D> {
-        SendBatch { core: &mut self.core, posted: 0 }
+        let (device, parts) = self.core.parts_mut();
+        SendBatch { device: device.device(), parts, posted: 0 }
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
         self.core.post_receive(&request)
@@ -124,7 +131,7 @@ impl<D: DeviceRef> QueuePair<D> {
     /// Posts several receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
-        ReceiveBatch { core: &mut self.core, posted: 0 }
+        self.core.receive_batch()
     }
 
     /// Basic blocks of the send queue that are not retired.
@@ -189,16 +196,16 @@ impl<D: DeviceRef> QueuePair<D> {
 /// nothing posted is ever forgotten.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SendBatch<'a, D: DeviceRef> {
-    core: &'a mut Core<D>,
+    device: &'a Device<D::Hal>,
+    parts: &'a mut Parts<D>,
     posted: u32,
 }
 
 impl<D: DeviceRef> SendBatch<'_, D> {
     /// Adds a request. A request that is refused leaves no trace; those before it stay.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.core.parts_mut();
-        parts.send.write(&parts.memory, device.device().ledgers(), request)?;
+        self.parts.send.write(&self.parts.memory, self.device.ledgers(), request)?;
         self.posted += 1;
         Ok(())
     }
@@ -220,8 +227,7 @@ impl<D: DeviceRef> Drop for SendBatch<'_, D> {
     #[inline]
     fn drop(&mut self) {
         if self.posted > 0 {
-            let (device, parts) = self.core.parts_mut();
-            let device = device.device();
+            let (device, parts) = (self.device, &mut *self.parts);
             parts.send.ring((device.hal(), &parts.memory), device.ledgers(), None);
         }
     }
@@ -230,16 +236,16 @@ impl<D: DeviceRef> Drop for SendBatch<'_, D> {
 /// Several receives that share a doorbell: see [`SendBatch`].
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct ReceiveBatch<'a, D: DeviceRef> {
-    core: &'a mut Core<D>,
+    device: &'a Device<D::Hal>,
+    parts: &'a mut Parts<D>,
     posted: u32,
 }
 
 impl<D: DeviceRef> ReceiveBatch<'_, D> {
     /// Adds a receive. A request that is refused leaves no trace; those before it stay.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.core.parts_mut();
-        parts.receive.write(&parts.memory, device.device().ledgers(), &request)?;
+        self.parts.receive.write(&self.parts.memory, self.device.ledgers(), &request)?;
         self.posted += 1;
         Ok(())
     }
@@ -255,8 +261,7 @@ impl<D: DeviceRef> Drop for ReceiveBatch<'_, D> {
     #[inline]
     fn drop(&mut self) {
         if self.posted > 0 {
-            let (device, parts) = self.core.parts_mut();
-            let device = device.device();
+            let (device, parts) = (self.device, &*self.parts);
             parts.receive.ring(device.hal(), &parts.memory, device.ledgers());
         }
     }

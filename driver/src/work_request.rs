@@ -27,13 +27,17 @@ pub struct WorkRequest<'a> {
     control: u32,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) shape: Shape,
+    pub(crate) form: Form,
     /// Second half of the control segment in memory order: flags and immediate data.
     flags: u64,
     /// Remote address segment in memory order.
     remote: [u64; 2],
     /// Atomic segment in memory order.
     pub(crate) atomic: [u64; 2],
-    pub(crate) payload: Payload<'a>,
+    /// The data, if they are in memory that the device reaches.
+    pub(crate) slices: &'a [MemorySlice],
+    /// The data, if they are copied into the entry.
+    pub(crate) bytes: &'a [u8],
 }
 
 /// Flags of the third word of a control segment, where the second half of the segment has them in memory.
@@ -53,33 +57,61 @@ pub(crate) enum Shape {
     Atomic = 2,
 }
 
-/// The data of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Payload<'a> {
-    /// Copied into the work queue entry.
-    Inline(&'a [u8]),
-    /// Fetched or written by the device.
-    Slices(&'a [MemorySlice]),
+/// Forms that have a short way of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Form {
+    /// None of them.
+    Other,
+    /// One slice behind the control segment.
+    Slice,
+    /// One slice behind a remote address.
+    RemoteSlice,
+    /// A few bytes behind the control segment.
+    Short,
+    /// A few bytes behind a remote address.
+    RemoteShort,
 }
+
+/// Most bytes of a short form.
+pub(crate) const MAX_SHORT: u32 = 16;
 
 impl<'a> WorkRequest<'a> {
     #[inline(always)]
-    const fn new(id: u64, opcode: WqeOpcode, kind: WorkCompletionOpcode, payload: Payload<'a>) -> Self {
+    const fn new(
+        id: u64,
+        opcode: WqeOpcode,
+        kind: WorkCompletionOpcode,
+        slices: &'a [MemorySlice],
+        bytes: &'a [u8],
+    ) -> Self {
+        let form = match (slices, bytes) {
+            ([_], []) => Form::Slice,
+            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => Form::Short,
+            _ => Form::Other,
+        };
         Self {
             id,
             control: opcode.raw() as u32,
             kind,
             shape: Shape::Plain,
+            form,
             flags: flag(SIGNALLED),
             remote: [0; 2],
             atomic: [0; 2],
-            payload,
+            slices,
+            bytes,
         }
     }
 
     #[inline(always)]
     const fn to(mut self, remote: RemoteSlice) -> Self {
         self.shape = Shape::Remote;
+        self.form = match self.form {
+            Form::Slice => Form::RemoteSlice,
+            Form::Short => Form::RemoteShort,
+            form => form,
+        };
         self.remote = [remote.address.to_be(), ((remote.rkey.value() as u64) << 32).to_be()];
         self
     }
@@ -88,34 +120,34 @@ impl<'a> WorkRequest<'a> {
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
     pub const fn send(id: u64, data: &'a [MemorySlice]) -> Self {
-        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Slices(data))
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, data, &[])
     }
 
     /// SEND of bytes that are copied now.
     #[inline(always)]
     #[doc(alias = "IBV_SEND_INLINE")]
     pub const fn send_inline(id: u64, data: &'a [u8]) -> Self {
-        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Inline(data))
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, &[], data)
     }
 
     /// RDMA WRITE: the data go to the peer's memory.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Slices(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, data, &[]).to(remote)
     }
 
     /// RDMA WRITE of bytes that are copied now.
     #[inline(always)]
     pub const fn write_inline(id: u64, data: &'a [u8], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Inline(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, &[], data).to(remote)
     }
 
     /// RDMA READ: the peer's memory goes to the slices.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaRead, WorkCompletionOpcode::RdmaRead, Payload::Slices(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaRead, WorkCompletionOpcode::RdmaRead, data, &[]).to(remote)
     }
 
     /// Atomic compare and swap of 8 bytes; what was there before goes to the slice.
@@ -128,8 +160,8 @@ impl<'a> WorkRequest<'a> {
         swap: u64,
     ) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
-        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
-        request.shape = Shape::Atomic;
+        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
+        (request.shape, request.form) = (Shape::Atomic, Form::Other);
         request.atomic = [swap.to_be(), compare.to_be()];
         request
     }
@@ -138,15 +170,15 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
-        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
-        request.shape = Shape::Atomic;
+        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
+        (request.shape, request.form) = (Shape::Atomic, Form::Other);
         request.atomic = [add.to_be(), 0];
         request
     }
 
     /// Nothing, but a completion.
     pub const fn nop(id: u64) -> Self {
-        Self::new(id, WqeOpcode::Nop, WorkCompletionOpcode::Nop, Payload::Inline(&[]))
+        Self::new(id, WqeOpcode::Nop, WorkCompletionOpcode::Nop, &[], &[])
     }
 
     /// StRoM's RDMA RPC Params (BTH op-code 0x18): invokes `rpc_opcode` on the peer's NIC with inline parameters.
@@ -260,11 +292,11 @@ pub(crate) const fn inline_segments(length: u32) -> u32 {
 #[inline(always)]
 pub(crate) fn short_inline(bytes: &[u8]) -> [u64; 3] {
     let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(first), _) if bytes.len() == 8 => (u64::from_le_bytes(*first), 0),
         (Some(first), Some(last)) => {
-            let beyond = bytes.len().saturating_sub(8) as u32 * 8;
             // The last 8 bytes overlap the first ones; only what is beyond them counts.
-            let high = u64::from_le_bytes(*last).checked_shr(64 - beyond).unwrap_or(0);
-            (u64::from_le_bytes(*first), high)
+            let overlap = 128u32.wrapping_sub(bytes.len() as u32 * 8) & 63;
+            (u64::from_le_bytes(*first), u64::from_le_bytes(*last) >> overlap)
         }
         _ => (short(bytes), 0),
     };

@@ -60,7 +60,7 @@ impl<H: Hal> OwnedEntry for Entry<'_, H> {
 impl<D: DeviceRef> CompletionQueue<D> {
     /// Fills `completions` with what is there, and says how many. An entry that cannot be true ends the call; it is
     /// reported by the call that finds it first.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
         match self.take_in_order(completions) {
@@ -70,7 +70,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// The next completion, if there is one.
-    #[inline]
+    #[inline(always)]
     pub fn poll_one(&mut self) -> Result<Option<WorkCompletion>, PollError> {
         let mut completion = [WorkCompletion::EMPTY];
         Ok((self.poll(&mut completion)? > 0).then_some(completion[0]))
@@ -84,7 +84,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         };
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        let (mut poller, mut at) = (current.poller, *consumer);
+        let (poller, mut at) = (&mut current.poller, *consumer);
         if !poller.is_current(ledgers) {
             return (0, Stop::Other);
         }
@@ -104,7 +104,6 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
         if count > 0 {
             poller.publish(ledgers);
-            current.poller = poller;
             *consumer = at;
             hal.barrier(Barrier::FromDevice);
             if let Some(block) = memory.block(*record) {

@@ -16,7 +16,7 @@ pub(crate) struct ReceiveQueue {
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
-    /// Longest single slice; zero if the queue takes no slice.
+    /// Longest slice of the short way; zero if entries have another number of segments than one.
     pub(crate) max_slice: u32,
     /// Block of the doorbell record.
     pub(crate) record: u32,
@@ -32,11 +32,11 @@ impl ReceiveQueue {
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         match request.slices {
-            &[slice] if self.log_segments == 0 && slice.length.wrapping_sub(1) < self.max_slice => {
-                if !self.poster.has_room(words, 1) {
+            [slice] if slice.length.wrapping_sub(1) < self.max_slice => {
+                if !self.poster.has_room_for_one(words) {
                     return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
                 }
-                store(memory, (self.poster.head() & self.mask) as usize, slice_words(&slice));
+                store(memory, (self.poster.head() & self.mask) as usize, slice_words(slice));
                 self.poster.post_receive(words, request.id);
                 Ok(())
             }
@@ -45,6 +45,7 @@ impl ReceiveQueue {
     }
 
     /// [`Self::write`] for entries of several segments, or of none.
+    #[cold]
     #[inline(never)]
     fn write_any<M>(
         &mut self,

@@ -7,14 +7,12 @@ use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
 use crate::memory_region::MemorySlice;
 use crate::work_request::{
-    Payload, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
+    Form, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
 };
 use core::sync::atomic::Ordering;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
 pub(crate) const MAX_SLICE: u32 = 1 << 31;
-/// Longest inline data that one block takes behind control and remote address segment without a loop.
-pub(crate) const MAX_SHORT: u32 = 16;
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
 
@@ -55,26 +53,28 @@ impl SendQueue {
         words: &impl Words,
         request: &WorkRequest<'_>,
     ) -> Result<Written, PostError> {
-        match (request.shape, request.payload) {
-            (Shape::Remote, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
-                let [a, b] = slice_words(&slice).map(u64::to_be);
+        match request.form {
+            Form::RemoteSlice => {
+                let Some([a, b]) = self.slice(request) else { return self.write_any(memory, words, request) };
                 self.write_block(memory, words, request, 3, |c, [d, e]| {
                     [c, request.flags(), d, e, a, b, 0, 0]
                 })
             }
-            (Shape::Plain, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
-                let [a, b] = slice_words(&slice).map(u64::to_be);
+            Form::Slice => {
+                let Some([a, b]) = self.slice(request) else { return self.write_any(memory, words, request) };
                 self.write_block(memory, words, request, 2, |c, _| [c, request.flags(), a, b, 0, 0, 0, 0])
             }
-            (Shape::Remote, Payload::Inline(bytes)) if self.is_short(bytes) => {
-                let ([f, g, h], segments) = (short_inline(bytes), 2 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, [d, e]| {
+            Form::RemoteShort if request.bytes.len() <= self.max_short as usize => {
+                let ([f, g, h], segments) =
+                    (short_inline(request.bytes), inline_segments(request.bytes.len() as u32));
+                self.write_block(memory, words, request, 2 + segments, |c, [d, e]| {
                     [c, request.flags(), d, e, f, g, h, 0]
                 })
             }
-            (Shape::Plain, Payload::Inline(bytes)) if self.is_short(bytes) => {
-                let ([f, g, h], segments) = (short_inline(bytes), 1 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, _| {
+            Form::Short if request.bytes.len() <= self.max_short as usize => {
+                let ([f, g, h], segments) =
+                    (short_inline(request.bytes), inline_segments(request.bytes.len() as u32));
+                self.write_block(memory, words, request, 1 + segments, |c, _| {
                     [c, request.flags(), f, g, h, 0, 0, 0]
                 })
             }
@@ -82,10 +82,11 @@ impl SendQueue {
         }
     }
 
-    /// Whether bytes can be written inline in one piece.
+    /// The only slice in memory order, if its length is allowed.
     #[inline(always)]
-    fn is_short(&self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && bytes.len() <= self.max_short as usize
+    fn slice(&self, request: &WorkRequest<'_>) -> Option<[u64; 2]> {
+        let slice = request.slices.first()?;
+        (slice.length.wrapping_sub(1) < self.max_slice).then(|| slice_words(slice).map(u64::to_be))
     }
 
     /// Writes a request that fits a block; `words` arranges it, given its first word and the remote address segment.
@@ -98,7 +99,7 @@ impl SendQueue {
         segments: u32,
         arrange: impl FnOnce(u64, [u64; 2]) -> [u64; 8],
     ) -> Result<Written, PostError> {
-        if !self.poster.has_room(words, 1) {
+        if !self.poster.has_room_for_one(words) {
             return Err(PostError::QueueFull { needed: 1, size: self.mask + 1 });
         }
         let head = self.poster.head();
@@ -113,6 +114,7 @@ impl SendQueue {
     }
 
     /// [`Self::write`] for every other request.
+    #[cold]
     #[inline(never)]
     fn write_any<M>(
         &mut self,
@@ -141,24 +143,18 @@ impl SendQueue {
 
     /// Segments of the data, after checking them.
     fn data_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
-        match request.payload {
-            Payload::Inline(bytes) => {
-                if bytes.len() > self.max_inline as usize {
-                    return Err(PostError::InlineTooLong { length: bytes.len(), limit: self.max_inline });
-                }
-                Ok(if bytes.is_empty() { 0 } else { inline_segments(bytes.len() as u32) })
-            }
-            Payload::Slices(slices) => {
-                if slices.len() > self.max_slices as usize {
-                    return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
-                }
-                check_slices(slices, self.max_message)?;
-                if request.shape == Shape::Atomic {
-                    check_atomic(slices)?;
-                }
-                Ok(slices.len() as u32)
-            }
+        if request.bytes.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong { length: request.bytes.len(), limit: self.max_inline });
         }
+        if request.slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
+        }
+        check_slices(request.slices, self.max_message)?;
+        if request.shape == Shape::Atomic {
+            check_atomic(request.slices)?;
+        }
+        let inline = if request.bytes.is_empty() { 0 } else { inline_segments(request.bytes.len() as u32) };
+        Ok(inline + request.slices.len() as u32)
     }
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
@@ -177,7 +173,10 @@ impl SendQueue {
         if request.shape == Shape::Atomic {
             request.atomic.into_iter().for_each(&mut put);
         }
-        data_words(&request.payload, put);
+        if !request.bytes.is_empty() {
+            inline_words(request.bytes, &mut put);
+        }
+        request.slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));
     }
 
     /// Lets the device see everything written.
@@ -215,16 +214,6 @@ fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
     match slices {
         [MemorySlice { length: 8, .. }] => Ok(()),
         _ => Err(PostError::SliceLength { index: 0, length: slices.first().map_or(0, |slice| slice.length) }),
-    }
-}
-
-fn data_words(payload: &Payload<'_>, mut put: impl FnMut(u64)) {
-    match *payload {
-        Payload::Inline([]) => (),
-        Payload::Inline(bytes) => inline_words(bytes, put),
-        Payload::Slices(slices) => {
-            slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));
-        }
     }
 }
 
