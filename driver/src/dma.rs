@@ -317,17 +317,15 @@ impl<const N: usize> Window<'_, N> {
 }
 
 impl Window<'_, 64> {
-    /// Stores a whole block, eight words in memory order.
+    /// Stores the first `K` words of a block, in memory order.
     #[inline(always)]
-    pub fn store(&self, words: &[u64; 8]) {
-        self.store_word::<0>(words[0]);
-        self.store_word::<8>(words[1]);
-        self.store_word::<16>(words[2]);
-        self.store_word::<24>(words[3]);
-        self.store_word::<32>(words[4]);
-        self.store_word::<40>(words[5]);
-        self.store_word::<48>(words[6]);
-        self.store_word::<56>(words[7]);
+    pub fn store_first<const K: usize>(&self, words: &[u64; 8]) {
+        const { assert!(K <= 8) };
+        let put = |index: usize| {
+            // SAFETY: the window is aligned to 64 and has 64 bytes; `index` is below `K`, which is at most 8.
+            unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.store(words[index], Ordering::Relaxed)
+        };
+        (0..K).for_each(put);
     }
 
     /// Loads a whole block, eight words in memory order.

@@ -112,6 +112,11 @@ impl Posted {
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
         Self((counter & 0xffff) as u64 | (slots as u64) << 16 | (kind as u64) << 32)
     }
+    /// The same, beginning at `counter`; it must begin at zero.
+    #[inline(always)]
+    pub const fn at(self, counter: u32) -> Self {
+        Self(self.0 | (counter & 0xffff) as u64)
+    }
     /// What the poster said it was.
     #[inline(always)]
     pub const fn kind(self) -> u8 {
@@ -196,19 +201,32 @@ impl Poster {
         self.full.wrapping_sub(self.head) >= slots
     }
 
-    /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
+    /// The slot that comes next, from zero.
     #[inline(always)]
-    pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
-        let slot = self.base + (self.head & self.mask) as usize;
-        words.store_pair(slot, [id, Posted::new(self.head, slots, kind).0]);
-        self.head = self.head.wrapping_add(slots);
+    pub const fn index(&self) -> u32 {
+        self.head & self.mask
     }
 
-    /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
+    /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
+    pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
+        let (head, index) = (self.head, self.index());
+        words.store_pair(self.base + index as usize, [id, Posted::new(head, slots, kind).0]);
+        self.head = head.wrapping_add(slots);
+    }
+
+    /// [`Self::post`] of one slot: `head` and `index` are those of the queue, `posted` says so.
     #[inline(always)]
-    pub fn post_receive(&mut self, words: &impl Words, id: u64) {
-        words.store(self.base + (self.head & self.mask) as usize, id, Ordering::Relaxed);
-        self.head = self.head.wrapping_add(1);
+    pub fn post_one(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64, posted: Posted) {
+        words.store_pair(self.base + index as usize, [id, posted.0]);
+        self.head = head.wrapping_add(1);
+    }
+
+    /// Remembers a receive under `id`: one slot, and the poller knows what it is. `head` and `index` are those of the
+    /// queue. See [`Self::post`].
+    #[inline(always)]
+    pub fn post_receive(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64) {
+        words.store(self.base + index as usize, id, Ordering::Relaxed);
+        self.head = head.wrapping_add(1);
     }
 
     /// Lets the poller see everything posted so far. Comes before the doorbell.

@@ -108,9 +108,8 @@ impl<D: DeviceRef> QueuePair<D> {
     pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         let (device, parts) = self.core.parts_mut();
         let device = device.device();
-        let written = parts.send.write(&parts.memory, device.ledgers(), request)?;
-        parts.send.ring((device.hal(), &parts.memory), device.ledgers(), Some(&written));
-        Ok(())
+        let (memory, ledgers) = (&parts.memory, device.ledgers());
+        parts.send.write(memory, ledgers, request, |queue, block| queue.ring((device.hal(), memory), ledgers, block))
     }
 
     /// Posts several requests with one doorbell.
@@ -205,7 +204,7 @@ impl<D: DeviceRef> SendBatch<'_, D> {
     /// Adds a request. A request that is refused leaves no trace; those before it stay.
     #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        self.parts.send.write(&self.parts.memory, self.device.ledgers(), request)?;
+        self.parts.send.write(&self.parts.memory, self.device.ledgers(), request, |_, _| ())?;
         self.posted += 1;
         Ok(())
     }

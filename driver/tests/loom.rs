@@ -250,7 +250,7 @@ fn poller_and_poster_of_receives_agree_on_every_slot() {
         let poster = open(&words, Side::Receive);
         let thread = {
             let words = words.clone();
-            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(w, id)))
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(w, (p.head(), p.index()), id)))
         };
         let seen = [0, 1, 2].map(|counter| wait_for(|| retire_receive(&*words, 1, identity(), counter)));
         thread.join().unwrap();

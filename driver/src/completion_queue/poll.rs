@@ -2,10 +2,11 @@
 
 use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
-use crate::dma::{BLOCK, Window};
+use crate::device::ledgers::Ledgers;
+use crate::dma::{BLOCK, Dma, Window};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
-use crate::ring::{OwnedEntry, take_ownership};
+use crate::ring::{Consumer, OwnedEntry, take_ownership};
 use crate::trace::TraceEvent;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
@@ -41,6 +42,35 @@ enum Outcome {
     Completion(WorkCompletion, Option<Current>),
 }
 
+impl Current {
+    /// Reads the entry at `at` if it is a success of this queue pair, the oldest that is outstanding, and retires it.
+    #[inline(always)]
+    fn step<H: Hal>(
+        &mut self,
+        hal: &H,
+        memory: &Dma<H::Dma>,
+        ledgers: &Ledgers<H::Dma>,
+        at: Consumer,
+    ) -> Result<WorkCompletion, Stop> {
+        let window = memory.block(at.slot()).ok_or(Stop::Done)?;
+        let last = take_ownership(&Entry { hal, window }, at.phase()).ok_or(Stop::Done)?;
+        if last & 0xf0 != 0 || window.load_raw32::<32>() != self.key {
+            return Err(Stop::Other);
+        }
+        let retired = self.poller.retire_next(ledgers, Tail::counter_of(&window)).ok_or(Stop::Other)?;
+        Ok(sent(&window, &retired, self.qpn))
+    }
+}
+
+/// Lets the device write the consumed entries again; the loads from them come first.
+#[inline(always)]
+fn hand_back<H: Hal>(hal: &H, memory: &Dma<H::Dma>, record: usize, counter: u32) {
+    hal.barrier(Barrier::FromDevice);
+    if let Some(block) = memory.block(record) {
+        block.store_be32::<0>(counter);
+    }
+}
+
 struct Entry<'a, H> {
     hal: &'a H,
     window: Window<'a, BLOCK>,
@@ -72,8 +102,29 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// The next completion, if there is one.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Result<Option<WorkCompletion>, PollError> {
-        let mut completion = [WorkCompletion::EMPTY];
-        Ok((self.poll(&mut completion)? > 0).then_some(completion[0]))
+        match self.take_next() {
+            Ok(completion) => Ok(Some(completion)),
+            Err(Stop::Done) => Ok(None),
+            Err(Stop::Other) => self.take_other(),
+        }
+    }
+
+    /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
+    #[inline(always)]
+    fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
+        let Self { device, memory: Some(memory), current: Some(current), consumer, record, .. } = self else {
+            return Err(Stop::Other);
+        };
+        let device = device.device();
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        if !current.poller.is_current(ledgers) {
+            return Err(Stop::Other);
+        }
+        let completion = current.step(hal, memory, ledgers, *consumer)?;
+        consumer.advance();
+        current.poller.publish(ledgers);
+        hand_back(hal, memory, *record, consumer.counter());
+        Ok(completion)
     }
 
     /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
@@ -84,36 +135,38 @@ impl<D: DeviceRef> CompletionQueue<D> {
         };
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        let (poller, mut at) = (&mut current.poller, *consumer);
-        if !poller.is_current(ledgers) {
+        if !current.poller.is_current(ledgers) {
             return (0, Stop::Other);
         }
-        let (mut count, mut stop) = (0, Stop::Done);
+        let (mut at, mut count, mut stop) = (*consumer, 0, Stop::Done);
         for place in places {
-            let Some(window) = memory.block(at.slot()) else { break };
-            let Some(last) = take_ownership(&Entry { hal, window }, at.phase()) else { break };
-            stop = Stop::Other;
-            if last & 0xf0 != 0 || window.load_raw32::<32>() != current.key {
-                break;
+            match current.step(hal, memory, ledgers, at) {
+                Ok(completion) => *place = completion,
+                Err(why) => {
+                    stop = why;
+                    break;
+                }
             }
-            let Some(retired) = poller.retire_next(ledgers, Tail::counter_of(&window)) else { break };
-            stop = Stop::Done;
-            *place = sent(&window, &retired, current.qpn);
             at.advance();
             count += 1;
         }
         if count > 0 {
-            poller.publish(ledgers);
+            current.poller.publish(ledgers);
             *consumer = at;
-            hal.barrier(Barrier::FromDevice);
-            if let Some(block) = memory.block(*record) {
-                block.store_be32::<0>(at.counter());
-            }
+            hand_back(hal, memory, *record, at.counter());
         }
         (count, stop)
     }
 
+    #[cold]
+    #[inline(never)]
+    fn take_other(&mut self) -> Result<Option<WorkCompletion>, PollError> {
+        let mut completion = [WorkCompletion::EMPTY];
+        Ok((self.take_others(&mut completion, 0)? > 0).then_some(completion[0]))
+    }
+
     /// Goes on with entries of any kind after `count` completions.
+    #[cold]
     #[inline(never)]
     fn take_others(&mut self, completions: &mut [WorkCompletion], mut count: usize) -> Result<usize, PollError> {
         while let Some(place) = completions.get_mut(count) {
@@ -243,12 +296,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// Goes behind an entry and lets the device write it again; the loads from it come first.
+    /// Goes behind an entry.
     fn consume(&mut self) {
         self.consumer.advance();
-        self.device.device().hal().barrier(Barrier::FromDevice);
-        if let Some(record) = self.memory.as_ref().and_then(|memory| memory.block(self.record)) {
-            record.store_be32::<0>(self.consumer.counter());
+        if let Some(memory) = self.memory.as_ref() {
+            hand_back(self.device.device().hal(), memory, self.record, self.consumer.counter());
         }
     }
 }

@@ -13,7 +13,6 @@ use bareverbs_prm::wqe::INVALID_LKEY;
 /// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,
-    pub(crate) mask: u32,
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
@@ -37,8 +36,9 @@ impl ReceiveQueue {
                 if !self.poster.has_room_for_one(words) {
                     return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
                 }
-                store(memory, (self.poster.head() & self.mask) as usize, slice_words(slice));
-                self.poster.post_receive(words, request.id);
+                let at = (self.poster.head(), self.poster.index());
+                self.poster.post_receive(words, at, request.id);
+                store(memory, at.1 as usize, slice_words(slice));
                 Ok(())
             }
             _ => self.write_any(memory, words, request),
@@ -65,14 +65,15 @@ impl ReceiveQueue {
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
-        let first = ((self.poster.head() & self.mask) << self.log_segments) as usize;
+        let at = (self.poster.head(), self.poster.index());
+        let first = (at.1 << self.log_segments) as usize;
         for (index, slice) in request.slices.iter().enumerate() {
             store(memory, first + index, slice_words(slice));
         }
         if request.slices.len() < 1 << self.log_segments {
             store(memory, first + request.slices.len(), [INVALID_LKEY.value() as u64, 0]);
         }
-        self.poster.post_receive(words, request.id);
+        self.poster.post_receive(words, at, request.id);
         Ok(())
     }
 
