@@ -137,6 +137,8 @@ impl Posted {
 pub struct Poster {
     side: Side,
     record: usize,
+    /// The word that tells the poller how far we are.
+    head_word: usize,
     base: usize,
     mask: u32,
     head: u32,
@@ -152,7 +154,8 @@ impl Poster {
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
         words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
-        Self { side, record, base: range.base as usize, mask, head: 0, full: range.slots }
+        let (head_word, base) = (record + side.head(), range.base as usize);
+        Self { side, record, head_word, base, mask, head: 0, full: range.slots }
     }
 
     /// Names the queue pair and the completion queue, so that completions find the record.
@@ -232,14 +235,14 @@ impl Poster {
     /// Lets the poller see everything posted so far. Comes before the doorbell.
     #[inline(always)]
     pub fn publish(&self, words: &impl Words) {
-        words.store(self.record + self.side.head(), self.head as u64, PUBLISH);
+        words.store(self.head_word, self.head as u64, PUBLISH);
     }
 
     /// Starts over after the queue pair was reset and its completions are out of the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
         (self.head, self.full) = (0, self.size());
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
-        words.store(self.record + self.side.head(), 0, PUBLISH);
+        words.store(self.head_word, 0, PUBLISH);
     }
 }
 
@@ -273,6 +276,9 @@ pub struct SendPoller {
 }
 
 impl SendPoller {
+    /// Of no queue pair: no record has this identity.
+    pub const NOBODY: Self = Self { identity: Identity(u64::MAX - 1), record: 0, base: 0, mask: 0, head: 0, tail: 0 };
+
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {

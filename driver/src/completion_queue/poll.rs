@@ -6,7 +6,7 @@ use crate::device::ledgers::Ledgers;
 use crate::dma::{BLOCK, Dma, Window};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
-use crate::ring::{Consumer, OwnedEntry, take_ownership};
+use crate::ring::{Consumer, OwnedEntry, take_ownership, take_plain};
 use crate::trace::TraceEvent;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
@@ -38,11 +38,14 @@ enum Stop {
 enum Outcome {
     Nothing,
     Discarded(Qpn),
-    /// With the queue pair to remember, if there is one.
-    Completion(WorkCompletion, Option<Current>),
+    /// With the queue pair to remember.
+    Completion(WorkCompletion, Current),
 }
 
 impl Current {
+    /// No queue pair.
+    pub(super) const NOBODY: Self = Self { key: NOBODY, qpn: Qpn::from_low_bits(0), poller: SendPoller::NOBODY };
+
     /// Reads the entry at `at` if it is a success of this queue pair, the oldest that is outstanding, and retires it.
     #[inline(always)]
     fn step<H: Hal>(
@@ -53,8 +56,11 @@ impl Current {
         at: Consumer,
     ) -> Result<WorkCompletion, Stop> {
         let window = memory.block(at.slot()).ok_or(Stop::Done)?;
-        let last = take_ownership(&Entry { hal, window }, at.phase()).ok_or(Stop::Done)?;
-        if last & 0xf0 != 0 || window.load_raw32::<32>() != self.key {
+        let entry = Entry { hal, window };
+        if !take_plain(&entry, at.phase()) {
+            return Err(if take_ownership(&entry, at.phase()).is_some() { Stop::Other } else { Stop::Done });
+        }
+        if window.load_raw32::<32>() != self.key {
             return Err(Stop::Other);
         }
         let retired = self.poller.retire_next(ledgers, Tail::counter_of(&window)).ok_or(Stop::Other)?;
@@ -93,6 +99,14 @@ impl<D: DeviceRef> CompletionQueue<D> {
     #[inline(always)]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        if let [place] = completions {
+            match self.take_next() {
+                Ok(completion) => *place = completion,
+                Err(Stop::Done) => return Ok(0),
+                Err(Stop::Other) => return self.take_others(completions, 0),
+            }
+            return Ok(1);
+        }
         match self.take_in_order(completions) {
             (count, Stop::Done) => Ok(count),
             (count, Stop::Other) => self.take_others(completions, count),
@@ -112,9 +126,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
     #[inline(always)]
     fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
-        let Self { device, memory: Some(memory), current: Some(current), consumer, record, .. } = self else {
-            return Err(Stop::Other);
-        };
+        let Self { device, memory, current, consumer, record, .. } = self;
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
         if !current.poller.is_current(ledgers) {
@@ -130,9 +142,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
     #[inline(always)]
     fn take_in_order(&mut self, places: &mut [WorkCompletion]) -> (usize, Stop) {
-        let Self { device, memory: Some(memory), current: Some(current), consumer, record, .. } = self else {
-            return (0, Stop::Other);
-        };
+        let Self { device, memory, current, consumer, record, .. } = self;
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
         if !current.poller.is_current(ledgers) {
@@ -197,7 +207,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Looks at the next entry without consuming it.
     fn look(&self) -> Result<Outcome, PollError> {
         let hal = self.device.device().hal();
-        let Some(window) = self.memory.as_ref().and_then(|memory| memory.block(self.consumer.slot())) else {
+        let Some(window) = self.memory.block(self.consumer.slot()) else {
             return Ok(Outcome::Nothing);
         };
         match take_ownership(&Entry { hal, window }, self.consumer.phase()) {
@@ -233,7 +243,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         window: &Window<'_, BLOCK>,
         tail: Tail,
         identity: Identity,
-    ) -> Result<(WorkCompletion, Option<Current>), Refusal> {
+    ) -> Result<(WorkCompletion, Current), Refusal> {
         let ledgers = self.device.device().ledgers();
         let mut poller = SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
         let retired = poller.retire(ledgers, tail.counter())?;
@@ -242,7 +252,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::RequesterError {
             fail(&mut completion, window);
         }
-        Ok((completion, Some(Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller })))
+        Ok((completion, Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller }))
     }
 
     fn read_received(
@@ -272,12 +282,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
     pub(crate) fn disown(&mut self, user_index: u32) {
-        self.current = None;
+        self.current = Current::NOBODY;
         let device = self.device.device();
-        let Some(memory) = self.memory.as_ref() else { return };
         let mut at = self.consumer;
         for _ in 0..at.size() {
-            let Some(window) = memory.block(at.slot()) else { break };
+            let Some(window) = self.memory.block(at.slot()) else { break };
             if take_ownership(&Entry { hal: device.hal(), window }, at.phase()).is_none() {
                 break;
             }
@@ -299,9 +308,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Goes behind an entry.
     fn consume(&mut self) {
         self.consumer.advance();
-        if let Some(memory) = self.memory.as_ref() {
-            hand_back(self.device.device().hal(), memory, self.record, self.consumer.counter());
-        }
+        hand_back(self.device.device().hal(), &self.memory, self.record, self.consumer.counter());
     }
 }
 
@@ -352,7 +359,7 @@ impl Tail {
     /// The counter alone.
     #[inline(always)]
     fn counter_of(window: &Window<'_, BLOCK>) -> u16 {
-        (window.load_be32::<60>() >> 16) as u16
+        window.load_be16::<60>()
     }
 }
 

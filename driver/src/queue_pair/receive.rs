@@ -6,6 +6,7 @@ use crate::dma::Dma;
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
+use crate::memory_region::MemorySlice;
 use crate::work_request::{ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
 
@@ -29,7 +30,7 @@ impl ReceiveQueue {
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        request: ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         match request.slices {
             [slice] if slice.length.wrapping_sub(1) < self.max_slice => {
@@ -41,7 +42,7 @@ impl ReceiveQueue {
                 store(memory, at.1 as usize, slice_words(slice));
                 Ok(())
             }
-            _ => self.write_any(memory, words, request),
+            slices => self.write_any(memory, words, request.id, slices),
         }
     }
 
@@ -52,12 +53,13 @@ impl ReceiveQueue {
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        id: u64,
+        slices: &[MemorySlice],
     ) -> Result<(), PostError> {
-        if request.slices.len() > self.max_slices as usize {
-            return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
+        if slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
         }
-        for (index, slice) in request.slices.iter().enumerate() {
+        for (index, slice) in slices.iter().enumerate() {
             if slice.length.wrapping_sub(1) >= MAX_SLICE {
                 return Err(PostError::SliceLength { index, length: slice.length });
             }
@@ -67,13 +69,13 @@ impl ReceiveQueue {
         }
         let at = (self.poster.head(), self.poster.index());
         let first = (at.1 << self.log_segments) as usize;
-        for (index, slice) in request.slices.iter().enumerate() {
+        for (index, slice) in slices.iter().enumerate() {
             store(memory, first + index, slice_words(slice));
         }
-        if request.slices.len() < 1 << self.log_segments {
-            store(memory, first + request.slices.len(), [INVALID_LKEY.value() as u64, 0]);
+        if slices.len() < 1 << self.log_segments {
+            store(memory, first + slices.len(), [INVALID_LKEY.value() as u64, 0]);
         }
-        self.poster.post_receive(words, at, request.id);
+        self.poster.post_receive(words, at, id);
         Ok(())
     }
 
