@@ -79,7 +79,8 @@ impl<M> Dma<M> {
     /// Takes the memory out and leaves a region of no bytes.
     #[must_use = "memory that the device may reach is freed when this is dropped"]
     pub fn take(&mut self) -> Self {
-        let empty = Self { memory: None, base: NonNull::dangling(), length: 0, blocks: 0, segments: 0, words: 0 };
+        let empty =
+            Self { memory: None, base: NonNull::dangling(), length: 0, blocks: 0, segments: 0, words: 0 };
         core::mem::replace(self, empty)
     }
 
@@ -340,7 +341,8 @@ impl Window<'_, 64> {
         const { assert!(K <= 8) };
         let put = |index: usize| {
             // SAFETY: the window is aligned to 64 and has 64 bytes; `index` is below `K`, which is at most 8.
-            unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.store(words[index], Ordering::Relaxed)
+            unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }
+                .store(words[index], Ordering::Relaxed)
         };
         (0..K).for_each(put);
     }
@@ -431,7 +433,9 @@ mod tests {
         let taken = dma.take();
         assert!(taken.copy_in(0, &[1; 128]).is_ok());
         assert!(dma.copy_in(0, &[1]).is_err() && dma.copy_in(0, &[]).is_ok());
-        assert!(dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none());
+        assert!(
+            dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none()
+        );
     }
 
     #[test]

@@ -277,7 +277,8 @@ pub struct SendPoller {
 
 impl SendPoller {
     /// Of no queue pair: no record has this identity.
-    pub const NOBODY: Self = Self { identity: Identity(u64::MAX - 1), record: 0, base: 0, mask: 0, head: 0, tail: 0 };
+    pub const NOBODY: Self =
+        Self { identity: Identity(u64::MAX - 1), record: 0, base: 0, mask: 0, head: 0, tail: 0 };
 
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
@@ -341,7 +342,12 @@ impl SendPoller {
 }
 
 /// Retires the send at `counter` and every earlier one.
-pub fn retire_send(words: &impl Words, records: usize, identity: Identity, counter: u16) -> Result<Retired, Refusal> {
+pub fn retire_send(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<Retired, Refusal> {
     let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let retired = poller.retire(words, counter)?;
     poller.publish(words);

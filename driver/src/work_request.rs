@@ -92,7 +92,9 @@ impl<'a> WorkRequest<'a> {
     ) -> Self {
         let (form, segments) = match (slices, bytes) {
             ([_], []) => (Form::Slice, 2),
-            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => (Form::Short, 1 + inline_segments(bytes.len() as u32)),
+            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => {
+                (Form::Short, 1 + inline_segments(bytes.len() as u32))
+            }
             _ => (Form::Other, 0),
         };
         let first = match slices {
@@ -308,7 +310,7 @@ pub(crate) const fn slice_words(slice: &MemorySlice) -> [u64; 2] {
 /// 16-byte segments that `length` inline bytes need, header included; `length` is small.
 #[inline(always)]
 pub(crate) const fn inline_segments(length: u32) -> u32 {
-    (length + 4 + 15) / 16
+    (length + 4).div_ceil(16)
 }
 
 /// Header and up to 16 bytes of an inline segment, in memory order, padded with zeros.

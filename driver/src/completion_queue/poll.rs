@@ -44,7 +44,8 @@ enum Outcome {
 
 impl Current {
     /// No queue pair.
-    pub(super) const NOBODY: Self = Self { key: NOBODY, qpn: Qpn::from_low_bits(0), poller: SendPoller::NOBODY };
+    pub(super) const NOBODY: Self =
+        Self { key: NOBODY, qpn: Qpn::from_low_bits(0), poller: SendPoller::NOBODY };
 
     /// Reads the entry at `at` if it is a success of this queue pair, the oldest that is outstanding, and retires it.
     #[inline(always)]
@@ -178,7 +179,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Goes on with entries of any kind after `count` completions.
     #[cold]
     #[inline(never)]
-    fn take_others(&mut self, completions: &mut [WorkCompletion], mut count: usize) -> Result<usize, PollError> {
+    fn take_others(
+        &mut self,
+        completions: &mut [WorkCompletion],
+        mut count: usize,
+    ) -> Result<usize, PollError> {
         while let Some(place) = completions.get_mut(count) {
             match self.look() {
                 Ok(Outcome::Nothing) => break,
@@ -219,7 +224,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Reads an entry that is ours.
     fn read(&self, window: &Window<'_, BLOCK>) -> Result<Outcome, PollError> {
         let tail = Tail(window.load_be64::<56>());
-        let identity = Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
+        let identity =
+            Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let read = match opcode {
             CqeOpcode::Requester | CqeOpcode::RequesterError => self.read_sent(window, tail, identity),
@@ -245,7 +251,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         identity: Identity,
     ) -> Result<(WorkCompletion, Current), Refusal> {
         let ledgers = self.device.device().ledgers();
-        let mut poller = SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
+        let mut poller =
+            SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
         let retired = poller.retire(ledgers, tail.counter())?;
         poller.publish(ledgers);
         let mut completion = sent(window, &retired, tail.qpn());

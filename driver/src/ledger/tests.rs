@@ -111,7 +111,11 @@ fn in_order_retirement_agrees_with_the_general_one() {
         poster.post(&words, round, slots, 2);
         poster.publish(&words);
         assert_eq!(poller.retire_next(&words, counter.wrapping_add(1)), None);
-        let retired = if round % 2 == 0 { poller.retire_next(&words, counter) } else { poller.retire(&words, counter).ok() };
+        let retired = if round % 2 == 0 {
+            poller.retire_next(&words, counter)
+        } else {
+            poller.retire(&words, counter).ok()
+        };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
         assert_eq!(poller.retire_next(&words, counter), None, "twice");
         poller.publish(&words);

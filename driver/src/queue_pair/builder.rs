@@ -216,7 +216,11 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << capabilities.log_max_message,
-            max_slice: if self.wanted.send_slices == 0 { 0 } else { MAX_SLICE.min(1 << capabilities.log_max_message) },
+            max_slice: if self.wanted.send_slices == 0 {
+                0
+            } else {
+                MAX_SLICE.min(1 << capabilities.log_max_message)
+            },
             max_short: self.wanted.inline.min(MAX_SHORT),
             last_control: 0,
         };

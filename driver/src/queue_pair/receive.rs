@@ -10,7 +10,6 @@ use crate::memory_region::MemorySlice;
 use crate::work_request::{ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
 
-
 /// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,

@@ -6,7 +6,9 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
 use crate::memory_region::MemorySlice;
-use crate::work_request::{Form, MAX_SEGMENTS, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words};
+use crate::work_request::{
+    Form, MAX_SEGMENTS, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
+};
 use core::sync::atomic::Ordering;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
@@ -113,14 +115,20 @@ impl SendQueue {
     /// [`Self::write`] for every other request.
     #[cold]
     #[inline(never)]
-    fn write_any<M>(&mut self, memory: &Dma<M>, words: &impl Words, request: &WorkRequest<'_>) -> Result<(), PostError> {
+    fn write_any<M>(
+        &mut self,
+        memory: &Dma<M>,
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Result<(), PostError> {
         let segments = 1 + request.shape as u32 + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
         }
         // A form of its own has its segments counted already.
-        let control = request.control(self.poster.head(), self.qpn_shifted) & !(MAX_SEGMENTS as u64) | segments as u64;
+        let control =
+            request.control(self.poster.head(), self.qpn_shifted) & !(MAX_SEGMENTS as u64) | segments as u64;
         self.write_blocks(memory, [control.to_be(), request.flags()], request);
         self.last_control = control;
         self.poster.post(words, request.id, blocks, request.kind as u8);
@@ -167,7 +175,12 @@ impl SendQueue {
 
     /// Lets the device see everything written. `block` is that of the only request, if it has only one.
     #[inline(always)]
-    pub(crate) fn ring<H: Hal>(&mut self, (hal, memory): (&H, &Dma<H::Dma>), words: &impl Words, block: Option<&[u64; 8]>) {
+    pub(crate) fn ring<H: Hal>(
+        &mut self,
+        (hal, memory): (&H, &Dma<H::Dma>),
+        words: &impl Words,
+        block: Option<&[u64; 8]>,
+    ) {
         self.poster.publish(words);
         let burst = if self.doorbell.is_blue_flame() { block } else { None };
         publish(&Work { hal, memory, queue: self, burst });
