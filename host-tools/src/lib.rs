@@ -1,6 +1,7 @@
 //! # bareverbs-tools: what the `bareverbs` command does
 //!
-//! **What this is.** One module a subcommand, so that tests can call them.
+//! **What this is.** One module a subcommand, so that tests can call them; and [`glue`], which puts kernels into the
+//! simulator.
 //!
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
@@ -9,3 +10,19 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod glue;
+
+/// Why a subcommand could not be carried out.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was asked for cannot be: exit status 2.
+    Input(anyhow::Error),
+    /// It went wrong on the way: exit status 1.
+    Run(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(error)
+    }
+}

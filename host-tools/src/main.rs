@@ -1,1 +1,42 @@
-fn main() {}
+//! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
+//! be carried out as given.
+
+use bareverbs_tools::{Failure, demo};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// RDMA verbs for mlx5-class NICs, with nothing in between; and a simulated NIC to run them on.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Fetch every key of a file from a simulated server, three ways, and check every value.
+    Demo(demo::DemoArguments),
+}
+
+fn main() -> ExitCode {
+    let What::Demo(arguments) = Command::parse().what;
+    match demo::run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(failure) => complain(&failure),
+    }
+}
+
+fn complain(failure: &Failure) -> ExitCode {
+    match failure {
+        Failure::Input(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+        Failure::Run(error) => {
+            eprintln!("failed: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}

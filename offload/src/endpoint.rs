@@ -125,6 +125,8 @@ pub trait Endpoint {
     fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError>;
     /// The next completion.
     fn poll(&mut self) -> Option<Completion>;
+    /// What the device wrote before is seen by copies after. A completion does the same; who polls memory needs this.
+    fn refresh(&self);
     /// Copies bytes into the memory.
     fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError>;
     /// Copies bytes out of the memory.

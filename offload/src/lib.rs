@@ -28,6 +28,7 @@ pub mod kernels;
 pub mod runtime;
 pub mod status;
 pub mod table;
+pub mod verbs;
 pub mod wire;
 
 #[cfg(test)]

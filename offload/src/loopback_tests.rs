@@ -123,6 +123,7 @@ impl Endpoint for Fake {
     fn poll(&mut self) -> Option<Completion> {
         self.own.borrow_mut().completions.pop_front()
     }
+    fn refresh(&self) {}
     fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError> {
         let mut own = self.own.borrow_mut();
         own.memory.get_mut(offset..offset + bytes.len()).ok_or(PostError::BadRequest)?.copy_from_slice(bytes);

@@ -82,14 +82,25 @@ pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>
 /// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.1), which tshark mentions.
 const ZERO_CHECKSUM: &str = "Illegal checksum value (0)";
 
+/// tshark took a payload for IP over InfiniBand because it begins like an EtherType followed by zeros, which random data
+/// and padding do at times; what it then says is not about the headers.
+const GUESSED_PAYLOAD: &str = ":infiniband:ethertype";
+
 /// Every frame is RoCEv2 to tshark, none is malformed, none has a complaint, and they are `frames`.
 pub fn tshark_accepts(capture: &Path, frames: usize) {
     let fields = ["frame.number", "frame.protocols", "_ws.malformed", "_ws.expert.message"];
     let Some(rows) = tshark_fields(capture, &fields) else { return };
     for row in &rows {
         assert!(row[1].contains(":udp:infiniband"), "frame {} is not RoCEv2 to tshark: {}", row[0], row[1]);
+        if row[1].contains(GUESSED_PAYLOAD) {
+            continue;
+        }
         assert!(row[2].is_empty(), "frame {} is malformed to tshark", row[0]);
-        let complaint = row[3].split(';').find(|message| !message.is_empty() && *message != ZERO_CHECKSUM);
+        // The capture says in a packet comment which frame a fault of the simulator touched.
+        let is_known = |message: &&str| {
+            message.is_empty() || message.starts_with("fault: ") || *message == ZERO_CHECKSUM
+        };
+        let complaint = row[3].split(';').find(|message| !is_known(message));
         assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
     }
     println!("tshark: {} frames dissected as RoCEv2, none malformed", rows.len());

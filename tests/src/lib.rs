@@ -5,10 +5,12 @@
 //! tables; [`boot_trace`] reads what a real ConnectX-4 said; [`judges`] asks tshark and scapy.
 
 pub mod boot_trace;
+pub mod guest;
 pub mod judges;
 pub mod node;
 pub mod pair;
 pub mod prm_tables;
 pub mod replay;
+pub mod tap;
 pub mod trace_memory;
 pub mod walk;

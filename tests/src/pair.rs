@@ -2,6 +2,7 @@
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
 use bareverbs::completion_queue::CompletionQueue;
+use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
 use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
 use bareverbs::work_completion::WorkCompletion;
@@ -9,7 +10,7 @@ use bareverbs_hal::sim::SimWorld;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::Nic;
-use bareverbs_sim::run::LinkId;
+use bareverbs_sim::run::{LinkId, StallReason};
 
 /// How a pair is made.
 #[derive(Debug, Clone, Copy)]
@@ -99,10 +100,10 @@ impl Pair {
         Self { a, b, link, world }
     }
 
-    /// Runs the world until `side` has a completion of the kind that `poll` looks for.
+    /// Waits until `poll` finds a completion. Both processors wait, which is when their stores leave them.
     ///
     /// # Panics
-    /// With a report of the world if it does not come within a simulated second.
+    /// With a report of the world if it does not come within ten simulated seconds.
     #[track_caller]
     pub fn wait(&mut self, mut poll: impl FnMut(&mut Self) -> Option<WorkCompletion>) -> WorkCompletion {
         let deadline = self.world.now() + Duration::from_secs(10);
@@ -111,15 +112,19 @@ impl Pair {
                 return completion;
             }
             if self.world.now() >= deadline {
-                panic!(
-                    "no completion in ten simulated seconds; seed {:?}",
-                    self.world.with(|world| world.seed())
-                );
+                panic!("{}", self.world.with(|world| world.stalled(StallReason::Deadline)));
             }
-            let mut stepped = false;
-            let waited = self.world.run_while(|| !std::mem::replace(&mut stepped, true), deadline);
-            waited.unwrap_or_else(|stalled| panic!("{stalled}"));
+            self.a.node.device.hal().relax(deadline);
+            self.b.node.device.hal().relax(self.world.now());
         }
+    }
+
+    /// Frames that the cable has lost, both directions.
+    pub fn frames_lost(&self) -> u64 {
+        let (a, b) = (self.a.node.id, self.b.node.id);
+        let lost =
+            |from, to| self.world.with(|world| world.link_counters(from, to)).map_or(0, |count| count.lost);
+        lost(a, b) + lost(b, a)
     }
 
     /// The next completion of a send of side A.

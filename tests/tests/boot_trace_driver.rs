@@ -4,14 +4,17 @@
 use bareverbs::command::execute::{Patience, Shell};
 use bareverbs::command::queue::Lane;
 use bareverbs::command::{CommandQueue, CommandQueueConfig, Request, Tail};
+use bareverbs::device::{Device, DeviceConfig};
 use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::{eq, hca, pages, uar};
 use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::time::Duration;
+use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::Latency;
 use bareverbs_tests::boot_trace::{self, Exchange};
 use bareverbs_tests::replay::ReplayDevice;
+use bareverbs_tests::tap::Tap;
 use zerocopy::{FromBytes, IntoBytes};
 
 const LOG_STRIDE: u8 = 6;
@@ -173,4 +176,67 @@ fn one_wrong_bit_of_a_command_is_found() {
     execute_again(&mut bench, &trace[0]);
     let faults = bench.world.with(|world| world.device(bench.hal.node()).tally.faults.len());
     assert_eq!(faults, 1);
+}
+
+/// Opens the driver on the simulated NIC, and gives the inputs of its commands.
+fn boot_of_the_driver() -> Vec<Vec<u8>> {
+    let world = SimWorld::new(1);
+    let config = NicConfig { boot_pages: 6, ..NicConfig::default() };
+    let node =
+        world.add_node("host", Tap::new(Nic::new(config)), Latency::default(), MemoryConfig::default());
+    let device =
+        Device::open(world.hal(node), DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}"));
+    let inputs = world.with(|world| world.device(node).inputs.clone());
+    drop(device);
+    inputs
+}
+
+/// Opcode and modifier of an input.
+fn name_of(inbox: &[u8]) -> (CommandOpcode, u16) {
+    let header = read::<CommandHeaderIn>(inbox);
+    (header.opcode(), header.op_mod())
+}
+
+/// Bytes of an input that are a matter of this machine and this device: addresses of pages, capabilities, how many pages,
+/// vector, events and address of the event queue.
+fn own_bytes(opcode: CommandOpcode) -> &'static [(usize, usize)] {
+    match opcode {
+        CommandOpcode::ManagePages => &[(12, usize::MAX)],
+        CommandOpcode::SetHcaCap => &[(16, usize::MAX)],
+        CommandOpcode::CreateEq => &[(38, 40), (88, 120), (272, 280)],
+        _ => &[],
+    }
+}
+
+/// Where two inputs differ; the shorter one counts as filled up with zeros, as later versions lengthen a command.
+fn differing(a: &[u8], b: &[u8]) -> Vec<usize> {
+    let byte = |bytes: &[u8], at: usize| bytes.get(at).copied().unwrap_or(0);
+    (0..a.len().max(b.len())).filter(|&at| byte(a, at) != byte(b, at)).collect()
+}
+
+#[test]
+fn the_driver_boots_with_the_commands_that_linux_sent() {
+    let trace: Vec<_> = boot_trace::load().iter().map(Exchange::inbox).collect();
+    let (mut compared, mut identical, mut others) = (0, 0, Vec::new());
+    for input in boot_of_the_driver() {
+        let (opcode, op_mod) = name_of(&input);
+        let Some(linux) = trace.iter().find(|inbox| name_of(inbox) == (opcode, op_mod)) else {
+            others.push(format!("{} {op_mod:#x}", opcode.name()));
+            continue;
+        };
+        let differing = differing(linux, &input);
+        let strange =
+            differing.iter().find(|at| !own_bytes(opcode).iter().any(|&(from, to)| (from..to).contains(*at)));
+        assert_eq!(
+            strange, None,
+            "byte of {opcode}, op_mod {op_mod:#x}: Linux {linux:02x?}, driver {input:02x?}"
+        );
+        compared += 1;
+        identical += usize::from(differing.is_empty());
+    }
+    println!(
+        "boot trace: {compared} commands of the driver's own boot, {identical} of them byte for byte Linux's"
+    );
+    println!("boot trace: commands of the driver that the log does not have: {}", others.join(", "));
+    assert!(compared >= 20 && identical >= 16, "{compared} compared, {identical} identical");
 }

@@ -9,6 +9,7 @@ use bareverbs_sim::wire::{
     Position, Reth, Route, Syndrome,
 };
 use bareverbs_tests::judges;
+use bareverbs_tests::walk::{Conditions, walk_captured};
 
 const ADDRESS: u64 = 0x0123_4567_89ab_cdef;
 const RKEY: u32 = 0x1a2b_3c4d;
@@ -201,4 +202,22 @@ fn tshark_reads_every_header_field_as_it_was_meant() {
         }
     }
     println!("tshark: {} fields of {} frames as they were meant", rows.len() * FIELDS.len(), rows.len());
+}
+
+/// A walk with duplicates and reordering (odd seeds), but without flipped bits, over the given network.
+fn disturbed(ipv6: bool) -> Conditions {
+    let of = |seed| Conditions::of(seed, 0, 60);
+    (1..).step_by(2).map(of).find(|conditions| conditions.ipv6 == ipv6).expect("every second seed or so")
+}
+
+#[test]
+fn the_judges_agree_with_captures_of_whole_conversations() {
+    for ipv6 in [false, true] {
+        let path =
+            judges::capture_path(env!("CARGO_TARGET_TMPDIR"), if ipv6 { "walk-ipv6" } else { "walk-ipv4" });
+        let frames = walk_captured(&disturbed(ipv6), &path) as usize;
+        assert!(frames > 100, "{frames} frames");
+        judges::tshark_accepts(&path, frames);
+        judges::python_agrees_on_every_icrc(&path, frames);
+    }
 }

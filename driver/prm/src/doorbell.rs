@@ -98,7 +98,9 @@ impl CqArm {
     }
     /// The first word, which also goes into the doorbell record.
     pub const fn arm_word(self) -> u32 {
-        (self.sequence as u32 & 3) << 28 | (self.solicited_only as u32) << 24 | self.consumer_index & 0xff_ffff
+        (self.sequence as u32 & 3) << 28
+            | (self.solicited_only as u32) << 24
+            | self.consumer_index & 0xff_ffff
     }
     /// What was written.
     pub const fn from_raw(raw: u64) -> Self {

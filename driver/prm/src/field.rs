@@ -339,7 +339,8 @@ mod tests {
         s.set_opcode(0x104).set_address(0x1122_3344_5566_7788).set_tail([1, 2, 3, 4]);
         s.inner_mut().set_low(0x1f).set_flag(true);
         let expected = [
-            0x01, 0x04, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0x1f, 0x80, 0, 0, 0, 1, 2, 3, 4,
+            0x01, 0x04, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0x1f, 0x80, 0, 0, 0,
+            1, 2, 3, 4,
         ];
         assert_eq!(s.as_bytes(), expected);
         assert_eq!((s.opcode(), s.inner().low(), s.inner().flag()), (0x104, 0x1f, true));

@@ -154,7 +154,8 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 /// that switches spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
-    let span = (last - first) as u32 + 1;
+    let (first, last) = (first.min(last), first.max(last));
+    let span = u32::from(last - first) + 1;
     first + ((mixed * span) >> 16) as u16
 }
 

@@ -155,7 +155,7 @@ impl SimMemory {
 
     /// Moves bytes between the views of processor and device; nothing in forgiving memory.
     #[inline]
-    pub(super) fn barrier(&self, kind: Barrier) {
+    pub(crate) fn barrier(&self, kind: Barrier) {
         if self.unforgiving {
             self.arena.borrow_mut().barrier(kind);
         }
@@ -168,7 +168,7 @@ impl SimMemory {
 
     /// Lets a word that the processor stored reach the device early, now and then.
     #[inline]
-    pub(super) fn leak(&self) {
+    pub(crate) fn leak(&self) {
         if self.unforgiving {
             self.arena.borrow_mut().leak();
         }

@@ -27,6 +27,8 @@ pub struct PairConfig {
     /// Bytes of the region that each side may be reached at.
     pub region: usize,
     pub sends: u32,
+    /// Whether the devices refuse reserved bits that are set.
+    pub strict: bool,
     pub connect: ConnectOptions,
 }
 
@@ -38,6 +40,7 @@ impl Default for PairConfig {
             memory: MemoryConfig::default(),
             region: 1 << 16,
             sends: 64,
+            strict: true,
             connect: ConnectOptions {
                 path_mtu: PathMtu::Mtu4096,
                 ack_timeout: 4,
@@ -95,7 +98,7 @@ impl Pair {
     pub fn new(config: PairConfig) -> Self {
         let world = SimWorld::new(config.seed);
         let nodes = [("a", 1), ("b", 2)].map(|(name, number)| {
-            let nic = Nic::new(NicConfig { strict: true, ..NicConfig::new(address(number).1) });
+            let nic = Nic::new(NicConfig { strict: config.strict, ..NicConfig::new(address(number).1) });
             world.add_node(name, nic, config.preset.node, config.memory)
         });
         world.connect(nodes[0], nodes[1], config.preset.link).unwrap();

@@ -8,8 +8,8 @@
 //!   says otherwise.
 //! * **Duplicate keys** are an error that names both lines: which of the two was meant cannot be known.
 //!
-//! Without a file, the table of PRM fields in this repository is loaded: the key is `struct.path`, the value bit offset
-//! and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
+//! Without a file, the table of PRM fields in this repository is loaded (and any file with its header
+//! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
 //! hash of the whole name instead, see [`shortened`].
 
 use bareverbs_offload::kernels::kv_layout::{MAX_KEY, MAX_VALUE, hash_key};
@@ -120,15 +120,20 @@ impl std::error::Error for DataError {}
 
 /// Loads a file, or the table of PRM fields.
 pub fn load(path: Option<&Path>, header: Header) -> Result<DataSet, DataError> {
-    let Some(path) = path else { return prm_fields() };
+    let Some(path) = path else {
+        return Ok(DataSet {
+            name: "the PRM field table".into(),
+            ..parse(PRM_FIELDS.as_bytes(), b',', Header::Auto)?
+        });
+    };
     let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable(path.into(), error))?;
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let rows = rows_of(bytes, delimiter(path, bytes), header)?;
     let name = path.display().to_string();
-    if rows.is_empty() {
+    let set = parse(bytes, delimiter(path, bytes), header)?;
+    if set.rows.is_empty() {
         return Err(DataError::Empty(name));
     }
-    Ok(DataSet { name, rows, shortened: 0 })
+    Ok(DataSet { name, ..set })
 }
 
 fn delimiter(path: &Path, bytes: &[u8]) -> u8 {
@@ -163,67 +168,82 @@ impl Seen {
     }
 }
 
-fn rows_of(bytes: &[u8], delimiter: u8, header: Header) -> Result<Vec<Row>, DataError> {
+/// What the columns mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    /// Key; the rest is the value.
+    KeyValue,
+    /// Structure and path, which make the key; the rest is the value.
+    PrmFields,
+}
+
+/// The first line of the table of PRM fields.
+const PRM_HEADER: [&str; 4] = ["struct", "path", "bit_offset", "bit_width"];
+
+fn parse(bytes: &[u8], delimiter: u8, header: Header) -> Result<DataSet, DataError> {
     let mut reader =
         ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(bytes);
-    let mut rows = Vec::new();
+    let mut set = DataSet { name: String::new(), rows: Vec::new(), shortened: 0 };
     let mut seen = Seen::default();
+    let mut columns = Columns::KeyValue;
     for (index, record) in reader.byte_records().enumerate() {
         let record = record.map_err(DataError::Malformed)?;
-        if index == 0 && is_header(&record, header) {
+        if let Some(named) = header_of(&record, header).filter(|_| index == 0) {
+            columns = named;
             continue;
         }
         let line = record.position().map_or(0, csv::Position::line);
-        let row = row_of(&record, delimiter, line)?;
+        let row = row_of(&record, columns, delimiter, line, &mut set.shortened)?;
         seen.check(&row.key, line)?;
-        rows.push(row);
+        set.rows.push(row);
     }
-    Ok(rows)
+    Ok(set)
 }
 
-fn is_header(record: &ByteRecord, header: Header) -> bool {
-    let is = |column: usize, name: &str| {
-        record.get(column).is_some_and(|cell| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+/// What the columns mean if `record` names them.
+fn header_of(record: &ByteRecord, header: Header) -> Option<Columns> {
+    let begins = |names: &[&str]| {
+        let is = |(cell, name): (&[u8], &&str)| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+        record.len() >= names.len() && record.iter().zip(names).all(is)
     };
     match header {
-        Header::Auto => is(0, "key") && is(1, "value"),
-        Header::Yes => true,
-        Header::No => false,
+        Header::No => None,
+        _ if begins(&PRM_HEADER) => Some(Columns::PrmFields),
+        Header::Auto => begins(&["key", "value"]).then_some(Columns::KeyValue),
+        Header::Yes => Some(Columns::KeyValue),
     }
 }
 
-fn row_of(record: &ByteRecord, delimiter: u8, line: u64) -> Result<Row, DataError> {
+fn row_of(
+    record: &ByteRecord,
+    columns: Columns,
+    delimiter: u8,
+    line: u64,
+    shortenings: &mut usize,
+) -> Result<Row, DataError> {
     let mut cells = record.iter();
-    let key = cells.next().unwrap_or_default().to_vec();
-    if record.len() < 2 {
+    let mut cell = || cells.next().ok_or(DataError::NoValue { line });
+    let key = match columns {
+        Columns::KeyValue => cell()?.to_vec(),
+        Columns::PrmFields => {
+            let name = [cell()?, b".", cell()?].concat();
+            let key = shortened(&name);
+            *shortenings += usize::from(key != name);
+            key
+        }
+    };
+    let rest: Vec<&[u8]> = cells.collect();
+    if rest.is_empty() {
         return Err(DataError::NoValue { line });
     }
     if key.is_empty() || key.len() > MAX_KEY {
         return Err(DataError::KeyLength { line, length: key.len() });
     }
-    let value = cells.collect::<Vec<_>>().join(&[delimiter][..]);
+    let value = rest.join(&[delimiter][..]);
     if value.len() > MAX_VALUE {
         return Err(DataError::ValueLength { line, length: value.len() });
     }
     Ok(Row { key, value })
-}
-
-/// The table of PRM fields: `struct.path` to bit offset and width.
-fn prm_fields() -> Result<DataSet, DataError> {
-    let mut set = DataSet { name: "the PRM field table".into(), rows: Vec::new(), shortened: 0 };
-    let mut reader = ReaderBuilder::new().from_reader(PRM_FIELDS.as_bytes());
-    let mut seen = Seen::default();
-    for record in reader.byte_records() {
-        let record = record.map_err(DataError::Malformed)?;
-        let line = record.position().map_or(0, csv::Position::line);
-        let cell = |column| record.get(column).ok_or(DataError::NoValue { line });
-        let name = [cell(0)?, b".", cell(1)?].concat();
-        let key = shortened(&name);
-        set.shortened += usize::from(key != name);
-        seen.check(&key, line)?;
-        set.rows.push(Row { key, value: [cell(2)?, b",", cell(3)?].concat() });
-    }
-    Ok(set)
 }
 
 /// A name of any length as a key: long names lose their middle and get a hash of the whole in its place, as
@@ -245,8 +265,8 @@ mod tests {
 
     fn rows(text: &str, delimiter: u8) -> Result<Vec<(String, String)>, String> {
         let text_of = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        let rows = rows_of(text.as_bytes(), delimiter, Header::Auto).map_err(|e| e.to_string())?;
-        Ok(rows.into_iter().map(|row| (text_of(row.key), text_of(row.value))).collect())
+        let set = parse(text.as_bytes(), delimiter, Header::Auto).map_err(|e| e.to_string())?;
+        Ok(set.rows.into_iter().map(|row| (text_of(row.key), text_of(row.value))).collect())
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -259,8 +279,12 @@ mod tests {
         assert_eq!(rows("Key,VALUE\na,1\n", b','), Ok(pairs(&[("a", "1")])));
         assert_eq!(rows("a\t1\t2\n\"b\tc\"\t3\n", b'\t'), Ok(pairs(&[("a", "1\t2"), ("b\tc", "3")])));
         assert_eq!(rows("a,1\r\n\r\nb,2", b','), Ok(pairs(&[("a", "1"), ("b", "2")])));
-        assert_eq!(rows_of(b"x,y\na,1\n", b',', Header::Yes).expect("fine").len(), 1);
-        assert_eq!(rows_of(b"key,value\na,1\n", b',', Header::No).expect("fine").len(), 2);
+        assert_eq!(parse(b"x,y\na,1\n", b',', Header::Yes).expect("fine").rows.len(), 1);
+        assert_eq!(parse(b"key,value\na,1\n", b',', Header::No).expect("fine").rows.len(), 2);
+        assert_eq!(
+            rows("struct,path,bit_offset,bit_width\na,b.c,1,2\n", b','),
+            Ok(pairs(&[("a.b.c", "1,2")]))
+        );
     }
 
     #[test]
@@ -271,7 +295,10 @@ mod tests {
         assert!(complaint(&format!("a,1\n{},2\n", "k".repeat(65))).starts_with("line 2: the key has 65"));
         assert!(complaint(",1\n").starts_with("line 1: the key has 0"));
         assert!(complaint(&format!("a,{}\n", "v".repeat(65_537))).contains("65537 bytes"));
-        assert_eq!(rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()), Ok(1));
+        assert_eq!(
+            rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()),
+            Ok(1)
+        );
     }
 
     #[test]
@@ -295,10 +322,14 @@ mod tests {
 
     #[test]
     fn long_names_keep_their_ends() {
-        let name = "hca_cap_union.flow_table_nic_cap.flow_table_properties_nic_receive.max_modify_header_actions";
+        let name =
+            "hca_cap_union.flow_table_nic_cap.flow_table_properties_nic_receive.max_modify_header_actions";
         let key = String::from_utf8(shortened(name.as_bytes())).expect("text");
         assert_eq!(key.len(), MAX_KEY);
-        assert!(key.starts_with("hca_cap_union.fl~") && key.ends_with("~ceive.max_modify_header_actions"), "{key}");
+        assert!(
+            key.starts_with("hca_cap_union.fl~") && key.ends_with("~eive.max_modify_header_actions"),
+            "{key}"
+        );
         assert_eq!(shortened(&[b'x'; 64]), [b'x'; 64]);
     }
 }

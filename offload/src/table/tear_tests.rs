@@ -60,7 +60,7 @@ fn record(prepare: impl Fn(&mut TableWriter<Journal>), change: impl Fn(&mut Tabl
     let memory = Journal { bytes: vec![0; SIZE], stores: stores.clone() };
     let mut writer = TableWriter::create(memory, &config(2, 2)).expect("fits");
     prepare(&mut writer);
-    let before = writer.memory_for_tests().bytes.clone();
+    let before = writer.memory().bytes.clone();
     stores.borrow_mut().clear();
     change(&mut writer);
     let descriptor = *writer.descriptor();

@@ -38,10 +38,10 @@ pub(crate) fn lookup(memory: &[u8], parameters: &Parameters<'_>) -> Result<Vec<u
     }
 }
 
-fn get<M: TableMemory>(writer: &TableWriter<M>, key: &[u8]) -> Result<Vec<u8>, Status> {
+fn get<M: TableMemory>(writer: &mut TableWriter<M>, key: &[u8]) -> Result<Vec<u8>, Status> {
     let length = writer.descriptor().length as usize;
     let mut memory = vec![0; length];
-    writer.memory_for_tests().read(0, &mut memory).expect("inside");
+    writer.memory().read(0, &mut memory).expect("inside");
     lookup(&memory, &writer.descriptor().lookup(key))
 }
 
@@ -64,8 +64,8 @@ fn lengths_at_their_limits() {
     let value = vec![0xab; crate::kernels::kv_layout::MAX_VALUE];
     writer.insert(Time::ZERO, &[1; 64], &value).expect("the largest of all");
     writer.insert(Time::ZERO, &[2], &[]).expect("the smallest of all");
-    assert_eq!(get(&writer, &[1; 64]), Ok(value.clone()));
-    assert_eq!(get(&writer, &[2]), Ok(vec![]));
+    assert_eq!(get(&mut writer, &[1; 64]), Ok(value.clone()));
+    assert_eq!(get(&mut writer, &[2]), Ok(vec![]));
     assert_eq!(writer.insert(Time::ZERO, &[], &[]), Err(TableError::KeyLength { length: 0 }));
     assert_eq!(writer.insert(Time::ZERO, &[0; 65], &[]), Err(TableError::KeyLength { length: 65 }));
     let long = vec![0; value.len() + 1];
@@ -137,7 +137,7 @@ fn too_many_changes_within_a_grace_period_are_refused_before_anything_is_written
     assert_eq!(writer.update(Time::ZERO, b"k", b""), Err(TableError::GracePending { limit: 256 }));
     assert_eq!(writer.usage(), before);
     writer.update(Time::ZERO + Duration::from_micros(10), b"k", b"last").expect("the grace period is over");
-    assert_eq!(get(&writer, b"k"), Ok(b"last".to_vec()));
+    assert_eq!(get(&mut writer, b"k"), Ok(b"last".to_vec()));
 }
 
 #[derive(Debug, Clone)]
@@ -179,7 +179,7 @@ proptest! {
         }
         prop_assert_eq!(writer.usage().entries, model.len() as u64);
         for k in 0..40_u8 {
-            prop_assert_eq!(get(&writer, &[k, k, k]), model.get(&k).cloned().ok_or(Status::NotFound));
+            prop_assert_eq!(get(&mut writer, &[k, k, k]), model.get(&k).cloned().ok_or(Status::NotFound));
         }
     }
 }

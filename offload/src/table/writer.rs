@@ -117,9 +117,9 @@ impl<M: TableMemory> TableWriter<M> {
         }
     }
 
-    #[cfg(test)]
-    pub(super) const fn memory_for_tests(&self) -> &M {
-        &self.memory
+    /// The memory, for who wants to see what is there, or to break it. The writer believes what it finds.
+    pub const fn memory(&mut self) -> &mut M {
+        &mut self.memory
     }
 
     /// The memory back, for who has no more changes to make.

@@ -68,3 +68,48 @@ impl PagedBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remembers the pieces in which it was asked.
+    struct Log(Vec<(u64, usize)>);
+
+    impl HostMemory for Log {
+        fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+            self.0.push((iova, buffer.len()));
+            Ok(())
+        }
+        fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+            self.0.push((iova, bytes.len()));
+            Ok(())
+        }
+    }
+
+    fn read(buffer: &PagedBuffer, offset: u64, length: usize) -> Option<Vec<(u64, usize)>> {
+        let mut log = Log(Vec::new());
+        buffer.read(&mut log, offset, &mut vec![0; length]).ok().map(|()| log.0)
+    }
+
+    #[test]
+    fn contiguous_pages_are_one_piece() {
+        let buffer = PagedBuffer::new(&[0x4000, 0x5000, 0x6000], 12, 0x80, 0x2000);
+        assert_eq!(read(&buffer, 0, 0x2000), Some(vec![(0x4080, 0x2000)]));
+        assert_eq!(read(&buffer, 1, 0x2000), None, "beyond the end");
+        assert_eq!(read(&buffer, u64::MAX, 1), None);
+    }
+
+    #[test]
+    fn scattered_pages_are_walked() {
+        let buffer = PagedBuffer::new(&[0x4000, 0x9000, 0x6000], 12, 0xfc0, 0x1080);
+        assert_eq!(read(&buffer, 0, 0x1080), Some(vec![(0x4fc0, 0x40), (0x9000, 0x1000), (0x6000, 0x40)]));
+        assert_eq!(read(&buffer, 0x1040, 0x40), Some(vec![(0x6000, 0x40)]));
+        assert_eq!(read(&buffer, 0x1040, 0x41), None);
+        let mut log = Log(Vec::new());
+        buffer.write_entry(&mut log, 0x40, &[0; 64]).unwrap();
+        assert_eq!(log.0, [(0x9000, 64)]);
+        assert!(buffer.write_entry(&mut log, 0x1080, &[0; 64]).is_err());
+        assert!(PagedBuffer::new(&[], 12, 0, 0).write_entry(&mut log, 0, &[0; 64]).is_err());
+    }
+}

@@ -166,7 +166,7 @@ pub(crate) struct CompletionQueues {
 
 impl CompletionQueues {
     pub(crate) const fn new() -> Self {
-        Self { queues: Slab::new(FIRST_CQ), newly_broken: Vec::new(), written: 0, overruns: 0 }
+        Self { queues: Slab::new(FIRST_CQ, 24), newly_broken: Vec::new(), written: 0, overruns: 0 }
     }
 
     /// Writes an entry and raises the event for which the queue is armed. `solicited` is true for entries that satisfy

@@ -15,7 +15,7 @@ pub struct NicConfig {
     pub device_id: u16,
     /// Firmware revision: major, minor, subminor.
     pub firmware_revision: [u16; 3],
-    /// Pages of BAR0, a power of two; all from [`FIRST_UAR`](super::bar::FIRST_UAR) can be handed out as UARs.
+    /// Pages of BAR0, a power of two; all but the first 16 can be handed out as UARs.
     pub bar_pages: u32,
     /// MSI-X vectors, at most 2048.
     pub vectors: u16,

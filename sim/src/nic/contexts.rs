@@ -9,19 +9,22 @@ const QUARANTINE: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     base: u32,
+    /// Numbers have this many bits in commands and packets.
+    bits: u32,
     entries: Vec<Option<T>>,
     free: VecDeque<u32>,
     live: u32,
 }
 
 impl<T> Slab<T> {
-    /// No objects; the first number is `base`.
-    pub(crate) const fn new(base: u32) -> Self {
-        Self { base, entries: Vec::new(), free: VecDeque::new(), live: 0 }
+    /// No objects; the first number is `base`, and numbers have `bits` bits.
+    pub(crate) const fn new(base: u32, bits: u32) -> Self {
+        Self { base, bits, entries: Vec::new(), free: VecDeque::new(), live: 0 }
     }
 
     /// Number that the next object gets, if there are fewer than `limit`.
     pub(crate) fn next_number(&self, limit: u64) -> Option<u32> {
+        let limit = limit.min((1u64 << self.bits).saturating_sub(self.base.into()));
         if u64::from(self.live) >= limit {
             return None;
         }
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn numbers_rest_and_limits_hold() {
-        let mut slab = Slab::new(0x40);
+        let mut slab = Slab::new(0x40, 24);
         for i in 0..3 {
             let number = slab.next_number(3).unwrap();
             assert_eq!(number, 0x40 + i);
@@ -105,6 +108,8 @@ mod tests {
         assert_eq!(slab.get(0x3f), None);
         assert_eq!(slab.next_number(3), Some(0x41), "at the limit a resting number is used");
         assert_eq!(slab.next_number(100), Some(0x43), "otherwise a fresh one");
+        assert_eq!(Slab::<()>::new(0xff, 8).next_number(9), Some(0xff));
+        assert_eq!(Slab::<()>::new(0x100, 8).next_number(9), None, "a number that does not fit is not given");
         assert_eq!(slab.iter().map(|(n, _)| n).collect::<Vec<_>>(), [0x40, 0x42]);
     }
 }

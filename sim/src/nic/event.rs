@@ -101,7 +101,7 @@ pub(crate) struct EventQueues {
 
 impl EventQueues {
     pub(crate) fn new() -> Self {
-        Self { queues: Slab::new(FIRST_EQ), interrupts: Interrupts::default(), lost: 0 }
+        Self { queues: Slab::new(FIRST_EQ, 8), interrupts: Interrupts::default(), lost: 0 }
     }
 
     /// The queue to which events of a type go: the lowest number that asked for it.

@@ -133,7 +133,7 @@ pub(crate) struct MkeyTable {
 
 impl MkeyTable {
     pub(crate) const fn new() -> Self {
-        Self { keys: Slab::new(FIRST_MKEY), generation: 0 }
+        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0 }
     }
 
     /// Creates a key and gives its index, unless there are `limit` of them.

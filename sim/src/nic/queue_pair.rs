@@ -128,6 +128,9 @@ impl QueuePair {
     pub(crate) fn shown_context(&self) -> QueuePairContext {
         let mut context = self.context;
         context.set_sw_sq_wqebb_counter(self.send.posted()).set_hw_sq_wqebb_counter(self.send.fetched());
+        if let Some(responder) = &self.responder {
+            context.set_next_rcv_psn(responder.expected_psn());
+        }
         if let Some(receive) = &self.receive {
             context.set_hw_rq_counter(receive.taken().into()).set_sw_rq_counter(receive.posted().into());
         }

@@ -4,7 +4,7 @@ use super::DmaFault;
 use super::HostMemory;
 use super::buffer::PagedBuffer;
 use super::mkey::MkeyTable;
-use super::wqe::{self, ParsedWqe, Piece, PieceList, Work, WorkFault, WqeRules};
+use super::wqe::{self, Piece, PieceList, Work, WorkFault, WqeRules};
 use bareverbs_prm::doorbell::QueuePairRecord;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode};
 use std::collections::VecDeque;
@@ -178,9 +178,12 @@ impl SendQueue {
         };
         let blocks = length.div_ceil(BASIC_BLOCK) as u16;
         let Ok(()) = self.read_ahead(memory, blocks) else { return self.refuse(0, wqe::FETCH) };
-        match self.parse(length, context) {
-            Ok(parsed) => self.accept(parsed, blocks),
-            Err(fault) => self.refuse(control.opcode().raw(), fault),
+        match self.parse(&control, length, context) {
+            Ok(work) => self.accept(&control, work, blocks),
+            Err(fault) => {
+                self.slots.pop_back();
+                self.refuse(control.opcode().raw(), fault)
+            }
         }
     }
 
@@ -199,10 +202,17 @@ impl SendQueue {
         ControlSegment::read_from_prefix(bytes).map(|(control, _)| control).unwrap_or_default()
     }
 
-    fn parse(&self, length: usize, context: &FetchContext<'_>) -> Result<ParsedWqe, WorkFault> {
-        let start = self.ahead_offset();
+    /// Parses a WQE into a new slot at the end.
+    fn parse(
+        &mut self,
+        control: &ControlSegment,
+        length: usize,
+        context: &FetchContext<'_>,
+    ) -> Result<Work, WorkFault> {
+        let (start, ring) = (self.ahead_offset(), self.blocks() * BASIC_BLOCK as u32);
+        self.slots.push_back(Slot::default());
+        let slot = self.slots.back_mut().ok_or(wqe::FETCH)?;
         let bytes = self.ahead.get(start..start + length).ok_or(wqe::FETCH)?;
-        let ring = self.blocks() * BASIC_BLOCK as u32;
         let rules = WqeRules {
             mkeys: context.mkeys,
             accessor: context.accessor,
@@ -212,7 +222,7 @@ impl SendQueue {
             ring,
             at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
         };
-        wqe::parse(bytes, &rules)
+        wqe::parse(bytes, control, &rules, &mut slot.pieces)
     }
 
     /// Makes sure that `blocks` blocks from the next WQE on are read. Blocks are read at most once, in large strides.
@@ -250,20 +260,17 @@ impl SendQueue {
         Ok(())
     }
 
-    fn accept(&mut self, parsed: ParsedWqe, blocks: u16) -> Fetched {
-        let ParsedWqe { control, work, pieces } = parsed;
+    fn accept(&mut self, control: &ControlSegment, work: Work, blocks: u16) -> Fetched {
         let mode = control.completion_mode();
         let event = mode == completion_mode::ALWAYS_AND_EVENT;
-        let token = self.first_token + self.slots.len() as u64;
-        let length = pieces.length() as u32;
-        self.slots.push_back(Slot {
-            index: self.fetched,
-            opcode: control.opcode().raw(),
-            signalled: mode == completion_mode::ALWAYS || event,
-            event,
-            submitted: work != Work::Nop,
-            pieces,
-        });
+        let (token, index) = (self.first_token + self.slots.len() as u64 - 1, self.fetched);
+        let Some(slot) = self.slots.back_mut() else { return Fetched::Nothing };
+        slot.index = index;
+        slot.opcode = control.opcode().raw();
+        slot.signalled = mode == completion_mode::ALWAYS || event;
+        slot.event = event;
+        slot.submitted = work != Work::Nop;
+        let length = slot.pieces.length() as u32;
         self.fetched = self.fetched.wrapping_add(blocks);
         match work {
             Work::Nop => Fetched::Nop,

@@ -152,14 +152,6 @@ pub(crate) enum Work {
     Request(Operation),
 }
 
-/// A WQE that passed all checks.
-#[derive(Debug)]
-pub(crate) struct ParsedWqe {
-    pub(crate) control: ControlSegment,
-    pub(crate) work: Work,
-    pub(crate) pieces: PieceList,
-}
-
 /// What a WQE is checked against.
 pub(crate) struct WqeRules<'a> {
     pub(crate) mkeys: &'a MkeyTable,
@@ -194,15 +186,22 @@ pub(crate) fn check_control(
     Ok(bytes)
 }
 
-/// Takes the bytes of a WQE apart.
-pub(crate) fn parse(bytes: &[u8], rules: &WqeRules<'_>) -> Result<ParsedWqe, WorkFault> {
-    let mut cursor = Cursor { bytes, position: 0 };
-    let control: ControlSegment = cursor.segment(rules)?;
-    let work = parse_work(&control, &mut cursor, rules)?;
-    let mut pieces = PieceList::default();
-    parse_data(&mut cursor, rules, &work, &mut pieces)?;
+/// Takes the bytes of a WQE apart; its local buffer is added to `pieces`, which is empty.
+#[inline]
+pub(crate) fn parse(
+    bytes: &[u8],
+    control: &ControlSegment,
+    rules: &WqeRules<'_>,
+    pieces: &mut PieceList,
+) -> Result<Work, WorkFault> {
+    let mut cursor = Cursor { bytes, position: ControlSegment::SIZE };
+    if rules.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
+        return Err(RESERVED);
+    }
+    let work = parse_work(control, &mut cursor, rules)?;
+    parse_data(&mut cursor, rules, &work, pieces)?;
     check_length(&work, pieces.length(), rules)?;
-    Ok(ParsedWqe { control, work, pieces })
+    Ok(work)
 }
 
 struct Cursor<'a> {

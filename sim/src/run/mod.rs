@@ -4,7 +4,7 @@
 //! the memory of its host; links and switches join them. All delay is charged here: devices know none.
 //!
 //! **What it may not do.** It reads no clock and draws no randomness but from the seed it was given. Same seed and same
-//! calls, same event digest.
+//! calls, same event digest. The one exception is [`real_time`], for one device among programs of other people.
 
 mod build;
 pub mod device;
@@ -12,6 +12,7 @@ pub mod digest;
 pub mod latency;
 pub mod node;
 pub mod preset;
+pub mod real_time;
 pub mod report;
 pub mod schedule;
 pub mod seed;

@@ -110,6 +110,11 @@ impl<R: Clone> Responder<R> {
         self.psn(self.expected)
     }
 
+    /// Changes the timer code of later RNR NAKs; RTR2RTS and RTS2RTS may do so.
+    pub fn set_min_rnr_timer(&mut self, code: u8) {
+        self.min_rnr_timer = code;
+    }
+
     /// Whether [`Self::poll_transmit`] would give a packet.
     pub fn has_work(&self) -> bool {
         !self.replies.is_empty()

@@ -9,4 +9,4 @@ pub mod plan;
 pub mod run;
 
 pub use plan::Conditions;
-pub use run::{Outcome, walk};
+pub use run::{Outcome, walk, walk_captured};

@@ -156,7 +156,7 @@ impl Party {
         let slot = self.free.pop()?;
         let mut item = Item::draw(dice, mtu);
         // A queue full of silent requests would never give a place back.
-        item.signalled |= self.free.len() % 4 == 0;
+        item.signalled |= self.free.len().is_multiple_of(4);
         let mut data = vec![0; item.length()];
         dice.fill(&mut data);
         let own = placed(Area::Own, slot, &item.pieces);

@@ -7,6 +7,7 @@ use crate::pair::{Pair, PairOptions};
 use bareverbs::queue_pair::ConnectOptions;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::fault::{Chance, RandomFaults};
+use std::path::Path;
 
 /// What came of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Outcome {
     pub completed: u64,
     /// The event digest of the world.
     pub digest: u64,
+    /// Frames that the cable lost, both directions.
+    pub lost: u64,
 }
 
 /// Simulated time that draining may take.
@@ -33,12 +36,23 @@ struct Walk {
 /// If anything comes out that the oracle does not expect.
 pub fn walk(conditions: &Conditions) -> Outcome {
     let mut walk = Walk::new(conditions);
-    let mut left = conditions.requests;
-    while left > 0 {
-        left -= walk.step(left);
-    }
-    walk.drain();
+    walk.post_all(conditions.requests);
     walk.finish()
+}
+
+/// Walks under `conditions` and writes every frame to `capture`; says how many there were.
+///
+/// # Panics
+/// As [`walk`], and if the capture cannot be written.
+pub fn walk_captured(conditions: &Conditions, capture: &Path) -> u64 {
+    let mut walk = Walk::new(conditions);
+    let file =
+        std::fs::File::create(capture).unwrap_or_else(|error| panic!("{}: {error}", capture.display()));
+    walk.pair.world.with(|world| world.start_capture(Box::new(std::io::BufWriter::new(file))));
+    walk.post_all(conditions.requests);
+    let frames = walk.pair.world.with(|world| world.finish_capture());
+    walk.finish();
+    frames.unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl Walk {
@@ -57,6 +71,15 @@ impl Walk {
         pair.world.with(|world| world.set_random_faults_everywhere(faults(conditions)));
         let dice = Dice::new(conditions.seed, "walk");
         Self { pair, parties: Default::default(), dice, mtu: conditions.mtu_bytes() }
+    }
+
+    /// Posts everything and waits until it is complete.
+    fn post_all(&mut self, requests: usize) {
+        let mut left = requests;
+        while left > 0 {
+            left -= self.step(left);
+        }
+        self.drain();
     }
 
     /// Does one thing; says how many requests it posted.
@@ -121,15 +144,16 @@ impl Walk {
             }
             let mut stepped = false;
             let waited = self.pair.world.run_while(|| !std::mem::replace(&mut stepped, true), deadline);
-            if waited.is_err() && self.poll(0) + self.poll(1) == 0 {
-                panic!("nothing happens any more and requests are left: {}", waited.unwrap_err());
+            if let Err(stalled) = waited {
+                let found = self.poll(0) + self.poll(1);
+                assert!(found > 0, "nothing happens any more and requests are left: {stalled}");
             }
         }
     }
 
     /// Flushes the receives that nobody needed, and looks that queues, ledgers and rings are empty.
     fn finish(mut self) -> Outcome {
-        let digest = self.pair.world.digest();
+        let (digest, lost) = (self.pair.world.digest(), self.pair.frames_lost());
         for who in 0..2 {
             let ((me, _), _) = self.turn(who);
             me.queue_pair.modify_to_error().unwrap_or_else(|error| panic!("{error}"));
@@ -141,7 +165,8 @@ impl Walk {
             assert_eq!(party.oracle().receives_outstanding(), 0, "receives were not flushed");
             assert_eq!(me.sends.discarded() + me.receives.discarded(), 0);
         }
-        Outcome { completed: self.parties.iter_mut().map(|party| party.oracle().completed).sum(), digest }
+        let completed = self.parties.iter_mut().map(|party| party.oracle().completed).sum();
+        Outcome { completed, digest, lost }
     }
 }
 

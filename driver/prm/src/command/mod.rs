@@ -1,13 +1,13 @@
 //! Commands: one module per family, input and output of each command as a layout (PRM, command reference).
 
-pub mod entry;
-pub mod hca;
-pub mod pages;
 pub mod caps;
-pub mod uar;
-pub mod eq;
 pub mod cq;
-pub mod pd;
+pub mod entry;
+pub mod eq;
+pub mod hca;
 pub mod mkey;
-pub mod qp;
+pub mod pages;
+pub mod pd;
 pub mod port;
+pub mod qp;
+pub mod uar;

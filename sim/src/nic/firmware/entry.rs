@@ -16,7 +16,8 @@ const PCIE_TRANSPORT: u8 = 7;
 const INLINE: usize = 16;
 const BLOCK_DATA: usize = 512;
 const BLOCK: u64 = CommandMailbox::SIZE as u64;
-/// Bytes of an input that are believed without having been read: a message for 2^20 pages of 4 KiB and more.
+/// Bytes that are set aside for an input before its blocks have been read; more grows as blocks turn up, so that a length
+/// alone costs nothing.
 const FIRST_ALLOCATION: usize = 1 << 16;
 
 /// Works off one slot, if the device owns it.

@@ -1,6 +1,6 @@
 //! The firmware: it takes command queue entries apart, checks them, runs one handler per command, and answers.
 //!
-//! [`entry`] moves bytes between the command queue and a [`call::Call`]; this module decides who handles it and in which
+//! `entry` moves bytes between the command queue and a `Call`; this module decides who handles it and in which
 //! state of the device; the other modules each handle one family. A handler gets a typed input and fills a typed output;
 //! it never sees the queue.
 

@@ -113,8 +113,10 @@ fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), R
 }
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
-    if let Some(qp) = nic.queue_pairs.get_mut(qpn.value()) {
-        qp.context = context;
+    let Some(qp) = nic.queue_pairs.get_mut(qpn.value()) else { return };
+    qp.context = context;
+    if let Some(responder) = &mut qp.responder {
+        responder.set_min_rnr_timer(context.min_rnr_nak());
     }
 }
 

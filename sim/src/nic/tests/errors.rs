@@ -420,3 +420,19 @@ fn a_full_completion_queue_kills_its_queue_pairs() {
     let kinds: Vec<_> = core::iter::from_fn(|| pair.a.poll_event().map(|event| event.kind())).collect();
     assert_eq!(kinds, [EventType::CqError, EventType::WqCatasError]);
 }
+
+#[test]
+fn the_rnr_timer_can_be_changed_while_sending() {
+    let mut pair = Pair::new();
+    let mut input = bareverbs_prm::command::qp::InitToRtrQpIn::new();
+    input.set_qpn(pair.b.qp.qpn).set_opt_param_mask(1 << 6).qpc_mut().set_min_rnr_nak(20);
+    pair.b.host.run::<_, [u8; 16]>(Op::RtsToRtsQp, 0, input).unwrap();
+    pair.a.post(WqeOpcode::Send, &inline(b"early"));
+    pair.run();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 8)]);
+    pair.pass_time(Duration::from_micros(100), 2);
+    pair.a.expect_none();
+    // Code 20 is 10.24 ms, IBTA v1.4 table 45.
+    pair.pass_time(Duration::from_millis(11), 1);
+    pair.a.expect();
+}

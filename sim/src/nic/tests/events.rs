@@ -117,3 +117,36 @@ fn link_and_page_events_reach_their_queue() {
     let (data, _) = PageRequestEvent::read_from_prefix(&event.data()).unwrap();
     assert_eq!((event.kind(), data.num_pages() as i32), (EventType::PageRequest, -2));
 }
+
+#[test]
+fn a_queue_may_begin_inside_a_page_and_lie_on_scattered_pages() {
+    use super::verbs::create_qp;
+    use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
+    use bareverbs_prm::numbering::CommandOpcode;
+
+    let mut pair = Pair::new();
+    let node = &mut pair.b;
+    // Two pages in the wrong order; the queue of 64 entries begins 63/64 into the first.
+    let pages: [u64; 2] = core::array::from_fn(|_| node.host.memory.allocate(4096));
+    let record = node.host.memory.allocate(8);
+    let list = [pages[1].to_be_bytes(), pages[0].to_be_bytes()].concat();
+    let mut input = CreateCqIn::new();
+    let context = input.cq_context_mut();
+    context.set_log_cq_size(6).set_uar_page(node.uar).set_c_eqn_or_apu_element(node.eq.eqn.value());
+    context.set_dbr_addr(record).set_page_offset(63);
+    let (output, _): (CreateCqOut, _) =
+        node.host.command(CommandOpcode::CreateCq, 0, input, &list, 16).unwrap();
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, output.cqn(), |_| {}).unwrap();
+    let (number, gid, mac) = (node.qp.qpn, node.gid, node.mac);
+    pair.b.connect((pair.a.qp.qpn, pair.a.gid, pair.a.mac), |_| {});
+    pair.a.short(CommandOpcode::ToResetQp).unwrap();
+    pair.a.connect((number, gid, mac), |_| {});
+    for _ in 0..2 {
+        pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
+        pair.a.post(WqeOpcode::Send, &inline(&[1]));
+    }
+    pair.run();
+    let entry = |at: u64| pair.b.host.memory.slice(at, 64)[63];
+    assert_eq!(entry(pages[1] + 4032), 0x20, "the first entry ends the page that comes first");
+    assert_eq!(entry(pages[0]), 0x20, "the second begins the page that comes second");
+}

@@ -1,0 +1,174 @@
+//! How fast the simulator is on this machine: one thread, two drivers, two NICs, the wire, ICRC on.
+//!
+//! `cargo run --release -p bareverbs-hal --example throughput [seconds [small|large]]`
+//!
+//! Verified 64-byte RDMA WRITEs: batches of 32 with one doorbell, the last one signalled, 512 under way; each message has
+//! bytes of its own, and all of them are compared at the receiver before their slot is used again. Then RDMA WRITEs of
+//! 1 MiB: all bytes are compared; the figure is given with and without the time that comparing takes.
+//!
+//! Time is that of the processor for this process (`/proc/self/schedstat`), so that other work on the machine does not
+//! count; where there is none, it is the time on the wall.
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod support;
+
+use bareverbs::hal::Hal;
+use bareverbs::work_completion::WorkCompletion;
+use bareverbs::work_request::WorkRequest;
+use bareverbs_prm::time::Time;
+use std::time::{Duration, Instant};
+use support::{Pair, PairConfig, wait};
+
+const MESSAGE: usize = 64;
+const BATCH: u64 = 32;
+const WINDOW: u64 = 512;
+
+const LARGE: usize = 1 << 20;
+const LARGE_WINDOW: u64 = 2;
+
+fn main() {
+    let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(3.0);
+    let budget = Duration::from_secs_f64(seconds);
+    let only = std::env::args().nth(2);
+    let wanted = |name| only.as_deref().is_none_or(|only| only == name);
+    if wanted("small") {
+        small(budget);
+    }
+    if wanted("large") {
+        large(budget);
+    }
+}
+
+/// A clock that stands still while other processes run.
+struct Clock(Instant);
+
+impl Clock {
+    fn elapsed(&self) -> Duration {
+        let own = std::fs::read_to_string("/proc/self/schedstat").ok();
+        let nanos = own.and_then(|text| text.split_whitespace().next()?.parse().ok());
+        nanos.map_or_else(|| self.0.elapsed(), Duration::from_nanos)
+    }
+}
+
+/// The bytes of message `number`.
+fn message(number: u64) -> [u8; MESSAGE] {
+    let mut bytes = [0; MESSAGE];
+    for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+        let word = (number.wrapping_mul(8) + index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+fn slot(number: u64) -> usize {
+    (number % WINDOW) as usize * MESSAGE
+}
+
+fn small(budget: Duration) {
+    let mut pair = Pair::new(PairConfig { sends: WINDOW as u32, strict: false, ..PairConfig::default() });
+    let clock = Clock(Instant::now());
+    let (wall, start, virtual_start) = (Instant::now(), clock.elapsed(), pair.world.now());
+    let mut verified = 0;
+    while wall.elapsed() < budget {
+        verified = burst(&mut pair, verified, verified + 64 * WINDOW);
+    }
+    let elapsed = (clock.elapsed() - start).as_secs_f64();
+    println!(
+        "{MESSAGE} B WRITE: {verified} verified, {:.3} million/s, {:.0} ns each; {} of simulated time",
+        verified as f64 / elapsed / 1e6,
+        elapsed * 1e9 / verified as f64,
+        pair.world.now() - virtual_start,
+    );
+}
+
+/// Posts and verifies messages `first..end`, [`WINDOW`] of them under way.
+fn burst(pair: &mut Pair, first: u64, end: u64) -> u64 {
+    let mut completions = [WorkCompletion::EMPTY; 16];
+    let (mut posted, mut verified) = (first, first);
+    while verified < end {
+        while posted < end && posted + BATCH <= verified + WINDOW {
+            post_batch(pair, posted);
+            posted += BATCH;
+        }
+        let count = pair.a.cq.poll(&mut completions).expect("a completion");
+        for completion in &completions[..count] {
+            assert!(completion.is_success(), "{}", completion.status);
+            verify(pair, verified, completion.wr_id);
+            verified = completion.wr_id + 1;
+        }
+        if count == 0 {
+            pair.a.device.hal().relax(Time::MAX);
+        }
+    }
+    verified
+}
+
+fn post_batch(pair: &mut Pair, first: u64) {
+    for number in first..first + BATCH {
+        pair.a.region.copy_in(slot(number), &message(number)).expect("inside the region");
+    }
+    let mut batch = pair.a.qp.send_batch();
+    for number in first..first + BATCH {
+        let from = [pair.a.region.slice(slot(number), MESSAGE).expect("inside the region")];
+        let request = WorkRequest::write(number, &from, pair.b.region.remote(slot(number) as u64));
+        batch.post(&request.signalled(number == first + BATCH - 1)).expect("room in the queue");
+    }
+    batch.ring();
+}
+
+fn verify(pair: &Pair, first: u64, last: u64) {
+    let mut bytes = [0; MESSAGE];
+    for number in first..=last {
+        pair.b.region.copy_out(slot(number), &mut bytes).expect("inside the region");
+        assert!(bytes == message(number), "message {number} is not what was sent");
+    }
+}
+
+fn large(budget: Duration) {
+    let region = LARGE * LARGE_WINDOW as usize;
+    let mut pair = Pair::new(PairConfig { region, strict: false, ..PairConfig::default() });
+    let noise: Vec<u8> = (0..region / MESSAGE).flat_map(|number| message(number as u64)).collect();
+    pair.a.region.copy_in(0, &noise).expect("inside the region");
+    let clock = Clock(Instant::now());
+    let (wall, start, virtual_start) = (Instant::now(), clock.elapsed(), pair.world.now());
+    let mut comparing = Duration::ZERO;
+    let (mut posted, mut verified) = (0, 0);
+    let mut found = vec![0; LARGE];
+    while verified < posted || wall.elapsed() < budget {
+        while posted < verified + LARGE_WINDOW && wall.elapsed() < budget {
+            post_large(&mut pair, posted);
+            posted += 1;
+        }
+        let completion = wait(&pair.world, &mut pair.a);
+        assert!(completion.is_success(), "{}", completion.status);
+        let before = clock.elapsed();
+        verify_large(&pair, completion.wr_id, &noise, &mut found);
+        comparing += clock.elapsed() - before;
+        verified += 1;
+    }
+    let elapsed = clock.elapsed() - start;
+    let rate = |time: Duration| (verified as usize * LARGE) as f64 / time.as_secs_f64() / 1e9;
+    println!(
+        "1 MiB WRITE: {verified} verified, {:.2} GB/s, {:.2} GB/s without comparing; {} of simulated time",
+        rate(elapsed),
+        rate(elapsed - comparing),
+        pair.world.now() - virtual_start,
+    );
+}
+
+/// The first 8 bytes of each message are its number: an old message is no good.
+fn post_large(pair: &mut Pair, number: u64) {
+    let offset = (number % LARGE_WINDOW) as usize * LARGE;
+    pair.a.region.copy_in(offset, &number.to_le_bytes()).expect("inside the region");
+    let from = [pair.a.region.slice(offset, LARGE).expect("inside the region")];
+    let request = WorkRequest::write(number, &from, pair.b.region.remote(offset as u64));
+    pair.a.qp.post_send(&request).expect("room in the queue");
+}
+
+fn verify_large(pair: &Pair, number: u64, noise: &[u8], found: &mut [u8]) {
+    let offset = (number % LARGE_WINDOW) as usize * LARGE;
+    pair.b.region.copy_out(offset, found).expect("inside the region");
+    assert_eq!(found[..8], number.to_le_bytes(), "an old message");
+    assert!(found[8..] == noise[offset + 8..offset + LARGE], "message {number} is not what was sent");
+}

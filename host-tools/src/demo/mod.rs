@@ -1,0 +1,129 @@
+//! `bareverbs demo`: a key-value file in the memory of a simulated server, and a client on another simulated host that
+//! fetches every key three ways and believes nothing that it did not compare.
+//!
+//! * [`data`]: the file.
+//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring` boots and connects them.
+//! * [`ways`]: the lookups.
+//! * [`report`]: what was found.
+
+pub mod data;
+pub mod report;
+pub mod scene;
+pub mod ways;
+mod wiring;
+
+use crate::Failure;
+use anyhow::{Context as _, anyhow};
+use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_sim::run::preset::Preset;
+use clap::Args;
+use data::{DataSet, Header};
+use report::{Context, Report};
+use scene::{Scene, SceneConfig};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// Arguments of `bareverbs demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArguments {
+    /// Key-value file, CSV or TSV: first column key (1 to 64 bytes), the rest value (up to 64 KiB). Without it: the table of
+    /// PRM fields.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Whether the first line of the file names the columns; `auto`: if it begins with `key` and `value`.
+    #[arg(long, value_enum, default_value_t)]
+    pub header: Header,
+    /// Seed of everything that is left to chance; the same seed gives the same digest.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Share of frames that are lost on every link, from 0 to less than 1.
+    #[arg(long, default_value_t = 0.0, value_parser = parse_loss, allow_negative_numbers = true)]
+    pub loss: f64,
+    /// Write all frames to this file, as pcapng.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Where simulated time goes.
+    #[arg(long, default_value = "strom-10g", value_parser = preset_names())]
+    pub preset: String,
+    /// Print one JSON object and nothing else to standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_loss(text: &str) -> Result<f64, String> {
+    let loss: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if (0.0..1.0).contains(&loss) {
+        Ok(loss)
+    } else {
+        Err("need a share from 0 to less than 1, as 0.01".into())
+    }
+}
+
+fn preset_names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(Preset::ALL.map(|preset| preset.name))
+}
+
+/// Runs the demo and prints what it found; returns whether everything was verified.
+pub fn run(arguments: &DemoArguments) -> Result<bool, Failure> {
+    let (report, context) = execute(arguments)?;
+    let text = if arguments.json {
+        let mut json = report.json().context("writing the report")?;
+        json.push('\n');
+        json
+    } else {
+        report.text(&context)
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("writing to standard output")?;
+    Ok(report.all_verified(context.absent))
+}
+
+/// Runs the demo and returns what it found.
+pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> {
+    let data = data::load(arguments.data.as_deref(), arguments.header)
+        .map_err(|error| Failure::Input(describe(arguments, error)))?;
+    let preset = Preset::find(&arguments.preset)
+        .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;
+    // Only now, that nothing is wrong with the rest, a file may be overwritten.
+    let capture = create_capture(arguments)?;
+    let memory = MemoryConfig::default();
+    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory };
+    let mut scene = Scene::build(&config, &data.rows, capture)?;
+    let absent = ways::absent_keys(&data.rows);
+    let ways = ways::run_all(&mut scene, &data.rows, &absent)?;
+    let frames = scene.finish_capture()?;
+    let report = Report {
+        rows: data.rows.len() as u64,
+        seed: arguments.seed,
+        loss: arguments.loss,
+        preset: preset.name,
+        digest: format!("{:016x}", scene.digest()),
+        ways,
+    };
+    Ok((report, context(arguments, &data, absent.len(), frames)))
+}
+
+fn context(arguments: &DemoArguments, data: &DataSet, absent: usize, frames: u64) -> Context {
+    Context {
+        data: data.name.clone(),
+        shortened: data.shortened,
+        absent: absent as u64,
+        capture: arguments.capture.as_ref().map(|path| (path.display().to_string(), frames)),
+    }
+}
+
+fn describe(arguments: &DemoArguments, error: data::DataError) -> anyhow::Error {
+    let error = anyhow::Error::new(error);
+    match &arguments.data {
+        Some(path) => error.context(format!("--data {}", path.display())),
+        None => error,
+    }
+}
+
+fn create_capture(arguments: &DemoArguments) -> Result<Option<Box<dyn Write>>, Failure> {
+    let Some(path) = &arguments.capture else { return Ok(None) };
+    let file = File::create(path)
+        .with_context(|| format!("--capture {}: cannot be written", path.display()))
+        .map_err(Failure::Input)?;
+    Ok(Some(Box::new(BufWriter::new(file))))
+}

@@ -1,0 +1,208 @@
+//! The scene: a client, a server and a DPU on one switch, each a simulated host with a driver of its own; the table in the
+//! memory of the server; and the three connections over which it is asked.
+//!
+//! ```text
+//! client ──┬── switch ──┬── server: table in memory, kernels in its NIC
+//!          └────────────┴── DPU: kernels on its cores ── PCIe ── memory of the server
+//! ```
+
+use super::data::Row;
+use super::ways::WayName;
+use super::wiring::{Connected, RECEIVES, Wiring, host, kernel_cost, limits, publish};
+use crate::glue::{NicKernels, NicRuntime, SimHostDma};
+use anyhow::anyhow;
+use bareverbs::device::Device;
+use bareverbs::memory_region::MemoryRegion;
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_offload::client::{KvClient, LookupResult};
+use bareverbs_offload::dpu::DpuServer;
+use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
+use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::table::{TableError, TableWriter};
+use bareverbs_offload::verbs::{RegionTable, VerbsEndpoint};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::net::SwitchConfig;
+use bareverbs_sim::net::fault::RandomFaults;
+use bareverbs_sim::nic::Nic;
+use bareverbs_sim::run::preset::Preset;
+use bareverbs_sim::run::{NodeId, StallReason};
+use std::io::Write;
+use std::rc::Rc;
+
+/// What decides how a run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SceneConfig {
+    /// The seed of everything left to chance.
+    pub seed: u64,
+    /// The share of frames that are lost.
+    pub loss: f64,
+    /// Where simulated time goes.
+    pub preset: Preset,
+    /// How the memory of the hosts behaves.
+    pub memory: MemoryConfig,
+}
+
+/// Lookups that a client may have under way.
+pub(super) const WINDOW: usize = 8;
+/// Invocations on the DPU at a time.
+pub(super) const DPU_SLOTS: usize = WINDOW;
+
+pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
+pub(super) type Server = DpuServer<KvLookup, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
+
+/// A simulated host with its driver.
+pub(super) struct Host {
+    pub(super) node: NodeId,
+    pub(super) device: Handle,
+    pub(super) domain: ProtectionDomain<Handle>,
+}
+
+/// A client with its own queue pair, completion queue and memory.
+pub(super) struct Asker {
+    pub(super) client: KvClient<WINDOW>,
+    pub(super) endpoint: VerbsEndpoint<Handle, 1>,
+}
+
+/// What was found, and in which simulated time.
+pub struct LookedUp {
+    /// How the lookup ended.
+    pub result: LookupResult,
+    /// The value, if it was found.
+    pub value: Vec<u8>,
+    /// Simulated nanoseconds from the start to the end.
+    pub nanos: u64,
+}
+
+/// Everything that takes part. Fields are dropped in this order: users before what they use.
+pub struct Scene {
+    askers: [Asker; 3],
+    dpu: Server,
+    dpu_endpoint: VerbsEndpoint<Handle, 1>,
+    dma: SimHostDma<Nic>,
+    table: Writer,
+    kernels: NicKernels<KvLookup>,
+    _served: Vec<Connected>,
+    _hosts: [Host; 3],
+    world: SimWorld<Nic>,
+    scratch: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Scene {
+    /// Boots three hosts, fills the table and connects everybody.
+    pub fn build(
+        config: &SceneConfig,
+        rows: &[Row],
+        capture: Option<Box<dyn Write>>,
+    ) -> anyhow::Result<Self> {
+        let world = SimWorld::new(config.seed);
+        let kernels = NicKernels::new(NicRuntime::new(limits(), kernel_cost(config.preset.nic_kernel)));
+        let switch = world.with(|world| {
+            // The presets hold the whole way between two hosts: the switch adds nothing but storing and forwarding.
+            world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() })
+        });
+        let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
+        let hosts: anyhow::Result<Vec<Host>> =
+            hosts.map(|(name, number)| host(&world, config, switch, (name, number), &kernels)).collect();
+        let [client, server, dpu]: [Host; 3] =
+            hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
+        let (writer, table) = publish(&server, rows)?;
+        world.with(|world| {
+            world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
+            if let Some(out) = capture {
+                world.start_capture(out);
+            }
+        });
+        let mut parts = Wiring { table, served: Vec::new() };
+        let (dpu_way, dpu_server, dpu_endpoint) = parts.ask_dpu(&client, &dpu, config)?;
+        let nic_way = parts.ask_nic(&client, &server, &kernels)?;
+        let read_way = parts.ask_by_read(&client, &server)?;
+        let dma = SimHostDma(world.dma_engine(dpu.node, server.node, config.preset.dpu_dma));
+        let buffer = vec![0; dpu_way.client.buffer_size()];
+        Ok(Self {
+            askers: [dpu_way, nic_way, read_way],
+            dpu: dpu_server,
+            dpu_endpoint,
+            dma,
+            table: writer,
+            kernels,
+            _served: parts.served,
+            _hosts: [client, server, dpu],
+            world,
+            scratch: vec![0; MAX_OBJECT as usize],
+            buffer,
+        })
+    }
+
+    /// Looks `key` up and waits, in simulated time, until that has ended.
+    pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
+        let begin = self.world.now();
+        self.start(way, key)?;
+        let result = self.finish(way)?;
+        let value = self.buffer.get(..result.length as usize).unwrap_or_default().to_vec();
+        Ok(LookedUp { result, value, nanos: self.world.now().since(begin).as_nanos() })
+    }
+
+    fn start(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<u64> {
+        let asker = &mut self.askers[way as usize];
+        asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
+    }
+
+    /// Waits until a lookup ends; its value is in the buffer then.
+    fn finish(&mut self, way: WayName) -> anyhow::Result<LookupResult> {
+        loop {
+            let now = self.world.now();
+            let active = self.serve(now);
+            let asker = &mut self.askers[way as usize];
+            if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
+                return Ok(result);
+            }
+            if !active {
+                self.wait(way)?;
+            }
+        }
+    }
+
+    /// Gives a key of the table another value.
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+        self.table.update(self.world.now(), key, value)
+    }
+
+    /// What the kernels in the NIC of the server counted.
+    pub fn kernels(&self) -> &NicKernels<KvLookup> {
+        &self.kernels
+    }
+
+    fn serve(&mut self, now: Time) -> bool {
+        self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch)
+    }
+
+    /// Goes on to the next moment when anything can happen.
+    fn wait(&self, way: WayName) -> anyhow::Result<()> {
+        let due = self.world.with(|world| world.next_event());
+        let server = self.dpu.poll_timeout(&self.dma);
+        let client = self.askers[way as usize].client.poll_timeout();
+        match [due, server, client].into_iter().flatten().min() {
+            Some(due) => {
+                self.world.run_until(due);
+                Ok(())
+            }
+            None => Err(anyhow!(self.world.with(|world| world.stalled(StallReason::Idle)))),
+        }
+    }
+
+    /// The digest of all that happened on the wire.
+    pub fn digest(&self) -> u64 {
+        self.world.digest()
+    }
+
+    /// Ends the capture; returns its frames.
+    pub fn finish_capture(&self) -> anyhow::Result<u64> {
+        self.world.with(|world| world.finish_capture()).map_err(|error| anyhow!(error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! Both doors and the READ way over two NICs, a switch and real driver objects.
+
+use super::*;
+use bareverbs_offload::client::Ended;
+use bareverbs_offload::endpoint::{Endpoint, Work};
+use bareverbs_offload::kernel::{Kernel, Opcode};
+use bareverbs_offload::kernels::kv_layout::Line;
+use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
+use bareverbs_offload::status::Status;
+use bareverbs_offload::table::TableMemory;
+use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer, slot_size};
+
+fn config(seed: u64, loss: f64) -> SceneConfig {
+    SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default() }
+}
+
+fn rows() -> Vec<Row> {
+    let lengths = [0, 1, 7, 64, 1000, 1024, 4096, 65_535, 65_536];
+    let value = |length: usize| (0..length).map(|i| (i * 31 + length) as u8).collect();
+    (0..30)
+        .map(|n| Row { key: format!("key {n}").into_bytes(), value: value(lengths[n % lengths.len()]) })
+        .collect()
+}
+
+#[track_caller]
+fn check_all(scene: &mut Scene, rows: &[Row]) {
+    for way in WayName::ALL {
+        for row in rows {
+            let found = scene.lookup(way, &row.key).expect("runs");
+            assert_eq!(found.result.ended, Ended::Found, "{way} {:?}", row.key);
+            assert!(found.value == row.value, "{way} {:?}", row.key);
+        }
+        let miss = scene.lookup(way, b"nobody").expect("runs");
+        assert_eq!(miss.result.ended, Ended::Status(Status::NotFound), "{way}");
+    }
+}
+
+#[test]
+fn values_of_all_sizes_come_back_on_all_ways() {
+    let rows = rows();
+    let mut scene = Scene::build(&config(1, 0.0), &rows, None).expect("boots");
+    check_all(&mut scene, &rows);
+}
+
+#[test]
+fn values_of_all_sizes_come_back_over_a_bad_network() {
+    let rows = rows();
+    for seed in 1..4 {
+        let mut scene = Scene::build(&config(seed, 0.02), &rows, None).expect("boots");
+        check_all(&mut scene, &rows);
+    }
+}
+
+#[test]
+fn memory_that_needs_every_barrier_is_served_as_well() {
+    let rows = &rows()[..6];
+    let memory = MemoryConfig::unforgiving();
+    let mut scene = Scene::build(&SceneConfig { memory, ..config(1, 0.01) }, rows, None).expect("boots");
+    check_all(&mut scene, rows);
+}
+
+#[test]
+fn a_window_of_lookups_is_answered() {
+    let rows = rows();
+    let mut scene = Scene::build(&config(5, 0.01), &rows, None).expect("boots");
+    for way in WayName::ALL {
+        let mut asked: Vec<u64> =
+            (0..WINDOW).map(|n| scene.start(way, &rows[n].key).expect("a slot")).collect();
+        for _ in 0..WINDOW {
+            let result = scene.finish(way).expect("runs");
+            let index =
+                asked.iter().position(|id| *id == result.request_id).expect("asked once, answered once");
+            let row = rows.iter().find(|row| row.value == scene.buffer[..result.length as usize]);
+            assert!(result.ended == Ended::Found && row.is_some(), "{way} {result:?}");
+            asked.swap_remove(index);
+        }
+        assert!(asked.is_empty());
+    }
+}
+
+#[test]
+fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
+    let (old, new) = (vec![1; 900], vec![2; 300]);
+    let row = Row { key: b"key".to_vec(), value: old.clone() };
+    let mut scene =
+        Scene::build(&config(1, 0.0), &[row, Row { key: b"x".to_vec(), value: vec![0; 4000] }], None)
+            .expect("boots");
+    for way in WayName::ALL {
+        let (mut seen, mut turn) = ([0; 2], 0);
+        while seen[0] < 20 || seen[1] < 20 {
+            scene.start(way, b"key").expect("a slot");
+            let result = loop {
+                let now = scene.world.now();
+                scene.serve(now);
+                let asker = &mut scene.askers[way as usize];
+                if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut scene.buffer) {
+                    break result;
+                }
+                turn += 1;
+                if turn % 7 == 0 {
+                    let value = if turn % 2 == 0 { &old } else { &new };
+                    // Too many changes within a grace period are refused; then the value stays as it is.
+                    let _ = scene.update(b"key", value);
+                }
+                scene.wait(way).expect("goes on");
+            };
+            assert_eq!(result.ended, Ended::Found);
+            let value = &scene.buffer[..result.length as usize];
+            assert!(value == old || value == new, "{way}");
+            seen[usize::from(value == new)] += 1;
+        }
+    }
+}
+
+/// Writes `line` over both buckets of a table of two rows.
+fn sabotage(scene: &mut Scene, line: &Line) {
+    let table = *scene.table.descriptor();
+    for bucket in 0..u64::from(table.buckets) {
+        let offset = table.lines + bucket * 64;
+        scene.table.memory().write(offset, &line.encode()).expect("inside");
+    }
+}
+
+#[test]
+fn broken_structures_get_the_same_status_on_all_ways() {
+    let rows = &rows()[..2];
+    let mut scene = Scene::build(&config(1, 0.0), rows, None).expect("boots");
+    let lines = scene.table.descriptor().lines;
+    let cases = [
+        (Line { next: lines, ..Line::default() }, Status::HopLimit),
+        (Line { next: 1 << 47, ..Line::default() }, Status::OutOfBounds),
+        (Line { next: lines + 1, ..Line::default() }, Status::OutOfBounds),
+        (Line { sequence: 1, ..Line::default() }, Status::Busy),
+    ];
+    for (line, status) in cases {
+        for way in WayName::ALL {
+            // A line whose checksum is right, but whose first bucket leads to itself or out of the region.
+            sabotage(&mut scene, &line);
+            let found = scene.lookup(way, &rows[0].key).expect("runs");
+            assert_eq!(found.result.ended, Ended::Status(status), "{way}");
+        }
+    }
+}
+
+/// Posts a request of our own making and returns the trailer that comes into slot 0.
+fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Option<Trailer> {
+    let table = *scene.table.descriptor();
+    let asker = &mut scene.askers[way as usize];
+    let (address, rkey) = (asker.endpoint.region().address(), asker.endpoint.region().rkey().value());
+    let mut buffer = [0; MAX_PARAMETERS];
+    let mut request = Request {
+        opcode: KvLookup::OPCODE,
+        request_id: 0xabcd,
+        reply: ReplyTo { address, rkey, max_response: 1024, slot: 0 },
+        deadline: Duration::ZERO,
+        hop_limit: 0,
+        region: RegionHandle(0),
+        parameters: table.lookup(b"key 3").encode(&mut buffer).expect("fits"),
+        payload: &[],
+    };
+    change(&mut request);
+    let mut bytes = [0; 512];
+    let posted = match way {
+        WayName::KernelDpu => {
+            let bytes = request.encode_message(&mut bytes).expect("fits");
+            let none = bareverbs_offload::endpoint::Part { offset: 0, length: 0 };
+            asker.endpoint.post_receive(0, 1, none).expect("room");
+            asker.endpoint.post(0, 1, Work::Send(bytes))
+        }
+        _ => {
+            let bytes = request.encode_strom(&mut bytes).expect("fits");
+            let region = request.region.0.into();
+            asker.endpoint.post(0, 1, Work::RpcParameters { opcode: request.opcode.0, region, bytes })
+        }
+    };
+    posted.expect("posted");
+    trailer_in(scene, way, slot_size(request.reply.max_response) as usize)
+}
+
+/// What is in slot 0 a millisecond later.
+fn trailer_in(scene: &mut Scene, way: WayName, slot: usize) -> Option<Trailer> {
+    let end = scene.world.now() + Duration::from_millis(1);
+    while scene.world.now() < end {
+        let now = scene.world.now();
+        if !scene.serve(now) {
+            scene.world.with(|world| world.wake_at(end));
+            scene.wait(way).expect("goes on");
+        }
+    }
+    let endpoint = &mut scene.askers[way as usize].endpoint;
+    while endpoint.poll().is_some() {}
+    let mut bytes = [0; TRAILER_SIZE];
+    endpoint.copy_out(slot - TRAILER_SIZE, &mut bytes).expect("inside");
+    endpoint.copy_in(slot - TRAILER_SIZE, &[0; TRAILER_SIZE]).expect("inside");
+    Trailer::parse(&bytes)
+}
+
+const DOORS: [WayName; 2] = [WayName::KernelDpu, WayName::KernelNic];
+
+#[test]
+fn requests_that_cannot_be_carried_out_get_typed_replies_through_both_doors() {
+    let rows = rows();
+    let mut scene = Scene::build(&config(1, 0.0), &rows, None).expect("boots");
+    for way in DOORS {
+        let mut status = |change: &dyn Fn(&mut Request<'_>)| {
+            let trailer = ask(&mut scene, way, change).expect("a reply");
+            assert_eq!(trailer.request_id, 0xabcd);
+            trailer.status
+        };
+        assert_eq!(status(&|_| {}), Status::Ok, "{way}");
+        assert_eq!(status(&|r| r.opcode = Opcode(7)), Status::NoKernel, "{way}");
+        assert_eq!(status(&|r| r.parameters = &r.parameters[..5]), Status::BadParameters, "{way}");
+        assert_eq!(status(&|r| r.parameters = &[0xff; MAX_PARAMETERS]), Status::BadParameters, "{way}");
+        assert_eq!(status(&|r| r.region = RegionHandle(3)), Status::OutOfBounds, "{way}");
+        assert_eq!(status(&|r| r.hop_limit = 1), Status::HopLimit, "{way}");
+        assert_eq!(status(&|r| r.reply.max_response = 8), Status::Truncated, "{way}");
+    }
+    check_all(&mut scene, &rows);
+}
+
+#[test]
+fn replies_that_would_go_astray_are_not_sent() {
+    let rows = rows();
+    let mut scene = Scene::build(&config(1, 0.0), &rows, None).expect("boots");
+    for way in DOORS {
+        assert_eq!(ask(&mut scene, way, |r| r.reply.address -= 64), None, "{way}");
+        assert_eq!(ask(&mut scene, way, |r| r.reply.rkey ^= 0x100), None, "{way}");
+        assert_eq!(ask(&mut scene, way, |r| r.reply.address = u64::MAX - 7), None, "{way}");
+    }
+    assert_eq!(scene.kernels().counters().dropped, 3);
+    assert_eq!(scene.dpu.runtime().counters().dropped, 3);
+    check_all(&mut scene, &rows);
+}
+
+#[test]
+fn noise_is_counted_and_hurts_nobody() {
+    let rows = &rows()[..3];
+    let mut scene = Scene::build(&config(1, 0.0), rows, None).expect("boots");
+    for length in 0..100_usize {
+        let noise: Vec<u8> = (0..length).map(|i| (i * length) as u8).collect();
+        let asker = &mut scene.askers[WayName::KernelDpu as usize];
+        asker.endpoint.post(0, 1, Work::Send(&noise)).expect("room");
+        let asker = &mut scene.askers[WayName::KernelNic as usize];
+        let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: 0, bytes: &noise };
+        asker.endpoint.post(0, 1, work).expect("room");
+        trailer_in(&mut scene, WayName::KernelDpu, 64);
+        trailer_in(&mut scene, WayName::KernelNic, 64);
+    }
+    check_all(&mut scene, rows);
+    let (nic, dpu) = (scene.kernels().counters(), scene.dpu.runtime().counters());
+    assert_eq!((nic.dropped, dpu.dropped), (100, 100));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_digest() {
+    let rows = &rows()[..4];
+    let digest = |seed, loss| {
+        let mut scene = Scene::build(&config(seed, loss), rows, None).expect("boots");
+        check_all(&mut scene, rows);
+        scene.digest()
+    };
+    assert_eq!(digest(3, 0.05), digest(3, 0.05));
+    assert_ne!(digest(3, 0.05), digest(4, 0.05));
+    assert_ne!(digest(3, 0.05), digest(3, 0.0));
+}

@@ -1,0 +1,238 @@
+//! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
+
+use super::data::Row;
+use super::scene::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, Server, WINDOW, Writer};
+use crate::glue::NicKernels;
+use anyhow::Context as _;
+use bareverbs::device::{Device, DeviceConfig};
+use bareverbs::gid::GidEntry;
+use bareverbs::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_hal::sim::SimWorld;
+use bareverbs_offload::budget::Limits;
+use bareverbs_offload::client::slots::SlotLayout;
+use bareverbs_offload::client::{ClientConfig, KvClient, Way};
+use bareverbs_offload::cost::KernelCost;
+use bareverbs_offload::dpu::{self, DpuServer};
+use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernels::kv_layout::{LINE_SIZE, object_size};
+use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::runtime::{ResponseWindow, Runtime};
+use bareverbs_offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
+use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::run::{self, SwitchId};
+use std::rc::Rc;
+
+/// Receive buffers of the DPU: one for each lookup that may be under way.
+pub(super) const RECEIVES: usize = WINDOW;
+/// Sends of each queue pair.
+const DEPTH: u32 = 64;
+/// How long a client waits for an answer. Lost frames are sent again long before.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one invocation may take on the server.
+const KERNEL_TIME: Duration = Duration::from_millis(1);
+
+/// The table, as the parties have to know it.
+#[derive(Clone, Copy)]
+pub(super) struct Published {
+    descriptor: TableDescriptor,
+    address: u64,
+    length: u64,
+    rkey: u32,
+    max_value: u32,
+}
+
+pub(super) fn limits() -> Limits {
+    Limits { time: KERNEL_TIME, ..Limits::default() }
+}
+
+pub(super) const fn kernel_cost(cost: run::KernelCost) -> KernelCost {
+    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma }
+}
+
+/// Adds host `number` to the world, boots its driver and gives it the address 10.0.0.`number`.
+pub(super) fn host(
+    world: &SimWorld<Nic>,
+    config: &SceneConfig,
+    switch: SwitchId,
+    (name, number): (&str, u8),
+    kernels: &NicKernels<KvLookup>,
+) -> anyhow::Result<Host> {
+    let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
+    let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
+    if name == "server" {
+        nic.set_extension(Box::new(kernels.clone()));
+    }
+    let node = world.add_node(name, nic, config.preset.node, config.memory);
+    world.connect(node, switch, config.preset.link).context("joining a host to the switch")?;
+    let device = Device::open(world.hal(node), DeviceConfig::default())
+        .with_context(|| format!("opening the device of the {name}"))?;
+    let device = Rc::new(device);
+    let gid = Gid::from_ipv4([10, 0, 0, number]);
+    device.set_gid(0, GidEntry::roce_v2(gid, mac)).context("setting an address")?;
+    let domain = ProtectionDomain::allocate(device.clone()).context("allocating a protection domain")?;
+    Ok(Host { node, device, domain })
+}
+
+/// Fills a table in the memory of the server.
+pub(super) fn publish(server: &Host, rows: &[Row]) -> anyhow::Result<(Writer, Published)> {
+    let config = table_config(rows.len());
+    let length = table_size(&config, rows);
+    let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
+        .with_context(|| format!("allocating {length} bytes for the table"))?;
+    let region = Rc::new(region);
+    let memory = RegionTable::new(region.clone(), server.device.clone());
+    let mut writer = TableWriter::create(memory, &config).context("making the table")?;
+    for row in rows {
+        writer
+            .insert(Time::ZERO, &row.key, &row.value)
+            .with_context(|| format!("inserting {:?}", String::from_utf8_lossy(&row.key)))?;
+    }
+    let descriptor = *writer.descriptor();
+    let max_value = rows.iter().map(|row| row.value.len()).max().unwrap_or_default() as u32;
+    let (address, rkey) = (region.address(), region.rkey().value());
+    Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value }))
+}
+
+/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
+fn table_config(rows: usize) -> TableConfig {
+    let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
+    TableConfig {
+        buckets: lines(rows / 2 + 1),
+        overflow_lines: lines(rows / 3 + 1),
+        seed: *b"bareverbs demo 1",
+        grace: KERNEL_TIME,
+    }
+}
+
+/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
+fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
+    let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
+    let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
+    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
+}
+
+/// Makes connections, and keeps the serving ends that nobody else keeps.
+pub(super) struct Wiring {
+    pub(super) table: Published,
+    pub(super) served: Vec<Connected>,
+}
+
+/// A queue pair that is not connected, with what it uses.
+struct Loose {
+    queue_pair: PreparedQueuePair<Handle>,
+    completions: CompletionQueue<Handle>,
+}
+
+impl Wiring {
+    pub(super) fn ask_dpu(
+        &self,
+        client: &Host,
+        dpu: &Host,
+        config: &SceneConfig,
+    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>)> {
+        let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
+        let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
+            .context("allocating memory of the DPU")?;
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(dpu)?)?;
+        let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
+        let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
+        let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
+        let region = runtime.grant(id, self.grant()?).context("granting the table")?;
+        let mut server = DpuServer::new(runtime);
+        server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
+        let asker = self.asker(Way::KernelDpu(region), near, slots);
+        Ok((asker, server, endpoint))
+    }
+
+    pub(super) fn ask_nic(
+        &mut self,
+        client: &Host,
+        server: &Host,
+        kernels: &NicKernels<KvLookup>,
+    ) -> anyhow::Result<Asker> {
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(server)?)?;
+        let region =
+            kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
+        self.served.push(far);
+        Ok(self.asker(Way::KernelNic(region), near, slots))
+    }
+
+    pub(super) fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<Asker> {
+        let slots = self.slots(client)?;
+        let (near, far) = join(loose(client)?, loose(server)?)?;
+        self.served.push(far);
+        let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
+        Ok(self.asker(way, near, slots))
+    }
+
+    fn grant(&self) -> anyhow::Result<Grant> {
+        Grant::new(self.table.address, self.table.length).context("granting the table")
+    }
+
+    /// Memory of the client for response slots.
+    fn slots(&self, client: &Host) -> anyhow::Result<MemoryRegion<Handle>> {
+        let length = ClientConfig::stride(self.table.max_value) as usize * WINDOW;
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")
+    }
+
+    fn asker(
+        &self,
+        way: Way,
+        (queue_pair, completions): (QueuePair<Handle>, CompletionQueue<Handle>),
+        slots: MemoryRegion<Handle>,
+    ) -> Asker {
+        let layout = SlotLayout {
+            address: slots.address(),
+            rkey: slots.rkey().value(),
+            stride: ClientConfig::stride(self.table.max_value),
+            max_response: self.table.max_value,
+        };
+        let credits = WINDOW as u32;
+        let table = self.table.descriptor;
+        let config = ClientConfig { way, table, layout, credits, patience: PATIENCE, limits: limits() };
+        let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
+        Asker { client: KvClient::new(config), endpoint }
+    }
+}
+
+fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
+    ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
+}
+
+fn loose(host: &Host) -> anyhow::Result<Loose> {
+    let entries = CompletionQueueConfig { entries: 2 * DEPTH };
+    let completions =
+        CompletionQueue::create(host.device.clone(), entries).context("creating a completion queue")?;
+    let queue_pair = QueuePairBuilder::new(&host.domain, &completions, &completions)
+        .send_queue(DEPTH)
+        .receive_queue(DEPTH)
+        .max_inline(INLINE)
+        .build()
+        .context("creating a queue pair")?;
+    Ok(Loose { queue_pair, completions })
+}
+
+/// A connected queue pair, with its completion queue.
+pub(super) type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
+
+fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
+    // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
+    let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
+    let (near, far) = (
+        a.queue_pair.endpoint(0).context("our side of the connection")?,
+        b.queue_pair.endpoint(0).context("their side of the connection")?,
+    );
+    let queue_pair = a.queue_pair.connect(&far, options).context("connecting")?;
+    let peer = b.queue_pair.connect(&near, options).context("connecting")?;
+    Ok(((queue_pair, a.completions), (peer, b.completions)))
+}

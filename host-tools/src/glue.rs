@@ -1,0 +1,295 @@
+//! Where kernels meet the simulator: inside the NIC model, and at the PCIe door of a DPU.
+
+use bareverbs_hal::sim::DmaEngine;
+use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
+use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernel::{KernelSet, Opcode};
+use bareverbs_offload::runtime::{
+    Admission, ConnectError, ConnectionId, Counters, DmaFault, Reply, ResponseWindow, Runtime,
+};
+use bareverbs_offload::wire::RegionHandle;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::{HostMemory, RpcEngine, RpcReply};
+use bareverbs_sim::run::Device;
+use bareverbs_sim::transport::RpcPacket;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Invocations that a NIC runs at a time.
+pub const NIC_SLOTS: usize = 64;
+/// Connections that may call kernels in a NIC.
+pub const NIC_CONNECTIONS: usize = 16;
+
+/// The runtime of a NIC.
+pub type NicRuntime<S> = Runtime<S, NIC_SLOTS, NIC_CONNECTIONS>;
+
+struct Inner<S> {
+    runtime: NicRuntime<S>,
+    /// The queue pairs whose peers may call, by their number on this device.
+    callers: BTreeMap<Qpn, ConnectionId>,
+    staging: Vec<Vec<u8>>,
+    replies: VecDeque<RpcReply>,
+    strangers: u64,
+}
+
+/// Kernels inside a NIC model. Clones are the same kernels: one goes into the device, one stays with its owner.
+pub struct NicKernels<S>(Rc<RefCell<Inner<S>>>);
+
+impl<S> Clone for NicKernels<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S: KernelSet> NicKernels<S> {
+    /// Kernels that nobody may call yet.
+    pub fn new(runtime: NicRuntime<S>) -> Self {
+        Self(Rc::new(RefCell::new(Inner {
+            runtime,
+            callers: BTreeMap::new(),
+            staging: vec![Vec::new(); NIC_SLOTS],
+            replies: VecDeque::new(),
+            strangers: 0,
+        })))
+    }
+
+    /// Lets the peer of queue pair `qpn` call kernels on the memory of `grant`, and have answers written to `window`.
+    pub fn admit(
+        &self,
+        qpn: Qpn,
+        window: ResponseWindow,
+        grant: Grant,
+    ) -> Result<RegionHandle, ConnectError> {
+        let inner = &mut *self.0.borrow_mut();
+        let connection = inner.runtime.connect(window, NIC_SLOTS as u16)?;
+        inner.callers.insert(qpn, connection);
+        inner.runtime.grant(connection, grant)
+    }
+
+    /// What the runtime counted.
+    pub fn counters(&self) -> Counters {
+        self.0.borrow().runtime.counters()
+    }
+
+    /// Packets that came over queue pairs nobody admitted, or were not parameters.
+    pub fn strangers(&self) -> u64 {
+        self.0.borrow().strangers
+    }
+}
+
+impl<S: KernelSet> Inner<S> {
+    fn call(&mut self, now: Time, qpn: Qpn, packet: &RpcPacket<'_>) {
+        let caller = self.callers.get(&qpn).copied().filter(|_| packet.parameters);
+        let Some(connection) = caller else {
+            self.strangers += 1;
+            return;
+        };
+        let opcode = Opcode(packet.rpc_opcode);
+        let admission = self.runtime.handle_strom(now, connection, opcode, packet.region, packet.payload);
+        if let Admission::Refused(reply) = admission {
+            self.push(&reply);
+        }
+    }
+
+    fn run(&mut self, now: Time, memory: &mut dyn HostMemory) {
+        while let Some(dma) = self.runtime.poll_dma(now) {
+            let staging = &mut self.staging[dma.tag.buffer()];
+            staging.resize(dma.length as usize, 0);
+            let read = memory.read(dma.address, staging).map_err(|_| DmaFault);
+            self.runtime.handle_dma_done(now, dma.tag, read.map(|()| staging.as_slice()));
+        }
+        while let Some(reply) = self.runtime.poll_reply(now) {
+            self.push(&reply);
+            if let Some(ticket) = reply.ticket {
+                self.runtime.reply_done(ticket);
+            }
+        }
+    }
+
+    fn push(&mut self, reply: &Reply) {
+        let caller = self.callers.iter().find(|(_, connection)| **connection == reply.connection);
+        let Some((&qpn, _)) = caller else { return };
+        let body = reply.body.and_then(|body| {
+            let begin = body.offset as usize;
+            self.staging.get(body.buffer)?.get(begin..begin + body.length as usize)
+        });
+        let bytes = [body.unwrap_or_default(), &reply.trailer.encode()].concat();
+        self.replies.push_back(RpcReply { qpn, address: reply.address, rkey: reply.rkey, bytes });
+    }
+}
+
+impl<S: KernelSet> RpcEngine for NicKernels<S> {
+    fn handle_rpc(&mut self, now: Time, memory: &mut dyn HostMemory, qpn: Qpn, packet: RpcPacket<'_>) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.call(now, qpn, &packet);
+        inner.run(now, memory);
+    }
+
+    fn handle_timeout(&mut self, now: Time, memory: &mut dyn HostMemory) {
+        self.0.borrow_mut().run(now, memory);
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.0.borrow().runtime.poll_timeout()
+    }
+
+    fn poll_reply(&mut self) -> Option<RpcReply> {
+        self.0.borrow_mut().replies.pop_front()
+    }
+}
+
+/// The simulated PCIe as a DPU's door to the memory of its host.
+pub struct SimHostDma<D>(pub DmaEngine<D>);
+
+impl<D: Device> HostDma for SimHostDma<D> {
+    fn has_room(&self) -> bool {
+        self.0.outstanding() < bareverbs_hal::sim::MAX_OUTSTANDING_READS
+    }
+
+    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
+        self.0.submit_read(tag, address, length as usize).map_err(|_| PostError::BadRequest)
+    }
+
+    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
+        self.0.poll(buffer).map(|done| HostDmaDone { tag: done.tag, length: done.result.ok() })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.0.poll_timeout()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_offload::budget::Limits;
+    use bareverbs_offload::cost::KernelCost;
+    use bareverbs_offload::kernel::Kernel;
+    use bareverbs_offload::kernels::kv_lookup::KvLookup;
+    use bareverbs_offload::status::Status;
+    use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+    use bareverbs_offload::wire::{ReplyTo, Request, TRAILER_SIZE, Trailer};
+    use bareverbs_prm::time::Duration;
+    use bareverbs_sim::nic;
+
+    const BASE: u64 = 0x100_0000;
+    const WINDOW: ResponseWindow = ResponseWindow { address: 0x5000, length: 4096, rkey: 3 };
+    const CALLER: Qpn = Qpn::from_low_bits(0x41);
+
+    struct Memory(Vec<u8>);
+
+    impl HostMemory for Memory {
+        fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), nic::DmaFault> {
+            let fault = nic::DmaFault { iova, length: buffer.len(), write: false };
+            let at = usize::try_from(iova.checked_sub(BASE).ok_or(fault)?).map_err(|_| fault)?;
+            buffer.copy_from_slice(self.0.get(at..at + buffer.len()).ok_or(fault)?);
+            Ok(())
+        }
+        fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), nic::DmaFault> {
+            Err(nic::DmaFault { iova, length: bytes.len(), write: true })
+        }
+    }
+
+    fn table() -> (Memory, TableDescriptor) {
+        let mut memory = vec![0; 4096];
+        let config = TableConfig { buckets: 4, overflow_lines: 1, seed: [0; 16], grace: Duration::ZERO };
+        let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
+        writer.insert(Time::ZERO, b"key", b"value").expect("room");
+        let table = *writer.descriptor();
+        (Memory(memory), table)
+    }
+
+    fn kernels(region: u64) -> (NicKernels<KvLookup>, RegionHandle) {
+        let cost = KernelCost { dispatch: Duration::from_nanos(7), per_dma: Duration::from_nanos(20) };
+        let kernels = NicKernels::new(NicRuntime::new(Limits::default(), cost));
+        let region = kernels.admit(CALLER, WINDOW, Grant::new(BASE, region).expect("no wrap")).expect("room");
+        (kernels, region)
+    }
+
+    fn call(table: &TableDescriptor, key: &[u8]) -> Vec<u8> {
+        let (mut parameters, mut block) = ([0; 128], [0; 256]);
+        let request = Request {
+            opcode: KvLookup::OPCODE,
+            request_id: 77,
+            reply: ReplyTo { address: 0x5000, rkey: 3, max_response: 64, slot: 0 },
+            deadline: Duration::ZERO,
+            hop_limit: 0,
+            region: RegionHandle(0),
+            parameters: table.lookup(key).encode(&mut parameters).expect("fits"),
+            payload: &[],
+        };
+        request.encode_strom(&mut block).expect("fits").to_vec()
+    }
+
+    fn packet(region: RegionHandle, payload: &[u8]) -> RpcPacket<'_> {
+        RpcPacket {
+            rpc_opcode: KvLookup::OPCODE.0,
+            region: region.0.into(),
+            parameters: true,
+            total: payload.len() as u32,
+            offset: 0,
+            payload,
+        }
+    }
+
+    fn trailer(reply: &RpcReply) -> Trailer {
+        let bytes = reply.bytes.last_chunk::<TRAILER_SIZE>().expect("a trailer");
+        Trailer::parse(bytes).expect("our format")
+    }
+
+    /// Calls, waits in virtual time, and returns the reply and how long it took.
+    fn run(
+        kernels: &mut NicKernels<KvLookup>,
+        memory: &mut Memory,
+        packet: RpcPacket<'_>,
+    ) -> Option<(RpcReply, Time)> {
+        let mut now = Time::ZERO;
+        kernels.handle_rpc(now, memory, CALLER, packet);
+        while let Some(next) = kernels.poll_timeout() {
+            now = next;
+            kernels.handle_timeout(now, memory);
+        }
+        kernels.poll_reply().map(|reply| (reply, now))
+    }
+
+    #[test]
+    fn a_call_is_answered_over_the_queue_pair_it_came_by_and_in_its_time() {
+        let (mut memory, table) = table();
+        let (mut kernels, region) = kernels(4096);
+        let block = call(&table, b"key");
+        let (reply, now) = run(&mut kernels, &mut memory, packet(region, &block)).expect("answered");
+        assert_eq!((reply.qpn, reply.address, reply.rkey), (CALLER, 0x5000 + 64 - 5, 3));
+        assert_eq!(&reply.bytes[..5], b"value");
+        assert_eq!(trailer(&reply).request_id, 77);
+        assert_eq!(now, Time::ZERO + Duration::from_nanos(7 + 2 * 20));
+    }
+
+    #[test]
+    fn memory_that_does_not_answer_and_grants_that_end_are_typed() {
+        let (mut memory, table) = table();
+        let block = call(&table, b"key");
+        let (mut small, region) = kernels(32);
+        let (reply, _) = run(&mut small, &mut memory, packet(region, &block)).expect("answered");
+        assert_eq!(trailer(&reply).status, Status::OutOfBounds);
+        let (mut large, region) = kernels(1 << 20);
+        memory.0.truncate(64);
+        let (reply, _) = run(&mut large, &mut memory, packet(region, &block)).expect("answered");
+        assert_eq!(trailer(&reply).status, Status::DmaFault);
+        let unknown = RpcPacket { rpc_opcode: 1, ..packet(region, &block) };
+        let (reply, _) = run(&mut large, &mut memory, unknown).expect("answered");
+        assert_eq!(trailer(&reply).status, Status::NoKernel);
+    }
+
+    #[test]
+    fn strangers_and_streams_are_counted_and_get_nothing() {
+        let (mut memory, table) = table();
+        let (mut kernels, region) = kernels(4096);
+        let block = call(&table, b"key");
+        kernels.handle_rpc(Time::ZERO, &mut memory, Qpn::from_low_bits(9), packet(region, &block));
+        let stream = RpcPacket { parameters: false, ..packet(region, &block) };
+        assert_eq!(run(&mut kernels, &mut memory, stream), None);
+        assert_eq!(kernels.strangers(), 2);
+    }
+}

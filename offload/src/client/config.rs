@@ -1,0 +1,109 @@
+//! What a client is told, and what it tells.
+
+use super::slots::{NoSlot, SlotLayout};
+use crate::budget::Limits;
+use crate::endpoint::PostError;
+use crate::grant::Grant;
+use crate::kernels::kv_layout::{MAX_KEY, object_size};
+use crate::status::Status;
+use crate::table::TableDescriptor;
+use crate::wire::RegionHandle;
+use bareverbs_prm::time::Duration;
+use core::fmt;
+
+/// How to look up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A kernel on the cores of a DPU.
+    KernelDpu(RegionHandle),
+    /// A kernel in the NIC of the server.
+    KernelNic(RegionHandle),
+    /// RDMA READs of the table.
+    Read {
+        /// Key of the table's memory.
+        rkey: u32,
+        /// The memory of the table.
+        region: Grant,
+    },
+}
+
+/// What a client is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// How to look up.
+    pub way: Way,
+    /// The table.
+    pub table: TableDescriptor,
+    /// Where the response slots are; slot `i` is at offset `i * stride` of the memory of the endpoint.
+    pub layout: SlotLayout,
+    /// Requests that the server takes before its first reply.
+    pub credits: u32,
+    /// How long to wait for an answer.
+    pub patience: Duration,
+    /// What the server may spend on a request; for READs, what the client may.
+    pub limits: Limits,
+}
+
+impl ClientConfig {
+    /// The stride of slots for values of up to `max_value` bytes that all three ways can use.
+    pub const fn stride(max_value: u32) -> u64 {
+        let object = object_size(MAX_KEY, max_value as usize) as u64;
+        let slot = SlotLayout::min_stride(max_value);
+        (if object > slot { object } else { slot }).next_multiple_of(64)
+    }
+}
+
+/// Why a lookup was not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartError {
+    /// No slot or no credit; poll and try again.
+    NoSlot(NoSlot),
+    /// The request could not be posted.
+    Post(PostError),
+    /// The key has no bytes or too many, or the table is not where it should be.
+    Refused(Status),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlot(error) => error.fmt(f),
+            Self::Post(error) => error.fmt(f),
+            Self::Refused(status) => write!(f, "the lookup cannot be begun: {status}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+/// How a lookup ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The value was found; its bytes are at the start of the buffer.
+    Found,
+    /// The server, or the walk, said why there is no value.
+    Status(Status),
+    /// No answer came in time.
+    TimedOut,
+    /// The connection broke.
+    Disconnected,
+}
+
+/// A lookup that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookupResult {
+    /// What [`KvClient::start`](super::KvClient::start) returned.
+    pub request_id: u64,
+    /// How it ended.
+    pub ended: Ended,
+    /// Bytes of the value; for [`Status::Truncated`] the bytes it would have had.
+    pub length: u32,
+    /// Version of the value.
+    pub version: u64,
+    /// Elements that were read, by whomever.
+    pub hops: u16,
+    /// Requests that went to the network and came back.
+    pub round_trips: u16,
+    /// Times that reading began again.
+    pub retries: u16,
+}

@@ -1,0 +1,185 @@
+//! An endpoint made of the driver's objects: queue pairs, one completion queue, one memory region.
+
+use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::table::{MemoryFault, TableMemory};
+use bareverbs::completion_queue::CompletionQueue;
+use bareverbs::device::DeviceRef;
+use bareverbs::hal::{Barrier, Hal};
+use bareverbs::memory_region::{MemoryRegion, MemorySlice, RemoteSlice};
+use bareverbs::queue_pair::{self, QueuePair};
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::ids::Mkey;
+use core::ops::Deref;
+
+/// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline: the longest lookup request.
+pub const INLINE: u32 = 192;
+
+/// Queue pairs of one device that share a completion queue and a memory region.
+pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {
+    queue_pairs: [QueuePair<D>; CONNECTIONS],
+    completions: CompletionQueue<D>,
+    region: MemoryRegion<D>,
+    /// Sends that were posted and have not completed, by connection.
+    outstanding: [u32; CONNECTIONS],
+    /// Sends that a queue pair takes.
+    depth: u32,
+    /// The device wrote a completion that cannot be.
+    faulty: bool,
+}
+
+impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
+    /// An endpoint of connected queue pairs that all complete in `completions`, were built for `depth` sends, and take
+    /// [`INLINE`] bytes inline.
+    pub const fn new(
+        queue_pairs: [QueuePair<D>; CONNECTIONS],
+        completions: CompletionQueue<D>,
+        region: MemoryRegion<D>,
+        depth: u32,
+    ) -> Self {
+        Self { queue_pairs, completions, region, outstanding: [0; CONNECTIONS], depth, faulty: false }
+    }
+
+    /// The memory.
+    pub const fn region(&self) -> &MemoryRegion<D> {
+        &self.region
+    }
+
+    fn slice(&self, part: Part) -> Result<MemorySlice, PostError> {
+        self.region.slice(part.offset, part.length as usize).map_err(|_| PostError::BadRequest)
+    }
+
+    fn post_request(&mut self, connection: usize, request: &WorkRequest<'_>) -> Result<(), PostError> {
+        let queue_pair = self.queue_pairs.get_mut(connection).ok_or(PostError::Broken)?;
+        queue_pair.post_send(request).map_err(post_error)?;
+        self.outstanding[connection] += 1;
+        Ok(())
+    }
+
+    fn completed(&mut self, completion: &WorkCompletion) -> Option<Completion> {
+        let connection = self.queue_pairs.iter().position(|qp| qp.qpn() == completion.qpn)?;
+        let received = matches!(
+            completion.opcode,
+            WorkCompletionOpcode::Receive | WorkCompletionOpcode::ReceiveRdmaWithImmediate
+        );
+        if !received {
+            self.outstanding[connection] = self.outstanding[connection].saturating_sub(1);
+        }
+        let outcome = match completion.immediate {
+            _ if !completion.is_success() => Outcome::Failed,
+            immediate if received => Outcome::Received { length: completion.byte_count, immediate },
+            _ => Outcome::Done,
+        };
+        Some(Completion { connection, id: completion.wr_id, outcome })
+    }
+}
+
+const fn post_error(error: queue_pair::PostError) -> PostError {
+    match error {
+        queue_pair::PostError::QueueFull { .. } => PostError::Full,
+        _ => PostError::BadRequest,
+    }
+}
+
+const fn remote(remote: Remote) -> RemoteSlice {
+    RemoteSlice { address: remote.address, rkey: Mkey::new(remote.rkey) }
+}
+
+impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNECTIONS> {
+    fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError> {
+        if self.faulty {
+            return Err(PostError::Broken);
+        }
+        match work {
+            Work::Send(bytes) => self.post_request(connection, &WorkRequest::send_inline(id, bytes)),
+            Work::RpcParameters { opcode, region, bytes } => {
+                self.post_request(connection, &WorkRequest::rpc_params(id, opcode, Mkey::new(region), bytes))
+            }
+            Work::Read { into, from } => {
+                let slices = [self.slice(into)?];
+                self.post_request(connection, &WorkRequest::read(id, &slices, remote(from)))
+            }
+            Work::WriteImmediate { from, to, immediate } => {
+                let slices = [self.slice(from)?];
+                let request = WorkRequest::write(id, &slices, remote(to)).immediate(immediate);
+                self.post_request(connection, &request)
+            }
+            Work::WriteBytesImmediate { bytes, to, immediate } => {
+                let request = WorkRequest::write_inline(id, bytes, remote(to)).immediate(immediate);
+                self.post_request(connection, &request)
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.outstanding.iter().all(|outstanding| *outstanding < self.depth)
+    }
+
+    fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError> {
+        let slice = if into.length == 0 { None } else { Some(self.slice(into)?) };
+        let queue_pair = self.queue_pairs.get_mut(connection).ok_or(PostError::Broken)?;
+        queue_pair.post_receive(ReceiveRequest::new(id, slice.as_slice())).map_err(post_error)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        while !self.faulty {
+            match self.completions.poll_one() {
+                Ok(Some(completion)) => {
+                    if let Some(completion) = self.completed(&completion) {
+                        return Some(completion);
+                    }
+                }
+                Ok(None) => return None,
+                Err(_) => {
+                    self.faulty = true;
+                    return Some(Completion { connection: 0, id: 0, outcome: Outcome::Failed });
+                }
+            }
+        }
+        None
+    }
+
+    fn refresh(&self) {
+        self.completions.device().device().hal().barrier(Barrier::FromDevice);
+    }
+
+    fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError> {
+        self.region.copy_in(offset, bytes).map_err(|_| PostError::BadRequest)
+    }
+
+    fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), PostError> {
+        self.region.copy_out(offset, buffer).map_err(|_| PostError::BadRequest)
+    }
+}
+
+/// A memory region that holds a table; `R` is a reference of any kind to the region.
+pub struct RegionTable<R, D> {
+    region: R,
+    device: D,
+}
+
+impl<R: Deref<Target = MemoryRegion<D>>, D: DeviceRef> RegionTable<R, D> {
+    /// The memory of `region`, which belongs to `device`.
+    pub const fn new(region: R, device: D) -> Self {
+        Self { region, device }
+    }
+}
+
+impl<R: Deref<Target = MemoryRegion<D>>, D: DeviceRef> TableMemory for RegionTable<R, D> {
+    fn length(&self) -> u64 {
+        self.region.len() as u64
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault> {
+        let fault = MemoryFault { offset, length: buffer.len() };
+        let at = usize::try_from(offset).map_err(|_| fault)?;
+        self.region.copy_out(at, buffer).map_err(|_| fault)
+    }
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
+        let fault = MemoryFault { offset, length: bytes.len() };
+        let at = usize::try_from(offset).map_err(|_| fault)?;
+        self.region.copy_in(at, bytes).map_err(|_| fault)
+    }
+    fn order(&mut self) {
+        self.device.device().hal().barrier(Barrier::ToDevice);
+    }
+}

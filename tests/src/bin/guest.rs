@@ -1,0 +1,86 @@
+//! The judges that live in a Linux guest. `guest rxe` lets Linux's Soft-RoCE judge the wire.
+
+use anyhow::Result;
+use bareverbs_tests::guest::machine::{Configuration, Machine};
+use bareverbs_tests::guest::root::Root;
+use bareverbs_tests::guest::{Skipped, interrupt, rxe};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(about = "Judges in a Linux guest: programs that nobody here wrote against the simulated NIC")]
+struct Arguments {
+    #[command(subcommand)]
+    judge: Judge,
+}
+
+#[derive(Subcommand)]
+enum Judge {
+    /// Linux's Soft-RoCE judges the wire.
+    Rxe {
+        /// Only cases that contain this text, as in «ib_write_bw server 4096».
+        #[arg(long)]
+        only: Option<String>,
+        /// Cases that have not begun after so many minutes are skipped.
+        #[arg(long, default_value_t = 9)]
+        minutes: u64,
+    },
+    /// Build the guest's root file system and stop.
+    Build,
+    /// Boot the guest and run one shell command in it.
+    Run {
+        /// The command.
+        command: String,
+    },
+}
+
+/// Exit status of what could not run here, neither good nor bad.
+const CANNOT_RUN: u8 = 77;
+
+fn main() -> ExitCode {
+    match interrupt::install().and_then(|()| run(&Arguments::parse())) {
+        Ok(code) => code,
+        Err(error) => match error.downcast_ref::<Skipped>() {
+            Some(skipped) => {
+                println!("{skipped}");
+                ExitCode::from(CANNOT_RUN)
+            }
+            None => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.judge {
+        Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
+        Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
+        Judge::Run { command } => run_command(command),
+    }
+}
+
+fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
+    let limit = Duration::from_secs(minutes.saturating_mul(60));
+    let report = rxe::run(&rxe::Options { only, output: output_directory(), limit })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Consoles and captures go to `target/guest`.
+fn output_directory() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    target.join("guest")
+}
+
+fn run_command(command: &str) -> Result<ExitCode> {
+    let root = Root::prepare()?;
+    let mut machine =
+        Machine::boot(&root, &Configuration::default(), &output_directory().join("console.log"))?;
+    let outcome = machine.control.run(command, Duration::from_secs(300))?;
+    print!("{}", outcome.output);
+    Ok(ExitCode::from(u8::try_from(outcome.status).unwrap_or(1)))
+}

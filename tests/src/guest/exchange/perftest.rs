@@ -1,0 +1,277 @@
+//! The exchange of perftest (`ib_write_bw`, `ib_send_bw`, `ib_read_lat`, `ib_atomic_lat` …), version 5.70 and later.
+//!
+//! Everything is an exchange of equal messages: the client sends and then receives, the server the other way round.
+//! First the version, 16 bytes of text; the cycle buffer and the cache line, four bytes each in network order; the path
+//! MTU as a digit of IBTA's numbering and a zero byte. Then «hand shakes» that always carry the same line of hexadecimal
+//! text; how many there are, and what lies between them, differs from program to program. Last, for one-sided bandwidth
+//! tests, the client's report.
+
+use super::Role;
+use super::line::{Line, Listener, Meanwhile};
+use anyhow::{Context, Result, bail};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::psn::Psn;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// Bytes of a hand shake with a GID.
+pub const LENGTH: usize = 108;
+/// What we say we are: the messages have had this form since 5.70.
+const VERSION: [u8; 16] = *b"6.20\0\0\0\0\0\0\0\0\0\0\0\0";
+const OLDEST: f32 = 5.70;
+/// Bytes over which small messages are spread.
+pub const CYCLE_BUFFER: u32 = 4096;
+/// Distance of small messages.
+pub const CACHE_LINE: u32 = 64;
+
+/// One end of the connection, as told to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// READs and atomics that it takes at once.
+    pub outstanding_reads: u8,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    /// First PSN it sends.
+    pub psn: Psn,
+    /// Key of its buffer.
+    pub rkey: u32,
+    /// Where the peer may write, read or do atomics.
+    pub address: u64,
+    /// Its GID.
+    pub gid: Gid,
+}
+
+impl Destination {
+    /// As sent. There is no LID on Ethernet, and no shared receive queue.
+    pub fn encode(&self) -> [u8; LENGTH] {
+        let mut text = format!(
+            "0000:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:",
+            self.outstanding_reads,
+            self.qpn.value(),
+            self.psn.value(),
+            self.rkey,
+            self.address
+        );
+        for byte in self.gid.0 {
+            text.push_str(&format!("{byte:02x}:"));
+        }
+        text.push_str("00000000:");
+        let mut line = [0; LENGTH];
+        for (to, from) in line.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+        line
+    }
+
+    /// As received.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let text = core::str::from_utf8(line).ok()?;
+        let mut parts = text.split(':').map(|part| u64::from_str_radix(part, 16).ok());
+        let mut next = || parts.next().flatten();
+        let _lid = next()?;
+        let outstanding_reads = u8::try_from(next()?).ok()?;
+        let qpn = Qpn::new(u32::try_from(next()?).ok()?)?;
+        let psn = u32::try_from(next()?).ok().filter(|psn| *psn < 1 << 24)?;
+        let rkey = u32::try_from(next()?).ok()?;
+        let address = next()?;
+        let mut gid = [0; 16];
+        for byte in &mut gid {
+            *byte = u8::try_from(next()?).ok()?;
+        }
+        Some(Self { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid) })
+    }
+}
+
+/// A connection whose parameters are agreed.
+#[derive(Debug)]
+pub struct Session {
+    line: Line,
+    role: Role,
+    mtu: u32,
+}
+
+impl Session {
+    /// Connects to a program that listens.
+    pub fn connect(
+        address: SocketAddrV4,
+        mtu: u32,
+        limit: Duration,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<Self> {
+        let mut line = Line::connect(address, &VERSION, limit, meanwhile)?;
+        let version = line.receive(meanwhile)?;
+        Self { line, role: Role::Client, mtu: 0 }.agree(version, mtu, meanwhile)
+    }
+
+    /// Takes the connection of a program.
+    pub fn accept(
+        listener: &Listener,
+        mtu: u32,
+        limit: Duration,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<Self> {
+        let mut line = listener.accept(limit, meanwhile)?;
+        let version = line.receive(meanwhile)?;
+        line.send(&VERSION)?;
+        Self { line, role: Role::Server, mtu: 0 }.agree(version, mtu, meanwhile)
+    }
+
+    /// Path MTU of the connection in bytes: the smaller of what both ends named.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both.
+    pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
+        let line = self.swap(&own.encode(), meanwhile)?;
+        Destination::parse(&line)
+            .with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(&line)))
+    }
+
+    /// Exchanges the reports of a one-sided bandwidth test: size, iterations, peak, average, message rate. We measure
+    /// nothing and say zero.
+    pub fn exchange_reports(&mut self, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+        for _ in 0..5 {
+            self.swap(&[0; 8], meanwhile)?;
+        }
+        Ok(())
+    }
+
+    fn agree(mut self, version: [u8; 16], mtu: u32, meanwhile: &mut Meanwhile<'_>) -> Result<Self> {
+        let text = String::from_utf8_lossy(&version);
+        let number = leading_number(&text).with_context(|| format!("version {text:?} of the guest"))?;
+        if number < OLDEST {
+            bail!("perftest {number} in the guest is older than {OLDEST}");
+        }
+        let cycle = u32::from_be_bytes(self.swap(&CYCLE_BUFFER.to_be_bytes(), meanwhile)?);
+        let line = u32::from_be_bytes(self.swap(&CACHE_LINE.to_be_bytes(), meanwhile)?);
+        if (cycle, line) != (CYCLE_BUFFER, CACHE_LINE) {
+            bail!("the guest has pages of {cycle} and cache lines of {line} bytes; expected 4096 and 64");
+        }
+        let code = mtu_code(mtu).with_context(|| format!("{mtu} is no path MTU"))?;
+        let [digit, _] = self.swap(&[b'0' + code, 0], meanwhile)?;
+        let peer = mtu_bytes(digit.wrapping_sub(b'0')).context("path MTU of the guest")?;
+        self.mtu = mtu.min(peer);
+        Ok(self)
+    }
+
+    fn swap<const N: usize>(&mut self, own: &[u8; N], meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
+        match self.role {
+            Role::Client => {
+                self.line.send(own)?;
+                self.line.receive(meanwhile)
+            }
+            Role::Server => {
+                let peer = self.line.receive(meanwhile)?;
+                self.line.send(own)?;
+                Ok(peer)
+            }
+        }
+    }
+}
+
+fn leading_number(version: &str) -> Option<f32> {
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    version.get(..end)?.parse().ok()
+}
+
+/// IBTA's number of a path MTU: 1 for 256 to 5 for 4096.
+pub const fn mtu_code(bytes: u32) -> Option<u8> {
+    match bytes {
+        256 => Some(1),
+        512 => Some(2),
+        1024 => Some(3),
+        2048 => Some(4),
+        4096 => Some(5),
+        _ => None,
+    }
+}
+
+const fn mtu_bytes(code: u8) -> Option<u32> {
+    match code {
+        1..=5 => Some(128 << code),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_the_program_prints() {
+        let line = b"0000:0080:000012:0a1b2c:00000f2a:00007f2b0c0d1000:\
+            00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:01:00000000:\0";
+        let destination = Destination::parse(line).expect("a line");
+        assert_eq!(destination.outstanding_reads, 128);
+        assert_eq!(destination.rkey, 0xf2a);
+        assert_eq!(destination.address, 0x7f2b_0c0d_1000);
+        assert_eq!(destination.gid, Gid::from_ipv4([10, 0, 0, 1]));
+        assert_eq!(destination.encode(), *line);
+    }
+
+    #[test]
+    fn path_mtus_have_ibtas_numbers() {
+        for bytes in [256, 512, 1024, 2048, 4096] {
+            assert_eq!(mtu_code(bytes).and_then(mtu_bytes), Some(bytes));
+        }
+        assert_eq!((mtu_code(1500), mtu_bytes(0), mtu_bytes(6)), (None, None, None));
+    }
+
+    #[test]
+    fn a_version_is_its_leading_number() {
+        assert_eq!(leading_number("6.24\0\0\0"), Some(6.24));
+        assert_eq!(leading_number("\0"), None);
+        assert_eq!(leading_number("5.7"), Some(5.7));
+    }
+
+    fn rest() -> Result<()> {
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    #[test]
+    fn client_and_server_agree() {
+        let own = |qpn| Destination {
+            outstanding_reads: 16,
+            qpn: Qpn::from_low_bits(qpn),
+            psn: Psn::new(5),
+            rkey: 7,
+            address: 1 << 40,
+            gid: Gid::from_ipv4([10, 0, 0, 1]),
+        };
+        let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
+        let listener = Listener::bind().expect("a port");
+        let address = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port"));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut client = Session::connect(address, 4096, limit, &mut rest).expect("a session");
+                assert_eq!(client.hand_shake(&own(1), &mut rest).expect("a peer"), own(2));
+                client.exchange_reports(&mut rest).expect("reports");
+                assert_eq!(client.mtu(), 1024);
+            });
+            let mut server = Session::accept(&listener, 1024, limit, meanwhile).expect("a session");
+            assert_eq!(server.hand_shake(&own(2), meanwhile).expect("a peer"), own(1));
+            server.exchange_reports(meanwhile).expect("reports");
+            assert_eq!(server.mtu(), 1024);
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_parsed(
+            (outstanding_reads, qpn, psn) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24),
+            rkey: u32, address: u64, gid: [u8; 16],
+        ) {
+            let qpn = Qpn::new(qpn).expect("24 bits");
+            let own = Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid) };
+            prop_assert_eq!(Destination::parse(&own.encode()), Some(own));
+        }
+
+        #[test]
+        fn arbitrary_lines_are_refused_or_parsed(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Destination::parse(&line);
+        }
+    }
+}

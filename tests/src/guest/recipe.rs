@@ -1,0 +1,71 @@
+//! What the guest's root is made of, and where Debian is to be had from on this machine.
+
+use super::process;
+use std::process::Command;
+
+/// Raise this when the list below changes: a root built by another version is completed again.
+pub const VERSION: u32 = 1;
+/// Debian release of the guest.
+pub const SUITE: &str = "trixie";
+/// Suite that holds a QEMU with `vfio-user-pci`.
+pub const BACKPORTS: &str = "trixie-backports";
+/// What debootstrap adds to a minimal system.
+pub const BASE: &str = "ca-certificates,kmod,iproute2,busybox";
+/// Packages from [`SUITE`].
+pub const PACKAGES: &[&str] = &[
+    "linux-image-amd64",
+    "initramfs-tools",
+    "rdma-core",
+    "ibverbs-utils",
+    "ibverbs-providers",
+    "perftest",
+    "infiniband-diags",
+    "rdmacm-utils",
+    "python3-pyverbs",
+    "pciutils",
+    "tcpdump",
+    "iputils-ping",
+];
+/// Packages from [`BACKPORTS`].
+pub const BACKPORTED_PACKAGES: &[&str] = &["qemu-system-x86"];
+/// Modules that the kernel needs to reach its root.
+pub const BOOT_MODULES: &[&str] = &["9p", "9pnet_virtio", "virtio_pci", "virtio_net"];
+/// Names a mirror where the machine's own package manager knows none.
+pub const MIRROR_VARIABLE: &str = "BAREVERBS_DEBIAN_MIRROR";
+
+/// The Debian mirror: from the environment, else from apt's own configuration, else `None` (debootstrap's default).
+pub fn mirror() -> Option<String> {
+    std::env::var(MIRROR_VARIABLE).ok().filter(|value| !value.is_empty()).or_else(mirror_of_apt)
+}
+
+fn mirror_of_apt() -> Option<String> {
+    let mut command = Command::new("apt-get");
+    command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    first_debian_archive(&process::output(&mut command).ok()?)
+}
+
+/// The first archive of Debian itself in a list of repositories, one a line: not security, not another vendor.
+fn first_debian_archive(repositories: &str) -> Option<String> {
+    repositories
+        .lines()
+        .map(|line| line.trim().trim_end_matches('/'))
+        .find(|uri| uri.starts_with("http") && uri.rsplit('/').next() == Some("debian"))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_debian_archive;
+
+    #[test]
+    fn takes_the_archive_and_neither_security_nor_a_vendor() {
+        let list = "https://packages.example/apt/\nhttp://mirror.example/debian-security/\nhttp://mirror.example/debian/\n";
+        assert_eq!(first_debian_archive(list).as_deref(), Some("http://mirror.example/debian"));
+    }
+
+    #[test]
+    fn gives_none_where_apt_knows_no_debian() {
+        assert_eq!(first_debian_archive("http://mirror.example/ubuntu/\n"), None);
+        assert_eq!(first_debian_archive(""), None);
+    }
+}

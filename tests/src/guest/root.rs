@@ -1,0 +1,301 @@
+//! The guest's root file system: built once from Debian's packages, completed where it is not whole.
+//!
+//! Every step looks first whether it was done, so that an interrupted build goes on where it stopped and a root that
+//! somebody made by hand is adopted. A stamp with the version of the recipe says that all steps were done.
+
+use super::{Skipped, process, recipe};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Shell commands that give `$root` the file systems that programs expect.
+pub(super) const MOUNTS: &str = r#"
+    mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
+    mountpoint -q "$root/sys" || mount -t sysfs sysfs "$root/sys"
+    mountpoint -q "$root/dev" || mount --rbind /dev "$root/dev"
+"#;
+
+/// A root that is whole.
+#[derive(Debug, Clone)]
+pub struct Root {
+    directory: PathBuf,
+}
+
+impl Root {
+    /// The root in the user's cache, built or completed if need be.
+    pub fn prepare() -> Result<Self> {
+        require_rights()?;
+        let cache = cache_directory()?;
+        fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+        let root = Self { directory: cache.join("root") };
+        if root.stamp() != Some(recipe::VERSION) {
+            let lock = fs::File::create(cache.join("lock"))?;
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
+            root.complete(&cache)?;
+        }
+        Ok(root)
+    }
+
+    /// Builds what is missing, unless another process has done so while this one waited for the lock.
+    fn complete(&self, cache: &Path) -> Result<()> {
+        if self.stamp() == Some(recipe::VERSION) {
+            return Ok(());
+        }
+        Builder { root: self, log: cache.join("build.log") }.build()
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Kernel and initial RAM disk, as seen from inside.
+    pub fn kernel(&self) -> Result<(String, String)> {
+        let release = newest_kernel(&self.directory.join("boot"))?;
+        Ok((format!("/boot/vmlinuz-{release}"), format!("/boot/initrd.img-{release}")))
+    }
+
+    fn stamp_path(&self) -> PathBuf {
+        self.directory.join("etc/bareverbs-guest")
+    }
+
+    fn stamp(&self) -> Option<u32> {
+        fs::read_to_string(self.stamp_path()).ok()?.trim().strip_prefix("recipe ")?.parse().ok()
+    }
+}
+
+/// `$BAREVERBS_CACHE/guest`, `~/.cache/bareverbs/guest` by default.
+fn cache_directory() -> Result<PathBuf> {
+    if let Some(cache) = std::env::var_os("BAREVERBS_CACHE").filter(|value| !value.is_empty()) {
+        return Ok(PathBuf::from(cache).join("guest"));
+    }
+    let home = std::env::var_os("HOME").context("neither BAREVERBS_CACHE nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cache/bareverbs/guest"))
+}
+
+/// Says SKIPPED unless this machine can run the guest's programs, and this process may make mounts of its own and change its root.
+fn require_rights() -> Result<()> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(Skipped("the Linux guest's programs need an x86-64 machine to run on".into()).into());
+    }
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        return Err(Skipped(
+            "the Linux guest needs root (for debootstrap and chroot); run it as root".into(),
+        )
+        .into());
+    }
+    for program in ["unshare", "setpriv", "chroot", "mount"] {
+        if !process::exists(program) {
+            return Err(Skipped(format!("the Linux guest needs the program {program}")).into());
+        }
+    }
+    let mut probe = private_mounts("true");
+    process::output(&mut probe)
+        .map(drop)
+        .map_err(|error| Skipped(format!("no mount namespace for the Linux guest here: {error:#}")).into())
+}
+
+/// A shell script in a mount namespace of its own: what it mounts ends with it. `chroot` is tried too, on `/`.
+fn private_mounts(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-e", "-c"]);
+    command.arg(format!("chroot / true\n{script}"));
+    command
+}
+
+/// Newest release for which there are a kernel and an initial RAM disk.
+fn newest_kernel(boot: &Path) -> Result<String> {
+    let mut releases = Vec::new();
+    for entry in fs::read_dir(boot).with_context(|| format!("no kernel in {}", boot.display()))? {
+        let name = entry?.file_name();
+        let release = name.to_string_lossy().strip_prefix("vmlinuz-").map(str::to_owned);
+        releases.extend(release.filter(|release| boot.join(format!("initrd.img-{release}")).is_file()));
+    }
+    releases.sort_by_cached_key(|release| version_key(release));
+    releases.pop().with_context(|| format!("no kernel with an initial RAM disk in {}", boot.display()))
+}
+
+/// The numbers of a version, for comparison.
+fn version_key(release: &str) -> Vec<u64> {
+    release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+struct Builder<'a> {
+    root: &'a Root,
+    log: PathBuf,
+}
+
+impl Builder<'_> {
+    fn build(&self) -> Result<()> {
+        eprintln!("guest: preparing {} (about 1 GB, some minutes, once)", self.root.directory.display());
+        self.bootstrap()?;
+        self.write_sources()?;
+        self.install()?;
+        self.make_bootable()?;
+        fs::write(self.root.stamp_path(), format!("recipe {}\n", recipe::VERSION))?;
+        Ok(())
+    }
+
+    /// A minimal Debian. It is made beside the root and moved in place when it is whole.
+    fn bootstrap(&self) -> Result<()> {
+        if self.path("var/lib/dpkg/status").is_file() {
+            return Ok(());
+        }
+        if self.root.directory.exists() {
+            bail!("{} is no Debian root: remove it or set BAREVERBS_CACHE", self.root.directory.display());
+        }
+        self.install_debootstrap()?;
+        let partial = self.root.directory.with_extension("partial");
+        self.remove_partial(&partial)?;
+        let mut command = private_mounts("exec debootstrap \"$@\"");
+        command.args(["debootstrap", "--variant=minbase"]).arg(format!("--include={}", recipe::BASE));
+        command.arg(recipe::SUITE).arg(&partial).args(recipe::mirror());
+        self.run("minimal system", &mut command)?;
+        fs::rename(&partial, &self.root.directory).context("cannot move the new root in place")
+    }
+
+    fn install_debootstrap(&self) -> Result<()> {
+        if process::exists("debootstrap") {
+            return Ok(());
+        }
+        if !process::exists("apt-get") {
+            return Err(Skipped("debootstrap is missing and there is no apt-get to install it".into()).into());
+        }
+        let mut command = Command::new("sh");
+        command.args(["-ec", "apt-get update -q; apt-get install -qy --no-install-recommends debootstrap"]);
+        self.run("installing debootstrap", command.env("DEBIAN_FRONTEND", "noninteractive"))
+    }
+
+    fn remove_partial(&self, partial: &Path) -> Result<()> {
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let prefix = format!("{}/", partial.display());
+        if let Some(mount) = mounts.split_whitespace().find(|word| word.starts_with(&prefix)) {
+            bail!("{mount} is still mounted: unmount it, then start again");
+        }
+        match fs::remove_dir_all(partial) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the backports of the mirror that the root itself was made from.
+    fn write_sources(&self) -> Result<()> {
+        let path = self.path("etc/apt/sources.list");
+        let sources = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if sources.contains(recipe::BACKPORTS) {
+            return Ok(());
+        }
+        let mirror = sources
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("deb ")?.split_whitespace().find(|word| word.contains("://"))
+            })
+            .next()
+            .with_context(|| format!("no mirror in {}", path.display()))?;
+        let mut file = fs::File::options().append(true).open(&path)?;
+        writeln!(file, "deb {mirror} {} main", recipe::BACKPORTS)?;
+        Ok(())
+    }
+
+    fn install(&self) -> Result<()> {
+        let status = fs::read_to_string(self.path("var/lib/dpkg/status"))?;
+        let missing = |packages: &[&'static str]| -> Vec<&'static str> {
+            packages.iter().copied().filter(|package| !is_installed(&status, package)).collect()
+        };
+        let (stable, backported) = (missing(recipe::PACKAGES), missing(recipe::BACKPORTED_PACKAGES));
+        if stable.is_empty() && backported.is_empty() {
+            return Ok(());
+        }
+        self.prepare_installation()?;
+        self.chroot("package lists", "apt-get update -q", &[])?;
+        let install = "apt-get install -qy --no-install-recommends -o Dpkg::Options::=--force-confold \"$@\"";
+        if !stable.is_empty() {
+            self.chroot("kernel, verbs and tools", install, &stable)?;
+        }
+        if !backported.is_empty() {
+            let install = install.replace("install -qy", &format!("install -qy -t {}", recipe::BACKPORTS));
+            self.chroot("QEMU", &install, &backported)?;
+        }
+        self.chroot("removing downloads", "apt-get clean", &[])
+    }
+
+    /// Name resolution as outside, and no service that starts.
+    fn prepare_installation(&self) -> Result<()> {
+        let resolver = self.path("etc/resolv.conf");
+        if let Ok(servers) = fs::read("/etc/resolv.conf") {
+            fs::write(&resolver, servers).with_context(|| format!("cannot write {}", resolver.display()))?;
+        }
+        let policy = self.path("usr/sbin/policy-rc.d");
+        fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
+        fs::set_permissions(&policy, fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// The kernel must reach its root over 9p: names the modules and makes the initial RAM disk anew.
+    fn make_bootable(&self) -> Result<()> {
+        let path = self.path("etc/initramfs-tools/modules");
+        let mut modules =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for module in recipe::BOOT_MODULES {
+            if !modules.lines().any(|line| line == *module) {
+                modules.push_str(module);
+                modules.push('\n');
+            }
+        }
+        fs::write(&path, modules)?;
+        self.chroot("initial RAM disk", "update-initramfs -u -k all", &[])
+    }
+
+    /// Runs a script inside the root, with the file systems that programs expect.
+    fn chroot(&self, title: &str, script: &str, arguments: &[&str]) -> Result<()> {
+        let mut command = private_mounts(&format!(
+            "root=$1; script=$2; shift 2
+             {MOUNTS}
+             exec chroot \"$root\" sh -e -c \"$script\" sh \"$@\""
+        ));
+        command.arg("sh").arg(&self.root.directory).arg(script).args(arguments);
+        command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        self.run(title, &mut command)
+    }
+
+    fn run(&self, title: &str, command: &mut Command) -> Result<()> {
+        process::run_shown(title, command, &self.log, Duration::from_secs(1800))
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.directory.join(relative)
+    }
+}
+
+/// Whether dpkg's status file says that a package is installed and configured.
+fn is_installed(status: &str, package: &str) -> bool {
+    let name = format!("Package: {package}");
+    status.split("\n\n").any(|paragraph| {
+        paragraph.lines().any(|line| line == name)
+            && paragraph.lines().any(|line| line == "Status: install ok installed")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_installed, version_key};
+
+    #[test]
+    fn a_package_counts_only_when_it_is_configured() {
+        let status =
+            "Package: one\nStatus: install ok installed\n\nPackage: two\nStatus: install ok unpacked\n";
+        assert!(is_installed(status, "one"));
+        assert!(!is_installed(status, "two"));
+        assert!(!is_installed(status, "on"));
+    }
+
+    #[test]
+    fn releases_compare_by_their_numbers() {
+        assert!(version_key("6.12.107+deb13-amd64") > version_key("6.12.99+deb13-amd64"));
+    }
+}

@@ -1,0 +1,252 @@
+//! What Soft-RoCE is asked: program, role, size, path MTU and family of addresses.
+
+use super::super::exchange::Role;
+use core::fmt;
+
+/// An unmodified program of Debian in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// `ibv_rc_pingpong`: SEND both ways. What it receives it sends back, so that all bytes can be compared.
+    RcPingpong,
+    /// `ib_write_bw`: RDMA WRITE.
+    WriteBandwidth,
+    /// `ib_write_bw --write_with_imm`: RDMA WRITE with immediate.
+    WriteImmediate,
+    /// `ib_send_bw`: SEND one way.
+    SendBandwidth,
+    /// `ib_read_lat`: RDMA READ.
+    ReadLatency,
+    /// `ib_atomic_lat`: fetch and add.
+    FetchAdd,
+    /// `ib_atomic_lat -A CMP_AND_SWAP`: compare and swap.
+    CompareSwap,
+}
+
+impl Program {
+    /// Its command line.
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::RcPingpong => "ibv_rc_pingpong",
+            Self::WriteBandwidth => "ib_write_bw",
+            Self::WriteImmediate => "ib_write_bw --write_with_imm",
+            Self::SendBandwidth => "ib_send_bw",
+            Self::ReadLatency => "ib_read_lat",
+            Self::FetchAdd => "ib_atomic_lat -A FETCH_AND_ADD",
+            Self::CompareSwap => "ib_atomic_lat -A CMP_AND_SWAP",
+        }
+    }
+
+    /// Whether the size of its messages is not for the caller to choose.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.command())
+    }
+}
+
+/// Family of the addresses in the GIDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4-mapped GIDs: RoCEv2 over IPv4.
+    Ipv4,
+    /// IPv6 GIDs.
+    Ipv6,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+        })
+    }
+}
+
+/// What the wire does to frames, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Nothing.
+    Clean,
+    /// Loses one of a hundred, doubles one of a hundred, and lets one of a hundred be overtaken.
+    Faulty,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clean => "clean",
+            Self::Faulty => "faulty",
+        })
+    }
+}
+
+/// One question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Program in the guest.
+    pub program: Program,
+    /// Whether the program in the guest listens or connects.
+    pub role: Role,
+    /// Bytes of a message.
+    pub size: u32,
+    /// Path MTU in bytes.
+    pub mtu: u32,
+    /// Family of the GIDs.
+    pub family: Family,
+    /// What the wire does.
+    pub wire: Wire,
+    /// Messages of the program.
+    pub iterations: u32,
+}
+
+impl Case {
+    /// As columns of a table; see [`HEADINGS`].
+    pub fn columns(&self) -> Vec<String> {
+        vec![
+            self.program.to_string(),
+            self.role.to_string(),
+            self.size.to_string(),
+            self.mtu.to_string(),
+            self.family.to_string(),
+            self.wire.to_string(),
+        ]
+    }
+}
+
+/// Headings of [`Case::columns`].
+pub const HEADINGS: [&str; 6] = ["program in the guest", "its role", "bytes", "path MTU", "GID", "wire"];
+
+/// Columns of something that is no case.
+pub fn row(name: &str) -> Vec<String> {
+    let mut columns = vec![String::new(); HEADINGS.len()];
+    if let Some(first) = columns.first_mut() {
+        first.push_str(name);
+    }
+    columns
+}
+
+/// Programs that are not asked yet, and why.
+pub const NOT_YET: [(&str, &str); 2] = [
+    ("ibv_ud_pingpong", "the driver has no UD queue pairs yet"),
+    ("ibv_uc_pingpong", "the driver has no UC queue pairs yet"),
+];
+
+/// Every path MTU of IBTA.
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+/// Sizes around what matters: one packet, a full packet and one byte more, many packets, the largest.
+const SIZES: [u32; 6] = [2, 1023, 4096, 4097, 65_536, 1 << 20];
+/// Sizes of enough packets for faults to hit some.
+const LARGE_SIZES: [u32; 2] = [65_536, 1 << 20];
+const ROLES: [Role; 2] = [Role::Server, Role::Client];
+const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+const SIZED: [Program; 5] = [
+    Program::RcPingpong,
+    Program::SendBandwidth,
+    Program::ReadLatency,
+    Program::WriteBandwidth,
+    Program::WriteImmediate,
+];
+const ATOMICS: [Program; 2] = [Program::FetchAdd, Program::CompareSwap];
+
+/// All questions, in the order they are put.
+pub fn all() -> Vec<Case> {
+    let mut cases = faulty();
+    for (program, (role, family)) in pairs(&ATOMICS, &pairs(&ROLES, &FAMILIES)) {
+        cases.push(Case { program, role, size: 8, mtu: 1024, family, wire: Wire::Clean, iterations: 20 });
+    }
+    cases.extend(SIZED.into_iter().flat_map(sizes_and_mtus));
+    cases
+}
+
+/// Every size with both roles and families, the path MTUs taken in turn so that each meets every size, role and family
+/// somewhere.
+fn sizes_and_mtus(program: Program) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (row, size) in SIZES.into_iter().enumerate() {
+        for (column, (role, family)) in pairs(&ROLES, &FAMILIES).into_iter().enumerate() {
+            for mtu in MTUS.into_iter().cycle().skip(row + column).step_by(2).take(mtus_each(program)) {
+                let iterations = iterations(program, size);
+                cases.push(Case { program, role, size, mtu, family, wire: Wire::Clean, iterations });
+            }
+        }
+    }
+    cases
+}
+
+/// Path MTUs for each size, role and family. `ib_write_bw` sleeps for a second in each run.
+const fn mtus_each(program: Program) -> usize {
+    match program {
+        Program::RcPingpong => 3,
+        Program::WriteBandwidth | Program::WriteImmediate => 1,
+        _ => 2,
+    }
+}
+
+/// Every program with both roles on a faulty wire; path MTUs and families in turn.
+fn faulty() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let turns = MTUS.into_iter().cycle().zip(FAMILIES.into_iter().cycle());
+    let sized = pairs(&SIZED, &pairs(&ROLES, &LARGE_SIZES));
+    for ((program, (role, size)), (turn, family)) in sized.into_iter().zip(turns) {
+        let mtu = if reads_much(program, role, size) { 4096 } else { turn };
+        let iterations = iterations(program, size);
+        cases.push(Case { program, role, size, mtu, family, wire: Wire::Faulty, iterations });
+    }
+    for ((program, role), family) in pairs(&ATOMICS, &ROLES).into_iter().zip(FAMILIES.into_iter().cycle()) {
+        cases.push(Case { program, role, size: 8, mtu: 1024, family, wire: Wire::Faulty, iterations: 200 });
+    }
+    cases
+}
+
+/// Whether the guest reads a message of many packets. Soft-RoCE drops all that follows a lost response before it asks
+/// again, so that every loss costs the rest of the message; that takes minutes if there are thousands of packets.
+fn reads_much(program: Program, role: Role, size: u32) -> bool {
+    program == Program::ReadLatency && role == Role::Client && size > 65_536
+}
+
+/// Few messages: emulation is slow, and what is asked is whether the bytes are right. perftest takes no less than five.
+const fn iterations(program: Program, size: u32) -> u32 {
+    match program {
+        Program::RcPingpong if size > 65_536 => 2,
+        Program::RcPingpong if size < 4096 => 10,
+        _ => 5,
+    }
+}
+
+fn pairs<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
+    first.iter().flat_map(|a| second.iter().map(|b| (*a, *b))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_meets_every_size_mtu_role_and_family() {
+        let cases = all();
+        for program in SIZED {
+            let clean = |case: &&Case| case.program == program && case.wire == Wire::Clean;
+            let mine: Vec<_> = cases.iter().filter(clean).collect();
+            assert!(SIZES.iter().all(|size| mine.iter().any(|case| case.size == *size)));
+            for mtu in MTUS {
+                assert!(
+                    ROLES.iter().all(|role| mine.iter().any(|case| (case.mtu, case.role) == (mtu, *role)))
+                );
+                assert!(
+                    FAMILIES
+                        .iter()
+                        .all(|family| mine.iter().any(|case| (case.mtu, case.family) == (mtu, *family)))
+                );
+            }
+        }
+        for (program, role) in pairs(&SIZED, &ROLES).into_iter().chain(pairs(&ATOMICS, &ROLES)) {
+            let faulty = |case: &Case| (case.program, case.role, case.wire) == (program, role, Wire::Faulty);
+            assert!(cases.iter().any(faulty), "{program} {role}");
+        }
+        assert!(cases.len() < 280, "{} cases take too long", cases.len());
+    }
+}

@@ -1,0 +1,258 @@
+//! perftest's programs. Ours is the end that the program in the guest expects; what it sends from, and what we read from
+//! it, is filled from the payload file.
+
+use super::super::super::exchange::perftest::{CACHE_LINE, CYCLE_BUFFER, Destination, Session};
+use super::super::cases::Program;
+use super::super::our_side::{OUTSTANDING_READS, Peer, Remote, Span, Work};
+use super::super::pattern;
+use super::{LIMIT, Meeting, Part, RECEIVES};
+use anyhow::{Result, bail};
+
+/// What memory holds before the peer writes there.
+const UNTOUCHED: u8 = 0xee;
+
+/// Immediate data of ours.
+const IMMEDIATE: u32 = 0x1bad_cafe;
+
+/// A conversation in which both ends know each other.
+struct Talk {
+    session: Session,
+    own: Destination,
+    peer: Destination,
+}
+
+impl Talk {
+    fn remote(&self) -> Remote {
+        Remote { address: self.peer.address, rkey: self.peer.rkey }
+    }
+}
+
+impl Part<'_> {
+    /// `ib_write_bw`: hand shakes with the queue pairs, two to synchronise, the traffic, one more, the reports, the end.
+    pub(super) fn write_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.fill_untouched()?;
+        let mut talk = self.open(meeting, 1)?;
+        self.synchronise(&mut talk)?;
+        self.synchronise(&mut talk)?;
+        let client = matches!(meeting, Meeting::Connect(_));
+        if client {
+            self.send_all(Work::Write(talk.remote()))?;
+        }
+        self.synchronise(&mut talk)?;
+        let connection = &mut self.connection;
+        talk.session.exchange_reports(&mut || connection.step())?;
+        self.synchronise(&mut talk)?;
+        if client { Ok(self.unseen("written")) } else { self.compare_written() }
+    }
+
+    /// `ib_send_bw`: as above, but receives are posted before the last hand shake, and there are no reports.
+    pub(super) fn send_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.two_sided(meeting, |_| Work::Send)
+    }
+
+    /// `ib_write_bw --write_with_imm`: as `ib_send_bw`.
+    pub(super) fn write_immediate(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.two_sided(meeting, |remote| Work::WriteImmediate(remote, IMMEDIATE))
+    }
+
+    fn two_sided(&mut self, meeting: Meeting<'_>, work: impl Fn(Remote) -> Work) -> Result<String> {
+        self.fill_untouched()?;
+        let mut talk = self.open(meeting, 1)?;
+        self.synchronise(&mut talk)?;
+        self.synchronise(&mut talk)?;
+        let client = matches!(meeting, Meeting::Connect(_));
+        if !client {
+            self.post_receives()?;
+        }
+        self.synchronise(&mut talk)?;
+        if client {
+            self.send_all(work(talk.remote()))?;
+        } else {
+            self.receive_all()?;
+        }
+        self.synchronise(&mut talk)?;
+        if client { Ok(self.unseen("sent")) } else { self.compare_written() }
+    }
+
+    /// `ib_read_lat`: a hand shake more at the beginning; then the client reads.
+    pub(super) fn read_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.connection.fill(0, &pattern::message(0, self.half))?;
+        let mut talk = self.open(meeting, 2)?;
+        self.synchronise(&mut talk)?;
+        self.synchronise(&mut talk)?;
+        let mut seen = self.unseen("given to read");
+        if matches!(meeting, Meeting::Connect(_)) {
+            self.each(Work::Read(talk.remote()))?;
+            seen = self.compare_read()?;
+        }
+        self.synchronise(&mut talk)?;
+        Ok(seen)
+    }
+
+    /// `ib_atomic_lat`: as `ib_read_lat`. As client we choose the operands, as server we see what became of the word.
+    pub(super) fn atomic_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        let start = 0x0123_4567_89ab_cdef_u64;
+        self.connection.fill(0, &start.to_le_bytes())?;
+        let mut talk = self.open(meeting, 2)?;
+        self.synchronise(&mut talk)?;
+        self.synchronise(&mut talk)?;
+        if matches!(meeting, Meeting::Connect(_)) {
+            self.do_atomics(talk.remote())?;
+        }
+        self.synchronise(&mut talk)?;
+        match meeting {
+            Meeting::Connect(_) => Ok(format!("{} old values compared", self.case.iterations)),
+            Meeting::Accept(_) => self.compare_word(start),
+        }
+    }
+
+    /// Agrees on the parameters and exchanges the queue pairs `shakes` times, as the program does, then connects.
+    fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<Talk> {
+        let identity = self.connection.identity();
+        let own = Destination {
+            outstanding_reads: OUTSTANDING_READS,
+            qpn: identity.qpn,
+            psn: identity.psn,
+            rkey: identity.rkey,
+            address: identity.address,
+            gid: identity.gid,
+        };
+        let (connection, mtu) = (&mut self.connection, self.case.mtu);
+        let mut meanwhile = || connection.step();
+        let mut session = match meeting {
+            Meeting::Connect(address) => Session::connect(address, mtu, LIMIT, &mut meanwhile)?,
+            Meeting::Accept(listener) => Session::accept(listener, mtu, LIMIT, &mut meanwhile)?,
+        };
+        if session.mtu() != mtu {
+            bail!("the guest has a path MTU of {} and not {mtu}", session.mtu());
+        }
+        let mut peer = session.hand_shake(&own, &mut meanwhile)?;
+        for _ in 1..shakes {
+            peer = session.hand_shake(&own, &mut meanwhile)?;
+        }
+        let Destination { qpn, psn, gid, outstanding_reads, .. } = peer;
+        self.connection.connect(&Peer { qpn, psn, gid, outstanding_reads }, mtu)?;
+        Ok(Talk { session, own, peer })
+    }
+
+    fn synchronise(&mut self, talk: &mut Talk) -> Result<()> {
+        let connection = &mut self.connection;
+        talk.session.hand_shake(&talk.own, &mut || connection.step()).map(drop)
+    }
+
+    fn fill_untouched(&mut self) -> Result<()> {
+        self.connection.fill(0, &vec![UNTOUCHED; self.half])
+    }
+
+    /// Where message number `index` lies: small ones go round a buffer in steps of cache lines.
+    fn slot(&self, index: u32) -> usize {
+        let (cycle, line) = (CYCLE_BUFFER as usize, CACHE_LINE as usize);
+        if self.size() > cycle / 2 {
+            return 0;
+        }
+        let step = self.size().next_multiple_of(line);
+        index as usize % (cycle / step) * step
+    }
+
+    /// Sends all messages at once and waits for them.
+    fn send_all(&mut self, work: Work) -> Result<()> {
+        let tokens: Vec<u64> = (0..u64::from(self.case.iterations)).collect();
+        for token in &tokens {
+            self.connection.fill(self.half, &pattern::message(0, self.size()))?;
+            self.connection.post(*token, work, self.far(0))?;
+        }
+        self.wait_for(&tokens)
+    }
+
+    /// One after the other.
+    fn each(&mut self, work: Work) -> Result<()> {
+        for token in 0..u64::from(self.case.iterations) {
+            self.connection.fill(self.half, &vec![UNTOUCHED; self.size()])?;
+            self.connection.post(token, work, self.far(0))?;
+            self.wait_for(&[token])?;
+        }
+        Ok(())
+    }
+
+    fn post_receives(&mut self) -> Result<()> {
+        for index in 0..self.case.iterations {
+            let span = self.near(self.slot(index));
+            self.connection.post_receive(RECEIVES + u64::from(index), span)?;
+        }
+        Ok(())
+    }
+
+    fn receive_all(&mut self) -> Result<()> {
+        let tokens: Vec<u64> = (0..self.case.iterations).map(|index| RECEIVES + u64::from(index)).collect();
+        self.wait_for(&tokens)
+    }
+
+    fn unseen(&self, what: &str) -> String {
+        let bytes = u64::from(self.case.iterations) * u64::from(self.case.size);
+        format!("{bytes} bytes {what}, seen by the guest only")
+    }
+
+    /// What the guest wrote or sent lies where it should, and all else is untouched.
+    fn compare_written(&mut self) -> Result<String> {
+        let mut expected = vec![UNTOUCHED; self.half];
+        for slot in (0..self.case.iterations).map(|index| self.slot(index)) {
+            let bytes = pattern::payload(slot, self.size(), self.size());
+            if let Some(place) = expected.get_mut(slot..slot + bytes.len()) {
+                place.copy_from_slice(&bytes);
+            }
+        }
+        let whole = Span { offset: 0, length: self.half };
+        pattern::compare("memory that the guest wrote", &self.connection.bytes(whole)?, &expected)?;
+        Ok(format!("{} bytes compared", self.half))
+    }
+
+    /// The guest gives the second half of its buffer to read.
+    fn compare_read(&mut self) -> Result<String> {
+        let expected = pattern::payload(self.half, self.size(), self.size());
+        pattern::compare("memory of the guest", &self.connection.bytes(self.far(0))?, &expected)?;
+        Ok(format!("{} bytes compared", self.size()))
+    }
+
+    /// Old values must be what the operations before left.
+    fn do_atomics(&mut self, remote: Remote) -> Result<()> {
+        let mut word = little_endian(&pattern::payload(self.half, 8, self.size()));
+        for token in 0..u64::from(self.case.iterations) {
+            let (work, next) = self.atomic(remote, word, token);
+            self.connection.post(token, work, self.far(0))?;
+            self.wait_for(&[token])?;
+            let old = little_endian(&self.connection.bytes(self.far(0))?);
+            if old != word {
+                bail!("atomic {token} found {old:#x} instead of {word:#x}");
+            }
+            word = next;
+        }
+        Ok(())
+    }
+
+    /// An operation and what it leaves; every third compare and swap compares with the wrong value.
+    fn atomic(&self, remote: Remote, word: u64, token: u64) -> (Work, u64) {
+        let operand = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(token + 1);
+        match self.case.program {
+            Program::CompareSwap if token % 3 == 2 => (Work::CompareSwap(remote, !word, operand), word),
+            Program::CompareSwap => (Work::CompareSwap(remote, word, operand), operand),
+            _ => (Work::FetchAdd(remote, operand), word.wrapping_add(operand)),
+        }
+    }
+
+    /// The guest adds 1 each time; its compare and swap compares with 0, which the word is not.
+    fn compare_word(&mut self, start: u64) -> Result<String> {
+        let word = little_endian(&self.connection.bytes(self.near(0))?);
+        let expected = match self.case.program {
+            Program::FetchAdd => start.wrapping_add(u64::from(self.case.iterations)),
+            _ => start,
+        };
+        if word != expected {
+            bail!("the word is {word:#x} instead of {expected:#x}");
+        }
+        Ok(format!("word {word:#x}"))
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}

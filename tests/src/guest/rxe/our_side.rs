@@ -1,0 +1,366 @@
+//! Our side of the wire: the simulated NIC in real time, and the driver on it.
+
+use super::cases::{Family, Wire};
+use super::guest_side::{GUEST_MAC, OUR_MAC, gid};
+use anyhow::{Context, Result, bail};
+use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
+use bareverbs::device::{Device, DeviceConfig};
+use bareverbs::gid::GidEntry;
+use bareverbs::hal::Hal;
+use bareverbs::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal::real_time::RealTimeHal;
+use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::capture::Capture;
+use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
+use bareverbs_sim::nic::{self, NicConfig};
+use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::real_time::UnixDatagramIo;
+use core::fmt;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::rc::Rc;
+
+type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
+type Handle = Rc<Device<Bus>>;
+
+/// READs and atomics that our side takes at once.
+pub const OUTSTANDING_READS: u8 = 16;
+/// Receives and sends that a case may post at once.
+const DEPTH: u32 = 32;
+/// How long one step of a wait may rest.
+const REST: Duration = Duration::from_micros(500);
+/// Local ACK timeout of 0.27 s: an emulated guest on a busy machine pauses for longer than one of 67 ms.
+const ACK_TIMEOUT: u8 = 16;
+/// One frame of a hundred is hit by each fault.
+const FAULTS: f64 = 0.01;
+/// How late a frame comes that is overtaken, at most.
+const REORDER: Duration = Duration::from_micros(500);
+/// Nothing that a driver must leave zero may be set.
+const STRICT: bool = true;
+
+/// What the peer has to know of a queue pair of ours.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    /// Its number.
+    pub qpn: Qpn,
+    /// First PSN that it sends.
+    pub psn: Psn,
+    /// Key of its buffer.
+    pub rkey: u32,
+    /// Address of its buffer.
+    pub address: u64,
+    /// Its GID.
+    pub gid: Gid,
+}
+
+/// What we have to know of the peer's.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// Its number.
+    pub qpn: Qpn,
+    /// First PSN that it sends.
+    pub psn: Psn,
+    /// Its GID.
+    pub gid: Gid,
+    /// READs and atomics that it takes at once.
+    pub outstanding_reads: u8,
+}
+
+/// Memory of the peer.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote {
+    /// Its address.
+    pub address: u64,
+    /// Its key.
+    pub rkey: u32,
+}
+
+/// A piece of our buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Where it begins.
+    pub offset: usize,
+    /// Its bytes.
+    pub length: usize,
+}
+
+/// What to post.
+#[derive(Debug, Clone, Copy)]
+pub enum Work {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write(Remote),
+    /// RDMA WRITE with this immediate.
+    WriteImmediate(Remote, u32),
+    /// RDMA READ.
+    Read(Remote),
+    /// Fetch and add of this number.
+    FetchAdd(Remote, u64),
+    /// Compare with the first number and swap with the second.
+    CompareSwap(Remote, u64, u64),
+}
+
+/// A work request that ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// What it was posted with.
+    pub token: u64,
+    /// Bytes that came, for receives.
+    pub received: Option<u32>,
+}
+
+/// The NIC, open.
+#[derive(Clone)]
+pub struct Nic {
+    device: Handle,
+    seed: Seed,
+}
+
+impl Nic {
+    /// Opens the device on a wire and gives it its addresses.
+    pub fn open(wire: UnixDatagramIo, seed: u64) -> Result<Self> {
+        let model = nic::Nic::new(NicConfig { strict: STRICT, ..NicConfig::new(OUR_MAC) });
+        let bus = RealTimeHal::new(model, wire, MemoryConfig::default(), seed);
+        let device = Device::open(bus, DeviceConfig::default())?;
+        for family in [Family::Ipv4, Family::Ipv6] {
+            device.set_gid(u16::from(gid_index(family)), GidEntry::roce_v2(gid(family, 1), OUR_MAC))?;
+        }
+        Ok(Self { device: Rc::new(device), seed: Seed(seed) })
+    }
+
+    /// A queue pair with a buffer that the peer may use in every way.
+    pub fn connection(&self, bytes: usize, family: Family) -> Result<Connection> {
+        let domain = ProtectionDomain::allocate(Rc::clone(&self.device))?;
+        let access = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::REMOTE_WRITE
+            | AccessFlags::REMOTE_ATOMIC;
+        let memory = MemoryRegion::allocate(&domain, bytes, access)?;
+        let entries = 2 * DEPTH;
+        let completions =
+            CompletionQueue::create(Rc::clone(&self.device), CompletionQueueConfig { entries })?;
+        let builder = QueuePairBuilder::new(&domain, &completions, &completions);
+        let prepared = builder.send_queue(DEPTH).receive_queue(DEPTH).build()?;
+        let identity = Identity::of(&prepared, &memory, family)?;
+        let queue_pair = State::Prepared(prepared);
+        Ok(Connection { family, identity, queue_pair, completions, memory, domain, nic: self.clone() })
+    }
+
+    fn bus(&self) -> &Bus {
+        self.device.hal()
+    }
+
+    /// Sets what the wire does from now on; `name` and the seed decide which frames it hits.
+    pub fn set_wire(&self, wire: Wire, name: &str) {
+        let faults = |direction: &str| {
+            let mut faults = Faults::new(self.seed.stream(&format!("{name} {direction}")));
+            faults.set_random(RandomFaults {
+                loss: Chance::from_ratio(FAULTS),
+                duplicate: Chance::from_ratio(FAULTS),
+                reorder: Chance::from_ratio(FAULTS),
+                reorder_by: REORDER,
+                ..RandomFaults::default()
+            });
+            faults
+        };
+        let faulty = wire == Wire::Faulty;
+        let (inbound, outbound) = (faulty.then(|| faults("inbound")), faulty.then(|| faults("outbound")));
+        self.bus().with(|runner| runner.set_faults(inbound, outbound));
+    }
+
+    /// Frames that a fault hit so far.
+    pub fn faults(&self) -> u64 {
+        self.bus().with(|runner| runner.counters().faults)
+    }
+
+    /// Begins to write every frame to a file.
+    pub fn begin_capture(&self, path: &Path) -> Result<()> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let capture = Capture::new(Box::new(BufWriter::new(file)));
+        self.bus().with(|runner| runner.set_capture(capture));
+        Ok(())
+    }
+
+    /// Ends the capture.
+    pub fn end_capture(&self) -> Result<()> {
+        self.bus().with(|runner| runner.finish_capture().transpose())?;
+        Ok(())
+    }
+
+    /// Lets the NIC work for a moment.
+    pub fn step(&self) -> Result<()> {
+        let bus = self.bus();
+        bus.relax(bus.now() + REST);
+        match bus.take_failure() {
+            Some(error) => Err(error).context("the wire to the guest broke"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nic").finish_non_exhaustive()
+    }
+}
+
+/// Index in our table of RoCE addresses.
+const fn gid_index(family: Family) -> u8 {
+    match family {
+        Family::Ipv4 => 0,
+        Family::Ipv6 => 1,
+    }
+}
+
+impl Identity {
+    fn of(
+        prepared: &PreparedQueuePair<Handle>,
+        memory: &MemoryRegion<Handle>,
+        family: Family,
+    ) -> Result<Self> {
+        let RemoteEndpoint { qpn, psn, gid, .. } = prepared.endpoint(gid_index(family))?;
+        Ok(Self { qpn, psn, gid, rkey: memory.rkey().value(), address: memory.address() })
+    }
+}
+
+/// A queue pair, its buffer and its completions. Fields are in the order in which they must go.
+pub struct Connection {
+    family: Family,
+    identity: Identity,
+    queue_pair: State,
+    completions: CompletionQueue<Handle>,
+    memory: MemoryRegion<Handle>,
+    #[allow(dead_code, reason = "it lives as long as what is in it")]
+    domain: ProtectionDomain<Handle>,
+    nic: Nic,
+}
+
+enum State {
+    Prepared(PreparedQueuePair<Handle>),
+    Connected(QueuePair<Handle>),
+    Broken,
+}
+
+impl Connection {
+    /// What the peer has to know.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Connects to the peer.
+    pub fn connect(&mut self, peer: &Peer, mtu: u32) -> Result<()> {
+        let State::Prepared(prepared) = core::mem::replace(&mut self.queue_pair, State::Broken) else {
+            bail!("the queue pair was connected before");
+        };
+        let options = ConnectOptions {
+            gid_index: gid_index(self.family),
+            path_mtu: path_mtu(mtu)?,
+            ack_timeout: ACK_TIMEOUT,
+            max_reads: peer.outstanding_reads.clamp(1, OUTSTANDING_READS),
+            ..ConnectOptions::default()
+        };
+        let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid: peer.gid, mac: GUEST_MAC };
+        self.queue_pair = State::Connected(prepared.connect(&remote, options)?);
+        Ok(())
+    }
+
+    /// Posts a receive into a piece of the buffer.
+    pub fn post_receive(&mut self, token: u64, span: Span) -> Result<()> {
+        let slices = [self.memory.slice(span.offset, span.length)?];
+        let request = ReceiveRequest::new(token, &slices);
+        match &mut self.queue_pair {
+            State::Prepared(queue_pair) => queue_pair.post_receive(request)?,
+            State::Connected(queue_pair) => queue_pair.post_receive(request)?,
+            State::Broken => bail!("the queue pair could not be connected"),
+        }
+        Ok(())
+    }
+
+    /// Posts work on a piece of the buffer.
+    pub fn post(&mut self, token: u64, work: Work, span: Span) -> Result<()> {
+        let slices = [self.memory.slice(span.offset, span.length)?];
+        let request = match work {
+            Work::Send => WorkRequest::send(token, &slices),
+            Work::Write(remote) => WorkRequest::write(token, &slices, remote.slice()),
+            Work::WriteImmediate(remote, immediate) => {
+                WorkRequest::write(token, &slices, remote.slice()).immediate(immediate)
+            }
+            Work::Read(remote) => WorkRequest::read(token, &slices, remote.slice()),
+            Work::FetchAdd(remote, add) => WorkRequest::fetch_add(token, &slices, remote.slice(), add),
+            Work::CompareSwap(remote, compare, swap) => {
+                WorkRequest::compare_swap(token, &slices, remote.slice(), compare, swap)
+            }
+        };
+        match &mut self.queue_pair {
+            State::Connected(queue_pair) => Ok(queue_pair.post_send(&request)?),
+            State::Prepared(_) | State::Broken => bail!("the queue pair is not connected"),
+        }
+    }
+
+    /// The next completion; a failed one is an error.
+    pub fn poll(&mut self) -> Result<Option<Completion>> {
+        let Some(completion) = self.completions.poll_one()? else { return Ok(None) };
+        if !completion.is_success() {
+            bail!("work request {} ended with {completion:?}", completion.wr_id);
+        }
+        let WorkCompletion { wr_id, byte_count, opcode, .. } = completion;
+        let receives = [WorkCompletionOpcode::Receive, WorkCompletionOpcode::ReceiveRdmaWithImmediate];
+        let received = receives.contains(&opcode).then_some(byte_count);
+        Ok(Some(Completion { token: wr_id, received }))
+    }
+
+    /// Writes to the buffer.
+    pub fn fill(&mut self, offset: usize, bytes: &[u8]) -> Result<()> {
+        Ok(self.memory.copy_in(offset, bytes)?)
+    }
+
+    /// Reads from the buffer.
+    pub fn bytes(&self, span: Span) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; span.length];
+        self.memory.copy_out(span.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Lets the NIC work for a moment.
+    pub fn step(&self) -> Result<()> {
+        self.nic.step()
+    }
+
+    /// What the NIC and the wire have counted, for messages.
+    pub fn counters(&self) -> String {
+        self.nic.bus().with(|runner| format!("{:?} {:?}", runner.device().counters(), runner.counters()))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    fn slice(self) -> RemoteSlice {
+        RemoteSlice { address: self.address, rkey: bareverbs_prm::ids::Mkey::new(self.rkey) }
+    }
+}
+
+fn path_mtu(bytes: u32) -> Result<PathMtu> {
+    Ok(match bytes {
+        256 => PathMtu::Mtu256,
+        512 => PathMtu::Mtu512,
+        1024 => PathMtu::Mtu1024,
+        2048 => PathMtu::Mtu2048,
+        4096 => PathMtu::Mtu4096,
+        _ => bail!("{bytes} is no path MTU"),
+    })
+}

@@ -1,0 +1,253 @@
+//! Each completion status by its real cause, at the requester, at the responder, and in what is flushed behind it.
+
+use bareverbs::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::queue_pair::ConnectOptions;
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::CqeSyndrome;
+use bareverbs_prm::numbering::QpState;
+use bareverbs_sim::net::fault::RandomFaults;
+use bareverbs_tests::node::{Handle, all_access};
+use bareverbs_tests::pair::{Pair, PairOptions};
+
+const LENGTH: usize = 64;
+
+/// Does a work request fail as it should, does what follows it flush, and is the queue pair in ERROR afterwards?
+#[track_caller]
+fn fails(pair: &mut Pair, request: &WorkRequest<'_>, syndrome: CqeSyndrome) -> WorkCompletion {
+    pair.a.queue_pair.post_send(request).unwrap();
+    pair.a.queue_pair.post_send(&WorkRequest::nop(99)).unwrap();
+    let failed = pair.sent();
+    assert_eq!(failed.status, WorkCompletionStatus::Failed(syndrome), "{}", failed.status);
+    let flushed = pair.sent();
+    assert_eq!(
+        (flushed.wr_id, flushed.status),
+        (99, WorkCompletionStatus::Failed(CqeSyndrome::WorkRequestFlushed))
+    );
+    assert_eq!(pair.a.queue_pair.query().unwrap().state, QpState::Error);
+    assert_eq!(pair.a.queue_pair.sends_outstanding(), 0);
+    failed
+}
+
+fn own(pair: &Pair) -> [MemorySlice; 1] {
+    [pair.a.memory.slice(0, LENGTH).unwrap()]
+}
+
+fn pair() -> Pair {
+    Pair::new(&PairOptions::default())
+}
+
+/// A region of side A or B in a protection domain that its queue pair does not belong to. The domain is kept alive.
+fn foreign(device: &Handle) -> (MemoryRegion<Handle>, ProtectionDomain<Handle>) {
+    let domain = ProtectionDomain::allocate(device.clone()).unwrap();
+    (MemoryRegion::allocate(&domain, 4096, all_access()).unwrap(), domain)
+}
+
+#[test]
+fn a_local_key_that_does_not_exist() {
+    let mut pair = pair();
+    let data = [MemorySlice { lkey: Mkey::new(0x00ab_cd01), ..own(&pair)[0] }];
+    let remote = pair.b.memory.remote(0);
+    fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
+}
+
+#[test]
+fn a_local_key_with_another_variant() {
+    let mut pair = pair();
+    let key = pair.a.memory.lkey();
+    let data = [MemorySlice { lkey: Mkey::new(key.value() ^ 1), ..own(&pair)[0] }];
+    fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::LocalProtection);
+}
+
+#[test]
+fn a_slice_beyond_the_end_of_its_region() {
+    let mut pair = pair();
+    let end = pair.a.memory.address() + pair.a.memory.len() as u64;
+    let data = [MemorySlice::from_raw(end - 1, 2, pair.a.memory.lkey())];
+    let remote = pair.b.memory.remote(0);
+    fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
+}
+
+#[test]
+fn a_region_of_another_protection_domain() {
+    let mut pair = pair();
+    let (region, _domain) = foreign(&pair.a.node.device);
+    let data = [region.slice(0, LENGTH).unwrap()];
+    let remote = pair.b.memory.remote(0);
+    fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
+}
+
+#[test]
+fn a_read_into_memory_that_may_not_be_written() {
+    let mut pair = pair();
+    let region = pair.a.node.memory(4096, AccessFlags::LOCAL_READ);
+    let data = [region.slice(0, LENGTH).unwrap()];
+    let remote = pair.b.memory.remote(0);
+    fails(&mut pair, &WorkRequest::read(1, &data, remote), CqeSyndrome::LocalProtection);
+}
+
+#[test]
+fn an_operation_that_the_device_does_not_have() {
+    let mut pair = pair();
+    let request = WorkRequest::rpc_params(1, 0x17, Mkey::new(0), b"parameters");
+    fails(&mut pair, &request, CqeSyndrome::LocalQpOperation);
+}
+
+/// A WRITE and a READ of `remote` have to be refused by the peer, and its memory has to stay as it is.
+fn remote_access_fails(options: &PairOptions, remote: impl Fn(&Pair) -> RemoteSlice, syndrome: CqeSyndrome) {
+    for read in [false, true] {
+        let mut pair = Pair::new(options);
+        pair.a.memory.fill(0, LENGTH, 0xee).unwrap();
+        let (data, remote) = (own(&pair), remote(&pair));
+        let request =
+            if read { WorkRequest::read(1, &data, remote) } else { WorkRequest::write(1, &data, remote) };
+        fails(&mut pair, &request, syndrome);
+        let (mut mine, mut peers) = ([0; LENGTH], [1; LENGTH]);
+        pair.a.memory.copy_out(0, &mut mine).unwrap();
+        pair.b.memory.copy_out(0, &mut peers).unwrap();
+        assert_eq!((mine, peers), ([0xee; LENGTH], [0; LENGTH]), "bytes moved (read: {read})");
+    }
+}
+
+#[test]
+fn a_remote_key_that_does_not_exist() {
+    let wrong = |pair: &Pair| RemoteSlice { rkey: Mkey::new(0x00ab_cd01), ..pair.b.memory.remote(0) };
+    remote_access_fails(&PairOptions::default(), wrong, CqeSyndrome::RemoteAccess);
+}
+
+#[test]
+fn a_remote_address_beyond_the_end_of_its_region() {
+    let beyond = |pair: &Pair| pair.b.memory.remote(pair.b.memory.len() as u64 - 1);
+    remote_access_fails(&PairOptions::default(), beyond, CqeSyndrome::RemoteAccess);
+}
+
+#[test]
+fn remote_memory_without_the_right() {
+    let options = PairOptions { memory_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
+    remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteAccess);
+}
+
+#[test]
+fn a_remote_queue_pair_without_the_right() {
+    let options = PairOptions { queue_pair_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
+    remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteInvalidRequest);
+}
+
+#[test]
+fn remote_memory_of_another_protection_domain() {
+    let mut pair = pair();
+    let (region, _domain) = foreign(&pair.b.node.device);
+    let data = own(&pair);
+    fails(&mut pair, &WorkRequest::write(1, &data, region.remote(0)), CqeSyndrome::RemoteAccess);
+}
+
+#[test]
+fn remote_memory_that_was_deregistered() {
+    let mut pair = pair();
+    let region = pair.b.node.memory(4096, all_access());
+    let remote = region.remote(0);
+    drop(region);
+    let data = own(&pair);
+    fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::RemoteAccess);
+}
+
+#[test]
+fn a_message_longer_than_the_receive() {
+    let mut pair = pair();
+    let slice = pair.b.memory.slice(0, LENGTH - 1).unwrap();
+    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    let data = own(&pair);
+    fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RemoteInvalidRequest);
+    let received = pair.received();
+    assert_eq!(
+        (received.wr_id, received.status),
+        (5, WorkCompletionStatus::Failed(CqeSyndrome::LocalLength))
+    );
+}
+
+#[test]
+fn a_receive_into_memory_that_may_not_be_written() {
+    let mut pair = pair();
+    let region = pair.b.node.memory(4096, AccessFlags::LOCAL_READ);
+    let slice = region.slice(0, LENGTH).unwrap();
+    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    let data = own(&pair);
+    fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RemoteOperation);
+    let received = pair.received();
+    assert_eq!(
+        (received.wr_id, received.status),
+        (5, WorkCompletionStatus::Failed(CqeSyndrome::LocalProtection))
+    );
+}
+
+#[test]
+fn a_peer_that_posts_no_receive() {
+    let connect = ConnectOptions { rnr_retry: 2, ..ConnectOptions::default() };
+    let mut pair = Pair::new(&PairOptions { connect, ..PairOptions::default() });
+    let data = own(&pair);
+    fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RnrRetryExceeded);
+}
+
+#[test]
+fn a_peer_that_posts_its_receive_late_is_waited_for() {
+    let mut pair = pair();
+    let data = own(&pair);
+    pair.a.queue_pair.post_send(&WorkRequest::send(1, &data)).unwrap();
+    let later = pair.world.now() + bareverbs_prm::time::Duration::from_millis(20);
+    pair.world.run_until(later);
+    assert_eq!(pair.a.sends.poll_one(), Ok(None));
+    let slice = pair.b.memory.slice(0, LENGTH).unwrap();
+    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    assert!(pair.sent().is_success() && pair.received().is_success());
+}
+
+#[test]
+fn a_cable_that_loses_everything() {
+    let connect = ConnectOptions { retry_count: 3, ack_timeout: 8, ..ConnectOptions::default() };
+    let mut pair = Pair::new(&PairOptions { connect, ..PairOptions::default() });
+    pair.world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(1.0)));
+    let (data, remote) = (own(&pair), pair.b.memory.remote(0));
+    fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::TransportRetryExceeded);
+    assert_eq!(pair.frames_lost(), 4, "the first and three retries");
+}
+
+#[test]
+fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
+    let mut pair = pair();
+    let slice = [pair.b.memory.slice(0, LENGTH).unwrap()];
+    for id in 0..10 {
+        pair.b.queue_pair.post_receive(ReceiveRequest::new(id, &slice)).unwrap();
+    }
+    pair.b.queue_pair.modify_to_error().unwrap();
+    for id in 0..10 {
+        let flushed = pair.received();
+        assert_eq!((flushed.wr_id, flushed.is_success()), (id, false));
+        assert_eq!(flushed.status, WorkCompletionStatus::Failed(CqeSyndrome::WorkRequestFlushed));
+    }
+    assert_eq!(pair.b.queue_pair.receives_outstanding(), 0);
+}
+
+#[test]
+fn requests_before_the_failing_one_succeed() {
+    let mut pair = pair();
+    let (data, good) = (own(&pair), pair.b.memory.remote(0));
+    let bad = RemoteSlice { rkey: Mkey::new(0x00ab_cd01), ..good };
+    let mut batch = pair.a.queue_pair.send_batch();
+    batch.post(&WorkRequest::write(1, &data, good)).unwrap();
+    batch.post(&WorkRequest::write(2, &data, good).signalled(false)).unwrap();
+    batch.post(&WorkRequest::write(3, &data, bad)).unwrap();
+    batch.post(&WorkRequest::write(4, &data, good).signalled(false)).unwrap();
+    batch.ring();
+    let outcomes: Vec<_> = (0..3).map(|_| pair.sent()).map(|c| (c.wr_id, c.status)).collect();
+    let failed = WorkCompletionStatus::Failed;
+    assert_eq!(
+        outcomes,
+        [
+            (1, WorkCompletionStatus::Success),
+            (3, failed(CqeSyndrome::RemoteAccess)),
+            (4, failed(CqeSyndrome::WorkRequestFlushed)),
+        ]
+    );
+}
