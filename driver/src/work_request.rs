@@ -3,6 +3,7 @@
 //! A request is written down once, in words that can go into the ring as they are: opcode and flags are encoded when it
 //! is made, not when it is posted.
 
+use crate::ledger::Posted;
 use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::Mkey;
@@ -23,8 +24,10 @@ pub(crate) const MAX_SEGMENTS: u32 = 63;
 #[doc(alias = "ibv_send_wr")]
 pub struct WorkRequest<'a> {
     pub(crate) id: u64,
-    /// Opmod in the top byte, opcode in the lowest.
-    control: u32,
+    /// First half of the control segment as a number: opmod, opcode, and the segments if the form says how many.
+    control: u64,
+    /// What the ledger keeps, but for the counter.
+    posted: Posted,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) shape: Shape,
     pub(crate) form: Form,
@@ -34,6 +37,8 @@ pub struct WorkRequest<'a> {
     remote: [u64; 2],
     /// Atomic segment in memory order.
     pub(crate) atomic: [u64; 2],
+    /// The first slice, if there is one.
+    pub(crate) first: MemorySlice,
     /// The data, if they are in memory that the device reaches.
     pub(crate) slices: &'a [MemorySlice],
     /// The data, if they are copied into the entry.
@@ -85,20 +90,28 @@ impl<'a> WorkRequest<'a> {
         slices: &'a [MemorySlice],
         bytes: &'a [u8],
     ) -> Self {
-        let form = match (slices, bytes) {
-            ([_], []) => Form::Slice,
-            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => Form::Short,
-            _ => Form::Other,
+        let (form, segments) = match (slices, bytes) {
+            ([_], []) => (Form::Slice, 2),
+            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => {
+                (Form::Short, 1 + inline_segments(bytes.len() as u32))
+            }
+            _ => (Form::Other, 0),
+        };
+        let first = match slices {
+            [first, ..] => *first,
+            [] => MemorySlice::from_raw(0, 0, Mkey::new(0)),
         };
         Self {
             id,
-            control: opcode.raw() as u32,
+            control: (opcode.raw() as u64) << 32 | segments as u64,
+            posted: Posted::new(0, 1, kind as u8),
             kind,
             shape: Shape::Plain,
             form,
             flags: flag(SIGNALLED),
             remote: [0; 2],
             atomic: [0; 2],
+            first,
             slices,
             bytes,
         }
@@ -107,10 +120,10 @@ impl<'a> WorkRequest<'a> {
     #[inline(always)]
     const fn to(mut self, remote: RemoteSlice) -> Self {
         self.shape = Shape::Remote;
-        self.form = match self.form {
-            Form::Slice => Form::RemoteSlice,
-            Form::Short => Form::RemoteShort,
-            form => form,
+        (self.form, self.control) = match self.form {
+            Form::Slice => (Form::RemoteSlice, self.control + 1),
+            Form::Short => (Form::RemoteShort, self.control + 1),
+            form => (form, self.control),
         };
         self.remote = [remote.address.to_be(), ((remote.rkey.value() as u64) << 32).to_be()];
         self
@@ -161,7 +174,7 @@ impl<'a> WorkRequest<'a> {
     ) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
         let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        (request.shape, request.form) = (Shape::Atomic, Form::Other);
+        request.become_atomic();
         request.atomic = [swap.to_be(), compare.to_be()];
         request
     }
@@ -171,7 +184,7 @@ impl<'a> WorkRequest<'a> {
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
         let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        (request.shape, request.form) = (Shape::Atomic, Form::Other);
+        request.become_atomic();
         request.atomic = [add.to_be(), 0];
         request
     }
@@ -209,8 +222,14 @@ impl<'a> WorkRequest<'a> {
     }
 
     const fn with_opmod(mut self, opmod: u8) -> Self {
-        self.control |= (opmod as u32) << 24;
+        self.control |= (opmod as u64) << 56;
         self
+    }
+
+    /// There is no short way for atomics: the segments are counted when the request is posted.
+    const fn become_atomic(&mut self) {
+        (self.shape, self.form) = (Shape::Atomic, Form::Other);
+        self.control &= !(MAX_SEGMENTS as u64);
     }
 
     /// Carries `immediate` to the peer's receive. Only SEND and RDMA WRITE can; others stay as they are.
@@ -224,7 +243,7 @@ impl<'a> WorkRequest<'a> {
             WorkCompletionOpcode::RdmaWrite => WqeOpcode::RdmaWriteImm,
             _ => return self,
         };
-        self.control = self.control & !0xff | opcode.raw() as u32;
+        self.control = self.control & !(0xff << 32) | (opcode.raw() as u64) << 32;
         self.flags = self.flags & !(u32::MAX as u64).to_be() | (immediate as u64).to_be();
         self
     }
@@ -257,10 +276,16 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// The first 8 bytes of the entry as a number.
+    /// The first 8 bytes of the entry as a number; for [`Form::Other`] the number of segments is still to be added.
     #[inline(always)]
-    pub(crate) const fn control(&self, counter: u32, qpn_shifted: u32, segments: u32) -> u64 {
-        ((self.control | (counter & 0xffff) << 8) as u64) << 32 | (qpn_shifted | segments) as u64
+    pub(crate) const fn control(&self, counter: u32, qpn_shifted: u32) -> u64 {
+        self.control | ((counter & 0xffff) as u64) << 40 | qpn_shifted as u64
+    }
+
+    /// What the ledger keeps of a request of one block that begins at `counter`.
+    #[inline(always)]
+    pub(crate) const fn posted(&self, counter: u32) -> Posted {
+        self.posted.at(counter)
     }
 
     /// The second 8 bytes in memory order.
@@ -359,7 +384,7 @@ mod tests {
     use zerocopy::{FromBytes, IntoBytes};
 
     fn control(request: &WorkRequest<'_>) -> ControlSegment {
-        let words = [request.control(0x1_2345, 0xabcdef << 8, 3).to_be(), request.flags()];
+        let words = [(request.control(0x1_2345, 0xabcdef << 8) | 3).to_be(), request.flags()];
         ControlSegment::read_from_bytes(words.as_bytes()).unwrap()
     }
 
@@ -378,6 +403,18 @@ mod tests {
         );
         let c = control(&WorkRequest::rpc_params(1, 9, Mkey::new(4), &[]));
         assert_eq!((c.opcode(), c.opmod()), (WqeOpcode::RdmaWrite, strom_opmod::RPC_PARAMS));
+    }
+
+    #[test]
+    fn forms_know_their_segments() {
+        let slice = [MemorySlice::from_raw(1, 2, Mkey::new(3))];
+        let segments = |request: &WorkRequest<'_>| request.control(0, 0) & 0x3f;
+        assert_eq!(segments(&WorkRequest::send(1, &slice)), 2);
+        assert_eq!(segments(&WorkRequest::read(1, &slice, RemoteSlice::default())), 3);
+        assert_eq!(segments(&WorkRequest::send_inline(1, &[0; 12])), 2);
+        assert_eq!(segments(&WorkRequest::write_inline(1, &[0; 13], RemoteSlice::default())), 4);
+        assert_eq!(segments(&WorkRequest::fetch_add(1, &slice, RemoteSlice::default(), 1)), 0);
+        assert_eq!(segments(&WorkRequest::send(1, &[])), 0);
     }
 
     #[test]

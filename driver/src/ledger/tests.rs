@@ -87,7 +87,10 @@ fn receives_complete_in_order() {
     poster.identify(&words, identity(0x40));
     let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter);
     assert_eq!(retire(0), Err(Refusal::NotOutstanding));
-    (5..9).for_each(|id| poster.post_receive(&words, id));
+    for id in 5..9 {
+        let at = (poster.head(), poster.index());
+        poster.post_receive(&words, at, id);
+    }
     poster.publish(&words);
     assert!(!poster.has_room(&words, 1));
     assert_eq!(retire(1), Err(Refusal::NotOutstanding), "out of order");

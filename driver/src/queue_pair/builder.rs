@@ -226,7 +226,6 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         };
         let receive = ReceiveQueue {
             poster: open(Side::Receive, share.receive, self.receive),
-            mask: geometry.receives.saturating_sub(1),
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
             max_slice: if self.wanted.receive_slices == 1 { MAX_SLICE } else { 0 },

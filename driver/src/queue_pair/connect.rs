@@ -71,7 +71,7 @@ impl Default for ConnectOptions {
 impl<D: DeviceRef> PreparedQueuePair<D> {
     /// Our side, for the peer.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
-        let parts = self.core.parts();
+        let parts = &self.core.parts;
         let entry =
             self.core.device.device().gid(gid_index as u16).ok_or(ConnectError::NoAddress { gid_index })?;
         Ok(RemoteEndpoint { qpn: parts.qpn, psn: parts.psn, gid: entry.gid, mac: entry.mac })
@@ -97,7 +97,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
             ..QueuePairAttributes::default()
         };
         let to_send = QueuePairAttributes {
-            send_psn: Some(self.core.parts().psn),
+            send_psn: Some(self.core.parts.psn),
             ack_timeout: Some(options.ack_timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
@@ -136,7 +136,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 
     fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
         let ports = self.core.device.device().capabilities().roce_source_ports;
-        let derived = source_port(ports, self.core.parts().qpn, remote.qpn);
+        let derived = source_port(ports, self.core.parts.qpn, remote.qpn);
         AddressVector {
             gid_index: options.gid_index,
             gid: remote.gid,

@@ -6,13 +6,13 @@ use crate::dma::Dma;
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
+use crate::memory_region::MemorySlice;
 use crate::work_request::{ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
 
 /// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,
-    pub(crate) mask: u32,
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
@@ -29,18 +29,19 @@ impl ReceiveQueue {
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        request: ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         match request.slices {
             [slice] if slice.length.wrapping_sub(1) < self.max_slice => {
                 if !self.poster.has_room_for_one(words) {
                     return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
                 }
-                store(memory, (self.poster.head() & self.mask) as usize, slice_words(slice));
-                self.poster.post_receive(words, request.id);
+                let at = (self.poster.head(), self.poster.index());
+                self.poster.post_receive(words, at, request.id);
+                store(memory, at.1 as usize, slice_words(slice));
                 Ok(())
             }
-            _ => self.write_any(memory, words, request),
+            slices => self.write_any(memory, words, request.id, slices),
         }
     }
 
@@ -51,12 +52,13 @@ impl ReceiveQueue {
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        id: u64,
+        slices: &[MemorySlice],
     ) -> Result<(), PostError> {
-        if request.slices.len() > self.max_slices as usize {
-            return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
+        if slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
         }
-        for (index, slice) in request.slices.iter().enumerate() {
+        for (index, slice) in slices.iter().enumerate() {
             if slice.length.wrapping_sub(1) >= MAX_SLICE {
                 return Err(PostError::SliceLength { index, length: slice.length });
             }
@@ -64,14 +66,15 @@ impl ReceiveQueue {
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
-        let first = ((self.poster.head() & self.mask) << self.log_segments) as usize;
-        for (index, slice) in request.slices.iter().enumerate() {
+        let at = (self.poster.head(), self.poster.index());
+        let first = (at.1 << self.log_segments) as usize;
+        for (index, slice) in slices.iter().enumerate() {
             store(memory, first + index, slice_words(slice));
         }
-        if request.slices.len() < 1 << self.log_segments {
-            store(memory, first + request.slices.len(), [INVALID_LKEY.value() as u64, 0]);
+        if slices.len() < 1 << self.log_segments {
+            store(memory, first + slices.len(), [INVALID_LKEY.value() as u64, 0]);
         }
-        self.poster.post_receive(words, request.id);
+        self.poster.post_receive(words, at, id);
         Ok(())
     }
 
