@@ -42,13 +42,12 @@ impl Default for CompletionQueueConfig {
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue<D: DeviceRef> {
     device: D,
-    /// Taken out only by `drop`.
-    memory: Option<Dma<DmaOf<D>>>,
+    memory: Dma<DmaOf<D>>,
     /// The block behind the entries, which holds the doorbell record.
     record: usize,
     consumer: Consumer,
     /// The queue pair that completed last.
-    current: Option<Current>,
+    current: Current,
     cqn: Cqn,
     arm_sequence: u8,
     discarded: u64,
@@ -81,10 +80,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let consumer = Consumer::new(log_size);
         Ok(Self {
             device,
-            memory: Some(memory),
+            memory,
             record: entries,
             consumer,
-            current: None,
+            current: Current::NOBODY,
             cqn,
             arm_sequence: 0,
             discarded: 0,
@@ -118,7 +117,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let consumer_index = self.consumer.counter();
         let arm = CqArm { sequence: self.arm_sequence, solicited_only, consumer_index, cqn: self.cqn };
         let device = self.device.device();
-        if let Some(record) = self.memory.as_ref().and_then(|memory| memory.block(self.record)) {
+        if let Some(record) = self.memory.block(self.record) {
             record.store_be32::<4>(arm.arm_word());
         }
         device.hal().barrier(Barrier::ToDevice);
@@ -148,7 +147,7 @@ impl<D: DeviceRef> Drop for CompletionQueue<D> {
     #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
         let doomed = Doomed { opcode: CommandOpcode::DestroyCq, number: self.cqn.value() };
-        self.device.device().destroy(doomed, self.memory.take());
+        self.device.device().destroy(doomed, Some(self.memory.take()));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::hal::{DmaMemory, Hal, HalError};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of the largest window; memory that is used through windows must be aligned to it.
 pub const BLOCK: usize = 64;
@@ -35,7 +35,8 @@ impl core::error::Error for RangeError {}
 
 /// Memory shared with the device, with checked access.
 pub struct Dma<M> {
-    memory: M,
+    /// Gone after [`take`](Self::take); nothing can be reached then.
+    memory: Option<M>,
     base: NonNull<u8>,
     length: usize,
     /// Whole blocks that can be used through windows: zero if the memory is not aligned to a block.
@@ -55,7 +56,8 @@ impl<M: DmaMemory> Dma<M> {
     pub fn new(memory: M) -> Self {
         let (base, length) = (memory.as_ptr(), memory.len());
         let blocks = if base.as_ptr().addr().is_multiple_of(BLOCK) { length / BLOCK } else { 0 };
-        Self { memory, base, length, blocks, segments: blocks * (BLOCK / 16), words: blocks * (BLOCK / 8) }
+        let (segments, words) = (blocks * (BLOCK / 16), blocks * (BLOCK / 8));
+        Self { memory: Some(memory), base, length, blocks, segments, words }
     }
 
     /// Allocates `length` zeroed bytes from `hal`.
@@ -69,11 +71,19 @@ impl<M: DmaMemory> Dma<M> {
 
     /// First address as the device sees it.
     pub fn iova(&self) -> u64 {
-        self.memory.iova()
+        self.memory.as_ref().map_or(0, M::iova)
     }
 }
 
 impl<M> Dma<M> {
+    /// Takes the memory out and leaves a region of no bytes.
+    #[must_use = "memory that the device may reach is freed when this is dropped"]
+    pub fn take(&mut self) -> Self {
+        let empty =
+            Self { memory: None, base: NonNull::dangling(), length: 0, blocks: 0, segments: 0, words: 0 };
+        core::mem::replace(self, empty)
+    }
+
     /// Bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -264,6 +274,14 @@ impl<const N: usize> Window<'_, N> {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(O)) }.load(Ordering::Relaxed)
     }
 
+    /// Loads the big-endian 16-bit number at `O`.
+    #[inline(always)]
+    pub fn load_be16<const O: usize>(&self) -> u16 {
+        const { assert!(O + 2 <= N && O.is_multiple_of(2)) };
+        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
+        u16::from_be(unsafe { AtomicU16::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed))
+    }
+
     /// Loads 32 bits at `O` in memory order.
     #[inline(always)]
     pub fn load_raw32<const O: usize>(&self) -> u32 {
@@ -317,17 +335,16 @@ impl<const N: usize> Window<'_, N> {
 }
 
 impl Window<'_, 64> {
-    /// Stores a whole block, eight words in memory order.
+    /// Stores the first `K` words of a block, in memory order.
     #[inline(always)]
-    pub fn store(&self, words: &[u64; 8]) {
-        self.store_word::<0>(words[0]);
-        self.store_word::<8>(words[1]);
-        self.store_word::<16>(words[2]);
-        self.store_word::<24>(words[3]);
-        self.store_word::<32>(words[4]);
-        self.store_word::<40>(words[5]);
-        self.store_word::<48>(words[6]);
-        self.store_word::<56>(words[7]);
+    pub fn store_first<const K: usize>(&self, words: &[u64; 8]) {
+        const { assert!(K <= 8) };
+        let put = |index: usize| {
+            // SAFETY: the window is aligned to 64 and has 64 bytes; `index` is below `K`, which is at most 8.
+            unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }
+                .store(words[index], Ordering::Relaxed)
+        };
+        (0..K).for_each(put);
     }
 
     /// Loads a whole block, eight words in memory order.
@@ -408,6 +425,17 @@ mod tests {
         assert!(dma.segment(7).is_some() && dma.segment(8).is_none());
         assert!(dma.word(15, Ordering::Relaxed).is_some() && dma.word(16, Ordering::Relaxed).is_none());
         assert!(!dma.set_word(16, 1, Ordering::Relaxed));
+    }
+
+    #[test]
+    fn nothing_is_reached_where_the_memory_was_taken() {
+        let mut dma = Dma::new(Boxed::new(128));
+        let taken = dma.take();
+        assert!(taken.copy_in(0, &[1; 128]).is_ok());
+        assert!(dma.copy_in(0, &[1]).is_err() && dma.copy_in(0, &[]).is_ok());
+        assert!(
+            dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none()
+        );
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Posted {
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
         Self((counter & 0xffff) as u64 | (slots as u64) << 16 | (kind as u64) << 32)
     }
+    /// The same, beginning at `counter`; it must begin at zero.
+    #[inline(always)]
+    pub const fn at(self, counter: u32) -> Self {
+        Self(self.0 | (counter & 0xffff) as u64)
+    }
     /// What the poster said it was.
     #[inline(always)]
     pub const fn kind(self) -> u8 {
@@ -132,10 +137,13 @@ impl Posted {
 pub struct Poster {
     side: Side,
     record: usize,
+    /// The word that tells the poller how far we are.
+    head_word: usize,
     base: usize,
     mask: u32,
     head: u32,
-    tail: u32,
+    /// The head that the queue is full at, as far as is known: the poller's tail and the size.
+    full: u32,
 }
 
 impl Poster {
@@ -146,7 +154,8 @@ impl Poster {
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
         words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
-        Self { side, record, base: range.base as usize, mask, head: 0, tail: 0 }
+        let (head_word, base) = (record + side.head(), range.base as usize);
+        Self { side, record, head_word, base, mask, head: 0, full: range.slots }
     }
 
     /// Names the queue pair and the completion queue, so that completions find the record.
@@ -178,42 +187,62 @@ impl Poster {
     /// Whether `slots` slots are free. Looks at the poller's tail only when its last known value does not suffice.
     #[inline(always)]
     pub fn has_room(&mut self, words: &impl Words, slots: u32) -> bool {
-        self.head.wrapping_sub(self.tail) + slots <= self.size() || self.refresh(words, slots)
+        self.full.wrapping_sub(self.head) >= slots || self.refresh(words, slots)
+    }
+
+    /// Whether a slot is free.
+    #[inline(always)]
+    pub fn has_room_for_one(&mut self, words: &impl Words) -> bool {
+        self.full != self.head || self.refresh(words, 1)
     }
 
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, words: &impl Words, slots: u32) -> bool {
-        self.tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
-        self.head.wrapping_sub(self.tail).saturating_add(slots) <= self.size()
+        let tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
+        self.full = tail.wrapping_add(self.size());
+        self.full.wrapping_sub(self.head) >= slots
+    }
+
+    /// The slot that comes next, from zero.
+    #[inline(always)]
+    pub const fn index(&self) -> u32 {
+        self.head & self.mask
     }
 
     /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
-    #[inline(always)]
     pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
-        let slot = self.base + (self.head & self.mask) as usize;
-        words.store_pair(slot, [id, Posted::new(self.head, slots, kind).0]);
-        self.head = self.head.wrapping_add(slots);
+        let (head, index) = (self.head, self.index());
+        words.store_pair(self.base + index as usize, [id, Posted::new(head, slots, kind).0]);
+        self.head = head.wrapping_add(slots);
     }
 
-    /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
+    /// [`Self::post`] of one slot: `head` and `index` are those of the queue, `posted` says so.
     #[inline(always)]
-    pub fn post_receive(&mut self, words: &impl Words, id: u64) {
-        words.store(self.base + (self.head & self.mask) as usize, id, Ordering::Relaxed);
-        self.head = self.head.wrapping_add(1);
+    pub fn post_one(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64, posted: Posted) {
+        words.store_pair(self.base + index as usize, [id, posted.0]);
+        self.head = head.wrapping_add(1);
+    }
+
+    /// Remembers a receive under `id`: one slot, and the poller knows what it is. `head` and `index` are those of the
+    /// queue. See [`Self::post`].
+    #[inline(always)]
+    pub fn post_receive(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64) {
+        words.store(self.base + index as usize, id, Ordering::Relaxed);
+        self.head = head.wrapping_add(1);
     }
 
     /// Lets the poller see everything posted so far. Comes before the doorbell.
     #[inline(always)]
     pub fn publish(&self, words: &impl Words) {
-        words.store(self.record + self.side.head(), self.head as u64, PUBLISH);
+        words.store(self.head_word, self.head as u64, PUBLISH);
     }
 
     /// Starts over after the queue pair was reset and its completions are out of the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
-        (self.head, self.tail) = (0, 0);
+        (self.head, self.full) = (0, self.size());
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
-        words.store(self.record + self.side.head(), 0, PUBLISH);
+        words.store(self.head_word, 0, PUBLISH);
     }
 }
 
@@ -247,6 +276,10 @@ pub struct SendPoller {
 }
 
 impl SendPoller {
+    /// Of no queue pair: no record has this identity.
+    pub const NOBODY: Self =
+        Self { identity: Identity(u64::MAX - 1), record: 0, base: 0, mask: 0, head: 0, tail: 0 };
+
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
@@ -309,7 +342,12 @@ impl SendPoller {
 }
 
 /// Retires the send at `counter` and every earlier one.
-pub fn retire_send(words: &impl Words, records: usize, identity: Identity, counter: u16) -> Result<Retired, Refusal> {
+pub fn retire_send(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<Retired, Refusal> {
     let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let retired = poller.retire(words, counter)?;
     poller.publish(words);

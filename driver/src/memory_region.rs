@@ -140,8 +140,7 @@ impl core::error::Error for RegisterError {}
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion<D: DeviceRef> {
     device: D,
-    /// Taken out only by `drop`.
-    memory: Option<Dma<DmaOf<D>>>,
+    memory: Dma<DmaOf<D>>,
     address: u64,
     key: Mkey,
     access: AccessFlags,
@@ -181,7 +180,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
         let device = domain.device().clone();
         let (address, length) = (memory.iova(), memory.len() as u64);
         match create_key(device.device(), domain.number(), (address, length), access) {
-            Ok(key) => Ok(Self { device, memory: Some(memory), address, key, access }),
+            Ok(key) => Ok(Self { device, memory, address, key, access }),
             Err(error) => {
                 if error.status().is_none() {
                     // No answer: the device may have made the key.
@@ -210,7 +209,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
     /// Bytes.
     #[allow(clippy::len_without_is_empty, reason = "a region has at least one byte")]
     pub fn len(&self) -> usize {
-        self.memory().map_or(0, Dma::len)
+        self.memory.len()
     }
 
     /// What may be done with it.
@@ -236,35 +235,27 @@ impl<D: DeviceRef> MemoryRegion<D> {
 
     /// Copies `bytes` in at `offset`.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
-        self.inside()?.copy_in(offset, bytes)
+        self.memory.copy_in(offset, bytes)
     }
 
     /// Copies bytes at `offset` out into `buffer`.
     pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
-        self.inside()?.copy_out(offset, buffer)
+        self.memory.copy_out(offset, buffer)
     }
 
     /// Loads 64 bits at `offset` in the processor's byte order; at once if the address is aligned.
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
-        self.inside()?.load_u64(offset)
+        self.memory.load_u64(offset)
     }
 
     /// Stores 64 bits at `offset` in the processor's byte order; at once if the address is aligned.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
-        self.inside()?.store_u64(offset, value)
+        self.memory.store_u64(offset, value)
     }
 
     /// Fills `length` bytes at `offset` with `byte`.
     pub fn fill(&self, offset: usize, length: usize, byte: u8) -> Result<(), RangeError> {
-        self.inside()?.fill(offset, length, byte)
-    }
-
-    fn memory(&self) -> Option<&Dma<DmaOf<D>>> {
-        self.memory.as_ref()
-    }
-
-    fn inside(&self) -> Result<&Dma<DmaOf<D>>, RangeError> {
-        self.memory().ok_or(RangeError { offset: 0, length: 0, region: 0 })
+        self.memory.fill(offset, length, byte)
     }
 }
 
@@ -282,7 +273,7 @@ impl<D: DeviceRef> Drop for MemoryRegion<D> {
     #[doc(alias = "ibv_dereg_mr")]
     fn drop(&mut self) {
         let doomed = Doomed { opcode: CommandOpcode::DestroyMkey, number: self.key.index().value() };
-        self.device.device().destroy(doomed, self.memory.take());
+        self.device.device().destroy(doomed, Some(self.memory.take()));
     }
 }
 

@@ -20,10 +20,11 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use error::{BuildError, ConnectError, ModifyError, PostError, ResetError};
 
-use self::core::Core;
+use self::core::{Core, Parts};
 use crate::command::CommandError;
 use crate::completion_queue::CompletionQueue;
-use crate::device::DeviceRef;
+use crate::device::ledgers::Ledgers;
+use crate::device::{Device, DeviceRef, DmaOf};
 use crate::memory_region::AccessFlags;
 use crate::work_request::{ReceiveRequest, WorkRequest};
 use ::core::fmt;
@@ -62,80 +63,83 @@ pub struct QueuePairStatus {
 
 impl<D: DeviceRef> Core<D> {
     #[inline(always)]
-    fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.parts_mut();
-        let device = device.device();
-        parts.receive.write(&parts.memory, device.ledgers(), request)?;
-        parts.receive.ring(device.hal(), &parts.memory, device.ledgers());
+    fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
+        let (device, parts) = (self.device.device(), &mut self.parts);
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        parts.receive.write(&parts.memory, ledgers, request)?;
+        parts.receive.ring(hal, &parts.memory, ledgers);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
+        ReceiveBatch { place: Place::of(self.device.device()), parts: &mut self.parts, posted: 0 }
     }
 }
 
 impl<D: DeviceRef> PreparedQueuePair<D> {
     /// The number that the device gave.
     pub fn qpn(&self) -> Qpn {
-        self.core.parts().qpn
+        self.core.parts.qpn
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.core.post_receive(&request)
+        self.core.post_receive(request)
     }
 
     /// Posts several receives with one doorbell.
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
-        ReceiveBatch { core: &mut self.core, posted: 0 }
+        self.core.receive_batch()
     }
 }
 
 impl<D: DeviceRef> QueuePair<D> {
     /// The number that the device gave.
     pub fn qpn(&self) -> Qpn {
-        self.core.parts().qpn
+        self.core.parts.qpn
     }
 
     /// Posts one request and rings the doorbell. A request that is refused leaves no trace.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.core.parts_mut();
-        let device = device.device();
-        let written = parts.send.write(&parts.memory, device.ledgers(), request)?;
-        parts.send.ring((device.hal(), &parts.memory), device.ledgers(), Some(&written));
-        Ok(())
+        let (device, parts) = (self.core.device.device(), &mut self.core.parts);
+        let (hal, memory, ledgers) = (device.hal(), &parts.memory, device.ledgers());
+        parts.send.write(memory, ledgers, request, |queue, block| queue.ring((hal, memory), ledgers, block))
     }
 
     /// Posts several requests with one doorbell.
     #[inline]
     #[doc(alias = "ibv_wr_start")]
     pub fn send_batch(&mut self) -> SendBatch<'_, D> {
-        SendBatch { core: &mut self.core, posted: 0 }
+        SendBatch { place: Place::of(self.core.device.device()), parts: &mut self.core.parts, posted: 0 }
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.core.post_receive(&request)
+        self.core.post_receive(request)
     }
 
     /// Posts several receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
-        ReceiveBatch { core: &mut self.core, posted: 0 }
+        self.core.receive_batch()
     }
 
     /// Basic blocks of the send queue that are not retired.
     pub fn sends_outstanding(&self) -> u32 {
-        let parts = self.core.parts();
+        let parts = &self.core.parts;
         parts.send.poster.outstanding(self.core.device.device().ledgers())
     }
 
     /// Receives that are not retired.
     pub fn receives_outstanding(&self) -> u32 {
-        let parts = self.core.parts();
+        let parts = &self.core.parts;
         parts.receive.poster.outstanding(self.core.device.device().ledgers())
     }
 
@@ -149,7 +153,7 @@ impl<D: DeviceRef> QueuePair<D> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, to: QpState, attributes: &QueuePairAttributes) -> Result<(), ModifyError> {
         if to == QpState::Reset {
-            let from = self.core.parts().state;
+            let from = self.core.parts.state;
             return Err(ModifyError::Transition(transitions::TransitionError::NotSupported { from, to }));
         }
         self.core.modify(to, attributes)
@@ -168,13 +172,13 @@ impl<D: DeviceRef> QueuePair<D> {
         receive: Option<&mut CompletionQueue<D>>,
         access: AccessFlags,
     ) -> Result<PreparedQueuePair<D>, ResetError> {
-        let [send_number, receive_number] = self.core.parts().queues;
+        let [send_number, receive_number] = self.core.parts.queues;
         let given = receive.as_deref().map_or(send.number(), CompletionQueue::number);
         if send.number() != send_number || given != receive_number {
             return Err(ResetError::WrongQueues { send: send_number, receive: receive_number });
         }
         self.core.modify(QpState::Reset, &QueuePairAttributes::default()).map_err(ResetError::Modify)?;
-        let user_index = self.core.parts().share.user_index;
+        let user_index = self.core.parts.share.user_index;
         send.disown(user_index);
         if let Some(receive) = receive {
             receive.disown(user_index);
@@ -185,20 +189,33 @@ impl<D: DeviceRef> QueuePair<D> {
     }
 }
 
+/// What posting needs of the device.
+struct Place<'a, D: DeviceRef> {
+    hal: &'a D::Hal,
+    ledgers: &'a Ledgers<DmaOf<D>>,
+}
+
+impl<'a, D: DeviceRef> Place<'a, D> {
+    #[inline(always)]
+    fn of(device: &'a Device<D::Hal>) -> Self {
+        Self { hal: device.hal(), ledgers: device.ledgers() }
+    }
+}
+
 /// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped, so that
 /// nothing posted is ever forgotten.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SendBatch<'a, D: DeviceRef> {
-    core: &'a mut Core<D>,
+    place: Place<'a, D>,
+    parts: &'a mut Parts<D>,
     posted: u32,
 }
 
 impl<D: DeviceRef> SendBatch<'_, D> {
     /// Adds a request. A request that is refused leaves no trace; those before it stay.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.core.parts_mut();
-        parts.send.write(&parts.memory, device.device().ledgers(), request)?;
+        self.parts.send.write(&self.parts.memory, self.place.ledgers, request, |_, _| ())?;
         self.posted += 1;
         Ok(())
     }
@@ -209,7 +226,7 @@ impl<D: DeviceRef> SendBatch<'_, D> {
     }
 
     /// Rings the doorbell.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
         drop(self);
@@ -217,12 +234,11 @@ impl<D: DeviceRef> SendBatch<'_, D> {
 }
 
 impl<D: DeviceRef> Drop for SendBatch<'_, D> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.posted > 0 {
-            let (device, parts) = self.core.parts_mut();
-            let device = device.device();
-            parts.send.ring((device.hal(), &parts.memory), device.ledgers(), None);
+            let Place { hal, ledgers } = self.place;
+            self.parts.send.ring((hal, &self.parts.memory), ledgers, None);
         }
     }
 }
@@ -230,16 +246,16 @@ impl<D: DeviceRef> Drop for SendBatch<'_, D> {
 /// Several receives that share a doorbell: see [`SendBatch`].
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct ReceiveBatch<'a, D: DeviceRef> {
-    core: &'a mut Core<D>,
+    place: Place<'a, D>,
+    parts: &'a mut Parts<D>,
     posted: u32,
 }
 
 impl<D: DeviceRef> ReceiveBatch<'_, D> {
     /// Adds a receive. A request that is refused leaves no trace; those before it stay.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = self.core.parts_mut();
-        parts.receive.write(&parts.memory, device.device().ledgers(), &request)?;
+        self.parts.receive.write(&self.parts.memory, self.place.ledgers, request)?;
         self.posted += 1;
         Ok(())
     }
@@ -252,12 +268,11 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
 }
 
 impl<D: DeviceRef> Drop for ReceiveBatch<'_, D> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.posted > 0 {
-            let (device, parts) = self.core.parts_mut();
-            let device = device.device();
-            parts.receive.ring(device.hal(), &parts.memory, device.ledgers());
+            let Place { hal, ledgers } = self.place;
+            self.parts.receive.ring(hal, &self.parts.memory, ledgers);
         }
     }
 }

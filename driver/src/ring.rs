@@ -22,10 +22,26 @@ pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     if (byte ^ phase) & 1 != 0 || byte >= OP_OWN_INITIAL & 0xf0 {
         return None;
     }
+    synchronize(entry);
+    Some(byte)
+}
+
+/// Whether the device has written the entry in the pass whose parity is `phase`, with opcode 0: a requester's success.
+/// The rest may be read then.
+#[inline(always)]
+pub fn take_plain(entry: &impl OwnedEntry, phase: u8) -> bool {
+    if entry.last_byte() & 0xf1 != phase {
+        return false;
+    }
+    synchronize(entry);
+    true
+}
+
+#[inline(always)]
+fn synchronize(entry: &impl OwnedEntry) {
     if !cfg!(bareverbs_mutation = "no_cqe_barrier") {
         entry.synchronize();
     }
-    Some(byte)
 }
 
 /// Where software is in a ring that the device fills: a 24-bit counter, its slot and its phase.
@@ -113,6 +129,9 @@ mod tests {
         {
             let entry = Byte(byte, Cell::new(false));
             assert_eq!(take_ownership(&entry, phase).is_some(), taken, "{byte:#x} in phase {phase}");
+            assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
+            let entry = Byte(byte, Cell::new(false));
+            assert_eq!(take_plain(&entry, phase), taken);
             assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
         }
     }

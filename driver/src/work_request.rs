@@ -3,6 +3,7 @@
 //! A request is written down once, in words that can go into the ring as they are: opcode and flags are encoded when it
 //! is made, not when it is posted.
 
+use crate::ledger::Posted;
 use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::Mkey;
@@ -23,17 +24,25 @@ pub(crate) const MAX_SEGMENTS: u32 = 63;
 #[doc(alias = "ibv_send_wr")]
 pub struct WorkRequest<'a> {
     pub(crate) id: u64,
-    /// Opmod in the top byte, opcode in the lowest.
-    control: u32,
+    /// First half of the control segment as a number: opmod, opcode, and the segments if the form says how many.
+    control: u64,
+    /// What the ledger keeps, but for the counter.
+    posted: Posted,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) shape: Shape,
+    pub(crate) form: Form,
     /// Second half of the control segment in memory order: flags and immediate data.
     flags: u64,
     /// Remote address segment in memory order.
     remote: [u64; 2],
     /// Atomic segment in memory order.
     pub(crate) atomic: [u64; 2],
-    pub(crate) payload: Payload<'a>,
+    /// The first slice, if there is one.
+    pub(crate) first: MemorySlice,
+    /// The data, if they are in memory that the device reaches.
+    pub(crate) slices: &'a [MemorySlice],
+    /// The data, if they are copied into the entry.
+    pub(crate) bytes: &'a [u8],
 }
 
 /// Flags of the third word of a control segment, where the second half of the segment has them in memory.
@@ -53,33 +62,69 @@ pub(crate) enum Shape {
     Atomic = 2,
 }
 
-/// The data of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Payload<'a> {
-    /// Copied into the work queue entry.
-    Inline(&'a [u8]),
-    /// Fetched or written by the device.
-    Slices(&'a [MemorySlice]),
+/// Forms that have a short way of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Form {
+    /// None of them.
+    Other,
+    /// One slice behind the control segment.
+    Slice,
+    /// One slice behind a remote address.
+    RemoteSlice,
+    /// A few bytes behind the control segment.
+    Short,
+    /// A few bytes behind a remote address.
+    RemoteShort,
 }
+
+/// Most bytes of a short form.
+pub(crate) const MAX_SHORT: u32 = 16;
 
 impl<'a> WorkRequest<'a> {
     #[inline(always)]
-    const fn new(id: u64, opcode: WqeOpcode, kind: WorkCompletionOpcode, payload: Payload<'a>) -> Self {
+    const fn new(
+        id: u64,
+        opcode: WqeOpcode,
+        kind: WorkCompletionOpcode,
+        slices: &'a [MemorySlice],
+        bytes: &'a [u8],
+    ) -> Self {
+        let (form, segments) = match (slices, bytes) {
+            ([_], []) => (Form::Slice, 2),
+            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => {
+                (Form::Short, 1 + inline_segments(bytes.len() as u32))
+            }
+            _ => (Form::Other, 0),
+        };
+        let first = match slices {
+            [first, ..] => *first,
+            [] => MemorySlice::from_raw(0, 0, Mkey::new(0)),
+        };
         Self {
             id,
-            control: opcode.raw() as u32,
+            control: (opcode.raw() as u64) << 32 | segments as u64,
+            posted: Posted::new(0, 1, kind as u8),
             kind,
             shape: Shape::Plain,
+            form,
             flags: flag(SIGNALLED),
             remote: [0; 2],
             atomic: [0; 2],
-            payload,
+            first,
+            slices,
+            bytes,
         }
     }
 
     #[inline(always)]
     const fn to(mut self, remote: RemoteSlice) -> Self {
         self.shape = Shape::Remote;
+        (self.form, self.control) = match self.form {
+            Form::Slice => (Form::RemoteSlice, self.control + 1),
+            Form::Short => (Form::RemoteShort, self.control + 1),
+            form => (form, self.control),
+        };
         self.remote = [remote.address.to_be(), ((remote.rkey.value() as u64) << 32).to_be()];
         self
     }
@@ -88,34 +133,34 @@ impl<'a> WorkRequest<'a> {
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
     pub const fn send(id: u64, data: &'a [MemorySlice]) -> Self {
-        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Slices(data))
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, data, &[])
     }
 
     /// SEND of bytes that are copied now.
     #[inline(always)]
     #[doc(alias = "IBV_SEND_INLINE")]
     pub const fn send_inline(id: u64, data: &'a [u8]) -> Self {
-        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, Payload::Inline(data))
+        Self::new(id, WqeOpcode::Send, WorkCompletionOpcode::Send, &[], data)
     }
 
     /// RDMA WRITE: the data go to the peer's memory.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Slices(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, data, &[]).to(remote)
     }
 
     /// RDMA WRITE of bytes that are copied now.
     #[inline(always)]
     pub const fn write_inline(id: u64, data: &'a [u8], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, Payload::Inline(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaWrite, WorkCompletionOpcode::RdmaWrite, &[], data).to(remote)
     }
 
     /// RDMA READ: the peer's memory goes to the slices.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
-        Self::new(id, WqeOpcode::RdmaRead, WorkCompletionOpcode::RdmaRead, Payload::Slices(data)).to(remote)
+        Self::new(id, WqeOpcode::RdmaRead, WorkCompletionOpcode::RdmaRead, data, &[]).to(remote)
     }
 
     /// Atomic compare and swap of 8 bytes; what was there before goes to the slice.
@@ -128,8 +173,8 @@ impl<'a> WorkRequest<'a> {
         swap: u64,
     ) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
-        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
-        request.shape = Shape::Atomic;
+        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
+        request.become_atomic();
         request.atomic = [swap.to_be(), compare.to_be()];
         request
     }
@@ -138,15 +183,15 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
-        let mut request = Self::new(id, opcode, kind, Payload::Slices(old)).to(remote);
-        request.shape = Shape::Atomic;
+        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
+        request.become_atomic();
         request.atomic = [add.to_be(), 0];
         request
     }
 
     /// Nothing, but a completion.
     pub const fn nop(id: u64) -> Self {
-        Self::new(id, WqeOpcode::Nop, WorkCompletionOpcode::Nop, Payload::Inline(&[]))
+        Self::new(id, WqeOpcode::Nop, WorkCompletionOpcode::Nop, &[], &[])
     }
 
     /// StRoM's RDMA RPC Params (BTH op-code 0x18): invokes `rpc_opcode` on the peer's NIC with inline parameters.
@@ -177,8 +222,14 @@ impl<'a> WorkRequest<'a> {
     }
 
     const fn with_opmod(mut self, opmod: u8) -> Self {
-        self.control |= (opmod as u32) << 24;
+        self.control |= (opmod as u64) << 56;
         self
+    }
+
+    /// There is no short way for atomics: the segments are counted when the request is posted.
+    const fn become_atomic(&mut self) {
+        (self.shape, self.form) = (Shape::Atomic, Form::Other);
+        self.control &= !(MAX_SEGMENTS as u64);
     }
 
     /// Carries `immediate` to the peer's receive. Only SEND and RDMA WRITE can; others stay as they are.
@@ -192,7 +243,7 @@ impl<'a> WorkRequest<'a> {
             WorkCompletionOpcode::RdmaWrite => WqeOpcode::RdmaWriteImm,
             _ => return self,
         };
-        self.control = self.control & !0xff | opcode.raw() as u32;
+        self.control = self.control & !(0xff << 32) | (opcode.raw() as u64) << 32;
         self.flags = self.flags & !(u32::MAX as u64).to_be() | (immediate as u64).to_be();
         self
     }
@@ -225,10 +276,16 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// The first 8 bytes of the entry as a number.
+    /// The first 8 bytes of the entry as a number; for [`Form::Other`] the number of segments is still to be added.
     #[inline(always)]
-    pub(crate) const fn control(&self, counter: u32, qpn_shifted: u32, segments: u32) -> u64 {
-        ((self.control | (counter & 0xffff) << 8) as u64) << 32 | (qpn_shifted | segments) as u64
+    pub(crate) const fn control(&self, counter: u32, qpn_shifted: u32) -> u64 {
+        self.control | ((counter & 0xffff) as u64) << 40 | qpn_shifted as u64
+    }
+
+    /// What the ledger keeps of a request of one block that begins at `counter`.
+    #[inline(always)]
+    pub(crate) const fn posted(&self, counter: u32) -> Posted {
+        self.posted.at(counter)
     }
 
     /// The second 8 bytes in memory order.
@@ -260,11 +317,11 @@ pub(crate) const fn inline_segments(length: u32) -> u32 {
 #[inline(always)]
 pub(crate) fn short_inline(bytes: &[u8]) -> [u64; 3] {
     let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(first), _) if bytes.len() == 8 => (u64::from_le_bytes(*first), 0),
         (Some(first), Some(last)) => {
-            let beyond = bytes.len().saturating_sub(8) as u32 * 8;
             // The last 8 bytes overlap the first ones; only what is beyond them counts.
-            let high = u64::from_le_bytes(*last).checked_shr(64 - beyond).unwrap_or(0);
-            (u64::from_le_bytes(*first), high)
+            let overlap = 128u32.wrapping_sub(bytes.len() as u32 * 8) & 63;
+            (u64::from_le_bytes(*first), u64::from_le_bytes(*last) >> overlap)
         }
         _ => (short(bytes), 0),
     };
@@ -327,7 +384,7 @@ mod tests {
     use zerocopy::{FromBytes, IntoBytes};
 
     fn control(request: &WorkRequest<'_>) -> ControlSegment {
-        let words = [request.control(0x1_2345, 0xabcdef << 8, 3).to_be(), request.flags()];
+        let words = [(request.control(0x1_2345, 0xabcdef << 8) | 3).to_be(), request.flags()];
         ControlSegment::read_from_bytes(words.as_bytes()).unwrap()
     }
 
@@ -346,6 +403,18 @@ mod tests {
         );
         let c = control(&WorkRequest::rpc_params(1, 9, Mkey::new(4), &[]));
         assert_eq!((c.opcode(), c.opmod()), (WqeOpcode::RdmaWrite, strom_opmod::RPC_PARAMS));
+    }
+
+    #[test]
+    fn forms_know_their_segments() {
+        let slice = [MemorySlice::from_raw(1, 2, Mkey::new(3))];
+        let segments = |request: &WorkRequest<'_>| request.control(0, 0) & 0x3f;
+        assert_eq!(segments(&WorkRequest::send(1, &slice)), 2);
+        assert_eq!(segments(&WorkRequest::read(1, &slice, RemoteSlice::default())), 3);
+        assert_eq!(segments(&WorkRequest::send_inline(1, &[0; 12])), 2);
+        assert_eq!(segments(&WorkRequest::write_inline(1, &[0; 13], RemoteSlice::default())), 4);
+        assert_eq!(segments(&WorkRequest::fetch_add(1, &slice, RemoteSlice::default(), 1)), 0);
+        assert_eq!(segments(&WorkRequest::send(1, &[])), 0);
     }
 
     #[test]

@@ -19,6 +19,15 @@ fn open(hal: &FakeHal) -> Device<FakeHal> {
     Device::open(hal.clone(), config()).expect("the device opens")
 }
 
+fn commands_to_open() -> usize {
+    let hal = FakeHal::new();
+    let _device = open(&hal);
+    hal.firmware().opcodes().len()
+}
+
+/// Something that a test changes in the firmware before the device is opened.
+type Change = fn(&FakeHal);
+
 #[test]
 fn the_way_up_and_down() {
     let hal = FakeHal::new();
@@ -82,12 +91,7 @@ fn a_device_opens_again_after_it_was_closed() {
 
 #[test]
 fn a_refusal_at_any_command_undoes_what_was_done() {
-    let commands = {
-        let hal = FakeHal::new();
-        let _device = open(&hal);
-        let n = hal.firmware().log.len();
-        n
-    };
+    let commands = commands_to_open();
     for at in 0..commands {
         let hal = FakeHal::new();
         hal.firmware().at_command = Some((at, Misbehaviour::Status(0x3, 0xabcd_ef01)));
@@ -107,12 +111,7 @@ fn a_refusal_at_any_command_undoes_what_was_done() {
 
 #[test]
 fn silence_at_any_command_is_a_time_out_and_frees_nothing_that_the_device_may_use() {
-    let commands = {
-        let hal = FakeHal::new();
-        let _device = open(&hal);
-        let n = hal.firmware().log.len();
-        n
-    };
+    let commands = commands_to_open();
     for at in 0..commands {
         let hal = FakeHal::new();
         hal.firmware().at_command = Some((at, Misbehaviour::Silence));
@@ -198,7 +197,7 @@ fn firmware_that_starts_slowly_is_waited_for_and_one_that_never_does_is_told() {
 
 #[test]
 fn strange_devices_are_refused() {
-    let cases: [(fn(&FakeHal), BootStep); 5] = [
+    let cases: [(Change, BootStep); 5] = [
         (|hal| hal.firmware().cmdif_rev = 4, BootStep::CheckInterface),
         (|hal| hal.firmware().geometry = 0x66, BootStep::CheckInterface),
         (|hal| hal.firmware().geometry = 0x55, BootStep::CheckInterface),

@@ -17,7 +17,7 @@
 
 use bareverbs::doorbell::{Publication, publish, publish_record};
 use bareverbs::ledger::{
-    Identity, Poster, RECORD_WORDS, Range, Refusal, Side, Words, retire_receive, retire_send,
+    Identity, Poster, RECORD_WORDS, Range, Refusal, SendPoller, Side, Words, retire_receive, retire_send,
 };
 use bareverbs::ring::{Consumer, OwnedEntry, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -197,7 +197,8 @@ fn identity() -> Identity {
 
 fn open(words: &Shared, side: Side) -> Poster {
     let words_of_a_slot = if side == Side::Send { 2 } else { 1 };
-    let poster = Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32 / words_of_a_slot, slots: 2 });
+    let poster =
+        Poster::open(words, side, 0, Range { base: RECORD_WORDS as u32 / words_of_a_slot, slots: 2 });
     poster.identify(words, identity());
     poster
 }
@@ -250,9 +251,38 @@ fn poller_and_poster_of_receives_agree_on_every_slot() {
         let poster = open(&words, Side::Receive);
         let thread = {
             let words = words.clone();
-            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(w, id)))
+            thread::spawn(move || {
+                post_three(&words, poster, |p, w, id| p.post_receive(w, (p.head(), p.index()), id))
+            })
         };
         let seen = [0, 1, 2].map(|counter| wait_for(|| retire_receive(&*words, 1, identity(), counter)));
+        thread.join().unwrap();
+        assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
+    });
+}
+
+#[test]
+fn a_poller_that_is_kept_agrees_with_the_poster() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Shared::new();
+        let poster = open(&words, Side::Send);
+        let thread = {
+            let words = words.clone();
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post(w, id, 1, 1)))
+        };
+        let mut poller = SendPoller::resolve(&*words, 1, identity()).expect("the identity was stored before");
+        let seen = [0, 1, 2].map(|counter| {
+            let retired = loop {
+                match poller.retire_next(&*words, counter) {
+                    Some(retired) => break retired,
+                    None => thread::yield_now(),
+                }
+            };
+            poller.publish(&*words);
+            retired.id
+        });
         thread.join().unwrap();
         assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
     });

@@ -32,7 +32,7 @@ fn run(row: &str, chunks: &str) -> ExitCode {
     let mut bench = Bench::new();
     for _ in 0..chunks {
         bench.prepare(row);
-        bench.run(row);
+        bench.run(row, |work| work());
         bench.retire(row);
     }
     ExitCode::SUCCESS
@@ -69,14 +69,12 @@ fn count(row: Row, chunks: u64) -> Option<u64> {
 
 fn function(row: Row) -> &'static str {
     match row {
-        Row::Write8 => "timed_write8",
-        Row::Write8Batch => "timed_write8_batch",
-        Row::Write4K => "timed_write4k",
-        Row::Write4KBatch => "timed_write4k_batch",
+        Row::Write8 | Row::Write4K => "timed_send",
+        Row::Write8Batch | Row::Write4KBatch => "timed_batch_of_sends",
         Row::Receive => "timed_receive",
-        Row::ReceiveBatch => "timed_receive_batch",
+        Row::ReceiveBatch => "timed_batch_of_receives",
         Row::Poll => "timed_poll",
-        Row::PollBatch => "timed_poll_batch",
-        Row::PollEmpty => "timed_poll_empty",
+        Row::PollBatch => "timed_batch_of_polls",
+        Row::PollEmpty => "timed_empty_poll",
     }
 }

@@ -132,7 +132,7 @@ fn remote_memory_without_the_right() {
 #[test]
 fn a_remote_queue_pair_without_the_right() {
     let options = PairOptions { queue_pair_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
-    remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteAccess);
+    remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteInvalidRequest);
 }
 
 #[test]

@@ -314,6 +314,7 @@ macro_rules! layout_debug {
 }
 
 #[cfg(test)]
+#[allow(dead_code, reason = "a layout has more accessors than a test asks")]
 mod tests {
     use super::*;
     use zerocopy::IntoBytes;

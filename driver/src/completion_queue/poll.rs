@@ -2,10 +2,11 @@
 
 use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
-use crate::dma::{BLOCK, Window};
+use crate::device::ledgers::Ledgers;
+use crate::dma::{BLOCK, Dma, Window};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
-use crate::ring::{OwnedEntry, take_ownership};
+use crate::ring::{Consumer, OwnedEntry, take_ownership, take_plain};
 use crate::trace::TraceEvent;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
@@ -37,8 +38,44 @@ enum Stop {
 enum Outcome {
     Nothing,
     Discarded(Qpn),
-    /// With the queue pair to remember, if there is one.
-    Completion(WorkCompletion, Option<Current>),
+    /// With the queue pair to remember.
+    Completion(WorkCompletion, Current),
+}
+
+impl Current {
+    /// No queue pair.
+    pub(super) const NOBODY: Self =
+        Self { key: NOBODY, qpn: Qpn::from_low_bits(0), poller: SendPoller::NOBODY };
+
+    /// Reads the entry at `at` if it is a success of this queue pair, the oldest that is outstanding, and retires it.
+    #[inline(always)]
+    fn step<H: Hal>(
+        &mut self,
+        hal: &H,
+        memory: &Dma<H::Dma>,
+        ledgers: &Ledgers<H::Dma>,
+        at: Consumer,
+    ) -> Result<WorkCompletion, Stop> {
+        let window = memory.block(at.slot()).ok_or(Stop::Done)?;
+        let entry = Entry { hal, window };
+        if !take_plain(&entry, at.phase()) {
+            return Err(if take_ownership(&entry, at.phase()).is_some() { Stop::Other } else { Stop::Done });
+        }
+        if window.load_raw32::<32>() != self.key {
+            return Err(Stop::Other);
+        }
+        let retired = self.poller.retire_next(ledgers, Tail::counter_of(&window)).ok_or(Stop::Other)?;
+        Ok(sent(&window, &retired, self.qpn))
+    }
+}
+
+/// Lets the device write the consumed entries again; the loads from them come first.
+#[inline(always)]
+fn hand_back<H: Hal>(hal: &H, memory: &Dma<H::Dma>, record: usize, counter: u32) {
+    hal.barrier(Barrier::FromDevice);
+    if let Some(block) = memory.block(record) {
+        block.store_be32::<0>(counter);
+    }
 }
 
 struct Entry<'a, H> {
@@ -60,9 +97,17 @@ impl<H: Hal> OwnedEntry for Entry<'_, H> {
 impl<D: DeviceRef> CompletionQueue<D> {
     /// Fills `completions` with what is there, and says how many. An entry that cannot be true ends the call; it is
     /// reported by the call that finds it first.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        if let [place] = completions {
+            match self.take_next() {
+                Ok(completion) => *place = completion,
+                Err(Stop::Done) => return Ok(0),
+                Err(Stop::Other) => return self.take_others(completions, 0),
+            }
+            return Ok(1);
+        }
         match self.take_in_order(completions) {
             (count, Stop::Done) => Ok(count),
             (count, Stop::Other) => self.take_others(completions, count),
@@ -70,53 +115,75 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// The next completion, if there is one.
-    #[inline]
+    #[inline(always)]
     pub fn poll_one(&mut self) -> Result<Option<WorkCompletion>, PollError> {
-        let mut completion = [WorkCompletion::EMPTY];
-        Ok((self.poll(&mut completion)? > 0).then_some(completion[0]))
+        match self.take_next() {
+            Ok(completion) => Ok(Some(completion)),
+            Err(Stop::Done) => Ok(None),
+            Err(Stop::Other) => self.take_other(),
+        }
+    }
+
+    /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
+    #[inline(always)]
+    fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
+        let Self { device, memory, current, consumer, record, .. } = self;
+        let device = device.device();
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        if !current.poller.is_current(ledgers) {
+            return Err(Stop::Other);
+        }
+        let completion = current.step(hal, memory, ledgers, *consumer)?;
+        consumer.advance();
+        current.poller.publish(ledgers);
+        hand_back(hal, memory, *record, consumer.counter());
+        Ok(completion)
     }
 
     /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
     #[inline(always)]
     fn take_in_order(&mut self, places: &mut [WorkCompletion]) -> (usize, Stop) {
-        let Self { device, memory: Some(memory), current: Some(current), consumer, record, .. } = self else {
-            return (0, Stop::Other);
-        };
+        let Self { device, memory, current, consumer, record, .. } = self;
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        let (mut poller, mut at) = (current.poller, *consumer);
-        if !poller.is_current(ledgers) {
+        if !current.poller.is_current(ledgers) {
             return (0, Stop::Other);
         }
-        let (mut count, mut stop) = (0, Stop::Done);
+        let (mut at, mut count, mut stop) = (*consumer, 0, Stop::Done);
         for place in places {
-            let Some(window) = memory.block(at.slot()) else { break };
-            let Some(last) = take_ownership(&Entry { hal, window }, at.phase()) else { break };
-            stop = Stop::Other;
-            if last & 0xf0 != 0 || window.load_raw32::<32>() != current.key {
-                break;
+            match current.step(hal, memory, ledgers, at) {
+                Ok(completion) => *place = completion,
+                Err(why) => {
+                    stop = why;
+                    break;
+                }
             }
-            let Some(retired) = poller.retire_next(ledgers, Tail::counter_of(&window)) else { break };
-            stop = Stop::Done;
-            *place = sent(&window, &retired, current.qpn);
             at.advance();
             count += 1;
         }
         if count > 0 {
-            poller.publish(ledgers);
-            current.poller = poller;
+            current.poller.publish(ledgers);
             *consumer = at;
-            hal.barrier(Barrier::FromDevice);
-            if let Some(block) = memory.block(*record) {
-                block.store_be32::<0>(at.counter());
-            }
+            hand_back(hal, memory, *record, at.counter());
         }
         (count, stop)
     }
 
-    /// Goes on with entries of any kind after `count` completions.
+    #[cold]
     #[inline(never)]
-    fn take_others(&mut self, completions: &mut [WorkCompletion], mut count: usize) -> Result<usize, PollError> {
+    fn take_other(&mut self) -> Result<Option<WorkCompletion>, PollError> {
+        let mut completion = [WorkCompletion::EMPTY];
+        Ok((self.take_others(&mut completion, 0)? > 0).then_some(completion[0]))
+    }
+
+    /// Goes on with entries of any kind after `count` completions.
+    #[cold]
+    #[inline(never)]
+    fn take_others(
+        &mut self,
+        completions: &mut [WorkCompletion],
+        mut count: usize,
+    ) -> Result<usize, PollError> {
         while let Some(place) = completions.get_mut(count) {
             match self.look() {
                 Ok(Outcome::Nothing) => break,
@@ -145,7 +212,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Looks at the next entry without consuming it.
     fn look(&self) -> Result<Outcome, PollError> {
         let hal = self.device.device().hal();
-        let Some(window) = self.memory.as_ref().and_then(|memory| memory.block(self.consumer.slot())) else {
+        let Some(window) = self.memory.block(self.consumer.slot()) else {
             return Ok(Outcome::Nothing);
         };
         match take_ownership(&Entry { hal, window }, self.consumer.phase()) {
@@ -157,7 +224,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Reads an entry that is ours.
     fn read(&self, window: &Window<'_, BLOCK>) -> Result<Outcome, PollError> {
         let tail = Tail(window.load_be64::<56>());
-        let identity = Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
+        let identity =
+            Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let read = match opcode {
             CqeOpcode::Requester | CqeOpcode::RequesterError => self.read_sent(window, tail, identity),
@@ -181,16 +249,17 @@ impl<D: DeviceRef> CompletionQueue<D> {
         window: &Window<'_, BLOCK>,
         tail: Tail,
         identity: Identity,
-    ) -> Result<(WorkCompletion, Option<Current>), Refusal> {
+    ) -> Result<(WorkCompletion, Current), Refusal> {
         let ledgers = self.device.device().ledgers();
-        let mut poller = SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
+        let mut poller =
+            SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
         let retired = poller.retire(ledgers, tail.counter())?;
         poller.publish(ledgers);
         let mut completion = sent(window, &retired, tail.qpn());
         if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::RequesterError {
             fail(&mut completion, window);
         }
-        Ok((completion, Some(Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller })))
+        Ok((completion, Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller }))
     }
 
     fn read_received(
@@ -220,12 +289,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
     pub(crate) fn disown(&mut self, user_index: u32) {
-        self.current = None;
+        self.current = Current::NOBODY;
         let device = self.device.device();
-        let Some(memory) = self.memory.as_ref() else { return };
         let mut at = self.consumer;
         for _ in 0..at.size() {
-            let Some(window) = memory.block(at.slot()) else { break };
+            let Some(window) = self.memory.block(at.slot()) else { break };
             if take_ownership(&Entry { hal: device.hal(), window }, at.phase()).is_none() {
                 break;
             }
@@ -244,13 +312,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// Goes behind an entry and lets the device write it again; the loads from it come first.
+    /// Goes behind an entry.
     fn consume(&mut self) {
         self.consumer.advance();
-        self.device.device().hal().barrier(Barrier::FromDevice);
-        if let Some(record) = self.memory.as_ref().and_then(|memory| memory.block(self.record)) {
-            record.store_be32::<0>(self.consumer.counter());
-        }
+        hand_back(self.device.device().hal(), &self.memory, self.record, self.consumer.counter());
     }
 }
 
@@ -301,7 +366,7 @@ impl Tail {
     /// The counter alone.
     #[inline(always)]
     fn counter_of(window: &Window<'_, BLOCK>) -> u16 {
-        (window.load_be32::<60>() >> 16) as u16
+        window.load_be16::<60>()
     }
 }
 

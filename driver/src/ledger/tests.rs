@@ -87,7 +87,10 @@ fn receives_complete_in_order() {
     poster.identify(&words, identity(0x40));
     let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter);
     assert_eq!(retire(0), Err(Refusal::NotOutstanding));
-    (5..9).for_each(|id| poster.post_receive(&words, id));
+    for id in 5..9 {
+        let at = (poster.head(), poster.index());
+        poster.post_receive(&words, at, id);
+    }
     poster.publish(&words);
     assert!(!poster.has_room(&words, 1));
     assert_eq!(retire(1), Err(Refusal::NotOutstanding), "out of order");
@@ -108,7 +111,11 @@ fn in_order_retirement_agrees_with_the_general_one() {
         poster.post(&words, round, slots, 2);
         poster.publish(&words);
         assert_eq!(poller.retire_next(&words, counter.wrapping_add(1)), None);
-        let retired = if round % 2 == 0 { poller.retire_next(&words, counter) } else { poller.retire(&words, counter).ok() };
+        let retired = if round % 2 == 0 {
+            poller.retire_next(&words, counter)
+        } else {
+            poller.retire(&words, counter).ok()
+        };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
         assert_eq!(poller.retire_next(&words, counter), None, "twice");
         poller.publish(&words);

@@ -2,7 +2,7 @@
 
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
-use super::send::{MAX_SHORT, MAX_SLICE, SendQueue};
+use super::send::{MAX_SLICE, SendQueue};
 use super::{BuildError, PreparedQueuePair};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
@@ -16,7 +16,7 @@ use crate::ledger::{Identity, Poster, Side};
 use crate::memory_region::AccessFlags;
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::PageRun;
-use crate::work_request::{MAX_SEGMENTS, inline_segments};
+use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, inline_segments};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
@@ -216,16 +216,19 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << capabilities.log_max_message,
-            max_slice: if self.wanted.send_slices == 0 { 0 } else { MAX_SLICE.min(1 << capabilities.log_max_message) },
+            max_slice: if self.wanted.send_slices == 0 {
+                0
+            } else {
+                MAX_SLICE.min(1 << capabilities.log_max_message)
+            },
             max_short: self.wanted.inline.min(MAX_SHORT),
             last_control: 0,
         };
         let receive = ReceiveQueue {
             poster: open(Side::Receive, share.receive, self.receive),
-            mask: geometry.receives.saturating_sub(1),
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
-            max_slice: if self.wanted.receive_slices == 0 { 0 } else { MAX_SLICE },
+            max_slice: if self.wanted.receive_slices == 1 { MAX_SLICE } else { 0 },
             record,
         };
         Parts {

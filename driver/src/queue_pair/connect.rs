@@ -71,7 +71,7 @@ impl Default for ConnectOptions {
 impl<D: DeviceRef> PreparedQueuePair<D> {
     /// Our side, for the peer.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
-        let parts = self.core.parts();
+        let parts = &self.core.parts;
         let entry =
             self.core.device.device().gid(gid_index as u16).ok_or(ConnectError::NoAddress { gid_index })?;
         Ok(RemoteEndpoint { qpn: parts.qpn, psn: parts.psn, gid: entry.gid, mac: entry.mac })
@@ -97,7 +97,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
             ..QueuePairAttributes::default()
         };
         let to_send = QueuePairAttributes {
-            send_psn: Some(self.core.parts().psn),
+            send_psn: Some(self.core.parts.psn),
             ack_timeout: Some(options.ack_timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
@@ -136,7 +136,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 
     fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
         let ports = self.core.device.device().capabilities().roce_source_ports;
-        let derived = source_port(ports, self.core.parts().qpn, remote.qpn);
+        let derived = source_port(ports, self.core.parts.qpn, remote.qpn);
         AddressVector {
             gid_index: options.gid_index,
             gid: remote.gid,
@@ -154,7 +154,8 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
 /// that switches spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
-    let span = (last - first) as u32 + 1;
+    let (first, last) = (first.min(last), first.max(last));
+    let span = u32::from(last - first) + 1;
     first + ((mixed * span) >> 16) as u16
 }
 

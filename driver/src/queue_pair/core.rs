@@ -37,29 +37,12 @@ pub(crate) struct Parts<D: DeviceRef> {
 /// A queue pair in any state.
 pub(crate) struct Core<D: DeviceRef> {
     pub(crate) device: D,
-    /// Taken out only by `drop`.
-    pub(crate) parts: Option<Parts<D>>,
+    pub(crate) parts: Parts<D>,
 }
 
 impl<D: DeviceRef> Core<D> {
     pub(crate) fn new(device: D, parts: Parts<D>) -> Self {
-        Self { device, parts: Some(parts) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn parts(&self) -> &Parts<D> {
-        match &self.parts {
-            Some(parts) => parts,
-            None => unreachable!("only drop takes the parts"),
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn parts_mut(&mut self) -> (&D, &mut Parts<D>) {
-        match &mut self.parts {
-            Some(parts) => (&self.device, parts),
-            None => unreachable!("only drop takes the parts"),
-        }
+        Self { device, parts }
     }
 
     /// RESET to INIT.
@@ -86,12 +69,12 @@ impl<D: DeviceRef> Core<D> {
         attributes: &QueuePairAttributes,
     ) -> Result<(), ModifyError> {
         let (way, command) =
-            check(self.parts().state, to, attributes.given()).map_err(ModifyError::Transition)?;
+            check(self.parts.state, to, attributes.given()).map_err(ModifyError::Transition)?;
         match command {
             CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(command),
             _ => {
                 let mut input = ResetToInitQpIn::new();
-                let parts = self.parts();
+                let parts = &self.parts;
                 // All modify commands have the layout of RST2INIT (PRM, modify queue pair commands).
                 input.set_opcode(command).set_qpn(parts.qpn);
                 input.set_opt_param_mask(attributes.optional_mask(way.optional));
@@ -111,23 +94,23 @@ impl<D: DeviceRef> Core<D> {
             }
         }
         .map_err(ModifyError::Command)?;
-        self.parts_mut().1.state = to;
+        self.parts.state = to;
         Ok(())
     }
 
     /// A command that is nothing but the number.
     fn run(&self, command: CommandOpcode) -> Result<(), CommandError> {
         let mut input = ToErrorQpIn::new();
-        input.set_opcode(command).set_qpn(self.parts().qpn);
+        input.set_opcode(command).set_qpn(self.parts.qpn);
         self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
     }
 
     pub(crate) fn query(&mut self) -> Result<QueuePairStatus, CommandError> {
         let mut input = QueryQpIn::new();
-        input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts().qpn);
+        input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts.qpn);
         let output: QueryQpOut = self.device.device().call(&Request::new(&input))?;
         let context = output.qpc();
-        self.parts_mut().1.state = context.state();
+        self.parts.state = context.state();
         Ok(QueuePairStatus {
             state: context.state(),
             remote_qpn: context.remote_qpn(),
@@ -140,7 +123,7 @@ impl<D: DeviceRef> Core<D> {
 
     /// Empties rings and ledgers after 2RST_QP; the completion queues have been cleaned.
     pub(crate) fn restart(&mut self) {
-        let (device, parts) = self.parts_mut();
+        let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
         parts.send.poster.restart(ledgers);
         parts.receive.poster.restart(ledgers);
@@ -161,16 +144,15 @@ impl<D: DeviceRef> Drop for Core<D> {
     /// away when they are polled.
     #[doc(alias = "ibv_destroy_qp")]
     fn drop(&mut self) {
-        if self.parts().state != QpState::Reset {
+        if self.parts.state != QpState::Reset {
             self.run(CommandOpcode::ToResetQp).ok();
         }
-        let Some(parts) = self.parts.take() else { return };
-        let device = self.device.device();
+        let (device, parts) = (self.device.device(), &mut self.parts);
         parts.send.poster.close(device.ledgers());
         parts.receive.poster.close(device.ledgers());
         device.ledgers().give_back(parts.share);
         let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
-        device.destroy(doomed, Some(parts.memory));
+        device.destroy(doomed, Some(parts.memory.take()));
         if let Some(register) = parts.blue_flame {
             let nothing = CommandHeaderIn::new();
             device.control(&Request::new(&nothing), |control, _| control.give_back_blue_flame(register)).ok();

@@ -6,18 +6,17 @@ use crate::dma::Dma;
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
+use crate::memory_region::MemorySlice;
 use crate::work_request::{ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
-
 
 /// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,
-    pub(crate) mask: u32,
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
-    /// Longest single slice; zero if the queue takes no slice.
+    /// Longest slice of the short way; zero if entries have another number of segments than one.
     pub(crate) max_slice: u32,
     /// Block of the doorbell record.
     pub(crate) record: u32,
@@ -30,33 +29,36 @@ impl ReceiveQueue {
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        request: ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         match request.slices {
-            &[slice] if self.log_segments == 0 && slice.length.wrapping_sub(1) < self.max_slice => {
-                if !self.poster.has_room(words, 1) {
+            [slice] if slice.length.wrapping_sub(1) < self.max_slice => {
+                if !self.poster.has_room_for_one(words) {
                     return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
                 }
-                store(memory, (self.poster.head() & self.mask) as usize, slice_words(&slice));
-                self.poster.post_receive(words, request.id);
+                let at = (self.poster.head(), self.poster.index());
+                self.poster.post_receive(words, at, request.id);
+                store(memory, at.1 as usize, slice_words(slice));
                 Ok(())
             }
-            _ => self.write_any(memory, words, request),
+            slices => self.write_any(memory, words, request.id, slices),
         }
     }
 
     /// [`Self::write`] for entries of several segments, or of none.
+    #[cold]
     #[inline(never)]
     fn write_any<M>(
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
-        request: &ReceiveRequest<'_>,
+        id: u64,
+        slices: &[MemorySlice],
     ) -> Result<(), PostError> {
-        if request.slices.len() > self.max_slices as usize {
-            return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
+        if slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
         }
-        for (index, slice) in request.slices.iter().enumerate() {
+        for (index, slice) in slices.iter().enumerate() {
             if slice.length.wrapping_sub(1) >= MAX_SLICE {
                 return Err(PostError::SliceLength { index, length: slice.length });
             }
@@ -64,14 +66,15 @@ impl ReceiveQueue {
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
-        let first = ((self.poster.head() & self.mask) << self.log_segments) as usize;
-        for (index, slice) in request.slices.iter().enumerate() {
+        let at = (self.poster.head(), self.poster.index());
+        let first = (at.1 << self.log_segments) as usize;
+        for (index, slice) in slices.iter().enumerate() {
             store(memory, first + index, slice_words(slice));
         }
-        if request.slices.len() < 1 << self.log_segments {
-            store(memory, first + request.slices.len(), [INVALID_LKEY.value() as u64, 0]);
+        if slices.len() < 1 << self.log_segments {
+            store(memory, first + slices.len(), [INVALID_LKEY.value() as u64, 0]);
         }
-        self.poster.post_receive(words, request.id);
+        self.poster.post_receive(words, at, id);
         Ok(())
     }
 

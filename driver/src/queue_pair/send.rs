@@ -6,13 +6,13 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Words};
 use crate::memory_region::MemorySlice;
-use crate::work_request::{Payload, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words};
+use crate::work_request::{
+    Form, MAX_SEGMENTS, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
+};
 use core::sync::atomic::Ordering;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
 pub(crate) const MAX_SLICE: u32 = 1 << 31;
-/// Longest inline data that one block takes behind control and remote address segment without a loop.
-pub(crate) const MAX_SHORT: u32 = 16;
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
 
@@ -38,117 +38,117 @@ pub(crate) struct SendQueue {
     pub(crate) last_control: u64,
 }
 
-/// An entry that was written: its block if there is only one, and how many there are.
-pub(crate) struct Written {
-    block: [u64; 8],
-    blocks: u32,
-}
-
 impl SendQueue {
-    /// Checks and writes one request. Nothing is written if it is refused.
+    /// Checks and writes one request, then calls `then` with its block if it is only one. Nothing is written if it is
+    /// refused.
     #[inline(always)]
     pub(crate) fn write<M>(
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
         request: &WorkRequest<'_>,
-    ) -> Result<Written, PostError> {
-        match (request.shape, request.payload) {
-            (Shape::Remote, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
-                let [a, b] = slice_words(&slice).map(u64::to_be);
-                self.write_block(memory, words, request, 3, |c, [d, e]| [c, request.flags(), d, e, a, b, 0, 0])
+        then: impl FnOnce(&mut Self, Option<&[u64; 8]>),
+    ) -> Result<(), PostError> {
+        let block = match request.form {
+            Form::RemoteSlice if self.allows(&request.first) => {
+                let ([a, b], [c, d]) = (slice_words(&request.first).map(u64::to_be), request.remote());
+                self.write_block::<M, 6>(memory, words, request, [c, d, a, b, 0, 0])
             }
-            (Shape::Plain, Payload::Slices(&[slice])) if slice.length.wrapping_sub(1) < self.max_slice => {
-                let [a, b] = slice_words(&slice).map(u64::to_be);
-                self.write_block(memory, words, request, 2, |c, _| [c, request.flags(), a, b, 0, 0, 0, 0])
+            Form::RemoteShort if request.bytes.len() <= self.max_short as usize => {
+                let ([a, b, e], [c, d]) = (short_inline(request.bytes), request.remote());
+                self.write_block::<M, 7>(memory, words, request, [c, d, a, b, e, 0])
             }
-            (Shape::Remote, Payload::Inline(bytes)) if self.is_short(bytes) => {
-                let ([f, g, h], segments) = (short_inline(bytes), 2 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, [d, e]| [c, request.flags(), d, e, f, g, h, 0])
+            Form::Slice if self.allows(&request.first) => {
+                let [a, b] = slice_words(&request.first).map(u64::to_be);
+                self.write_block::<M, 4>(memory, words, request, [a, b, 0, 0, 0, 0])
             }
-            (Shape::Plain, Payload::Inline(bytes)) if self.is_short(bytes) => {
-                let ([f, g, h], segments) = (short_inline(bytes), 1 + inline_segments(bytes.len() as u32));
-                self.write_block(memory, words, request, segments, |c, _| [c, request.flags(), f, g, h, 0, 0, 0])
+            Form::Short if request.bytes.len() <= self.max_short as usize => {
+                let [a, b, c] = short_inline(request.bytes);
+                self.write_block::<M, 5>(memory, words, request, [a, b, c, 0, 0, 0])
             }
-            _ => self.write_any(memory, words, request),
+            _ => {
+                self.write_any(memory, words, request)?;
+                then(self, None);
+                return Ok(());
+            }
+        };
+        match block {
+            Some(block) => {
+                then(self, Some(&block));
+                Ok(())
+            }
+            None => Err(PostError::QueueFull { needed: 1, size: self.mask + 1 }),
         }
     }
 
-    /// Whether bytes can be written inline in one piece.
+    /// Whether the queue takes a single slice of this length.
     #[inline(always)]
-    fn is_short(&self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && bytes.len() <= self.max_short as usize
+    fn allows(&self, slice: &MemorySlice) -> bool {
+        slice.length.wrapping_sub(1) < self.max_slice
     }
 
-    /// Writes a request that fits a block; `words` arranges it, given its first word and the remote address segment.
+    /// Writes the `N` words of a request that fits a block, of which `tail` is what follows the control segment.
+    /// Returns the block if there was room.
     #[inline(always)]
-    fn write_block<M>(
+    fn write_block<M, const N: usize>(
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
         request: &WorkRequest<'_>,
-        segments: u32,
-        arrange: impl FnOnce(u64, [u64; 2]) -> [u64; 8],
-    ) -> Result<Written, PostError> {
-        if !self.poster.has_room(words, 1) {
-            return Err(PostError::QueueFull { needed: 1, size: self.mask + 1 });
+        tail: [u64; 6],
+    ) -> Option<[u64; 8]> {
+        if !self.poster.has_room_for_one(words) {
+            return None;
         }
-        let head = self.poster.head();
-        let control = request.control(head, self.qpn_shifted, segments);
-        let block = arrange(control.to_be(), request.remote());
-        if let Some(window) = memory.block((self.first + (head & self.mask)) as usize) {
-            window.store(&block);
-        }
+        let (head, index) = (self.poster.head(), self.poster.index());
+        let control = request.control(head, self.qpn_shifted);
+        let [a, b, c, d, e, f] = tail;
+        let block = [control.to_be(), request.flags(), a, b, c, d, e, f];
         self.last_control = control;
-        self.poster.post(words, request.id, 1, request.kind as u8);
-        Ok(Written { block, blocks: 1 })
+        self.poster.post_one(words, (head, index), request.id, request.posted(head));
+        if let Some(window) = memory.block((self.first + index) as usize) {
+            window.store_first::<N>(&block);
+        }
+        Some(block)
     }
 
     /// [`Self::write`] for every other request.
+    #[cold]
     #[inline(never)]
     fn write_any<M>(
         &mut self,
         memory: &Dma<M>,
         words: &impl Words,
         request: &WorkRequest<'_>,
-    ) -> Result<Written, PostError> {
+    ) -> Result<(), PostError> {
         let segments = 1 + request.shape as u32 + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
         }
-        let head = self.poster.head();
-        let control = request.control(head, self.qpn_shifted, segments);
+        // A form of its own has its segments counted already.
+        let control =
+            request.control(self.poster.head(), self.qpn_shifted) & !(MAX_SEGMENTS as u64) | segments as u64;
         self.write_blocks(memory, [control.to_be(), request.flags()], request);
-        let block = match blocks {
-            1 => memory.block((self.first + (head & self.mask)) as usize).map_or([0; 8], |window| window.load()),
-            _ => [0; 8],
-        };
         self.last_control = control;
         self.poster.post(words, request.id, blocks, request.kind as u8);
-        Ok(Written { block, blocks })
+        Ok(())
     }
 
     /// Segments of the data, after checking them.
     fn data_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
-        match request.payload {
-            Payload::Inline(bytes) => {
-                if bytes.len() > self.max_inline as usize {
-                    return Err(PostError::InlineTooLong { length: bytes.len(), limit: self.max_inline });
-                }
-                Ok(if bytes.is_empty() { 0 } else { inline_segments(bytes.len() as u32) })
-            }
-            Payload::Slices(slices) => {
-                if slices.len() > self.max_slices as usize {
-                    return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
-                }
-                check_slices(slices, self.max_message)?;
-                if request.shape == Shape::Atomic {
-                    check_atomic(slices)?;
-                }
-                Ok(slices.len() as u32)
-            }
+        if request.bytes.len() > self.max_inline as usize {
+            return Err(PostError::InlineTooLong { length: request.bytes.len(), limit: self.max_inline });
         }
+        if request.slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
+        }
+        check_slices(request.slices, self.max_message)?;
+        if request.shape == Shape::Atomic {
+            check_atomic(request.slices)?;
+        }
+        let inline = if request.bytes.is_empty() { 0 } else { inline_segments(request.bytes.len() as u32) };
+        Ok(inline + request.slices.len() as u32)
     }
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
@@ -167,22 +167,22 @@ impl SendQueue {
         if request.shape == Shape::Atomic {
             request.atomic.into_iter().for_each(&mut put);
         }
-        data_words(&request.payload, put);
+        if !request.bytes.is_empty() {
+            inline_words(request.bytes, &mut put);
+        }
+        request.slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));
     }
 
-    /// Lets the device see everything written.
+    /// Lets the device see everything written. `block` is that of the only request, if it has only one.
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(
         &mut self,
         (hal, memory): (&H, &Dma<H::Dma>),
         words: &impl Words,
-        single: Option<&Written>,
+        block: Option<&[u64; 8]>,
     ) {
         self.poster.publish(words);
-        let burst = match single {
-            Some(written) if written.blocks == 1 && self.doorbell.is_blue_flame() => Some(&written.block),
-            _ => None,
-        };
+        let burst = if self.doorbell.is_blue_flame() { block } else { None };
         publish(&Work { hal, memory, queue: self, burst });
         if burst.is_some() {
             self.doorbell.alternate();
@@ -205,16 +205,6 @@ fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
     match slices {
         [MemorySlice { length: 8, .. }] => Ok(()),
         _ => Err(PostError::SliceLength { index: 0, length: slices.first().map_or(0, |slice| slice.length) }),
-    }
-}
-
-fn data_words(payload: &Payload<'_>, mut put: impl FnMut(u64)) {
-    match *payload {
-        Payload::Inline([]) => (),
-        Payload::Inline(bytes) => inline_words(bytes, put),
-        Payload::Slices(slices) => {
-            slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));
-        }
     }
 }
 

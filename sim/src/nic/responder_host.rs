@@ -89,14 +89,11 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
         address: u64,
         length: u32,
     ) -> Result<HostRange, RemoteFault> {
-        let (allowed, access) = match access {
-            RemoteAccess::Read => (self.context.rre(), Access::RemoteRead),
-            RemoteAccess::Write => (self.context.rwe(), Access::RemoteWrite),
-            RemoteAccess::Atomic => (self.context.rae(), Access::RemoteAtomic),
+        let access = match access {
+            RemoteAccess::Read => Access::RemoteRead,
+            RemoteAccess::Write => Access::RemoteWrite,
+            RemoteAccess::Atomic => Access::RemoteAtomic,
         };
-        if !allowed {
-            return Err(RemoteFault);
-        }
         // IBTA v1.4 §9.7.5.1.4: a request of no bytes is not validated against any key.
         if length == 0 {
             return Ok(HostRange::default());
@@ -127,6 +124,14 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), RemoteFault> {
         self.mkeys.invalidate(self.accessor, Mkey::new(rkey)).map_err(|_| RemoteFault)
+    }
+
+    fn permits(&self, access: RemoteAccess) -> bool {
+        match access {
+            RemoteAccess::Read => self.context.rre(),
+            RemoteAccess::Write => self.context.rwe(),
+            RemoteAccess::Atomic => self.context.rae(),
+        }
     }
 
     fn accepts_rpc(&self) -> bool {

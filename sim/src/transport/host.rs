@@ -95,6 +95,8 @@ pub trait ResponderHost {
     fn atomic(&mut self, range: &Self::Range, operation: AtomicOperation) -> Result<u64, RemoteFault>;
     /// Invalidates a key for SEND with invalidate.
     fn invalidate(&mut self, rkey: u32) -> Result<(), RemoteFault>;
+    /// Whether the queue pair lets its peer do such a thing at all. If not, the responder answers NAK «invalid request».
+    fn permits(&self, access: RemoteAccess) -> bool;
     /// Whether StRoM's op-codes are accepted on this queue pair.
     fn accepts_rpc(&self) -> bool;
     /// Hands over one packet of a StRoM RPC.

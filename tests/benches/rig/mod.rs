@@ -9,12 +9,14 @@
 #[path = "../../../driver/tests/support/mod.rs"]
 pub mod support;
 
-use bareverbs::{MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkRequest};
+use bareverbs::{
+    CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, WorkCompletion, WorkRequest,
+};
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::CqeOpcode;
 use std::hint::black_box;
-use support::objects::{Rig, Shape};
+use support::objects::{Handle, Rig, Shape};
 
 /// Work requests of a chunk.
 pub const CHUNK: usize = 256;
@@ -97,25 +99,34 @@ impl Bench {
     /// Makes the queues ready for a chunk.
     pub fn prepare(&mut self, row: Row) {
         if let Row::Poll | Row::PollBatch = row {
-            timed_write4k_batch(self);
+            self.run(Row::Write4KBatch, |work| work());
             let first = self.sent.wrapping_sub(CHUNK as u16);
             (0..CHUNK as u16).for_each(|i| self.complete(first.wrapping_add(i)));
         }
     }
 
-    /// Runs the chunk.
-    pub fn run(&mut self, row: Row) {
-        match row {
-            Row::Write8 => timed_write8(self),
-            Row::Write8Batch => timed_write8_batch(self),
-            Row::Write4K => timed_write4k(self),
-            Row::Write4KBatch => timed_write4k_batch(self),
-            Row::Receive => timed_receive(self),
-            Row::ReceiveBatch => timed_receive_batch(self),
-            Row::Poll => timed_poll(self),
-            Row::PollBatch => timed_poll_batch(self),
-            Row::PollEmpty => timed_poll_empty(self),
+    /// Runs the chunk and says how long it took by `clock`. Requests are made before.
+    pub fn run<T>(&mut self, row: Row, clock: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
+        let slice = self.slice;
+        let write8 = [WorkRequest::write_inline(7, b"8 bytes!", REMOTE); BATCH];
+        let write4k = [WorkRequest::write(7, &slice, REMOTE).signalled(false); BATCH];
+        let receives = [ReceiveRequest::new(7, &slice); BATCH];
+        let Rig { pair, send, .. } = &mut self.rig;
+        let taken = match row {
+            Row::Write8 => clock(&mut || timed_send(pair, &write8[0])),
+            Row::Write8Batch => clock(&mut || timed_batch_of_sends(pair, &write8)),
+            Row::Write4K => clock(&mut || timed_send(pair, &write4k[0])),
+            Row::Write4KBatch => clock(&mut || timed_batch_of_sends(pair, &write4k)),
+            Row::Receive => clock(&mut || timed_receive(pair, &receives[0])),
+            Row::ReceiveBatch => clock(&mut || timed_batch_of_receives(pair, &receives)),
+            Row::Poll => clock(&mut || timed_poll(send)),
+            Row::PollBatch => clock(&mut || timed_batch_of_polls(send)),
+            Row::PollEmpty => clock(&mut || timed_empty_poll(send)),
+        };
+        if matches!(row, Row::Write8 | Row::Write8Batch | Row::Write4K | Row::Write4KBatch) {
+            self.sent = self.sent.wrapping_add(CHUNK as u16);
         }
+        taken
     }
 
     /// Retires what the chunk left.
@@ -137,67 +148,35 @@ impl Bench {
 }
 
 #[inline(never)]
-fn timed_write8(bench: &mut Bench) {
-    let request = WorkRequest::write_inline(7, b"8 bytes!", REMOTE);
+fn timed_send(pair: &mut QueuePair<Handle>, request: &WorkRequest<'_>) {
     for _ in 0..CHUNK {
-        bench.rig.pair.post_send(black_box(&request)).unwrap();
+        pair.post_send(black_box(request)).unwrap();
     }
-    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
 }
 
 #[inline(never)]
-fn timed_write8_batch(bench: &mut Bench) {
-    let requests = [WorkRequest::write_inline(7, b"8 bytes!", REMOTE); BATCH];
+fn timed_batch_of_sends(pair: &mut QueuePair<Handle>, requests: &[WorkRequest<'_>; BATCH]) {
     for _ in 0..CHUNK / BATCH {
-        let mut batch = bench.rig.pair.send_batch();
-        for request in black_box(&requests) {
+        let mut batch = pair.send_batch();
+        for request in black_box(requests) {
             batch.post(request).unwrap();
         }
         batch.ring();
     }
-    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
 }
 
 #[inline(never)]
-fn timed_write4k(bench: &mut Bench) {
-    let slice = bench.slice;
-    let request = WorkRequest::write(7, &slice, REMOTE).signalled(false);
+fn timed_receive(pair: &mut QueuePair<Handle>, request: &ReceiveRequest<'_>) {
     for _ in 0..CHUNK {
-        bench.rig.pair.post_send(black_box(&request)).unwrap();
+        pair.post_receive(*black_box(request)).unwrap();
     }
-    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
 }
 
 #[inline(never)]
-fn timed_write4k_batch(bench: &mut Bench) {
-    let slice = bench.slice;
-    let requests = [WorkRequest::write(7, &slice, REMOTE).signalled(false); BATCH];
+fn timed_batch_of_receives(pair: &mut QueuePair<Handle>, requests: &[ReceiveRequest<'_>; BATCH]) {
     for _ in 0..CHUNK / BATCH {
-        let mut batch = bench.rig.pair.send_batch();
-        for request in black_box(&requests) {
-            batch.post(request).unwrap();
-        }
-        batch.ring();
-    }
-    bench.sent = bench.sent.wrapping_add(CHUNK as u16);
-}
-
-#[inline(never)]
-fn timed_receive(bench: &mut Bench) {
-    let slice = bench.slice;
-    let request = ReceiveRequest::new(7, &slice);
-    for _ in 0..CHUNK {
-        bench.rig.pair.post_receive(*black_box(&request)).unwrap();
-    }
-}
-
-#[inline(never)]
-fn timed_receive_batch(bench: &mut Bench) {
-    let slice = bench.slice;
-    let requests = [ReceiveRequest::new(7, &slice); BATCH];
-    for _ in 0..CHUNK / BATCH {
-        let mut batch = bench.rig.pair.receive_batch();
-        for request in black_box(&requests) {
+        let mut batch = pair.receive_batch();
+        for request in black_box(requests) {
             batch.post(*request).unwrap();
         }
         batch.ring();
@@ -205,25 +184,28 @@ fn timed_receive_batch(bench: &mut Bench) {
 }
 
 #[inline(never)]
-fn timed_poll(bench: &mut Bench) {
+fn timed_poll(queue: &mut CompletionQueue<Handle>) {
     let mut found = [WorkCompletion::EMPTY];
     for _ in 0..CHUNK {
-        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(1));
+        assert_eq!(queue.poll(&mut found), Ok(1));
+        black_box(&found);
     }
 }
 
 #[inline(never)]
-fn timed_poll_batch(bench: &mut Bench) {
+fn timed_batch_of_polls(queue: &mut CompletionQueue<Handle>) {
     let mut found = [WorkCompletion::EMPTY; BATCH];
     for _ in 0..CHUNK / BATCH {
-        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(BATCH));
+        assert_eq!(queue.poll(&mut found), Ok(BATCH));
+        black_box(&found);
     }
 }
 
 #[inline(never)]
-fn timed_poll_empty(bench: &mut Bench) {
+fn timed_empty_poll(queue: &mut CompletionQueue<Handle>) {
     let mut found = [WorkCompletion::EMPTY];
     for _ in 0..CHUNK {
-        assert_eq!(bench.rig.send.poll(black_box(&mut found)), Ok(0));
+        assert_eq!(queue.poll(&mut found), Ok(0));
+        black_box(&found);
     }
 }

@@ -23,6 +23,9 @@ enum Judge {
         /// Only cases that contain this text, as in «ib_write_bw server 4096».
         #[arg(long)]
         only: Option<String>,
+        /// Cases that have not begun after so many minutes are skipped.
+        #[arg(long, default_value_t = 9)]
+        minutes: u64,
     },
     /// Linux's mlx5_core and mlx5_ib judge the device model.
     Mlx5 {
@@ -42,13 +45,16 @@ enum Judge {
     },
 }
 
+/// Exit status of what could not run here, neither good nor bad.
+const CANNOT_RUN: u8 = 77;
+
 fn main() -> ExitCode {
     match interrupt::install().and_then(|()| run(&Arguments::parse())) {
         Ok(code) => code,
         Err(error) => match error.downcast_ref::<Skipped>() {
             Some(skipped) => {
                 println!("{skipped}");
-                ExitCode::SUCCESS
+                ExitCode::from(CANNOT_RUN)
             }
             None => {
                 eprintln!("error: {error:#}");
@@ -60,15 +66,16 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
-        Judge::Rxe { only } => judge_rxe(only.clone()),
+        Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
         Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
 }
 
-fn judge_rxe(only: Option<String>) -> Result<ExitCode> {
-    let report = rxe::run(&rxe::Options { only, output: output_directory() })?;
+fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
+    let limit = Duration::from_secs(minutes.saturating_mul(60));
+    let report = rxe::run(&rxe::Options { only, output: output_directory(), limit })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -77,8 +77,11 @@ fn cache_directory() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".cache/bareverbs/guest"))
 }
 
-/// Says SKIPPED unless this process may make mounts of its own and change its root.
+/// Says SKIPPED unless this machine can run the guest's programs, and this process may make mounts of its own and change its root.
 fn require_rights() -> Result<()> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(Skipped("the Linux guest's programs need an x86-64 machine to run on".into()).into());
+    }
     if fs::metadata("/proc/self")?.uid() != 0 {
         return Err(Skipped(
             "the Linux guest needs root (for debootstrap and chroot); run it as root".into(),

@@ -46,7 +46,7 @@ impl Device for Echo {
     }
     fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &mut Vec<u8>) -> Option<Transmit> {
         frame.extend_from_slice(&self.frames.pop_front()?);
-        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::default(), icrc: 0 })
+        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
     fn has_transmit(&self) -> bool {
         !self.frames.is_empty()

@@ -25,6 +25,7 @@ impl<R: Clone> Responder<R> {
     ) -> Result<u32, Refusal> {
         self.check_operation_sequence(packet.bth.opcode)?;
         self.check_packet_length(packet)?;
+        check_permission(packet.bth.opcode, host)?;
         match packet.bth.opcode.kind() {
             OperationKind::Send => self.do_send(packet, host),
             OperationKind::Write => self.do_write(packet, host),
@@ -229,6 +230,17 @@ fn take_receive<H: ResponderHost>(host: &mut H) -> Result<ReceiveBuffer, Refusal
 
 fn check_message_length(length: u32) -> Result<(), Refusal> {
     if length <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+}
+
+/// A queue pair says which operations its peer may do. IBTA v1.4 §11.6.2, «remote invalid request error».
+fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(), Refusal> {
+    let access = match opcode.kind() {
+        OperationKind::Write => RemoteAccess::Write,
+        OperationKind::ReadRequest => RemoteAccess::Read,
+        OperationKind::CompareSwap | OperationKind::FetchAdd => RemoteAccess::Atomic,
+        _ => return Ok(()),
+    };
+    if host.permits(access) { Ok(()) } else { Err(INVALID) }
 }
 
 /// The packets of a message add up to the length that its RETH told; gives the bytes so far. IBTA v1.4 §9.7.4.1.6.

@@ -99,6 +99,7 @@ pub struct Host {
     pub invalidated: Vec<u32>,
     pub errors: Vec<ResponderError>,
     pub accepts_rpc: bool,
+    pub forbidden: Option<RemoteAccess>,
     pub scatter_fails: bool,
     pub queue_fails: bool,
     pub key_revoked: bool,
@@ -187,6 +188,10 @@ impl ResponderHost for Host {
         self.invalidated.push(rkey);
         Ok(())
     }
+    fn permits(&self, access: RemoteAccess) -> bool {
+        self.forbidden != Some(access)
+    }
+
     fn accepts_rpc(&self) -> bool {
         self.accepts_rpc
     }

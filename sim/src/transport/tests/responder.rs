@@ -388,6 +388,21 @@ fn rpc_of_strom() {
 }
 
 #[test]
+fn operations_that_the_queue_pair_does_not_permit_are_invalid() {
+    let reth = Extension::Reth(Reth { address: BASE, rkey: RKEY, length: 1 });
+    let atomic = Extension::AtomicEth(AtomicEth { address: BASE, rkey: RKEY, swap_or_add: 1, compare: 0 });
+    for (access, opcode, extension, payload) in [
+        (RemoteAccess::Write, BthOpcode::WriteOnly, reth, &[1][..]),
+        (RemoteAccess::Read, BthOpcode::ReadRequest, reth, &[]),
+        (RemoteAccess::Atomic, BthOpcode::FetchAdd, atomic, &[]),
+    ] {
+        let mut talk = Talk::new();
+        talk.host.forbidden = Some(access);
+        talk.send(header(opcode, 100, extension), payload).expect_invalid(100);
+    }
+}
+
+#[test]
 fn a_storm_of_duplicates_is_bounded() {
     let mut talk = Talk::new();
     let atomic = Extension::AtomicEth(AtomicEth { address: BASE, rkey: RKEY, swap_or_add: 1, compare: 0 });

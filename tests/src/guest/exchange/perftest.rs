@@ -226,6 +226,38 @@ mod tests {
         assert_eq!(leading_number("5.7"), Some(5.7));
     }
 
+    fn rest() -> Result<()> {
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    #[test]
+    fn client_and_server_agree() {
+        let own = |qpn| Destination {
+            outstanding_reads: 16,
+            qpn: Qpn::from_low_bits(qpn),
+            psn: Psn::new(5),
+            rkey: 7,
+            address: 1 << 40,
+            gid: Gid::from_ipv4([10, 0, 0, 1]),
+        };
+        let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
+        let listener = Listener::bind().expect("a port");
+        let address = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port"));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut client = Session::connect(address, 4096, limit, &mut rest).expect("a session");
+                assert_eq!(client.hand_shake(&own(1), &mut rest).expect("a peer"), own(2));
+                client.exchange_reports(&mut rest).expect("reports");
+                assert_eq!(client.mtu(), 1024);
+            });
+            let mut server = Session::accept(&listener, 1024, limit, meanwhile).expect("a session");
+            assert_eq!(server.hand_shake(&own(2), meanwhile).expect("a peer"), own(1));
+            server.exchange_reports(meanwhile).expect("reports");
+            assert_eq!(server.mtu(), 1024);
+        });
+    }
+
     proptest! {
         #[test]
         fn what_is_encoded_is_parsed(

@@ -92,10 +92,12 @@ fn parse(line: &[u8; LENGTH]) -> Result<Destination> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Destination, LENGTH};
+    use super::{Destination, LENGTH, Listener, as_client, as_server};
     use bareverbs_prm::ids::{Gid, Qpn};
     use bareverbs_prm::psn::Psn;
     use proptest::prelude::*;
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::time::Duration;
 
     #[test]
     fn reads_what_the_program_prints() {
@@ -105,6 +107,37 @@ mod tests {
         assert_eq!(destination.psn, Psn::new(0xa3f01c));
         assert_eq!(destination.gid.0[10..], [0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!(destination.encode(), *line);
+    }
+
+    fn destination(qpn: u32) -> Destination {
+        Destination {
+            qpn: Qpn::from_low_bits(qpn),
+            psn: Psn::new(qpn * 3),
+            gid: Gid::from_ipv4([10, 0, 0, 1]),
+        }
+    }
+
+    #[test]
+    fn client_and_server_learn_of_each_other() {
+        let listener = Listener::bind().expect("a port");
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.port().expect("a port"));
+        let limit = Duration::from_secs(10);
+        let mut met = None;
+        let peer = std::thread::scope(|scope| {
+            let client = scope.spawn(move || as_client(address, destination(1), limit, &mut rest));
+            let mut connect = |peer| {
+                met = Some(peer);
+                Ok(())
+            };
+            as_server(&listener, destination(2), limit, &mut connect, &mut rest).expect("the server's part");
+            client.join().expect("no panic")
+        });
+        assert_eq!((peer.expect("the client's part"), met), (destination(2), Some(destination(1))));
+    }
+
+    fn rest() -> anyhow::Result<()> {
+        std::thread::yield_now();
+        Ok(())
     }
 
     proptest! {

@@ -43,6 +43,7 @@ pub fn play(nic: &Nic, case: &Case, meeting: Meeting<'_>) -> Result<Played> {
     let seen = match case.program {
         Program::RcPingpong => part.pingpong(meeting),
         Program::WriteBandwidth => part.write_bandwidth(meeting),
+        Program::WriteImmediate => part.write_immediate(meeting),
         Program::SendBandwidth => part.send_bandwidth(meeting),
         Program::ReadLatency => part.read_latency(meeting),
         Program::FetchAdd | Program::CompareSwap => part.atomic_latency(meeting),

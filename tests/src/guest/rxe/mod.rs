@@ -20,7 +20,7 @@ use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_sim::run::real_time::UnixDatagramIo;
-use cases::{Case, Program};
+use cases::{Case, Program, Wire};
 use counterpart::{Meeting, Played};
 use guest_side::{DEVICE, SoftRoce};
 use our_side::{Connection, Nic};
@@ -35,6 +35,14 @@ pub struct Options {
     pub only: Option<String>,
     /// Directory for console and captures.
     pub output: PathBuf,
+    /// Cases that have not begun by then are skipped.
+    pub limit: Duration,
+}
+
+impl Options {
+    fn wants(&self, case: &Case) -> bool {
+        self.only.as_ref().is_none_or(|only| case.columns().join(" ").contains(only.as_str()))
+    }
 }
 
 /// TCP port of the programs in the guest.
@@ -51,6 +59,7 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 /// Boots the guest and asks every question.
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
+    let started = Instant::now();
     let mut machine = boot(&root, &options.output)?;
     let guest = SoftRoce::set_up(&mut machine)?;
     let mut report = Report::new(&cases::HEADINGS);
@@ -59,15 +68,22 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let (own, peer) = machine.wire_sockets(0);
     let nic = Nic::open(UnixDatagramIo::bind(&own, &peer)?, SEED)?;
-    let mut judge = Judge { machine, guest, nic };
-    let wanted = |case: &Case| {
-        options.only.as_ref().is_none_or(|only| case.columns().join(" ").contains(only.as_str()))
-    };
-    for case in cases::all().into_iter().filter(wanted) {
+    let mut judge = Judge { machine, guest, nic, output: options.output.clone() };
+    for case in cases::all().into_iter().filter(|case| options.wants(case)) {
         interrupt::check()?;
-        report.add(judge.ask(&case));
+        let entry = if started.elapsed() < options.limit { judge.ask(&case) } else { too_late(&case) };
+        report.add(entry);
+    }
+    for (name, reason) in cases::NOT_YET {
+        let verdict = Verdict::Skip(reason.into());
+        report.add(Entry { columns: cases::row(name), verdict, elapsed: Duration::ZERO });
     }
     Ok(report)
+}
+
+fn too_late(case: &Case) -> Entry {
+    let verdict = Verdict::Skip("the time for all cases is over; see --minutes".into());
+    Entry { columns: case.columns(), verdict, elapsed: Duration::ZERO }
 }
 
 fn boot(root: &Root, output: &Path) -> Result<Machine> {
@@ -84,17 +100,41 @@ struct Judge {
     machine: Machine,
     guest: SoftRoce,
     nic: Nic,
+    output: PathBuf,
 }
 
 impl Judge {
-    /// Asks once.
+    /// Asks once. The capture of a case that failed is kept under its name.
     fn ask(&mut self, case: &Case) -> Entry {
         let start = Instant::now();
-        let verdict = match self.try_case(case) {
-            Ok(seen) => Verdict::Pass(seen),
-            Err(error) => Verdict::Fail(format!("{error:#}")),
+        let name = case.columns().join(" ").replace(' ', "-");
+        let capture = self.output.join(format!("{name}.pcapng"));
+        let result = self.try_on_wire(case, &name, &capture);
+        let verdict = match result {
+            Ok(verdict) => verdict,
+            Err(error) => Verdict::Fail(format!("{error:#}; frames in {}", capture.display())),
         };
+        if !matches!(verdict, Verdict::Fail(_)) {
+            // A capture that cannot be removed is in nobody's way.
+            let _ = std::fs::remove_file(&capture);
+        }
         Entry { columns: case.columns(), verdict, elapsed: start.elapsed() }
+    }
+
+    fn try_on_wire(&mut self, case: &Case, name: &str, capture: &Path) -> Result<Verdict> {
+        self.nic.begin_capture(capture)?;
+        self.nic.set_wire(case.wire, name);
+        let before = self.nic.faults();
+        let seen = self.try_case(case);
+        let faults = self.nic.faults() - before;
+        self.nic.set_wire(Wire::Clean, name);
+        self.nic.end_capture()?;
+        let seen = seen?;
+        Ok(match (case.wire, faults) {
+            (Wire::Clean, _) => Verdict::Pass(seen),
+            (Wire::Faulty, 0) => Verdict::Skip("no fault hit a frame".into()),
+            (Wire::Faulty, faults) => Verdict::Pass(format!("{seen}, {faults} frames hit")),
+        })
     }
 
     fn try_case(&mut self, case: &Case) -> Result<String> {
@@ -136,7 +176,7 @@ impl Judge {
     }
 
     fn command(&self, case: &Case, host_port: u16) -> String {
-        let Case { program, role, size, mtu, family, iterations } = *case;
+        let Case { program, role, size, mtu, family, iterations, .. } = *case;
         let index = self.guest.gid_index(family);
         let place = match role {
             Role::Server => format!("-p {PORT}"),

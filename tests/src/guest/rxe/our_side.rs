@@ -1,6 +1,6 @@
 //! Our side of the wire: the simulated NIC in real time, and the driver on it.
 
-use super::cases::Family;
+use super::cases::{Family, Wire};
 use super::guest_side::{GUEST_MAC, OUR_MAC, gid};
 use anyhow::{Context, Result, bail};
 use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
@@ -18,9 +18,15 @@ use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::capture::Capture;
+use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig};
+use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::real_time::UnixDatagramIo;
 use core::fmt;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
 use std::rc::Rc;
 
 type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
@@ -34,6 +40,10 @@ const DEPTH: u32 = 32;
 const REST: Duration = Duration::from_micros(500);
 /// Local ACK timeout of 0.27 s: an emulated guest on a busy machine pauses for longer than one of 67 ms.
 const ACK_TIMEOUT: u8 = 16;
+/// One frame of a hundred is hit by each fault.
+const FAULTS: f64 = 0.01;
+/// How late a frame comes that is overtaken, at most.
+const REORDER: Duration = Duration::from_micros(500);
 /// Nothing that a driver must leave zero may be set.
 const STRICT: bool = true;
 
@@ -90,6 +100,8 @@ pub enum Work {
     Send,
     /// RDMA WRITE.
     Write(Remote),
+    /// RDMA WRITE with this immediate.
+    WriteImmediate(Remote, u32),
     /// RDMA READ.
     Read(Remote),
     /// Fetch and add of this number.
@@ -103,7 +115,7 @@ pub enum Work {
 pub struct Completion {
     /// What it was posted with.
     pub token: u64,
-    /// Bytes that were received, for receives.
+    /// Bytes that came, for receives.
     pub received: Option<u32>,
 }
 
@@ -111,6 +123,7 @@ pub struct Completion {
 #[derive(Clone)]
 pub struct Nic {
     device: Handle,
+    seed: Seed,
 }
 
 impl Nic {
@@ -122,7 +135,7 @@ impl Nic {
         for family in [Family::Ipv4, Family::Ipv6] {
             device.set_gid(u16::from(gid_index(family)), GidEntry::roce_v2(gid(family, 1), OUR_MAC))?;
         }
-        Ok(Self { device: Rc::new(device) })
+        Ok(Self { device: Rc::new(device), seed: Seed(seed) })
     }
 
     /// A queue pair with a buffer that the peer may use in every way.
@@ -143,9 +156,45 @@ impl Nic {
         Ok(Connection { family, identity, queue_pair, completions, memory, domain, nic: self.clone() })
     }
 
-    /// The bus, for captures, faults and counters.
-    pub fn bus(&self) -> &Bus {
+    fn bus(&self) -> &Bus {
         self.device.hal()
+    }
+
+    /// Sets what the wire does from now on; `name` and the seed decide which frames it hits.
+    pub fn set_wire(&self, wire: Wire, name: &str) {
+        let faults = |direction: &str| {
+            let mut faults = Faults::new(self.seed.stream(&format!("{name} {direction}")));
+            faults.set_random(RandomFaults {
+                loss: Chance::from_ratio(FAULTS),
+                duplicate: Chance::from_ratio(FAULTS),
+                reorder: Chance::from_ratio(FAULTS),
+                reorder_by: REORDER,
+                ..RandomFaults::default()
+            });
+            faults
+        };
+        let faulty = wire == Wire::Faulty;
+        let (inbound, outbound) = (faulty.then(|| faults("inbound")), faulty.then(|| faults("outbound")));
+        self.bus().with(|runner| runner.set_faults(inbound, outbound));
+    }
+
+    /// Frames that a fault hit so far.
+    pub fn faults(&self) -> u64 {
+        self.bus().with(|runner| runner.counters().faults)
+    }
+
+    /// Begins to write every frame to a file.
+    pub fn begin_capture(&self, path: &Path) -> Result<()> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let capture = Capture::new(Box::new(BufWriter::new(file)));
+        self.bus().with(|runner| runner.set_capture(capture));
+        Ok(())
+    }
+
+    /// Ends the capture.
+    pub fn end_capture(&self) -> Result<()> {
+        self.bus().with(|runner| runner.finish_capture().transpose())?;
+        Ok(())
     }
 
     /// Lets the NIC work for a moment.
@@ -243,6 +292,9 @@ impl Connection {
         let request = match work {
             Work::Send => WorkRequest::send(token, &slices),
             Work::Write(remote) => WorkRequest::write(token, &slices, remote.slice()),
+            Work::WriteImmediate(remote, immediate) => {
+                WorkRequest::write(token, &slices, remote.slice()).immediate(immediate)
+            }
             Work::Read(remote) => WorkRequest::read(token, &slices, remote.slice()),
             Work::FetchAdd(remote, add) => WorkRequest::fetch_add(token, &slices, remote.slice(), add),
             Work::CompareSwap(remote, compare, swap) => {
@@ -262,7 +314,8 @@ impl Connection {
             bail!("work request {} ended with {completion:?}", completion.wr_id);
         }
         let WorkCompletion { wr_id, byte_count, opcode, .. } = completion;
-        let received = (opcode == WorkCompletionOpcode::Receive).then_some(byte_count);
+        let receives = [WorkCompletionOpcode::Receive, WorkCompletionOpcode::ReceiveRdmaWithImmediate];
+        let received = receives.contains(&opcode).then_some(byte_count);
         Ok(Some(Completion { token: wr_id, received }))
     }
 

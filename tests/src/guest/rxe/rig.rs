@@ -4,7 +4,7 @@
 use super::super::interrupt;
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
-use super::cases::Family;
+use super::cases::{Family, row};
 use super::guest_side::{DEVICE, GUEST_MAC, SoftRoce};
 use anyhow::{Context, Result};
 use bareverbs_sim::run::real_time::{FrameIo, UnixDatagramIo};
@@ -25,8 +25,7 @@ pub fn check(machine: &mut Machine, guest: &SoftRoce) -> Result<Vec<Entry>> {
 fn timed(name: &str, work: impl FnOnce() -> Result<Verdict>) -> Result<Entry> {
     let start = Instant::now();
     let verdict = work()?;
-    let columns = vec![format!("rig: {name}"), String::new(), String::new(), String::new(), String::new()];
-    Ok(Entry { columns, verdict, elapsed: start.elapsed() })
+    Ok(Entry { columns: row(&format!("rig: {name}")), verdict, elapsed: start.elapsed() })
 }
 
 /// The guest looks for an address; its ARP request must come out of the wire with the guest's MAC address.

@@ -3,13 +3,16 @@
 
 use super::super::super::exchange::perftest::{CACHE_LINE, CYCLE_BUFFER, Destination, Session};
 use super::super::cases::Program;
-use super::super::our_side::{OUTSTANDING_READS, Peer, Remote, Work};
+use super::super::our_side::{OUTSTANDING_READS, Peer, Remote, Span, Work};
 use super::super::pattern;
 use super::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::{Result, bail};
 
 /// What memory holds before the peer writes there.
 const UNTOUCHED: u8 = 0xee;
+
+/// Immediate data of ours.
+const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
 struct Talk {
@@ -44,6 +47,15 @@ impl Part<'_> {
 
     /// `ib_send_bw`: as above, but receives are posted before the last hand shake, and there are no reports.
     pub(super) fn send_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.two_sided(meeting, |_| Work::Send)
+    }
+
+    /// `ib_write_bw --write_with_imm`: as `ib_send_bw`.
+    pub(super) fn write_immediate(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.two_sided(meeting, |remote| Work::WriteImmediate(remote, IMMEDIATE))
+    }
+
+    fn two_sided(&mut self, meeting: Meeting<'_>, work: impl Fn(Remote) -> Work) -> Result<String> {
         self.fill_untouched()?;
         let mut talk = self.open(meeting, 1)?;
         self.synchronise(&mut talk)?;
@@ -54,7 +66,7 @@ impl Part<'_> {
         }
         self.synchronise(&mut talk)?;
         if client {
-            self.send_all(Work::Send)?;
+            self.send_all(work(talk.remote()))?;
         } else {
             self.receive_all()?;
         }
@@ -189,7 +201,7 @@ impl Part<'_> {
                 place.copy_from_slice(&bytes);
             }
         }
-        let whole = super::super::our_side::Span { offset: 0, length: self.half };
+        let whole = Span { offset: 0, length: self.half };
         pattern::compare("memory that the guest wrote", &self.connection.bytes(whole)?, &expected)?;
         Ok(format!("{} bytes compared", self.half))
     }
