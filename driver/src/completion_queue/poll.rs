@@ -151,12 +151,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
             return (0, Stop::Other);
         }
         let (slots, entries) = (ledgers.send_slots(current.poller.slots()), self.rings.blocks());
-        let (mut count, mut stop) = (0, Stop::Done);
-        'all: while count < places.len() {
+        let (start, mut rest, mut stop) = (at.index(), places, Stop::Done);
+        'all: while !rest.is_empty() {
             // The phase is the same up to the end of the ring.
             let phase = at.phase();
-            let pass = places.iter_mut().skip(count).take(at.left() as usize);
-            for place in pass {
+            let (now, later) = rest.split_at_mut(rest.len().min(at.left() as usize));
+            for place in now {
                 match current.step(hal, (entries, &record, &slots), (at.index(), phase)) {
                     Ok(completion) => *place = completion,
                     Err(why) => {
@@ -165,9 +165,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
                     }
                 }
                 at.advance();
-                count += 1;
             }
+            rest = later;
         }
+        let count = at.index().wrapping_sub(start) as usize;
         if count > 0 {
             current.poller.publish(&record);
             self.current.poller.follow(&current.poller);
