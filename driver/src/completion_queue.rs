@@ -13,8 +13,8 @@ use self::poll::Current;
 use crate::command::{CommandError, Request};
 use crate::device::control::Doomed;
 use crate::device::{DeviceRef, DmaOf};
-use crate::dma::{BLOCK, Dma};
-use crate::hal::{Barrier, Hal, Mmio};
+use crate::dma::{BLOCK, Dma, Rings};
+use crate::hal::{Barrier, Hal, HalError, Mmio};
 use crate::ring::Consumer;
 use crate::translation::PageRun;
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
@@ -42,9 +42,8 @@ impl Default for CompletionQueueConfig {
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue<D: DeviceRef> {
     device: D,
-    memory: Dma<DmaOf<D>>,
-    /// The block behind the entries, which holds the doorbell record.
-    record: usize,
+    /// The entries, and the doorbell record.
+    rings: Rings<DmaOf<D>>,
     consumer: Consumer,
     /// The queue pair that completed last.
     current: Current,
@@ -63,31 +62,25 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
         let entries = config.entries.next_power_of_two() as usize;
         let hal = device.device().hal();
-        let memory = Dma::allocate(hal, (entries + 1) * BLOCK, 4096).map_err(CompletionQueueError::Memory)?;
-        for window in (0..entries).filter_map(|index| memory.block(index)) {
-            window.store_be32::<60>(OP_OWN_INITIAL as u32);
+        let bytes = (entries + 1) * BLOCK;
+        let memory = Dma::allocate(hal, bytes, 4096).map_err(CompletionQueueError::Memory)?;
+        let short = HalError::OutOfDmaMemory { length: bytes, alignment: 4096 };
+        let rings = Rings::new(memory, 0, entries as u32).ok_or(CompletionQueueError::Memory(short))?;
+        for index in 0..entries as u32 {
+            rings.blocks().slot(index).store_be32::<60>(OP_OWN_INITIAL as u32);
         }
         let log_size = entries.trailing_zeros() as u8;
-        let cqn = match create(&device, &memory, log_size) {
+        let cqn = match create(&device, rings.memory(), log_size) {
             Ok(cqn) => cqn,
             Err(error) => {
                 if error.status().is_none() {
-                    core::mem::forget(memory);
+                    core::mem::forget(rings);
                 }
                 return Err(CompletionQueueError::Command(error));
             }
         };
         let consumer = Consumer::new(log_size);
-        Ok(Self {
-            device,
-            memory,
-            record: entries,
-            consumer,
-            current: Current::NOBODY,
-            cqn,
-            arm_sequence: 0,
-            discarded: 0,
-        })
+        Ok(Self { device, rings, consumer, current: Current::NOBODY, cqn, arm_sequence: 0, discarded: 0 })
     }
 
     /// The number that the device gave.
@@ -117,9 +110,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let consumer_index = self.consumer.counter();
         let arm = CqArm { sequence: self.arm_sequence, solicited_only, consumer_index, cqn: self.cqn };
         let device = self.device.device();
-        if let Some(record) = self.memory.block(self.record) {
-            record.store_be32::<4>(arm.arm_word());
-        }
+        self.rings.record().store_be32::<4>(arm.arm_word());
         device.hal().barrier(Barrier::ToDevice);
         device
             .hal()
@@ -147,7 +138,7 @@ impl<D: DeviceRef> Drop for CompletionQueue<D> {
     #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
         let doomed = Doomed { opcode: CommandOpcode::DestroyCq, number: self.cqn.value() };
-        self.device.device().destroy(doomed, Some(self.memory.take()));
+        self.device.device().destroy(doomed, Some(self.rings.take()));
     }
 }
 

@@ -205,6 +205,18 @@ impl<M> Dma<M> {
         Some(Window { base, memory: PhantomData })
     }
 
+    /// The `N` bytes from the aligned word number `index` on, checked at once; `None` if they leave the memory. Their
+    /// offsets are aligned, they as a whole to a word only.
+    #[inline(always)]
+    pub fn extent<const N: usize>(&self, index: u32) -> Option<Extent<'_, N>> {
+        if index as u64 + N as u64 / 8 > self.words as u64 {
+            return None;
+        }
+        // SAFETY: the words lie inside whole blocks of the memory, which is aligned to a block.
+        let base = unsafe { self.base.add(index as usize * 8) };
+        Some(Extent { base, memory: PhantomData })
+    }
+
     /// The 16-byte segment number `index`; `None` beyond the end.
     #[inline(always)]
     pub fn segment(&self, index: usize) -> Option<Window<'_, 16>> {
@@ -214,6 +226,23 @@ impl<M> Dma<M> {
         // SAFETY: the segment lies inside a whole block of the memory, which is aligned to a block.
         let base = unsafe { self.base.add(index * 16) };
         Some(Window { base, memory: PhantomData })
+    }
+
+    /// `mask + 1` slots of `N` bytes from slot `first` on, for numbers modulo that; `None` if they leave the memory.
+    #[inline(always)]
+    pub fn run<const N: usize>(&self, first: u32, mask: u32) -> Option<Run<'_, N>> {
+        const { assert!(N == 8 || N == 16 || N == BLOCK) };
+        let slots = match N {
+            8 => self.words,
+            16 => self.segments,
+            _ => self.blocks,
+        };
+        if first as u64 + mask as u64 >= slots as u64 {
+            return None;
+        }
+        // SAFETY: slot `first` lies inside whole blocks of the memory, which is aligned to a block (`Dma::new`).
+        let base = unsafe { self.base.add(first as usize * N) };
+        Some(Run { base, mask, memory: PhantomData })
     }
 
     /// Bytes before the first aligned word, words, bytes after the last one.
@@ -256,6 +285,115 @@ impl<M> fmt::Debug for Dma<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dma").field("length", &self.length).finish_non_exhaustive()
     }
+}
+
+/// `N` bytes, checked once, aligned to a word, for loads and stores that are ordered.
+#[derive(Clone, Copy)]
+pub struct Extent<'a, const N: usize> {
+    base: NonNull<u8>,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<const N: usize> Extent<'_, N> {
+    /// Word `W`.
+    #[inline(always)]
+    pub fn word<const W: usize>(&self) -> &AtomicU64 {
+        const { assert!(W < N / 8) };
+        // SAFETY: word `W` is inside; all are aligned (`Dma::extent`) and only ever accessed by atomics.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(W * 8).cast()) }
+    }
+}
+
+/// A block that is nobody's: where runs lead that are no more.
+#[repr(align(64))]
+struct Nowhere([AtomicU64; BLOCK / 8]);
+static NOWHERE: Nowhere = Nowhere([const { AtomicU64::new(0) }; BLOCK / 8]);
+
+/// Slots of `N` bytes, checked once, aligned to `N`: every number leads into them.
+#[derive(Clone, Copy)]
+pub struct Run<'a, const N: usize> {
+    base: NonNull<u8>,
+    /// Slots but one; numbers are masked with it.
+    mask: u32,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<'a, const N: usize> Run<'a, N> {
+    /// One slot that is nobody's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn nowhere() -> Self {
+        const { assert!(N <= BLOCK) };
+        Self { base: NonNull::from(&NOWHERE.0).cast(), mask: 0, memory: PhantomData }
+    }
+
+    /// The slot number `index`, masked.
+    #[inline(always)]
+    pub fn slot(&self, index: u32) -> Window<'a, N> {
+        // SAFETY: the masked number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`) or are one
+        // (`nowhere`).
+        let base = unsafe { self.base.add((index & self.mask) as usize * N) };
+        Window { base, memory: PhantomData }
+    }
+}
+
+/// Memory of a queue: a ring of segments, a ring of blocks, and the block of the doorbell record.
+pub(crate) struct Rings<M> {
+    /// What the others lead into. They are private, and given out for the time of a borrow only.
+    dma: Dma<M>,
+    segments: Run<'static, 16>,
+    blocks: Run<'static, BLOCK>,
+    record: Run<'static, BLOCK>,
+}
+
+// SAFETY: the runs lead into `dma`, which they are owned together with, or to a static; every access is atomic.
+unsafe impl<M: Send> Send for Rings<M> {}
+// SAFETY: as above; shared access from several threads is a set of atomic operations.
+unsafe impl<M: Sync> Sync for Rings<M> {}
+
+impl<M> Rings<M> {
+    /// Lays out `dma`: `segments` (in whole blocks, or none), `blocks`, the record. Both are powers of two. `None` if
+    /// they do not fit.
+    pub(crate) fn new(dma: Dma<M>, segments: u32, blocks: u32) -> Option<Self> {
+        let first = segments / (BLOCK as u32 / 16);
+        let record = forget_borrow(dma.run(first.checked_add(blocks)?, 0)?);
+        let blocks = forget_borrow(dma.run(first, blocks.checked_sub(1)?)?);
+        let segments = forget_borrow(dma.run(0, segments.saturating_sub(1))?);
+        Some(Self { dma, segments, blocks, record })
+    }
+
+    /// Takes the memory out; the rings lead nowhere then.
+    pub(crate) fn take(&mut self) -> Dma<M> {
+        (self.segments, self.blocks, self.record) = (Run::nowhere(), Run::nowhere(), Run::nowhere());
+        self.dma.take()
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &Dma<M> {
+        &self.dma
+    }
+
+    /// The ring of segments.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> Run<'_, 16> {
+        self.segments
+    }
+
+    /// The ring of blocks.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> Run<'_, BLOCK> {
+        self.blocks
+    }
+
+    /// The block of the doorbell record.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> Window<'_, BLOCK> {
+        Window { base: self.record.base, memory: PhantomData }
+    }
+}
+
+fn forget_borrow<const N: usize>(run: Run<'_, N>) -> Run<'static, N> {
+    Run { base: run.base, mask: run.mask, memory: PhantomData }
 }
 
 /// `N` bytes of DMA memory, checked once, aligned to `N`. Offsets inside are constants checked by the compiler.
@@ -347,6 +485,14 @@ impl Window<'_, 64> {
         (0..K).for_each(put);
     }
 
+    /// Stores word number `index` of the block, modulo 8, in memory order.
+    #[inline(always)]
+    pub fn store_word_at(&self, index: usize, word: u64) {
+        // SAFETY: the window is aligned to 64 and has 64 bytes; the number is below 8.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index % 8 * 8).cast()) }
+            .store(word, Ordering::Relaxed)
+    }
+
     /// Loads a whole block, eight words in memory order.
     #[inline(always)]
     pub fn load(&self) -> [u64; 8] {
@@ -436,6 +582,34 @@ mod tests {
         assert!(
             dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none()
         );
+    }
+
+    #[test]
+    fn every_number_leads_into_a_run() {
+        let dma = Dma::new(Boxed::new(256));
+        assert!(dma.run::<16>(14, 1).is_some() && dma.run::<16>(15, 1).is_none());
+        assert!(dma.run::<8>(u32::MAX, u32::MAX).is_none() && dma.run::<64>(0, 3).is_some());
+        let run = dma.run::<16>(2, 3).unwrap();
+        (0..9).for_each(|index| run.slot(index).store_word::<0>(index as u64));
+        assert_eq!([2, 3, 4, 5].map(|at| dma.pair(at).unwrap()[0]), [8, 5, 6, 7]);
+        assert!((0..16).filter(|at| !(2..6).contains(at)).all(|at| dma.pair(at) == Some([0; 2])));
+    }
+
+    #[test]
+    fn rings_follow_each_other_and_lead_nowhere_at_the_end() {
+        assert!(Rings::new(Dma::new(Boxed::new(256)), 4, 3).is_none());
+        assert!(Rings::new(Dma::new(Boxed::new(256)), u32::MAX, u32::MAX).is_none());
+        let mut rings = Rings::new(Dma::new(Boxed::new(256)), 4, 2).unwrap();
+        rings.segments().slot(1).store_word::<0>(1);
+        rings.blocks().slot(1).store_word::<0>(2);
+        rings.record().store_word::<0>(3);
+        let memory = rings.take();
+        rings.segments().slot(1).store_word::<0>(9);
+        rings.blocks().slot(1).store_word::<0>(9);
+        rings.record().store_word::<0>(9);
+        let words = [2, 16, 24].map(|at| memory.word(at, Ordering::Relaxed).unwrap());
+        assert_eq!((words, memory.word(0, Ordering::Relaxed)), ([1, 2, 3], Some(0)));
+        assert!(rings.memory().is_empty());
     }
 
     #[test]

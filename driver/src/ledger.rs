@@ -18,16 +18,85 @@ pub trait Words {
     fn load(&self, index: usize, order: Ordering) -> u64;
     /// Stores word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64, order: Ordering);
-    /// Loads the words `2 * index` and `2 * index + 1`, relaxed; zeros beyond the end.
+    /// The pairs of words from pair `base` on, for numbers modulo `mask + 1`. Nothing is kept if they go beyond the end.
     #[inline(always)]
-    fn load_pair(&self, index: usize) -> [u64; 2] {
-        [self.load(2 * index, Ordering::Relaxed), self.load(2 * index + 1, Ordering::Relaxed)]
+    fn pairs(&self, base: u32, mask: u32) -> impl Pairs + '_ {
+        Plain { words: self, base, mask }
     }
-    /// Stores the words `2 * index` and `2 * index + 1`, relaxed; nothing beyond the end.
+    /// The words from `base` on, for numbers modulo `mask + 1`. Nothing is kept if they go beyond the end.
     #[inline(always)]
-    fn store_pair(&self, index: usize, [a, b]: [u64; 2]) {
-        self.store(2 * index, a, Ordering::Relaxed);
-        self.store(2 * index + 1, b, Ordering::Relaxed);
+    fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
+        Plain { words: self, base, mask }
+    }
+    /// The record whose first word is `base`, if it is not beyond the end.
+    #[inline(always)]
+    fn record(&self, base: u32) -> Option<impl Record + '_> {
+        Some(PlainRecord(self, base as usize))
+    }
+}
+
+/// A record.
+pub trait Record {
+    /// Loads word `W` of it.
+    fn load<const W: usize>(&self, order: Ordering) -> u64;
+    /// Stores word `W` of it.
+    fn store<const W: usize>(&self, value: u64, order: Ordering);
+}
+
+/// A record of words that know no better.
+struct PlainRecord<'a, W: ?Sized>(&'a W, usize);
+
+impl<W: Words + ?Sized> Record for PlainRecord<'_, W> {
+    fn load<const I: usize>(&self, order: Ordering) -> u64 {
+        self.0.load(self.1 + I, order)
+    }
+    fn store<const I: usize>(&self, value: u64, order: Ordering) {
+        self.0.store(self.1 + I, value, order);
+    }
+}
+
+/// Slots of sends.
+pub trait Pairs {
+    /// Loads slot `index`, relaxed.
+    fn load(&self, index: u32) -> [u64; 2];
+    /// Stores slot `index`, relaxed.
+    fn store(&self, index: u32, pair: [u64; 2]);
+}
+
+/// Slots of receives.
+pub trait Singles {
+    /// Stores slot `index`, relaxed.
+    fn store(&self, index: u32, word: u64);
+}
+
+/// Slots of words that know no better.
+struct Plain<'a, W: ?Sized> {
+    words: &'a W,
+    base: u32,
+    mask: u32,
+}
+
+impl<W: ?Sized> Plain<'_, W> {
+    fn at(&self, index: u32) -> usize {
+        self.base as usize + (index & self.mask) as usize
+    }
+}
+
+impl<W: Words + ?Sized> Pairs for Plain<'_, W> {
+    fn load(&self, index: u32) -> [u64; 2] {
+        let at = 2 * self.at(index);
+        [self.words.load(at, Ordering::Relaxed), self.words.load(at + 1, Ordering::Relaxed)]
+    }
+    fn store(&self, index: u32, [a, b]: [u64; 2]) {
+        let at = 2 * self.at(index);
+        self.words.store(at, a, Ordering::Relaxed);
+        self.words.store(at + 1, b, Ordering::Relaxed);
+    }
+}
+
+impl<W: Words + ?Sized> Singles for Plain<'_, W> {
+    fn store(&self, index: u32, word: u64) {
+        self.words.store(self.at(index), word, Ordering::Relaxed);
     }
 }
 
@@ -102,44 +171,55 @@ pub struct Range {
     pub slots: u32,
 }
 
-/// What was posted: the second word of a slot.
+/// What was posted: the second word of a slot. Bits 31:0 say where the next one begins, 47:32 how many slots it takes,
+/// 63:61 its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted(u64);
 
 impl Posted {
-    /// A work request of `kind` that begins at `counter` and takes `slots` slots.
+    /// A work request of `kind` (below 8) that begins at `counter` and takes `slots` slots.
     #[inline(always)]
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
-        Self((counter & 0xffff) as u64 | (slots as u64) << 16 | (kind as u64) << 32)
+        let next = counter.wrapping_add(slots);
+        Self(next as u64 | ((slots & 0xffff) as u64) << 32 | (kind as u64) << 61)
     }
-    /// The same, beginning at `counter`; it must begin at zero.
+    /// A work request of `kind` and of one slot, without its place: see [`Self::before`].
     #[inline(always)]
-    pub const fn at(self, counter: u32) -> Self {
-        Self(self.0 | (counter & 0xffff) as u64)
+    pub const fn one(kind: u8) -> Self {
+        Self(1 << 32 | (kind as u64) << 61)
+    }
+    /// The same, which has none yet, before `next`.
+    #[inline(always)]
+    const fn before(self, next: u32) -> Self {
+        Self(self.0 | next as u64)
     }
     /// What the poster said it was.
     #[inline(always)]
     pub const fn kind(self) -> u8 {
-        (self.0 >> 32) as u8
+        (self.0 >> 61) as u8
     }
     #[inline(always)]
-    const fn counter(self) -> u16 {
-        self.0 as u16
+    const fn next(self) -> u32 {
+        self.0 as u32
     }
     #[inline(always)]
     const fn slots(self) -> u32 {
-        (self.0 >> 16) as u32 & 0xffff
+        (self.0 >> 32) as u32 & 0xffff
+    }
+    #[inline(always)]
+    const fn counter(self) -> u16 {
+        self.next().wrapping_sub(self.slots()) as u16
     }
 }
 
 /// The poster's half of one queue.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Poster {
     side: Side,
     record: usize,
     /// The word that tells the poller how far we are.
     head_word: usize,
-    base: usize,
+    base: u32,
     mask: u32,
     head: u32,
     /// The head that the queue is full at, as far as is known: the poller's tail and the size.
@@ -154,8 +234,8 @@ impl Poster {
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
         words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
-        let (head_word, base) = (record + side.head(), range.base as usize);
-        Self { side, record, head_word, base, mask, head: 0, full: range.slots }
+        let head_word = record + side.head();
+        Self { side, record, head_word, base: range.base, mask, head: 0, full: range.slots }
     }
 
     /// Names the queue pair and the completion queue, so that completions find the record.
@@ -187,49 +267,72 @@ impl Poster {
     /// Whether `slots` slots are free. Looks at the poller's tail only when its last known value does not suffice.
     #[inline(always)]
     pub fn has_room(&mut self, words: &impl Words, slots: u32) -> bool {
-        self.full.wrapping_sub(self.head) >= slots || self.refresh(words, slots)
+        if self.full.wrapping_sub(self.head) < slots {
+            self.full = self.refresh(words);
+            return self.full.wrapping_sub(self.head) >= slots;
+        }
+        true
     }
 
     /// Whether a slot is free.
     #[inline(always)]
     pub fn has_room_for_one(&mut self, words: &impl Words) -> bool {
-        self.full != self.head || self.refresh(words, 1)
+        if self.full == self.head {
+            self.full = self.refresh(words);
+            return self.full != self.head;
+        }
+        true
     }
 
-    #[cold]
-    #[inline(never)]
-    fn refresh(&mut self, words: &impl Words, slots: u32) -> bool {
-        let tail = words.load(self.record + self.side.tail(), Ordering::Acquire) as u32;
-        self.full = tail.wrapping_add(self.size());
-        self.full.wrapping_sub(self.head) >= slots
-    }
-
-    /// The slot that comes next, from zero.
     #[inline(always)]
-    pub const fn index(&self) -> u32 {
-        self.head & self.mask
+    fn refresh(&self, words: &impl Words) -> u32 {
+        limit(words, self.record + self.side.tail(), self.size())
+    }
+
+    /// Takes over how far `other`, a copy of this one, went.
+    #[inline(always)]
+    pub fn follow(&mut self, other: &Self) {
+        (self.head, self.full) = (other.head, other.full);
+    }
+
+    /// First slot and mask.
+    #[inline(always)]
+    pub const fn slots(&self) -> (u32, u32) {
+        (self.base, self.mask)
+    }
+
+    /// The slots of a send queue.
+    #[inline(always)]
+    pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
+        words.pairs(self.base, self.mask)
+    }
+
+    /// The slots of a receive queue.
+    #[inline(always)]
+    pub fn singles<'a, W: Words>(&self, words: &'a W) -> impl Singles + use<'a, W> {
+        words.singles(self.base, self.mask)
     }
 
     /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
     pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
-        let (head, index) = (self.head, self.index());
-        words.store_pair(self.base + index as usize, [id, Posted::new(head, slots, kind).0]);
+        let head = self.head;
+        self.pairs(words).store(head, [id, Posted::new(head, slots, kind).0]);
         self.head = head.wrapping_add(slots);
     }
 
-    /// [`Self::post`] of one slot: `head` and `index` are those of the queue, `posted` says so.
+    /// [`Self::post`] of one slot; `posted` is that without its place.
     #[inline(always)]
-    pub fn post_one(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64, posted: Posted) {
-        words.store_pair(self.base + index as usize, [id, posted.0]);
-        self.head = head.wrapping_add(1);
+    pub fn post_one(&mut self, pairs: &impl Pairs, id: u64, posted: Posted) {
+        let next = self.head.wrapping_add(1);
+        pairs.store(self.head, [id, posted.before(next).0]);
+        self.head = next;
     }
 
-    /// Remembers a receive under `id`: one slot, and the poller knows what it is. `head` and `index` are those of the
-    /// queue. See [`Self::post`].
+    /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
     #[inline(always)]
-    pub fn post_receive(&mut self, words: &impl Words, (head, index): (u32, u32), id: u64) {
-        words.store(self.base + index as usize, id, Ordering::Relaxed);
-        self.head = head.wrapping_add(1);
+    pub fn post_receive(&mut self, singles: &impl Singles, id: u64) {
+        singles.store(self.head, id);
+        self.head = self.head.wrapping_add(1);
     }
 
     /// Lets the poller see everything posted so far. Comes before the doorbell.
@@ -244,6 +347,13 @@ impl Poster {
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
         words.store(self.head_word, 0, PUBLISH);
     }
+}
+
+/// The head that a queue of `size` slots is full at.
+#[cold]
+#[inline(never)]
+fn limit(words: &impl Words, tail: usize, size: u32) -> u32 {
+    (words.load(tail, Ordering::Acquire) as u32).wrapping_add(size)
 }
 
 /// Why an allegation was not believed.
@@ -268,8 +378,8 @@ pub struct Retired {
 #[derive(Debug, Clone, Copy)]
 pub struct SendPoller {
     identity: Identity,
-    record: usize,
-    base: usize,
+    record: u32,
+    base: u32,
     mask: u32,
     head: u32,
     tail: u32,
@@ -290,42 +400,60 @@ impl SendPoller {
         let range = words.load(record + Side::Send.range(), Ordering::Relaxed);
         let head = words.load(record + Side::Send.head(), Ordering::Acquire) as u32;
         let tail = words.load(record + Side::Send.tail(), Ordering::Relaxed) as u32;
-        Some(Self { identity, record, base: (range >> 32) as usize, mask: range as u32, head, tail })
+        let record = record as u32;
+        Some(Self { identity, record, base: (range >> 32) as u32, mask: range as u32, head, tail })
+    }
+
+    /// The record.
+    #[inline(always)]
+    pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W>> {
+        words.record(self.record)
     }
 
     /// Whether the queue pair is still the one that was found.
     #[inline(always)]
-    pub fn is_current(&self, words: &impl Words) -> bool {
-        words.load(self.record + Side::Send.identity(), Ordering::Relaxed) == self.identity.0
+    pub fn is_current(&self, record: &impl Record) -> bool {
+        record.load::<{ Side::Send.identity() }>(Ordering::Relaxed) == self.identity.0
     }
 
-    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled.
+    /// First slot and mask.
     #[inline(always)]
-    pub fn retire_next(&mut self, words: &impl Words, counter: u16) -> Option<Retired> {
-        if counter != self.tail as u16 || !self.has_outstanding(words) {
+    pub const fn slots(&self) -> (u32, u32) {
+        (self.base, self.mask)
+    }
+
+    /// The slots.
+    #[inline(always)]
+    pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
+        words.pairs(self.base, self.mask)
+    }
+
+    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `record`
+    /// and `pairs` are its own.
+    #[inline(always)]
+    pub fn retire_next(&mut self, record: &impl Record, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
+        if counter != self.tail as u16 {
             return None;
         }
-        let [id, posted] = words.load_pair(self.base + (self.tail & self.mask) as usize);
-        let posted = Posted(posted);
-        self.tail = self.tail.wrapping_add(posted.slots());
-        Some(Retired { id, posted })
-    }
-
-    #[inline(always)]
-    fn has_outstanding(&mut self, words: &impl Words) -> bool {
         if self.head == self.tail {
-            self.head = words.load(self.record + Side::Send.head(), Ordering::Acquire) as u32;
+            self.head = fresh_head(record);
+            if self.head == self.tail {
+                return None;
+            }
         }
-        self.head != self.tail
+        let [id, posted] = pairs.load(self.tail);
+        let posted = Posted(posted);
+        self.tail = posted.next();
+        Some(Retired { id, posted })
     }
 
     /// Retires the work request at `counter` and every earlier one: an unsignalled one completes with the next
     /// completion.
     #[inline]
     pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
-        self.head = words.load(self.record + Side::Send.head(), Ordering::Acquire) as u32;
+        self.head = words.load(self.record as usize + Side::Send.head(), Ordering::Acquire) as u32;
         let ahead = counter.wrapping_sub(self.tail as u16) as u32;
-        let [id, posted] = words.load_pair(self.base + (counter as u32 & self.mask) as usize);
+        let [id, posted] = self.pairs(words).load(counter as u32);
         let posted = Posted(posted);
         if ahead >= self.head.wrapping_sub(self.tail) || posted.counter() != counter {
             return Err(Refusal::NotOutstanding);
@@ -334,11 +462,22 @@ impl SendPoller {
         Ok(Retired { id, posted })
     }
 
+    /// Takes over how far `other`, a copy of this one, went.
+    #[inline(always)]
+    pub fn follow(&mut self, other: &Self) {
+        (self.head, self.tail) = (other.head, other.tail);
+    }
+
     /// Gives the slots of what was retired back to the poster.
     #[inline(always)]
-    pub fn publish(&self, words: &impl Words) {
-        words.store(self.record + Side::Send.tail(), self.tail as u64, PUBLISH);
+    pub fn publish(&self, record: &impl Record) {
+        record.store::<{ Side::Send.tail() }>(self.tail as u64, PUBLISH);
     }
+}
+
+#[cold]
+fn fresh_head(record: &impl Record) -> u32 {
+    record.load::<{ Side::Send.head() }>(Ordering::Acquire) as u32
 }
 
 /// Retires the send at `counter` and every earlier one.
@@ -350,7 +489,7 @@ pub fn retire_send(
 ) -> Result<Retired, Refusal> {
     let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let retired = poller.retire(words, counter)?;
-    poller.publish(words);
+    poller.publish(&poller.record(words).ok_or(Refusal::Stranger)?);
     Ok(retired)
 }
 

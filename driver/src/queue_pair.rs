@@ -20,13 +20,17 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use error::{BuildError, ConnectError, ModifyError, PostError, ResetError};
 
-use self::core::{Core, Parts};
+use self::core::Core;
+use self::receive::ReceiveQueue;
+use self::send::{Progress, SendQueue, Short};
 use crate::command::CommandError;
 use crate::completion_queue::CompletionQueue;
 use crate::device::ledgers::Ledgers;
 use crate::device::{Device, DeviceRef, DmaOf};
+use crate::dma::{Rings, Run};
+use crate::ledger::Poster;
 use crate::memory_region::AccessFlags;
-use crate::work_request::{ReceiveRequest, WorkRequest};
+use crate::work_request::{ReceiveForm, ReceiveRequest, WorkRequest};
 use ::core::fmt;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{PathMtu, QpState};
@@ -63,17 +67,20 @@ pub struct QueuePairStatus {
 
 impl<D: DeviceRef> Core<D> {
     #[inline(always)]
-    fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
+    fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let (device, parts) = (self.device.device(), &mut self.parts);
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        parts.receive.write(&parts.memory, ledgers, request)?;
-        parts.receive.ring(hal, &parts.memory, ledgers);
+        parts.receive.write(&parts.rings, ledgers, request)?;
+        parts.receive.ring(hal, &parts.rings, ledgers);
         Ok(())
     }
 
     #[inline(always)]
     fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
-        ReceiveBatch { place: Place::of(self.device.device()), parts: &mut self.parts, posted: 0 }
+        let (place, parts) = (Place::of(self.device.device()), &mut self.parts);
+        let slots = place.ledgers.receive_slots(parts.receive.poster.slots());
+        let (poster, form) = (parts.receive.poster.clone(), parts.receive.form);
+        ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, slots, poster, form }
     }
 }
 
@@ -86,7 +93,7 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
     /// Posts a receive.
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         self.core.post_receive(request)
     }
 
@@ -107,21 +114,25 @@ impl<D: DeviceRef> QueuePair<D> {
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
-        let (hal, memory, ledgers) = (device.hal(), &parts.memory, device.ledgers());
-        parts.send.write(memory, ledgers, request, |queue, block| queue.ring((hal, memory), ledgers, block))
+        let (hal, rings, ledgers) = (device.hal(), &parts.rings, device.ledgers());
+        let at = (rings.blocks(), &parts.send.progress.poster.pairs(ledgers));
+        parts.send.write(at, ledgers, request, |queue, block| queue.ring((hal, rings), ledgers, block))
     }
 
     /// Posts several requests with one doorbell.
     #[inline]
     #[doc(alias = "ibv_wr_start")]
     pub fn send_batch(&mut self) -> SendBatch<'_, D> {
-        SendBatch { place: Place::of(self.core.device.device()), parts: &mut self.core.parts, posted: 0 }
+        let (place, parts) = (Place::of(self.core.device.device()), &mut self.core.parts);
+        let slots = place.ledgers.send_slots(parts.send.progress.poster.slots());
+        let progress = parts.send.progress.clone();
+        SendBatch { place, rings: &parts.rings, queue: &mut parts.send, slots, progress, posted: 0 }
     }
 
     /// Posts a receive.
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
-    pub fn post_receive(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         self.core.post_receive(request)
     }
 
@@ -134,7 +145,7 @@ impl<D: DeviceRef> QueuePair<D> {
     /// Basic blocks of the send queue that are not retired.
     pub fn sends_outstanding(&self) -> u32 {
         let parts = &self.core.parts;
-        parts.send.poster.outstanding(self.core.device.device().ledgers())
+        parts.send.progress.poster.outstanding(self.core.device.device().ledgers())
     }
 
     /// Receives that are not retired.
@@ -207,7 +218,11 @@ impl<'a, D: DeviceRef> Place<'a, D> {
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SendBatch<'a, D: DeviceRef> {
     place: Place<'a, D>,
-    parts: &'a mut Parts<D>,
+    rings: &'a Rings<DmaOf<D>>,
+    queue: &'a mut SendQueue,
+    slots: Run<'a, 16>,
+    /// How far the batch is; the queue follows when it is rung.
+    progress: Progress,
     posted: u32,
 }
 
@@ -215,7 +230,19 @@ impl<D: DeviceRef> SendBatch<'_, D> {
     /// Adds a request. A request that is refused leaves no trace; those before it stay.
     #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        self.parts.send.write(&self.parts.memory, self.place.ledgers, request, |_, _| ())?;
+        // A copy, so that the batch itself stays in registers.
+        let slots = self.slots;
+        let (at, ledgers) = ((self.rings.blocks(), &slots), self.place.ledgers);
+        match self.queue.limits.write_short(&mut self.progress, at, ledgers, request) {
+            Short::Written(_) => (),
+            Short::Full => return Err(self.queue.full()),
+            Short::Other => {
+                self.queue.progress.follow(&self.progress);
+                let result = self.queue.write_any(at.0, ledgers, request);
+                self.progress.follow(&self.queue.progress);
+                result?;
+            }
+        }
         self.posted += 1;
         Ok(())
     }
@@ -238,7 +265,8 @@ impl<D: DeviceRef> Drop for SendBatch<'_, D> {
     fn drop(&mut self) {
         if self.posted > 0 {
             let Place { hal, ledgers } = self.place;
-            self.parts.send.ring((hal, &self.parts.memory), ledgers, None);
+            self.queue.progress.follow(&self.progress);
+            self.queue.ring((hal, self.rings), ledgers, None);
         }
     }
 }
@@ -247,17 +275,29 @@ impl<D: DeviceRef> Drop for SendBatch<'_, D> {
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct ReceiveBatch<'a, D: DeviceRef> {
     place: Place<'a, D>,
-    parts: &'a mut Parts<D>,
-    posted: u32,
+    rings: &'a Rings<DmaOf<D>>,
+    queue: &'a mut ReceiveQueue,
+    slots: Run<'a, 8>,
+    /// How far the batch is; the queue follows when it is rung.
+    poster: Poster,
+    form: ReceiveForm,
 }
 
 impl<D: DeviceRef> ReceiveBatch<'_, D> {
     /// Adds a receive. A request that is refused leaves no trace; those before it stay.
     #[inline(always)]
-    pub fn post(&mut self, request: ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.parts.receive.write(&self.parts.memory, self.place.ledgers, request)?;
-        self.posted += 1;
-        Ok(())
+    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let ledgers = self.place.ledgers;
+        if request.form == self.form {
+            // A copy, so that the batch itself stays in registers.
+            let slots = self.slots;
+            let at = (self.rings.segments(), &slots);
+            return receive::write_slice(&mut self.poster, at, ledgers, request);
+        }
+        self.queue.poster.follow(&self.poster);
+        let result = self.queue.write_any(self.rings, ledgers, request.id, request.slices);
+        self.poster.follow(&self.queue.poster);
+        result
     }
 
     /// Rings the doorbell.
@@ -270,10 +310,9 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
 impl<D: DeviceRef> Drop for ReceiveBatch<'_, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.posted > 0 {
-            let Place { hal, ledgers } = self.place;
-            self.parts.receive.ring(hal, &self.parts.memory, ledgers);
-        }
+        let Place { hal, ledgers } = self.place;
+        self.queue.poster.follow(&self.poster);
+        self.queue.ring(hal, self.rings, ledgers);
     }
 }
 

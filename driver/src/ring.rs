@@ -69,6 +69,18 @@ impl Consumer {
         (self.index & self.size.wrapping_sub(1)) as usize
     }
 
+    /// The number of the entry that comes next, to be masked.
+    #[inline(always)]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Entries up to the end of the ring, at least one.
+    #[inline(always)]
+    pub const fn left(&self) -> u32 {
+        self.size - (self.index & self.size.wrapping_sub(1))
+    }
+
     /// Parity of the pass.
     #[inline(always)]
     pub const fn phase(&self) -> u8 {

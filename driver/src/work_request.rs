@@ -26,7 +26,7 @@ pub struct WorkRequest<'a> {
     pub(crate) id: u64,
     /// First half of the control segment as a number: opmod, opcode, and the segments if the form says how many.
     control: u64,
-    /// What the ledger keeps, but for the counter.
+    /// What the ledger keeps, but for its place.
     posted: Posted,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) shape: Shape,
@@ -37,8 +37,10 @@ pub struct WorkRequest<'a> {
     remote: [u64; 2],
     /// Atomic segment in memory order.
     pub(crate) atomic: [u64; 2],
-    /// The first slice, if there is one.
-    pub(crate) first: MemorySlice,
+    /// The first slice in memory order, if there is one.
+    pub(crate) first: [u64; 2],
+    /// Its length.
+    pub(crate) length: u32,
     /// The data, if they are in memory that the device reaches.
     pub(crate) slices: &'a [MemorySlice],
     /// The data, if they are copied into the entry.
@@ -78,6 +80,8 @@ pub(crate) enum Form {
     RemoteShort,
 }
 
+/// Longest scatter/gather element: a byte count of zero means 2^31.
+pub(crate) const MAX_SLICE: u32 = 1 << 31;
 /// Most bytes of a short form.
 pub(crate) const MAX_SHORT: u32 = 16;
 
@@ -97,21 +101,22 @@ impl<'a> WorkRequest<'a> {
             }
             _ => (Form::Other, 0),
         };
-        let first = match slices {
-            [first, ..] => *first,
-            [] => MemorySlice::from_raw(0, 0, Mkey::new(0)),
+        let (first, length) = match slices {
+            [first, ..] => (slice_words(first), first.length),
+            [] => ([0; 2], 0),
         };
         Self {
             id,
             control: (opcode.raw() as u64) << 32 | segments as u64,
-            posted: Posted::new(0, 1, kind as u8),
+            posted: Posted::one(kind as u8),
             kind,
             shape: Shape::Plain,
             form,
             flags: flag(SIGNALLED),
             remote: [0; 2],
             atomic: [0; 2],
-            first,
+            first: [first[0].to_be(), first[1].to_be()],
+            length,
             slices,
             bytes,
         }
@@ -282,10 +287,10 @@ impl<'a> WorkRequest<'a> {
         self.control | ((counter & 0xffff) as u64) << 40 | qpn_shifted as u64
     }
 
-    /// What the ledger keeps of a request of one block that begins at `counter`.
+    /// What the ledger keeps of a request of one block, without its place.
     #[inline(always)]
-    pub(crate) const fn posted(&self, counter: u32) -> Posted {
-        self.posted.at(counter)
+    pub(crate) const fn posted(&self) -> Posted {
+        self.posted
     }
 
     /// The second 8 bytes in memory order.
@@ -360,11 +365,26 @@ fn short(bytes: &[u8]) -> u64 {
     }
 }
 
+/// Forms of receives that have a short way of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ReceiveForm {
+    /// None of them.
+    Other,
+    /// One slice of a length that is possible.
+    Slice,
+    /// What no request is: of queues without a short way.
+    Never,
+}
+
 /// Something to fill, for a receive queue.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct ReceiveRequest<'a> {
     pub(crate) id: u64,
+    /// The only slice in memory order, if the form is of one.
+    pub(crate) first: [u64; 2],
+    pub(crate) form: ReceiveForm,
     pub(crate) slices: &'a [MemorySlice],
 }
 
@@ -372,7 +392,14 @@ impl<'a> ReceiveRequest<'a> {
     /// The next message goes to `slices`, in order.
     #[inline(always)]
     pub const fn new(id: u64, slices: &'a [MemorySlice]) -> Self {
-        Self { id, slices }
+        let (form, first) = match slices {
+            [slice] if slice.length.wrapping_sub(1) < MAX_SLICE => {
+                let [a, b] = slice_words(slice);
+                (ReceiveForm::Slice, [a.to_be(), b.to_be()])
+            }
+            _ => (ReceiveForm::Other, [0; 2]),
+        };
+        Self { id, first, form, slices }
     }
 }
 

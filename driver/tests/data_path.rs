@@ -161,16 +161,16 @@ fn what_is_refused_leaves_no_trace() {
     let full = (0..).find_map(|id| rig.pair.post_send(&WorkRequest::send_inline(id, b"x")).err());
     assert_eq!(full, Some(PostError::QueueFull { needed: 1, size: 2 }));
     let receive = ReceiveRequest::new(1, &none);
-    assert_eq!(rig.pair.post_receive(receive).unwrap_err(), PostError::SliceLength { index: 0, length: 0 });
+    assert_eq!(rig.pair.post_receive(&receive).unwrap_err(), PostError::SliceLength { index: 0, length: 0 });
 }
 
 #[test]
 fn receives_and_their_completions() {
     let mut rig = Rig::new(Shape { slices: 3, ..Shape::default() });
     let slices = [rig.region.slice(0, 64).unwrap(), rig.region.slice(64, 32).unwrap()];
-    rig.pair.post_receive(ReceiveRequest::new(10, &slices)).unwrap();
+    rig.pair.post_receive(&ReceiveRequest::new(10, &slices)).unwrap();
     let mut batch = rig.pair.receive_batch();
-    (11..14).for_each(|id| batch.post(ReceiveRequest::new(id, &slices[..1])).unwrap());
+    (11..14).for_each(|id| batch.post(&ReceiveRequest::new(id, &slices[..1])).unwrap());
     batch.ring();
     assert_eq!(rig.record(), (4, 0));
     let bytes = rig.receive_bytes(0);

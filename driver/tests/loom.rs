@@ -251,9 +251,7 @@ fn poller_and_poster_of_receives_agree_on_every_slot() {
         let poster = open(&words, Side::Receive);
         let thread = {
             let words = words.clone();
-            thread::spawn(move || {
-                post_three(&words, poster, |p, w, id| p.post_receive(w, (p.head(), p.index()), id))
-            })
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(&p.singles(w), id)))
         };
         let seen = [0, 1, 2].map(|counter| wait_for(|| retire_receive(&*words, 1, identity(), counter)));
         thread.join().unwrap();
@@ -273,14 +271,15 @@ fn a_poller_that_is_kept_agrees_with_the_poster() {
             thread::spawn(move || post_three(&words, poster, |p, w, id| p.post(w, id, 1, 1)))
         };
         let mut poller = SendPoller::resolve(&*words, 1, identity()).expect("the identity was stored before");
+        let (record, pairs) = (poller.record(&*words).unwrap(), poller.pairs(&*words));
         let seen = [0, 1, 2].map(|counter| {
             let retired = loop {
-                match poller.retire_next(&*words, counter) {
+                match poller.retire_next(&record, &pairs, counter) {
                     Some(retired) => break retired,
                     None => thread::yield_now(),
                 }
             };
-            poller.publish(&*words);
+            poller.publish(&record);
             retired.id
         });
         thread.join().unwrap();

@@ -24,7 +24,7 @@ fn conversation(pair: &mut Pair, length: usize, salt: u8) {
     let sent = pattern(length, salt);
     pair.a.region.copy_in(0, &sent).unwrap();
     let into = [pair.b.region.slice(0, length).unwrap()];
-    pair.b.qp.post_receive(ReceiveRequest::new(7, &into)).unwrap();
+    pair.b.qp.post_receive(&ReceiveRequest::new(7, &into)).unwrap();
     let from = [pair.a.region.slice(0, length).unwrap()];
     pair.a.qp.post_send(&WorkRequest::send(1, &from)).unwrap();
     let done = pair.wait();
@@ -34,7 +34,7 @@ fn conversation(pair: &mut Pair, length: usize, salt: u8) {
     assert_eq!(received.opcode, WorkCompletionOpcode::Receive);
     assert!(pair.b.bytes(0, length) == sent, "SEND of {length} bytes");
 
-    pair.b.qp.post_receive(ReceiveRequest::new(8, &[])).unwrap();
+    pair.b.qp.post_receive(&ReceiveRequest::new(8, &[])).unwrap();
     let target = pair.b.region.remote(length as u64);
     pair.a.qp.post_send(&WorkRequest::write(2, &from, target).immediate(0xfeed)).unwrap();
     assert_eq!(pair.wait().wr_id, 2);

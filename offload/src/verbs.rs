@@ -118,7 +118,7 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
     fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError> {
         let slice = if into.length == 0 { None } else { Some(self.slice(into)?) };
         let queue_pair = self.queue_pairs.get_mut(connection).ok_or(PostError::Broken)?;
-        queue_pair.post_receive(ReceiveRequest::new(id, slice.as_slice())).map_err(post_error)
+        queue_pair.post_receive(&ReceiveRequest::new(id, slice.as_slice())).map_err(post_error)
     }
 
     fn poll(&mut self) -> Option<Completion> {

@@ -8,7 +8,7 @@ use bareverbs_tests::pair::{Pair, PairOptions};
 fn a_send_fills_a_receive() {
     let mut pair = Pair::new(&PairOptions::default());
     let slice = pair.b.memory.slice(4096, 100).unwrap();
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(7, &[slice])).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(7, &[slice])).unwrap();
     pair.a.memory.copy_in(0, b"first light").unwrap();
     let data = [pair.a.memory.slice(0, 11).unwrap()];
     pair.a.queue_pair.post_send(&WorkRequest::send(1, &data).immediate(0xfeed)).unwrap();
@@ -51,7 +51,7 @@ fn a_write_and_a_read_move_bytes_there_and_back() {
 #[test]
 fn a_write_with_immediate_data_takes_a_receive() {
     let mut pair = Pair::new(&PairOptions::default());
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(9, &[])).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(9, &[])).unwrap();
     let remote = pair.b.memory.remote(0);
     let request = WorkRequest::write_inline(1, b"by name", remote).immediate(0x1234_5678);
     pair.a.queue_pair.post_send(&request).unwrap();

@@ -157,7 +157,7 @@ fn remote_memory_that_was_deregistered() {
 fn a_message_longer_than_the_receive() {
     let mut pair = pair();
     let slice = pair.b.memory.slice(0, LENGTH - 1).unwrap();
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(5, &[slice])).unwrap();
     let data = own(&pair);
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RemoteInvalidRequest);
     let received = pair.received();
@@ -172,7 +172,7 @@ fn a_receive_into_memory_that_may_not_be_written() {
     let mut pair = pair();
     let region = pair.b.node.memory(4096, AccessFlags::LOCAL_READ);
     let slice = region.slice(0, LENGTH).unwrap();
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(5, &[slice])).unwrap();
     let data = own(&pair);
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RemoteOperation);
     let received = pair.received();
@@ -199,7 +199,7 @@ fn a_peer_that_posts_its_receive_late_is_waited_for() {
     pair.world.run_until(later);
     assert_eq!(pair.a.sends.poll_one(), Ok(None));
     let slice = pair.b.memory.slice(0, LENGTH).unwrap();
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(5, &[slice])).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(5, &[slice])).unwrap();
     assert!(pair.sent().is_success() && pair.received().is_success());
 }
 
@@ -218,7 +218,7 @@ fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
     let mut pair = pair();
     let slice = [pair.b.memory.slice(0, LENGTH).unwrap()];
     for id in 0..10 {
-        pair.b.queue_pair.post_receive(ReceiveRequest::new(id, &slice)).unwrap();
+        pair.b.queue_pair.post_receive(&ReceiveRequest::new(id, &slice)).unwrap();
     }
     pair.b.queue_pair.modify_to_error().unwrap();
     for id in 0..10 {

@@ -45,7 +45,7 @@ fn round(pair: &mut Pair, number: u64) {
     pair.a.memory.copy_in(0, &pattern).unwrap();
     // What the peer will read has to leave the processor too: posting the receive brings the barrier.
     pair.b.memory.copy_in(4096, &pattern).unwrap();
-    pair.b.queue_pair.post_receive(ReceiveRequest::new(number, &buffer)).unwrap();
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(number, &buffer)).unwrap();
     let data = [pair.a.memory.slice(0, LENGTH).unwrap()];
     let landing = [pair.a.memory.slice(1024, LENGTH).unwrap()];
     let (written, inline, read) =
@@ -103,7 +103,7 @@ fn a_receive_at_the_last_moment_needs_its_barrier() {
         let deadline = pair.world.now() + Duration::from_secs(1);
         (0..number % 3).for_each(|_| pair.a.node.device.hal().relax(deadline));
         let buffer = [pair.b.memory.slice(at, LENGTH).unwrap()];
-        pair.b.queue_pair.post_receive(ReceiveRequest::new(number, &buffer)).unwrap();
+        pair.b.queue_pair.post_receive(&ReceiveRequest::new(number, &buffer)).unwrap();
         pair.b.node.device.hal().relax(deadline);
         expect(pair.received(), number);
         expect_bytes(&pair.b, at, &pattern);

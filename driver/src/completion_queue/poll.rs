@@ -2,11 +2,10 @@
 
 use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
-use crate::device::ledgers::Ledgers;
-use crate::dma::{BLOCK, Dma, Window};
+use crate::dma::{BLOCK, Rings, Run, Window};
 use crate::hal::{Barrier, Hal};
-use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
-use crate::ring::{Consumer, OwnedEntry, take_ownership, take_plain};
+use crate::ledger::{Identity, Pairs, Record, Refusal, Retired, SendPoller, retire_receive};
+use crate::ring::{OwnedEntry, take_ownership, take_plain};
 use crate::trace::TraceEvent;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
@@ -52,30 +51,27 @@ impl Current {
     fn step<H: Hal>(
         &mut self,
         hal: &H,
-        memory: &Dma<H::Dma>,
-        ledgers: &Ledgers<H::Dma>,
-        at: Consumer,
+        (entries, record, slots): (Run<'_, BLOCK>, &impl Record, &impl Pairs),
+        (index, phase): (u32, u8),
     ) -> Result<WorkCompletion, Stop> {
-        let window = memory.block(at.slot()).ok_or(Stop::Done)?;
+        let window = entries.slot(index);
         let entry = Entry { hal, window };
-        if !take_plain(&entry, at.phase()) {
-            return Err(if take_ownership(&entry, at.phase()).is_some() { Stop::Other } else { Stop::Done });
+        if !take_plain(&entry, phase) {
+            return Err(if take_ownership(&entry, phase).is_some() { Stop::Other } else { Stop::Done });
         }
         if window.load_raw32::<32>() != self.key {
             return Err(Stop::Other);
         }
-        let retired = self.poller.retire_next(ledgers, Tail::counter_of(&window)).ok_or(Stop::Other)?;
+        let retired = self.poller.retire_next(record, slots, Tail::counter_of(&window)).ok_or(Stop::Other)?;
         Ok(sent(&window, &retired, self.qpn))
     }
 }
 
 /// Lets the device write the consumed entries again; the loads from them come first.
 #[inline(always)]
-fn hand_back<H: Hal>(hal: &H, memory: &Dma<H::Dma>, record: usize, counter: u32) {
+fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
     hal.barrier(Barrier::FromDevice);
-    if let Some(block) = memory.block(record) {
-        block.store_be32::<0>(counter);
-    }
+    rings.record().store_be32::<0>(counter);
 }
 
 struct Entry<'a, H> {
@@ -127,44 +123,57 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
     #[inline(always)]
     fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
-        let Self { device, memory, current, consumer, record, .. } = self;
+        let Self { device, rings, current, consumer, .. } = self;
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        if !current.poller.is_current(ledgers) {
+        let record = current.poller.record(ledgers).ok_or(Stop::Other)?;
+        if !current.poller.is_current(&record) {
             return Err(Stop::Other);
         }
-        let completion = current.step(hal, memory, ledgers, *consumer)?;
+        let slots = current.poller.pairs(ledgers);
+        let at = (consumer.index(), consumer.phase());
+        let completion = current.step(hal, (rings.blocks(), &record, &slots), at)?;
         consumer.advance();
-        current.poller.publish(ledgers);
-        hand_back(hal, memory, *record, consumer.counter());
+        current.poller.publish(&record);
+        hand_back(hal, rings, consumer.counter());
         Ok(completion)
     }
 
     /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
     #[inline(always)]
     fn take_in_order(&mut self, places: &mut [WorkCompletion]) -> (usize, Stop) {
-        let Self { device, memory, current, consumer, record, .. } = self;
-        let device = device.device();
+        let device = self.device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        if !current.poller.is_current(ledgers) {
+        // Barriers would have what is behind `self` written and read again.
+        let (mut current, mut at) = (self.current, self.consumer);
+        let Some(record) = current.poller.record(ledgers) else { return (0, Stop::Other) };
+        if !current.poller.is_current(&record) {
             return (0, Stop::Other);
         }
-        let (mut at, mut count, mut stop) = (*consumer, 0, Stop::Done);
-        for place in places {
-            match current.step(hal, memory, ledgers, at) {
-                Ok(completion) => *place = completion,
-                Err(why) => {
-                    stop = why;
-                    break;
+        let (slots, entries) = (ledgers.send_slots(current.poller.slots()), self.rings.blocks());
+        let (start, mut rest, mut stop) = (at.index(), places, Stop::Done);
+        'all: while !rest.is_empty() {
+            // The phase is the same up to the end of the ring.
+            let phase = at.phase();
+            let (now, later) = rest.split_at_mut(rest.len().min(at.left() as usize));
+            for place in now {
+                match current.step(hal, (entries, &record, &slots), (at.index(), phase)) {
+                    Ok(completion) => *place = completion,
+                    Err(why) => {
+                        stop = why;
+                        break 'all;
+                    }
                 }
+                at.advance();
             }
-            at.advance();
-            count += 1;
+            rest = later;
         }
+        let count = at.index().wrapping_sub(start) as usize;
         if count > 0 {
-            current.poller.publish(ledgers);
-            *consumer = at;
-            hand_back(hal, memory, *record, at.counter());
+            current.poller.publish(&record);
+            self.current.poller.follow(&current.poller);
+            self.consumer = at;
+            hand_back(hal, &self.rings, at.counter());
         }
         (count, stop)
     }
@@ -212,9 +221,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Looks at the next entry without consuming it.
     fn look(&self) -> Result<Outcome, PollError> {
         let hal = self.device.device().hal();
-        let Some(window) = self.memory.block(self.consumer.slot()) else {
-            return Ok(Outcome::Nothing);
-        };
+        let window = self.rings.blocks().slot(self.consumer.index());
         match take_ownership(&Entry { hal, window }, self.consumer.phase()) {
             Some(_) => self.read(&window),
             None => Ok(Outcome::Nothing),
@@ -254,7 +261,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let mut poller =
             SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
         let retired = poller.retire(ledgers, tail.counter())?;
-        poller.publish(ledgers);
+        poller.publish(&poller.record(ledgers).ok_or(Refusal::Stranger)?);
         let mut completion = sent(window, &retired, tail.qpn());
         if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::RequesterError {
             fail(&mut completion, window);
@@ -293,7 +300,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let device = self.device.device();
         let mut at = self.consumer;
         for _ in 0..at.size() {
-            let Some(window) = self.memory.block(at.slot()) else { break };
+            let window = self.rings.blocks().slot(at.index());
             if take_ownership(&Entry { hal: device.hal(), window }, at.phase()).is_none() {
                 break;
             }
@@ -315,7 +322,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Goes behind an entry.
     fn consume(&mut self) {
         self.consumer.advance();
-        hand_back(self.device.device().hal(), &self.memory, self.record, self.consumer.counter());
+        hand_back(self.device.device().hal(), &self.rings, self.consumer.counter());
     }
 }
 

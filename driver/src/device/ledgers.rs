@@ -3,9 +3,9 @@
 //! It belongs to the device and not to queue pairs: a completion queue may look at a record while its queue pair goes
 //! away in another thread. The device is never told its address.
 
-use crate::dma::Dma;
+use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
-use crate::ledger::{RECORD_WORDS, Range, SLOT_WORDS, Words};
+use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
 use core::sync::atomic::Ordering;
 
 /// Word of a record that says which words its slots take: first and number.
@@ -27,12 +27,80 @@ impl<M> Words for Ledgers<M> {
         self.dma.set_word(index, value, order);
     }
     #[inline(always)]
-    fn load_pair(&self, index: usize) -> [u64; 2] {
-        self.dma.pair(index).unwrap_or([0; 2])
+    fn pairs(&self, base: u32, mask: u32) -> impl Pairs + '_ {
+        Each { dma: &self.dma, base, mask }
     }
     #[inline(always)]
-    fn store_pair(&self, index: usize, pair: [u64; 2]) {
-        self.dma.set_pair(index, pair);
+    fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
+        Each { dma: &self.dma, base, mask }
+    }
+    #[inline(always)]
+    fn record(&self, base: u32) -> Option<impl Record + '_> {
+        self.dma.extent::<{ RECORD_WORDS * 8 }>(base)
+    }
+}
+
+impl Record for Extent<'_, { RECORD_WORDS * 8 }> {
+    #[inline(always)]
+    fn load<const W: usize>(&self, order: Ordering) -> u64 {
+        self.word::<W>().load(order)
+    }
+    #[inline(always)]
+    fn store<const W: usize>(&self, value: u64, order: Ordering) {
+        self.word::<W>().store(value, order);
+    }
+}
+
+/// Slots for single accesses: each is checked.
+struct Each<'a, M> {
+    dma: &'a Dma<M>,
+    base: u32,
+    mask: u32,
+}
+
+impl<M> Each<'_, M> {
+    #[inline(always)]
+    fn at(&self, index: u32) -> usize {
+        self.base as usize + (index & self.mask) as usize
+    }
+}
+
+impl<M> Pairs for Each<'_, M> {
+    #[inline(always)]
+    fn load(&self, index: u32) -> [u64; 2] {
+        self.dma.pair(self.at(index)).unwrap_or([0; 2])
+    }
+    #[inline(always)]
+    fn store(&self, index: u32, pair: [u64; 2]) {
+        self.dma.set_pair(self.at(index), pair);
+    }
+}
+
+impl<M> Singles for Each<'_, M> {
+    #[inline(always)]
+    fn store(&self, index: u32, word: u64) {
+        self.dma.set_word(self.at(index), word, Ordering::Relaxed);
+    }
+}
+
+impl Pairs for Run<'_, 16> {
+    #[inline(always)]
+    fn load(&self, index: u32) -> [u64; 2] {
+        let window = self.slot(index);
+        [window.load_word::<0>(), window.load_word::<8>()]
+    }
+    #[inline(always)]
+    fn store(&self, index: u32, [a, b]: [u64; 2]) {
+        let window = self.slot(index);
+        window.store_word::<0>(a);
+        window.store_word::<8>(b);
+    }
+}
+
+impl Singles for Run<'_, 8> {
+    #[inline(always)]
+    fn store(&self, index: u32, word: u64) {
+        self.slot(index).store_word::<0>(word);
     }
 }
 
@@ -69,6 +137,18 @@ impl<M> Ledgers<M> {
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
         self.records
+    }
+
+    /// Slots of sends; see [`Words::pairs`].
+    #[inline(always)]
+    pub(crate) fn send_slots(&self, (base, mask): (u32, u32)) -> Run<'_, 16> {
+        self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
+    }
+
+    /// Slots of receives; see [`Words::singles`].
+    #[inline(always)]
+    pub(crate) fn receive_slots(&self, (base, mask): (u32, u32)) -> Run<'_, 8> {
+        self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
     }
 
     /// Takes a record and slots for `send` basic blocks and `receive` receives, both powers of two or zero.

@@ -88,8 +88,7 @@ fn receives_complete_in_order() {
     let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter);
     assert_eq!(retire(0), Err(Refusal::NotOutstanding));
     for id in 5..9 {
-        let at = (poster.head(), poster.index());
-        poster.post_receive(&words, at, id);
+        poster.post_receive(&poster.singles(&words), id);
     }
     poster.publish(&words);
     assert!(!poster.has_room(&words, 1));
@@ -103,24 +102,25 @@ fn in_order_retirement_agrees_with_the_general_one() {
     let words = Plain::new();
     let mut poster = sender(&words, 8);
     let mut poller = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
-    assert_eq!(poller.retire_next(&words, 0), None, "nothing was posted");
+    let (record, pairs) = (poller.record(&words).unwrap(), poller.pairs(&words));
+    assert_eq!(poller.retire_next(&record, &pairs, 0), None, "nothing was posted");
     for round in 0..70_000u64 {
         let slots = 1 + (round % 3) as u32;
         let counter = poster.head() as u16;
         assert!(poster.has_room(&words, slots));
         poster.post(&words, round, slots, 2);
         poster.publish(&words);
-        assert_eq!(poller.retire_next(&words, counter.wrapping_add(1)), None);
+        assert_eq!(poller.retire_next(&record, &pairs, counter.wrapping_add(1)), None);
         let retired = if round % 2 == 0 {
-            poller.retire_next(&words, counter)
+            poller.retire_next(&record, &pairs, counter)
         } else {
             poller.retire(&words, counter).ok()
         };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
-        assert_eq!(poller.retire_next(&words, counter), None, "twice");
-        poller.publish(&words);
+        assert_eq!(poller.retire_next(&record, &pairs, counter), None, "twice");
+        poller.publish(&record);
     }
-    assert!(poller.is_current(&words));
+    assert!(poller.is_current(&record));
     poster.close(&words);
-    assert!(!poller.is_current(&words));
+    assert!(!poller.is_current(&record));
 }

@@ -2,21 +2,21 @@
 
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
-use super::send::{MAX_SLICE, SendQueue};
+use super::send::{Limits, Progress, SendQueue};
 use super::{BuildError, PreparedQueuePair};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
 use crate::device::ledgers::{Full, Share};
 use crate::device::{DeviceRef, DmaOf};
-use crate::dma::{BLOCK, Dma};
+use crate::dma::{BLOCK, Dma, Rings};
 use crate::doorbell::SendDoorbell;
-use crate::hal::{Hal, Mmio};
+use crate::hal::{Hal, HalError, Mmio};
 use crate::ledger::{Identity, Poster, Side};
 use crate::memory_region::AccessFlags;
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::PageRun;
-use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, inline_segments};
+use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
@@ -129,19 +129,22 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         let capabilities = *device.device().capabilities();
         let geometry = self.wanted.geometry(&capabilities)?;
         let hal = device.device().hal();
-        let memory = Dma::allocate(hal, geometry.bytes() + BLOCK, 4096).map_err(BuildError::Memory)?;
+        let length = geometry.bytes() + BLOCK;
+        let memory = Dma::allocate(hal, length, 4096).map_err(BuildError::Memory)?;
+        let rings = Rings::new(memory, geometry.receive_blocks() * (BLOCK / SEGMENT) as u32, geometry.blocks)
+            .ok_or(BuildError::Memory(HalError::OutOfDmaMemory { length, alignment: 4096 }))?;
         let share = self.take_share(&geometry)?;
-        let qpn = match self.create(&memory, &geometry, &share) {
+        let qpn = match self.create(rings.memory(), &geometry, &share) {
             Ok(qpn) => qpn,
             Err(error) => {
                 device.device().ledgers().give_back(share);
                 if error.status().is_none() {
-                    core::mem::forget(memory);
+                    core::mem::forget(rings);
                 }
                 return Err(BuildError::Command(error));
             }
         };
-        let parts = self.parts(memory, &geometry, (share, qpn), &capabilities);
+        let parts = self.parts(rings, &geometry, (share, qpn), &capabilities);
         let mut core = Core::new(device, parts);
         let atomic = if capabilities.atomics { AccessFlags::REMOTE_ATOMIC } else { AccessFlags::LOCAL_READ };
         let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | atomic;
@@ -192,7 +195,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
 
     fn parts(
         &self,
-        memory: Dma<DmaOf<D>>,
+        rings: Rings<DmaOf<D>>,
         geometry: &Geometry,
         (share, qpn): (Share, Qpn),
         capabilities: &Capabilities,
@@ -207,32 +210,31 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         };
         let (doorbell, blue_flame) = self.doorbell(capabilities);
         let send = SendQueue {
-            poster: open(Side::Send, share.send, self.send),
+            progress: Progress { poster: open(Side::Send, share.send, self.send), last_control: 0 },
             doorbell,
-            first: geometry.receive_blocks(),
             mask: geometry.blocks - 1,
             record,
-            qpn_shifted: qpn.value() << 8,
+            limits: Limits {
+                qpn_shifted: qpn.value() << 8,
+                max_slice: if self.wanted.send_slices == 0 {
+                    0
+                } else {
+                    MAX_SLICE.min(1 << capabilities.log_max_message)
+                },
+                max_short: self.wanted.inline.min(MAX_SHORT),
+            },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << capabilities.log_max_message,
-            max_slice: if self.wanted.send_slices == 0 {
-                0
-            } else {
-                MAX_SLICE.min(1 << capabilities.log_max_message)
-            },
-            max_short: self.wanted.inline.min(MAX_SHORT),
-            last_control: 0,
         };
         let receive = ReceiveQueue {
             poster: open(Side::Receive, share.receive, self.receive),
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
-            max_slice: if self.wanted.receive_slices == 1 { MAX_SLICE } else { 0 },
-            record,
+            form: if self.wanted.receive_slices == 1 { ReceiveForm::Slice } else { ReceiveForm::Never },
         };
         Parts {
-            memory,
+            rings,
             share,
             qpn,
             state: QpState::Reset,

@@ -9,7 +9,7 @@ use crate::command::{CommandError, Request};
 use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
 use crate::device::{DeviceRef, DmaOf};
-use crate::dma::Dma;
+use crate::dma::Rings;
 use crate::memory_region::AccessFlags;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
@@ -22,7 +22,7 @@ const LOG_ACK_REQUEST: u8 = 8;
 
 /// What the builder hands over.
 pub(crate) struct Parts<D: DeviceRef> {
-    pub(crate) memory: Dma<DmaOf<D>>,
+    pub(crate) rings: Rings<DmaOf<D>>,
     pub(crate) share: Share,
     pub(crate) qpn: Qpn,
     pub(crate) state: QpState,
@@ -88,7 +88,7 @@ impl<D: DeviceRef> Core<D> {
                     .set_cqn_rcv(receive)
                     .set_log_ack_req_freq(LOG_ACK_REQUEST)
                     .set_log_msg_max(self.device.device().capabilities().log_max_message)
-                    .set_dbr_addr(parts.memory.iova() + parts.send.record as u64 * 64);
+                    .set_dbr_addr(parts.rings.memory().iova() + parts.send.record as u64 * 64);
                 attributes.fill(input.qpc_mut());
                 self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
             }
@@ -125,11 +125,9 @@ impl<D: DeviceRef> Core<D> {
     pub(crate) fn restart(&mut self) {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
-        parts.send.poster.restart(ledgers);
+        parts.send.progress.poster.restart(ledgers);
         parts.receive.poster.restart(ledgers);
-        if let Some(record) = parts.memory.block(parts.send.record as usize) {
-            record.store_be64::<0>(0);
-        }
+        parts.rings.record().store_be64::<0>(0);
     }
 }
 
@@ -148,11 +146,11 @@ impl<D: DeviceRef> Drop for Core<D> {
             self.run(CommandOpcode::ToResetQp).ok();
         }
         let (device, parts) = (self.device.device(), &mut self.parts);
-        parts.send.poster.close(device.ledgers());
+        parts.send.progress.poster.close(device.ledgers());
         parts.receive.poster.close(device.ledgers());
         device.ledgers().give_back(parts.share);
         let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
-        device.destroy(doomed, Some(parts.memory.take()));
+        device.destroy(doomed, Some(parts.rings.take()));
         if let Some(register) = parts.blue_flame {
             let nothing = CommandHeaderIn::new();
             device.control(&Request::new(&nothing), |control, _| control.give_back_blue_flame(register)).ok();

@@ -1,25 +1,22 @@
 //! The receive queue: entries of a fixed number of segments, and a doorbell record without register.
 
 use super::PostError;
-use super::send::MAX_SLICE;
-use crate::dma::Dma;
+use crate::dma::{Rings, Run};
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
-use crate::ledger::{Poster, Words};
+use crate::ledger::{Poster, Singles, Words};
 use crate::memory_region::MemorySlice;
-use crate::work_request::{ReceiveRequest, slice_words};
+use crate::work_request::{MAX_SLICE, ReceiveForm, ReceiveRequest, slice_words};
 use bareverbs_prm::wqe::INVALID_LKEY;
 
-/// The receive half of a queue pair. Its ring is at the start of the memory of the queue pair.
+/// The receive half of a queue pair. Its ring is that of segments.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
-    /// Longest slice of the short way; zero if entries have another number of segments than one.
-    pub(crate) max_slice: u32,
-    /// Block of the doorbell record.
-    pub(crate) record: u32,
+    /// What goes the short way.
+    pub(crate) form: ReceiveForm,
 }
 
 impl ReceiveQueue {
@@ -27,30 +24,23 @@ impl ReceiveQueue {
     #[inline(always)]
     pub(crate) fn write<M>(
         &mut self,
-        memory: &Dma<M>,
+        rings: &Rings<M>,
         words: &impl Words,
-        request: ReceiveRequest<'_>,
+        request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
-        match request.slices {
-            [slice] if slice.length.wrapping_sub(1) < self.max_slice => {
-                if !self.poster.has_room_for_one(words) {
-                    return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
-                }
-                let at = (self.poster.head(), self.poster.index());
-                self.poster.post_receive(words, at, request.id);
-                store(memory, at.1 as usize, slice_words(slice));
-                Ok(())
-            }
-            slices => self.write_any(memory, words, request.id, slices),
+        if request.form != self.form {
+            return self.write_any(rings, words, request.id, request.slices);
         }
+        let slots = self.poster.singles(words);
+        write_slice(&mut self.poster, (rings.segments(), &slots), words, request)
     }
 
     /// [`Self::write`] for entries of several segments, or of none.
     #[cold]
     #[inline(never)]
-    fn write_any<M>(
+    pub(super) fn write_any<M>(
         &mut self,
-        memory: &Dma<M>,
+        rings: &Rings<M>,
         words: &impl Words,
         id: u64,
         slices: &[MemorySlice],
@@ -66,37 +56,53 @@ impl ReceiveQueue {
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
-        let at = (self.poster.head(), self.poster.index());
-        let first = (at.1 << self.log_segments) as usize;
-        for (index, slice) in slices.iter().enumerate() {
-            store(memory, first + index, slice_words(slice));
+        let (segments, slots) = (rings.segments(), self.poster.singles(words));
+        let first = self.poster.head() << self.log_segments;
+        for (at, slice) in (first..).zip(slices) {
+            store(segments, at, slice_words(slice).map(u64::to_be));
         }
         if slices.len() < 1 << self.log_segments {
-            store(memory, first + slices.len(), [INVALID_LKEY.value() as u64, 0]);
+            let end = [INVALID_LKEY.value() as u64, 0].map(u64::to_be);
+            store(segments, first.wrapping_add(slices.len() as u32), end);
         }
-        self.poster.post_receive(words, at, id);
+        self.poster.post_receive(&slots, id);
         Ok(())
     }
 
     /// Lets the device see everything written.
     #[inline(always)]
-    pub(crate) fn ring<H: Hal>(&self, hal: &H, memory: &Dma<H::Dma>, words: &impl Words) {
+    pub(crate) fn ring<H: Hal>(&self, hal: &H, rings: &Rings<H::Dma>, words: &impl Words) {
         self.poster.publish(words);
-        publish_record(&Work { hal, memory, queue: self });
+        publish_record(&Work { hal, rings, queue: self });
     }
 }
 
+/// [`ReceiveQueue::write`] for the form of the queue.
 #[inline(always)]
-fn store<M>(memory: &Dma<M>, segment: usize, [a, b]: [u64; 2]) {
-    if let Some(window) = memory.segment(segment) {
-        window.store_be64::<0>(a);
-        window.store_be64::<8>(b);
+pub(super) fn write_slice(
+    poster: &mut Poster,
+    (segments, slots): (Run<'_, 16>, &impl Singles),
+    words: &impl Words,
+    request: &ReceiveRequest<'_>,
+) -> Result<(), PostError> {
+    if !poster.has_room_for_one(words) {
+        return Err(PostError::QueueFull { needed: 1, size: poster.size() });
     }
+    store(segments, poster.head(), request.first);
+    poster.post_receive(slots, request.id);
+    Ok(())
+}
+
+#[inline(always)]
+fn store(segments: Run<'_, 16>, index: u32, [a, b]: [u64; 2]) {
+    let window = segments.slot(index);
+    window.store_word::<0>(a);
+    window.store_word::<8>(b);
 }
 
 struct Work<'a, H: Hal> {
     hal: &'a H,
-    memory: &'a Dma<H::Dma>,
+    rings: &'a Rings<H::Dma>,
     queue: &'a ReceiveQueue,
 }
 
@@ -107,9 +113,7 @@ impl<H: Hal> Publication for Work<'_, H> {
     }
     #[inline(always)]
     fn store_record(&self) {
-        if let Some(record) = self.memory.block(self.queue.record as usize) {
-            record.store_be32::<0>(self.queue.poster.head() & 0xffff);
-        }
+        self.rings.record().store_be32::<0>(self.queue.poster.head() & 0xffff);
     }
     fn ring(&self) {}
 }

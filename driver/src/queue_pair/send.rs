@@ -1,137 +1,121 @@
 //! The send queue: checks, encoding into the ring, doorbell.
 
 use super::PostError;
-use crate::dma::Dma;
+use crate::dma::{BLOCK, Rings, Run};
 use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
-use crate::ledger::{Poster, Words};
+use crate::ledger::{Pairs, Poster, Words};
 use crate::memory_region::MemorySlice;
 use crate::work_request::{
-    Form, MAX_SEGMENTS, Shape, WorkRequest, inline_segments, inline_words, short_inline, slice_words,
+    Form, MAX_SEGMENTS, MAX_SLICE, Shape, WorkRequest, inline_segments, inline_words, short_inline,
+    slice_words,
 };
-use core::sync::atomic::Ordering;
 
-/// Longest scatter/gather element: a byte count of zero means 2^31.
-pub(crate) const MAX_SLICE: u32 = 1 << 31;
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
+/// Words of a basic block.
+const WORDS: usize = BLOCK / 8;
 
 /// The send half of a queue pair.
 pub(crate) struct SendQueue {
-    pub(crate) poster: Poster,
+    pub(crate) progress: Progress,
     pub(crate) doorbell: SendDoorbell,
-    /// First block of the ring in the memory of the queue pair.
-    pub(crate) first: u32,
     pub(crate) mask: u32,
     /// Block of the doorbell record.
     pub(crate) record: u32,
-    /// Queue pair number where the control segment has it.
-    pub(crate) qpn_shifted: u32,
+    pub(crate) limits: Limits,
     pub(crate) max_inline: u32,
     pub(crate) max_slices: u32,
     pub(crate) max_message: u64,
+}
+
+/// What the short way must know.
+pub(crate) struct Limits {
+    /// Queue pair number where the control segment has it.
+    pub(crate) qpn_shifted: u32,
     /// Longest single slice; zero if the queue takes no slice.
     pub(crate) max_slice: u32,
     /// Longest inline data of the short way.
     pub(crate) max_short: u32,
+}
+
+/// How far a send queue is.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    pub(crate) poster: Poster,
     /// First 8 bytes of the last entry, for the doorbell.
     pub(crate) last_control: u64,
 }
 
-impl SendQueue {
-    /// Checks and writes one request, then calls `then` with its block if it is only one. Nothing is written if it is
-    /// refused.
+impl Progress {
+    /// Takes over how far `other`, a copy of this one, went.
     #[inline(always)]
-    pub(crate) fn write<M>(
+    pub(crate) fn follow(&mut self, other: &Self) {
+        self.poster.follow(&other.poster);
+        self.last_control = other.last_control;
+    }
+}
+
+/// What came of the short way.
+pub(crate) enum Short {
+    /// The request was written; this is its block.
+    Written([u64; 8]),
+    /// There is no room.
+    Full,
+    /// There is none for this request.
+    Other,
+}
+
+impl SendQueue {
+    /// Checks and writes one request into `blocks` and `slots`, the queue's own, then calls `then` with its block if it is
+    /// only one. Nothing is written if it is refused.
+    #[inline(always)]
+    pub(crate) fn write(
         &mut self,
-        memory: &Dma<M>,
+        at: (Run<'_, BLOCK>, &impl Pairs),
         words: &impl Words,
         request: &WorkRequest<'_>,
         then: impl FnOnce(&mut Self, Option<&[u64; 8]>),
     ) -> Result<(), PostError> {
-        let block = match request.form {
-            Form::RemoteSlice if self.allows(&request.first) => {
-                let ([a, b], [c, d]) = (slice_words(&request.first).map(u64::to_be), request.remote());
-                self.write_block::<M, 6>(memory, words, request, [c, d, a, b, 0, 0])
-            }
-            Form::RemoteShort if request.bytes.len() <= self.max_short as usize => {
-                let ([a, b, e], [c, d]) = (short_inline(request.bytes), request.remote());
-                self.write_block::<M, 7>(memory, words, request, [c, d, a, b, e, 0])
-            }
-            Form::Slice if self.allows(&request.first) => {
-                let [a, b] = slice_words(&request.first).map(u64::to_be);
-                self.write_block::<M, 4>(memory, words, request, [a, b, 0, 0, 0, 0])
-            }
-            Form::Short if request.bytes.len() <= self.max_short as usize => {
-                let [a, b, c] = short_inline(request.bytes);
-                self.write_block::<M, 5>(memory, words, request, [a, b, c, 0, 0, 0])
-            }
-            _ => {
-                self.write_any(memory, words, request)?;
-                then(self, None);
-                return Ok(());
-            }
-        };
-        match block {
-            Some(block) => {
+        match self.limits.write_short(&mut self.progress, at, words, request) {
+            Short::Written(block) => {
                 then(self, Some(&block));
-                Ok(())
             }
-            None => Err(PostError::QueueFull { needed: 1, size: self.mask + 1 }),
+            Short::Full => return Err(self.full()),
+            Short::Other => {
+                self.write_any(at.0, words, request)?;
+                then(self, None);
+            }
         }
+        Ok(())
     }
 
-    /// Whether the queue takes a single slice of this length.
-    #[inline(always)]
-    fn allows(&self, slice: &MemorySlice) -> bool {
-        slice.length.wrapping_sub(1) < self.max_slice
-    }
-
-    /// Writes the `N` words of a request that fits a block, of which `tail` is what follows the control segment.
-    /// Returns the block if there was room.
-    #[inline(always)]
-    fn write_block<M, const N: usize>(
-        &mut self,
-        memory: &Dma<M>,
-        words: &impl Words,
-        request: &WorkRequest<'_>,
-        tail: [u64; 6],
-    ) -> Option<[u64; 8]> {
-        if !self.poster.has_room_for_one(words) {
-            return None;
-        }
-        let (head, index) = (self.poster.head(), self.poster.index());
-        let control = request.control(head, self.qpn_shifted);
-        let [a, b, c, d, e, f] = tail;
-        let block = [control.to_be(), request.flags(), a, b, c, d, e, f];
-        self.last_control = control;
-        self.poster.post_one(words, (head, index), request.id, request.posted(head));
-        if let Some(window) = memory.block((self.first + index) as usize) {
-            window.store_first::<N>(&block);
-        }
-        Some(block)
+    /// There is no room for a request of one block.
+    pub(crate) const fn full(&self) -> PostError {
+        PostError::QueueFull { needed: 1, size: self.mask + 1 }
     }
 
     /// [`Self::write`] for every other request.
     #[cold]
     #[inline(never)]
-    fn write_any<M>(
+    pub(crate) fn write_any(
         &mut self,
-        memory: &Dma<M>,
+        ring: Run<'_, BLOCK>,
         words: &impl Words,
         request: &WorkRequest<'_>,
     ) -> Result<(), PostError> {
         let segments = 1 + request.shape as u32 + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
-        if !self.poster.has_room(words, blocks) {
+        if !self.progress.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
         }
         // A form of its own has its segments counted already.
-        let control =
-            request.control(self.poster.head(), self.qpn_shifted) & !(MAX_SEGMENTS as u64) | segments as u64;
-        self.write_blocks(memory, [control.to_be(), request.flags()], request);
-        self.last_control = control;
-        self.poster.post(words, request.id, blocks, request.kind as u8);
+        let control = request.control(self.progress.poster.head(), self.limits.qpn_shifted)
+            & !(MAX_SEGMENTS as u64)
+            | segments as u64;
+        self.write_blocks(ring, [control.to_be(), request.flags()], request);
+        self.progress.last_control = control;
+        self.progress.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(())
     }
 
@@ -153,12 +137,12 @@ impl SendQueue {
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
     #[inline(never)]
-    fn write_blocks<M>(&self, memory: &Dma<M>, start: [u64; 2], request: &WorkRequest<'_>) {
-        let mut at = (self.poster.head() & self.mask) * 8;
+    fn write_blocks(&self, ring: Run<'_, BLOCK>, start: [u64; 2], request: &WorkRequest<'_>) {
+        let (mut block, mut at) = (self.progress.poster.head(), 0);
         let mut put = |word: u64| {
-            let index = self.first * 8 + (at & ((self.mask * 8) | 7));
-            memory.set_word(index as usize, word, Ordering::Relaxed);
-            at += 1;
+            ring.slot(block).store_word_at(at, word);
+            at = (at + 1) % WORDS;
+            block = block.wrapping_add((at == 0) as u32);
         };
         start.into_iter().for_each(&mut put);
         if request.shape != Shape::Plain {
@@ -177,16 +161,78 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(
         &mut self,
-        (hal, memory): (&H, &Dma<H::Dma>),
+        (hal, rings): (&H, &Rings<H::Dma>),
         words: &impl Words,
         block: Option<&[u64; 8]>,
     ) {
-        self.poster.publish(words);
+        self.progress.poster.publish(words);
         let burst = if self.doorbell.is_blue_flame() { block } else { None };
-        publish(&Work { hal, memory, queue: self, burst });
+        publish(&Work { hal, rings, queue: self, burst });
         if burst.is_some() {
             self.doorbell.alternate();
         }
+    }
+}
+
+impl Limits {
+    /// Checks and writes a request that has a short way, and goes on in `progress`, which is that of the queue or ahead
+    /// of it.
+    #[inline(always)]
+    pub(crate) fn write_short(
+        &self,
+        progress: &mut Progress,
+        at: (Run<'_, BLOCK>, &impl Pairs),
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Short {
+        match request.form {
+            Form::RemoteSlice if self.allows(request.length) => {
+                let ([a, b], [c, d]) = (request.first, request.remote());
+                self.write_block::<6>(progress, at, words, request, [c, d, a, b, 0, 0])
+            }
+            Form::RemoteShort if request.bytes.len() <= self.max_short as usize => {
+                let ([a, b, e], [c, d]) = (short_inline(request.bytes), request.remote());
+                self.write_block::<7>(progress, at, words, request, [c, d, a, b, e, 0])
+            }
+            Form::Slice if self.allows(request.length) => {
+                let [a, b] = request.first;
+                self.write_block::<4>(progress, at, words, request, [a, b, 0, 0, 0, 0])
+            }
+            Form::Short if request.bytes.len() <= self.max_short as usize => {
+                let [a, b, c] = short_inline(request.bytes);
+                self.write_block::<5>(progress, at, words, request, [a, b, c, 0, 0, 0])
+            }
+            _ => Short::Other,
+        }
+    }
+
+    /// Whether the queue takes a single slice of this length.
+    #[inline(always)]
+    fn allows(&self, length: u32) -> bool {
+        length.wrapping_sub(1) < self.max_slice
+    }
+
+    /// Writes the `N` words of a request that fits a block, of which `tail` is what follows the control segment.
+    #[inline(always)]
+    fn write_block<const N: usize>(
+        &self,
+        progress: &mut Progress,
+        (blocks, slots): (Run<'_, BLOCK>, &impl Pairs),
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+        tail: [u64; 6],
+    ) -> Short {
+        if !progress.poster.has_room_for_one(words) {
+            return Short::Full;
+        }
+        let head = progress.poster.head();
+        let control = request.control(head, self.qpn_shifted);
+        let [a, b, c, d, e, f] = tail;
+        let block = [control.to_be(), request.flags(), a, b, c, d, e, f];
+        progress.last_control = control;
+        progress.poster.post_one(slots, request.id, request.posted());
+        blocks.slot(head).store_first::<N>(&block);
+        Short::Written(block)
     }
 }
 
@@ -210,7 +256,7 @@ fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
 
 struct Work<'a, H: Hal> {
     hal: &'a H,
-    memory: &'a Dma<H::Dma>,
+    rings: &'a Rings<H::Dma>,
     queue: &'a SendQueue,
     burst: Option<&'a [u64; 8]>,
 }
@@ -222,15 +268,13 @@ impl<H: Hal> Publication for Work<'_, H> {
     }
     #[inline(always)]
     fn store_record(&self) {
-        if let Some(record) = self.memory.block(self.queue.record as usize) {
-            record.store_be32::<4>(self.queue.poster.head() & 0xffff);
-        }
+        self.rings.record().store_be32::<4>(self.queue.progress.poster.head() & 0xffff);
     }
     #[inline(always)]
     fn ring(&self) {
         match self.burst {
             Some(block) => self.queue.doorbell.burst(self.hal, block),
-            None => self.queue.doorbell.ring(self.hal, self.queue.last_control),
+            None => self.queue.doorbell.ring(self.hal, self.queue.progress.last_control),
         }
     }
 }

@@ -168,7 +168,7 @@ fn timed_batch_of_sends(pair: &mut QueuePair<Handle>, requests: &[WorkRequest<'_
 #[inline(never)]
 fn timed_receive(pair: &mut QueuePair<Handle>, request: &ReceiveRequest<'_>) {
     for _ in 0..CHUNK {
-        pair.post_receive(*black_box(request)).unwrap();
+        pair.post_receive(black_box(request)).unwrap();
     }
 }
 
@@ -177,7 +177,7 @@ fn timed_batch_of_receives(pair: &mut QueuePair<Handle>, requests: &[ReceiveRequ
     for _ in 0..CHUNK / BATCH {
         let mut batch = pair.receive_batch();
         for request in black_box(requests) {
-            batch.post(*request).unwrap();
+            batch.post(request).unwrap();
         }
         batch.ring();
     }

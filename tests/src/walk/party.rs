@@ -197,7 +197,7 @@ impl Party {
             let places = placed(Area::Receive, slot, &pieces);
             prepare(&me.memory, slot_offset(Area::Receive, slot), &places, &[]);
             let id = self.next_id + 1;
-            match batch.post(ReceiveRequest::new(id, &slices(&me.memory, &places))) {
+            match batch.post(&ReceiveRequest::new(id, &slices(&me.memory, &places))) {
                 Ok(()) => {
                     self.next_id = id;
                     self.oracle.posted(Posted { id, slot, pieces });

@@ -279,8 +279,8 @@ impl Connection {
         let slices = [self.memory.slice(span.offset, span.length)?];
         let request = ReceiveRequest::new(token, &slices);
         match &mut self.queue_pair {
-            State::Prepared(queue_pair) => queue_pair.post_receive(request)?,
-            State::Connected(queue_pair) => queue_pair.post_receive(request)?,
+            State::Prepared(queue_pair) => queue_pair.post_receive(&request)?,
+            State::Connected(queue_pair) => queue_pair.post_receive(&request)?,
             State::Broken => bail!("the queue pair could not be connected"),
         }
         Ok(())
