@@ -183,7 +183,7 @@ impl Posted {
         let next = counter.wrapping_add(slots);
         Self(next as u64 | ((slots & 0xffff) as u64) << 32 | (kind as u64) << 61)
     }
-    /// A work request of `kind` and of one slot, without its place: see [`Self::before`].
+    /// A work request of `kind` and of one slot, without its place: see `before`.
     #[inline(always)]
     pub const fn one(kind: u8) -> Self {
         Self(1 << 32 | (kind as u64) << 61)

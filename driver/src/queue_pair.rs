@@ -80,7 +80,8 @@ impl<D: DeviceRef> Core<D> {
         let (place, parts) = (Place::of(self.device.device()), &mut self.parts);
         let slots = place.ledgers.receive_slots(parts.receive.poster.slots());
         let (poster, form) = (parts.receive.poster.clone(), parts.receive.form);
-        ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, slots, poster, form }
+        let at = (parts.rings.segments(), slots);
+        ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, at, poster, form }
     }
 }
 
@@ -277,7 +278,8 @@ pub struct ReceiveBatch<'a, D: DeviceRef> {
     place: Place<'a, D>,
     rings: &'a Rings<DmaOf<D>>,
     queue: &'a mut ReceiveQueue,
-    slots: Run<'a, 8>,
+    /// Where entries and their identifiers go.
+    at: (Run<'a, 16>, Run<'a, 8>),
     /// How far the batch is; the queue follows when it is rung.
     poster: Poster,
     form: ReceiveForm,
@@ -290,9 +292,8 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
         let ledgers = self.place.ledgers;
         if request.form == self.form {
             // A copy, so that the batch itself stays in registers.
-            let slots = self.slots;
-            let at = (self.rings.segments(), &slots);
-            return receive::write_slice(&mut self.poster, at, ledgers, request);
+            let (segments, slots) = self.at;
+            return receive::write_slice(&mut self.poster, (segments, &slots), ledgers, request);
         }
         self.queue.poster.follow(&self.poster);
         let result = self.queue.write_any(self.rings, ledgers, request.id, request.slices);
