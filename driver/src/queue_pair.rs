@@ -214,8 +214,8 @@ impl<'a, D: DeviceRef> Place<'a, D> {
     }
 }
 
-/// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped, so that
-/// nothing posted is ever forgotten.
+/// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
+/// batch that is leaked (`core::mem::forget`) were never posted and do not complete.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SendBatch<'a, D: DeviceRef> {
     place: Place<'a, D>,
