@@ -17,7 +17,10 @@ const LENGTHS: &[(&str, &str)] = &[
     ("PortEvent", "the C structure ends after the port byte; event data are always 28 bytes"),
     ("QueuePairRecord", "no C definition; a doorbell record of a queue pair is two dwords"),
     ("CompletionQueueRecord", "no C definition; a doorbell record of a completion queue is two dwords"),
-    ("EthernetSegment", "rdma-core's structure goes on with 16 inline bytes, Linux' ends where the segment does"),
+    (
+        "EthernetSegment",
+        "rdma-core's structure goes on with 16 inline bytes, Linux' ends where the segment does",
+    ),
     ("UarRegisters", "no C definition; declared up to the last event queue doorbell"),
 ];
 
