@@ -91,7 +91,7 @@ impl Nic {
         let mut payload = vec![0; length];
         if qp.send.gather(memory, &self.mkeys, token, 0, &mut payload).is_err() {
             self.end_wqe(now, memory, qpn, Err(wqe::DATA_ACCESS));
-            self.move_to_error(now, memory, qpn);
+            self.fail_send_queue(memory, qpn);
             return;
         }
         let vector = &envelope.vector;

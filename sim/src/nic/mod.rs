@@ -22,6 +22,7 @@ mod contexts;
 mod counters;
 mod cqe;
 mod datagram;
+mod drain;
 mod error;
 mod event;
 mod extension;

@@ -53,7 +53,7 @@ impl Nic {
         }
         match qp.state() {
             QpState::Rts => self.schedule.wake(qp),
-            QpState::Error => self.flush(now, memory, qpn),
+            // A dead queue is flushed below; one that drains, or waits for its state, remembers what was posted.
             _ => {}
         }
         self.refresh(now, memory, qpn);
@@ -229,10 +229,16 @@ impl Nic {
 impl Nic {
     /// INIT2RTR: the responder and the way of packets begin.
     pub(super) fn connect(&mut self, qpn: Qpn) {
-        let software_port = self.firmware.capabilities.software_source_port();
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         qp.responder = Some(Responder::new(&qp.parameters(mtu)));
+        self.set_path(qpn);
+    }
+
+    /// The way of packets, as the context says it.
+    pub(super) fn set_path(&mut self, qpn: Qpn) {
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
             let (local, remote) = port::gids(&route.network);
             Path {

@@ -125,6 +125,8 @@ refusals! {
     QP_PKEY_INDEX = 0xb0_0078, BadIndex, "pkey_index is outside the table";
     QP_PORT = 0xb0_0079, BadIndex, "the port does not exist";
     QP_SOURCE_PORT = 0xb0_007a, BadParameter, "udp_sport is outside the range of the RoCE capabilities";
+    QP_DRAINING = 0xb0_007b, BadQpState, "the send queue is still draining: wait for the event, or query until it is drained";
+    QP_ALTERNATE_PATH = 0xb0_007c, BadParameter, "alternate paths and their migration are not offered (apm)";
     SRQ_UNKNOWN = 0xb0_0090, BadResource, "no such shared receive queue";
     SRQ_BUSY = 0xb0_0091, BadResourceState, "queue pairs still use the shared receive queue";
     SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";
