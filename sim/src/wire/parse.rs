@@ -93,7 +93,7 @@ pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     };
     let (udp_source_port, transport) = udp::split(carried)?;
     let (body, icrc) = check_icrc(datagram, ip.size, transport)?;
-    let (bth, (service_header, extension), payload) = split_transport(body)?;
+    let Transport { bth, service_header, extension, payload } = split_transport(body)?;
     let route = route(&ethernet, &ip, udp_source_port);
     Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
@@ -114,7 +114,15 @@ fn check_icrc<'a>(
     if computed == received { Ok((body, received)) } else { Err(ParseError::Icrc { received, computed }) }
 }
 
-fn split_transport(body: &[u8]) -> Result<(Bth, (ServiceHeader, Extension), &[u8]), ParseError> {
+/// What the IP datagram carries, without its ICRC.
+struct Transport<'a> {
+    bth: Bth,
+    service_header: ServiceHeader,
+    extension: Extension,
+    payload: &'a [u8],
+}
+
+fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> {
     let (header, rest) = body.split_first_chunk::<{ Bth::SIZE }>().ok_or(ParseError::Truncated)?;
     let (bth, version) = Bth::from_bytes(header);
     if version != Bth::VERSION {
@@ -128,7 +136,7 @@ fn split_transport(body: &[u8]) -> Result<(Bth, (ServiceHeader, Extension), &[u8
         return Err(pad);
     }
     let length = padded.len().checked_sub(usize::from(bth.pad_count)).ok_or(pad)?;
-    Ok((bth, (service_header, extension), &padded[..length]))
+    Ok(Transport { bth, service_header, extension, payload: &padded[..length] })
 }
 
 fn route(ethernet: &Ethernet, ip: &IpHeader, udp_source_port: u16) -> Route {
