@@ -51,10 +51,9 @@ impl Nic {
         if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
             qp.send.stop(0, wqe::FETCH);
         }
-        match qp.state() {
-            QpState::Rts => self.schedule.wake(qp),
-            // A dead queue is flushed below; one that drains, or waits for its state, remembers what was posted.
-            _ => {}
+        // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
+        if qp.state() == QpState::Rts {
+            self.schedule.wake(qp);
         }
         self.refresh(now, memory, qpn);
     }
