@@ -74,8 +74,7 @@ fn identity(number: u32) -> Identity {
 fn open(slots: u32) -> (Arc<Shared>, SharedPoster) {
     let words = Shared::new(slots as usize);
     let name = SharedName::new(0);
-    let poster =
-        SharedPoster::open(&*words, 0, Range { base: FIRST_SLOT as u32 / 2, slots }, name);
+    let poster = SharedPoster::open(&*words, 0, Range { base: FIRST_SLOT as u32 / 2, slots }, name);
     for number in [1, 2] {
         attach(&*words, number as usize, identity(number), name);
     }

@@ -278,10 +278,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let ledgers = self.device.device().ledgers();
         let own = retire_receive(ledgers, ledgers.records(), identity, tail.counter());
         let wr_id = match own {
-            Err(Refusal::Stranger) => match retire_shared(ledgers, ledgers.records(), identity, tail.counter())? {
-                Claimed::Receive(id) => id,
-                Claimed::Late => return Err(Refusal::Stranger),
-            },
+            Err(Refusal::Stranger) => {
+                match retire_shared(ledgers, ledgers.records(), identity, tail.counter())? {
+                    Claimed::Receive(id) => id,
+                    Claimed::Late => return Err(Refusal::Stranger),
+                }
+            }
             own => own?,
         };
         let opcode = CqeOpcode::from_raw(tail.opcode());

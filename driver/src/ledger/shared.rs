@@ -44,11 +44,8 @@ const RETURNED: usize = 16;
 /// In a name: there is such a queue.
 const EXISTS: u64 = 1 << 63;
 
-const RETURN: Ordering = if cfg!(bareverbs_mutation = "relaxed_shared_return") {
-    Ordering::Relaxed
-} else {
-    Ordering::Release
-};
+const RETURN: Ordering =
+    if cfg!(bareverbs_mutation = "relaxed_shared_return") { Ordering::Relaxed } else { Ordering::Release };
 const POST: Ordering =
     if cfg!(bareverbs_mutation = "relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release };
 

@@ -75,8 +75,7 @@ fn make<D: DeviceRef>(
     let memory =
         Dma::allocate(device.device().hal(), length, 4096).map_err(SharedReceiveQueueError::Memory)?;
     let short = HalError::OutOfDmaMemory { length, alignment: 4096 };
-    let rings =
-        Rings::new(memory, geometry.segments(), 1).ok_or(SharedReceiveQueueError::Memory(short))?;
+    let rings = Rings::new(memory, geometry.segments(), 1).ok_or(SharedReceiveQueueError::Memory(short))?;
     let share = take_share(&device, geometry)?;
     let created = match xrc {
         None => create_pool(domain, rings.memory(), geometry),

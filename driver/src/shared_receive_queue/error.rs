@@ -45,7 +45,10 @@ impl fmt::Display for SharedReceiveQueueError {
             }
             Self::NoXrc => f.write_str("shared receive queue of XRC: the device has no XRC"),
             Self::TooManyQueues { limit } => {
-                write!(f, "{limit} queue pairs and shared receive queues exist already: raise DeviceConfig::queue_pairs")
+                write!(
+                    f,
+                    "{limit} queue pairs and shared receive queues exist already: raise DeviceConfig::queue_pairs"
+                )
             }
             Self::LedgerFull { needed, limit } => write!(
                 f,

@@ -42,11 +42,7 @@ impl<M> SharedRing<M> {
     /// [`Self::write`] for entries of several slices, or of none.
     #[cold]
     #[inline(never)]
-    fn write_any(
-        &mut self,
-        words: &impl SharedWords,
-        request: &ReceiveRequest<'_>,
-    ) -> Result<(), PostError> {
+    fn write_any(&mut self, words: &impl SharedWords, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         check_slices(request.slices, self.max_slices)?;
         let place = self.take(words, request.id)?;
         let segments = self.rings.segments();
