@@ -147,6 +147,8 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
+    page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
+    page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
     page.set_umr_modify_entity_size_disabled(true).set_umr_modify_atomic_disabled(true);
     page.set_umr_indirect_mkey_disabled(true).set_fixed_buffer_size(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
