@@ -103,12 +103,10 @@ impl<R: Clone> UnreliableResponder<R> {
             self.forget_message(host);
             return Ok(());
         }
-        let goes_on = match (&self.current, packet.bth.opcode.kind()) {
-            (Current::Send { .. }, OperationKind::Send) | (Current::Write { .. }, OperationKind::Write) => {
-                true
-            }
-            _ => false,
-        };
+        let goes_on = matches!(
+            (&self.current, packet.bth.opcode.kind()),
+            (Current::Send { .. }, OperationKind::Send) | (Current::Write { .. }, OperationKind::Write)
+        );
         if in_sequence && goes_on && !self.dropping { Ok(()) } else { Err(Refusal::Drop) }
     }
 
