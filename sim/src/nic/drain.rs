@@ -3,7 +3,7 @@
 
 use super::queue_pair::QueuePair;
 use super::{HostMemory, Nic};
-use crate::transport::Requester;
+use crate::transport::SendingSide;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState};
 use bareverbs_prm::time::Time;
@@ -11,7 +11,7 @@ use bareverbs_prm::time::Time;
 impl QueuePair {
     /// A service without a requester has ended what it took.
     fn is_drained(&self) -> bool {
-        self.requester.as_ref().is_none_or(Requester::is_drained)
+        self.requester.as_ref().is_none_or(SendingSide::is_drained)
     }
 
     /// SQE: nothing is sent any more, and what is posted is flushed; receives go on.

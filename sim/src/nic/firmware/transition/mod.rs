@@ -75,7 +75,7 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     call.expect_no_op_mod()?;
     let wish = input.qpc();
     let mut context = begin(nic, input.qpn(), &INIT_TO_RTR, wish, input.opt_param_mask())?;
-    if context.st() == ServiceType::Rc {
+    if connects(context.st()) {
         check_connection(nic, wish)?;
     }
     context.set_mtu(wish.mtu()).set_log_msg_max(wish.log_msg_max()).set_remote_qpn(wish.remote_qpn());
@@ -83,10 +83,15 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     context.set_log_rra_max(wish.log_rra_max()).set_log_ack_req_freq(wish.log_ack_req_freq());
     take_path(&mut context, wish.primary_address_path());
     store(nic, input.qpn(), context);
-    if context.st() == ServiceType::Rc {
+    if connects(context.st()) {
         nic.connect(input.qpn());
     }
     Ok(())
+}
+
+/// Whether a queue pair has one peer, to which it is connected from RTR on.
+const fn connects(service: ServiceType) -> bool {
+    matches!(service, ServiceType::Rc | ServiceType::Uc)
 }
 
 fn check_connection(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
