@@ -103,6 +103,8 @@ refusals! {
     CQ_SIZE = 0xb0_004b, BadParameter, "log_cq_size is above the limit";
     CQ_FEATURE = 0xb0_004c, BadParameter, "the completion queue asks for a feature that is not offered";
     CQ_FIELD_SELECT = 0xb0_004d, BadParameter, "the field of the completion queue cannot be modified";
+    CQ_OUTSTANDING = 0xb0_004e, BadSizeOutstandingCqes, "completions that were not polled do not fit the new size";
+    CQ_BROKEN = 0xb0_004f, BadResourceState, "the completion queue is broken";
     BUFFER_PAGE_SIZE = 0xb0_0050, BadParameter, "log_page_size of a queue buffer is above 20";
     BUFFER_MISALIGNED = 0xb0_0051, BadParameter, "a page of a queue buffer is not aligned to 4 KiB";
     DOORBELL_RECORD_MISALIGNED = 0xb0_0052, BadParameter, "the doorbell record is zero or not aligned to 8 bytes";
@@ -130,6 +132,7 @@ refusals! {
     SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";
     SRQ_SIZE = 0xb0_0093, BadParameter, "the size or the stride of a shared receive queue is above the limit";
     SRQ_FEATURE = 0xb0_0094, BadParameter, "the shared receive queue asks for a feature that is not offered";
+    SRQ_STATE = 0xb0_0095, BadResourceState, "the receive memory pool is not in the state that the command begins from, or cannot go to that one";
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
     XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
