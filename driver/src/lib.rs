@@ -12,6 +12,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+pub mod address_handle;
 #[allow(unsafe_code)]
 pub mod barrier;
 pub mod capabilities;
@@ -40,6 +41,7 @@ mod translation;
 pub mod work_completion;
 pub mod work_request;
 
+pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
 pub use device::{Device, DeviceConfig, DeviceRef};
