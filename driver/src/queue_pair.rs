@@ -15,7 +15,7 @@ mod connect;
 mod core;
 mod datagram;
 mod error;
-mod receive;
+pub(crate) mod receive;
 mod send;
 pub mod service;
 pub mod transitions;
