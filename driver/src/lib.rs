@@ -48,5 +48,6 @@ pub use gid::GidEntry;
 pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
+pub use queue_pair::{Connected, Rc, Service, Uc, Ud};
 pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 pub use work_request::{ReceiveRequest, WorkRequest};

@@ -1,4 +1,6 @@
-//! Reliable-connection queue pairs.
+//! Queue pairs.
+//!
+//! The service is a type parameter ([`service`]); reliable connection where none is named.
 //!
 //! Bring-up is two types: a [`PreparedQueuePair`] (INIT) takes receives and tells its number, a [`QueuePair`] (RTS) sends
 //! as well. What the device may do by itself, failing above all, is not a type but a value: posting to a failed queue
@@ -7,44 +9,47 @@
 //! Posting needs `&mut`: one thread posts. The completion queues may be polled by other threads.
 
 pub mod attributes;
+mod batch;
 mod builder;
 mod connect;
 mod core;
 mod error;
 mod receive;
 mod send;
+pub mod service;
 pub mod transitions;
 
 pub use attributes::{AddressVector, QueuePairAttributes};
+pub use batch::{ReceiveBatch, SendBatch};
 pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use error::{BuildError, ConnectError, ModifyError, PostError, ResetError};
+pub use service::{Connected, Rc, Service, Uc, Ud};
 
+use self::batch::Place;
 use self::core::Core;
-use self::receive::ReceiveQueue;
-use self::send::{Progress, SendQueue, Short};
 use crate::command::CommandError;
 use crate::completion_queue::CompletionQueue;
-use crate::device::ledgers::Ledgers;
-use crate::device::{Device, DeviceRef, DmaOf};
-use crate::dma::{Rings, Run};
-use crate::ledger::Poster;
+use crate::device::DeviceRef;
 use crate::memory_region::AccessFlags;
-use crate::work_request::{ReceiveForm, ReceiveRequest, WorkRequest};
+use crate::work_request::{ReceiveRequest, WorkRequest};
 use ::core::fmt;
+use ::core::marker::PhantomData;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{PathMtu, QpState};
 use bareverbs_prm::psn::Psn;
 
 /// A queue pair in INIT: it takes receives and can be connected.
-pub struct PreparedQueuePair<D: DeviceRef> {
+pub struct PreparedQueuePair<D: DeviceRef, S: Service = Rc> {
     core: Core<D>,
+    service: PhantomData<S>,
 }
 
 /// A connected queue pair.
 #[doc(alias = "ibv_qp")]
-pub struct QueuePair<D: DeviceRef> {
+pub struct QueuePair<D: DeviceRef, S: Service = Rc> {
     core: Core<D>,
+    service: PhantomData<S>,
 }
 
 /// What the device says of a queue pair.
@@ -85,7 +90,7 @@ impl<D: DeviceRef> Core<D> {
     }
 }
 
-impl<D: DeviceRef> PreparedQueuePair<D> {
+impl<D: DeviceRef, S: Service> PreparedQueuePair<D, S> {
     /// The number that the device gave.
     pub fn qpn(&self) -> Qpn {
         self.core.parts.qpn
@@ -104,30 +109,21 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
     }
 }
 
-impl<D: DeviceRef> QueuePair<D> {
+impl<D: DeviceRef, S: Service> QueuePair<D, S> {
     /// The number that the device gave.
     pub fn qpn(&self) -> Qpn {
         self.core.parts.qpn
     }
 
-    /// Posts one request and rings the doorbell. A request that is refused leaves no trace.
-    #[inline(always)]
-    #[doc(alias = "ibv_post_send")]
-    pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let (device, parts) = (self.core.device.device(), &mut self.core.parts);
-        let (hal, rings, ledgers) = (device.hal(), &parts.rings, device.ledgers());
-        let at = (rings.blocks(), &parts.send.progress.poster.pairs(ledgers));
-        parts.send.write(at, ledgers, request, |queue, block| queue.ring((hal, rings), ledgers, block))
-    }
-
     /// Posts several requests with one doorbell.
     #[inline]
     #[doc(alias = "ibv_wr_start")]
-    pub fn send_batch(&mut self) -> SendBatch<'_, D> {
+    pub fn send_batch(&mut self) -> SendBatch<'_, D, S> {
         let (place, parts) = (Place::of(self.core.device.device()), &mut self.core.parts);
         let slots = place.ledgers.send_slots(parts.send.progress.poster.slots());
         let progress = parts.send.progress.clone();
-        SendBatch { place, rings: &parts.rings, queue: &mut parts.send, slots, progress, posted: 0 }
+        let (rings, queue) = (&parts.rings, &mut parts.send);
+        SendBatch { place, rings, queue, slots, progress, posted: 0, service: PhantomData }
     }
 
     /// Posts a receive.
@@ -176,14 +172,13 @@ impl<D: DeviceRef> QueuePair<D> {
         self.core.query()
     }
 
-    /// Resets the queue pair and brings it to INIT. What was outstanding is forgotten; its completions are taken out
-    /// of the completion queues, which must be those that the queue pair was made with.
-    pub fn reset(
+    /// Resets the queue pair and brings it to INIT with `initial`.
+    fn restart(
         mut self,
         send: &mut CompletionQueue<D>,
         receive: Option<&mut CompletionQueue<D>>,
-        access: AccessFlags,
-    ) -> Result<PreparedQueuePair<D>, ResetError> {
+        initial: &QueuePairAttributes,
+    ) -> Result<PreparedQueuePair<D, S>, ResetError> {
         let [send_number, receive_number] = self.core.parts.queues;
         let given = receive.as_deref().map_or(send.number(), CompletionQueue::number);
         if send.number() != send_number || given != receive_number {
@@ -196,134 +191,44 @@ impl<D: DeviceRef> QueuePair<D> {
             receive.disown(user_index);
         }
         self.core.restart();
-        self.core.initialise(access).map_err(|error| ResetError::Modify(ModifyError::Command(error)))?;
-        Ok(PreparedQueuePair { core: self.core })
+        self.core.initialise(initial).map_err(|error| ResetError::Modify(ModifyError::Command(error)))?;
+        Ok(PreparedQueuePair { core: self.core, service: PhantomData })
     }
 }
 
-/// What posting needs of the device.
-struct Place<'a, D: DeviceRef> {
-    hal: &'a D::Hal,
-    ledgers: &'a Ledgers<DmaOf<D>>,
-}
-
-impl<'a, D: DeviceRef> Place<'a, D> {
+impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
+    /// Posts one request and rings the doorbell. A request that is refused leaves no trace.
     #[inline(always)]
-    fn of(device: &'a Device<D::Hal>) -> Self {
-        Self { hal: device.hal(), ledgers: device.ledgers() }
-    }
-}
-
-/// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
-/// batch that is leaked (`core::mem::forget`) were never posted and do not complete.
-#[must_use = "the doorbell is rung when the batch ends"]
-pub struct SendBatch<'a, D: DeviceRef> {
-    place: Place<'a, D>,
-    rings: &'a Rings<DmaOf<D>>,
-    queue: &'a mut SendQueue,
-    slots: Run<'a, 16>,
-    /// How far the batch is; the queue follows when it is rung.
-    progress: Progress,
-    posted: u32,
-}
-
-impl<D: DeviceRef> SendBatch<'_, D> {
-    /// Adds a request. A request that is refused leaves no trace; those before it stay.
-    #[inline(always)]
-    pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        // A copy, so that the batch itself stays in registers.
-        let slots = self.slots;
-        let (at, ledgers) = ((self.rings.blocks(), &slots), self.place.ledgers);
-        match self.queue.limits.write_short(&mut self.progress, at, ledgers, request) {
-            Short::Written(_) => (),
-            Short::Full => return Err(self.queue.full()),
-            Short::Other => {
-                self.queue.progress.follow(&self.progress);
-                let result = self.queue.write_any(at.0, ledgers, request);
-                self.progress.follow(&self.queue.progress);
-                result?;
-            }
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
+        if !S::offers(request.kind) {
+            return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
-        self.posted += 1;
-        Ok(())
+        let (device, parts) = (self.core.device.device(), &mut self.core.parts);
+        let (hal, rings, ledgers) = (device.hal(), &parts.rings, device.ledgers());
+        let at = (rings.blocks(), &parts.send.progress.poster.pairs(ledgers));
+        parts.send.write(at, ledgers, request, |queue, block| queue.ring((hal, rings), ledgers, block))
     }
 
-    /// Requests added so far.
-    pub fn posted(&self) -> u32 {
-        self.posted
-    }
-
-    /// Rings the doorbell.
-    #[inline(always)]
-    #[doc(alias = "ibv_wr_complete")]
-    pub fn ring(self) {
-        drop(self);
-    }
-}
-
-impl<D: DeviceRef> Drop for SendBatch<'_, D> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.posted > 0 {
-            let Place { hal, ledgers } = self.place;
-            self.queue.progress.follow(&self.progress);
-            self.queue.ring((hal, self.rings), ledgers, None);
-        }
+    /// Resets the queue pair and brings it to INIT. What was outstanding is forgotten; its completions are taken out
+    /// of the completion queues, which must be those that the queue pair was made with.
+    pub fn reset(
+        self,
+        send: &mut CompletionQueue<D>,
+        receive: Option<&mut CompletionQueue<D>>,
+        access: AccessFlags,
+    ) -> Result<PreparedQueuePair<D, S>, ResetError> {
+        self.restart(send, receive, &QueuePairAttributes::initial_access(access))
     }
 }
 
-/// Several receives that share a doorbell: see [`SendBatch`].
-#[must_use = "the doorbell is rung when the batch ends"]
-pub struct ReceiveBatch<'a, D: DeviceRef> {
-    place: Place<'a, D>,
-    rings: &'a Rings<DmaOf<D>>,
-    queue: &'a mut ReceiveQueue,
-    /// Where entries and their identifiers go.
-    at: (Run<'a, 16>, Run<'a, 8>),
-    /// How far the batch is; the queue follows when it is rung.
-    poster: Poster,
-    form: ReceiveForm,
-}
-
-impl<D: DeviceRef> ReceiveBatch<'_, D> {
-    /// Adds a receive. A request that is refused leaves no trace; those before it stay.
-    #[inline(always)]
-    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let ledgers = self.place.ledgers;
-        if request.form == self.form {
-            // A copy, so that the batch itself stays in registers.
-            let (segments, slots) = self.at;
-            return receive::write_slice(&mut self.poster, (segments, &slots), ledgers, request);
-        }
-        self.queue.poster.follow(&self.poster);
-        let result = self.queue.write_any(self.rings, ledgers, request.id, request.slices);
-        self.poster.follow(&self.queue.poster);
-        result
-    }
-
-    /// Rings the doorbell.
-    #[inline]
-    pub fn ring(self) {
-        drop(self);
-    }
-}
-
-impl<D: DeviceRef> Drop for ReceiveBatch<'_, D> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        let Place { hal, ledgers } = self.place;
-        self.queue.poster.follow(&self.poster);
-        self.queue.ring(hal, self.rings, ledgers);
-    }
-}
-
-impl<D: DeviceRef> fmt::Debug for PreparedQueuePair<D> {
+impl<D: DeviceRef, S: Service> fmt::Debug for PreparedQueuePair<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedQueuePair").field("qpn", &self.qpn()).finish_non_exhaustive()
     }
 }
 
-impl<D: DeviceRef> fmt::Debug for QueuePair<D> {
+impl<D: DeviceRef, S: Service> fmt::Debug for QueuePair<D, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair").field("qpn", &self.qpn()).finish_non_exhaustive()
     }

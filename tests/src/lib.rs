@@ -5,6 +5,7 @@
 //! tables; [`boot_trace`] reads what a real ConnectX-4 said; [`judges`] asks tshark and scapy.
 
 pub mod boot_trace;
+pub mod conformance;
 pub mod guest;
 pub mod judges;
 pub mod node;

@@ -45,6 +45,7 @@ fn foreign(device: &Handle) -> (MemoryRegion<Handle>, ProtectionDomain<Handle>) 
     (MemoryRegion::allocate(&domain, 4096, all_access()).unwrap(), domain)
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: an unknown L_Key
 #[test]
 fn a_local_key_that_does_not_exist() {
     let mut pair = pair();
@@ -61,6 +62,7 @@ fn a_local_key_with_another_variant() {
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::LocalProtection);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: a range outside of its region
 #[test]
 fn a_slice_beyond_the_end_of_its_region() {
     let mut pair = pair();
@@ -70,6 +72,7 @@ fn a_slice_beyond_the_end_of_its_region() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: another protection domain
 #[test]
 fn a_region_of_another_protection_domain() {
     let mut pair = pair();
@@ -79,6 +82,7 @@ fn a_region_of_another_protection_domain() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: no right to write
 #[test]
 fn a_read_into_memory_that_may_not_be_written() {
     let mut pair = pair();
@@ -111,30 +115,35 @@ fn remote_access_fails(options: &PairOptions, remote: impl Fn(&Pair) -> RemoteSl
     }
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: an unknown R_Key
 #[test]
 fn a_remote_key_that_does_not_exist() {
     let wrong = |pair: &Pair| RemoteSlice { rkey: Mkey::new(0x00ab_cd01), ..pair.b.memory.remote(0) };
     remote_access_fails(&PairOptions::default(), wrong, CqeSyndrome::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: a range outside of its region
 #[test]
 fn a_remote_address_beyond_the_end_of_its_region() {
     let beyond = |pair: &Pair| pair.b.memory.remote(pair.b.memory.len() as u64 - 1);
     remote_access_fails(&PairOptions::default(), beyond, CqeSyndrome::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: no right
 #[test]
 fn remote_memory_without_the_right() {
     let options = PairOptions { memory_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
     remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote invalid request error» has its cause: the queue pair does not permit the operation
 #[test]
 fn a_remote_queue_pair_without_the_right() {
     let options = PairOptions { queue_pair_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
     remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteInvalidRequest);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: another protection domain
 #[test]
 fn remote_memory_of_another_protection_domain() {
     let mut pair = pair();
@@ -143,6 +152,7 @@ fn remote_memory_of_another_protection_domain() {
     fails(&mut pair, &WorkRequest::write(1, &data, region.remote(0)), CqeSyndrome::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: memory that is registered no more
 #[test]
 fn remote_memory_that_was_deregistered() {
     let mut pair = pair();
@@ -153,6 +163,7 @@ fn remote_memory_that_was_deregistered() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local length error» of the responder and «remote invalid request error» of the requester have their cause: a message longer than its receive
 #[test]
 fn a_message_longer_than_the_receive() {
     let mut pair = pair();
@@ -167,6 +178,7 @@ fn a_message_longer_than_the_receive() {
     );
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «remote operational error» has its cause: a receive that the responder cannot fill
 #[test]
 fn a_receive_into_memory_that_may_not_be_written() {
     let mut pair = pair();
@@ -182,6 +194,7 @@ fn a_receive_into_memory_that_may_not_be_written() {
     );
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
 #[test]
 fn a_peer_that_posts_no_receive() {
     let connect = ConnectOptions { rnr_retry: 2, ..ConnectOptions::default() };
@@ -190,6 +203,7 @@ fn a_peer_that_posts_no_receive() {
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RnrRetryExceeded);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.8: a receive that is posted late is waited for
 #[test]
 fn a_peer_that_posts_its_receive_late_is_waited_for() {
     let mut pair = pair();
@@ -203,6 +217,7 @@ fn a_peer_that_posts_its_receive_late_is_waited_for() {
     assert!(pair.sent().is_success() && pair.received().is_success());
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «transport retry counter exceeded» has its cause
 #[test]
 fn a_cable_that_loses_everything() {
     let connect = ConnectOptions { retry_count: 3, ack_timeout: 8, ..ConnectOptions::default() };
@@ -213,6 +228,7 @@ fn a_cable_that_loses_everything() {
     assert_eq!(pair.frames_lost(), 4, "the first and three retries");
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «work request flushed» has its cause; flushes come in the order of posting
 #[test]
 fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
     let mut pair = pair();
@@ -229,6 +245,7 @@ fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
     assert_eq!(pair.b.queue_pair.receives_outstanding(), 0);
 }
 
+/// Requirement: IBTA v1.4 §10.8.5: completions come in the order of posting, and those before an error are good
 #[test]
 fn requests_before_the_failing_one_succeed() {
     let mut pair = pair();

@@ -113,6 +113,7 @@ fn capture(name: &str, samples: &[Sample]) -> std::path::PathBuf {
     path
 }
 
+/// Requirement: RoCEv2 A17.3.3: the ICRC covers the packet with its variant fields replaced by ones
 #[test]
 fn the_icrc_of_every_kind_of_frame_is_the_judges() {
     let samples = samples();
@@ -189,6 +190,7 @@ fn is_standard(sample: &Sample) -> bool {
     !matches!(sample.header.opcode.kind(), RpcParams | RpcWrite)
 }
 
+/// Requirement: IBTA v1.4 §9.2: the base transport header and what follows it lie where the specification puts them
 #[test]
 fn tshark_reads_every_header_field_as_it_was_meant() {
     let samples: Vec<_> = samples().into_iter().filter(is_standard).collect();

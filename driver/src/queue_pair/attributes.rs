@@ -62,6 +62,8 @@ pub struct QueuePairAttributes {
     pub rnr_retry: Option<u8>,
     /// Logarithm of the RDMA READs and atomics under way at a time.
     pub log_max_requester_reads: Option<u8>,
+    /// The Q_Key that datagrams must carry.
+    pub q_key: Option<u32>,
 }
 
 /// Bits of `opt_param_mask`.
@@ -70,6 +72,7 @@ mod optional {
     pub(super) const ATOMIC: u32 = 1 << 2;
     pub(super) const WRITE: u32 = 1 << 3;
     pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMER: u32 = 1 << 6;
     pub(super) const PRIMARY_PATH: u32 = 1 << 7;
     pub(super) const REQUESTER_READS: u32 = 1 << 8;
@@ -84,6 +87,16 @@ mod optional {
 const ATOMIC_MODE_IB: u8 = 1;
 
 impl QueuePairAttributes {
+    /// What a connected queue pair has in INIT: the first port, the first P_Key, and what peers may do.
+    pub(crate) fn initial_access(access: AccessFlags) -> Self {
+        Self { pkey_index: Some(0), port: Some(1), access: Some(access), ..Self::default() }
+    }
+
+    /// What a datagram queue pair has in INIT.
+    pub(crate) fn initial_q_key(key: u32) -> Self {
+        Self { pkey_index: Some(0), port: Some(1), q_key: Some(key), ..Self::default() }
+    }
+
     /// Those that are given.
     pub fn given(&self) -> Attributes {
         let mut set = Attributes::NONE;
@@ -102,6 +115,7 @@ impl QueuePairAttributes {
         add(self.retry_count.is_some(), Attributes::RETRY_COUNT);
         add(self.rnr_retry.is_some(), Attributes::RNR_RETRY);
         add(self.log_max_requester_reads.is_some(), Attributes::MAX_REQUESTER_READS);
+        add(self.q_key.is_some(), Attributes::Q_KEY);
         set
     }
 
@@ -120,6 +134,7 @@ impl QueuePairAttributes {
         set(self.min_rnr_timer, |timer| context.set_min_rnr_nak(timer));
         set(self.retry_count, |count| context.set_retry_count(count));
         set(self.rnr_retry, |count| context.set_rnr_retry(count));
+        set(self.q_key, |key| context.set_q_key(key));
     }
 
     fn fill_path(&self, path: &mut AddressPath) {
@@ -146,6 +161,7 @@ impl QueuePairAttributes {
             (Attributes::ACCESS, optional::READ | optional::ATOMIC | optional::WRITE),
             (Attributes::PKEY_INDEX, optional::PKEY_INDEX),
             (Attributes::PORT, optional::PORT),
+            (Attributes::Q_KEY, optional::Q_KEY),
             (Attributes::PATH, optional::PRIMARY_PATH),
             (Attributes::MIN_RNR_TIMER, optional::RNR_TIMER),
             (Attributes::MAX_REQUESTER_READS, optional::REQUESTER_READS),

@@ -3,7 +3,8 @@
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
 use super::send::{Limits, Progress, SendQueue};
-use super::{BuildError, PreparedQueuePair};
+use super::service::{Connected, Rc, Service, Ud};
+use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
@@ -16,22 +17,24 @@ use crate::ledger::{Identity, Poster, Side};
 use crate::memory_region::AccessFlags;
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::PageRun;
+use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::SEGMENT;
+use core::marker::PhantomData;
 
 /// `rq_type` of a queue pair that has a receive queue of its own, and of one that has none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
-/// Makes a reliable-connection queue pair.
+/// Makes a queue pair: of a reliable connection, if [`service`](Self::service) does not say otherwise.
 #[must_use]
 #[doc(alias = "ibv_qp_init_attr")]
 #[doc(alias = "ibv_create_qp")]
-pub struct QueuePairBuilder<'a, D: DeviceRef> {
+pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     domain: &'a ProtectionDomain<D>,
     send: &'a CompletionQueue<D>,
     receive: &'a CompletionQueue<D>,
@@ -39,6 +42,8 @@ pub struct QueuePairBuilder<'a, D: DeviceRef> {
     access: Option<AccessFlags>,
     psn: Option<Psn>,
     blue_flame: bool,
+    q_key: u32,
+    service: PhantomData<S>,
 }
 
 /// What was asked for.
@@ -71,7 +76,44 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        Self { domain, send, receive, wanted, access: None, psn: None, blue_flame: true }
+        let (access, psn, blue_flame, q_key) = (None, None, true, 0);
+        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, service: PhantomData }
+    }
+}
+
+impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
+    /// The Q_Key that datagrams must carry to be received, and that requests with the privileged bit send. The default is
+    /// zero.
+    pub const fn q_key(mut self, key: u32) -> Self {
+        self.q_key = key;
+        self
+    }
+}
+
+impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
+    /// What the peer may do. The default is everything that the device can; memory regions have the last word.
+    pub const fn access(mut self, access: AccessFlags) -> Self {
+        self.access = Some(access);
+        self
+    }
+}
+
+impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
+    /// A queue pair of another service. What only the service before could be told is forgotten.
+    pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
+        let Self { domain, send, receive, wanted, psn, blue_flame, .. } = self;
+        let (access, q_key) = (None, 0);
+        QueuePairBuilder {
+            domain,
+            send,
+            receive,
+            wanted,
+            access,
+            psn,
+            blue_flame,
+            q_key,
+            service: PhantomData,
+        }
     }
 
     /// Sends that may be outstanding, at least.
@@ -104,12 +146,6 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         self
     }
 
-    /// What the peer may do. The default is everything that the device can; memory regions have the last word.
-    pub const fn access(mut self, access: AccessFlags) -> Self {
-        self.access = Some(access);
-        self
-    }
-
     /// First PSN to send. The default is derived from the queue pair number; use a random one where old packets of an
     /// earlier connection may still be on the way (IBTA v1.4 §12.9.5).
     pub const fn initial_psn(mut self, psn: Psn) -> Self {
@@ -124,7 +160,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
     }
 
     /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
-    pub fn build(self) -> Result<PreparedQueuePair<D>, BuildError> {
+    pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
         let geometry = self.wanted.geometry(&capabilities)?;
@@ -146,10 +182,23 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         };
         let parts = self.parts(rings, &geometry, (share, qpn), &capabilities);
         let mut core = Core::new(device, parts);
-        let atomic = if capabilities.atomics { AccessFlags::REMOTE_ATOMIC } else { AccessFlags::LOCAL_READ };
-        let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | atomic;
-        core.initialise(self.access.unwrap_or(all)).map_err(BuildError::Command)?;
-        Ok(PreparedQueuePair { core })
+        core.initialise(&self.initial(&capabilities)).map_err(BuildError::Command)?;
+        Ok(PreparedQueuePair { core, service: PhantomData })
+    }
+
+    /// What it has in INIT.
+    fn initial(&self, capabilities: &Capabilities) -> QueuePairAttributes {
+        if S::TYPE == ServiceType::Ud {
+            return QueuePairAttributes::initial_q_key(self.q_key);
+        }
+        let rights = [
+            (AccessFlags::REMOTE_WRITE, true),
+            (AccessFlags::REMOTE_READ, S::offers(WorkCompletionOpcode::RdmaRead)),
+            (AccessFlags::REMOTE_ATOMIC, S::offers(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
+        ];
+        let possible = rights.iter().filter(|(_, possible)| *possible);
+        let all = possible.fold(AccessFlags::LOCAL_READ, |all, (right, _)| all | *right);
+        QueuePairAttributes::initial_access(self.access.unwrap_or(all))
     }
 
     fn take_share(&self, geometry: &Geometry) -> Result<Share, BuildError> {
@@ -176,7 +225,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         input.set_opcode(CommandOpcode::CreateQp);
         input
             .qpc_mut()
-            .set_st(ServiceType::Rc)
+            .set_st(S::TYPE)
             .set_pm_state(PathMigration::Migrated)
             .set_pd(self.domain.number())
             .set_log_rq_size(geometry.receives.max(1).trailing_zeros() as u8)
@@ -237,6 +286,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
             rings,
             share,
             qpn,
+            service: S::TYPE,
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],

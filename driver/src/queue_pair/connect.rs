@@ -1,11 +1,12 @@
 //! Connecting: what the two sides tell each other, and the way from INIT to RTS.
 
 use super::attributes::{AddressVector, QueuePairAttributes};
-use super::{ConnectError, PreparedQueuePair, QueuePair};
+use super::{ConnectError, Connected, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, PortType, QpState};
 use bareverbs_prm::psn::Psn;
+use core::marker::PhantomData;
 
 /// One side of a connection, as the other one needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub struct RemoteEndpoint {
     pub mac: MacAddress,
 }
 
-/// How a connection behaves. The default suits one switch between the peers.
+/// How a connection behaves. The default suits one switch between the peers. What is about acknowledgements and reads
+/// does not concern an unreliable connection, which has neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Index of our own address in the RoCE address table.
@@ -68,7 +70,13 @@ impl Default for ConnectOptions {
     }
 }
 
-impl<D: DeviceRef> PreparedQueuePair<D> {
+impl ConnectOptions {
+    fn log_reads(&self) -> u8 {
+        self.max_reads.max(1).ilog2() as u8
+    }
+}
+
+impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     /// Our side, for the peer.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
         let parts = &self.core.parts;
@@ -82,31 +90,49 @@ impl<D: DeviceRef> PreparedQueuePair<D> {
         mut self,
         remote: &RemoteEndpoint,
         options: ConnectOptions,
-    ) -> Result<QueuePair<D>, ConnectError> {
+    ) -> Result<QueuePair<D, S>, ConnectError> {
         self.check(&options)?;
-        let log_reads = options.max_reads.max(1).ilog2() as u8;
-        let device = self.core.device.device();
-        let limits = *device.capabilities();
-        let to_receive = QueuePairAttributes {
-            path: Some(self.path(remote, &options)),
+        let (to_receive, to_send) = (self.to_receive(remote, &options), self.to_send(&options));
+        self.core.modify(QpState::Rtr, &to_receive)?;
+        self.core.modify(QpState::Rts, &to_send)?;
+        Ok(QueuePair { core: self.core, service: PhantomData })
+    }
+
+    /// What INIT to RTR sets; what is acknowledged and read only if the service does that.
+    fn to_receive(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> QueuePairAttributes {
+        let limit = self.core.device.device().capabilities().log_max_reads_as_responder;
+        let set = QueuePairAttributes {
+            path: Some(self.path(remote, options)),
             path_mtu: Some(options.path_mtu),
             remote_qpn: Some(remote.qpn),
             receive_psn: Some(remote.psn),
-            log_max_responder_reads: Some(log_reads.min(limits.log_max_reads_as_responder)),
-            min_rnr_timer: Some(options.min_rnr_timer),
             ..QueuePairAttributes::default()
         };
-        let to_send = QueuePairAttributes {
-            send_psn: Some(self.core.parts.psn),
+        if !S::ACKNOWLEDGED {
+            return set;
+        }
+        QueuePairAttributes {
+            log_max_responder_reads: Some(options.log_reads().min(limit)),
+            min_rnr_timer: Some(options.min_rnr_timer),
+            ..set
+        }
+    }
+
+    /// What RTR to RTS sets.
+    fn to_send(&self, options: &ConnectOptions) -> QueuePairAttributes {
+        let limit = self.core.device.device().capabilities().log_max_reads_as_requester;
+        let set =
+            QueuePairAttributes { send_psn: Some(self.core.parts.psn), ..QueuePairAttributes::default() };
+        if !S::ACKNOWLEDGED {
+            return set;
+        }
+        QueuePairAttributes {
             ack_timeout: Some(options.ack_timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
-            log_max_requester_reads: Some(log_reads.min(limits.log_max_reads_as_requester)),
-            ..QueuePairAttributes::default()
-        };
-        self.core.modify(QpState::Rtr, &to_receive)?;
-        self.core.modify(QpState::Rts, &to_send)?;
-        Ok(QueuePair { core: self.core })
+            log_max_requester_reads: Some(options.log_reads().min(limit)),
+            ..set
+        }
     }
 
     fn check(&self, options: &ConnectOptions) -> Result<(), ConnectError> {

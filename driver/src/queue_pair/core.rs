@@ -10,7 +10,6 @@ use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::Rings;
-use crate::memory_region::AccessFlags;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
@@ -25,6 +24,7 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) rings: Rings<DmaOf<D>>,
     pub(crate) share: Share,
     pub(crate) qpn: Qpn,
+    pub(crate) service: ServiceType,
     pub(crate) state: QpState,
     pub(crate) domain: Pdn,
     pub(crate) queues: [Cqn; 2],
@@ -46,14 +46,8 @@ impl<D: DeviceRef> Core<D> {
     }
 
     /// RESET to INIT.
-    pub(crate) fn initialise(&mut self, access: AccessFlags) -> Result<(), CommandError> {
-        let attributes = QueuePairAttributes {
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access),
-            ..QueuePairAttributes::default()
-        };
-        match self.modify(QpState::Init, &attributes) {
+    pub(crate) fn initialise(&mut self, initial: &QueuePairAttributes) -> Result<(), CommandError> {
+        match self.modify(QpState::Init, initial) {
             Ok(()) => Ok(()),
             Err(ModifyError::Command(error)) => Err(error),
             Err(ModifyError::Transition(_)) => {
@@ -68,8 +62,9 @@ impl<D: DeviceRef> Core<D> {
         to: QpState,
         attributes: &QueuePairAttributes,
     ) -> Result<(), ModifyError> {
+        let Parts { service, state, .. } = self.parts;
         let (way, command) =
-            check(self.parts.state, to, attributes.given()).map_err(ModifyError::Transition)?;
+            check(service, state, to, attributes.given()).map_err(ModifyError::Transition)?;
         match command {
             CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(command),
             _ => {
@@ -81,7 +76,7 @@ impl<D: DeviceRef> Core<D> {
                 let [send, receive] = parts.queues;
                 input
                     .qpc_mut()
-                    .set_st(ServiceType::Rc)
+                    .set_st(service)
                     .set_pm_state(PathMigration::Migrated)
                     .set_pd(parts.domain)
                     .set_cqn_snd(send)

@@ -3,7 +3,9 @@
 use super::transitions::TransitionError;
 use crate::command::CommandError;
 use crate::hal::HalError;
+use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::Cqn;
+use bareverbs_prm::numbering::ServiceType;
 use core::fmt;
 
 /// Why a queue pair could not be made.
@@ -95,6 +97,13 @@ pub enum PostError {
         /// How many it can have.
         limit: u64,
     },
+    /// The service has no such operation.
+    NotOffered {
+        /// The operation.
+        kind: WorkCompletionOpcode,
+        /// The service.
+        service: ServiceType,
+    },
 }
 
 impl fmt::Display for PostError {
@@ -123,6 +132,9 @@ impl fmt::Display for PostError {
             ),
             Self::MessageTooLong { length, limit } => {
                 write!(f, "a message of {length} bytes: the device allows {limit}")
+            }
+            Self::NotOffered { kind, service } => {
+                write!(f, "{service} has no {kind:?}: use a reliable connection")
             }
         }
     }

@@ -1,7 +1,8 @@
-//! The states of a reliable connection and the ways between them: one table (IBTA v1.4 §11.2.5.2, table 95; the ways
-//! that mlx5 has commands for: PRM, queue pair state machine).
+//! The states of a queue pair and the ways between them: one table (IBTA v1.4 §11.2.5.2, tables 91 to 96; the ways
+//! that mlx5 has commands for: PRM, queue pair state machine). It names the attributes of all services; each service has
+//! some of them.
 
-use bareverbs_prm::numbering::{CommandOpcode, QpState};
+use bareverbs_prm::numbering::{CommandOpcode, QpState, ServiceType};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -40,6 +41,7 @@ attributes! {
     14 ALTERNATE_PATH "alternate path";
     15 PATH_MIGRATION "path migration state";
     16 DRAINED_EVENT "event when drained";
+    17 Q_KEY "Q_Key";
 }
 
 impl Attributes {
@@ -55,6 +57,22 @@ impl Attributes {
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+    /// Those that are in `other` too.
+    #[must_use]
+    pub const fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+    /// Those that queue pairs of a service have (IBTA v1.4 §11.2.5.2, tables 92 to 96).
+    pub const fn of(service: ServiceType) -> Self {
+        let any = Self::PKEY_INDEX.with(Self::PORT).with(Self::SEND_PSN).with(Self::DRAINED_EVENT);
+        let path = Self::PATH.with(Self::ALTERNATE_PATH).with(Self::PATH_MIGRATION).with(Self::PATH_MTU);
+        let connected = path.with(Self::ACCESS).with(Self::REMOTE_QPN).with(Self::RECEIVE_PSN);
+        match service {
+            ServiceType::Ud => any.with(Self::Q_KEY),
+            ServiceType::Uc => any.with(connected),
+            _ => Self(!Self::Q_KEY.0),
+        }
     }
     /// Whether all of `other` are in it.
     pub const fn contains(self, other: Self) -> bool {
@@ -120,7 +138,8 @@ const fn bare(from: QpState, to: QpState, command: CommandOpcode) -> Transition 
 }
 
 const NONE: Attributes = Attributes::NONE;
-const INIT: Attributes = Attributes::PKEY_INDEX.with(Attributes::PORT).with(Attributes::ACCESS);
+const INIT: Attributes =
+    Attributes::PKEY_INDEX.with(Attributes::PORT).with(Attributes::ACCESS).with(Attributes::Q_KEY);
 const RTR: Attributes = Attributes::PATH
     .with(Attributes::PATH_MTU)
     .with(Attributes::REMOTE_QPN)
@@ -136,7 +155,8 @@ const RTS: Attributes = Attributes::SEND_PSN
 const RUNNING: Attributes = Attributes::ALTERNATE_PATH
     .with(Attributes::ACCESS)
     .with(Attributes::MIN_RNR_TIMER)
-    .with(Attributes::PATH_MIGRATION);
+    .with(Attributes::PATH_MIGRATION)
+    .with(Attributes::Q_KEY);
 /// What may change while nothing is sent.
 const DRAINED: Attributes = RUNNING
     .with(Attributes::PKEY_INDEX)
@@ -154,7 +174,7 @@ use CommandOpcode::{
 };
 use QpState::{Error, Init, Reset, Rtr, Rts, SqDrained, SqError};
 
-/// All ways of a reliable connection.
+/// All ways, with the attributes of all services.
 pub const TRANSITIONS: &[Transition] = &[
     bare(Reset, Reset, ToResetQp),
     way(Reset, Init, INIT, NONE, ResetToInitQp),
@@ -165,7 +185,10 @@ pub const TRANSITIONS: &[Transition] = &[
         Init,
         Rtr,
         RTR,
-        Attributes::ALTERNATE_PATH.with(Attributes::ACCESS).with(Attributes::PKEY_INDEX),
+        Attributes::ALTERNATE_PATH
+            .with(Attributes::ACCESS)
+            .with(Attributes::PKEY_INDEX)
+            .with(Attributes::Q_KEY),
         InitToRtrQp,
     ),
     bare(Init, Error, ToErrorQp),
@@ -227,7 +250,7 @@ impl fmt::Display for TransitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoSuchWay { from, to } => {
-                write!(f, "there is no way from {from} to {to} for a reliable connection")
+                write!(f, "there is no way from {from} to {to}")
             }
             Self::NotSupported { from, to } => write!(f, "the device has no command from {from} to {to}"),
             Self::WrongAttributes { from, to, missing, forbidden } => {
@@ -245,16 +268,18 @@ impl fmt::Display for TransitionError {
 
 impl core::error::Error for TransitionError {}
 
-/// Finds the way and checks the attributes given. Returns the command.
+/// Finds the way and checks the attributes given for queue pairs of a service. Returns the command.
 pub fn check(
+    service: ServiceType,
     from: QpState,
     to: QpState,
     given: Attributes,
 ) -> Result<(&'static Transition, CommandOpcode), TransitionError> {
     let way = TRANSITIONS.iter().find(|way| way.from == from && way.to == to);
     let way = way.ok_or(TransitionError::NoSuchWay { from, to })?;
-    let missing = way.required.without(given);
-    let forbidden = given.without(way.required.with(way.optional));
+    let all = Attributes::of(service);
+    let missing = way.required.within(all).without(given);
+    let forbidden = given.without(way.required.with(way.optional).within(all));
     if !missing.is_empty() || !forbidden.is_empty() {
         return Err(TransitionError::WrongAttributes { from, to, missing, forbidden });
     }
@@ -271,7 +296,7 @@ mod tests {
     fn every_state_can_be_left_to_reset_and_error() {
         for from in [Init, Rtr, Rts, SqDrained, SqError, Error, Reset] {
             for to in [Reset, Error] {
-                assert!(check(from, to, NONE).is_ok(), "{from} to {to}");
+                assert!(check(ServiceType::Rc, from, to, NONE).is_ok(), "{from} to {to}");
             }
         }
     }
@@ -286,18 +311,35 @@ mod tests {
 
     #[test]
     fn what_is_missing_and_what_is_too_much_is_named() {
-        let given = RTR.without(Attributes::PATH_MTU).with(Attributes::SEND_PSN);
-        let error = check(Init, Rtr, given).unwrap_err();
+        let given = RTR
+            .within(Attributes::of(ServiceType::Rc))
+            .without(Attributes::PATH_MTU)
+            .with(Attributes::SEND_PSN);
+        let error = check(ServiceType::Rc, Init, Rtr, given).unwrap_err();
         let (missing, forbidden) = (Attributes::PATH_MTU, Attributes::SEND_PSN);
         assert_eq!(error, TransitionError::WrongAttributes { from: Init, to: Rtr, missing, forbidden });
         assert_eq!(
             error.to_string(),
             "from INIT(0x1) to RTR(0x2): give path MTU; do not give first PSN to send"
         );
-        assert_eq!(check(Reset, Rts, NONE).unwrap_err(), TransitionError::NoSuchWay { from: Reset, to: Rts });
         assert_eq!(
-            check(Rts, SqDrained, NONE).unwrap_err(),
+            check(ServiceType::Rc, Reset, Rts, NONE).unwrap_err(),
+            TransitionError::NoSuchWay { from: Reset, to: Rts }
+        );
+        assert_eq!(
+            check(ServiceType::Rc, Rts, SqDrained, NONE).unwrap_err(),
             TransitionError::NotSupported { from: Rts, to: SqDrained }
         );
+    }
+
+    #[test]
+    fn a_service_has_its_own_attributes() {
+        let initial = Attributes::PKEY_INDEX | Attributes::PORT;
+        assert!(check(ServiceType::Ud, Reset, Init, initial | Attributes::Q_KEY).is_ok());
+        assert!(check(ServiceType::Ud, Init, Rtr, NONE).is_ok());
+        let error = check(ServiceType::Uc, Reset, Init, initial | Attributes::Q_KEY).unwrap_err();
+        let (missing, forbidden) = (Attributes::ACCESS, Attributes::Q_KEY);
+        assert_eq!(error, TransitionError::WrongAttributes { from: Reset, to: Init, missing, forbidden });
+        assert!(check(ServiceType::Uc, Rtr, Rts, Attributes::SEND_PSN).is_ok());
     }
 }

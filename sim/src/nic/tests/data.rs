@@ -113,6 +113,7 @@ fn write_with_immediate_consumes_a_receive() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 5), b"hello");
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.5: a request of length zero is carried out; no R_Key is needed
 #[test]
 fn operations_without_a_byte() {
     let mut pair = Pair::new();
@@ -152,6 +153,7 @@ fn atomics_compute_in_host_order() {
     assert_eq!(memory(&pair), 5);
 }
 
+/// Requirement: IBTA v1.4 §10.8.6: one completion says that the unsignalled requests before it are done
 #[test]
 fn one_completion_ends_all_unsignalled_work_before_it() {
     let mut pair = Pair::new();

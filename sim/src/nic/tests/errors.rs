@@ -228,6 +228,7 @@ fn remote_keys_are_checked() {
     });
 }
 
+/// Requirement: IBTA v1.4 §9.4.5: an atomic whose address is not a multiple of 8 is an invalid request
 #[test]
 fn a_misaligned_atomic_is_an_invalid_request() {
     fails_remotely(wqe::REMOTE_INVALID, Some(EventType::WqInvalReqError), |pair| {
@@ -275,6 +276,7 @@ fn a_short_message_does_not_touch_a_later_bad_segment() {
     assert_eq!(pair.b.expect().byte_count(), 50);
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «transport retry counter exceeded» has its cause
 #[test]
 fn no_answer_ends_in_retry_exceeded() {
     let mut pair = Pair::with(NicConfig::default(), |c| {
@@ -291,6 +293,7 @@ fn no_answer_ends_in_retry_exceeded() {
     assert_eq!(pair.frames, 3, "once and two retries");
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
 #[test]
 fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
     let mut pair = Pair::with(NicConfig::default(), |c| {
@@ -309,6 +312,7 @@ fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
     expect_send_error(&mut pair.a, wqe::RNR_RETRY, 1);
 }
 
+/// Requirement: IBTA v1.4 §10.3.1: in the error state all outstanding work, and what is posted later, is flushed in order
 #[test]
 fn to_error_flushes_in_order_and_later_posts_too() {
     let mut pair = Pair::new();
@@ -346,6 +350,7 @@ fn to_error_flushes_in_order_and_later_posts_too() {
     assert_eq!(pair.a.host.nic.poll_timeout(), None, "a dead queue pair lets the world rest");
 }
 
+/// Requirement: IBTA v1.4 §10.3.1: a reset removes outstanding work without completions
 #[test]
 fn reset_completes_nothing_and_starts_again() {
     let mut pair = Pair::new();
@@ -368,6 +373,7 @@ fn reset_completes_nothing_and_starts_again() {
     assert_eq!(pair.a.expect().wqe_counter(), 0);
 }
 
+/// Requirement: IBTA v1.4 §10.3.1: receives may be posted from INIT on
 #[test]
 fn work_posted_before_rts_starts_with_it() {
     let mut pair = Pair::new();
@@ -381,6 +387,7 @@ fn work_posted_before_rts_starts_with_it() {
     pair.a.expect();
 }
 
+/// Requirement: IBTA v1.4 §9.6.1: packets of other partitions, other paths or unknown queue pairs are dropped in silence
 #[test]
 fn strangers_are_not_heard() {
     let mut pair = Pair::new();
@@ -407,6 +414,7 @@ fn strangers_are_not_heard() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8]);
 }
 
+/// Requirement: IBTA v1.4 §11.6.3: an overrun of a completion queue is an asynchronous error of the queue and of its queue pairs
 #[test]
 fn a_full_completion_queue_kills_its_queue_pairs() {
     let mut pair = Pair::new();

@@ -66,6 +66,7 @@ fn an_event_queue_that_is_armed_late_fires_at_once() {
     assert!(interrupts(&mut pair).is_empty());
 }
 
+/// Requirement: IBTA v1.4 §11.4.2.2: a request for notification of solicited completions waits for one with the bit, or for an error
 #[test]
 fn solicited_arming_waits_for_a_solicited_completion() {
     let mut pair = Pair::new();

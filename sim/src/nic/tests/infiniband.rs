@@ -114,6 +114,7 @@ fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
 }
 
+/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each receive of a datagram are for the global route header
 #[test]
 fn a_datagram_arrives_behind_a_route_header() {
     let mut node = datagram_node();
@@ -141,6 +142,7 @@ fn a_datagram_arrives_behind_a_route_header() {
     assert!(node.host.memory.faults.is_empty());
 }
 
+/// Requirement: IBTA v1.4 §9.8.3: datagrams without receive, with a wrong Q_Key or P_Key are dropped in silence
 #[test]
 fn datagrams_that_nobody_takes_are_counted() {
     let mut node = datagram_node();
@@ -330,6 +332,7 @@ fn entries_of_a_pool_are_taken_in_the_order_of_their_links() {
     assert!(node.host.memory.faults.is_empty());
 }
 
+/// Requirement: IBTA v1.4 §10.2.9: the limit event of a shared receive queue comes once, until the limit is set again
 #[test]
 fn a_pool_that_runs_low_says_so_once() {
     let (mut node, mut pool) = shared_node();

@@ -85,6 +85,8 @@ fn data(opcode: BthOpcode, psn: u32) -> PacketHeader {
 
 const FULL: [u8; MTU as usize] = [3; MTU as usize];
 
+/// Requirement: IBTA v1.4 §9.4.3: a RDMA WRITE is cut into packets of the path MTU; only the first carries the RETH, with the length of the whole message
+/// Requirement: IBTA v1.4 §9.7.6.1: a work request completes when the last PSN of its message is acknowledged, not before
 #[test]
 fn write_is_cut_into_packets() {
     let mut talk = Talk::new();
@@ -106,6 +108,7 @@ fn write_is_cut_into_packets() {
     assert_eq!(talk.requester.next_psn(), Psn::new(103));
 }
 
+/// Requirement: IBTA v1.4 §9.4.1: the op-code says first, middle, last or only; immediate data and the solicited event stand in the last packet alone
 #[test]
 fn every_operation_has_its_opcode() {
     use BthOpcode::*;
@@ -140,6 +143,7 @@ fn every_operation_has_its_opcode() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.2: one acknowledgement ends all requests up to its PSN
 #[test]
 fn acknowledgement_is_asked_for_at_the_end_and_now_and_then() {
     let mut talk = Talk::new();
@@ -155,6 +159,8 @@ fn acknowledgement_is_asked_for_at_the_end_and_now_and_then() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.7.3.1: a READ takes as many PSNs as its response has packets
+/// Requirement: IBTA v1.4 §9.7.5.1.2: a READ response acknowledges all requests before it
 #[test]
 fn read_is_placed_and_acknowledges_what_is_before() {
     let mut talk = Talk::new();
@@ -170,6 +176,7 @@ fn read_is_placed_and_acknowledges_what_is_before() {
     talk.expect_done(2, Ok(())).expect_nothing_done().ack(103).expect_done(3, Ok(()));
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.9: a READ whose responses have a gap is asked for again from the missing packet
 #[test]
 fn the_rest_of_a_read_is_asked_for_again() {
     let mut talk = Talk::new();
@@ -193,6 +200,7 @@ fn the_rest_of_a_read_is_asked_for_again() {
     talk.ack(104).expect_done(1, Ok(())).expect_done(2, Ok(())).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.6: an acknowledgement of a later request implies a NAK of an unanswered READ or atomic
 #[test]
 fn ack_behind_a_read_is_an_implied_nak() {
     let mut talk = Talk::new();
@@ -204,6 +212,7 @@ fn ack_behind_a_read_is_an_implied_nak() {
     assert_eq!(talk.requester.counters().implied_naks, 1);
 }
 
+/// Requirement: IBTA v1.4 §9.4.5: the answer to an atomic brings the value that was there before
 #[test]
 fn atomics() {
     let mut talk = Talk::new();
@@ -217,6 +226,8 @@ fn atomics() {
     talk.expect_done(9, Ok(()));
 }
 
+/// Requirement: IBTA v1.4 §10.8.3.3: a fenced request waits for all READs and atomics before it
+/// Requirement: IBTA v1.4 §9.7.3.1: a requester has no more READs and atomics outstanding than were agreed
 #[test]
 fn reads_are_limited_and_fences_wait() {
     let mut talk = Talk::new();
@@ -242,6 +253,7 @@ fn what_waits_for_a_fence_does_not_hold_back_the_ack_request() {
     talk.expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.4: a NAK for a PSN sequence error acknowledges what is before it, and the requester sends again from its PSN
 #[test]
 fn sequence_nak_sends_again_from_there() {
     let mut talk = Talk::new();
@@ -257,6 +269,7 @@ fn sequence_nak_sends_again_from_there() {
     assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 1));
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1: an acknowledgement counts for requests that are being sent again too
 #[test]
 fn an_ack_during_retransmission_skips_what_it_covers() {
     let mut talk = Talk::new();
@@ -267,6 +280,8 @@ fn an_ack_during_retransmission_skips_what_it_covers() {
     talk.ack(102).expect_done(1, Ok(())).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1.3: without an answer in time the requester sends again, as often as the retry count says, then fails with «transport retry counter exceeded»
+/// Requirement: IBTA v1.4 §9.9.2: after a fatal error the requests behind the failing one are flushed
 #[test]
 fn timeouts_until_retries_are_used_up() {
     let mut talk = Talk::new();
@@ -283,6 +298,7 @@ fn timeouts_until_retries_are_used_up() {
     talk.submit(&[write(3, 1)]).expect_silence().expect_done(3, Err(RequesterError::Flushed));
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the retry counter is loaded again when an outstanding request is acknowledged
 #[test]
 fn progress_gives_the_retries_back() {
     let mut talk = Talk::new();
@@ -296,6 +312,7 @@ fn progress_gives_the_retries_back() {
     assert_eq!(talk.requester.counters().timeouts, 9);
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1.3: a timeout of 0 is infinite
 #[test]
 fn without_a_timeout_nothing_is_due() {
     let mut talk = Talk::with(ConnectionParameters { ack_timeout: 0, ..parameters() });
@@ -303,6 +320,7 @@ fn without_a_timeout_nothing_is_due() {
     assert_eq!((talk.drain(), talk.requester.poll_timeout()), (1, None));
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.8: after an RNR NAK the requester waits for its timer, then sends again from its PSN; the RNR retry counter bounds that
 #[test]
 fn receiver_not_ready() {
     let mut talk = Talk::new();
@@ -319,6 +337,7 @@ fn receiver_not_ready() {
     assert_eq!(talk.requester.poll_timeout(), None);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of 7 is infinite
 #[test]
 fn seven_rnr_retries_are_without_end() {
     let mut talk = Talk::with(ConnectionParameters { rnr_retry: 7, ..parameters() });
@@ -332,6 +351,7 @@ fn seven_rnr_retries_are_without_end() {
     talk.ack(100).expect_done(1, Ok(()));
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the timer field codes 0.01 ms to 655.36 ms (table 45)
 #[test]
 fn rnr_timer_table() {
     assert_eq!(rnr_timer(0).as_nanos(), 655_360_000);
@@ -341,6 +361,7 @@ fn rnr_timer_table() {
     assert_eq!(rnr_timer(33), rnr_timer(1));
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.3: a NAK for invalid request, remote access or remote operational error ends its request with that error; what is before it completes
 #[test]
 fn fatal_naks() {
     for (code, error) in [
@@ -358,6 +379,7 @@ fn fatal_naks() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.3: acknowledgements of what is not outstanding are ignored
 #[test]
 fn ghosts_change_nothing() {
     let mut talk = Talk::new();
@@ -372,6 +394,7 @@ fn ghosts_change_nothing() {
     talk.ack(100).expect_done(1, Ok(()));
 }
 
+/// Requirement: IBTA v1.4 §9.9.2: a response of a wrong length or kind ends its request with «bad response»
 #[test]
 fn answers_that_make_no_sense() {
     let cases: [(Request, PacketHeader, &[u8]); 5] = [
@@ -393,6 +416,7 @@ fn answers_that_make_no_sense() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.9.2: a local error of one request does not harm the requests before it
 #[test]
 fn local_failure_lets_earlier_messages_end() {
     let mut talk = Talk::new();
@@ -417,6 +441,7 @@ fn failed_placement() {
     talk.expect_done(1, Err(RequesterError::LocalProtection)).expect_done(2, Err(RequesterError::Flushed));
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.6: no message is longer than 2^31 bytes, or what the device says: 2^30
 #[test]
 fn too_long_messages() {
     let params =
@@ -446,6 +471,7 @@ fn flush_and_capacity() {
 }
 
 /// 2^30 bytes in packets of 256 are 2^22 PSNs: two such messages fill the window of 2^23 and stop there.
+/// Requirement: IBTA v1.4 §9.7.2: no more than 2^23 PSNs are outstanding
 #[test]
 fn the_window_of_sequence_numbers_is_kept() {
     let mut talk = Talk::new();

@@ -65,6 +65,7 @@ fn silent(header: PacketHeader) -> PacketHeader {
 
 const FULL: [u8; MTU as usize] = [7; MTU as usize];
 
+/// Requirement: IBTA v1.4 §9.4.3: packets of a WRITE follow each other in memory from the address in the RETH
 #[test]
 fn write_of_three_packets() {
     let mut talk = Talk::new();
@@ -76,6 +77,7 @@ fn write_of_three_packets() {
     assert_eq!(talk.host.checks, 1);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.2: acknowledgements may be coalesced
 #[test]
 fn acks_that_wait_become_one() {
     let mut talk = Talk::new();
@@ -86,6 +88,7 @@ fn acks_that_wait_become_one() {
     assert_eq!(talk.responder.counters().merged_acks, 9);
 }
 
+/// Requirement: IBTA v1.4 §9.7.1: PSNs are counted modulo 2^24
 #[test]
 fn psn_wraps() {
     let mut talk = Talk::with(ConnectionParameters { receive_psn: Psn::new(0xff_ffff), ..parameters() });
@@ -95,6 +98,7 @@ fn psn_wraps() {
     assert_eq!(talk.host.memory[..2], [1, 2]);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.1: a gap is answered by one NAK with the expected PSN; more packets behind it are dropped
 #[test]
 fn gap_is_complained_of_once() {
     let mut talk = Talk::new();
@@ -108,6 +112,7 @@ fn gap_is_complained_of_once() {
     assert_eq!(talk.responder.counters().out_of_sequence, 3);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.4: a duplicate SEND or WRITE is acknowledged with the latest PSN and not carried out again
 #[test]
 fn duplicate_write_and_send_are_acknowledged_and_not_done_again() {
     let mut talk = Talk::new();
@@ -122,6 +127,8 @@ fn duplicate_write_and_send_are_acknowledged_and_not_done_again() {
     Talk::new().send(header(BthOpcode::WriteOnly, 99, reth(0, 1)), &[9]).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.4.1: a SEND with invalidate invalidates the R_Key in its IETH
+/// Requirement: IBTA v1.4 §9.2.3: the solicited event bit of the last packet reaches the completion
 #[test]
 fn send_with_immediate_invalidate_and_solicited() {
     let mut talk = Talk::new();
@@ -152,6 +159,7 @@ fn send_with_immediate_invalidate_and_solicited() {
     assert_eq!(talk.host.invalidated, [0x77]);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.8: without a receive the responder answers RNR NAK with its timer and drops what follows until the packet comes again
 #[test]
 fn send_without_a_receive() {
     let mut talk = Talk::new();
@@ -164,6 +172,7 @@ fn send_without_a_receive() {
     assert_eq!(talk.responder.counters().rnr_naks, 1);
 }
 
+/// Requirement: IBTA v1.4 §9.4.3: a WRITE with immediate data takes a receive when its last packet comes
 #[test]
 fn write_with_immediate_takes_a_receive_at_its_last_packet() {
     let mut talk = Talk::new();
@@ -179,6 +188,7 @@ fn write_with_immediate_takes_a_receive_at_its_last_packet() {
     );
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.2.9: READ responses are first, middle and last, or only, each of the path MTU but the last
 #[test]
 fn read_and_its_responses() {
     let mut talk = Talk::new();
@@ -192,6 +202,7 @@ fn read_and_its_responses() {
     talk.expect_data(BthOpcode::ReadResponseOnly, 104, 0, 0).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.2: a READ response is an acknowledgement of what is before it
 #[test]
 fn read_makes_an_earlier_ack_needless() {
     let mut talk = Talk::new();
@@ -200,6 +211,8 @@ fn read_makes_an_earlier_ack_needless() {
     talk.expect_data(BthOpcode::ReadResponseOnly, 101, 0, 1).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.5: a duplicate READ is carried out again, after its R_Key is checked again
+/// Requirement: IBTA v1.4 §9.7.5.1.5: a duplicate READ that asks for more than the first asked is dropped
 #[test]
 fn duplicate_read_is_carried_out_again_within_its_range() {
     let mut talk = Talk::new();
@@ -216,6 +229,7 @@ fn duplicate_read_is_carried_out_again_within_its_range() {
     talk.expect_break(100, NakCode::RemoteAccess, ResponderError::RemoteAccess);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.5: a duplicate READ restarts the responses that are being sent
 #[test]
 fn duplicate_read_whose_responses_are_still_being_sent_begins_again() {
     let mut talk = Talk::new();
@@ -229,6 +243,7 @@ fn duplicate_read_whose_responses_are_still_being_sent_begins_again() {
     talk.expect_data(BthOpcode::ReadResponseLast, 103, 768, 256).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.7: READs beyond the agreed number are answered by a NAK for an invalid request
 #[test]
 fn more_reads_than_agreed() {
     let mut talk = Talk::new();
@@ -240,6 +255,9 @@ fn more_reads_than_agreed() {
     talk.expect_invalid(102);
 }
 
+/// Requirement: IBTA v1.4 §9.7.5.1.5: a duplicate atomic is answered from the replay resources, not carried out again
+/// Requirement: IBTA v1.4 §9.7.5.1.5: a duplicate atomic that is not remembered any more is dropped
+/// Requirement: IBTA v1.4 §9.4.5: an atomic whose address is not a multiple of 8 is an invalid request
 #[test]
 fn atomics_and_their_duplicates() {
     let mut talk = Talk::new();
@@ -262,6 +280,9 @@ fn atomics_and_their_duplicates() {
     talk.send(header(BthOpcode::FetchAdd, 103, atomic(BASE + 4, 1, 0)), &[]).expect_invalid(103);
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.3: op-codes out of sequence are an invalid request
+/// Requirement: IBTA v1.4 §9.7.4.1.4: reserved op-codes are an invalid request
+/// Requirement: IBTA v1.4 §9.7.4.1.6: payloads that do not fit op-code, path MTU or RETH are an invalid request
 #[test]
 fn invalid_sequences_and_lengths() {
     use BthOpcode::*;
@@ -298,6 +319,7 @@ fn invalid_sequences_and_lengths() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.9.3: a SEND that breaks in its middle ends its receive with an error
 #[test]
 fn a_broken_send_gives_its_receive_back() {
     let mut talk = Talk::new();
@@ -313,6 +335,7 @@ fn a_broken_send_gives_its_receive_back() {
     talk.send(header(BthOpcode::SendLast, 101, Extension::None), &[1]).expect_silence();
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.5: a wrong R_Key or a range outside of its region is answered by a NAK for a remote access error
 #[test]
 fn keys_and_ranges_are_checked() {
     let wrong = Extension::Reth(Reth { address: BASE, rkey: RKEY + 1, length: 1 });
@@ -328,6 +351,8 @@ fn keys_and_ranges_are_checked() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.9.3: a SEND longer than its receive is an invalid request to the peer and a local length error here
+/// Requirement: IBTA v1.4 §9.9.3: a fault of a receive of the responder itself is a remote operational error to the peer
 #[test]
 fn local_faults_of_a_receive() {
     let mut talk = Talk::new();
@@ -359,6 +384,7 @@ fn a_write_that_cannot_reach_memory_ends_its_receive() {
     assert_eq!(talk.host.completions[0].1.status, ReceiveStatus::QpOperation);
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.7: a responder that cannot go on answers with a NAK for a remote operational error
 #[test]
 fn a_read_that_cannot_reach_memory_is_refused_after_all() {
     let mut talk = Talk::new();
@@ -387,6 +413,7 @@ fn rpc_of_strom() {
     talk.send(header(BthOpcode::RpcWriteOnly, 103, rpc(1)), &[1]).expect_invalid(103);
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.4: READ, WRITE and atomics that the queue pair does not permit are invalid requests
 #[test]
 fn operations_that_the_queue_pair_does_not_permit_are_invalid() {
     let reth = Extension::Reth(Reth { address: BASE, rkey: RKEY, length: 1 });

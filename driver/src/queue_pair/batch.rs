@@ -1,0 +1,132 @@
+//! Several requests that share a doorbell.
+
+use super::PostError;
+use super::receive::{self, ReceiveQueue};
+use super::send::{Progress, SendQueue, Short};
+use super::service::{Rc, Service};
+use crate::device::ledgers::Ledgers;
+use crate::device::{Device, DeviceRef, DmaOf};
+use crate::dma::{Rings, Run};
+use crate::ledger::Poster;
+use crate::work_request::{ReceiveForm, ReceiveRequest, WorkRequest};
+use core::marker::PhantomData;
+
+/// What posting needs of the device.
+pub(super) struct Place<'a, D: DeviceRef> {
+    pub(super) hal: &'a D::Hal,
+    pub(super) ledgers: &'a Ledgers<DmaOf<D>>,
+}
+
+impl<'a, D: DeviceRef> Place<'a, D> {
+    #[inline(always)]
+    pub(super) fn of(device: &'a Device<D::Hal>) -> Self {
+        Self { hal: device.hal(), ledgers: device.ledgers() }
+    }
+}
+
+/// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
+/// batch that is leaked (`core::mem::forget`) were never posted and do not complete.
+#[must_use = "the doorbell is rung when the batch ends"]
+pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
+    pub(super) place: Place<'a, D>,
+    pub(super) rings: &'a Rings<DmaOf<D>>,
+    pub(super) queue: &'a mut SendQueue,
+    pub(super) slots: Run<'a, 16>,
+    /// How far the batch is; the queue follows when it is rung.
+    pub(super) progress: Progress,
+    pub(super) posted: u32,
+    pub(super) service: PhantomData<S>,
+}
+
+impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
+    /// Adds a request. A request that is refused leaves no trace; those before it stay.
+    #[inline(always)]
+    pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
+        if !S::offers(request.kind) {
+            return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
+        }
+        // A copy, so that the batch itself stays in registers.
+        let slots = self.slots;
+        let (at, ledgers) = ((self.rings.blocks(), &slots), self.place.ledgers);
+        match self.queue.limits.write_short(&mut self.progress, at, ledgers, request) {
+            Short::Written(_) => (),
+            Short::Full => return Err(self.queue.full()),
+            Short::Other => {
+                self.queue.progress.follow(&self.progress);
+                let result = self.queue.write_any(at.0, ledgers, request);
+                self.progress.follow(&self.queue.progress);
+                result?;
+            }
+        }
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Requests added so far.
+    pub fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Rings the doorbell.
+    #[inline(always)]
+    #[doc(alias = "ibv_wr_complete")]
+    pub fn ring(self) {
+        drop(self);
+    }
+}
+
+impl<D: DeviceRef, S: Service> Drop for SendBatch<'_, D, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.posted > 0 {
+            let Place { hal, ledgers } = self.place;
+            self.queue.progress.follow(&self.progress);
+            self.queue.ring((hal, self.rings), ledgers, None);
+        }
+    }
+}
+
+/// Several receives that share a doorbell: see [`SendBatch`].
+#[must_use = "the doorbell is rung when the batch ends"]
+pub struct ReceiveBatch<'a, D: DeviceRef> {
+    pub(super) place: Place<'a, D>,
+    pub(super) rings: &'a Rings<DmaOf<D>>,
+    pub(super) queue: &'a mut ReceiveQueue,
+    /// Where entries and their identifiers go.
+    pub(super) at: (Run<'a, 16>, Run<'a, 8>),
+    /// How far the batch is; the queue follows when it is rung.
+    pub(super) poster: Poster,
+    pub(super) form: ReceiveForm,
+}
+
+impl<D: DeviceRef> ReceiveBatch<'_, D> {
+    /// Adds a receive. A request that is refused leaves no trace; those before it stay.
+    #[inline(always)]
+    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let ledgers = self.place.ledgers;
+        if request.form == self.form {
+            // A copy, so that the batch itself stays in registers.
+            let (segments, slots) = self.at;
+            return receive::write_slice(&mut self.poster, (segments, &slots), ledgers, request);
+        }
+        self.queue.poster.follow(&self.poster);
+        let result = self.queue.write_any(self.rings, ledgers, request.id, request.slices);
+        self.poster.follow(&self.queue.poster);
+        result
+    }
+
+    /// Rings the doorbell.
+    #[inline]
+    pub fn ring(self) {
+        drop(self);
+    }
+}
+
+impl<D: DeviceRef> Drop for ReceiveBatch<'_, D> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Place { hal, ledgers } = self.place;
+        self.queue.poster.follow(&self.poster);
+        self.queue.ring(hal, self.rings, ledgers);
+    }
+}

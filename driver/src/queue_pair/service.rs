@@ -1,0 +1,80 @@
+//! Transport services (IBTA v1.4 §9.7): what a queue pair promises is a type, because it never changes.
+//!
+//! A service is never a value: it costs nothing at run time, and what it does not offer is either not there or a typed
+//! refusal that the compiler removes for services that offer everything.
+
+use crate::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::numbering::ServiceType;
+
+/// The service of a queue pair.
+pub trait Service: sealed::Sealed + Send + Sync + 'static {
+    /// Its number in the context of a queue pair.
+    const TYPE: ServiceType;
+
+    /// Whether the peer acknowledges what it got, so that there are retries, RDMA READs and atomics.
+    const ACKNOWLEDGED: bool;
+
+    /// Whether requests of this kind can be sent.
+    fn offers(kind: WorkCompletionOpcode) -> bool;
+}
+
+/// A service that is between two queue pairs that know each other.
+pub trait Connected: Service {}
+
+/// Reliable connection: everything arrives, once and in order, or the sender is told.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "IBV_QPT_RC")]
+pub enum Rc {}
+
+/// Unreliable connection: SEND and RDMA WRITE without acknowledgement. A message arrives whole, once and in order, or not
+/// at all; the sender is not told.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "IBV_QPT_UC")]
+pub enum Uc {}
+
+/// Unreliable datagram: SEND of one packet to any queue pair, or to a multicast group; without acknowledgement.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "IBV_QPT_UD")]
+pub enum Ud {}
+
+impl Service for Rc {
+    const TYPE: ServiceType = ServiceType::Rc;
+    const ACKNOWLEDGED: bool = true;
+
+    #[inline(always)]
+    fn offers(_: WorkCompletionOpcode) -> bool {
+        true
+    }
+}
+
+impl Service for Uc {
+    const TYPE: ServiceType = ServiceType::Uc;
+    const ACKNOWLEDGED: bool = false;
+
+    #[inline(always)]
+    fn offers(kind: WorkCompletionOpcode) -> bool {
+        use WorkCompletionOpcode::{CompareSwap, FetchAdd, RdmaRead};
+        !matches!(kind, RdmaRead | CompareSwap | FetchAdd)
+    }
+}
+
+impl Service for Ud {
+    const TYPE: ServiceType = ServiceType::Ud;
+    const ACKNOWLEDGED: bool = false;
+
+    #[inline(always)]
+    fn offers(kind: WorkCompletionOpcode) -> bool {
+        matches!(kind, WorkCompletionOpcode::Send | WorkCompletionOpcode::Nop)
+    }
+}
+
+impl Connected for Rc {}
+impl Connected for Uc {}
+
+mod sealed {
+    /// Services are those of the device.
+    pub trait Sealed {}
+    impl Sealed for super::Rc {}
+    impl Sealed for super::Uc {}
+    impl Sealed for super::Ud {}
+}
