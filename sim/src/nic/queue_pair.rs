@@ -180,7 +180,9 @@ impl QueuePair {
 pub(crate) fn is_clear(requester: &Requester, fence: u8) -> bool {
     match fence {
         fence_mode::STRONG_ORDERING => requester.outstanding() == 0,
-        fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => requester.is_all_sent() && !requester.awaits_data(),
+        fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => {
+            requester.is_all_sent() && !requester.awaits_data()
+        }
         _ => requester.is_all_sent(),
     }
 }

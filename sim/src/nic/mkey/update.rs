@@ -82,12 +82,7 @@ impl MkeyTable {
 
     /// Binding (IBTA v1.4 §10.6.7.2): the keys behind a window or a list must exist, in its protection domain, and allow
     /// locally what it allows remotely.
-    fn check_stretches(
-        &self,
-        key: &MemoryKey,
-        update: &KeyUpdate,
-        entries: &[u64],
-    ) -> Result<(), KeyFault> {
+    fn check_stretches(&self, key: &MemoryKey, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
         if access_mode(&key.context) != MkeyAccessMode::Klms {
             return Ok(());
         }
@@ -162,8 +157,16 @@ impl MemoryKey {
             (mask::ATOMIC, wish.a(), MkeyContext::set_a),
             (mask::REMOTE_INVALIDATE, wish.en_rinval(), MkeyContext::set_en_rinval),
             (mask::FREE, wish.free(), MkeyContext::set_free),
-            (mask::RELAXED_ORDERING_WRITE, wish.relaxed_ordering_write(), MkeyContext::set_relaxed_ordering_write),
-            (mask::RELAXED_ORDERING_READ, wish.relaxed_ordering_read(), MkeyContext::set_relaxed_ordering_read),
+            (
+                mask::RELAXED_ORDERING_WRITE,
+                wish.relaxed_ordering_write(),
+                MkeyContext::set_relaxed_ordering_write,
+            ),
+            (
+                mask::RELAXED_ORDERING_READ,
+                wish.relaxed_ordering_read(),
+                MkeyContext::set_relaxed_ordering_read,
+            ),
             (
                 mask::SMALL_FENCE,
                 wish.small_fence_on_rdma_read_response(),

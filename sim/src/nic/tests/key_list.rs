@@ -117,8 +117,12 @@ impl Model {
 }
 
 fn piece() -> impl Strategy<Value = Piece> {
-    (any::<usize>(), any::<u64>(), 1u64..3000, 0u64..2000)
-        .prop_map(|(key, offset, length, stride)| Piece { key, offset, length, stride })
+    (any::<usize>(), any::<u64>(), 1u64..3000, 0u64..2000).prop_map(|(key, offset, length, stride)| Piece {
+        key,
+        offset,
+        length,
+        stride,
+    })
 }
 
 fn list() -> impl Strategy<Value = (u64, Vec<Piece>, Vec<Piece>, u64)> {

@@ -26,7 +26,13 @@ impl HostMemory for Pages {
 fn context(start: u64, length: u64) -> MkeyContext {
     let mut context = MkeyContext::new();
     context.set_pd(PD).set_qpn(Qpn::from_low_bits(ANY_QP)).set_start_addr(start).set_length(length);
-    context.set_mkey_7_0(0x55).set_access_mode_1_0(MkeyAccessMode::Mtt.raw()).set_lr(true).set_lw(true).set_rw(true).set_log_page_size(12);
+    context
+        .set_mkey_7_0(0x55)
+        .set_access_mode_1_0(MkeyAccessMode::Mtt.raw())
+        .set_lr(true)
+        .set_lw(true)
+        .set_rw(true)
+        .set_log_page_size(12);
     context
 }
 

@@ -5,7 +5,6 @@ use super::verbs::{Mr, Node, data, remote};
 use crate::nic::{NicConfig, wqe};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::context::MkeyContext;
-use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, MkeyAccessMode, QpState, WqeOpcode};
 use bareverbs_prm::wqe::{KeyListEntry, KeyUpdateSegment, fence_mode, mkey_mask as mask, umr_flags as flag};
@@ -22,8 +21,7 @@ fn free_key(node: &mut Node, mode: MkeyAccessMode, edit: impl Fn(&mut MkeyContex
     context.set_free(true).set_umr_en(true).set_lr(true).set_access_mode_1_0(mode.raw()).set_qpn(ANY);
     context.set_pd(node.pd).set_translations_octword_size(8).set_log_page_size(12).set_mkey_7_0(0x10);
     edit(context);
-    let (output, _): (CreateMkeyOut, _) =
-        node.host.run(CommandOpcode::CreateMkey, 0, input).unwrap();
+    let (output, _): (CreateMkeyOut, _) = node.host.run(CommandOpcode::CreateMkey, 0, input).unwrap();
     Mkey::from_parts(output.mkey_index(), 0x10)
 }
 
@@ -478,9 +476,4 @@ proptest! {
         }
         prop_assert!(pair.b.host.memory.faults.iter().all(|fault| !fault.write));
     }
-}
-
-#[test]
-fn segments_have_the_sizes_of_the_format() {
-    assert_eq!((KeyUpdateSegment::SIZE, MkeyContext::SIZE, KeyListEntry::SIZE), (48, 64, 16));
 }
