@@ -187,7 +187,7 @@ impl QueuePair {
 /// Whether a change of a memory key may be done after what `requester` holds. It always follows the last byte of it on
 /// the wire; with a fence also the answers to READs and atomics, with strong ordering all answers (IBTA v1.4 §10.8.3.3;
 /// contract §5.8).
-pub(crate) fn is_clear(requester: &Requester, fence: u8) -> bool {
+pub(crate) fn is_clear(requester: &SendingSide, fence: u8) -> bool {
     match fence {
         fence_mode::STRONG_ORDERING => requester.outstanding() == 0,
         fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => {
