@@ -16,4 +16,5 @@ mod properties;
 mod registers;
 mod rpc;
 mod states;
+mod umr;
 mod verbs;
