@@ -161,7 +161,7 @@ impl Nic {
     fn receive_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, datagram: &Datagram) {
         let qkey = self.own_qkey(qpn);
         let Some(qp) = self.queue_pairs.get(qpn.value()) else { return };
-        let receives = matches!(qp.state(), QpState::Rtr | QpState::Rts);
+        let receives = !matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Error);
         // Management packets have no Q_Key to be checked (IBTA v1.4 §9.8.3.2).
         if !receives || qp.context.st() != ServiceType::Qp0 && datagram.qkey != qkey {
             self.counters.datagrams_bad_qkey += u64::from(receives);

@@ -7,6 +7,7 @@ mod commands;
 mod completion;
 mod data;
 mod delivery;
+mod destroy;
 mod errors;
 mod events;
 mod host;
