@@ -178,7 +178,10 @@ impl Nic {
         }
         let mut landing = Landing::default();
         match self.take_datagram(memory, qpn, &mut landing) {
-            Taken::Empty => self.counters.datagrams_dropped += 1,
+            Taken::Empty => {
+                self.counters.datagrams_dropped += 1;
+                self.count_out_of_buffer(qpn);
+            }
             Taken::Broken(fault) => self.fail_receive(now, memory, qpn, (0, fault)),
             Taken::Receive { index, capacity } if capacity < (GRH + datagram.payload.len()) as u64 => {
                 self.fail_receive(now, memory, qpn, (index, wqe::RECEIVE));
