@@ -16,7 +16,9 @@
 pub mod barrier;
 pub mod capabilities;
 pub mod command;
+pub mod completion_channel;
 pub mod completion_queue;
+pub mod counter_set;
 pub mod device;
 #[allow(unsafe_code)]
 pub mod dma;
@@ -41,9 +43,11 @@ pub mod work_completion;
 pub mod work_request;
 
 pub use capabilities::Capabilities;
+pub use completion_channel::{ChannelError, CompletionChannel};
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
+pub use counter_set::{CounterSet, QueueCounters};
 pub use device::{Device, DeviceConfig, DeviceRef};
-pub use events::AsyncEvent;
+pub use events::{AsyncEvent, QueuePairFault, QueuePairPart};
 pub use gid::GidEntry;
 pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 pub use protection_domain::ProtectionDomain;
