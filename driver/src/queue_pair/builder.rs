@@ -8,6 +8,7 @@ use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
+use crate::counter_set::CounterSet;
 use crate::device::ledgers::{Full, Share};
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
@@ -42,6 +43,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     access: Option<AccessFlags>,
     psn: Option<Psn>,
     blue_flame: bool,
+    counter_set: u8,
     q_key: u32,
     service: PhantomData<S>,
 }
@@ -76,8 +78,9 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        let (access, psn, blue_flame, q_key) = (None, None, true, 0);
-        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, service: PhantomData }
+        let (access, psn, blue_flame, counter_set, q_key) = (None, None, true, 0, 0);
+        let service = PhantomData;
+        Self { domain, send, receive, wanted, access, psn, blue_flame, counter_set, q_key, service }
     }
 }
 
@@ -101,7 +104,7 @@ impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
 impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, .. } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -111,6 +114,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             access,
             psn,
             blue_flame,
+            counter_set,
             q_key,
             service: PhantomData,
         }
@@ -156,6 +160,13 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// Whether single small sends may be written to the doorbell register, if the device can and has one left.
     pub const fn blue_flame(mut self, on: bool) -> Self {
         self.blue_flame = on;
+        self
+    }
+
+    /// The set that it counts in. Without one it counts nowhere.
+    #[doc(alias = "rdma_counter")]
+    pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
+        self.counter_set = set.number();
         self
     }
 
@@ -290,6 +301,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],
+            counter_set: self.counter_set,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
             send,
