@@ -212,9 +212,9 @@ fn event(kind: EventType, sub_type: u8, data: [u8; 28]) -> AsyncEvent {
             let port = PortEvent::read_from_bytes(&data).unwrap_or_default().port();
             AsyncEvent::Port { port, change: PortChange::from_raw(sub_type) }
         }
-        EventType::Cmd => {
-            AsyncEvent::CommandsCompleted { slots: CommandEvent::read_from_bytes(&data).unwrap_or_default().vector() }
-        }
+        EventType::Cmd => AsyncEvent::CommandsCompleted {
+            slots: CommandEvent::read_from_bytes(&data).unwrap_or_default().vector(),
+        },
         EventType::TempWarnEvent => AsyncEvent::TemperatureWarning { sensors: sensors(&data) },
         EventType::InternalError => AsyncEvent::InternalError,
         EventType::GeneralEvent => AsyncEvent::General { sub_type },

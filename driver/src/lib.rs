@@ -34,6 +34,7 @@ pub mod port;
 pub mod protection_domain;
 pub mod queue_pair;
 pub mod ring;
+pub mod shared_receive_queue;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod test_memory;
@@ -41,6 +42,7 @@ pub mod trace;
 mod translation;
 pub mod work_completion;
 pub mod work_request;
+pub mod xrc_domain;
 
 pub use capabilities::Capabilities;
 pub use completion_channel::{ChannelError, CompletionChannel};
@@ -53,5 +55,7 @@ pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
 pub use queue_pair::{Connected, Rc, Service, Uc, Ud};
+pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 pub use work_request::{ReceiveRequest, WorkRequest};
+pub use xrc_domain::XrcDomain;

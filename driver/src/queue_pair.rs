@@ -14,7 +14,7 @@ mod builder;
 mod connect;
 mod core;
 mod error;
-mod receive;
+pub(crate) mod receive;
 mod send;
 pub mod service;
 pub mod transitions;

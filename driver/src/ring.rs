@@ -166,9 +166,14 @@ mod tests {
 
     #[test]
     fn only_written_entries_of_this_pass_are_taken() {
-        for (byte, phase, taken) in
-            [(0x00, 0, true), (0x01, 0, false), (0x01, 1, true), (0xf0, 0, false), (0xf1, 1, false), (0x02, 0, true)]
-        {
+        for (byte, phase, taken) in [
+            (0x00, 0, true),
+            (0x01, 0, false),
+            (0x01, 1, true),
+            (0xf0, 0, false),
+            (0xf1, 1, false),
+            (0x02, 0, true),
+        ] {
             let entry = Byte(byte, Cell::new(false));
             assert_eq!(take_ownership(&entry, phase).is_some(), taken, "{byte:#x} in phase {phase}");
             assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");

@@ -3,8 +3,8 @@
 
 mod support;
 
-use bareverbs::completion_queue::{Arming, Notify};
 use bareverbs::completion_queue::PollError;
+use bareverbs::completion_queue::{Arming, Notify};
 use bareverbs::queue_pair::PostError;
 use bareverbs::{
     MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest,

@@ -143,11 +143,12 @@ fn poll(shared: &Shared, consumer: &mut Consumer) -> (usize, Option<u64>) {
     }
     let body = entry.body.load(Ordering::Relaxed);
     let (queue_pair, counter) = ((body >> 32) as usize % QUEUE_PAIRS, body as u16);
-    let found = SendPoller::resolve(&shared.ledger, QUEUE_PAIRS, identity(queue_pair)).and_then(|mut poller| {
-        let retired = poller.retire(&shared.ledger, counter).ok()?;
-        poller.publish(&poller.record(&shared.ledger)?);
-        Some(retired.id)
-    });
+    let found =
+        SendPoller::resolve(&shared.ledger, QUEUE_PAIRS, identity(queue_pair)).and_then(|mut poller| {
+            let retired = poller.retire(&shared.ledger, counter).ok()?;
+            poller.publish(&poller.record(&shared.ledger)?);
+            Some(retired.id)
+        });
     consumer.advance();
     shared.consumed.store(consumer.counter(), Ordering::Release);
     (queue_pair, found)

@@ -164,9 +164,9 @@ impl Pair {
 
 impl Prepared {
     fn new(node: Node, options: &PairOptions) -> Self {
-        let channel = options.channels.then(|| {
-            CompletionChannel::create(node.device.clone(), 1, 16).expect("a completion channel")
-        });
+        let channel = options
+            .channels
+            .then(|| CompletionChannel::create(node.device.clone(), 1, 16).expect("a completion channel"));
         let sends = completion_queue(&node, options, None);
         let receives = completion_queue(&node, options, channel.as_ref());
         let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)

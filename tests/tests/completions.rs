@@ -1,15 +1,17 @@
 //! Completion queues between two drivers: size, form, events, moderation, overrun, and counters.
 
+use bareverbs::completion_channel::CompletionChannel;
 use bareverbs::completion_queue::{Arming, Moderation, Notify, PeriodStart};
 use bareverbs::counter_set::CounterSet;
 use bareverbs::events::{AsyncEvent, QueuePairFault};
-use bareverbs::hal::Hal;
+use bareverbs::hal::{Barrier, Hal};
 use bareverbs::queue_pair::QueuePairBuilder;
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqErrorSyndrome;
 use bareverbs_prm::time::Duration;
-use bareverbs_tests::node::NodeOptions;
+use bareverbs_tests::node::{Handle, NodeOptions};
 use bareverbs_tests::pair::{CompletionForm, Pair, PairOptions};
 
 fn options(seed: u64) -> PairOptions {
@@ -28,9 +30,15 @@ fn write(pair: &mut Pair, ids: std::ops::Range<u64>) {
 }
 
 fn send(pair: &mut Pair, id: u64) {
+    post_receive(pair, id);
+    pair.a.queue_pair.post_send(&WorkRequest::send_inline(id, &[1; 8])).unwrap();
+}
+
+/// Posts a receive; its record has left the processor when this returns, so that the peer finds it.
+fn post_receive(pair: &mut Pair, id: u64) {
     let buffer = [pair.b.memory.slice(0, 64).unwrap()];
     pair.b.queue_pair.post_receive(&ReceiveRequest::new(id, &buffer)).unwrap();
-    pair.a.queue_pair.post_send(&WorkRequest::send_inline(id, &[1; 8])).unwrap();
+    pair.b.node.device.hal().barrier(Barrier::ToDevice);
 }
 
 /// Lets the world come to rest.
@@ -40,6 +48,12 @@ fn rest(pair: &Pair, span: Duration) {
         pair.a.node.device.hal().relax(until);
         pair.b.node.device.hal().relax(pair.world.now());
     }
+}
+
+/// The next event that the device has written, however long it may still be on its way to the processor.
+fn event(pair: &Pair, channel: &mut CompletionChannel<Handle>) -> Option<Cqn> {
+    pair.b.node.device.hal().barrier(Barrier::FromDevice);
+    channel.poll()
 }
 
 #[track_caller]
@@ -170,16 +184,15 @@ fn what_came_before_the_arming_is_said_at_once() {
     assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Armed);
     send(&mut pair, 1);
     rest(&pair, Duration::from_micros(100));
-    assert_eq!(channel.poll(), Some(pair.b.receives.number()));
+    assert_eq!(event(&pair, &mut channel), Some(pair.b.receives.number()));
     assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Ready, "nobody polled");
-    assert_eq!(channel.poll(), Some(pair.b.receives.number()), "and the device says so too");
+    assert_eq!(event(&pair, &mut channel), Some(pair.b.receives.number()), "and the device says so too");
     assert_eq!(pair.received().wr_id, 1);
     assert_eq!(pair.b.receives.arm(Notify::Solicited), Arming::Armed);
     send(&mut pair, 2);
     rest(&pair, Duration::from_micros(100));
-    assert_eq!(channel.poll(), None, "it was not solicited");
-    let buffer = [pair.b.memory.slice(0, 64).unwrap()];
-    pair.b.queue_pair.post_receive(&ReceiveRequest::new(3, &buffer)).unwrap();
+    assert_eq!(event(&pair, &mut channel), None, "it was not solicited");
+    post_receive(&mut pair, 3);
     pair.a.queue_pair.post_send(&WorkRequest::send_inline(3, &[1]).solicited()).unwrap();
     let deadline = pair.world.now() + Duration::from_secs(1);
     assert_eq!(channel.wait(deadline), Some(pair.b.receives.number()));
@@ -195,17 +208,17 @@ fn a_moderated_queue_wakes_once_for_many() {
     assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Armed);
     (0..4).for_each(|id| send(&mut pair, id));
     rest(&pair, Duration::from_micros(50));
-    assert_eq!(channel.poll(), None, "four of five");
+    assert_eq!(event(&pair, &mut channel), None, "four of five");
     send(&mut pair, 4);
     rest(&pair, Duration::from_micros(50));
-    assert!(channel.poll().is_some());
+    assert!(event(&pair, &mut channel).is_some());
     (0..5).for_each(|id| assert_eq!(pair.received().wr_id, id));
     assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Armed);
     send(&mut pair, 5);
     rest(&pair, Duration::from_micros(100));
-    assert_eq!(channel.poll(), None);
+    assert_eq!(event(&pair, &mut channel), None);
     rest(&pair, Duration::from_micros(600));
-    assert!(channel.poll().is_some(), "the period is over");
+    assert!(event(&pair, &mut channel).is_some(), "the period is over");
     let long = Moderation { period: Duration::from_millis(5), ..moderation };
     assert!(pair.b.receives.set_moderation(long).is_err());
 }
@@ -223,9 +236,7 @@ fn a_queue_that_overruns_takes_its_queue_pairs_with_it() {
     let (cqn, qpn) = (pair.a.sends.number(), pair.a.queue_pair.qpn());
     let broken = AsyncEvent::CompletionQueueError { cqn, syndrome: CqErrorSyndrome::CqOverrun };
     assert!(events.contains(&broken), "{events:?}");
-    let fatal = |event: &AsyncEvent| {
-        matches!(event, AsyncEvent::QueuePairError { qpn: found, cause: QueuePairFault::Catastrophic, .. } if *found == qpn)
-    };
+    let fatal = |event: &AsyncEvent| matches!(event, AsyncEvent::QueuePairError { qpn: found, cause: QueuePairFault::Catastrophic, .. } if *found == qpn);
     assert!(events.iter().any(fatal), "{events:?}");
 }
 
@@ -234,7 +245,8 @@ fn counters_tell_what_happened() {
     let mut pair = Pair::new(&options(40));
     let set = CounterSet::create(pair.b.node.device.clone()).unwrap();
     let (sends, receives) = (&pair.b.sends, &pair.b.receives);
-    let prepared = QueuePairBuilder::new(&pair.b.node.domain, sends, receives).counter_set(&set).build().unwrap();
+    let prepared =
+        QueuePairBuilder::new(&pair.b.node.domain, sends, receives).counter_set(&set).build().unwrap();
     let partner =
         QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
     let (of_a, of_b) = (partner.endpoint(0).unwrap(), prepared.endpoint(0).unwrap());

@@ -56,7 +56,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 minis = self.entry(at.ahead(number.max(1)).index()).load();
             }
             let place = at.ahead(number);
-            let tail = tail_of(u64::from_be(title[TAIL_WORD]), u64::from_be(minis[mini]), number, place.phase());
+            let tail =
+                tail_of(u64::from_be(title[TAIL_WORD]), u64::from_be(minis[mini]), number, place.phase());
             self.write_entry(place, &title, u64::from_be(minis[mini]) as u32, tail);
         }
         // Before the device may write these places again; the doorbell record says when.

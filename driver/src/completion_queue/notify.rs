@@ -69,8 +69,7 @@ pub enum PeriodStart {
 
 impl Moderation {
     /// Every completion that satisfies an arming raises its event.
-    pub const NONE: Self =
-        Self { completions: 0, period: Duration::ZERO, from: PeriodStart::LastEvent };
+    pub const NONE: Self = Self { completions: 0, period: Duration::ZERO, from: PeriodStart::LastEvent };
 
     fn micros(&self) -> u64 {
         self.period.as_nanos().div_ceil(1000)

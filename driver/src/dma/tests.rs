@@ -38,9 +38,7 @@ fn nothing_is_reached_where_the_memory_was_taken() {
     let taken = dma.take();
     assert!(taken.copy_in(0, &[1; 128]).is_ok());
     assert!(dma.copy_in(0, &[1]).is_err() && dma.copy_in(0, &[]).is_ok());
-    assert!(
-        dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none()
-    );
+    assert!(dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none());
 }
 
 #[test]

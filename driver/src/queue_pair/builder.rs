@@ -14,21 +14,24 @@ use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::doorbell::SendDoorbell;
 use crate::hal::{Hal, HalError, Mmio};
+use crate::ledger::shared::{SharedName, attach};
 use crate::ledger::{Identity, Poster, Side};
 use crate::memory_region::AccessFlags;
 use crate::protection_domain::ProtectionDomain;
+use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::SEGMENT;
 use core::marker::PhantomData;
 
-/// `rq_type` of a queue pair that has a receive queue of its own, and of one that has none.
+/// `rq_type` of a queue pair that has a receive queue of its own, of one that shares one, and of one that has none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
+const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
 /// Makes a queue pair: of a reliable connection, if [`service`](Self::service) does not say otherwise.
@@ -45,7 +48,16 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     blue_flame: bool,
     counter_set: u8,
     q_key: u32,
+    shared: Option<Shared>,
     service: PhantomData<S>,
+}
+
+/// The shared receive queue that a queue pair receives from.
+#[derive(Debug, Clone, Copy)]
+struct Shared {
+    number: Srqn,
+    name: SharedName,
+    kind: SharedReceiveQueueKind,
 }
 
 /// What was asked for.
@@ -78,9 +90,19 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        let (access, psn, blue_flame, counter_set, q_key) = (None, None, true, 0, 0);
-        let service = PhantomData;
-        Self { domain, send, receive, wanted, access, psn, blue_flame, counter_set, q_key, service }
+        Self {
+            domain,
+            send,
+            receive,
+            wanted,
+            access: None,
+            psn: None,
+            blue_flame: true,
+            counter_set: 0,
+            q_key: 0,
+            shared: None,
+            service: PhantomData,
+        }
     }
 }
 
@@ -104,7 +126,7 @@ impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
 impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, .. } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -116,6 +138,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             blue_flame,
             counter_set,
             q_key,
+            shared,
             service: PhantomData,
         }
     }
@@ -129,6 +152,17 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// Receives that may be outstanding, at least; zero for a queue pair that only serves RDMA.
     pub const fn receive_queue(mut self, requests: u32) -> Self {
         self.wanted.receives = requests;
+        self
+    }
+
+    /// Receives are those of `queue`, and the queue pair has none of its own. They complete into the completion queue that
+    /// was given for receives. Take the queue pair to ERROR and wait for
+    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before it is reset or dropped while messages
+    /// arrive: a receive that a message is just filling goes with the queue pair otherwise (IBTA v1.4 §10.3.1).
+    #[doc(alias = "IBV_QP_INIT_ATTR_SRQ")]
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue<D>) -> Self {
+        self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
+        self.wanted.receives = 0;
         self
     }
 
@@ -172,6 +206,9 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
     pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
+        if self.shared.is_some_and(|queue| queue.kind == SharedReceiveQueueKind::Xrc) {
+            return Err(BuildError::SharedQueueOfXrc);
+        }
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
         let geometry = self.wanted.geometry(&capabilities)?;
@@ -248,7 +285,12 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             .set_cqn_snd(self.send.number())
             .set_cqn_rcv(self.receive.number())
             .set_dbr_addr(memory.iova() + geometry.bytes() as u64)
-            .set_rq_type(if geometry.receives == 0 { NO_RECEIVE_QUEUE } else { OWN_RECEIVE_QUEUE });
+            .set_rq_type(match (self.shared, geometry.receives) {
+                (Some(_), _) => SHARED_RECEIVE_QUEUE,
+                (None, 0) => NO_RECEIVE_QUEUE,
+                (None, _) => OWN_RECEIVE_QUEUE,
+            })
+            .set_srqn_rmpn_xrqn(self.shared.map_or(0, |queue| queue.number.value()));
         let output: CreateQpOut = device.call(&Request::with_tail(&input, run.list(0)))?;
         Ok(output.qpn())
     }
@@ -263,14 +305,17 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         let device = self.domain.device().device();
         let ledgers = device.ledgers();
         let record = (geometry.bytes() / BLOCK) as u32;
-        let open = |side, range, queue: &CompletionQueue<D>| {
-            let poster = Poster::open(ledgers, side, share.record, range);
-            poster.identify(ledgers, Identity::new(queue.number(), share.user_index, qpn));
-            poster
-        };
+        let identity = |queue: &CompletionQueue<D>| Identity::new(queue.number(), share.user_index, qpn);
+        let send = Poster::open(ledgers, Side::Send, share.record, share.send);
+        send.identify(ledgers, identity(self.send));
+        let receive = Poster::open(ledgers, Side::Receive, share.record, share.receive);
+        match self.shared {
+            Some(queue) => attach(ledgers, share.record, identity(self.receive), queue.name),
+            None => receive.identify(ledgers, identity(self.receive)),
+        }
         let (doorbell, blue_flame) = self.doorbell(capabilities);
         let send = SendQueue {
-            progress: Progress { poster: open(Side::Send, share.send, self.send), last_control: 0 },
+            progress: Progress { poster: send, last_control: 0 },
             doorbell,
             mask: geometry.blocks - 1,
             record,
@@ -288,10 +333,14 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             max_message: 1 << capabilities.log_max_message,
         };
         let receive = ReceiveQueue {
-            poster: open(Side::Receive, share.receive, self.receive),
+            poster: receive,
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
-            form: if self.wanted.receive_slices == 1 { ReceiveForm::Slice } else { ReceiveForm::Never },
+            form: if self.wanted.receive_slices == 1 && geometry.receives > 0 {
+                ReceiveForm::Slice
+            } else {
+                ReceiveForm::Never
+            },
         };
         Parts {
             rings,
@@ -304,6 +353,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             counter_set: self.counter_set,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
+            shared: self.shared.is_some(),
             send,
             receive,
         }

@@ -10,6 +10,7 @@ use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::Rings;
+use crate::ledger::shared::detach;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
@@ -32,6 +33,8 @@ pub(crate) struct Parts<D: DeviceRef> {
     /// The set that it counts in; 0 for none.
     pub(crate) counter_set: u8,
     pub(crate) blue_flame: Option<u8>,
+    /// Receives are those of a shared receive queue.
+    pub(crate) shared: bool,
     pub(crate) send: SendQueue,
     pub(crate) receive: ReceiveQueue,
 }
@@ -146,6 +149,9 @@ impl<D: DeviceRef> Drop for Core<D> {
         let (device, parts) = (self.device.device(), &mut self.parts);
         parts.send.progress.poster.close(device.ledgers());
         parts.receive.poster.close(device.ledgers());
+        if parts.shared {
+            detach(device.ledgers(), parts.share.record);
+        }
         device.ledgers().give_back(parts.share);
         let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
         device.destroy(doomed, Some(parts.rings.take()));

@@ -33,6 +33,8 @@ pub enum BuildError {
         /// Words in all.
         limit: u32,
     },
+    /// The shared receive queue is one of XRC: peers name it, queue pairs cannot.
+    SharedQueueOfXrc,
     /// There is no memory.
     Memory(HalError),
     /// The device refused.
@@ -50,6 +52,9 @@ impl fmt::Display for BuildError {
                 f,
                 "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use shorter queues"
             ),
+            Self::SharedQueueOfXrc => {
+                f.write_str("a shared receive queue of XRC serves target queue pairs of its domain only")
+            }
             Self::Memory(error) => write!(f, "{error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
@@ -69,6 +74,8 @@ pub enum PostError {
         /// Places of the queue.
         size: u32,
     },
+    /// The queue pair has no receive queue of its own.
+    NoReceiveQueue,
     /// Too many slices.
     TooManySlices {
         /// How many.
@@ -113,6 +120,9 @@ impl fmt::Display for PostError {
                 f,
                 "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
                  must be signalled"
+            ),
+            Self::NoReceiveQueue => f.write_str(
+                "the queue pair has no receive queue: post to the shared one, or make it with receive_queue",
             ),
             Self::TooManySlices { count, limit } => {
                 write!(

@@ -169,7 +169,13 @@ impl CompletionQueues {
     }
 
     /// An entry was written: raises the event for which the queue is armed, unless moderation holds it back.
-    fn written<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues, cqn: Cqn, solicited: bool) {
+    fn written<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        events: &mut EventQueues,
+        cqn: Cqn,
+        solicited: bool,
+    ) {
         self.written += 1;
         let Some(queue) = self.queues.get_mut(cqn.value()) else { return };
         if solicited {

@@ -32,8 +32,8 @@ pub(super) fn follows(last: &CompletionEntry, next: &CompletionEntry) -> bool {
         let opcode = entry.opcode();
         (opcode, entry.qpn(), entry.user_index(), entry.remote_qpn(), entry.slid(), entry.service_level())
     };
-    let in_order = next.opcode() == CqeOpcode::Requester
-        || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
+    let in_order =
+        next.opcode() == CqeOpcode::Requester || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
     is_compressible(next) && same(last) == same(next) && in_order
 }
 

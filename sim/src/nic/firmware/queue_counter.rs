@@ -5,8 +5,8 @@ use super::syndrome::{self, Refusal};
 use crate::nic::queue_counters::CounterSet;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::queue_counter::{
-    AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, DeallocQueueCounterOut, QueryQueueCounterIn,
-    QueryQueueCounterOut,
+    AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, DeallocQueueCounterOut,
+    QueryQueueCounterIn, QueryQueueCounterOut,
 };
 
 pub(super) fn alloc<M: HostMemory>(

@@ -166,7 +166,8 @@ fn an_unreachable_peer_exceeds_the_retries() {
         pair.a.host.advance(Duration::from_millis(100));
         pair.run_with(|_, _| false);
     }
-    let expected = [("local_ack_timeout_err", 8), ("req_cqe_error", 1), ("req_transport_retries_exceeded", 1)];
+    let expected =
+        [("local_ack_timeout_err", 8), ("req_cqe_error", 1), ("req_transport_retries_exceeded", 1)];
     assert_eq!(query(&mut pair.a, a, false), expected);
 }
 
