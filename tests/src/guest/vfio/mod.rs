@@ -70,18 +70,19 @@ struct Programs {
 }
 
 impl Programs {
-    /// Builds the command beside this program.
+    /// Builds the command beside this program, with the same profile.
     fn find() -> Result<Self> {
         let rig = std::env::current_exe()?;
         let directory = rig.parent().context("this program is in no directory")?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "--release", "-p", "bareverbs-tools", "--bin", "bareverbs"]);
+        command.args(["build", "--quiet", "-p", "bareverbs-tools", "--bin", "bareverbs"]);
+        command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
         command.current_dir(env!("CARGO_MANIFEST_DIR"));
         process::output(&mut command).context("the command bareverbs cannot be built")?;
         let bareverbs = directory.join("bareverbs");
         if !bareverbs.is_file() {
-            bail!("{} is missing: run the judge with --release", bareverbs.display());
+            bail!("{} is missing although it was built", bareverbs.display());
         }
         Ok(Self { rig: std::fs::read(&rig)?, bareverbs })
     }
