@@ -13,6 +13,7 @@ pub mod pair;
 pub mod places;
 pub mod prm_tables;
 pub mod replay;
+pub mod shared;
 pub mod tap;
 pub mod trace_memory;
 pub mod walk;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
-use bareverbs_tests::guest::{Skipped, interrupt, mlx5, rxe, vfio};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, vfio};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +48,12 @@ enum Judge {
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
     InGuest(vfio::payload::InGuest),
+    /// Images without an operating system look keys up.
+    BareMetal {
+        /// Only processors whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Build the guest's root file system and stop.
     Build,
     /// Boot the guest and run one shell command in it.
@@ -82,6 +88,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
         Judge::Vfio { only, operations } => judge_vfio(only.clone(), *operations),
         Judge::InGuest(part) => vfio::payload::run(part),
+        Judge::BareMetal { only } => judge_bare_metal(only.clone()),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
@@ -102,6 +109,12 @@ fn judge_mlx5(only: Option<String>, long: bool) -> Result<ExitCode> {
 
 fn judge_vfio(only: Option<String>, operations: u64) -> Result<ExitCode> {
     let report = vfio::run(&vfio::Options { only, operations, output: output_directory() })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge_bare_metal(only: Option<String>) -> Result<ExitCode> {
+    let report = bare_metal::run(&bare_metal::Options { only, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
