@@ -3,7 +3,7 @@
 
 mod table;
 
-pub use table::{Column, PerService, TRANSITIONS, Transition};
+pub use table::{Column, PerService, Services, TRANSITIONS, Transition};
 
 use bareverbs_prm::numbering::QpState;
 use core::fmt;

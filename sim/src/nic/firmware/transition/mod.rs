@@ -21,7 +21,8 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::ServiceType;
 use parameters::{
-    begin, check_path, check_requester_reads, check_responder_reads, take_path, take_pkey_index, take_port,
+    begin, check_path, check_requester_reads, check_responder_reads, take_counter_set, take_path,
+    take_pkey_index, take_port,
 };
 use table::{
     INIT_TO_INIT, INIT_TO_RTR, RESET_TO_INIT, RTR_TO_RTS, RTS_TO_RTS, RTS_TO_SQD, SQ_ERROR_TO_RTS,
@@ -29,6 +30,10 @@ use table::{
 };
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
+    let before = nic.queue_pairs.get(qpn.value()).map(|qp| qp.context.counter_set_id());
+    if before != Some(context.counter_set_id()) {
+        nic.leave_counter_set(qpn);
+    }
     let Some(qp) = nic.queue_pairs.get_mut(qpn.value()) else { return };
     qp.context = context;
     if let Some(responder) = &mut qp.responder {
@@ -48,7 +53,8 @@ pub(super) fn reset_to_init<M: HostMemory>(
     take_pkey_index(&mut context, wish.primary_address_path())?;
     take_port(&mut context, wish.primary_address_path())?;
     context.set_rre(wish.rre()).set_rwe(wish.rwe()).set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
-    context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key()).set_counter_set_id(wish.counter_set_id());
+    context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key());
+    take_counter_set(nic, &mut context, wish)?;
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
     store(nic, input.qpn(), context);
     Ok(())

@@ -38,8 +38,25 @@ pub(super) fn begin(
         check_path(nic, wish.primary_address_path())?;
         take_path(&mut context, wish.primary_address_path());
     }
+    if selected(optional::COUNTER_SET) {
+        take_counter_set(nic, &mut context, wish)?;
+    }
     context.set_state(row.to);
     Ok(context)
+}
+
+/// A queue pair counts in a set that exists, or, with number 0, nowhere.
+pub(super) fn take_counter_set(
+    nic: &Nic,
+    context: &mut QueuePairContext,
+    wish: &QueuePairContext,
+) -> Result<(), Refusal> {
+    let set = wish.counter_set_id();
+    if set != 0 {
+        nic.counter_sets.get(set.into()).ok_or(syndrome::COUNTER_UNKNOWN)?;
+    }
+    context.set_counter_set_id(set);
+    Ok(())
 }
 
 /// A queue that still drains is refused by itself: it will be where the transition starts (IBTA v1.4 §10.3.1.5).

@@ -22,6 +22,7 @@ pub(super) mod optional {
     pub(crate) const RNR_RETRY: u32 = 1 << 13;
     pub(crate) const ACK_TIMEOUT: u32 = 1 << 14;
     pub(crate) const PORT: u32 = 1 << 16;
+    pub(crate) const COUNTER_SET: u32 = 1 << 25;
     pub(crate) const RIGHTS: u32 = RRE | RAE | RWE;
     pub(crate) const MIGRATION: u32 = ALTERNATE_PATH | PATH_MIGRATION;
 }
@@ -73,7 +74,13 @@ pub(super) const RTR_TO_RTS: Transition = Transition {
     unreliable: MIGRATION | RWE,
     datagram: Q_KEY,
 };
-pub(super) const RTS_TO_RTS: Transition = Transition { from: QpState::Rts, ..RTR_TO_RTS };
+pub(super) const RTS_TO_RTS: Transition = Transition {
+    from: QpState::Rts,
+    to: QpState::Rts,
+    reliable: RTR_TO_RTS.reliable | COUNTER_SET,
+    unreliable: RTR_TO_RTS.unreliable | COUNTER_SET,
+    datagram: RTR_TO_RTS.datagram | COUNTER_SET,
+};
 pub(super) const SQ_ERROR_TO_RTS: Transition = Transition {
     from: QpState::SqError,
     to: QpState::Rts,
@@ -119,7 +126,7 @@ mod tests {
             SQD_TO_SQD,
         ] {
             assert_eq!((row.reliable | row.unreliable) & Q_KEY, 0);
-            assert_eq!(row.datagram & !(Q_KEY | PKEY_INDEX | PORT), 0);
+            assert_eq!(row.datagram & !(Q_KEY | PKEY_INDEX | PORT | COUNTER_SET), 0);
             assert_eq!(row.unreliable & (RRE | RAE | RNR_TIMER), 0, "nobody waits and nobody reads over UC");
         }
     }
