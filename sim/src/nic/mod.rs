@@ -29,6 +29,7 @@ pub mod firmware;
 mod interrupt;
 mod memory;
 mod mkey;
+mod multicast;
 mod pci;
 mod port;
 mod queue_pair;
@@ -89,6 +90,9 @@ pub struct Nic {
     queue_pairs: Slab<QueuePair>,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
+    groups: multicast::Groups,
+    /// The queue pair whose frame comes back to this device at the moment.
+    looping: Option<bareverbs_prm::ids::Qpn>,
     port: Port,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
@@ -117,6 +121,8 @@ impl Nic {
             queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
+            groups: multicast::Groups::default(),
+            looping: None,
             port: Port::new(&config),
             schedule: Schedule::default(),
             engine: None,
@@ -153,6 +159,7 @@ impl Nic {
     fn forget_objects(&mut self) {
         self.queue_pairs.clear();
         self.shared_receives.clear();
+        self.groups = multicast::Groups::default();
         self.xrc_domains.clear();
         self.completions.clear();
         self.events.queues.clear();
