@@ -259,6 +259,8 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::wqe::AtomicSegment as Layout>::INFO,
     &<crate::wqe::AddressVector as Layout>::INFO,
     &<crate::wqe::KeyUpdateSegment as Layout>::INFO,
+    &<crate::wqe::KeyListEntry as Layout>::INFO,
+    &<crate::wqe::MaskedAtomicSegment as Layout>::INFO,
     &<crate::wqe::DataSegment as Layout>::INFO,
     &<crate::wqe::InlineHeader as Layout>::INFO,
     &<crate::wqe::EthernetSegment as Layout>::INFO,

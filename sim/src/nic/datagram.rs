@@ -8,7 +8,7 @@ mod roce;
 use super::receive_queue::{Landing, Taken, Taker};
 use super::send_queue::{FetchContext, Fetched};
 use super::transmit::Ready;
-use super::wqe::{self, Envelope, KeyUpdate};
+use super::wqe::{self, Envelope};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
 use crate::wire::infiniband::global_header;
@@ -98,9 +98,9 @@ impl Nic {
                     self.counters.wqes += 1;
                     self.send_datagram(now, memory, qpn, (token, &envelope, solicited));
                 }
-                Fetched::KeyUpdate(update) => {
-                    self.counters.wqes += 1;
-                    self.update_key(now, memory, qpn, &update);
+                Fetched::KeyUpdate(pending) => {
+                    self.end_update(memory, qpn, &pending);
+                    self.refresh_ended(now, memory, qpn);
                 }
                 Fetched::Nop => {
                     self.counters.wqes += 1;
@@ -108,14 +108,6 @@ impl Nic {
                 }
                 Fetched::Nothing | Fetched::Request(_) => return,
             }
-        }
-    }
-
-    fn update_key<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, update: &KeyUpdate) {
-        let done = self.mkeys.update(update).map_err(|_| wqe::KEY_UPDATE);
-        self.end_wqe(now, memory, qpn, done);
-        if done.is_err() {
-            self.move_to_error(now, memory, qpn);
         }
     }
 

@@ -27,6 +27,7 @@ mod event;
 mod extension;
 pub mod firmware;
 mod interrupt;
+mod key_update;
 mod memory;
 mod mkey;
 mod multicast;
