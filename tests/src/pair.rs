@@ -1,6 +1,7 @@
 //! Two hosts, a cable, and a connected queue pair on each: the setting of most conversations.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
+use bareverbs::completion_channel::CompletionChannel;
 use bareverbs::completion_queue::CompletionQueue;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
@@ -35,6 +36,22 @@ pub struct PairOptions {
     pub memory_access: AccessFlags,
     /// Bytes of each memory region.
     pub memory: usize,
+    /// What completions look like in memory.
+    pub completions: CompletionForm,
+    /// Whether completions of receives raise events of a channel.
+    pub channels: bool,
+}
+
+/// What completions look like in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompletionForm {
+    /// 64 bytes each.
+    #[default]
+    Common,
+    /// 128 bytes each.
+    Wide,
+    /// 64 bytes each, or a run of them in mini entries.
+    Compressed,
 }
 
 impl Default for PairOptions {
@@ -49,6 +66,8 @@ impl Default for PairOptions {
             queue_pair_access: all_access(),
             memory_access: all_access(),
             memory: 1 << 16,
+            completions: CompletionForm::Common,
+            channels: false,
         }
     }
 }
@@ -61,6 +80,8 @@ pub struct Side<S: Service = Rc> {
     pub sends: CompletionQueue<Handle>,
     /// Where its receives complete.
     pub receives: CompletionQueue<Handle>,
+    /// Where events of `receives` come, if the options want it.
+    pub channel: Option<CompletionChannel<Handle>>,
     /// Memory with the rights of the options.
     pub memory: MemoryRegion<Handle>,
     /// The host.
@@ -84,6 +105,7 @@ struct Prepared<S: Service> {
     queue_pair: PreparedQueuePair<Handle, S>,
     sends: CompletionQueue<Handle>,
     receives: CompletionQueue<Handle>,
+    channel: Option<CompletionChannel<Handle>>,
     memory: MemoryRegion<Handle>,
     node: Node,
 }
@@ -151,8 +173,11 @@ impl<S: Connected> Pair<S> {
 
 impl<S: Connected> Prepared<S> {
     fn new(node: Node, options: &PairOptions) -> Self {
-        let (sends, receives) =
-            (node.completion_queue(4 * options.depth), node.completion_queue(4 * options.depth));
+        let channel = options
+            .channels
+            .then(|| CompletionChannel::create(node.device.clone(), 1, 16).expect("a completion channel"));
+        let sends = completion_queue(&node, options, None);
+        let receives = completion_queue(&node, options, channel.as_ref());
         let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)
             .service::<S>()
             .send_queue(options.depth)
@@ -164,16 +189,34 @@ impl<S: Connected> Prepared<S> {
             .build()
             .unwrap_or_else(|error| panic!("{error}"));
         let memory = node.memory(options.memory, options.memory_access);
-        Self { queue_pair, sends, receives, memory, node }
+        Self { queue_pair, sends, receives, channel, memory, node }
     }
 
     fn connected(
         self,
         queue_pair: impl FnOnce(PreparedQueuePair<Handle, S>) -> QueuePair<Handle, S>,
     ) -> Side<S> {
-        let Self { queue_pair: prepared, sends, receives, memory, node } = self;
-        Side { queue_pair: queue_pair(prepared), sends, receives, memory, node }
+        let Self { queue_pair: prepared, sends, receives, channel, memory, node } = self;
+        Side { queue_pair: queue_pair(prepared), sends, receives, channel, memory, node }
     }
+}
+
+fn completion_queue(
+    node: &Node,
+    options: &PairOptions,
+    channel: Option<&CompletionChannel<Handle>>,
+) -> CompletionQueue<Handle> {
+    let builder = CompletionQueue::builder(node.device.clone()).entries(4 * options.depth);
+    let builder = match options.completions {
+        CompletionForm::Common => builder,
+        CompletionForm::Wide => builder.wide_entries(),
+        CompletionForm::Compressed => builder.compressed(),
+    };
+    let builder = match channel {
+        Some(channel) => builder.channel(channel),
+        None => builder,
+    };
+    builder.create().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn connect<S: Connected>(a: Prepared<S>, b: Prepared<S>, options: ConnectOptions) -> (Side<S>, Side<S>) {
