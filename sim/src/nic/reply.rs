@@ -1,6 +1,7 @@
 //! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
 
 use super::RpcReply;
+use crate::wire::ServiceHeader;
 use crate::transport::{Operation, Request, Requester};
 use std::collections::VecDeque;
 
@@ -38,7 +39,14 @@ impl Replies {
             let Ok(length) = u32::try_from(bytes.len()) else { continue };
             let token = REPLY | (self.first + self.sent.len() as u64);
             let operation = Operation::Write { address, rkey, immediate: None };
-            let request = Request { operation, length, token, solicited: false, fence: false };
+            let request = Request {
+                operation,
+                length,
+                token,
+                solicited: false,
+                fence: false,
+                service_header: ServiceHeader::None,
+            };
             if requester.submit(request).is_ok() {
                 self.sent.push_back(bytes);
             }

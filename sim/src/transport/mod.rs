@@ -27,7 +27,7 @@ mod timers;
 
 pub use host::{
     AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
-    RemoteFault, ResponderError, ResponderHost, RpcPacket,
+    RemoteFault, ResponderError, ResponderHost, RpcPacket, UnknownQueue,
 };
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{
