@@ -3,6 +3,8 @@
 mod duplicate;
 mod execute;
 
+pub(super) use execute::{finished_send, finished_write};
+
 use super::host::{
     ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, ResponderError, ResponderHost, UnknownQueue,
 };
@@ -258,7 +260,7 @@ fn find_queue<H: ResponderHost>(packet: &Packet<'_>, host: &mut H) -> Result<(),
     }
 }
 
-fn failed_receive(kind: ReceiveKind, status: ReceiveStatus) -> ReceiveCompletion {
+pub(super) fn failed_receive(kind: ReceiveKind, status: ReceiveStatus) -> ReceiveCompletion {
     ReceiveCompletion { kind, length: 0, immediate: None, solicited: false, status }
 }
 

@@ -145,7 +145,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
     page.set_num_ports(1).set_native_port_num(1);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
