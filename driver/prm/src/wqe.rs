@@ -4,7 +4,7 @@
 //! [`DataSegment`]s or one inline segment ([`InlineHeader`] and bytes, padded to 16). A receive WQE is data segments
 //! only, closed by one whose key is [`INVALID_LKEY`] when there is room left.
 
-use crate::ids::{Mkey, Qpn, Srqn};
+use crate::ids::{Mkey, Qpn};
 use crate::layout;
 use crate::numbering::WqeOpcode;
 
@@ -61,7 +61,7 @@ layout! {
     /// Segment of an extended reliable connection, behind the control segment: the shared receive queue that the message
     /// is for.
     pub struct XrcSegment, "mlx5_wqe_xrc_seg", 4;
-    bits srqn / set_srqn: Srqn = 0[31:0], "xrc_srqn";
+    bits srqn / set_srqn: u32 = 0[31:0], "xrc_srqn";
 }
 
 layout! {
