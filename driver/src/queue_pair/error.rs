@@ -72,9 +72,9 @@ impl fmt::Display for BuildError {
             Self::XrcDomain { given: false } => {
                 f.write_str("a queue pair of XRC needs an XRC domain: use xrc_initiator or xrc_target")
             }
-            Self::XrcDomain { given: true } => {
-                f.write_str("only queue pairs of XRC have an XRC domain: do not change the service after it was given")
-            }
+            Self::XrcDomain { given: true } => f.write_str(
+                "only queue pairs of XRC have an XRC domain: do not change the service after it was given",
+            ),
             Self::NoXrc => f.write_str("queue pair of XRC: the device has no XRC"),
             Self::Memory(error) => write!(f, "{error}"),
             Self::Command(error) => write!(f, "{error}"),

@@ -107,7 +107,8 @@ impl SendQueue {
         words: &impl Words,
         request: &WorkRequest<'_>,
     ) -> Result<(), PostError> {
-        let segments = 1 + self.queue_segment(request)? + request.shape as u32 + self.data_segments(request)?;
+        let segments =
+            1 + self.queue_segment(request)? + request.shape as u32 + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.progress.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });

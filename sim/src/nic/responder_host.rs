@@ -57,7 +57,9 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
     type Range = HostRange;
 
     fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue> {
-        let ReceiveSource::Xrc { queues, domain, named } = &mut self.receives else { return Err(UnknownQueue) };
+        let ReceiveSource::Xrc { queues, domain, named } = &mut self.receives else {
+            return Err(UnknownQueue);
+        };
         let known = queues.get(queue.value()).and_then(|shared| shared.context.of_domain(*domain));
         let pd = known.ok_or(UnknownQueue)?.pd();
         *named = Some(queue);

@@ -275,7 +275,14 @@ fn any_request(token: u64, chance: &mut Chance) -> Request {
         _ => length,
     };
     let service_header = crate::wire::ServiceHeader::None;
-    Request { operation, length, token, solicited: chance.happens(200), fence: chance.happens(100), service_header }
+    Request {
+        operation,
+        length,
+        token,
+        solicited: chance.happens(200),
+        fence: chance.happens(100),
+        service_header,
+    }
 }
 
 fn local_buffer(request: &Request) -> Vec<u8> {
