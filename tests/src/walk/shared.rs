@@ -169,7 +169,7 @@ impl Walk {
             return;
         }
         self.poll();
-        self.stage.kill(lane);
+        self.outcome.limits += self.stage.kill(lane);
         // Half of the time nobody looks at the completions before they are thrown away.
         if self.dice.percent(50) {
             while let Some(completion) = self.stage.poll_receive(lane) {

@@ -164,16 +164,27 @@ impl Stage {
         }
     }
 
-    /// Moves both ends of a reliable connection to the error state and waits until nothing more comes of it.
-    pub fn kill(&mut self, lane: usize) {
-        let Some((sender, receiver)) = &mut self.reliable[lane] else { return };
+    /// Moves both ends of a reliable connection to the error state and waits until nothing more comes of it. Gives the
+    /// limit events that were seen.
+    pub fn kill(&mut self, lane: usize) -> u64 {
+        let Some((sender, receiver)) = &mut self.reliable[lane] else { return 0 };
         sender.modify_to_error().expect("the error state");
         receiver.modify_to_error().expect("the error state");
-        let event = self.b.device.poll_event().expect("a device that answers");
-        assert_eq!(event, Some(AsyncEvent::LastReceiveReached { qpn: receiver.qpn() }));
+        let last = AsyncEvent::LastReceiveReached { qpn: receiver.qpn() };
+        let mut limits = 0;
+        loop {
+            match self.b.device.poll_event().expect("a device that answers") {
+                Some(AsyncEvent::SharedReceiveQueueLimit { .. }) => limits += 1,
+                event => {
+                    assert_eq!(event, Some(last));
+                    break;
+                }
+            }
+        }
         // What is still on the cable must not meet a connection that begins with the same numbers.
         let quiet = self.world.now() + Duration::from_millis(1);
         self.world.run_until(quiet);
+        limits
     }
 
     /// Resets both ends and connects them again.
