@@ -26,7 +26,9 @@ fn walk_over_seeds(loss: u32) {
         mended += outcome.mended;
         limits += outcome.limits;
     }
-    println!("shared walk: {seeds} seeds, {arrived} messages, {mended} queue pairs made again, {limits} limit events");
+    println!(
+        "shared walk: {seeds} seeds, {arrived} messages, {mended} queue pairs made again, {limits} limit events"
+    );
     assert!(arrived > seeds * MESSAGES as u64 / 2 && mended > 0 && limits > 0);
 }
 

@@ -10,7 +10,9 @@ use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs::queue_pair::{
     BuildError, ConnectOptions, PostError, QueuePair, QueuePairBuilder, XrcInitiator, XrcTarget,
 };
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig, SharedReceiveQueueStatus};
+use bareverbs::shared_receive_queue::{
+    SharedReceiveQueue, SharedReceiveQueueConfig, SharedReceiveQueueStatus,
+};
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs::xrc_domain::XrcDomain;
@@ -90,8 +92,9 @@ impl Setting {
     fn connect(&mut self) {
         let options = ConnectOptions { rnr_retry: 7, ..ConnectOptions::default() };
         let (inbox, domain) = &self.own;
-        let initiator =
-            QueuePairBuilder::xrc_initiator(&self.a.domain, domain, &inbox.queue, &self.sends).build().unwrap();
+        let initiator = QueuePairBuilder::xrc_initiator(&self.a.domain, domain, &inbox.queue, &self.sends)
+            .build()
+            .unwrap();
         let Inbox { queue, completions, .. } = &self.inboxes[0];
         let target =
             QueuePairBuilder::xrc_target(&self.b.domain, &self.xrc, queue, completions).build().unwrap();

@@ -155,7 +155,8 @@ impl Walk {
         }
         assert!(completion.is_success(), "a receive failed: {completion:?}");
         let oldest = self.under_way[lane].iter().position(|message| message.queue == queue);
-        let message = self.under_way[lane].remove(oldest.expect("a message that was sent")).expect("it is there");
+        let message =
+            self.under_way[lane].remove(oldest.expect("a message that was sent")).expect("it is there");
         let found = self.stage.bytes(queue, completion);
         assert!(found == message.data, "lane {lane}: {} bytes, {} sent", found.len(), message.data.len());
         self.outcome.arrived += 1;

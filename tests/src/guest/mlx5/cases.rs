@@ -109,9 +109,8 @@ const PERFTEST: &[&str] = &[
 ];
 
 /// Programs that need what the model does not have, and why.
-pub const LACKING: &[(&str, &str)] = &[
-    ("ibv_uc_pingpong", "the model has no unreliable connections (capability uc is 0)"),
-];
+pub const LACKING: &[(&str, &str)] =
+    &[("ibv_uc_pingpong", "the model has no unreliable connections (capability uc is 0)")];
 
 /// Waits, without a process for every look, until somebody listens at TCP port 18515.
 const LISTENING: &str = "listening() {

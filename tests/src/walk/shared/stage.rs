@@ -5,7 +5,7 @@ use bareverbs::completion_queue::CompletionQueue;
 use bareverbs::events::AsyncEvent;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
 use bareverbs::queue_pair::{
-    Connected, ConnectOptions, PostError, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, XrcInitiator,
+    ConnectOptions, Connected, PostError, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, XrcInitiator,
     XrcTarget,
 };
 use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
@@ -95,7 +95,20 @@ impl Stage {
         let memory = (0..QUEUES).map(|_| b.memory(PIECES as usize * PIECE, all_access())).collect();
         world.with(|world| world.set_random_faults_everywhere(faults(loss)));
         let (_domains, next_id) = (domains, 0);
-        Self { reliable, extended, queues, completions, sends, source, memory, _domains, a, b, next_id, world }
+        Self {
+            reliable,
+            extended,
+            queues,
+            completions,
+            sends,
+            source,
+            memory,
+            _domains,
+            a,
+            b,
+            next_id,
+            world,
+        }
     }
 
     pub const fn is_extended(lane: usize) -> bool {
