@@ -255,6 +255,7 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::wqe::AtomicSegment as Layout>::INFO,
     &<crate::wqe::AddressVector as Layout>::INFO,
     &<crate::wqe::KeyUpdateSegment as Layout>::INFO,
+    &<crate::wqe::XrcSegment as Layout>::INFO,
     &<crate::wqe::DataSegment as Layout>::INFO,
     &<crate::wqe::InlineHeader as Layout>::INFO,
     &<crate::wqe::EthernetSegment as Layout>::INFO,

@@ -58,6 +58,13 @@ layout! {
 }
 
 layout! {
+    /// Segment of an extended reliable connection, behind the control segment: the shared receive queue that the message
+    /// is for.
+    pub struct XrcSegment, "mlx5_wqe_xrc_seg", 4;
+    bits srqn / set_srqn: u32 = 0[31:0], "xrc_srqn";
+}
+
+layout! {
     /// Address vector of a datagram: where it goes, and through which key.
     pub struct AddressVector, "mlx5_wqe_av", 12;
     /// If the highest bit is set, that of the queue pair is meant (IBTA v1.4 §10.2.5).

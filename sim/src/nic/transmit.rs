@@ -219,6 +219,7 @@ impl Nic {
             strom: self.config.strom,
             strict: self.config.strict,
             format: wqe::Format::Connected,
+            names_queue: qp.service_class() == ServiceClass::ExtendedReliableConnection,
         };
         let Some(requester) = &mut qp.requester else { return };
         qp.replies.submit(requester);

@@ -61,7 +61,7 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
         psn,
         solicited: request.solicited && position.ends(),
         ack_request: false,
-        service_header: ServiceHeader::None,
+        service_header: request.service_header,
         extension: extension(&request.operation, position, offset, left),
     };
     let payload_length = if data { 0 } else { left.min(mtu.bytes()) };

@@ -170,13 +170,13 @@ fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a 
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Key updates may change the right to atomics, but neither translations nor page sizes.
     page.set_umr_modify_atomic_disabled(false);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+    page.set_ud(true)
 }
 
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd);
+    page.set_log_max_rmp(limits.log_max_pd).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {

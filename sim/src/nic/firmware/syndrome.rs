@@ -134,7 +134,7 @@ refusals! {
     SRQ_FEATURE = 0xb0_0094, BadParameter, "the shared receive queue asks for a feature that is not offered";
     SRQ_STATE = 0xb0_0095, BadResourceState, "the receive memory pool is not in the state that the command begins from, or cannot go to that one";
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
-    XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
+    XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues or queue pairs still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
