@@ -282,8 +282,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
         let rights = [
             (AccessFlags::REMOTE_WRITE, true),
-            (AccessFlags::REMOTE_READ, S::offers(WorkCompletionOpcode::RdmaRead)),
-            (AccessFlags::REMOTE_ATOMIC, S::offers(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
+            (AccessFlags::REMOTE_READ, S::serves(WorkCompletionOpcode::RdmaRead)),
+            (AccessFlags::REMOTE_ATOMIC, S::serves(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
         ];
         let possible = rights.iter().filter(|(_, possible)| *possible);
         let all = possible.fold(AccessFlags::LOCAL_READ, |all, (right, _)| all | *right);

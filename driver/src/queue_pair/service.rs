@@ -19,6 +19,11 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
 
     /// Whether requests of this kind can be sent.
     fn offers(kind: WorkCompletionOpcode) -> bool;
+
+    /// Whether the peer can send requests of this kind.
+    fn serves(kind: WorkCompletionOpcode) -> bool {
+        Self::offers(kind)
+    }
 }
 
 /// A service that is between two queue pairs that know each other.
@@ -101,6 +106,10 @@ impl Service for XrcTarget {
     #[inline(always)]
     fn offers(_: WorkCompletionOpcode) -> bool {
         false
+    }
+
+    fn serves(_: WorkCompletionOpcode) -> bool {
+        true
     }
 }
 

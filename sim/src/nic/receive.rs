@@ -110,8 +110,9 @@ impl Nic {
         F: FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, M>),
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let xrc_domain = qp.xrc_domain();
         let Some(responder) = &mut qp.responder else { return };
-        let receives = match (qp.shared, qp.xrc_domain()) {
+        let receives = match (qp.shared, xrc_domain) {
             (Some(number), _) => {
                 let shared = self.shared_receives.get_mut(number.value());
                 shared.map_or(ReceiveSource::None, ReceiveSource::Shared)

@@ -2,7 +2,7 @@
 
 use super::outstanding::Message;
 use super::request::{Operation, Request, RequestPacket};
-use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth, ServiceHeader};
+use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth};
 use bareverbs_prm::psn::Psn;
 
 /// Bytes of the longest message.

@@ -29,7 +29,7 @@ pub const QUEUES: usize = 3;
 const RECEIVES: u32 = 15;
 /// Most bytes of a message.
 pub const PIECE: usize = 3000;
-/// Pieces of memory of a queue: a receive is under way no longer than so many later ones.
+/// Pieces of memory of a queue and of a lane: nothing is under way for longer than so many that came after it.
 const PIECES: u64 = 64;
 
 /// Everything. Fields are dropped in order.
@@ -45,7 +45,9 @@ pub struct Stage {
     _domains: [XrcDomain<Handle>; 2],
     a: Node,
     b: Node,
-    next_id: u64,
+    /// Messages of a lane, and receives of a queue.
+    sent: [u64; LANES],
+    posted: [u64; QUEUES],
     pub world: SimWorld<Nic>,
 }
 
@@ -94,7 +96,7 @@ impl Stage {
         let source = a.memory(LANES * PIECES as usize * PIECE, all_access());
         let memory = (0..QUEUES).map(|_| b.memory(PIECES as usize * PIECE, all_access())).collect();
         world.with(|world| world.set_random_faults_everywhere(faults(loss)));
-        let (_domains, next_id) = (domains, 0);
+        let (_domains, sent, posted) = (domains, [0; LANES], [0; QUEUES]);
         Self {
             reliable,
             extended,
@@ -106,7 +108,8 @@ impl Stage {
             _domains,
             a,
             b,
-            next_id,
+            sent,
+            posted,
             world,
         }
     }
@@ -128,8 +131,8 @@ impl Stage {
 
     /// Sends under the number of the lane.
     pub fn send(&mut self, lane: usize, queue: usize, data: &[u8]) {
-        self.next_id += 1;
-        let at = (lane as u64 * PIECES + self.next_id % PIECES) as usize * PIECE;
+        self.sent[lane] += 1;
+        let at = (lane as u64 * PIECES + self.sent[lane] % PIECES) as usize * PIECE;
         self.source.copy_in(at, data).expect("a piece of the memory");
         let slices = [self.source.slice(at, data.len()).expect("a piece of the memory")];
         let request = WorkRequest::send(lane as u64, &slices);
@@ -145,11 +148,11 @@ impl Stage {
 
     /// Posts a receive and gives its identifier.
     pub fn post(&mut self, queue: usize) -> Result<u64, PostError> {
-        let id = self.next_id + 1;
+        let id = self.posted[queue] + 1;
         let at = (id % PIECES) as usize * PIECE;
         let slices = [self.memory[queue].slice(at, PIECE).expect("a piece of the memory")];
         self.queues[queue].post_receive(&ReceiveRequest::new(id, &slices))?;
-        self.next_id = id;
+        self.posted[queue] = id;
         Ok(id)
     }
 
