@@ -12,6 +12,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+pub mod address_handle;
 #[allow(unsafe_code)]
 pub mod barrier;
 pub mod capabilities;
@@ -42,6 +43,7 @@ pub mod work_completion;
 pub mod work_request;
 pub mod xrc_domain;
 
+pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
 pub use device::{Device, DeviceConfig, DeviceRef};

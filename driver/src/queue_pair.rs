@@ -13,6 +13,7 @@ mod batch;
 mod builder;
 mod connect;
 mod core;
+mod datagram;
 mod error;
 pub(crate) mod receive;
 mod send;
@@ -23,7 +24,7 @@ pub use attributes::{AddressVector, QueuePairAttributes};
 pub use batch::{ReceiveBatch, SendBatch};
 pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
-pub use error::{BuildError, ConnectError, ModifyError, PostError, ResetError};
+pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
 use self::batch::Place;

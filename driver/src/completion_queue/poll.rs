@@ -8,7 +8,7 @@ use crate::ledger::shared::{Claimed, retire_shared};
 use crate::ledger::{Identity, Pairs, Record, Refusal, Retired, SendPoller, retire_receive};
 use crate::ring::{OwnedEntry, take_ownership, take_plain};
 use crate::trace::TraceEvent;
-use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
@@ -289,6 +289,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let mut completion = WorkCompletion { wr_id, qpn: tail.qpn(), ..WorkCompletion::EMPTY };
         completion.byte_count = window.load_be32::<44>();
+        completion.origin = Origin::new(window.load_be32::<24>());
         completion.opcode = match opcode {
             CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
             _ => WorkCompletionOpcode::Receive,
@@ -363,6 +364,7 @@ fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompleti
         status: WorkCompletionStatus::Success,
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::from_kind(retired.posted.kind()),
+        origin: Origin::NONE,
     }
 }
 

@@ -236,7 +236,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
         self.check_xrc(&capabilities)?;
-        let geometry = self.wanted.geometry(&capabilities, S::TYPE, S::SENDS)?;
+        let geometry = self.wanted.geometry::<S>(&capabilities)?;
         let hal = device.device().hal();
         let length = geometry.bytes() + BLOCK;
         let memory = Dma::allocate(hal, length, 4096).map_err(BuildError::Memory)?;
@@ -371,13 +371,13 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
                 max_slice: if self.wanted.send_slices == 0 || xrc {
                     0
                 } else {
-                    MAX_SLICE.min(1 << capabilities.log_max_message)
+                    MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
                 },
                 max_short: if xrc { 0 } else { self.wanted.inline.min(MAX_SHORT) },
             },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
-            max_message: 1 << capabilities.log_max_message,
+            max_message: 1 << S::log_max_message(capabilities.log_max_message),
             names_shared_queue: xrc,
         };
         let receive = ReceiveQueue {
@@ -429,31 +429,27 @@ fn default_psn(qpn: Qpn) -> Psn {
 }
 
 impl Wanted {
-    fn geometry(
-        &self,
-        capabilities: &Capabilities,
-        service: ServiceType,
-        sends: bool,
-    ) -> Result<Geometry, BuildError> {
+    fn geometry<S: Service>(&self, capabilities: &Capabilities) -> Result<Geometry, BuildError> {
         let limit = |name, asked: u32, limit: u32| match asked {
             asked if asked <= limit => Ok(()),
             asked => Err(BuildError::Limit { name, asked, limit }),
         };
         let max_size = capabilities.max_queue_size;
-        if self.sends == 0 && sends {
+        if self.sends == 0 && S::SENDS {
             return Err(BuildError::Limit { name: "send_queue", asked: 0, limit: max_size });
         }
         limit("send_queue", self.sends, max_size)?;
         limit("receive_queue", self.receives, max_size)?;
-        let named = (service == ServiceType::Xrc) as u32;
-        // Control, shared queue, remote address and atomic segments may stand before the data.
+        // What may stand before the data: control, address of a datagram, remote address.
+        let head = 1 + S::ADDRESS_SEGMENTS + u32::from(S::offers(WorkCompletionOpcode::RdmaWrite));
         let segments = capabilities.max_send_entry.min(MAX_SEGMENTS * SEGMENT as u32) / SEGMENT as u32;
-        limit("max_send_sge", self.send_slices, segments.saturating_sub(2 + named))?;
-        limit("max_inline", self.inline, segments.saturating_sub(2 + named) * SEGMENT as u32 - 4)?;
+        limit("max_send_sge", self.send_slices, segments.saturating_sub(head))?;
+        limit("max_inline", self.inline, (segments.saturating_sub(head) * SEGMENT as u32).saturating_sub(4))?;
         limit("max_receive_sge", self.receive_slices, capabilities.max_receive_entry / SEGMENT as u32)?;
         let data = self.send_slices.max(if self.inline == 0 { 0 } else { inline_segments(self.inline) });
-        let atomic = if capabilities.atomics { 1 + 1 + 1 + 1 } else { 0 };
-        let per_send = (named + (2 + data).max(atomic)).div_ceil(4);
+        let atomics = capabilities.atomics && S::offers(WorkCompletionOpcode::FetchAdd);
+        let atomic = if atomics { head + 1 + 1 } else { 0 };
+        let per_send = (head + data).max(atomic).div_ceil(4);
         let blocks = (self.sends * per_send).next_power_of_two();
         limit("send_queue times its blocks", blocks, max_size)?;
         let log_receive_segments = self.receive_slices.max(1).next_power_of_two().trailing_zeros();

@@ -5,7 +5,7 @@ use crate::command::CommandError;
 use crate::hal::HalError;
 use crate::shared_receive_queue::SharedReceiveQueueKind;
 use crate::work_completion::WorkCompletionOpcode;
-use bareverbs_prm::ids::Cqn;
+use bareverbs_prm::ids::{Cqn, Gid};
 use bareverbs_prm::numbering::ServiceType;
 use core::fmt;
 
@@ -251,6 +251,32 @@ impl From<ModifyError> for ConnectError {
         Self::Modify(error)
     }
 }
+
+/// Why a queue pair could not join or leave a multicast group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MulticastError {
+    /// The GID is not that of a multicast group. Nothing was sent.
+    NotMulticast {
+        /// The GID.
+        gid: Gid,
+    },
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for MulticastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMulticast { gid } => write!(
+                f,
+                "{gid} is not a multicast group: use ff00::/8, or 224.0.0.0/4 as an IPv4-mapped identifier"
+            ),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for MulticastError {}
 
 /// Why a queue pair could not be reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

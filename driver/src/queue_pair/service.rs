@@ -17,6 +17,14 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
     /// Whether queue pairs have a send queue.
     const SENDS: bool = true;
 
+    /// Segments between the control segment of a request and what every service has: they say where it goes.
+    const ADDRESS_SEGMENTS: u32;
+
+    /// Logarithm of the longest message of a device that has `device` as its own.
+    fn log_max_message(device: u8) -> u8 {
+        device
+    }
+
     /// Whether requests of this kind can be sent.
     fn offers(kind: WorkCompletionOpcode) -> bool;
 
@@ -59,6 +67,7 @@ pub enum XrcTarget {}
 
 impl Service for Rc {
     const TYPE: ServiceType = ServiceType::Rc;
+    const ADDRESS_SEGMENTS: u32 = 0;
     const ACKNOWLEDGED: bool = true;
 
     #[inline(always)]
@@ -69,6 +78,7 @@ impl Service for Rc {
 
 impl Service for Uc {
     const TYPE: ServiceType = ServiceType::Uc;
+    const ADDRESS_SEGMENTS: u32 = 0;
     const ACKNOWLEDGED: bool = false;
 
     #[inline(always)]
@@ -78,9 +88,17 @@ impl Service for Uc {
     }
 }
 
+/// Logarithm of the largest path MTU, beyond which no datagram can go (IBTA v1.4 §9.8.3.1).
+pub(super) const LOG_LARGEST_PACKET: u8 = 12;
+
 impl Service for Ud {
     const TYPE: ServiceType = ServiceType::Ud;
+    const ADDRESS_SEGMENTS: u32 = 3;
     const ACKNOWLEDGED: bool = false;
+
+    fn log_max_message(device: u8) -> u8 {
+        device.min(LOG_LARGEST_PACKET)
+    }
 
     #[inline(always)]
     fn offers(kind: WorkCompletionOpcode) -> bool {
@@ -90,6 +108,7 @@ impl Service for Ud {
 
 impl Service for XrcInitiator {
     const TYPE: ServiceType = ServiceType::Xrc;
+    const ADDRESS_SEGMENTS: u32 = 1;
     const ACKNOWLEDGED: bool = true;
 
     #[inline(always)]
@@ -100,6 +119,7 @@ impl Service for XrcInitiator {
 
 impl Service for XrcTarget {
     const TYPE: ServiceType = ServiceType::Xrc;
+    const ADDRESS_SEGMENTS: u32 = 1;
     const ACKNOWLEDGED: bool = true;
     const SENDS: bool = false;
 
