@@ -169,11 +169,8 @@ fn many_initiators_reach_one_queue_under_loss() {
     setting.world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(0.03)));
     let to = setting.number(0);
     (0..u64::from(RECEIVES)).for_each(|id| setting.inboxes[0].post(id));
-    let (mut sent, mut received) = ([0; 3], [0; 3]);
-    for index in 0..3 {
-        setting.send(index, to, &message(index, 0));
-        sent[index] = 1;
-    }
+    let (mut sent, mut received) = ([1; 3], [0; 3]);
+    (0..3).for_each(|index| setting.send(index, to, &message(index, 0)));
     while received.iter().sum::<usize>() < 3 * EACH {
         let completion = setting.received(0);
         succeeded(&completion);

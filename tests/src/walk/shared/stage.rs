@@ -51,14 +51,13 @@ pub struct Stage {
     pub world: SimWorld<Nic>,
 }
 
-const OPTIONS: fn() -> ConnectOptions = || ConnectOptions { rnr_retry: 7, ..ConnectOptions::default() };
-
 fn connect<S: Connected, T: Connected>(
     a: PreparedQueuePair<Handle, S>,
     b: PreparedQueuePair<Handle, T>,
 ) -> (QueuePair<Handle, S>, QueuePair<Handle, T>) {
+    let options = ConnectOptions { rnr_retry: 7, ..ConnectOptions::default() };
     let (of_a, of_b) = (a.endpoint(0).expect("an address"), b.endpoint(0).expect("an address"));
-    (a.connect(&of_b, OPTIONS()).expect("a path"), b.connect(&of_a, OPTIONS()).expect("a path"))
+    (a.connect(&of_b, options).expect("a path"), b.connect(&of_a, options).expect("a path"))
 }
 
 impl Stage {
