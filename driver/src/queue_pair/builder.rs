@@ -8,6 +8,7 @@ use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
+use crate::counter_set::CounterSet;
 use crate::device::ledgers::{Full, Share};
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
@@ -46,6 +47,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     access: Option<AccessFlags>,
     psn: Option<Psn>,
     blue_flame: bool,
+    counter_set: u8,
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
@@ -147,9 +149,20 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         [send, receive]: [&'a CompletionQueue<D>; 2],
         wanted: Wanted,
     ) -> Self {
-        let (access, psn, blue_flame, q_key) = (None, None, true, 0);
-        let (shared, xrc_domain, service) = (None, None, PhantomData);
-        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, shared, xrc_domain, service }
+        Self {
+            domain,
+            send,
+            receive,
+            wanted,
+            access: None,
+            psn: None,
+            blue_flame: true,
+            counter_set: 0,
+            q_key: 0,
+            shared: None,
+            xrc_domain: None,
+            service: PhantomData,
+        }
     }
 
     fn of_xrc(mut self, xrc: &XrcDomain<D>, queue: &SharedReceiveQueue<D>) -> Self {
@@ -160,7 +173,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, shared, xrc_domain, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -170,6 +183,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             access,
             psn,
             blue_flame,
+            counter_set,
             q_key,
             shared,
             xrc_domain,
@@ -228,6 +242,13 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// Whether single small sends may be written to the doorbell register, if the device can and has one left.
     pub const fn blue_flame(mut self, on: bool) -> Self {
         self.blue_flame = on;
+        self
+    }
+
+    /// The set that it counts in. Without one it counts nowhere.
+    #[doc(alias = "rdma_counter")]
+    pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
+        self.counter_set = set.number();
         self
     }
 
@@ -398,6 +419,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],
+            counter_set: self.counter_set,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
             shared: self.shared.is_some() && !xrc,

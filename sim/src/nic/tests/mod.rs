@@ -5,6 +5,7 @@
 
 mod commands;
 mod completion;
+mod counters;
 mod data;
 mod delivery;
 mod errors;
@@ -15,4 +16,5 @@ mod pair;
 mod properties;
 mod registers;
 mod rpc;
+mod umr;
 mod verbs;
