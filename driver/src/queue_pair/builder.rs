@@ -173,7 +173,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } =
+            self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
