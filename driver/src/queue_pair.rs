@@ -27,7 +27,7 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use diagnosis::{AddressError, Diagnosis, Suspect};
 pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
-pub use service::{Connected, Rc, Service, Uc, Ud};
+pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
 use self::batch::Place;
 use self::core::Core;
