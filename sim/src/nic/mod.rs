@@ -23,6 +23,7 @@ mod counters;
 mod cqe;
 mod datagram;
 mod error;
+mod ethernet;
 mod event;
 mod extension;
 pub mod firmware;
@@ -87,6 +88,7 @@ pub struct Nic {
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
     port: Port,
+    ethernet: ethernet::Ethernet,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
     counters: Counters,
@@ -113,6 +115,7 @@ impl Nic {
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
             port: Port::new(&config),
+            ethernet: ethernet::Ethernet::new(),
             schedule: Schedule::default(),
             engine: None,
             counters: Counters::default(),
@@ -155,6 +158,7 @@ impl Nic {
         self.mkeys.clear();
         self.uars.clear();
         self.domains.clear();
+        self.ethernet.clear();
         self.schedule = Schedule::default();
     }
 
@@ -219,6 +223,7 @@ impl Nic {
         }
         while let Some(cqn) = self.completions.newly_broken.pop() {
             self.break_users(now, memory, cqn);
+            self.ethernet.stop_users(cqn);
         }
     }
 

@@ -18,11 +18,15 @@ const PKEY_BITS: u16 = 0x7fff;
 impl Nic {
     /// A frame arrives at the port.
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
-        if !self.port.is_up() || frame.get(..6) != Some(&self.port.mac().0) {
+        if !self.port.is_up() || !self.accepts(frame) {
             self.counters.frames_foreign += 1;
             return;
         }
-        self.accept_frame(now, memory, frame);
+        if self.is_for_flow_tables(frame) {
+            self.receive_ethernet(now, memory, frame, false);
+        } else {
+            self.accept_frame(now, memory, frame);
+        }
         self.settle(now, memory);
     }
 

@@ -1,5 +1,6 @@
 //! The way out: from doorbells to frames. Payload is read from memory only when its frame is written.
 
+use super::ethernet::Ethernet;
 use super::mkey::HostRange;
 use super::queue_pair::Path;
 use super::reply::REPLY;
@@ -42,6 +43,9 @@ impl Nic {
         page: UarIndex,
         qpn: Qpn,
     ) {
+        if Ethernet::is_send_queue(qpn) {
+            return self.ring_ethernet_queue(memory, page, qpn);
+        }
         let known = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.context.uar_page() == page);
         let Some(qp) = known else {
             self.counters.doorbells_ignored += 1;
@@ -61,12 +65,29 @@ impl Nic {
 
     /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
     pub fn has_transmit(&self) -> bool {
-        !self.schedule.is_empty()
+        !self.schedule.is_empty() || self.ethernet.has_transmit()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
-    /// a queue pair answers before it asks.
+    /// a queue pair answers before it asks. RDMA and Ethernet take turns too.
     pub fn poll_transmit<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let ethernet_first = self.ethernet.take_turn();
+        let sent = if ethernet_first { self.transmit_ethernet(now, memory, frame) } else { None };
+        let sent = sent.or_else(|| self.transmit_rdma(now, memory, frame));
+        let sent = sent.or_else(|| self.transmit_ethernet(now, memory, frame));
+        if sent.is_none() {
+            self.settle(now, memory);
+        }
+        sent
+    }
+
+    /// Writes the next frame of a queue pair.
+    fn transmit_rdma<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
@@ -96,7 +117,6 @@ impl Nic {
             self.counters.bytes_sent += frame.len() as u64;
             return Some(transmit);
         }
-        self.settle(now, memory);
         None
     }
 
