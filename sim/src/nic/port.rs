@@ -86,6 +86,11 @@ impl Port {
         self.mac = MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0());
     }
 
+    /// Takes another MAC address; the permanent one stays.
+    pub(crate) fn set_mac(&mut self, mac: MacAddress) {
+        self.mac = mac;
+    }
+
     pub(crate) fn mtu(&self) -> u16 {
         self.vport.mtu()
     }

@@ -69,24 +69,33 @@ impl Nic {
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
-    /// a queue pair answers before it asks. RDMA and Ethernet take turns too.
+    /// a queue pair answers before it asks.
     pub fn poll_transmit<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
         frame: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let ethernet_first = self.ethernet.take_turn();
-        let sent = if ethernet_first { self.transmit_ethernet(now, memory, frame) } else { None };
-        let sent = sent.or_else(|| self.transmit_rdma(now, memory, frame));
-        let sent = sent.or_else(|| self.transmit_ethernet(now, memory, frame));
-        if sent.is_none() {
-            self.settle(now, memory);
-        }
-        sent
+        let transmit = self.next_frame(now, memory, frame);
+        self.settle(now, memory);
+        transmit
     }
 
-    /// Writes the next frame of a queue pair.
+    /// RDMA and Ethernet take turns.
+    fn next_frame<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if self.ethernet.take_turn() {
+            let sent = self.transmit_ethernet(now, memory, frame);
+            return sent.or_else(|| self.transmit_rdma(now, memory, frame));
+        }
+        let sent = self.transmit_rdma(now, memory, frame);
+        sent.or_else(|| self.transmit_ethernet(now, memory, frame))
+    }
+
     fn transmit_rdma<M: HostMemory>(
         &mut self,
         now: Time,

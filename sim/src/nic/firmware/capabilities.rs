@@ -1,6 +1,7 @@
 //! Capability pages: QUERY_HCA_CAP and SET_HCA_CAP. A bit is set only if the model does what it promises.
 
 use super::call::Call;
+use super::ethernet;
 use super::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
@@ -28,6 +29,7 @@ pub(crate) struct Capabilities {
     atomic_maximum: AtomicCapabilities,
     roce: RoceCapabilities,
     roce_maximum: RoceCapabilities,
+    link_layer: LinkLayer,
 }
 
 impl Capabilities {
@@ -39,7 +41,15 @@ impl Capabilities {
         let (mut atomic, mut roce) = (atomic_maximum, roce_maximum);
         atomic.set_supported_atomic_req_8b_endianness_mode_1(true);
         roce.set_sw_r_roce_src_udp_port(false);
-        Self { general, general_maximum, atomic, atomic_maximum, roce, roce_maximum }
+        Self {
+            general,
+            general_maximum,
+            atomic,
+            atomic_maximum,
+            roce,
+            roce_maximum,
+            link_layer: config.link_layer,
+        }
     }
 
     /// Whether command entries and mailboxes are signed.
@@ -64,7 +74,16 @@ impl Capabilities {
 
     fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
         let general2 = GeneralCapabilities2::new();
+        let (offloads, flow_tables) =
+            (ethernet::capabilities::offloads(), ethernet::capabilities::flow_tables());
         let page: &[u8] = match (kind, current) {
+            (CapabilityType::EthernetOffloads | CapabilityType::FlowTable, _)
+                if self.link_layer == LinkLayer::InfiniBand =>
+            {
+                return None;
+            }
+            (CapabilityType::EthernetOffloads, _) => offloads.as_bytes(),
+            (CapabilityType::FlowTable, _) => flow_tables.as_bytes(),
             (CapabilityType::General, true) => self.general.as_bytes(),
             (CapabilityType::General, false) => self.general_maximum.as_bytes(),
             (CapabilityType::General2, _) => general2.as_bytes(),
@@ -74,7 +93,7 @@ impl Capabilities {
             (CapabilityType::Roce, false) => self.roce_maximum.as_bytes(),
             _ => return None,
         };
-        page.try_into().ok()
+        page.get(..PAGE)?.try_into().ok()
     }
 
     fn set_general(&mut self, page: &[u8]) -> Result<(), Refusal> {
@@ -147,6 +166,8 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
+    page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
+    page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
     page.set_umr_modify_entity_size_disabled(true).set_umr_modify_atomic_disabled(true);
     page.set_umr_indirect_mkey_disabled(true).set_fixed_buffer_size(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
@@ -154,22 +175,22 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
     match config.link_layer {
-        LinkLayer::Ethernet => page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true),
+        LinkLayer::Ethernet => ethernet::capabilities::extend(&mut page, config),
         LinkLayer::InfiniBand => infiniband(&mut page, config),
-    };
+    }
     page
 }
 
 /// What drivers of InfiniBand ports need beyond (contract §3.4). Without XRC domains Linux does not register a device.
 /// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
-fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a mut GeneralCapabilities {
+fn infiniband(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Key updates may change the right to atomics, but neither translations nor page sizes.
     page.set_umr_modify_atomic_disabled(false);
     page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd)
+    page.set_log_max_rmp(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {
@@ -232,7 +253,9 @@ pub(super) fn set<M: HostMemory>(
             capabilities.set_roce(page);
             Ok(())
         }
-        CapabilityType::General2 => Err(syndrome::CAPABILITY_READ_ONLY),
+        CapabilityType::General2 | CapabilityType::EthernetOffloads | CapabilityType::FlowTable => {
+            Err(syndrome::CAPABILITY_READ_ONLY)
+        }
         _ => Err(syndrome::CAPABILITY_PAGE),
     }
 }
@@ -245,10 +268,10 @@ mod tests {
     fn a_page_that_was_set_is_shown() {
         let mut capabilities = Capabilities::new(&NicConfig::default());
         let mut wish = capabilities.general;
-        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_xrc(true);
+        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_dct(true);
         capabilities.set_general(wish.as_bytes()).unwrap();
         assert_eq!(capabilities.general.log_max_qp(), 10);
-        assert!(!capabilities.general.xrc(), "not offered");
+        assert!(!capabilities.general.dct(), "not offered");
         wish.set_log_max_qp(24);
         assert_eq!(capabilities.set_general(wish.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
         assert_eq!(capabilities.general.log_max_qp(), 10, "a refusal changes nothing");

@@ -3,7 +3,7 @@
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
-use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::nic::{LinkLayer, NicConfig};
 use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,15 @@ pub struct ServedNic {
 }
 
 impl ServedNic {
-    /// Powers a NIC with an InfiniBand port on. Every command that its driver gives is written to `log`.
-    pub fn start(log: &Path) -> Result<Self> {
+    /// Powers a NIC on. Every command that its driver gives is written to `log`.
+    pub fn start(link: LinkLayer, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         log_to(log)?;
-        let config =
-            ServerConfig { nic: NicConfig::infiniband(MAC), wire: None, capture: None, trace_commands: true };
+        let nic = match link {
+            LinkLayer::InfiniBand => NicConfig::infiniband(MAC),
+            LinkLayer::Ethernet => NicConfig::new(MAC),
+        };
+        let config = ServerConfig { nic, wire: None, capture: None, trace_commands: true };
         let mut server = Server::bind(&directory.path().join("socket"), config)?;
         std::thread::Builder::new().name("vfio-user".into()).spawn(move || {
             while let Ok(farewell) = server.serve() {

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 /// Limits that the capabilities name.
 pub(in crate::nic::firmware) const LOG_TABLES: u8 = 16;
 pub(in crate::nic::firmware) const LOG_SIZE: u8 = 24;
-pub(in crate::nic::firmware) const LEVELS: u8 = 64;
+pub(in crate::nic::firmware) const LEVELS: u8 = 128;
 /// `table_type`: received packets, the only one that is offered.
 pub(super) const NIC_RECEIVE: u8 = 0;
 /// `op_mod` of SET_FLOW_TABLE_ROOT: make the table the root, or take the root away.
@@ -42,7 +42,7 @@ fn check_table(context: &FlowTableContext) -> Result<(), Refusal> {
     if rewrites || context.sw_owner() || context.rtc_valid() || context.table_miss_action() > MISS_TO_TABLE {
         return Err(syndrome::FLOW_TABLE_FEATURE);
     }
-    if context.log_size() > LOG_SIZE || context.level() >= LEVELS {
+    if context.log_size() > LOG_SIZE || context.level() > LEVELS {
         return Err(syndrome::FLOW_TABLE_SIZE);
     }
     Ok(())

@@ -1,9 +1,12 @@
 //! The commands of Ethernet ports: one module per family of objects.
 
+pub(super) mod address_list;
+pub(super) mod capabilities;
 mod counter;
 mod domain;
 mod flow;
 mod flow_entry;
+pub(super) mod port_register;
 mod receive_interface;
 mod receive_queue;
 mod send_queue;
