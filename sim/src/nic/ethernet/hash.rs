@@ -12,7 +12,9 @@ const SOURCE_IP: u32 = 1 << 0;
 const DESTINATION_IP: u32 = 1 << 1;
 const SOURCE_PORT: u32 = 1 << 2;
 const DESTINATION_PORT: u32 = 1 << 3;
-pub(crate) const FIELDS: u32 = SOURCE_IP | DESTINATION_IP | SOURCE_PORT | DESTINATION_PORT;
+const SECURITY_INDEX: u32 = 1 << 4;
+const PORTS: u32 = SOURCE_PORT | DESTINATION_PORT;
+pub(crate) const FIELDS: u32 = SOURCE_IP | DESTINATION_IP | PORTS | SECURITY_INDEX;
 /// Bytes of the key, and the most that is hashed: two IPv6 addresses and two ports.
 const KEY: usize = 40;
 const LONGEST: usize = 36;
@@ -69,7 +71,10 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
     if fields & (SOURCE_IP | DESTINATION_IP) != 0 {
         input.kind |= if network == Network::V4 { 1 << 2 } else { 2 << 2 };
     }
-    if fields & (SOURCE_PORT | DESTINATION_PORT) != 0 {
+    if fields & SECURITY_INDEX != 0 {
+        input.push(headers.security_index(frame)?);
+        input.kind |= 3 << 6;
+    } else if fields & PORTS != 0 {
         let protocol = if tir.rx_hash_field_selector_outer_l4_prot_type() { UDP } else { TCP };
         let (from, to) = headers.ports(frame).filter(|_| headers.protocol == protocol)?;
         let (from, to) = (from.to_be_bytes(), to.to_be_bytes());

@@ -8,6 +8,8 @@ pub(crate) const ETHERNET: usize = 14;
 pub(crate) const TAG: usize = 4;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
+const ENCRYPTED: u8 = 50;
+const AUTHENTICATED: u8 = 51;
 const CUSTOMER_TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
@@ -142,6 +144,16 @@ impl Headers {
         let at = self.transport_at.filter(|_| matches!(self.protocol, TCP | UDP))?;
         let frame = frame.get(..self.end)?;
         Some((word(frame, at)?, word(frame, at + 2)?))
+    }
+
+    /// The security parameters index of IPsec (RFC 4302, RFC 4303).
+    pub(crate) fn security_index<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        let at = match self.protocol {
+            ENCRYPTED => self.transport_at?,
+            AUTHENTICATED => self.transport_at? + 4,
+            _ => return None,
+        };
+        frame.get(..self.end)?.get(at..at + 4)
     }
 
     /// Addresses as hashes take them: four or sixteen bytes each.

@@ -29,6 +29,10 @@ fn check_port(nic: &Nic, other: bool, port: u8, vport: u16) -> Result<(), Refusa
     if nic.config.link_layer != LinkLayer::InfiniBand {
         return Err(syndrome::LINK_LAYER);
     }
+    check_vport(other, port, vport)
+}
+
+fn check_vport(other: bool, port: u8, vport: u16) -> Result<(), Refusal> {
     if other || port > 1 || vport != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
 }
 
@@ -106,6 +110,7 @@ pub(super) fn query_gid<M: HostMemory>(
     Ok(())
 }
 
+/// The table of ports of both link layers.
 pub(super) fn query_pkey<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -113,7 +118,7 @@ pub(super) fn query_pkey<M: HostMemory>(
     _: &mut QueryHcaVportPkeyOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    check_vport(input.other_vport(), input.port_num(), input.vport_number())?;
     let table = nic.port.partition_keys();
     call.tail = select(&table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
     Ok(())
@@ -127,9 +132,7 @@ pub(super) fn query_counters<M: HostMemory>(
     output: &mut QueryVportCounterOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    if input.other_vport() || input.port_num() > 1 || input.vport_number() != 0 {
-        return Err(syndrome::VPORT_UNKNOWN);
-    }
+    check_vport(input.other_vport(), input.port_num(), input.vport_number())?;
     if input.clear() {
         return Err(syndrome::VPORT_FIELD);
     }

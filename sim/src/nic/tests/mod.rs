@@ -8,6 +8,7 @@ mod completion;
 mod data;
 mod delivery;
 mod errors;
+mod ethernet;
 mod events;
 mod host;
 mod infiniband;

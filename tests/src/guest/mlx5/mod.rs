@@ -15,7 +15,7 @@ use super::table::{Entry, Report, Verdict};
 use anyhow::Result;
 use bareverbs_sim::nic::LinkLayer;
 use cases::Case;
-use nic::ServedNic;
+use nic::ServedNics;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let nic = ServedNic::start(options.link, &options.output.join("mlx5-commands.log"))?;
+    let nics = ServedNics::start(options.link, &options.output.join("mlx5-commands.log"))?;
     let configuration = Configuration {
-        vfio_user: vec![nic.socket().to_owned()],
+        vfio_user: nics.sockets(),
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
         ..Configuration::default()
     };
@@ -54,12 +54,14 @@ pub fn run(options: &Options) -> Result<Report> {
             report.add(ask(&mut machine, &case)?);
         }
     }
-    for (program, reason) in cases::LACKING {
+    let lacking = if options.link == LinkLayer::InfiniBand { cases::LACKING } else { &[] };
+    for (program, reason) in lacking {
         let verdict = Verdict::Skip((*reason).to_owned());
         report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
     }
-    report.add(nic.entry());
-    if let Some(names) = suite_names(options) {
+    report.add(nics.entry());
+    let suite = (options.link == LinkLayer::InfiniBand).then(|| suite_names(options)).flatten();
+    if let Some(names) = suite {
         let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
         suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
     }

@@ -1,4 +1,4 @@
-//! The simulated NIC behind a socket, served by a thread of this process, with its commands in a log.
+//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log.
 
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
@@ -12,39 +12,58 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tracing_subscriber::filter::LevelFilter;
 
-const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 0x01]);
 /// Commands that Linux tries and that the model rightly lacks: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
 
-/// A server that runs as long as this process.
+/// Servers that run as long as this process.
 #[derive(Debug)]
-pub struct ServedNic {
+pub struct ServedNics {
     directory: TempDir,
+    count: usize,
     log: PathBuf,
 }
 
-impl ServedNic {
-    /// Powers a NIC on. Every command that its driver gives is written to `log`.
+impl ServedNics {
+    /// Powers on one NIC with an InfiniBand port, or two with Ethernet ports and a wire between them. Every command that
+    /// their driver gives is written to `log`.
     pub fn start(link: LinkLayer, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         log_to(log)?;
-        let nic = match link {
-            LinkLayer::InfiniBand => NicConfig::infiniband(MAC),
-            LinkLayer::Ethernet => NicConfig::new(MAC),
+        let count = match link {
+            LinkLayer::InfiniBand => 1,
+            LinkLayer::Ethernet => 2,
         };
-        let config = ServerConfig { nic, wire: None, capture: None, trace_commands: true };
-        let mut server = Server::bind(&directory.path().join("socket"), config)?;
+        let nics = Self { directory, count, log: log.to_owned() };
+        for index in 0..count {
+            nics.serve(link, index)?;
+        }
+        Ok(nics)
+    }
+
+    fn serve(&self, link: LinkLayer, index: usize) -> Result<()> {
+        let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, index as u8 + 1]);
+        let end = |index: usize| self.directory.path().join(format!("wire{index}"));
+        let (nic, wire) = match link {
+            LinkLayer::InfiniBand => (NicConfig::infiniband(mac), None),
+            LinkLayer::Ethernet => (NicConfig::new(mac), Some((end(index), end(1 - index)))),
+        };
+        let config = ServerConfig { nic, wire, capture: None, trace_commands: true };
+        let mut server = Server::bind(&self.socket(index), config)?;
         std::thread::Builder::new().name("vfio-user".into()).spawn(move || {
             while let Ok(farewell) = server.serve() {
                 tracing::info!("client: {farewell:?}");
             }
         })?;
-        Ok(Self { directory, log: log.to_owned() })
+        Ok(())
     }
 
-    /// Where the guest's machine finds it.
-    pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
+    fn socket(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("socket{index}"))
+    }
+
+    /// Where the guest's machine finds them.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        (0..self.count).map(|index| self.socket(index)).collect()
     }
 
     /// Whether the model refused anything that Linux asked for.

@@ -32,8 +32,8 @@ pub(super) fn create<M: HostMemory>(
     check_features(&context)?;
     nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let wq = context.wq();
-    nic.domains.get(wq.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
     check_counters(nic, context.counter_set_id())?;
+    // The protection domain is looked at when a key is used: queues that drop have none.
     let limits = &nic.firmware.capabilities.general;
     let (size, stride) = (wq.log_wq_sz(), wq.log_wq_stride());
     if size > limits.log_max_wq_sz() || !STRIDES.contains(&stride) || 1 << stride > limits.max_wqe_sz_rq() {
