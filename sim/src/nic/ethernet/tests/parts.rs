@@ -128,7 +128,9 @@ fn what_is_no_tcp_is_not_cut() {
 
 fn spreading(symmetric: bool) -> TirContext {
     let mut tir = TirContext::new();
-    tir.set_rx_hash_fn(hash::TOEPLITZ).set_rx_hash_toeplitz_key([0x6d; 40]).set_rx_hash_symmetric(symmetric);
+    tir.set_rx_hash_fn(hash::TOEPLITZ)
+        .set_rx_hash_toeplitz_key(core::array::from_fn(|i| (i * 37 + 1) as u8))
+        .set_rx_hash_symmetric(symmetric);
     tir.set_rx_hash_field_selector_outer_selected_fields(0xf);
     tir
 }

@@ -54,7 +54,7 @@ fn the_lowest_index_decides_and_misses_go_on() {
     assert_eq!(steering.steer(&port(53), 60), [Target { tir: 1, tag: 7 }]);
     assert_eq!(tirs(&mut steering, &port(54)), [9], "an empty mask matches everything");
     steering.root = None;
-    assert_eq!(tirs(&mut steering, &port(53)), []);
+    assert_eq!(tirs(&mut steering, &port(53)), Vec::<u32>::new());
 }
 
 #[test]
