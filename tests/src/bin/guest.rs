@@ -4,7 +4,7 @@ use anyhow::Result;
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
-use bareverbs_tests::guest::{Skipped, interrupt, mlx5, rxe};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +39,12 @@ enum Judge {
         /// Link layer of the port.
         #[arg(long, value_enum, default_value_t = Link::Ib)]
         link: Link,
+    },
+    /// Images without an operating system look keys up.
+    BareMetal {
+        /// Only processors whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Build the guest's root file system and stop.
     Build,
@@ -81,6 +87,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
         Judge::Mlx5 { only, long, link } => judge_mlx5(only.clone(), *long, *link),
+        Judge::BareMetal { only } => judge_bare_metal(only.clone()),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
@@ -99,6 +106,12 @@ fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> 
         Link::Eth => LinkLayer::Ethernet,
     };
     let report = mlx5::run(&mlx5::Options { only, link, long, output: output_directory() })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge_bare_metal(only: Option<String>) -> Result<ExitCode> {
+    let report = bare_metal::run(&bare_metal::Options { only, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -79,7 +79,7 @@ pub(super) fn create<M: HostMemory>(
 /// Only InfiniBand ports have a queue pair of subnet management.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
-        ServiceType::Rc | ServiceType::Ud | ServiceType::Qp1 | ServiceType::RegUmr => true,
+        ServiceType::Rc | ServiceType::Uc | ServiceType::Ud | ServiceType::Qp1 | ServiceType::RegUmr => true,
         ServiceType::Qp0 => nic.port.is_infiniband(),
         _ => false,
     };
