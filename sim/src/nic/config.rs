@@ -42,7 +42,7 @@ pub struct NicConfig {
 /// Link layers of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// Ethernet; packets are RoCEv2.
+    /// Ethernet; RDMA is RoCEv2, and other packets have queues of their own.
     Ethernet,
     /// InfiniBand. Packets do not leave the device yet: they reach its own queue pairs only.
     InfiniBand,

@@ -169,7 +169,7 @@ impl Headers {
     }
 
     /// What entries of flow tables are compared with.
-    pub(crate) fn to_match(&self, frame: &[u8]) -> FlowMatchHeaders {
+    pub(crate) fn flow_headers(&self, frame: &[u8]) -> FlowMatchHeaders {
         let mut flow = FlowMatchHeaders::new();
         flow.set_smac_47_16(high(self.source)).set_smac_15_0(low(self.source));
         flow.set_dmac_47_16(high(self.destination)).set_dmac_15_0(low(self.destination));

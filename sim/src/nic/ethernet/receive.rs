@@ -158,7 +158,7 @@ impl Nic {
             self.counters.frames_received += 1;
             self.counters.bytes_received += frame.len() as u64;
         }
-        let targets = self.ethernet.steering.steer(&headers.to_match(frame), frame.len());
+        let targets = self.ethernet.steering.steer(&headers.flow_headers(frame), frame.len());
         if targets.is_empty() {
             self.ethernet.traffic.not_steered += 1;
         }

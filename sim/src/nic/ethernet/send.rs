@@ -101,7 +101,7 @@ impl SendQueue {
     /// Reads from the ring, around its end.
     fn read<M: HostMemory>(&self, memory: &mut M, bytes: &mut [u8]) -> Result<(), DmaFault> {
         let ring = u64::from(self.blocks()) * BASIC_BLOCK as u64;
-        let mut at = u64::from(self.fetched) * BASIC_BLOCK as u64 & (ring - 1);
+        let mut at = (u64::from(self.fetched) * BASIC_BLOCK as u64) & (ring - 1);
         let mut rest = bytes;
         while !rest.is_empty() {
             let take = rest.len().min((ring - at) as usize);

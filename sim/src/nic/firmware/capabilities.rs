@@ -189,7 +189,7 @@ fn infiniband(page: &mut GeneralCapabilities, config: &NicConfig) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Key updates may change the right to atomics, but neither translations nor page sizes.
     page.set_umr_modify_atomic_disabled(false);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {

@@ -70,7 +70,7 @@ fn roce(long: bool) -> Vec<Case> {
         pair("ibv_ud_pingpong -g 0 -s 1000 -n 100 -c", "iters in"),
     ];
     for program in ["ib_send_bw -s 4096", "ib_write_bw -s 65536", "ib_read_lat -s 4096", "ib_atomic_lat"] {
-        cases.push(pair(&format!("{program} -x 0 -F -n 50 -p 18515"), "50"));
+        cases.push(pair(&format!("{program} -x 0 -F -n 50 -p 18515"), " 50   "));
     }
     cases
 }
@@ -127,7 +127,7 @@ fn between(name: &str, wanted: &'static str, command: &str) -> Case {
          open_all() {{ ip link set $near promisc on && $inside ip link set $far allmulticast on; }}
          stream() {{
              head -c ${{1}}000000 /dev/urandom >/tmp/bytes
-             $inside busybox nc -l -p 18515 >/tmp/received & server=$!
+             sleep 60 | $inside busybox nc -l -p 18515 >/tmp/received & server=$!
              listening \"$inside\" && busybox nc -w 30 10.9.0.2 18515 </tmp/bytes && wait $server
              cmp /tmp/bytes /tmp/received && echo same bytes
          }}

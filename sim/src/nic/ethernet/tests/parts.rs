@@ -15,7 +15,7 @@ fn headers_are_found_behind_a_tag() {
     assert_eq!((headers.network, headers.network_at, headers.vlan), (Network::V4, 18, Some(0x6005)));
     assert_eq!((headers.protocol, headers.transport_at), (TCP, Some(38)));
     assert_eq!(headers.ports(&frame), Some((1000, 2000)));
-    let flow = headers.to_match(&frame);
+    let flow = headers.flow_headers(&frame);
     assert!(flow.cvlan_tag() && !flow.svlan_tag());
     assert_eq!((flow.first_prio(), flow.first_vid(), flow.ethertype()), (3, 5, 0x0800));
     assert_eq!(
@@ -40,7 +40,7 @@ fn fragments_have_no_ports() {
     frame[14 + 6] = 0x20;
     let headers = Headers::parse(&frame).unwrap();
     assert_eq!(headers.transport_at, None);
-    assert!(headers.to_match(&frame).frag());
+    assert!(headers.flow_headers(&frame).frag());
     assert!(!checksum::transport_is_good(&frame, &headers));
 }
 
@@ -167,7 +167,7 @@ proptest! {
     ) {
         let mut frame = [start, rest].concat();
         if let Some(headers) = Headers::parse(&frame) {
-            headers.to_match(&frame);
+            headers.flow_headers(&frame);
             headers.is_roce(&frame);
             hash::compute(&spreading(true), &frame, &headers);
             checksum::transport_is_good(&frame, &headers);

@@ -33,8 +33,7 @@ pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &
     page.set_log_max_current_uc_list(LOG_UNICAST).set_log_max_current_mc_list(LOG_MULTICAST);
     page.set_log_max_vlan_list(LOG_VLANS).set_max_qp_cnt(QUEUE_COUNTERS);
     page.set_qkv(true).set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
-    page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd);
+    page.set_umr_modify_atomic_disabled(false);
 }
 
 /// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
