@@ -10,7 +10,8 @@
 //! becomes a delivery status, an error completion or an event, never a panic.
 //!
 //! **Where to read first.** [`bar`](self) for what registers do, `firmware` for commands, `send_queue` and `transmit` for
-//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die.
+//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die,
+//! `ethernet` for packets that are not RDMA's.
 //!
 //! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
 

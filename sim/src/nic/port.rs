@@ -1,7 +1,7 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
 use super::{LinkLayer, NicConfig};
-use crate::wire::{Network, Route};
+use crate::wire::{Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -104,13 +104,20 @@ impl Port {
         Gid(entry.source_l3_address())
     }
 
-    /// Whether packets for this GID are ours.
-    #[inline]
+    /// Whether packets for this GID, without a VLAN tag, are ours.
     pub(crate) fn owns(&mut self, gid: Gid) -> bool {
-        if self.addresses.get(self.recent).is_some_and(|entry| Self::gid(entry) == gid) {
+        self.owns_in(gid, None)
+    }
+
+    /// Whether packets for this GID in this VLAN are ours. VLAN 0 only says a priority (IEEE 802.1Q).
+    #[inline]
+    pub(crate) fn owns_in(&mut self, gid: Gid, vlan: Option<VlanTag>) -> bool {
+        let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
+        let ours = |entry: &RoceAddress| Self::gid(entry) == gid && vlan_of(entry) == vlan;
+        if self.addresses.get(self.recent).is_some_and(ours) {
             return !gid.is_zero();
         }
-        match self.addresses.iter().position(|entry| Self::gid(entry) == gid) {
+        match self.addresses.iter().position(ours) {
             Some(at) if !gid.is_zero() => {
                 self.recent = at;
                 true
@@ -132,7 +139,7 @@ impl Port {
         Some(Route {
             source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
             destination_mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
-            vlan: None,
+            vlan: vlan_of(source).map(|id| VlanTag { id, priority: path.eth_prio(), drop_eligible: false }),
             network: network(Self::gid(source), Gid(path.rgid_rip()))?,
             traffic_class: class & !3 | path.ecn() & 3,
             hop_limit: if path.hop_limit() == 0 { 64 } else { path.hop_limit() },
@@ -172,6 +179,11 @@ fn hca_vport(guid: u64) -> HcaVportContext {
     context.set_system_image_guid(guid).set_port_guid(guid).set_node_guid(guid);
     context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID).set_subnet_timeout(SUBNET_TIMEOUT);
     context
+}
+
+/// The VLAN of a RoCE address.
+fn vlan_of(entry: &RoceAddress) -> Option<u16> {
+    entry.vlan_valid().then(|| entry.vlan_id()).filter(|&id| id != 0)
 }
 
 /// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).

@@ -54,7 +54,7 @@ impl Nic {
     #[inline]
     fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
         let (source, destination) = gids(&packet.route.network);
-        if !self.port.owns(destination) {
+        if !self.port.owns_in(destination, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }

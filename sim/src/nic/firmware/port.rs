@@ -13,6 +13,9 @@ use bareverbs_prm::context::{MacAddressLayout, NicVportContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
 
+/// The last VLAN; 0xfff is reserved (IEEE 802.1Q).
+const LAST_VLAN: u16 = 0xffe;
+
 pub(super) fn set_roce_address<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -37,7 +40,7 @@ pub(super) fn set_roce_address<M: HostMemory>(
     Ok(())
 }
 
-/// RoCEv2 without VLAN, a source MAC address, and a type that is that of the address.
+/// RoCEv2, a VLAN that exists, a source MAC address, and a type that is that of the address.
 fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     if address.roce_version() != RoceVersion::Version2 {
         return Err(syndrome::ROCE_ADDRESS_VERSION);
@@ -49,7 +52,7 @@ fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     if address.roce_l3_type() != expected {
         return Err(syndrome::ROCE_ADDRESS_TYPE);
     }
-    if address.vlan_valid() {
+    if address.vlan_valid() && address.vlan_id() > LAST_VLAN {
         return Err(syndrome::ROCE_ADDRESS_VLAN);
     }
     let mac = MacAddress::from_parts(address.source_mac_47_32(), address.source_mac_31_0());

@@ -140,7 +140,7 @@ refusals! {
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
     ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";
     ROCE_ADDRESS_TYPE = 0xb0_0083, BadParameter, "roce_l3_type contradicts the address";
-    ROCE_ADDRESS_VLAN = 0xb0_0084, BadParameter, "VLAN tags are not supported";
+    ROCE_ADDRESS_VLAN = 0xb0_0084, BadParameter, "the VLAN of a RoCE address does not exist: 0 to 4094 do";
     ROCE_ADDRESS_MAC = 0xb0_0085, BadParameter, "the source MAC address of a RoCE address is zero or multicast";
     VPORT_UNKNOWN = 0xb0_0088, BadIndex, "no such virtual port";
     VPORT_LIST_TYPE = 0xb0_0089, BadParameter, "no such address list";

@@ -449,7 +449,7 @@ fn roce_addresses_are_checked_and_kept() {
     let mut set = SetRoceAddressIn::new();
     set.set_roce_address_index(8).roce_address_mut().clone_from(out.roce_address());
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_INDEX);
-    set.set_roce_address_index(2).roce_address_mut().set_vlan_valid(true);
+    set.set_roce_address_index(2).roce_address_mut().set_vlan_valid(true).set_vlan_id(0xfff);
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_VLAN);
     set.roce_address_mut().set_vlan_valid(false).set_roce_l3_type(bareverbs_prm::numbering::RoceL3Type::Ipv6);
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_TYPE);

@@ -17,3 +17,4 @@ mod properties;
 mod registers;
 mod rpc;
 mod verbs;
+mod vlan;

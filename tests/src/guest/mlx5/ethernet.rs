@@ -1,11 +1,22 @@
-//! What is asked of the drivers of two Ethernet ports that are joined by a wire: network devices, IP, RoCE.
+//! What is asked of the drivers of Ethernet ports: network devices, IP, RoCE. Two ports are joined by a wire, a third one
+//! with a network card of the guest.
 //!
 //! RoCE programs run on both devices in one name space, since the RDMA core looks addresses up there; IP runs between
 //! two name spaces, since a kernel does not send to itself over a wire.
 
 use super::cases::{self, Case};
+use bareverbs_prm::ids::MacAddress;
 use std::time::Duration;
 
+/// Address of the network card at the other end of the third port's wire.
+pub(super) const SOFT_ROCE_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 5, 1]);
+/// Both ends of a stream of bytes.
+const SERVER: &str = "import socket
+s = socket.create_server((\"\", 18515))
+c = s.accept()[0]
+open(\"/tmp/received\", \"wb\").write(b\"\".join(iter(lambda: c.recv(65536), b\"\")))";
+const CLIENT: &str = "import socket
+socket.create_connection((\"10.9.0.2\", 18515)).sendall(open(\"/tmp/bytes\", \"rb\").read())";
 /// Functions of the shell that all cases have.
 const TOOLS: &str = "functions() {
         for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done
@@ -13,12 +24,14 @@ const TOOLS: &str = "functions() {
     netdev() { ls /sys/bus/pci/devices/$1/net 2>/dev/null | head -n 1; }
     rdmadev() { ls /sys/bus/pci/devices/$1/infiniband 2>/dev/null | head -n 1; }
     within() { for i in $(seq 150); do eval \"$1\" && return 0; sleep 0.2; done; echo \"not within 30 s: $1\"; return 1; }
-    active() { ibv_devinfo 2>/dev/null | grep -c PORT_ACTIVE; }
+    active() { for f in $(functions); do
+        cat /sys/class/infiniband/$(rdmadev $f)/ports/1/state 2>/dev/null; done | grep -c ACTIVE; }
     bring_up() {
         for f in $(functions); do within \"test -n \\\"\\$(netdev $f)\\\"\" && ip link set $(netdev $f) up || return 1; done
         within \"test \\$(active) = $(functions | wc -l)\"
     }
-    set -- $(functions); near=$(netdev $1) far=$(netdev $2) rdma_near=$(rdmadev $1) rdma_far=$(rdmadev $2)";
+    set -- $(functions); near=$(netdev $1) far=$(netdev $2) rdma_near=$(rdmadev $1) rdma_far=$(rdmadev $2)
+    rdma_apart=$(rdmadev $3)";
 /// Waits until somebody listens at TCP port 18515, in the name space of the command `$1`.
 const LISTENING: &str = "listening() {
         for i in $(seq 200); do $1 grep -q ':4853 .*:0000 0A ' /proc/net/tcp /proc/net/tcp6 && return 0; sleep 0.2; done
@@ -29,9 +42,12 @@ const LISTENING: &str = "listening() {
 pub fn all(long: bool) -> Vec<Case> {
     let mut cases = vec![probe(), cases::clean("after the probe"), device_info(), addresses()];
     cases.extend(roce(long));
+    cases.extend(soft_roce());
     cases.extend(network(long));
     cases.push(cases::clean("after traffic"));
     cases.push(rebind(if long { 20 } else { 2 }));
+    cases.push(reload());
+    cases.push(reset());
     cases.push(pair("ibv_rc_pingpong -g 0 -n 20 -c", "iters in"));
     cases.push(cases::clean("in the end"));
     cases
@@ -76,13 +92,41 @@ fn roce(long: bool) -> Vec<Case> {
 }
 
 fn pair(program: &str, wanted: &'static str) -> Case {
-    let command = format!(
-        "{program} -d $rdma_near >/tmp/server 2>&1 & server=$!
-         listening && {program} -d $rdma_far 127.0.0.1; client=$?
+    case(program, wanted, &both_sides(program, "$rdma_near", "$rdma_far"))
+}
+
+fn both_sides(program: &str, server: &str, client: &str) -> String {
+    format!(
+        "{program} -d {server} >/tmp/server 2>&1 & server=$!
+         listening && {program} -d {client} 127.0.0.1; client=$?
          [ $client = 0 ] || kill $server
          wait $server; status=$?; cat /tmp/server; exit $((client + status))"
+    )
+}
+
+/// The third device's wire ends at a network card of the guest, on which Linux's Soft-RoCE runs.
+fn soft_roce() -> Vec<Case> {
+    let begin = format!(
+        "card=$(basename $(dirname $(grep -l {SOFT_ROCE_MAC} /sys/class/net/*/address)))
+         ip link set $card up && modprobe rdma_rxe || exit 1
+         [ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev $card || exit 1
+         within 'grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state' || exit 1"
     );
-    case(program, wanted, &command)
+    [
+        ("ibv_rc_pingpong -g 0 -n 100 -c", "iters in"),
+        ("ibv_rc_pingpong -g 0 -s 65536 -n 10 -c", "iters in"),
+        ("ib_write_bw -x 0 -F -n 20 -s 16384 -p 18515", " 20   "),
+        ("ib_read_lat -x 0 -F -n 20 -s 4096 -p 18515", " 20   "),
+    ]
+    .into_iter()
+    .flat_map(|(program, wanted)| {
+        [("rxe0", "$rdma_apart"), ("$rdma_apart", "rxe0")].map(|(server, client)| {
+            let command = format!("{begin}\n{}", both_sides(program, server, client));
+            let side = if client == "rxe0" { "client" } else { "server" };
+            case(format!("{program}, Soft-RoCE is {side}"), wanted, &command)
+        })
+    })
+    .collect()
 }
 
 /// IP between two name spaces: both network devices leave the first one only for as long as a case runs.
@@ -90,24 +134,24 @@ fn network(long: bool) -> Vec<Case> {
     let megabytes = if long { 200 } else { 8 };
     let stream = format!("stream {megabytes}");
     [
-        ("ping", "0% packet loss", "ping -c 5 -i 0.2 10.9.0.2"),
+        ("ping", "received", "ping -w 30 -c 5 -i 0.2 10.9.0.2"),
         (
             "ping, IPv6 and its multicast",
-            "0% packet loss",
-            "ping -c 3 -i 0.2 fd09::2 && ping -c 1 ff02::1%$near",
+            "received",
+            "ping -w 30 -c 3 -i 0.2 fd09::2 && ping -w 30 -c 1 ff02::1%$near",
         ),
-        ("ping with a VLAN tag", "0% packet loss", "tagged && ping -c 3 -i 0.2 10.9.5.2"),
-        ("ping, jumbo packets", "0% packet loss", "jumbo && ping -c 3 -i 0.2 -s 8000 -M do 10.9.0.2"),
+        ("ping with a VLAN tag", "received", "tagged && ping -w 30 -c 3 -i 0.2 10.9.5.2"),
+        ("ping, jumbo packets", "received", "jumbo && ping -w 30 -c 3 -i 0.2 -s 8000 -M do 10.9.0.2"),
         ("TCP stream, bytes compared", "same bytes", &stream),
         ("TCP stream without offloads", "same bytes", "ethtool -K $near tso off tx off rx off && stream 2"),
         ("TCP by iperf3, both ways", "receiver", "tcp -n 4M && tcp -R -n 4M"),
         ("UDP by iperf3", "receiver", "tcp -u -b 20M -n 2M"),
         (
             "spreading by another hash",
-            "0% packet loss",
-            "ethtool -X $near hfunc xor && ping -c 3 -i 0.2 10.9.0.2",
+            "received",
+            "ethtool -X $near hfunc xor && ping -w 30 -c 3 -i 0.2 10.9.0.2",
         ),
-        ("promiscuous and all groups", "0% packet loss", "open_all && ping -c 3 -i 0.2 10.9.0.2"),
+        ("promiscuous and all groups", "received", "open_all && ping -w 30 -c 3 -i 0.2 10.9.0.2"),
         ("statistics", "rx_packets", "ping -c 1 10.9.0.2 && ethtool -S $near && ethtool $near"),
     ]
     .into_iter()
@@ -117,7 +161,7 @@ fn network(long: bool) -> Vec<Case> {
 
 fn between(name: &str, wanted: &'static str, command: &str) -> Case {
     let command = format!(
-        "inside='ip netns exec far'
+        "inside='ip netns exec far' SERVER='{SERVER}' CLIENT='{CLIENT}'
          tagged() {{
              ip link add link $near name near.5 type vlan id 5 && ip addr add 10.9.5.1/24 dev near.5 &&
              ip link set near.5 up && $inside ip link add link $far name far.5 type vlan id 5 &&
@@ -127,8 +171,8 @@ fn between(name: &str, wanted: &'static str, command: &str) -> Case {
          open_all() {{ ip link set $near promisc on && $inside ip link set $far allmulticast on; }}
          stream() {{
              head -c ${{1}}000000 /dev/urandom >/tmp/bytes
-             sleep 60 | $inside busybox nc -l -p 18515 >/tmp/received & server=$!
-             listening \"$inside\" && busybox nc -w 30 10.9.0.2 18515 </tmp/bytes && wait $server
+             $inside python3 -c \"$SERVER\" & server=$!
+             listening \"$inside\" && python3 -c \"$CLIENT\" && wait $server
              cmp /tmp/bytes /tmp/received && echo same bytes
          }}
          tcp() {{
@@ -160,4 +204,20 @@ fn rebind(times: u32) -> Case {
     );
     let limit = Duration::from_secs(60 + 40 * u64::from(times));
     Case { limit, ..case(format!("{times} rebinds"), "rebinds", &command) }
+}
+
+fn reload() -> Case {
+    let command = "rdma link del rxe0 2>/dev/null
+        modprobe -r mlx5_ib && modprobe -r mlx5_core && modprobe mlx5_core && modprobe mlx5_ib && bring_up || exit 1
+        ibv_devinfo";
+    case("driver reload", "PORT_ACTIVE", command)
+}
+
+/// Without a driver, the kernel resets the function by itself: function-level reset.
+fn reset() -> Case {
+    let command = "driver=/sys/bus/pci/drivers/mlx5_core device=/sys/bus/pci/devices/$1
+        echo $1 >$driver/unbind && echo flr >$device/reset_method && echo 1 >$device/reset &&
+        echo $1 >$driver/bind && bring_up || exit 1
+        ibv_devinfo";
+    case("function-level reset", "PORT_ACTIVE", command)
 }

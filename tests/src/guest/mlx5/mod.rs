@@ -37,12 +37,17 @@ pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
     let nics = ServedNics::start(options.link, &options.output.join("mlx5-commands.log"))?;
+    let ethernet = options.link == LinkLayer::Ethernet;
     let configuration = Configuration {
         vfio_user: nics.sockets(),
+        wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
+    if ethernet {
+        nics.join(machine.wire_sockets(0))?;
+    }
     let mut report = Report::new(&["case"]);
     let all = match options.link {
         LinkLayer::InfiniBand => cases::all(options.long),

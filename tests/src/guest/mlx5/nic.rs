@@ -6,6 +6,7 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::nic::{LinkLayer, NicConfig};
 use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Commands that Linux tries and that the model rightly lacks: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
+
+/// What QEMU can send at most.
+const LONGEST_FRAME: usize = 68 << 10;
 
 /// Servers that run as long as this process.
 #[derive(Debug)]
@@ -24,14 +28,14 @@ pub struct ServedNics {
 }
 
 impl ServedNics {
-    /// Powers on one NIC with an InfiniBand port, or two with Ethernet ports and a wire between them. Every command that
-    /// their driver gives is written to `log`.
+    /// Powers on one NIC with an InfiniBand port, or three with Ethernet ports: two with a wire between them, and one for
+    /// [`Self::join`]. Every command that their driver gives is written to `log`.
     pub fn start(link: LinkLayer, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         log_to(log)?;
         let count = match link {
             LinkLayer::InfiniBand => 1,
-            LinkLayer::Ethernet => 2,
+            LinkLayer::Ethernet => 3,
         };
         let nics = Self { directory, count, log: log.to_owned() };
         for index in 0..count {
@@ -42,10 +46,9 @@ impl ServedNics {
 
     fn serve(&self, link: LinkLayer, index: usize) -> Result<()> {
         let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, index as u8 + 1]);
-        let end = |index: usize| self.directory.path().join(format!("wire{index}"));
         let (nic, wire) = match link {
             LinkLayer::InfiniBand => (NicConfig::infiniband(mac), None),
-            LinkLayer::Ethernet => (NicConfig::new(mac), Some((end(index), end(1 - index)))),
+            LinkLayer::Ethernet => (NicConfig::new(mac), Some((self.end(index), self.end(index ^ 1)))),
         };
         let config = ServerConfig { nic, wire, capture: None, trace_commands: true };
         let mut server = Server::bind(&self.socket(index), config)?;
@@ -54,6 +57,25 @@ impl ServedNics {
                 tracing::info!("client: {farewell:?}");
             }
         })?;
+        Ok(())
+    }
+
+    /// The socket of one end of a wire: even and odd ends are joined.
+    fn end(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("wire{index}"))
+    }
+
+    /// Joins the last NIC with a network card of the guest, whose sockets these are: ours, and the card's.
+    pub fn join(&self, (ours, card): (PathBuf, PathBuf)) -> Result<()> {
+        let last = self.count - 1;
+        let from_nic = UnixDatagram::bind(self.end(last ^ 1))?;
+        let from_card = UnixDatagram::bind(ours)?;
+        let (to_card, to_nic) = (from_card.try_clone()?, from_nic.try_clone()?);
+        let nic = self.end(last);
+        std::thread::Builder::new()
+            .name("to card".into())
+            .spawn(move || carry(&from_nic, &to_card, &card))?;
+        std::thread::Builder::new().name("to nic".into()).spawn(move || carry(&from_card, &to_nic, &nic))?;
         Ok(())
     }
 
@@ -83,6 +105,14 @@ impl ServedNics {
             }
         };
         Entry { columns: vec!["commands of the drivers".into()], verdict, elapsed: Duration::ZERO }
+    }
+}
+
+/// Carries frames until the process ends. A frame that nobody takes is lost.
+fn carry(from: &UnixDatagram, by: &UnixDatagram, to: &Path) {
+    let mut frame = vec![0; LONGEST_FRAME];
+    while let Ok(length) = from.recv(&mut frame) {
+        let _ = by.send_to(&frame[..length], to);
     }
 }
 

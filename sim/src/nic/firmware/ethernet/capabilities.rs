@@ -1,6 +1,6 @@
 //! What the capability pages say of Ethernet ports.
 
-use super::counter::{LOG_FLOW_COUNTERS, QUEUE_COUNTERS};
+use super::counter::LOG_FLOW_COUNTERS;
 use super::flow::{LEVELS, LOG_SIZE, LOG_TABLES};
 use super::flow_entry::LOG_DESTINATIONS;
 use crate::nic::NicConfig;
@@ -31,7 +31,7 @@ pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &
     page.set_log_max_sq(LOG_OBJECTS).set_log_max_rq(LOG_OBJECTS).set_log_max_wq_sz(LOG_QUEUE);
     page.set_log_max_rqt(LOG_OBJECTS).set_log_max_rqt_size(LOG_QUEUE_TABLE);
     page.set_log_max_current_uc_list(LOG_UNICAST).set_log_max_current_mc_list(LOG_MULTICAST);
-    page.set_log_max_vlan_list(LOG_VLANS).set_max_qp_cnt(QUEUE_COUNTERS);
+    page.set_log_max_vlan_list(LOG_VLANS);
     page.set_qkv(true).set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
     page.set_umr_modify_atomic_disabled(false);
 }

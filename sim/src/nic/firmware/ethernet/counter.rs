@@ -16,8 +16,8 @@ use bareverbs_prm::command::queue_counter::{
 
 /// Flow counters of a device, logarithm.
 pub(in crate::nic::firmware) const LOG_FLOW_COUNTERS: u8 = 16;
-/// Sets of queue counters of a device.
-pub(in crate::nic::firmware) const QUEUE_COUNTERS: u16 = 64;
+/// Sets of queue counters of a device. `max_qp_cnt` is zero all the same: queue pairs do not count in them.
+const QUEUE_COUNTERS: u16 = 64;
 
 pub(super) fn alloc_flow<M: HostMemory>(
     nic: &mut Nic,
