@@ -38,7 +38,6 @@ const FIRST_TIR: u32 = 0x10;
 const FIRST_TIS: u32 = 0x10;
 const FIRST_QUEUE_TABLE: u32 = 0x10;
 const FIRST_TRANSPORT_DOMAIN: u32 = 1;
-const FIRST_QUEUE_COUNTER: u32 = 1;
 
 /// States of send and receive queues.
 pub(crate) mod queue_state {
@@ -54,13 +53,6 @@ pub(crate) struct QueueTable {
     pub(crate) queues: Vec<Rqn>,
 }
 
-/// What a set of queue counters counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct QueueCounter {
-    /// Packets that found no receive posted.
-    pub(crate) out_of_buffer: u32,
-}
-
 /// All Ethernet objects of a device.
 #[derive(Debug)]
 pub(crate) struct Ethernet {
@@ -70,7 +62,6 @@ pub(crate) struct Ethernet {
     pub(crate) queue_tables: Slab<QueueTable>,
     pub(crate) send_queues: Slab<SendQueue>,
     pub(crate) receive_queues: Slab<ReceiveQueue>,
-    pub(crate) queue_counters: Slab<QueueCounter>,
     pub(crate) steering: Steering,
     pub(crate) lists: AddressLists,
     pub(crate) traffic: PortTraffic,
@@ -91,7 +82,6 @@ impl Ethernet {
             queue_tables: Slab::new(FIRST_QUEUE_TABLE, 24),
             send_queues: Slab::new(FIRST_SEND_QUEUE, 24),
             receive_queues: Slab::new(FIRST_RECEIVE_QUEUE, 24),
-            queue_counters: Slab::new(FIRST_QUEUE_COUNTER, 8),
             steering: Steering::new(),
             lists: AddressLists::default(),
             traffic: PortTraffic::default(),

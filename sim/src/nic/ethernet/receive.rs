@@ -230,8 +230,8 @@ impl Nic {
         self.ethernet.traffic.out_of_buffer += 1;
         let Some(queue) = self.ethernet.receive_queues.get(number.value()) else { return };
         let set = queue.context.counter_set_id().into();
-        if let Some(counter) = self.ethernet.queue_counters.get_mut(set) {
-            counter.out_of_buffer = counter.out_of_buffer.wrapping_add(1);
+        if let Some(counters) = self.counter_sets.get_mut(set) {
+            counters.count_lost_packet();
         }
     }
 

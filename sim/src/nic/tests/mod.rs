@@ -5,6 +5,7 @@
 
 mod commands;
 mod completion;
+mod counters;
 mod data;
 mod delivery;
 mod errors;
@@ -16,5 +17,6 @@ mod pair;
 mod properties;
 mod registers;
 mod rpc;
+mod umr;
 mod verbs;
 mod vlan;

@@ -1,24 +1,16 @@
-//! Counters of flows and of queues.
+//! Counters of flows.
 
 use super::super::call::Call;
 use super::super::syndrome::{self, Refusal};
-use crate::nic::ethernet::QueueCounter;
 use crate::nic::ethernet::flow::Traffic;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     AllocFlowCounterIn, AllocFlowCounterOut, DeallocFlowCounterIn, DeallocFlowCounterOut, QueryFlowCounterIn,
     QueryFlowCounterOut,
 };
-use bareverbs_prm::command::queue_counter::{
-    AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, DeallocQueueCounterOut,
-    QueryQueueCounterIn, QueryQueueCounterOut,
-};
 
 /// Flow counters of a device, logarithm.
 pub(in crate::nic::firmware) const LOG_FLOW_COUNTERS: u8 = 16;
-/// Sets of queue counters of a device. `max_qp_cnt` is zero all the same: queue pairs do not count in them.
-const QUEUE_COUNTERS: u16 = 64;
-
 pub(super) fn alloc_flow<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -68,48 +60,6 @@ pub(super) fn query_flow<M: HostMemory>(
         if input.clear() {
             *counter = Traffic::default();
         }
-    }
-    Ok(())
-}
-
-pub(super) fn alloc_queue<M: HostMemory>(
-    nic: &mut Nic,
-    call: &mut Call<'_, M>,
-    _: &AllocQueueCounterIn,
-    output: &mut AllocQueueCounterOut,
-) -> Result<(), Refusal> {
-    call.expect_no_op_mod()?;
-    let counters = &mut nic.ethernet.queue_counters;
-    let number = counters.next_number(QUEUE_COUNTERS.into()).ok_or(syndrome::QUEUE_COUNTER_LIMIT)?;
-    counters.insert(number, QueueCounter::default());
-    output.set_counter_set_id(number as u8);
-    Ok(())
-}
-
-pub(super) fn dealloc_queue<M: HostMemory>(
-    nic: &mut Nic,
-    call: &mut Call<'_, M>,
-    input: &DeallocQueueCounterIn,
-    _: &mut DeallocQueueCounterOut,
-) -> Result<(), Refusal> {
-    call.expect_no_op_mod()?;
-    let removed = nic.ethernet.queue_counters.remove(input.counter_set_id().into());
-    removed.map(drop).ok_or(syndrome::QUEUE_COUNTER_UNKNOWN)
-}
-
-/// Of receive queues: packets that found no receive posted. Queue pairs do not count here.
-pub(super) fn query_queue<M: HostMemory>(
-    nic: &mut Nic,
-    call: &mut Call<'_, M>,
-    input: &QueryQueueCounterIn,
-    output: &mut QueryQueueCounterOut,
-) -> Result<(), Refusal> {
-    call.expect_no_op_mod()?;
-    let counter = nic.ethernet.queue_counters.get_mut(input.counter_set_id().into());
-    let counter = counter.ok_or(syndrome::QUEUE_COUNTER_UNKNOWN)?;
-    output.set_out_of_buffer(counter.out_of_buffer);
-    if input.clear() {
-        *counter = QueueCounter::default();
     }
     Ok(())
 }

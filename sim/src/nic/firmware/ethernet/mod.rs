@@ -63,9 +63,6 @@ pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> 
         Op::AllocFlowCounter => run(nic, call, Initialized, counter::alloc_flow),
         Op::DeallocFlowCounter => run(nic, call, Initialized, counter::dealloc_flow),
         Op::QueryFlowCounter => run(nic, call, Initialized, counter::query_flow),
-        Op::AllocQCounter => run(nic, call, Initialized, counter::alloc_queue),
-        Op::DeallocQCounter => run(nic, call, Initialized, counter::dealloc_queue),
-        Op::QueryQCounter => run(nic, call, Initialized, counter::query_queue),
         _ => refuse_unknown(nic, call),
     }
 }

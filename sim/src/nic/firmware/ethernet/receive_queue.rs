@@ -61,8 +61,8 @@ fn check_features(context: &ReceiveQueueContext) -> Result<(), Refusal> {
 }
 
 fn check_counters(nic: &Nic, set: u8) -> Result<(), Refusal> {
-    let known = set == 0 || nic.ethernet.queue_counters.get(set.into()).is_some();
-    if known { Ok(()) } else { Err(syndrome::QUEUE_COUNTER_UNKNOWN) }
+    let known = set == 0 || nic.counter_sets.get(set.into()).is_some();
+    if known { Ok(()) } else { Err(syndrome::COUNTER_UNKNOWN) }
 }
 
 /// The state, whether tags stay in packets, and which counters count.
