@@ -174,6 +174,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
     page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
     // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
+    page.set_umr_modify_entity_size_disabled(!config.translation_updates);
     page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
     page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
@@ -195,8 +196,6 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
 fn infiniband(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
-    page.set_umr_modify_entity_size_disabled(true);
     page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 

@@ -48,7 +48,10 @@ impl ServedNics {
         let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, index as u8 + 1]);
         let (nic, wire) = match link {
             LinkLayer::InfiniBand => (NicConfig::infiniband(mac), None),
-            LinkLayer::Ethernet => (NicConfig::new(mac), Some((self.end(index), self.end(index ^ 1)))),
+            LinkLayer::Ethernet => (
+                NicConfig { translation_updates: false, ..NicConfig::new(mac) },
+                Some((self.end(index), self.end(index ^ 1))),
+            ),
         };
         let config = ServerConfig { nic, wire, capture: None, trace_commands: true };
         let mut server = Server::bind(&self.socket(index), config)?;

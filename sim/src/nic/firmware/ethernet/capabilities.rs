@@ -33,8 +33,6 @@ pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &
     page.set_log_max_current_uc_list(LOG_UNICAST).set_log_max_current_mc_list(LOG_MULTICAST);
     page.set_log_max_vlan_list(LOG_VLANS);
     page.set_qkv(true).set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
-    // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
-    page.set_umr_modify_entity_size_disabled(true);
 }
 
 /// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
