@@ -119,9 +119,9 @@ impl Nic {
     /// Whether a frame of the wire is for this port: to its address, or to one that software asked for.
     pub(in crate::nic) fn accepts(&self, frame: &[u8]) -> bool {
         let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
-        destination == self.port.mac()
-            || self.ethernet.is_receiving()
-                && self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination)
+        self.ethernet.is_receiving()
+            && self.port.is_up()
+            && self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination)
     }
 
     /// Whether a frame is for the flow tables: nearly all that is not RoCE, if anybody has made flow tables.

@@ -168,7 +168,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
     page.set_num_ports(1).set_native_port_num(1);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true).set_ud(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
@@ -196,7 +196,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
 fn infiniband(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {

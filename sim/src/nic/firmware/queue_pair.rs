@@ -168,6 +168,7 @@ pub(super) fn destroy<M: HostMemory>(
     nic.leave_counter_set(input.qpn());
     let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
     count_users(nic, &qp.context, -1);
+    nic.groups.forget(input.qpn());
     Ok(())
 }
 

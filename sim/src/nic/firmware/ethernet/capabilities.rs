@@ -5,6 +5,7 @@ use super::flow::{LEVELS, LOG_SIZE, LOG_TABLES};
 use super::flow_entry::LOG_DESTINATIONS;
 use crate::nic::NicConfig;
 use crate::nic::ethernet::send::LOG_LARGEST;
+use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::caps_ethernet::{
     EthernetCapabilities, FlowTableProperties, NicFlowTableCapabilities,
@@ -26,13 +27,14 @@ const INLINE_NOT_REQUIRED: u8 = 2;
 pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true);
+    page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
     page.set_log_max_transport_domain(LOG_OBJECTS).set_log_max_tis(LOG_OBJECTS).set_log_max_tir(LOG_OBJECTS);
     page.set_log_max_sq(LOG_OBJECTS).set_log_max_rq(LOG_OBJECTS).set_log_max_wq_sz(LOG_QUEUE);
     page.set_log_max_rqt(LOG_OBJECTS).set_log_max_rqt_size(LOG_QUEUE_TABLE);
     page.set_log_max_current_uc_list(LOG_UNICAST).set_log_max_current_mc_list(LOG_MULTICAST);
     page.set_log_max_vlan_list(LOG_VLANS);
-    page.set_qkv(true).set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_qkv(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 /// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
