@@ -185,24 +185,23 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_cmdif_checksum(CHECKSUMS);
     shared_receives(&mut page, config);
     match config.link_layer {
-        LinkLayer::Ethernet => ethernet::capabilities::extend(&mut page, config),
-        LinkLayer::InfiniBand => infiniband(&mut page, config),
+        LinkLayer::Ethernet => ethernet::capabilities::extend(&mut page),
+        LinkLayer::InfiniBand => infiniband(&mut page),
     }
     page
 }
 
-/// What drivers of InfiniBand ports need beyond (contract §3.4). Without XRC domains Linux does not register a device.
+/// What drivers of InfiniBand ports need beyond (contract §3.4).
 /// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
-fn infiniband(page: &mut GeneralCapabilities, config: &NicConfig) {
-    let limits = &config.limits;
+fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    page.set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
+/// Shared receive queues and XRC. Without XRC domains Linux does not register a device.
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd);
+    page.set_log_max_rmp(limits.log_max_pd).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {
@@ -280,10 +279,10 @@ mod tests {
     fn a_page_that_was_set_is_shown() {
         let mut capabilities = Capabilities::new(&NicConfig::default());
         let mut wish = capabilities.general;
-        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_dct(true);
+        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_roce_rw_supported(true);
         capabilities.set_general(wish.as_bytes()).unwrap();
         assert_eq!(capabilities.general.log_max_qp(), 10);
-        assert!(!capabilities.general.dct(), "not offered");
+        assert!(!capabilities.general.roce_rw_supported(), "not offered");
         wish.set_log_max_qp(24);
         assert_eq!(capabilities.set_general(wish.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
         assert_eq!(capabilities.general.log_max_qp(), 10, "a refusal changes nothing");

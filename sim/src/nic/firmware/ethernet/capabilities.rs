@@ -3,7 +3,6 @@
 use super::counter::LOG_FLOW_COUNTERS;
 use super::flow::{LEVELS, LOG_SIZE, LOG_TABLES};
 use super::flow_entry::LOG_DESTINATIONS;
-use crate::nic::NicConfig;
 use crate::nic::ethernet::send::LOG_LARGEST;
 use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use bareverbs_prm::command::caps::GeneralCapabilities;
@@ -24,8 +23,7 @@ pub(in crate::nic::firmware) const LOG_VLANS: u8 = 12;
 const INLINE_NOT_REQUIRED: u8 = 2;
 
 /// Adds to the general page what an Ethernet port has.
-pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &NicConfig) {
-    let limits = &config.limits;
+pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true);
     page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
@@ -34,7 +32,7 @@ pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities, config: &
     page.set_log_max_rqt(LOG_OBJECTS).set_log_max_rqt_size(LOG_QUEUE_TABLE);
     page.set_log_max_current_uc_list(LOG_UNICAST).set_log_max_current_mc_list(LOG_MULTICAST);
     page.set_log_max_vlan_list(LOG_VLANS);
-    page.set_qkv(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_qkv(true);
 }
 
 /// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
