@@ -133,13 +133,19 @@ impl Steering {
         Some(number)
     }
 
-    /// Whether anything still leads to a table.
+    /// Takes a table away. If packets began there, they begin nowhere: Linux leaves its last table so.
+    pub(crate) fn remove_table(&mut self, number: u32) {
+        self.tables.remove(number);
+        self.root = self.root.filter(|&root| root != number);
+    }
+
+    /// Whether another table still leads to a table.
     pub(crate) fn is_used(&self, number: u32) -> bool {
         let leads = |table: &Table| {
             let forward = |entry: &Entry| entry.destinations.contains(&Destination::Table(number));
             table.miss() == Some(number) || table.entries.values().any(forward)
         };
-        self.root == Some(number) || self.tables.iter().any(|(_, table)| leads(table))
+        self.tables.iter().any(|(_, table)| leads(table))
     }
 
     /// Whether an entry sends packets to a TIR.

@@ -116,7 +116,7 @@ fn soft_roce() -> Vec<Case> {
         ("ibv_rc_pingpong -g 0 -n 100 -c", "iters in"),
         ("ibv_rc_pingpong -g 0 -s 65536 -n 10 -c", "iters in"),
         ("ib_write_bw -x 0 -F -n 20 -s 16384 -p 18515", " 20   "),
-        ("ib_read_lat -x 0 -F -n 20 -s 4096 -p 18515", " 20   "),
+        ("ib_read_lat -x 0 -F -o 1 -n 20 -s 4096 -p 18515", " 20   "),
     ]
     .into_iter()
     .flat_map(|(program, wanted)| {
@@ -168,7 +168,7 @@ fn between(name: &str, wanted: &'static str, command: &str) -> Case {
              $inside ip addr add 10.9.5.2/24 dev far.5 && $inside ip link set far.5 up
          }}
          jumbo() {{ ip link set $near mtu 9000 && $inside ip link set $far mtu 9000 && sleep 1; }}
-         open_all() {{ ip link set $near promisc on && $inside ip link set $far allmulticast on; }}
+         open_all() {{ ethtool -K $near rxvlan off && ip link set $near promisc on && $inside ip link set $far allmulticast on; }}
          stream() {{
              head -c ${{1}}000000 /dev/urandom >/tmp/bytes
              $inside python3 -c \"$SERVER\" & server=$!
@@ -181,7 +181,7 @@ fn between(name: &str, wanted: &'static str, command: &str) -> Case {
          }}
          back() {{
              ip link del near.5 2>/dev/null; ip link set $near mtu 1500 promisc off
-             ethtool -K $near tso on tx on rx on; ethtool -X $near hfunc toeplitz
+             ethtool -K $near tso on tx on rx on rxvlan on; ethtool -X $near hfunc toeplitz
              ip netns del far; ip addr flush dev $near
              within \"ip link set $far mtu 1500 up 2>/dev/null\"
          }}

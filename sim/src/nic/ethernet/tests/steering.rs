@@ -72,7 +72,9 @@ fn a_packet_can_go_to_many_places_and_is_counted_once() {
     let counter = steering.counters.get(1).unwrap();
     assert_eq!((counter.packets, counter.bytes), (1, 100));
     assert!(steering.uses_tir(3) && !steering.uses_tir(4));
-    assert!(steering.is_used(first) && steering.is_used(second));
+    assert!(!steering.is_used(first) && steering.is_used(second));
+    steering.remove_table(first);
+    assert_eq!(tirs(&mut steering, &port(5)), Vec::<u32>::new());
 }
 
 #[test]

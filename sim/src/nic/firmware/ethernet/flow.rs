@@ -114,7 +114,7 @@ pub(super) fn destroy_table<M: HostMemory>(
     if !empty || nic.ethernet.steering.is_used(number) {
         return Err(syndrome::FLOW_TABLE_BUSY);
     }
-    nic.ethernet.steering.tables.remove(number);
+    nic.ethernet.steering.remove_table(number);
     Ok(())
 }
 
