@@ -11,7 +11,7 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 fn write(token: u64, length: u32) -> Request {
     let operation = Operation::Write { address: BASE, rkey: RKEY, immediate: None };
-    Request { operation, length, token, solicited: false, fence: false }
+    Request { operation, length, token, solicited: false, fence: false, service_header: ServiceHeader::None }
 }
 
 fn with(operation: Operation, token: u64, length: u32) -> Request {
