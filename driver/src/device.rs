@@ -58,7 +58,7 @@ pub struct DeviceConfig {
     pub mailbox_blocks: usize,
     /// Entries of the event queue.
     pub event_queue_entries: u32,
-    /// Queue pairs and shared receive queues that may exist at a time.
+    /// Queue pairs and shared receive queues that may exist at a time, at most 131,072.
     pub queue_pairs: u32,
     /// Words of 8 bytes that remember posted work: two a basic block of a send queue, one an entry of a receive queue, two
     /// an entry of a shared receive queue.

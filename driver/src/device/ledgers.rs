@@ -7,15 +7,21 @@ use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, SharedWords};
 use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Word of a record that says which words its slots take: first and number.
 const EXTENT: usize = 4;
+/// Records at most: the number of one and seven bits of generation make the 24 bits of a `user_index`.
+const MAX_RECORDS: usize = 1 << 17;
+/// Something was given back, so that gaps have to be looked for.
+const NO_LONGER: usize = usize::MAX;
 
 /// Records, then slots.
 pub struct Ledgers<M> {
     dma: Dma<M>,
     records: usize,
+    /// The first word behind all slots that were taken, or [`NO_LONGER`]. Used under the lock of the device only.
+    fresh: AtomicUsize,
 }
 
 impl<M> Words for Ledgers<M> {
@@ -136,10 +142,10 @@ pub(crate) enum Full {
 impl<M: DmaMemory> Ledgers<M> {
     /// Memory for `records` queue pairs (rounded up to a power of two) and `words` words of slots.
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, records: u32, words: u32) -> Result<Self, HalError> {
-        let records = (records as usize).clamp(1, 1 << 16).next_power_of_two();
+        let records = (records as usize).clamp(1, MAX_RECORDS).next_power_of_two();
         let words = (words as usize).next_multiple_of(8);
         let dma = Dma::allocate(hal, (records * RECORD_WORDS + words) * 8, 4096)?;
-        let ledgers = Self { dma, records };
+        let ledgers = Self { dma, records, fresh: AtomicUsize::new(records * RECORD_WORDS) };
         for record in 0..records {
             ledgers.disown(record);
             shared::clear(&ledgers, record);
@@ -181,7 +187,7 @@ impl<M> Ledgers<M> {
         let record = records.find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
         // Slots of sends are pairs of words: every share begins at an even word.
         let needed = (send as usize * SLOT_WORDS + receive as usize).next_multiple_of(SLOT_WORDS);
-        let base = self.gap(needed).ok_or(Full::Words { needed })?;
+        let base = self.take_fresh(needed).or_else(|| self.gap(needed)).ok_or(Full::Words { needed })?;
         self.store(record * RECORD_WORDS + EXTENT, (base as u64) << 32 | needed as u64, Ordering::Relaxed);
         shared::clear(self, record);
         let user_index = generation.wrapping_mul(self.records as u32).wrapping_add(record as u32) & 0xff_ffff;
@@ -193,7 +199,16 @@ impl<M> Ledgers<M> {
 
     /// Gives a share back.
     pub(crate) fn give_back(&self, share: Share) {
+        self.fresh.store(NO_LONGER, Ordering::Relaxed);
         self.disown(share.record);
+    }
+
+    /// Takes the words from `fresh` on; nothing was given back so far, so that there is no gap before.
+    fn take_fresh(&self, needed: usize) -> Option<usize> {
+        let base = self.fresh.load(Ordering::Relaxed);
+        let next = base.checked_add(needed).filter(|&next| next <= self.dma.len() / 8)?;
+        self.fresh.store(next, Ordering::Relaxed);
+        Some(base)
     }
 
     fn disown(&self, record: usize) {
@@ -231,7 +246,8 @@ mod tests {
 
     #[test]
     fn shares_do_not_overlap_and_gaps_are_used_again() {
-        let ledgers = Ledgers { dma: Dma::new(Boxed::new((4 * RECORD_WORDS + 64) * 8)), records: 4 };
+        let dma = Dma::new(Boxed::new((4 * RECORD_WORDS + 64) * 8));
+        let ledgers = Ledgers { dma, records: 4, fresh: AtomicUsize::new(4 * RECORD_WORDS) };
         let a = ledgers.take(0, 8, 8).unwrap();
         let b = ledgers.take(1, 8, 0).unwrap();
         assert_eq!((a.record, a.send.base, a.receive.base), (0, 64, 144));

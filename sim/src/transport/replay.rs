@@ -29,7 +29,7 @@ pub struct Replay {
 
 impl Replay {
     pub fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::with_capacity(capacity), capacity }
+        Self { entries: VecDeque::new(), capacity }
     }
 
     /// Remembers so many from now on, the latest first.

@@ -54,9 +54,9 @@ pub struct Replies<R> {
 }
 
 impl<R: Clone> Replies<R> {
-    /// An empty queue of at most `capacity` answers, and one NAK.
+    /// An empty queue of at most `capacity` answers, and one NAK. It grows to what a connection uses.
     pub fn new(capacity: usize, mtu: PathMtu) -> Self {
-        Self { queue: VecDeque::with_capacity(capacity + 1), capacity, mtu, fresh_reads: 0 }
+        Self { queue: VecDeque::new(), capacity, mtu, fresh_reads: 0 }
     }
 
     /// Takes at most `capacity` answers from now on. Those that wait stay.

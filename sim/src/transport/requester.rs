@@ -15,8 +15,9 @@ use bareverbs_prm::time::Time;
 const ACK_INTERVAL: u32 = 16;
 /// PSNs that may be outstanding: less than half of all, so that old and new can be told apart. IBTA v1.4 §9.7.2.
 const WINDOW: u64 = (1 << 23) - 1;
-/// Messages for which there is room without allocation.
-const RESERVE: usize = 64;
+/// Messages for which there is room from the start. The ring grows to what a connection uses; a large one would cost every idle
+/// connection memory, and every busy one cache lines, because the ring is walked end to end.
+const RESERVE: usize = 4;
 
 /// What a requester has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
