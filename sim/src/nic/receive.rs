@@ -39,7 +39,11 @@ impl Nic {
                 return;
             }
         };
+        if self.take_notification(&packet) {
+            return;
+        }
         if let Some(qpn) = self.addressee(&packet) {
+            self.notice_congestion(now, qpn, &packet);
             self.counters.frames_received += 1;
             self.counters.bytes_received += frame.len() as u64;
             self.deliver(now, memory, qpn, &packet);
