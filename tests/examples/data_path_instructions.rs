@@ -73,11 +73,9 @@ fn count(row: Row, chunks: u64) -> Option<u64> {
 fn function(row: Row) -> &'static str {
     match row {
         Row::Write8 | Row::Write4K | Row::Send64 | Row::Read4K | Row::FetchAdd => "timed_send",
-        Row::Write8Batch
-        | Row::Write4KBatch
-        | Row::Send64Batch
-        | Row::Read4KBatch
-        | Row::FetchAddBatch => "timed_batch_of_sends",
+        Row::Write8Batch | Row::Write4KBatch | Row::Send64Batch | Row::Read4KBatch | Row::FetchAddBatch => {
+            "timed_batch_of_sends"
+        }
         Row::Receive => "timed_receive",
         Row::ReceiveBatch => "timed_batch_of_receives",
         Row::Poll | Row::PollReceive => "timed_poll",

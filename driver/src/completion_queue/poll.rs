@@ -61,22 +61,11 @@ impl Current {
         if !take_plain(&entry, phase) {
             return Err(if take_ownership(&entry, phase).is_some() { Stop::Other } else { Stop::Done });
         }
-        self.retire(&window, record, slots).ok_or(Stop::Other)
-    }
-
-    /// Retires the send of a plain entry if it is of this queue pair, and the oldest that is outstanding.
-    #[inline(always)]
-    fn retire(
-        &mut self,
-        window: &Window<'_, BLOCK>,
-        record: &impl Record,
-        slots: &impl Pairs,
-    ) -> Option<WorkCompletion> {
         if window.load_raw32::<32>() != self.key {
-            return None;
+            return Err(Stop::Other);
         }
-        let retired = self.poller.retire_next(record, slots, Tail::counter_of(window))?;
-        Some(sent(window, &retired, self.qpn))
+        let retired = self.poller.retire_next(record, slots, Tail::counter_of(&window)).ok_or(Stop::Other)?;
+        Ok(sent(&window, &retired, self.qpn))
     }
 }
 
@@ -136,21 +125,16 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
     #[inline(always)]
     fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
-        let Self { device, rings, current, consumer, wide, .. } = self;
+        let Self { device, rings, current, consumer, .. } = self;
         let device = device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        let (window, phase) = (rings.blocks().slot(consumer.index()), consumer.phase());
-        let entry = Entry { hal, window };
-        if !take_plain(&entry, phase) {
-            let nothing = !*wide && take_ownership(&entry, phase).is_none();
-            return Err(if nothing { Stop::Done } else { Stop::Other });
-        }
         let record = current.poller.record(ledgers).ok_or(Stop::Other)?;
         if !current.poller.is_current(&record) {
             return Err(Stop::Other);
         }
         let slots = current.poller.pairs(ledgers);
-        let completion = current.retire(&window, &record, &slots).ok_or(Stop::Other)?;
+        let at = (consumer.index(), consumer.phase());
+        let completion = current.step(hal, (rings.blocks(), &record, &slots), at)?;
         consumer.advance();
         current.poller.publish(&record);
         hand_back(hal, rings, consumer.counter());

@@ -36,8 +36,8 @@ const FORMAT_CHECKSUM: u8 = 1;
 
 /// Whether `next` may follow `last` in a run: nothing but what a mini entry says tells them apart.
 pub(super) fn follows(last: &CompletionEntry, next: &CompletionEntry) -> bool {
-    let in_order = next.opcode() == CqeOpcode::Requester
-        || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
+    let in_order =
+        next.opcode() == CqeOpcode::Requester || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
     is_compressible(next) && in_order && shared(last) == shared(next)
 }
 

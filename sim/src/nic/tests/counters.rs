@@ -228,8 +228,7 @@ fn mark(frame: &mut [u8]) {
 fn congestion(node: &mut Node, clear: bool) -> [u32; 4] {
     let mut input = QueryCongStatisticsIn::new();
     input.set_clear(clear);
-    let (output, _): (QueryCongStatisticsOut, _) =
-        node.host.run(Op::QueryCongStatistics, 0, input).unwrap();
+    let (output, _): (QueryCongStatisticsOut, _) = node.host.run(Op::QueryCongStatistics, 0, input).unwrap();
     [
         output.np_ecn_marked_roce_packets_low(),
         output.np_cnp_sent_low(),
