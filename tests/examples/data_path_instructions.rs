@@ -78,8 +78,12 @@ fn function(row: Row) -> &'static str {
         }
         Row::Receive => "timed_receive",
         Row::ReceiveBatch => "timed_batch_of_receives",
-        Row::Poll | Row::PollReceive => "timed_poll",
-        Row::PollBatch | Row::PollReceiveBatch | Row::PollCompressed => "timed_batch_of_polls",
+        Row::Poll | Row::PollReceive | Row::SharedPoll => "timed_poll",
+        Row::PollBatch | Row::PollReceiveBatch | Row::PollCompressed | Row::SharedPollBatch => {
+            "timed_batch_of_polls"
+        }
+        Row::SharedReceive => "timed_shared_receive",
+        Row::SharedReceiveBatch => "timed_batch_of_shared_receives",
         Row::PollEmpty => "timed_empty_poll",
     }
 }

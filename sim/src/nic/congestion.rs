@@ -2,9 +2,10 @@
 //!
 //! This is the notification point, and of the reaction point only the count: senders do not slow down here.
 
+use super::Nic;
+use super::port::ends;
 use super::queue_pair::QueuePair;
 use super::transmit::{Transmit, TransmitClass};
-use super::{Nic, port};
 use crate::wire::{
     BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameWriter, HeaderTemplate, Packet, PacketHeader,
     ServiceClass, ServiceHeader,
@@ -52,13 +53,13 @@ impl Nic {
         if packet.bth.service != ServiceClass::CongestionNotification {
             return false;
         }
-        let (source, destination) = port::gids(&packet.route.network);
+        let (source, destination) = ends(&packet.route.network);
         let is_ours = |qp: &QueuePair| {
             let ends = |path: &super::queue_pair::Path| path.remote == source && path.local == destination;
             qp.state() == QpState::Rts && qp.path.as_ref().is_some_and(ends)
         };
         let known = self.queue_pairs.get(packet.bth.destination.value()).is_some_and(is_ours);
-        if known && packet.bth.opcode == NOTIFICATION && self.port.owns(destination) {
+        if known && packet.bth.opcode == NOTIFICATION && self.port.is_addressed(&packet.route.network) {
             self.congestion.handled += 1;
         } else {
             self.congestion.ignored += 1;
@@ -66,10 +67,12 @@ impl Nic {
         true
     }
 
-    /// Looks whether a packet for a connected queue pair was marked on its way.
+    /// Looks whether a packet for a connected queue pair was marked on its way. On InfiniBand the traffic class belongs to
+    /// the sender as a whole: it has no such mark (IBTA v1.4 §8.3.1).
     #[inline]
     pub(super) fn notice_congestion(&mut self, now: Time, qpn: Qpn, packet: &Packet<'_>) {
-        if packet.route.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED {
+        let marked = packet.route.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED;
+        if marked && !self.port.is_infiniband() {
             self.notify_sender(now, qpn);
         }
     }

@@ -10,7 +10,8 @@
 pub mod support;
 
 use bareverbs::{
-    CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, WorkCompletion, WorkRequest,
+    CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, SharedReceiveQueue, WorkCompletion,
+    WorkRequest,
 };
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::ids::Mkey;
@@ -64,12 +65,21 @@ pub enum Row {
     PollCompressed,
     /// An empty completion queue that had completions.
     PollEmpty,
+    /// A receive of one slice into a shared receive queue, one call each.
+    SharedReceive,
+    /// The same, 32 a doorbell record.
+    SharedReceiveBatch,
+    /// A receive of a shared receive queue that completed, one call each.
+    SharedPoll,
+    /// The same, 32 a call.
+    SharedPollBatch,
 }
 
 impl Row {
     /// All rows with their name and the instructions that libmlx5 needs without locks, where they are known. It has no code
-    /// for compressed completions: that row stands beside its plain ones.
-    pub const ALL: [(Self, &'static str, Option<u32>); 18] = [
+    /// for compressed completions: that row stands beside its plain ones. For shared receive queues nobody measured it: its
+    /// figures are those of queues of one queue pair.
+    pub const ALL: [(Self, &'static str, Option<u32>); 22] = [
         (Self::Write8, "post_send write 8 B inline x1", Some(379)),
         (Self::Write8Batch, "post_send write 8 B inline x32", Some(221)),
         (Self::Write4K, "post_send write 4 KiB x1", Some(349)),
@@ -88,6 +98,10 @@ impl Row {
         (Self::PollReceiveBatch, "poll responder x32", Some(170)),
         (Self::PollCompressed, "poll requester compressed x32", Some(108)),
         (Self::PollEmpty, "poll empty", Some(81)),
+        (Self::SharedReceive, "SRQ receive: post x1", Some(129)),
+        (Self::SharedReceiveBatch, "SRQ receive: post x32", Some(73)),
+        (Self::SharedPoll, "SRQ receive: poll x1", Some(241)),
+        (Self::SharedPollBatch, "SRQ receive: poll x32", Some(170)),
     ];
 
     /// Basic blocks of a send, if it is one.
@@ -109,6 +123,10 @@ pub struct Bench {
     received: u16,
     slice: [MemorySlice; 1],
     word: [MemorySlice; 1],
+    /// A shared receive queue, and a queue pair that receives from it.
+    shared: (SharedReceiveQueue<Handle>, QueuePair<Handle>),
+    /// The entry that the device takes next.
+    head: u16,
 }
 
 impl Bench {
@@ -119,7 +137,8 @@ impl Bench {
         let entry = rig.entry(CqeOpcode::Requester, 0);
         let slice = [rig.region.slice(0, 4096).unwrap()];
         let word = [rig.region.slice(0, 8).unwrap()];
-        Self { rig, entry, sent: 0, received: 0, slice, word }
+        let shared = rig.share(1023);
+        Self { rig, entry, sent: 0, received: 0, slice, word, shared, head: 0 }
     }
 
     /// The device completes the send at `counter`.
@@ -148,6 +167,20 @@ impl Bench {
         }
     }
 
+    /// The device completes the receives of a chunk, in the order of the list.
+    fn complete_shared(&mut self) {
+        let mut entry = self.entry;
+        let (queue, pair) = &self.shared;
+        let user_index = self.rig.hal.firmware().pairs[&pair.qpn().value()].context.user_index();
+        entry.set_opcode(CqeOpcode::ResponderSend).set_byte_count(64);
+        entry.set_qpn(pair.qpn()).set_user_index(user_index);
+        for _ in 0..CHUNK {
+            entry.set_wqe_counter(self.head);
+            self.rig.complete_receive(entry);
+            self.head = self.rig.shared_bytes(queue, self.head).1;
+        }
+    }
+
     /// Makes the queues ready for a chunk.
     pub fn prepare(&mut self, row: Row) {
         match row {
@@ -162,6 +195,10 @@ impl Bench {
             Row::PollReceive | Row::PollReceiveBatch => {
                 self.run(Row::ReceiveBatch, |work| work());
                 (0..CHUNK).for_each(|_| self.complete_receive());
+            }
+            Row::SharedPoll | Row::SharedPollBatch => {
+                self.run(Row::SharedReceiveBatch, |work| work());
+                self.complete_shared();
             }
             Row::PollEmpty if self.sent == 0 => {
                 self.run(Row::Write4KBatch, |work| work());
@@ -181,6 +218,7 @@ impl Bench {
         let reads = [WorkRequest::read(7, &slice, REMOTE).signalled(false); BATCH];
         let adds = [WorkRequest::fetch_add(7, &self.word, REMOTE, 1).signalled(false); BATCH];
         let Rig { pair, send, receive, .. } = &mut self.rig;
+        let queue = &mut self.shared.0;
         let taken = match row {
             Row::Send64 => clock(&mut || timed_send(pair, &sends[0])),
             Row::Send64Batch => clock(&mut || timed_batch_of_sends(pair, &sends)),
@@ -199,6 +237,10 @@ impl Bench {
             Row::PollReceive => clock(&mut || timed_poll(receive)),
             Row::PollReceiveBatch => clock(&mut || timed_batch_of_polls(receive)),
             Row::PollEmpty => clock(&mut || timed_empty_poll(send)),
+            Row::SharedReceive => clock(&mut || timed_shared_receive(queue, &receives[0])),
+            Row::SharedReceiveBatch => clock(&mut || timed_batch_of_shared_receives(queue, &receives)),
+            Row::SharedPoll => clock(&mut || timed_poll(receive)),
+            Row::SharedPollBatch => clock(&mut || timed_batch_of_polls(receive)),
         };
         let blocks = row.blocks().unwrap_or(0);
         self.sent = self.sent.wrapping_add(blocks * CHUNK as u16);
@@ -212,11 +254,19 @@ impl Bench {
             // What is signalled has one completion for all here; nobody asks which.
             assert!(self.rig.send.poll_one().unwrap().is_some());
         }
-        if let Row::Receive | Row::ReceiveBatch = row {
-            (0..CHUNK).for_each(|_| self.complete_receive());
-            let mut found = [WorkCompletion::EMPTY; CHUNK];
-            assert_eq!(self.rig.receive.poll(&mut found), Ok(CHUNK));
+        match row {
+            Row::Receive | Row::ReceiveBatch => (0..CHUNK).for_each(|_| self.complete_receive()),
+            Row::SharedReceive | Row::SharedReceiveBatch => self.complete_shared(),
+            _ => return self.check_empty(),
         }
+        let mut found = [WorkCompletion::EMPTY; CHUNK];
+        assert_eq!(self.rig.receive.poll(&mut found), Ok(CHUNK));
+        assert!(found.iter().all(|completion| completion.is_success() && completion.wr_id == 7));
+        self.check_empty();
+    }
+
+    fn check_empty(&self) {
+        assert_eq!(self.shared.0.outstanding(), 0);
         assert_eq!((self.rig.pair.sends_outstanding(), self.rig.pair.receives_outstanding()), (0, 0));
     }
 }
@@ -250,6 +300,27 @@ fn timed_receive(pair: &mut QueuePair<Handle>, request: &ReceiveRequest<'_>) {
 fn timed_batch_of_receives(pair: &mut QueuePair<Handle>, requests: &[ReceiveRequest<'_>; BATCH]) {
     for _ in 0..CHUNK / BATCH {
         let mut batch = pair.receive_batch();
+        for request in black_box(requests) {
+            batch.post(request).unwrap();
+        }
+        batch.ring();
+    }
+}
+
+#[inline(never)]
+fn timed_shared_receive(queue: &mut SharedReceiveQueue<Handle>, request: &ReceiveRequest<'_>) {
+    for _ in 0..CHUNK {
+        queue.post_receive(black_box(request)).unwrap();
+    }
+}
+
+#[inline(never)]
+fn timed_batch_of_shared_receives(
+    queue: &mut SharedReceiveQueue<Handle>,
+    requests: &[ReceiveRequest<'_>; BATCH],
+) {
+    for _ in 0..CHUNK / BATCH {
+        let mut batch = queue.receive_batch();
         for request in black_box(requests) {
             batch.post(request).unwrap();
         }
