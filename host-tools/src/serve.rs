@@ -87,7 +87,7 @@ fn device(link: Link, seed: u64) -> NicConfig {
     let mac = MacAddress([0x02, 0x02, 0xc9, a, b, c]);
     match link {
         Link::Ib => NicConfig::infiniband(mac),
-        Link::Eth => NicConfig::new(mac),
+        Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
     }
 }
 

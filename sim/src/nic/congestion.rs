@@ -56,7 +56,7 @@ impl Nic {
         let (source, destination) = ends(&packet.route.network);
         let is_ours = |qp: &QueuePair| {
             let ends = |path: &super::queue_pair::Path| path.remote == source && path.local == destination;
-            qp.state() == QpState::Rts && qp.path.as_ref().is_some_and(ends)
+            matches!(qp.state(), QpState::Rts | QpState::SqDraining) && qp.path.as_ref().is_some_and(ends)
         };
         let known = self.queue_pairs.get(packet.bth.destination.value()).is_some_and(is_ours);
         if known && packet.bth.opcode == NOTIFICATION && self.port.is_addressed(&packet.route.network) {

@@ -24,10 +24,12 @@ impl Nic {
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(memory, frame);
-        } else if self.is_for_us(frame) {
-            self.accept_frame(now, memory, frame);
-        } else {
+        } else if !self.is_for_us(frame) && !self.accepts(frame) {
             self.counters.frames_foreign += 1;
+        } else if self.is_for_flow_tables(frame) {
+            self.receive_ethernet(now, memory, frame, false);
+        } else {
+            self.accept_frame(now, memory, frame);
         }
         self.settle(now, memory);
     }
@@ -80,7 +82,7 @@ impl Nic {
     #[inline]
     fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
         let (source, destination) = ends(&packet.route.network);
-        if !self.port.is_addressed(&packet.route.network) {
+        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }
@@ -110,12 +112,22 @@ impl Nic {
         if is_response(packet) {
             self.deliver_response(now, memory, qpn, packet);
         } else {
+            self.tell_established(memory, qpn);
             self.with_responder(now, memory, qpn, |responder, host| {
                 responder.handle_request(now, packet, host)
             });
             self.take_replies();
         }
         self.refresh(now, memory, qpn);
+    }
+
+    /// The first packet before RTS says that the peer is there (IBTA v1.4 §11.6.3.1, communication established).
+    #[inline]
+    fn tell_established<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        if !core::mem::replace(&mut qp.heard, true) && qp.state() == QpState::Rtr {
+            self.post_queue_event(memory, qpn, EventType::CommEst);
+        }
     }
 
     fn deliver_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
@@ -209,10 +221,10 @@ impl Nic {
     }
 }
 
-/// Requests are taken from RTR on, answers from RTS on (IBTA v1.4 §10.3.1).
+/// Requests are taken from RTR on, answers from RTS on; what stops the send queue alone stops neither (IBTA v1.4 §10.3.1).
 fn is_receiving(state: QpState, packet: &Packet<'_>) -> bool {
     match state {
-        QpState::Rts => true,
+        QpState::Rts | QpState::SqDraining | QpState::SqDrained | QpState::SqError => true,
         QpState::Rtr => !is_response(packet),
         _ => false,
     }

@@ -1,5 +1,6 @@
 //! The way out: from doorbells to frames. Payload is read from memory only when its frame is written.
 
+use super::ethernet::Ethernet;
 use super::mkey::HostRange;
 use super::queue_pair::Path;
 use super::reply::REPLY;
@@ -50,6 +51,9 @@ impl Nic {
         page: UarIndex,
         qpn: Qpn,
     ) {
+        if Ethernet::is_send_queue(qpn) {
+            return self.ring_ethernet_queue(memory, page, qpn);
+        }
         let known = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.context.uar_page() == page);
         let Some(qp) = known else {
             self.counters.doorbells_ignored += 1;
@@ -59,17 +63,16 @@ impl Nic {
         if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
             qp.send.stop(0, wqe::FETCH);
         }
-        match qp.state() {
-            QpState::Rts => self.schedule.wake(qp),
-            QpState::Error => self.flush(now, memory, qpn),
-            _ => {}
+        // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
+        if qp.state() == QpState::Rts {
+            self.schedule.wake(qp);
         }
         self.refresh(now, memory, qpn);
     }
 
     /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
     pub fn has_transmit(&self) -> bool {
-        !self.schedule.is_empty() || !self.outbox.is_empty()
+        !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -85,7 +88,22 @@ impl Nic {
         transmit
     }
 
+    /// RDMA and Ethernet take turns.
     fn next_frame<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if self.ethernet.take_turn() {
+            let sent = self.transmit_ethernet(now, memory, frame);
+            return sent.or_else(|| self.transmit_rdma(now, memory, frame));
+        }
+        let sent = self.transmit_rdma(now, memory, frame);
+        sent.or_else(|| self.transmit_ethernet(now, memory, frame))
+    }
+
+    fn transmit_rdma<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
@@ -275,12 +293,18 @@ impl Nic {
 impl Nic {
     /// INIT2RTR: the responder and the way of packets begin.
     pub(super) fn connect(&mut self, qpn: Qpn) {
-        let software_port = self.firmware.capabilities.software_source_port();
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
-        let service = qp.service_class();
-        let reliable = service != ServiceClass::UnreliableConnection;
+        let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
         qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
+        self.set_path(qpn);
+    }
+
+    /// The way of packets, as the context says it.
+    pub(super) fn set_path(&mut self, qpn: Qpn) {
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let service = qp.service_class();
         qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
             let (local, remote) = port::ends(&route.network);
             let partition_key = self.port.partition_key(qp.context.primary_address_path().pkey_index());

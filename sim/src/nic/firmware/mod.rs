@@ -9,6 +9,7 @@ mod capabilities;
 mod completion_queue;
 mod domain;
 mod entry;
+mod ethernet;
 mod event_queue;
 mod ib_port;
 mod memory_key;
@@ -160,6 +161,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::RtrToRtsQp => run(nic, call, Initialized, transition::rtr_to_rts),
         Op::RtsToRtsQp => run(nic, call, Initialized, transition::rts_to_rts),
         Op::SqErrorToRtsQp => run(nic, call, Initialized, transition::sq_error_to_rts),
+        Op::RtsToSqdQp => run(nic, call, Initialized, transition::rts_to_sqd),
+        Op::SqdToSqdQp => run(nic, call, Initialized, transition::sqd_to_sqd),
         Op::SqdToRtsQp => run(nic, call, Initialized, transition::sqd_to_rts),
         Op::ToErrorQp => run(nic, call, Initialized, transition::to_error),
         Op::ToResetQp => run(nic, call, Initialized, transition::to_reset),
@@ -189,11 +192,16 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        unknown => {
-            *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;
-            Err(Refusal::unknown_opcode(unknown))
-        }
+        _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
     }
+}
+
+/// Counts and refuses a command that the device does not have.
+fn refuse_unknown<M: HostMemory>(nic: &mut Nic, call: &Call<'_, M>) -> Result<(), Refusal> {
+    let unknown = call.opcode();
+    *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;
+    Err(Refusal::unknown_opcode(unknown))
 }
 
 /// A handler of one command: input in, output out, or a refusal that has changed nothing.

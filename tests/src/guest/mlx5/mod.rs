@@ -5,6 +5,7 @@
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 
 pub mod cases;
+mod ethernet;
 mod nic;
 pub mod suite;
 
@@ -12,8 +13,9 @@ use super::machine::{Configuration, Machine};
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use anyhow::Result;
+use bareverbs_sim::nic::LinkLayer;
 use cases::Case;
-use nic::ServedNic;
+use nic::ServedNics;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
+    /// Link layer of the port.
+    pub link: LinkLayer,
     /// More of everything that is repeated.
     pub long: bool,
     /// Directory for the console and the log of commands.
@@ -32,26 +36,37 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let nic = ServedNic::start(&options.output.join("mlx5-commands.log"))?;
+    let nics = ServedNics::start(options.link, &options.output.join("mlx5-commands.log"))?;
+    let ethernet = options.link == LinkLayer::Ethernet;
     let configuration = Configuration {
-        vfio_user: vec![nic.socket().to_owned()],
+        vfio_user: nics.sockets(),
+        wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
+    if ethernet {
+        nics.join(machine.wire_sockets(0))?;
+    }
     let mut report = Report::new(&["case"]);
-    for case in cases::all(options.long) {
+    let all = match options.link {
+        LinkLayer::InfiniBand => cases::all(options.long),
+        LinkLayer::Ethernet => ethernet::all(options.long),
+    };
+    for case in all {
         let wanted = options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()));
         if case.set_up || wanted {
             report.add(ask(&mut machine, &case)?);
         }
     }
-    for (program, reason) in cases::LACKING {
+    let lacking = if options.link == LinkLayer::InfiniBand { cases::LACKING } else { &[] };
+    for (program, reason) in lacking {
         let verdict = Verdict::Skip((*reason).to_owned());
         report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
     }
-    report.add(nic.entry());
-    if let Some(names) = suite_names(options) {
+    report.add(nics.entry());
+    let suite = (options.link == LinkLayer::InfiniBand).then(|| suite_names(options)).flatten();
+    if let Some(names) = suite {
         let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
         suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
     }
