@@ -59,7 +59,10 @@ impl Nic {
             matches!(qp.state(), QpState::Rts | QpState::SqDraining) && qp.path.as_ref().is_some_and(ends)
         };
         let known = self.queue_pairs.get(packet.bth.destination.value()).is_some_and(is_ours);
-        if known && packet.bth.opcode == NOTIFICATION && self.port.is_addressed(&packet.route.network) {
+        if known
+            && packet.bth.opcode == NOTIFICATION
+            && self.port.is_addressed(&packet.route.network, packet.route.vlan)
+        {
             self.congestion.handled += 1;
         } else {
             self.congestion.ignored += 1;
