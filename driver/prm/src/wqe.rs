@@ -189,6 +189,14 @@ layout! {
     bits byte_count / set_byte_count: u16 = 0[9:0], "byte_count.length";
 }
 
+/// Values of the `opmod` byte of masked atomics: bit 3 says that they are, then the logarithm of the bytes less two.
+pub mod masked_opmod {
+    /// Operands of 4 bytes.
+    pub const FOUR_BYTES: u8 = 0x8;
+    /// Operands of 8 bytes.
+    pub const EIGHT_BYTES: u8 = 0x9;
+}
+
 /// Values of the `opmod` byte of an RDMA WRITE that stand for StRoM's remote procedure calls.
 ///
 /// **Not mlx5.** An extension of the simulated NIC: hardware refuses it, and so does the simulator unless the

@@ -275,6 +275,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << capabilities.log_max_message,
+            closed: None,
         };
         let receive = ReceiveQueue {
             poster: open(Side::Receive, share.receive, self.receive),
