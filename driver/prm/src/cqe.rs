@@ -15,12 +15,27 @@ layout! {
     /// A completion queue entry of 64 bytes.
     pub struct CompletionEntry, "mlx5_cqe64", 16;
     bits wqe_id / set_wqe_id: u16 = 0[15:0], "wqe_id";
+    /// Hash of a received Ethernet packet.
+    bits rss_hash / set_rss_hash: u32 = 3[31:0], "rss_hash_result";
+    /// What was hashed: bits 7:6 the transport (1 TCP, 2 UDP), bits 3:2 the network (1 IPv4, 2 IPv6).
+    bits rss_hash_type / set_rss_hash_type: u8 = 4[31:24], "rss_hash_type";
     bits path_bits / set_path_bits: u8 = 4[22:16], "ml_path.path_bits";
+    /// Ones' complement sum of all bytes behind the Ethernet header.
+    bits checksum / set_checksum: u16 = 5[31:16], "check_sum";
     bits slid / set_slid: u16 = 5[15:0], "slid";
     bits grh / set_grh: u8 = 6[29:28], "flags_rqpn.grh";
     /// InfiniBand service level; on RoCE its low two bits are the network header type.
     bits service_level / set_service_level: u8 = 6[27:24], "flags_rqpn.sl";
     bits remote_qpn / set_remote_qpn: Qpn = 6[23:0], "flags_rqpn.rqpn";
+    bits l4_ok / set_l4_ok: bool = 7[26:26], "hds_ip_ext.l4_ok";
+    bits l3_ok / set_l3_ok: bool = 7[25:25], "hds_ip_ext.l3_ok";
+    bits l2_ok / set_l2_ok: bool = 7[24:24], "hds_ip_ext.l2_ok";
+    /// 0 none, 1 TCP without ACK, 2 UDP, 3 TCP with ACK and no data, 4 TCP with ACK and data.
+    bits l4_header / set_l4_header: u8 = 7[22:20], "l4_l3_hdr_type.l4_hdr_type";
+    /// 0 none, 1 IPv6, 2 IPv4.
+    bits l3_header / set_l3_header: u8 = 7[19:18], "l4_l3_hdr_type.l3_hdr_type";
+    bits vlan_present / set_vlan_present: bool = 7[16:16], "l4_l3_hdr_type.vlan_present";
+    bits vlan / set_vlan: u16 = 7[15:0], "vlan_info";
     /// The `user_index` of the queue pair (CQE version 1).
     bits user_index / set_user_index: u32 = 8[23:0], "srqn.srqn";
     /// Immediate data, opaque; or the invalidated key; or the P_Key index.

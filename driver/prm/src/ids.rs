@@ -60,6 +60,20 @@ object_number! {
     Srqn, 24, "srqn";
     /// XRC domain number, 24 bits.
     Xrcdn, 24, "xrcd";
+    /// Number of an Ethernet receive queue, 24 bits.
+    Rqn, 24, "rqn";
+    /// Number of an Ethernet send queue, 24 bits; doorbells take it for a queue pair number.
+    Sqn, 24, "sqn";
+    /// Number of a transport interface receive, 24 bits.
+    Tirn, 24, "tirn";
+    /// Number of a transport interface send, 24 bits.
+    Tisn, 24, "tisn";
+    /// Number of a receive queue table, 24 bits.
+    Rqtn, 24, "rqtn";
+    /// Transport domain number, 24 bits.
+    TransportDomain, 24, "transport domain";
+    /// Number of a flow table, 24 bits.
+    FlowTableId, 24, "flow table";
     /// Event queue number, 8 bits.
     Eqn, 8, "eqn";
     /// Protection domain number, 24 bits.

@@ -197,6 +197,32 @@ pub mod masked_opmod {
     pub const EIGHT_BYTES: u8 = 0x9;
 }
 
+layout! {
+    /// Ethernet segment: offloads, then the first bytes of the packet inline, or a VLAN tag to insert.
+    pub struct EthernetSegment, "mlx5_wqe_eth_seg", 4;
+    bits l4_checksum / set_l4_checksum: bool = 1[31:31], "cs_flags.l4_csum";
+    bits l3_checksum / set_l3_checksum: bool = 1[30:30], "cs_flags.l3_csum";
+    bits l4_inner_checksum / set_l4_inner_checksum: bool = 1[29:29], "cs_flags.l4_inner_csum";
+    bits l3_inner_checksum / set_l3_inner_checksum: bool = 1[28:28], "cs_flags.l3_inner_csum";
+    bits swp_flags / set_swp_flags: u8 = 1[23:16], "swp_flags";
+    /// Payload of a segment, for large sends.
+    bits mss / set_mss: u16 = 1[15:0], "mss";
+    bits flow_table_metadata / set_flow_table_metadata: u32 = 2[31:0], "flow_table_metadata";
+    /// Bytes of the packet that follow inline, the first two in [`Self::inline_start`]; or, with
+    /// [`ethernet_insert::VLAN`], what to insert.
+    bits inline_size / set_inline_size: u16 = 3[31:16], "inline_hdr.sz";
+    /// The first two inline bytes, or the VLAN tag to insert.
+    bits inline_start / set_inline_start: u16 = 3[15:0], "inline_hdr.start";
+}
+
+/// Values of [`EthernetSegment::inline_size`] that ask for a tag instead of naming a length.
+pub mod ethernet_insert {
+    /// Insert the VLAN tag.
+    pub const VLAN: u16 = 1 << 15;
+    /// The tag is that of a service provider (802.1ad).
+    pub const SERVICE_TAG: u16 = 1;
+}
+
 /// Values of the `opmod` byte of an RDMA WRITE that stand for StRoM's remote procedure calls.
 ///
 /// **Not mlx5.** An extension of the simulated NIC: hardware refuses it, and so does the simulator unless the

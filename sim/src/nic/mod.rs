@@ -149,8 +149,7 @@ impl Nic {
         self.queue_pairs.clear();
         self.shared_receives.clear();
         self.xrc_domains.clear();
-        self.completions.queues.clear();
-        self.completions.newly_broken.clear();
+        self.completions.clear();
         self.events.queues.clear();
         self.events.interrupts.clear();
         self.mkeys.clear();
@@ -213,7 +212,8 @@ impl Nic {
         self.firmware.capabilities.checksums()
     }
 
-    /// What must follow every input: queue pairs of broken completion queues die, link changes are told.
+    /// What must follow every input: queue pairs of broken completion queues die, link changes are told, events that
+    /// moderation holds back get their time.
     fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if core::mem::take(&mut self.link_changed) {
             self.tell_link(memory);
@@ -221,6 +221,7 @@ impl Nic {
         while let Some(cqn) = self.completions.newly_broken.pop() {
             self.break_users(now, memory, cqn);
         }
+        self.completions.settle(now);
     }
 
     fn tell_link<M: HostMemory>(&mut self, memory: &mut M) {

@@ -55,7 +55,7 @@ impl Nic {
             return None;
         }
         let qpn = packet.bth.destination;
-        let reliable = packet.bth.opcode.service_class() == ServiceClass::ReliableConnection;
+        let reliable = packet.bth.service == ServiceClass::ReliableConnection;
         let connected = |qp: &&QueuePair| {
             let ends =
                 qp.path.as_ref().is_some_and(|path| path.remote == source && path.local == destination);

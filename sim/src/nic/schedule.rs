@@ -60,10 +60,12 @@ impl Nic {
     /// When to call [`Self::handle_timeout`]; it may find nothing due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        [self.schedule.next_alarm(), engine].into_iter().flatten().min()
+        let moderation = self.completions.poll_timeout();
+        [self.schedule.next_alarm(), moderation, engine].into_iter().flatten().min()
     }
 
-    /// Does what is due at `now`: retransmissions, the end of RNR waits, what the RPC engine wants.
+    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
+    /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         while let Some((time, number)) = self.schedule.pop_due(now) {
             let Some(qp) = self.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) else { continue };
@@ -74,6 +76,7 @@ impl Nic {
             self.rescan(now, memory, number);
             self.refresh(now, memory, Qpn::from_low_bits(number));
         }
+        self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);
         self.settle(now, memory);
     }

@@ -72,6 +72,17 @@ impl Nic {
         memory: &mut M,
         frame: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        let transmit = self.next_frame(now, memory, frame);
+        self.settle(now, memory);
+        transmit
+    }
+
+    fn next_frame<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         while let Some(number) = self.schedule.next() {
             let qpn = Qpn::from_low_bits(number);
             let Some(qp) = self.queue_pairs.get_mut(number) else { continue };
@@ -96,7 +107,6 @@ impl Nic {
             self.counters.bytes_sent += frame.len() as u64;
             return Some(transmit);
         }
-        self.settle(now, memory);
         None
     }
 

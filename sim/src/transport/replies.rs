@@ -4,7 +4,7 @@
 
 use super::response::{ResponsePacket, ResponsePayload};
 use super::segment::PathMtu;
-use crate::wire::{Aeth, BthOpcode, Extension, PacketHeader, Position, Syndrome};
+use crate::wire::{Aeth, BthOpcode, Extension, PacketHeader, Position, ServiceHeader, Syndrome};
 use bareverbs_prm::psn::Psn;
 use std::collections::VecDeque;
 
@@ -184,5 +184,6 @@ fn read_extension(position: Position, msn: u32) -> Extension {
 }
 
 fn response(opcode: BthOpcode, psn: Psn, extension: Extension) -> PacketHeader {
-    PacketHeader { opcode, psn, solicited: false, ack_request: false, extension }
+    let service_header = ServiceHeader::None;
+    PacketHeader { opcode, psn, solicited: false, ack_request: false, service_header, extension }
 }

@@ -1,6 +1,7 @@
 //! Base transport header. IBTA v1.4 §9.2.
 
 use super::opcode::BthOpcode;
+use super::service::ServiceClass;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
@@ -10,7 +11,9 @@ pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
-    /// Op-code.
+    /// Class of service.
+    pub service: ServiceClass,
+    /// Operation and place.
     pub opcode: BthOpcode,
     /// Solicited event.
     pub solicited: bool,
@@ -43,8 +46,10 @@ impl Bth {
     /// The header and its version field.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> (Self, u8) {
         let [opcode, flags, key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2] = *bytes;
+        let (service, opcode) = ServiceClass::split(opcode);
         let header = Self {
-            opcode: BthOpcode::from_raw(opcode),
+            service,
+            opcode,
             solicited: flags & 0x80 != 0,
             migration: flags & 0x40 != 0,
             pad_count: flags >> 4 & 3,
@@ -67,7 +72,7 @@ impl Bth {
             flag(self.solicited, 7) | flag(self.migration, 6) | (self.pad_count & 3) << 4 | Self::VERSION;
         let congestion = flag(self.fecn, 7) | flag(self.becn, 6);
         let ack = flag(self.ack_request, 7);
-        [self.opcode.raw(), flags, key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2]
+        [self.service.join(self.opcode), flags, key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2]
     }
 }
 

@@ -8,6 +8,7 @@ use super::bth::Bth;
 use super::extension::MAX_EXTENSION_SIZE;
 use super::packet::PacketHeader;
 use super::route::{Network, Route};
+use super::service::ServiceClass;
 use super::{ethernet, icrc, ipv4, ipv6, udp};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
@@ -33,7 +34,7 @@ pub struct HeaderTemplate {
 }
 
 impl HeaderTemplate {
-    /// Headers for packets of `route` to queue pair `destination`.
+    /// Headers for packets of `route` to queue pair `destination`, of a reliable connection.
     pub fn new(route: &Route, destination: Qpn, partition_key: u16) -> Self {
         let mut wire = [0; MAX_HEADER];
         let (ip_at, ip_size, ipv4_sum) = write_below_udp(route, &mut wire);
@@ -46,9 +47,17 @@ impl HeaderTemplate {
         Self { wire, masked, size, ip_at, ip_size, ipv4_sum, bth: blank_bth(destination, partition_key) }
     }
 
+    /// The same for another class of service.
+    #[must_use]
+    pub const fn of_service(mut self, service: ServiceClass) -> Self {
+        self.bth.service = service;
+        self
+    }
+
     /// Bytes of the frame of a packet with `payload_length` bytes of payload.
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
-        self.size + header.extension.kind().size() + payload_length + pad(payload_length) + icrc::SIZE
+        let extensions = header.service_header.size() + header.extension.kind().size();
+        self.size + extensions + payload_length + pad(payload_length) + icrc::SIZE
     }
 
     fn bth(&self, header: &PacketHeader, pad_count: usize) -> [u8; Bth::SIZE] {
@@ -87,7 +96,8 @@ fn write_link_and_ip(route: &Route, ether_type: u16, ip: &[u8], bytes: &mut [u8;
 
 fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {
     Bth {
-        opcode: super::BthOpcode::Unknown(0xff),
+        service: ServiceClass::ReliableConnection,
+        opcode: super::BthOpcode::Unknown(0x1f),
         solicited: false,
         // A path that was never migrated counts as migrated: IBTA v1.4 §17.2.8.
         migration: true,
@@ -149,8 +159,11 @@ impl<'a> FrameWriter<'a> {
         frame.resize(template.frame_size(header, payload_length), 0);
         let bth = template.bth(header, pad(payload_length));
         let (extension, extension_size) = header.extension.to_bytes();
-        let payload_at = template.size + extension_size;
-        write_extension(frame, template.size, &extension, extension_size);
+        let extension_at = template.size + header.service_header.size();
+        let payload_at = extension_at + extension_size;
+        frame[template.size..extension_at]
+            .copy_from_slice(&header.service_header.to_bytes()[..header.service_header.size()]);
+        write_extension(frame, extension_at, &extension, extension_size);
         let mut writer = Self { frame, template, bth, payload_at, payload_length };
         writer.write_masked_header();
         Ok(writer)

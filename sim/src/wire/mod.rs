@@ -20,6 +20,7 @@ pub mod opcode;
 mod packet;
 mod parse;
 pub mod route;
+pub mod service;
 #[cfg(test)]
 mod tests;
 mod udp;
@@ -28,7 +29,8 @@ pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::{Bth, DEFAULT_PARTITION_KEY};
 pub use extension::{AtomicEth, Extension, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
-pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position, ServiceClass};
+pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};
 pub use packet::{Packet, PacketHeader};
 pub use parse::{ParseError, parse};
 pub use route::{Network, ROCE_UDP_PORT, Route, VlanTag};
+pub use service::{Deth, ServiceClass, ServiceHeader};

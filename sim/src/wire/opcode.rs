@@ -1,28 +1,10 @@
-//! BTH op-codes: class of service, operation and place in the message. IBTA v1.4 §9.2, table 38.
+//! BTH op-codes: operation and place in the message. IBTA v1.4 §9.2, table 38. The operations of all classes of service
+//! ([`ServiceClass`](super::ServiceClass)) are numbered alike.
 //!
 //! A number that the table does not have is a value, [`BthOpcode::Unknown`]. 0x18 to 0x1c are StRoM's RPC op-codes;
 //! newer revisions of the standard give 0x1c to FLUSH, which no device here sends.
 
 use core::fmt;
-
-/// Class of service, the three high bits of an op-code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServiceClass {
-    /// Reliable connection.
-    ReliableConnection,
-    /// Unreliable connection.
-    UnreliableConnection,
-    /// Reliable datagram.
-    ReliableDatagram,
-    /// Unreliable datagram.
-    UnreliableDatagram,
-    /// Congestion notification, RoCEv2 A17.9.3.
-    CongestionNotification,
-    /// Extended reliable connection.
-    ExtendedReliableConnection,
-    /// Manufacturer specific.
-    Other(u8),
-}
 
 /// What a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +103,7 @@ impl ExtensionKind {
 
 macro_rules! opcodes {
     ($($variant:ident = $value:literal, $name:literal, $kind:ident, $position:ident, $extension:ident;)*) => {
-        /// Op-code of the base transport header.
+        /// Operation and place of a packet: the five low bits of the op-code of the base transport header.
         #[derive(Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum BthOpcode {
@@ -215,18 +197,6 @@ opcodes! {
 }
 
 impl BthOpcode {
-    /// Class of service.
-    pub const fn service_class(self) -> ServiceClass {
-        match self.raw() >> 5 {
-            0 => ServiceClass::ReliableConnection,
-            1 => ServiceClass::UnreliableConnection,
-            2 => ServiceClass::ReliableDatagram,
-            3 => ServiceClass::UnreliableDatagram,
-            4 => ServiceClass::CongestionNotification,
-            5 => ServiceClass::ExtendedReliableConnection,
-            other => ServiceClass::Other(other),
-        }
-    }
     /// Whether the request carries payload and is answered by an ACK, not by data.
     pub const fn is_acknowledged(self) -> bool {
         use OperationKind::{RpcParams, RpcWrite, Send, Write};
@@ -264,13 +234,6 @@ mod tests {
             assert_eq!(BthOpcode::from_raw(raw).raw(), raw);
         }
         assert_eq!(BthOpcode::ALL.len(), 28);
-    }
-
-    #[test]
-    fn class_bits() {
-        assert_eq!(BthOpcode::FetchAdd.service_class(), ServiceClass::ReliableConnection);
-        assert_eq!(BthOpcode::from_raw(0x64).service_class(), ServiceClass::UnreliableDatagram);
-        assert_eq!(BthOpcode::from_raw(0x81).service_class(), ServiceClass::CongestionNotification);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::bth::Bth;
 use super::extension::Extension;
 use super::opcode::BthOpcode;
 use super::route::Route;
+use super::service::{ServiceClass, ServiceHeader};
 use bareverbs_prm::psn::Psn;
 use core::fmt;
 
@@ -14,7 +15,9 @@ pub struct Packet<'a> {
     pub route: Route,
     /// Base transport header.
     pub bth: Bth,
-    /// Extension headers.
+    /// Header of the class of service.
+    pub service_header: ServiceHeader,
+    /// Extension headers of the operation.
     pub extension: Extension,
     /// Payload without padding.
     pub payload: &'a [u8],
@@ -33,14 +36,20 @@ pub struct PacketHeader {
     pub solicited: bool,
     /// Ask for an acknowledgement.
     pub ack_request: bool,
+    /// Header of the class of service; it must be that of the template's class.
+    pub service_header: ServiceHeader,
     /// Extension headers; they must be those of the op-code.
     pub extension: Extension,
 }
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bth { opcode, destination, psn, .. } = self.bth;
-        write!(f, "{} RoCE {opcode} QP={destination} PSN={}", self.route, psn.value())?;
+        let Bth { service, opcode, destination, psn, .. } = self.bth;
+        write!(f, "{} RoCE ", self.route)?;
+        if service != ServiceClass::ReliableConnection {
+            write!(f, "{service} ")?;
+        }
+        write!(f, "{opcode} QP={destination} PSN={}{}", psn.value(), self.service_header)?;
         self.extension.fmt(f)?;
         if !self.payload.is_empty() {
             write!(f, " len={}", self.payload.len())?;
@@ -52,7 +61,7 @@ impl fmt::Display for Packet<'_> {
 
 impl fmt::Display for PacketHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} PSN={}{}", self.opcode, self.psn.value(), self.extension)?;
+        write!(f, "{} PSN={}{}{}", self.opcode, self.psn.value(), self.service_header, self.extension)?;
         write_flag(f, self.solicited, " [solicited]")?;
         write_flag(f, self.ack_request, " [ack]")
     }

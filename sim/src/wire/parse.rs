@@ -6,6 +6,7 @@ use super::extension::Extension;
 use super::opcode::BthOpcode;
 use super::packet::Packet;
 use super::route::{Network, Route};
+use super::service::ServiceHeader;
 use super::{icrc, ipv4, ipv6, udp};
 use core::fmt;
 
@@ -92,8 +93,9 @@ pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     };
     let (udp_source_port, transport) = udp::split(carried)?;
     let (body, icrc) = check_icrc(datagram, ip.size, transport)?;
-    let (bth, extension, payload) = split_transport(body)?;
-    Ok(Packet { route: route(&ethernet, &ip, udp_source_port), bth, extension, payload, icrc })
+    let Transport { bth, service_header, extension, payload } = split_transport(body)?;
+    let route = route(&ethernet, &ip, udp_source_port);
+    Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
 
 /// Verifies the ICRC at the end of `transport` and takes it off.
@@ -112,20 +114,29 @@ fn check_icrc<'a>(
     if computed == received { Ok((body, received)) } else { Err(ParseError::Icrc { received, computed }) }
 }
 
-fn split_transport(body: &[u8]) -> Result<(Bth, Extension, &[u8]), ParseError> {
+/// What the IP datagram carries, without its ICRC.
+struct Transport<'a> {
+    bth: Bth,
+    service_header: ServiceHeader,
+    extension: Extension,
+    payload: &'a [u8],
+}
+
+fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> {
     let (header, rest) = body.split_first_chunk::<{ Bth::SIZE }>().ok_or(ParseError::Truncated)?;
     let (bth, version) = Bth::from_bytes(header);
     if version != Bth::VERSION {
         return Err(ParseError::TransportVersion(version));
     }
-    let (extension, padded) =
-        Extension::split_from(bth.opcode.extension(), rest).ok_or(ParseError::Extension(bth.opcode))?;
+    let short = ParseError::Extension(bth.opcode);
+    let (service_header, rest) = ServiceHeader::split_from(bth.service, bth.opcode, rest).ok_or(short)?;
+    let (extension, padded) = Extension::split_from(bth.opcode.extension(), rest).ok_or(short)?;
     let pad = ParseError::Pad(bth.pad_count);
     if padded.len() & 3 != 0 {
         return Err(pad);
     }
     let length = padded.len().checked_sub(usize::from(bth.pad_count)).ok_or(pad)?;
-    Ok((bth, extension, &padded[..length]))
+    Ok(Transport { bth, service_header, extension, payload: &padded[..length] })
 }
 
 fn route(ethernet: &Ethernet, ip: &IpHeader, udp_source_port: u16) -> Route {

@@ -32,7 +32,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn write(route: &Route, bth: &Bth, header: &PacketHeader, payload: &[u8]) -> Vec<u8> {
-    let template = HeaderTemplate::new(route, bth.destination, bth.partition_key);
+    let template = HeaderTemplate::new(route, bth.destination, bth.partition_key).of_service(bth.service);
     let mut frame = vec![0xee; 7];
     let mut writer = FrameWriter::begin(&mut frame, &template, header, payload.len()).unwrap();
     writer.payload_mut().copy_from_slice(payload);
@@ -44,7 +44,8 @@ fn write(route: &Route, bth: &Bth, header: &PacketHeader, payload: &[u8]) -> Vec
 
 fn header_of(packet: &Packet<'_>) -> PacketHeader {
     let Bth { opcode, psn, solicited, ack_request, .. } = packet.bth;
-    PacketHeader { opcode, psn, solicited, ack_request, extension: packet.extension }
+    let Packet { service_header, extension, .. } = *packet;
+    PacketHeader { opcode, psn, solicited, ack_request, service_header, extension }
 }
 
 #[test]
@@ -189,12 +190,23 @@ fn any_route() -> impl Strategy<Value = Route> {
     })
 }
 
-fn any_header() -> impl Strategy<Value = PacketHeader> {
-    let opcode = proptest::sample::select(BthOpcode::ALL);
-    (opcode, any::<u32>(), any::<bool>(), any::<bool>(), any::<[u8; MAX_EXTENSION_SIZE]>()).prop_map(
-        |(opcode, psn, solicited, ack_request, raw)| {
+fn any_header() -> impl Strategy<Value = (ServiceClass, PacketHeader)> {
+    let operations = (0..6u8).prop_flat_map(|raw| {
+        let class = ServiceClass::from_raw(raw);
+        let known: Vec<_> = BthOpcode::ALL.iter().copied().filter(|opcode| class.has(*opcode)).collect();
+        let known = if known.is_empty() { BthOpcode::ALL.to_vec() } else { known };
+        let class = if class.has(known[0]) { class } else { ServiceClass::ReliableConnection };
+        (Just(class), proptest::sample::select(known))
+    });
+    (operations, any::<u32>(), any::<bool>(), any::<bool>(), any::<[u8; MAX_EXTENSION_SIZE]>()).prop_map(
+        |((class, opcode), psn, solicited, ack_request, mut raw)| {
             let (extension, _) = Extension::split_from(opcode.extension(), &raw).unwrap();
-            PacketHeader { opcode, psn: Psn::new(psn), solicited, ack_request, extension }
+            // The byte before the source queue pair is reserved.
+            raw[4] = 0;
+            raw[0] = 0;
+            let (service_header, _) = ServiceHeader::split_from(class, opcode, &raw).unwrap();
+            let psn = Psn::new(psn);
+            (class, PacketHeader { opcode, psn, solicited, ack_request, service_header, extension })
         },
     )
 }
@@ -221,15 +233,15 @@ proptest! {
     #[test]
     fn what_is_written_is_parsed(
         route in any_route(),
-        header in any_header(),
+        (service, header) in any_header(),
         qpn in any::<u32>(),
         payload in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        let bth = Bth { destination: Qpn::from_low_bits(qpn), ..parse(&bytes(scapy::ACK_V6)).unwrap().bth };
+        let bth = Bth { service, destination: Qpn::from_low_bits(qpn), ..parse(&bytes(scapy::ACK_V6)).unwrap().bth };
         let frame = write(&route, &bth, &header, &payload);
         let packet = parse(&frame).unwrap();
         prop_assert_eq!(packet.route, route);
-        prop_assert_eq!(packet.bth.destination, bth.destination);
+        prop_assert_eq!((packet.bth.service, packet.bth.destination), (service, bth.destination));
         prop_assert_eq!(header_of(&packet), header);
         prop_assert_eq!(packet.payload, payload);
     }

@@ -1,9 +1,14 @@
 //! Commands: one module per family, input and output of each command as a layout (PRM, command reference).
 
 pub mod caps;
+pub mod caps_ethernet;
 pub mod cq;
 pub mod entry;
 pub mod eq;
+pub mod ethernet_port;
+pub mod ethernet_receive;
+pub mod ethernet_send;
+pub mod flow;
 pub mod hca;
 pub mod ib_port;
 pub mod mkey;
@@ -11,5 +16,6 @@ pub mod pages;
 pub mod pd;
 pub mod port;
 pub mod qp;
+pub mod queue_counter;
 pub mod srq;
 pub mod uar;

@@ -1,20 +1,32 @@
-//! CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
+//! CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ: moderation, overrun, the event queue, and resizing.
 
 use super::call::Call;
 use super::queue_pair::{check_record, paged_buffer};
 use super::syndrome::{self, Refusal};
-use crate::nic::completion::CompletionQueue;
+use crate::nic::completion::{CompletionQueue, ResizeRefusal, stride};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut, QueryCqIn, QueryCqOut,
 };
 use bareverbs_prm::context::CompletionQueueContext;
-use bareverbs_prm::cqe::CQE_SIZE;
 use bareverbs_prm::ids::Cqn;
 
-/// `modify_field_select`: moderation (period and count), and whether overruns are ignored.
-const SELECT_MODERATION: u32 = 0b11;
-const SELECT_OVERRUN_IGNORE: u32 = 1 << 2;
+/// `op_mod` of MODIFY_CQ that gives the queue another buffer.
+const RESIZE: u16 = 1;
+/// `modify_field_select`.
+const SELECT_PERIOD: u32 = 1;
+const SELECT_COUNT: u32 = 1 << 1;
+const SELECT_OVERRUN: u32 = 1 << 2;
+const SELECT_EQN: u32 = 1 << 3;
+const SELECT_PERIOD_MODE: u32 = 1 << 4;
+/// `resize_field_select`.
+const RESIZE_SIZE: u32 = 1;
+const RESIZE_PAGE_OFFSET: u32 = 1 << 1;
+const RESIZE_PAGE_SIZE: u32 = 1 << 2;
+/// `cqe_sz`: 64 bytes, 128 bytes, 128 bytes of which the first half is padding.
+const LARGEST_ENTRY: u8 = 2;
+/// `cq_period_mode`: the period begins with an event, or with a completion.
+const LARGEST_PERIOD_MODE: u8 = 1;
 
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
@@ -34,7 +46,7 @@ pub(super) fn create<M: HostMemory>(
     nic.events.queues.get(context.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
     let number =
         nic.completions.queues.next_number(1 << capabilities.log_max_cq()).ok_or(syndrome::CQ_LIMIT)?;
-    let length = (CQE_SIZE as u64) << context.log_cq_size();
+    let length = stride(&context) << context.log_cq_size();
     let place = (context.log_page_size(), context.page_offset());
     let buffer = paged_buffer(call, CreateCqIn::PAS_OFFSET, place, length)?;
     let cqn = Cqn::from_low_bits(number);
@@ -43,14 +55,17 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Entries of 64 bytes, without compression, moderation or user memory objects.
+/// Entries of 64 or 128 bytes, without user memory objects.
 fn check_features(context: &CompletionQueueContext, umem: bool) -> Result<(), Refusal> {
-    let moderated = context.cq_period() != 0 || context.cq_max_count() != 0;
-    let offered = context.cqe_sz() == 0 && !context.cqe_comp_en() && !context.cc() && !moderated;
+    let offered = context.cqe_sz() <= LARGEST_ENTRY && !context.cqe_comp_en() && !context.cc();
     if !offered || umem || context.dbr_umem_valid() || context.apu_cq() {
         return Err(syndrome::CQ_FEATURE);
     }
-    Ok(())
+    check_period_mode(context)
+}
+
+fn check_period_mode(context: &CompletionQueueContext) -> Result<(), Refusal> {
+    if context.cq_period_mode() > LARGEST_PERIOD_MODE { Err(syndrome::CQ_FEATURE) } else { Ok(()) }
 }
 
 pub(super) fn destroy<M: HostMemory>(
@@ -65,7 +80,7 @@ pub(super) fn destroy<M: HostMemory>(
     if queue.users > 0 {
         return Err(syndrome::CQ_BUSY);
     }
-    nic.completions.queues.remove(cqn);
+    nic.completions.remove(input.cqn());
     Ok(())
 }
 
@@ -81,25 +96,72 @@ pub(super) fn query<M: HostMemory>(
     Ok(())
 }
 
-/// Only what the capabilities offer can be modified: overrun ignore, and moderation to «none».
 pub(super) fn modify<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
     input: &ModifyCqIn,
     _: &mut ModifyCqOut,
 ) -> Result<(), Refusal> {
-    call.expect_no_op_mod()?;
+    match call.op_mod() {
+        0 => modify_fields(nic, input),
+        RESIZE => resize(nic, call, input),
+        _ => Err(syndrome::BAD_OP_MOD),
+    }
+}
+
+fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
     let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
-    let context = input.cq_context();
-    if select & !(SELECT_MODERATION | SELECT_OVERRUN_IGNORE) != 0 {
+    let wish = input.cq_context();
+    if select & !(SELECT_PERIOD | SELECT_COUNT | SELECT_OVERRUN | SELECT_EQN | SELECT_PERIOD_MODE) != 0 {
         return Err(syndrome::CQ_FIELD_SELECT);
     }
-    if select & SELECT_MODERATION != 0 && (context.cq_period() != 0 || context.cq_max_count() != 0) {
+    let selected = |bit: u32| select & bit != 0;
+    if selected(SELECT_PERIOD_MODE) {
+        check_period_mode(wish)?;
+    }
+    if selected(SELECT_EQN) {
+        nic.events.queues.get(wish.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
+    }
+    queue.modify(|context| {
+        if selected(SELECT_PERIOD) {
+            context.set_cq_period(wish.cq_period());
+        }
+        if selected(SELECT_COUNT) {
+            context.set_cq_max_count(wish.cq_max_count());
+        }
+        if selected(SELECT_PERIOD_MODE) {
+            context.set_cq_period_mode(wish.cq_period_mode());
+        }
+        if selected(SELECT_OVERRUN) {
+            context.set_oi(wish.oi());
+        }
+        if selected(SELECT_EQN) {
+            context.set_c_eqn_or_apu_element(wish.c_eqn_or_apu_element());
+        }
+    });
+    Ok(())
+}
+
+/// The queue goes on in another buffer. The size must be selected; page size and offset go with it.
+fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
+    let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
+    let wish = input.cq_context();
+    let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    if select & !(RESIZE_SIZE | RESIZE_PAGE_OFFSET | RESIZE_PAGE_SIZE) != 0 || select & RESIZE_SIZE == 0 {
+        return Err(syndrome::CQ_FIELD_SELECT);
+    }
+    if wish.log_cq_size() > nic.firmware.capabilities.general.log_max_cq_sz() {
+        return Err(syndrome::CQ_SIZE);
+    }
+    if input.cq_umem_valid() || wish.cqe_sz() > LARGEST_ENTRY {
         return Err(syndrome::CQ_FEATURE);
     }
-    if select & SELECT_OVERRUN_IGNORE != 0 {
-        queue.set_overrun_ignore(context.oi());
-    }
-    Ok(())
+    let place = (wish.log_page_size(), wish.page_offset());
+    let length = stride(wish) << wish.log_cq_size();
+    let buffer = paged_buffer(call, ModifyCqIn::PAS_OFFSET, place, length)?;
+    queue.resize(call.memory, wish, buffer).map_err(|refusal| match refusal {
+        ResizeRefusal::Outstanding => syndrome::CQ_OUTSTANDING,
+        ResizeRefusal::Broken => syndrome::CQ_BROKEN,
+    })
 }

@@ -104,6 +104,8 @@ refusals! {
     CQ_SIZE = 0xb0_004b, BadParameter, "log_cq_size is above the limit";
     CQ_FEATURE = 0xb0_004c, BadParameter, "the completion queue asks for a feature that is not offered";
     CQ_FIELD_SELECT = 0xb0_004d, BadParameter, "the field of the completion queue cannot be modified";
+    CQ_OUTSTANDING = 0xb0_004e, BadSizeOutstandingCqes, "completions that were not polled do not fit the new size";
+    CQ_BROKEN = 0xb0_004f, BadResourceState, "the completion queue is broken";
     BUFFER_PAGE_SIZE = 0xb0_0050, BadParameter, "log_page_size of a queue buffer is above 20";
     BUFFER_MISALIGNED = 0xb0_0051, BadParameter, "a page of a queue buffer is not aligned to 4 KiB";
     DOORBELL_RECORD_MISALIGNED = 0xb0_0052, BadParameter, "the doorbell record is zero or not aligned to 8 bytes";

@@ -4,6 +4,7 @@
 //! cable. Nothing here knows the driver of this house.
 
 mod commands;
+mod completion;
 mod data;
 mod delivery;
 mod errors;

@@ -153,7 +153,9 @@ proptest! {
             }
             let Some((extension, _)) = crate::wire::Extension::split_from(opcode.extension(), &extension) else { continue };
             let psn = bareverbs_prm::psn::Psn::new(0xff_fff0u32.wrapping_add_signed(step));
-            let header = crate::wire::PacketHeader { opcode, psn, solicited: false, ack_request: true, extension };
+            let service_header = crate::wire::ServiceHeader::None;
+            let (solicited, ack_request) = (false, true);
+            let header = crate::wire::PacketHeader { opcode, psn, solicited, ack_request, service_header, extension };
             let mut frame = Vec::new();
             let mut writer = crate::wire::FrameWriter::begin(&mut frame, &template, &header, payload * 128).unwrap();
             writer.payload_mut().fill(0x5a);

@@ -3,7 +3,6 @@
 use super::model::*;
 use crate::transport::*;
 use crate::wire::*;
-use bareverbs_prm::psn::Psn;
 use proptest::prelude::*;
 
 fn any_packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
@@ -30,7 +29,7 @@ fn any_packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
                 compare: 0,
             }),
         };
-        (PacketHeader { opcode, psn: Psn::new(psn), solicited, ack_request, extension }, vec![byte; length])
+        (PacketHeader { solicited, ack_request, ..header(opcode, psn, extension) }, vec![byte; length])
     })
 }
 

@@ -45,8 +45,9 @@ pub fn route() -> Route {
 
 /// A packet as it arrives.
 pub fn packet(header: PacketHeader, payload: &[u8]) -> Packet<'_> {
-    let PacketHeader { opcode, psn, solicited, ack_request, extension } = header;
+    let PacketHeader { opcode, psn, solicited, ack_request, service_header, extension } = header;
     let bth = Bth {
+        service: ServiceClass::ReliableConnection,
         opcode,
         solicited,
         migration: true,
@@ -58,11 +59,19 @@ pub fn packet(header: PacketHeader, payload: &[u8]) -> Packet<'_> {
         ack_request,
         psn,
     };
-    Packet { route: route(), bth, extension, payload, icrc: 0 }
+    Packet { route: route(), bth, service_header, extension, payload, icrc: 0 }
 }
 
 pub fn header(opcode: BthOpcode, psn: u32, extension: Extension) -> PacketHeader {
-    PacketHeader { opcode, psn: Psn::new(psn), solicited: false, ack_request: true, extension }
+    let service_header = ServiceHeader::None;
+    PacketHeader {
+        opcode,
+        psn: Psn::new(psn),
+        solicited: false,
+        ack_request: true,
+        service_header,
+        extension,
+    }
 }
 
 pub fn acknowledge(psn: u32, syndrome: Syndrome) -> PacketHeader {

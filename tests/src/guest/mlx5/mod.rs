@@ -6,6 +6,7 @@
 
 pub mod cases;
 mod nic;
+pub mod suite;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
@@ -32,8 +33,11 @@ pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
     let nic = ServedNic::start(&options.output.join("mlx5-commands.log"))?;
-    let configuration =
-        Configuration { vfio_user: vec![nic.socket().to_owned()], ..Configuration::default() };
+    let configuration = Configuration {
+        vfio_user: vec![nic.socket().to_owned()],
+        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
+        ..Configuration::default()
+    };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
     let mut report = Report::new(&["case"]);
     for case in cases::all(options.long) {
@@ -47,7 +51,24 @@ pub fn run(options: &Options) -> Result<Report> {
         report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
     }
     report.add(nic.entry());
+    if let Some(names) = suite_names(options) {
+        let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
+        suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
+    }
     Ok(report)
+}
+
+/// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in
+/// «test_mr.MRTest.test_dereg_mr», chooses a class or a test. `--long` looks among all modules.
+fn suite_names(options: &Options) -> Option<Vec<&str>> {
+    let Some(only) = options.only.as_deref() else {
+        return Some(if options.long { Vec::new() } else { suite::CHOSEN.to_vec() });
+    };
+    let chosen: Vec<&str> = suite::CHOSEN.iter().copied().filter(|module| module.contains(only)).collect();
+    if options.long || chosen.is_empty() {
+        return only.starts_with("test_").then(|| vec![only]);
+    }
+    Some(chosen)
 }
 
 fn ask(machine: &mut Machine, case: &Case) -> Result<Entry> {

@@ -1,0 +1,152 @@
+//! Capability pages of Ethernet ports.
+
+use crate::layout;
+
+layout! {
+    /// Ethernet offload capabilities.
+    pub struct EthernetCapabilities, "per_protocol_networking_offload_caps", 64;
+    bits csum_cap / set_csum_cap: bool = 0[31:31], "csum_cap";
+    bits vlan_cap / set_vlan_cap: bool = 0[30:30], "vlan_cap";
+    bits lro_cap / set_lro_cap: bool = 0[29:29], "lro_cap";
+    bits lro_psh_flag / set_lro_psh_flag: bool = 0[28:28], "lro_psh_flag";
+    bits lro_time_stamp / set_lro_time_stamp: bool = 0[27:27], "lro_time_stamp";
+    bits wqe_vlan_insert / set_wqe_vlan_insert: bool = 0[24:24], "wqe_vlan_insert";
+    bits self_lb_en_modifiable / set_self_lb_en_modifiable: bool = 0[23:23], "self_lb_en_modifiable";
+    bits max_lso_cap / set_max_lso_cap: u8 = 0[20:16], "max_lso_cap";
+    bits multi_pkt_send_wqe / set_multi_pkt_send_wqe: u8 = 0[15:14], "multi_pkt_send_wqe";
+    bits wqe_inline_mode / set_wqe_inline_mode: u8 = 0[13:12], "wqe_inline_mode";
+    bits rss_ind_tbl_cap / set_rss_ind_tbl_cap: u8 = 0[11:8], "rss_ind_tbl_cap";
+    bits reg_umr_sq / set_reg_umr_sq: bool = 0[7:7], "reg_umr_sq";
+    bits scatter_fcs / set_scatter_fcs: bool = 0[6:6], "scatter_fcs";
+    bits enhanced_multi_pkt_send_wqe / set_enhanced_multi_pkt_send_wqe: bool = 0[5:5], "enhanced_multi_pkt_send_wqe";
+    bits tunnel_lso_const_out_ip_id / set_tunnel_lso_const_out_ip_id: bool = 0[4:4], "tunnel_lso_const_out_ip_id";
+    bits tunnel_lro_gre / set_tunnel_lro_gre: bool = 0[3:3], "tunnel_lro_gre";
+    bits tunnel_lro_vxlan / set_tunnel_lro_vxlan: bool = 0[2:2], "tunnel_lro_vxlan";
+    bits tunnel_stateless_gre / set_tunnel_stateless_gre: bool = 0[1:1], "tunnel_stateless_gre";
+    bits tunnel_stateless_vxlan / set_tunnel_stateless_vxlan: bool = 0[0:0], "tunnel_stateless_vxlan";
+    bits swp / set_swp: bool = 1[31:31], "swp";
+    bits swp_csum / set_swp_csum: bool = 1[30:30], "swp_csum";
+    bits swp_lso / set_swp_lso: bool = 1[29:29], "swp_lso";
+    bits cqe_checksum_full / set_cqe_checksum_full: bool = 1[28:28], "cqe_checksum_full";
+    bits tunnel_stateless_geneve_tx / set_tunnel_stateless_geneve_tx: bool = 1[27:27], "tunnel_stateless_geneve_tx";
+    bits tunnel_stateless_mpls_over_udp / set_tunnel_stateless_mpls_over_udp: bool = 1[26:26], "tunnel_stateless_mpls_over_udp";
+    bits tunnel_stateless_mpls_over_gre / set_tunnel_stateless_mpls_over_gre: bool = 1[25:25], "tunnel_stateless_mpls_over_gre";
+    bits tunnel_stateless_vxlan_gpe / set_tunnel_stateless_vxlan_gpe: bool = 1[24:24], "tunnel_stateless_vxlan_gpe";
+    bits tunnel_stateless_ipv4_over_vxlan / set_tunnel_stateless_ipv4_over_vxlan: bool = 1[23:23], "tunnel_stateless_ipv4_over_vxlan";
+    bits tunnel_stateless_ip_over_ip / set_tunnel_stateless_ip_over_ip: bool = 1[22:22], "tunnel_stateless_ip_over_ip";
+    bits insert_trailer / set_insert_trailer: bool = 1[21:21], "insert_trailer";
+    bits tunnel_stateless_ip_over_ip_rx / set_tunnel_stateless_ip_over_ip_rx: bool = 1[19:19], "tunnel_stateless_ip_over_ip_rx";
+    bits tunnel_stateless_ip_over_ip_tx / set_tunnel_stateless_ip_over_ip_tx: bool = 1[18:18], "tunnel_stateless_ip_over_ip_tx";
+    bits max_vxlan_udp_ports / set_max_vxlan_udp_ports: u8 = 1[15:8], "max_vxlan_udp_ports";
+    bits swp_csum_l4_partial / set_swp_csum_l4_partial: bool = 1[7:7], "swp_csum_l4_partial";
+    bits max_geneve_opt_len / set_max_geneve_opt_len: bool = 1[1:1], "max_geneve_opt_len";
+    bits tunnel_stateless_geneve_rx / set_tunnel_stateless_geneve_rx: bool = 1[0:0], "tunnel_stateless_geneve_rx";
+    bits lro_min_mss_size / set_lro_min_mss_size: u16 = 2[15:0], "lro_min_mss_size";
+    bytes lro_timer_supported_periods / set_lro_timer_supported_periods: 16 = 12, "lro_timer_supported_periods";
+}
+
+layout! {
+    /// What the flow tables of one kind can do.
+    pub struct FlowTableProperties, "flow_table_prop_layout", 16;
+    bits ft_support / set_ft_support: bool = 0[31:31], "ft_support";
+    bits flow_counter / set_flow_counter: bool = 0[29:29], "flow_counter";
+    bits flow_modify_en / set_flow_modify_en: bool = 0[28:28], "flow_modify_en";
+    bits modify_root / set_modify_root: bool = 0[27:27], "modify_root";
+    bits identified_miss_table_mode / set_identified_miss_table_mode: bool = 0[26:26], "identified_miss_table_mode";
+    bits flow_table_modify / set_flow_table_modify: bool = 0[25:25], "flow_table_modify";
+    bits reformat / set_reformat: bool = 0[24:24], "reformat";
+    bits decap / set_decap: bool = 0[23:23], "decap";
+    bits reset_root_to_default / set_reset_root_to_default: bool = 0[22:22], "reset_root_to_default";
+    bits pop_vlan / set_pop_vlan: bool = 0[21:21], "pop_vlan";
+    bits push_vlan / set_push_vlan: bool = 0[20:20], "push_vlan";
+    bits pop_vlan_2 / set_pop_vlan_2: bool = 0[18:18], "pop_vlan_2";
+    bits push_vlan_2 / set_push_vlan_2: bool = 0[17:17], "push_vlan_2";
+    bits reformat_and_vlan_action / set_reformat_and_vlan_action: bool = 0[16:16], "reformat_and_vlan_action";
+    bits sw_owner / set_sw_owner: bool = 0[14:14], "sw_owner";
+    bits reformat_l3_tunnel_to_l2 / set_reformat_l3_tunnel_to_l2: bool = 0[13:13], "reformat_l3_tunnel_to_l2";
+    bits reformat_l2_to_l3_tunnel / set_reformat_l2_to_l3_tunnel: bool = 0[12:12], "reformat_l2_to_l3_tunnel";
+    bits reformat_and_modify_action / set_reformat_and_modify_action: bool = 0[11:11], "reformat_and_modify_action";
+    bits ignore_flow_level / set_ignore_flow_level: bool = 0[10:10], "ignore_flow_level";
+    bits table_miss_action_domain / set_table_miss_action_domain: bool = 0[8:8], "table_miss_action_domain";
+    bits termination_table / set_termination_table: bool = 0[7:7], "termination_table";
+    bits reformat_and_fwd_to_table / set_reformat_and_fwd_to_table: bool = 0[6:6], "reformat_and_fwd_to_table";
+    bits ipsec_encrypt / set_ipsec_encrypt: bool = 0[3:3], "ipsec_encrypt";
+    bits ipsec_decrypt / set_ipsec_decrypt: bool = 0[2:2], "ipsec_decrypt";
+    bits sw_owner_v2 / set_sw_owner_v2: bool = 0[1:1], "sw_owner_v2";
+    bits termination_table_raw_traffic / set_termination_table_raw_traffic: bool = 1[31:31], "termination_table_raw_traffic";
+    bits log_max_ft_size / set_log_max_ft_size: u8 = 1[29:24], "log_max_ft_size";
+    bits log_max_modify_header_context / set_log_max_modify_header_context: u8 = 1[23:16], "log_max_modify_header_context";
+    bits max_modify_header_actions / set_max_modify_header_actions: u8 = 1[15:8], "max_modify_header_actions";
+    bits max_ft_level / set_max_ft_level: u8 = 1[7:0], "max_ft_level";
+    bits reformat_add_esp_trasport / set_reformat_add_esp_trasport: bool = 2[31:31], "reformat_add_esp_trasport";
+    bits reformat_l2_to_l3_esp_tunnel / set_reformat_l2_to_l3_esp_tunnel: bool = 2[30:30], "reformat_l2_to_l3_esp_tunnel";
+    bits reformat_add_esp_transport_over_udp / set_reformat_add_esp_transport_over_udp: bool = 2[29:29], "reformat_add_esp_transport_over_udp";
+    bits reformat_del_esp_trasport / set_reformat_del_esp_trasport: bool = 2[28:28], "reformat_del_esp_trasport";
+    bits reformat_l3_esp_tunnel_to_l2 / set_reformat_l3_esp_tunnel_to_l2: bool = 2[27:27], "reformat_l3_esp_tunnel_to_l2";
+    bits reformat_del_esp_transport_over_udp / set_reformat_del_esp_transport_over_udp: bool = 2[26:26], "reformat_del_esp_transport_over_udp";
+    bits execute_aso / set_execute_aso: bool = 2[25:25], "execute_aso";
+    bits reformat_insert / set_reformat_insert: bool = 3[29:29], "reformat_insert";
+    bits reformat_remove / set_reformat_remove: bool = 3[28:28], "reformat_remove";
+    bits macsec_encrypt / set_macsec_encrypt: bool = 3[27:27], "macsec_encrypt";
+    bits macsec_decrypt / set_macsec_decrypt: bool = 3[26:26], "macsec_decrypt";
+    bits reformat_add_macsec / set_reformat_add_macsec: bool = 3[23:23], "reformat_add_macsec";
+    bits reformat_remove_macsec / set_reformat_remove_macsec: bool = 3[22:22], "reformat_remove_macsec";
+    bits reparse / set_reparse: bool = 3[21:21], "reparse";
+    bits cross_vhca_object / set_cross_vhca_object: bool = 3[19:19], "cross_vhca_object";
+    bits reformat_l2_to_l3_audp_tunnel / set_reformat_l2_to_l3_audp_tunnel: bool = 3[18:18], "reformat_l2_to_l3_audp_tunnel";
+    bits reformat_l3_audp_tunnel_to_l2 / set_reformat_l3_audp_tunnel_to_l2: bool = 3[17:17], "reformat_l3_audp_tunnel_to_l2";
+    bits ignore_flow_level_rtc_valid / set_ignore_flow_level_rtc_valid: bool = 3[16:16], "ignore_flow_level_rtc_valid";
+    bits log_max_ft_num / set_log_max_ft_num: u8 = 3[7:0], "log_max_ft_num";
+    bits log_max_flow_counter / set_log_max_flow_counter: u8 = 4[15:8], "log_max_flow_counter";
+    bits log_max_destination / set_log_max_destination: u8 = 4[7:0], "log_max_destination";
+    bits log_max_flow / set_log_max_flow: u8 = 5[7:0], "log_max_flow";
+    bits outer_dmac / set_outer_dmac: bool = 8[31:31], "ft_field_support.outer_dmac";
+    bits outer_smac / set_outer_smac: bool = 8[30:30], "ft_field_support.outer_smac";
+    bits outer_ether_type / set_outer_ether_type: bool = 8[29:29], "ft_field_support.outer_ether_type";
+    bits outer_ip_version / set_outer_ip_version: bool = 8[28:28], "ft_field_support.outer_ip_version";
+    bits outer_first_prio / set_outer_first_prio: bool = 8[27:27], "ft_field_support.outer_first_prio";
+    bits outer_first_cfi / set_outer_first_cfi: bool = 8[26:26], "ft_field_support.outer_first_cfi";
+    bits outer_first_vid / set_outer_first_vid: bool = 8[25:25], "ft_field_support.outer_first_vid";
+    bits outer_ipv4_ttl / set_outer_ipv4_ttl: bool = 8[24:24], "ft_field_support.outer_ipv4_ttl";
+    bits outer_second_prio / set_outer_second_prio: bool = 8[23:23], "ft_field_support.outer_second_prio";
+    bits outer_second_cfi / set_outer_second_cfi: bool = 8[22:22], "ft_field_support.outer_second_cfi";
+    bits outer_second_vid / set_outer_second_vid: bool = 8[21:21], "ft_field_support.outer_second_vid";
+    bits outer_sip / set_outer_sip: bool = 8[19:19], "ft_field_support.outer_sip";
+    bits outer_dip / set_outer_dip: bool = 8[18:18], "ft_field_support.outer_dip";
+    bits outer_frag / set_outer_frag: bool = 8[17:17], "ft_field_support.outer_frag";
+    bits outer_ip_protocol / set_outer_ip_protocol: bool = 8[16:16], "ft_field_support.outer_ip_protocol";
+    bits outer_ip_ecn / set_outer_ip_ecn: bool = 8[15:15], "ft_field_support.outer_ip_ecn";
+    bits outer_ip_dscp / set_outer_ip_dscp: bool = 8[14:14], "ft_field_support.outer_ip_dscp";
+    bits outer_udp_sport / set_outer_udp_sport: bool = 8[13:13], "ft_field_support.outer_udp_sport";
+    bits outer_udp_dport / set_outer_udp_dport: bool = 8[12:12], "ft_field_support.outer_udp_dport";
+    bits outer_tcp_sport / set_outer_tcp_sport: bool = 8[11:11], "ft_field_support.outer_tcp_sport";
+    bits outer_tcp_dport / set_outer_tcp_dport: bool = 8[10:10], "ft_field_support.outer_tcp_dport";
+    bits outer_tcp_flags / set_outer_tcp_flags: bool = 8[9:9], "ft_field_support.outer_tcp_flags";
+    bits outer_gre_protocol / set_outer_gre_protocol: bool = 8[8:8], "ft_field_support.outer_gre_protocol";
+    bits outer_gre_key / set_outer_gre_key: bool = 8[7:7], "ft_field_support.outer_gre_key";
+    bits outer_vxlan_vni / set_outer_vxlan_vni: bool = 8[6:6], "ft_field_support.outer_vxlan_vni";
+    bits outer_geneve_vni / set_outer_geneve_vni: bool = 8[5:5], "ft_field_support.outer_geneve_vni";
+    bits outer_geneve_oam / set_outer_geneve_oam: bool = 8[4:4], "ft_field_support.outer_geneve_oam";
+    bits outer_geneve_protocol_type / set_outer_geneve_protocol_type: bool = 8[3:3], "ft_field_support.outer_geneve_protocol_type";
+    bits outer_geneve_opt_len / set_outer_geneve_opt_len: bool = 8[2:2], "ft_field_support.outer_geneve_opt_len";
+    bits outer_first_mpls_over_udp / set_outer_first_mpls_over_udp: u8 = 10[26:23], "ft_field_support.outer_first_mpls_over_udp";
+    bits outer_first_mpls_over_gre / set_outer_first_mpls_over_gre: u8 = 10[22:19], "ft_field_support.outer_first_mpls_over_gre";
+    bits outer_first_mpls / set_outer_first_mpls: u8 = 10[14:11], "ft_field_support.outer_first_mpls";
+    bits outer_esp_spi / set_outer_esp_spi: bool = 10[8:8], "ft_field_support.outer_esp_spi";
+}
+
+layout! {
+    /// Flow table capabilities of a NIC.
+    pub struct NicFlowTableCapabilities, "flow_table_nic_cap", 1024;
+    bits nic_rx_multi_path_tirs / set_nic_rx_multi_path_tirs: bool = 0[31:31], "nic_rx_multi_path_tirs";
+    bits nic_rx_multi_path_tirs_fts / set_nic_rx_multi_path_tirs_fts: bool = 0[30:30], "nic_rx_multi_path_tirs_fts";
+    bits allow_sniffer_and_nic_rx_shared_tir / set_allow_sniffer_and_nic_rx_shared_tir: bool = 0[29:29], "allow_sniffer_and_nic_rx_shared_tir";
+    bits sw_owner_reformat_supported / set_sw_owner_reformat_supported: bool = 0[24:24], "sw_owner_reformat_supported";
+    bits encap_general_header / set_encap_general_header: bool = 1[31:31], "encap_general_header";
+    bits log_max_packet_reformat_context / set_log_max_packet_reformat_context: u8 = 1[20:16], "log_max_packet_reformat_context";
+    bits max_encap_header_size / set_max_encap_header_size: u16 = 1[9:0], "max_encap_header_size";
+    part flow_table_properties_nic_receive / flow_table_properties_nic_receive_mut: FlowTableProperties = 16, "flow_table_properties_nic_receive";
+    wide sw_steering_nic_rx_action_drop_icm_address / set_sw_steering_nic_rx_action_drop_icm_address: u64 = 256, "sw_steering_nic_rx_action_drop_icm_address";
+    wide sw_steering_nic_tx_action_drop_icm_address / set_sw_steering_nic_tx_action_drop_icm_address: u64 = 258, "sw_steering_nic_tx_action_drop_icm_address";
+    wide sw_steering_nic_tx_action_allow_icm_address / set_sw_steering_nic_tx_action_allow_icm_address: u64 = 260, "sw_steering_nic_tx_action_allow_icm_address";
+}

@@ -1,0 +1,248 @@
+//! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues; contract §5.4
+//! and §5.9).
+
+use super::moderation::Moderation;
+use crate::nic::HostMemory;
+use crate::nic::buffer::PagedBuffer;
+use crate::nic::event::entry;
+use bareverbs_prm::context::CompletionQueueContext;
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
+use bareverbs_prm::doorbell::CompletionQueueRecord;
+use bareverbs_prm::eqe::{CompletionEvent, EventEntry};
+use bareverbs_prm::ids::{Cqn, Eqn, UarIndex};
+use bareverbs_prm::numbering::{CqeOpcode, EventType};
+use zerocopy::IntoBytes;
+
+pub(super) const INDEX_MASK: u32 = 0xff_ffff;
+/// `cqc.status` after an overrun or a failed write.
+pub(super) const STATUS_OVERRUN: u8 = 0x9;
+const STATUS_WRITE_FAILURE: u8 = 0xa;
+
+/// The queue does not take entries any more; whoever completes into it must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BrokenQueue;
+
+/// Why a queue cannot be resized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResizeRefusal {
+    /// Entries that software has not consumed do not fit the new buffer, or the old one has no room for the entry that
+    /// ends it.
+    Outstanding,
+    /// The queue is broken.
+    Broken,
+}
+
+/// For which completions software wants an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    Any,
+    Solicited,
+}
+
+/// One completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(super) context: CompletionQueueContext,
+    pub(super) number: Cqn,
+    buffer: PagedBuffer,
+    pub(super) producer: u32,
+    /// Consumer index as the doorbell record last said.
+    consumer: u32,
+    /// One past the last entry that satisfies an arming for solicited completions.
+    solicited_end: Option<u32>,
+    pub(super) armed: Option<Armed>,
+    pub(super) moderation: Moderation,
+    /// Zero, or why the queue is broken.
+    pub(super) status: u8,
+    /// Send and receive queues that complete into this queue.
+    pub(crate) users: u32,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(number: Cqn, context: CompletionQueueContext, buffer: PagedBuffer) -> Self {
+        Self {
+            context,
+            number,
+            buffer,
+            producer: 0,
+            consumer: 0,
+            solicited_end: None,
+            armed: None,
+            moderation: Moderation::new(&context),
+            status: 0,
+            users: 0,
+        }
+    }
+
+    /// As QUERY_CQ shows it. `st`: 6 armed for solicited, 9 armed for any, 0xa fired.
+    pub(crate) fn context(&self) -> CompletionQueueContext {
+        let mut context = self.context;
+        context.set_status(self.status);
+        context.set_st(match self.armed {
+            Some(Armed::Solicited) => 6,
+            Some(Armed::Any) => 9,
+            None => 0xa,
+        });
+        context
+            .set_consumer_counter(self.consumer & INDEX_MASK)
+            .set_producer_counter(self.producer & INDEX_MASK);
+        context
+    }
+
+    pub(crate) fn eqn(&self) -> Eqn {
+        Eqn::from_low_bits(self.context.c_eqn_or_apu_element())
+    }
+
+    pub(crate) fn uar(&self) -> UarIndex {
+        self.context.uar_page()
+    }
+
+    /// Sets what MODIFY_CQ selected.
+    pub(crate) fn modify(&mut self, edit: impl FnOnce(&mut CompletionQueueContext)) {
+        edit(&mut self.context);
+        self.moderation.configure(&self.context);
+    }
+
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.status != 0
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        1 << self.context.log_cq_size()
+    }
+
+    /// Bytes from one entry to the next: 64, or 128, of which the entry proper is the second half.
+    fn stride(&self) -> u64 {
+        stride(&self.context)
+    }
+
+    fn used(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// Learns from the doorbell record how far software is.
+    fn look_at_consumer<M: HostMemory>(&mut self, memory: &mut M) {
+        let mut record = CompletionQueueRecord::new();
+        if memory.read(self.context.dbr_addr(), record.as_mut_bytes()).is_ok() {
+            self.consumer = record.consumer_index();
+        }
+    }
+
+    /// Whether there is room for `count` entries; reads the doorbell record only if the remembered consumer index says
+    /// there is none.
+    pub(super) fn has_room<M: HostMemory>(&mut self, memory: &mut M, count: u32) -> bool {
+        if self.used() + count <= self.size() || self.context.oi() {
+            return true;
+        }
+        self.look_at_consumer(memory);
+        self.used() + count <= self.size()
+    }
+
+    /// Writes an entry, with `data` in front of it in the first half if entries have 128 bytes.
+    pub(super) fn push<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        entry: &mut CompletionEntry,
+        data: Option<&[u8; CQE_SIZE]>,
+    ) -> Result<(), BrokenQueue> {
+        if self.is_broken() {
+            return Err(BrokenQueue);
+        }
+        if !self.has_room(memory, 1) {
+            self.status = STATUS_OVERRUN;
+            return Err(BrokenQueue);
+        }
+        entry.set_owner(self.owner_at(self.producer));
+        self.write(memory, self.producer, entry, data)?;
+        self.producer = self.producer.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The owner bit of the entry with this index.
+    pub(super) fn owner_at(&self, index: u32) -> bool {
+        index >> self.context.log_cq_size() & 1 != 0
+    }
+
+    /// Writes entry number `index`; in front of it, `data`.
+    fn write<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        index: u32,
+        entry: &CompletionEntry,
+        data: Option<&[u8; CQE_SIZE]>,
+    ) -> Result<(), BrokenQueue> {
+        if let Some(data) = data.filter(|_| self.stride() > CQE_SIZE as u64) {
+            self.write_half(memory, index, 0, data)?;
+        }
+        let mut bytes = [0; CQE_SIZE];
+        bytes.copy_from_slice(entry.as_bytes());
+        self.write_half(memory, index, self.stride() - CQE_SIZE as u64, &bytes)
+    }
+
+    /// Writes 64 bytes at `within` of entry number `index`.
+    pub(super) fn write_half<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        index: u32,
+        within: u64,
+        bytes: &[u8; CQE_SIZE],
+    ) -> Result<(), BrokenQueue> {
+        let at = u64::from(index & (self.size() - 1)) * self.stride() + within;
+        self.buffer.write_entry(memory, at, bytes).map_err(|_| {
+            self.status = STATUS_WRITE_FAILURE;
+            BrokenQueue
+        })
+    }
+
+    /// The next entry satisfies an arming for solicited completions.
+    pub(super) fn mark_solicited(&mut self) {
+        self.solicited_end = Some(self.producer & INDEX_MASK);
+    }
+
+    /// Whether entries beyond `consumer` satisfy an arming.
+    pub(super) fn satisfies(&self, armed: Armed, consumer: u32) -> bool {
+        let beyond = |end: u32| {
+            let distance = end.wrapping_sub(consumer) & INDEX_MASK;
+            distance != 0 && distance <= INDEX_MASK / 2
+        };
+        match armed {
+            Armed::Any => beyond(self.producer),
+            Armed::Solicited => self.solicited_end.is_some_and(beyond),
+        }
+    }
+
+    pub(super) fn event(&self) -> EventEntry {
+        let mut data = CompletionEvent::new();
+        data.set_cqn(self.number);
+        entry(EventType::Comp, 0, &data)
+    }
+
+    /// Goes on in another buffer, of which `context` has the geometry. What ends the old one is an entry of its own,
+    /// which counts; software moves what it has not consumed before it one place up into the new buffer.
+    pub(crate) fn resize<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        context: &CompletionQueueContext,
+        buffer: PagedBuffer,
+    ) -> Result<(), ResizeRefusal> {
+        if self.is_broken() {
+            return Err(ResizeRefusal::Broken);
+        }
+        self.look_at_consumer(memory);
+        if self.used() >= self.size() || self.used() > 1 << context.log_cq_size() {
+            return Err(ResizeRefusal::Outstanding);
+        }
+        let mut end = CompletionEntry::new();
+        end.set_opcode(CqeOpcode::ResizeCq);
+        self.push(memory, &mut end, None).map_err(|BrokenQueue| ResizeRefusal::Broken)?;
+        self.buffer = buffer;
+        self.context.set_log_cq_size(context.log_cq_size()).set_cqe_sz(context.cqe_sz());
+        self.context.set_log_page_size(context.log_page_size()).set_page_offset(context.page_offset());
+        Ok(())
+    }
+}
+
+/// Bytes of an entry of a queue with this context.
+pub(crate) fn stride(context: &CompletionQueueContext) -> u64 {
+    if context.cqe_sz() == 0 { CQE_SIZE as u64 } else { 2 * CQE_SIZE as u64 }
+}

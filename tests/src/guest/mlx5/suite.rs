@@ -1,0 +1,208 @@
+//! rdma-core's own tests (`tests/` of rdma-core, over pyverbs), unmodified, as Debian's package `rdma-core` installs them
+//! for the version of its libraries.
+//!
+//! Every test runs in a process of its own (`suite.py`); what it says is taken over word by word. A test that the suite
+//! skips because it sees no device or no active port was not skipped for a capability: that is a failure.
+
+use super::super::machine::Machine;
+use super::super::table::{Entry, Verdict};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The runner, and what it is called beside the guest's sockets.
+pub const RUNNER: (&str, &str) = ("suite.py", include_str!("suite.py"));
+/// Results, in the guest.
+const RESULTS: &str = "/tmp/suite.results";
+/// Longest that one test may take; the slowest that pass need a third of it under emulation.
+const TEST_LIMIT: Duration = Duration::from_secs(60);
+/// How often results are fetched.
+const FETCH_EVERY: Duration = Duration::from_secs(5);
+/// Bytes that are fetched at once: less than a command of the guest may say.
+const CHUNK: usize = 48 << 10;
+
+/// Pages of 2 MiB that some tests want.
+const HUGE_PAGES: u32 = 16;
+
+/// Modules that every run asks: the verbs that everybody uses.
+pub const CHOSEN: &[&str] = &[
+    "test_device",
+    "test_pd",
+    "test_mr",
+    "test_cq",
+    "test_cqex",
+    "test_qp",
+    "test_qpex",
+    "test_srq",
+    "test_atomic",
+    "test_addr",
+    "test_cq_events",
+    "test_shared_pd",
+    "test_parent_domain",
+    "test_fork",
+    "test_relaxed_ordering",
+    "test_mlx5_cq",
+    "test_mlx5_uar",
+    "test_mlx5_query_port",
+    "test_mlx5_raw_wqe",
+];
+
+/// Skips that say that the test saw no device rather than that a capability is missing.
+const NO_SKIPS: &[&str] = &["No IB devices found", "No supported port is up", "Failed to"];
+
+/// Runs the tests of `names` (all if there are none) and gives an entry a test, in the order of the suite.
+pub fn run(machine: &mut Machine, names: &[&str], limit: Duration, mut add: impl FnMut(Entry)) -> Result<()> {
+    let runner = Machine::path_inside(RUNNER.0);
+    let command = format!(
+        "echo {HUGE_PAGES} >/proc/sys/vm/nr_hugepages
+         cp -r /usr/share/doc/rdma-core/tests /tmp/rdma-core-tests && gunzip -qr /tmp/rdma-core-tests &&
+         python3 {runner} /tmp/rdma-core-tests {RESULTS} {} {}",
+        TEST_LIMIT.as_secs(),
+        names.join(" ")
+    );
+    let job = machine.control.start(&command, limit)?;
+    let mut results = Results::default();
+    let mut fetched = Instant::now();
+    let outcome = loop {
+        if let Some(outcome) = machine.control.poll(&job)? {
+            break outcome;
+        }
+        if fetched.elapsed() > FETCH_EVERY {
+            results.fetch(machine, &mut add)?;
+            fetched = Instant::now();
+        }
+        super::super::interrupt::check()?;
+        std::thread::sleep(super::super::process::TICK);
+    };
+    results.fetch(machine, &mut add)?;
+    if results.planned.is_empty() && results.done == 0 {
+        bail!("the suite ran no test, status {}: {}", outcome.status, outcome.output.trim());
+    }
+    results.missing(outcome.status).for_each(add);
+    Ok(())
+}
+
+/// What was fetched, and which planned tests have no result yet.
+#[derive(Debug, Default)]
+struct Results {
+    bytes: usize,
+    rest: String,
+    planned: BTreeMap<String, usize>,
+    done: usize,
+}
+
+impl Results {
+    /// Takes all lines that were written since the last time.
+    fn fetch(&mut self, machine: &mut Machine, add: &mut impl FnMut(Entry)) -> Result<()> {
+        loop {
+            let command =
+                format!("[ ! -e {RESULTS} ] || tail -c +{} {RESULTS} | head -c {CHUNK}", self.bytes + 1);
+            let chunk = machine.control.require(&command, Duration::from_secs(30))?;
+            self.bytes += chunk.len();
+            let last = chunk.len() < CHUNK;
+            self.take(&chunk, add)?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, chunk: &str, add: &mut impl FnMut(Entry)) -> Result<()> {
+        self.rest.push_str(chunk);
+        while let Some(end) = self.rest.find('\n') {
+            let line: String = self.rest.drain(..=end).collect();
+            self.take_line(line.trim_end_matches('\n'), add)
+                .with_context(|| format!("the suite says {line:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn take_line(&mut self, line: &str, add: &mut impl FnMut(Entry)) -> Option<()> {
+        let mut words = line.splitn(4, '\t');
+        let (kind, name) = (words.next()?, words.next()?.to_owned());
+        let seconds: f64 = words.next()?.parse().ok()?;
+        let reason = words.next()?.to_owned();
+        if kind == "plan" {
+            let number = self.planned.len();
+            self.planned.insert(name, number);
+            return Some(());
+        }
+        self.planned.remove(&name)?;
+        self.done += 1;
+        let elapsed = Duration::try_from_secs_f64(seconds).ok()?;
+        add(Entry { columns: vec![short(&name)], verdict: verdict(kind, reason)?, elapsed });
+        Some(())
+    }
+
+    /// Tests that were planned and have no result, in the order of the plan.
+    fn missing(self, status: i32) -> impl Iterator<Item = Entry> {
+        let mut left: Vec<(usize, String)> =
+            self.planned.into_iter().map(|(name, number)| (number, name)).collect();
+        left.sort();
+        left.into_iter().map(move |(_, name)| {
+            let verdict = Verdict::Fail(format!("the suite ended with status {status} before this test"));
+            Entry { columns: vec![short(&name)], verdict, elapsed: Duration::ZERO }
+        })
+    }
+}
+
+fn verdict(kind: &str, reason: String) -> Option<Verdict> {
+    match kind {
+        "passed" => Some(Verdict::Pass(reason)),
+        "failed" => Some(Verdict::Fail(reason)),
+        "skipped" if NO_SKIPS.iter().any(|word| reason.contains(word)) => {
+            Some(Verdict::Fail(format!("skipped for no good reason: {reason}")))
+        }
+        "skipped" => Some(Verdict::Skip(reason)),
+        _ => None,
+    }
+}
+
+/// `tests.test_mr.MRTest.test_dereg_mr` without what all names have.
+fn short(name: &str) -> String {
+    name.strip_prefix("tests.").unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str, status: i32) -> Vec<(String, Verdict)> {
+        let (mut results, mut entries) = (Results::default(), Vec::new());
+        for chunk in text.as_bytes().chunks(7) {
+            let chunk = core::str::from_utf8(chunk).expect("ASCII");
+            results.take(chunk, &mut |entry| entries.push(entry)).expect("lines of the runner");
+        }
+        entries.extend(results.missing(status));
+        entries.into_iter().map(|mut entry| (entry.columns.remove(0), entry.verdict)).collect()
+    }
+
+    #[test]
+    fn a_planned_test_without_result_has_failed() {
+        let text = "plan\ttests.b.B.x\t0\t\nplan\ttests.a.A.y\t0\t\nplan\ttests.a.A.z\t0\t\n\
+                    passed\ttests.b.B.x\t1.5\t\n";
+        let seen = entries(text, 139);
+        assert_eq!(seen[0], ("b.B.x".into(), Verdict::Pass(String::new())));
+        assert_eq!((seen[1].0.as_str(), seen[2].0.as_str()), ("a.A.y", "a.A.z"));
+        let early = Verdict::Fail("the suite ended with status 139 before this test".into());
+        assert!(seen[1..].iter().all(|(_, verdict)| *verdict == early));
+    }
+
+    #[test]
+    fn a_skip_for_want_of_a_device_is_a_failure() {
+        let text = "plan\ttests.a.A.y\t0\t\nplan\ttests.a.A.z\t0\t\n\
+                    skipped\ttests.a.A.y\t0.1\tNo supported port is up, can't run traffic\n\
+                    skipped\ttests.a.A.z\t0.1\tODP is not supported\n";
+        let seen = entries(text, 0);
+        assert!(matches!(seen[0].1, Verdict::Fail(_)));
+        assert_eq!(seen[1].1, Verdict::Skip("ODP is not supported".into()));
+    }
+
+    #[test]
+    fn a_line_that_no_runner_writes_is_refused() {
+        for line in ["", "passed\ttests.a.A.y\t0\t", "plan\ta", "sung\ta\t0\t", "plan\ta\tx\t"] {
+            let mut results = Results::default();
+            assert!(results.take_line(line, &mut |_| ()).is_none(), "{line:?}");
+        }
+    }
+}
