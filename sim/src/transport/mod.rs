@@ -11,6 +11,7 @@
 //!
 //! **Where to read first.** [`Requester::poll_transmit`] and [`Responder::handle_request`].
 
+mod arithmetic;
 mod host;
 mod outstanding;
 mod parameters;
@@ -25,9 +26,10 @@ mod segment;
 mod tests;
 mod timers;
 
+pub use arithmetic::{AtomicOperation, MaskedCompareSwap};
 pub use host::{
-    AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
-    RemoteFault, ResponderError, ResponderHost, RpcPacket,
+    LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, RemoteFault,
+    ResponderError, ResponderHost, RpcPacket,
 };
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{

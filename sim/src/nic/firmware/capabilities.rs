@@ -179,8 +179,8 @@ fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a 
 fn atomic() -> AtomicCapabilities {
     let mut page = AtomicCapabilities::new();
     page.set_supported_atomic_req_8b_endianness_mode_1(true);
-    // Compare and swap, fetch and add; 8 bytes only.
-    page.set_atomic_operations(0x3).set_atomic_size_qp(0x8);
+    // Compare and swap, fetch and add, and both with masks; 8 bytes only.
+    page.set_atomic_operations(0xf).set_atomic_size_qp(0x8);
     page
 }
 
