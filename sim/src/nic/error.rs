@@ -213,6 +213,7 @@ fn fault_of(error: RequesterError) -> WorkFault {
         RequesterError::BadResponse => wqe::BAD_RESPONSE,
         RequesterError::LocalProtection => wqe::DATA_ACCESS,
         RequesterError::LocalLength => wqe::MESSAGE,
+        RequesterError::NotOffered => wqe::OPCODE,
         RequesterError::Flushed => wqe::FLUSHED,
     }
 }

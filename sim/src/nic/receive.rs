@@ -5,8 +5,8 @@ use super::port::gids;
 use super::queue_pair::QueuePair;
 use super::responder_host::QueuePairHost;
 use super::{HostMemory, Nic, is_response};
-use crate::transport::{Placement, RequesterError, Responder, ResponderError};
-use crate::wire::{DEFAULT_PARTITION_KEY, Packet, ParseError, ServiceClass, parse};
+use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
+use crate::wire::{DEFAULT_PARTITION_KEY, Packet, ParseError, parse};
 use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState};
@@ -55,11 +55,10 @@ impl Nic {
             return None;
         }
         let qpn = packet.bth.destination;
-        let reliable = packet.bth.service == ServiceClass::ReliableConnection;
         let connected = |qp: &&QueuePair| {
             let ends =
                 qp.path.as_ref().is_some_and(|path| path.remote == source && path.local == destination);
-            ends && reliable && is_receiving(qp.state(), packet)
+            ends && qp.service_class() == packet.bth.service && is_receiving(qp.state(), packet)
         };
         if self.queue_pairs.get(qpn.value()).filter(connected).is_none() {
             self.counters.frames_unknown_qp += 1;
@@ -107,7 +106,7 @@ impl Nic {
     pub(super) fn with_responder<M, F>(&mut self, now: Time, memory: &mut M, qpn: Qpn, run: F)
     where
         M: HostMemory,
-        F: FnOnce(&mut Responder<HostRange>, &mut QueuePairHost<'_, M>),
+        F: FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, M>),
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(responder) = &mut qp.responder else { return };
@@ -132,6 +131,7 @@ impl Nic {
             receive,
             receive_pd,
             landing: &mut qp.landing,
+            shares_receives: number.is_some(),
             strict: self.config.strict,
             error: None,
         };

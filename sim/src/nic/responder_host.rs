@@ -29,6 +29,8 @@ pub(crate) struct QueuePairHost<'a, M> {
     /// Protection domain of that queue.
     pub(crate) receive_pd: Pdn,
     pub(crate) landing: &'a mut Landing,
+    /// Whether others take from the receive queue too.
+    pub(crate) shares_receives: bool,
     pub(crate) strict: bool,
     /// Set when the connection broke; the device then moves the queue pair.
     pub(crate) error: Option<ResponderError>,
@@ -66,6 +68,10 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
         self.landing.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
     }
 
+    fn shares_receives(&self) -> bool {
+        self.shares_receives
+    }
+
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion) {
         let index = buffer.token as u16;
         let fault = match completion.status {
@@ -78,6 +84,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
             ReceiveStatus::Length => wqe::RECEIVE,
             ReceiveStatus::Protection => wqe::DATA_KEY,
             ReceiveStatus::QpOperation => wqe::SEGMENTS,
+            ReceiveStatus::Aborted => wqe::ABORTED,
         };
         self.complete_with_fault(index, fault);
     }

@@ -146,7 +146,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
     page.set_num_ports(1).set_native_port_num(1);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
     page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
