@@ -191,7 +191,8 @@ impl SendQueue {
             request.atomic.into_iter().for_each(&mut put);
         }
         if request.shape.is_raw() {
-            request.bytes.as_chunks().0.iter().for_each(|word| put(u64::from_ne_bytes(*word)));
+            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+            request.bytes.chunks_exact(8).for_each(|bytes| put(word(bytes)));
         } else if !request.bytes.is_empty() {
             inline_words(request.bytes, &mut put);
         }

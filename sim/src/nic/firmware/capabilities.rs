@@ -151,6 +151,9 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
     page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
     page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
+    // Accesses are always in order, which relaxed ordering allows.
+    page.set_relaxed_ordering_write(true).set_relaxed_ordering_write_umr(true);
+    page.set_relaxed_ordering_read(true).set_relaxed_ordering_read_umr(true);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);

@@ -46,7 +46,7 @@ impl KeyList {
     /// A list whose entries tell their lengths. What is beyond `length` bytes is not looked at: lists are padded.
     pub(super) fn of_lengths(entries: &[u64], length: u64) -> Self {
         let (mut stretches, mut ends, mut end) = (Vec::new(), Vec::new(), 0u64);
-        let mut octwords = entries.as_chunks().0.iter();
+        let mut octwords = entries.chunks_exact(2);
         while let Some(&[head, tail]) = octwords.next() {
             if end >= length {
                 break;
@@ -71,9 +71,12 @@ impl KeyList {
 
     /// A list whose entries are all of `1 << log_size` bytes, as pages are.
     pub(super) fn of_size(entries: &[u64], log_size: u8, start: u64) -> Self {
-        let plain = |&[head, address]: &[u64; 2]| Stretch::Plain { key: Mkey::new(head as u32), address };
+        let plain = |octword: &[u64]| {
+            let (head, address) = halves(octword);
+            Stretch::Plain { key: Mkey::new(head as u32), address }
+        };
         let lead = start & ((1u64 << log_size) - 1);
-        let stretches = entries.as_chunks().0.iter().map(plain).collect();
+        let stretches = entries.chunks_exact(2).map(plain).collect();
         Self { stretches, form: Form::Size { log_size, lead } }
     }
 
@@ -131,9 +134,18 @@ impl Stretch {
     }
 }
 
-fn take_parts<'a>(octwords: &mut impl Iterator<Item = &'a [u64; 2]>, count: u16) -> Vec<Part> {
+/// The two words of an octword.
+fn halves(octword: &[u64]) -> (u64, u64) {
+    match octword {
+        &[head, tail] => (head, tail),
+        _ => (0, 0),
+    }
+}
+
+fn take_parts<'a>(octwords: &mut impl Iterator<Item = &'a [u64]>, count: u16) -> Vec<Part> {
     let mut end = 0;
-    let part = |&[head, address]: &[u64; 2]| {
+    let part = |octword: &[u64]| {
+        let (head, address) = halves(octword);
         end += head >> 32 & 0xffff;
         Part { key: Mkey::new(head as u32), address, stride: head >> 48, end }
     };

@@ -104,5 +104,5 @@ impl Translation {
 
 /// Translation entries as words: of an octword of a page list two entries, of one of a key list its two halves.
 pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word))
+    bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_be_bytes))
 }
