@@ -15,6 +15,10 @@ pub struct Capabilities {
     pub max_queue_pairs: u32,
     /// Basic blocks of a send queue, and entries of a receive queue.
     pub max_queue_size: u32,
+    /// Shared receive queues.
+    pub max_shared_receive_queues: u32,
+    /// Entries of a shared receive queue, of which one is never posted.
+    pub max_shared_receive_queue_size: u32,
     /// Completion queues.
     pub max_completion_queues: u32,
     /// Entries of a completion queue.
@@ -47,6 +51,8 @@ pub struct Capabilities {
     pub max_key_list: u32,
     /// Writes to a region may be allowed to overtake each other.
     pub relaxed_ordering: bool,
+    /// Extended reliable connections: shared receive queues that peers name.
+    pub xrc: bool,
     /// Whether work queue entries may be written to the doorbell register.
     pub blue_flame: bool,
     /// Logarithm of the bytes of a BlueFlame register, both halves.
@@ -79,6 +85,8 @@ impl Capabilities {
             ports: general.num_ports(),
             max_queue_pairs: 1 << general.log_max_qp(),
             max_queue_size: 1 << general.log_max_qp_sz().min(15),
+            max_shared_receive_queues: 1 << general.log_max_srq().min(24),
+            max_shared_receive_queue_size: 1 << general.log_max_srq_sz().min(15),
             max_completion_queues: 1 << general.log_max_cq(),
             max_completion_queue_entries: 1 << general.log_max_cq_sz().min(23),
             max_memory_keys: 1 << general.log_max_mkey().min(24),
@@ -98,6 +106,7 @@ impl Capabilities {
                 _ => 1 << general.log_max_klm_list_size().min(24),
             },
             relaxed_ordering: general.relaxed_ordering_write(),
+            xrc: general.xrc(),
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),
             completion_version: general.cqe_version(),

@@ -15,6 +15,8 @@ use bareverbs_prm::wqe::SEGMENT;
 
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
+/// Words of a segment.
+const SEGMENT_WORDS: usize = 2;
 /// Words of a basic block.
 const WORDS: usize = BLOCK / 8;
 
@@ -88,7 +90,7 @@ impl SendQueue {
             }
             Short::Full => return Err(self.full()),
             Short::Other => {
-                self.write_any(at.0, words, request)?;
+                self.write_any(at.0, words, request, &[])?;
                 then(self, None);
             }
         }
@@ -100,7 +102,8 @@ impl SendQueue {
         PostError::QueueFull { needed: 1, size: self.mask + 1 }
     }
 
-    /// [`Self::write`] for every other request.
+    /// [`Self::write`] for every other request. `address` is what the service has behind the control segment, in memory
+    /// order.
     #[cold]
     #[inline(never)]
     pub(crate) fn write_any(
@@ -108,8 +111,12 @@ impl SendQueue {
         ring: Run<'_, BLOCK>,
         words: &impl Words,
         request: &WorkRequest<'_>,
+        address: &[u64],
     ) -> Result<(), PostError> {
-        let segments = 1 + request.shape.segments() + self.data_segments(request)?;
+        let segments = 1
+            + (address.len() / SEGMENT_WORDS) as u32
+            + request.shape.segments()
+            + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.progress.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
@@ -120,7 +127,7 @@ impl SendQueue {
             | segments as u64;
         let behind_update = self.open_short_way();
         let flags = if behind_update { request.flags_behind_update() } else { request.flags() };
-        self.write_blocks(ring, [control.to_be(), flags], request);
+        self.write_blocks(ring, [control.to_be(), flags], address, request);
         if request.shape == Shape::Update {
             self.close_short_way();
         }
@@ -176,14 +183,20 @@ impl SendQueue {
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
     #[inline(never)]
-    fn write_blocks(&self, ring: Run<'_, BLOCK>, start: [u64; 2], request: &WorkRequest<'_>) {
+    fn write_blocks(
+        &self,
+        ring: Run<'_, BLOCK>,
+        start: [u64; 2],
+        address: &[u64],
+        request: &WorkRequest<'_>,
+    ) {
         let (mut block, mut at) = (self.progress.poster.head(), 0);
         let mut put = |word: u64| {
             ring.slot(block).store_word_at(at, word);
             at = (at + 1) % WORDS;
             block = block.wrapping_add((at == 0) as u32);
         };
-        start.into_iter().for_each(&mut put);
+        start.into_iter().chain(address.iter().copied()).for_each(&mut put);
         if request.shape.is_remote() {
             request.remote().into_iter().for_each(&mut put);
         }

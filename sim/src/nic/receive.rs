@@ -3,7 +3,7 @@
 use super::mkey::HostRange;
 use super::port::gids;
 use super::queue_pair::QueuePair;
-use super::responder_host::QueuePairHost;
+use super::responder_host::{QueuePairHost, ReceiveSource};
 use super::{HostMemory, Nic, is_response};
 use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
 use crate::wire::{DEFAULT_PARTITION_KEY, Packet, ParseError, parse};
@@ -110,15 +110,11 @@ impl Nic {
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(responder) = &mut qp.responder else { return };
-        let shared = qp.shared.and_then(|number| self.shared_receives.get_mut(number.value()));
-        let (receive, receive_pd) = match shared {
-            Some(shared) => {
-                let pd = shared.pd();
-                (Some(&mut shared.queue), pd)
-            }
-            None => (qp.receive.as_mut(), qp.accessor.pd),
-        };
         let number = qp.shared;
+        let receives = match number.and_then(|number| self.shared_receives.get_mut(number.value())) {
+            Some(shared) => ReceiveSource::Shared(shared),
+            None => qp.receive.as_mut().map_or(ReceiveSource::None, ReceiveSource::Own),
+        };
         let mut host = QueuePairHost {
             now,
             memory,
@@ -128,8 +124,7 @@ impl Nic {
             engine: self.engine.as_deref_mut().filter(|_| self.config.strom),
             context: &qp.context,
             accessor: qp.accessor,
-            receive,
-            receive_pd,
+            receives,
             landing: &mut qp.landing,
             shares_receives: number.is_some(),
             strict: self.config.strict,
@@ -138,7 +133,7 @@ impl Nic {
         run(responder, &mut host);
         let error = host.error;
         if let Some(number) = number {
-            self.check_limit(memory, number);
+            self.watch_shared(memory, number);
         }
         if let Some(error) = error {
             self.break_connection(now, memory, qpn, error);

@@ -148,18 +148,14 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
-    // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
-    page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
-    page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
-    // Accesses are always in order, which relaxed ordering allows.
-    page.set_relaxed_ordering_write(true).set_relaxed_ordering_write_umr(true);
-    page.set_relaxed_ordering_read(true).set_relaxed_ordering_read_umr(true);
+    memory_keys(&mut page);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
+    shared_receives(&mut page, config);
     match config.link_layer {
         LinkLayer::Ethernet => page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true),
         LinkLayer::InfiniBand => infiniband(&mut page, config),
@@ -174,9 +170,22 @@ fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a 
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
     page.set_umr_modify_entity_size_disabled(true);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+}
+
+/// Windows, keys made of other keys, changes by work requests of everything but signatures.
+fn memory_keys(page: &mut GeneralCapabilities) {
+    page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
+    page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
+    // Accesses are always in order, which relaxed ordering allows.
+    page.set_relaxed_ordering_write(true).set_relaxed_ordering_write_umr(true);
+    page.set_relaxed_ordering_read(true).set_relaxed_ordering_read_umr(true);
+}
+
+fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
+    let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd)
+    page.set_log_max_rmp(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {
