@@ -14,7 +14,7 @@ use bareverbs_prm::numbering::CqeSyndrome;
 use bareverbs_sim::net::fault::RandomFaults;
 use bareverbs_tests::node::{Handle, NodeOptions, all_access};
 use bareverbs_tests::pair::{Pair, PairOptions};
-use bareverbs_tests::walk::Dice;
+use bareverbs_tests::walk::plan::Dice;
 
 const MEMORY: usize = 1 << 15;
 const PAGES: usize = 8;
