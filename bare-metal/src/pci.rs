@@ -1,6 +1,6 @@
 //! Finding the NIC in PCI configuration space, and making it ready: its BAR has an address, it answers, it may do DMA.
 
-use bareverbs_prm::pci::{KnownFunction, UnsupportedFunction, VENDOR_ID, identify};
+use bareverbs_prm::pci::{self, Support, VENDOR};
 use core::fmt;
 use heapless::Vec;
 use pci_types::PciPciBridgeHeader;
@@ -23,7 +23,7 @@ pub struct Nic {
     /// Where it is.
     pub address: PciAddress,
     /// What it is.
-    pub function: KnownFunction,
+    pub name: &'static str,
     /// Physical address of BAR0.
     pub bar: u64,
     /// Bytes of BAR0.
@@ -47,8 +47,13 @@ pub enum PciError {
         /// Functions that were looked at.
         functions: u32,
     },
-    /// A function of the vendor is none that this driver knows.
-    Unsupported(UnsupportedFunction),
+    /// A function of the vendor is none that this driver drives.
+    Refused {
+        /// Its device id.
+        device: u16,
+        /// Why.
+        why: &'static str,
+    },
     /// BAR0 is not a 64-bit memory BAR.
     BadBar(u32),
     /// BAR0 has no address, and there is no window, or it is too small.
@@ -64,10 +69,10 @@ impl fmt::Display for PciError {
             Self::NotFound { functions } => {
                 write!(
                     f,
-                    "none of {functions} PCI functions is of vendor {VENDOR_ID:#06x}: is the NIC on bus 0?"
+                    "none of {functions} PCI functions is of vendor {VENDOR:#06x}: is the NIC on bus 0?"
                 )
             }
-            Self::Unsupported(error) => error.fmt(f),
+            Self::Refused { device, why } => write!(f, "PCI device {VENDOR:04x}:{device:04x}: {why}"),
             Self::BadBar(raw) => write!(f, "BAR0 is {raw:#010x}, not memory with 64-bit addresses"),
             Self::NoAddress { length } => {
                 write!(f, "BAR0 of {length} bytes has no address, and the host bridge has no room for it")
@@ -80,7 +85,7 @@ impl core::error::Error for PciError {}
 
 /// Finds the first NIC and makes it ready.
 pub fn bring_up(access: &impl ConfigRegionAccess, free: Option<FreeWindow>) -> Result<Nic, PciError> {
-    let (header, function) = find(access)?;
+    let (header, name) = find(access)?;
     let address = header.address();
     let Some(mut endpoint) = EndpointHeader::from_header(header, access) else {
         return Err(PciError::NotFound { functions: 1 });
@@ -90,7 +95,7 @@ pub fn bring_up(access: &impl ConfigRegionAccess, free: Option<FreeWindow>) -> R
     endpoint.update_command(access, |command| command - off);
     let (bar, length) = window(access, &mut endpoint, free)?;
     endpoint.update_command(access, |command| command | off);
-    Ok(Nic { address, function, bar, length })
+    Ok(Nic { address, name, bar, length })
 }
 
 fn window(
@@ -122,7 +127,7 @@ fn place(free: Option<FreeWindow>, size: u64) -> Option<u64> {
     (address.checked_add(size)? <= start.checked_add(length)?).then_some(address)
 }
 
-fn find(access: &impl ConfigRegionAccess) -> Result<(PciHeader, KnownFunction), PciError> {
+fn find(access: &impl ConfigRegionAccess) -> Result<(PciHeader, &'static str), PciError> {
     let (mut buses, mut next, mut functions) = (Vec::<u8, BUSES>::new(), 0, 0);
     let _ = buses.push(0);
     while let Some(&bus) = buses.get(next) {
@@ -130,9 +135,11 @@ fn find(access: &impl ConfigRegionAccess) -> Result<(PciHeader, KnownFunction), 
         for header in functions_of(access, bus) {
             functions += 1;
             let (vendor, device) = header.id(access);
-            if vendor == VENDOR_ID {
-                let function = identify(vendor, device).map_err(PciError::Unsupported)?;
-                return Ok((header, function));
+            if vendor == VENDOR {
+                return match pci::support(vendor, device) {
+                    Support::Supported => Ok((header, pci::name(vendor, device))),
+                    Support::Refused(why) => Err(PciError::Refused { device, why }),
+                };
             }
             if let Some(below) = bus_below(access, header).filter(|below| !buses.contains(below)) {
                 // What is beyond the table is not looked at; real machines of this size run an operating system.
@@ -208,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_nic_behind_a_bridge_keeps_the_address_that_firmware_gave() {
-        let nic = function(VENDOR_ID, 0x1021, 0xe000_000c);
+        let nic = function(VENDOR, 0x1021, 0xe000_000c);
         let space = space(&[(0, 0, function(0x8086, 2, 0)), (0, 3, bridge(5)), (5, 0, nic)]);
         let found = bring_up(&space, None).expect("there is one");
         assert_eq!((found.address.bus(), found.bar, found.length), (5, 0xe000_0000, 32 << 20));
@@ -218,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_nic_without_an_address_gets_an_aligned_one() {
-        let nic = [(0, 1, function(VENDOR_ID, 0x101b, 0xc))];
+        let nic = [(0, 1, function(VENDOR, 0x101b, 0xc))];
         let free = FreeWindow { start: 0x1000_1000, length: 0x2eff_0000 };
         assert_eq!(bring_up(&space(&nic), Some(free)).map(|nic| nic.bar), Ok(0x1200_0000));
         let small = FreeWindow { start: 0x1000_1000, length: 32 << 20 };
@@ -230,10 +237,10 @@ mod tests {
     #[test]
     fn what_cannot_be_driven_is_told() {
         assert_eq!(bring_up(&space(&[]), None), Err(PciError::NotFound { functions: 0 }));
-        let old = space(&[(0, 1, function(VENDOR_ID, 0x1003, 0xc))]);
-        assert_eq!(bring_up(&old, None), Err(PciError::Unsupported(UnsupportedFunction::Device(0x1003))));
+        let old = space(&[(0, 1, function(VENDOR, 0x1003, 0xc))]);
+        assert!(matches!(bring_up(&old, None), Err(PciError::Refused { device: 0x1003, .. })));
         for bar in [0x8, 0x6, 0x1] {
-            let odd = space(&[(0, 1, function(VENDOR_ID, 0x1021, bar))]);
+            let odd = space(&[(0, 1, function(VENDOR, 0x1021, bar))]);
             assert_eq!(bring_up(&odd, None), Err(PciError::BadBar(bar)));
         }
     }

@@ -33,7 +33,7 @@ pub fn run() -> ! {
 fn work(machine: &mut Machine) -> Result<(), Option<Failure>> {
     let nic = pci::bring_up(machine.configuration(), machine.free_window())
         .map_err(|error| Some(Failure::Pci(error)))?;
-    let (address, name) = (nic.address, nic.function.name);
+    let (address, name) = (nic.address, nic.name);
     let _ = writeln!(machine.console(), "bareverbs found {name} at {address}, BAR0 {:#x}", nic.bar);
     let length = usize::try_from(nic.length).map_err(|_| Some(Failure::NotMapped(nic.bar)))?;
     let start = machine::map_device(nic.bar, length).ok_or(Some(Failure::NotMapped(nic.bar)))?;

@@ -1,95 +1,116 @@
-//! Which PCI functions speak the language of this manual.
+//! Which PCI functions speak the language of this manual, and what of them is supported.
 
 use core::fmt;
 
-/// Mellanox, now NVIDIA.
-pub const VENDOR_ID: u16 = 0x15b3;
+/// Vendor: Mellanox, now NVIDIA.
+pub const VENDOR: u16 = 0x15b3;
 
-/// Whether a function is the whole device or a share of it.
+/// How far a kind of function is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FunctionKind {
-    /// A physical function.
+pub enum Support {
+    /// The driver speaks its interface. None was tried on hardware; see docs/hardware.md.
+    Supported,
+    /// It is refused, and why.
+    Refused(&'static str),
+}
+
+/// Physical or virtual function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Physical.
     Physical,
-    /// A virtual function (SR-IOV).
+    /// Virtual (SR-IOV).
     Virtual,
 }
 
-/// A known function.
+/// A known device id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownFunction {
+pub struct Known {
     /// PCI device id.
-    pub device_id: u16,
-    /// What it is sold as.
+    pub id: u16,
+    /// Product.
     pub name: &'static str,
-    /// The whole device or a share.
-    pub kind: FunctionKind,
+    /// Physical or virtual function.
+    pub kind: Kind,
+    /// How far it is supported.
+    pub support: Support,
 }
 
-const fn physical(device_id: u16, name: &'static str) -> KnownFunction {
-    KnownFunction { device_id, name, kind: FunctionKind::Physical }
+const TOO_OLD: &str =
+    "it is an mlx4 device, with another command interface: ConnectX-4 and later are supported";
+const CONNECT_IB: &str = "Connect-IB has InfiniBand only and no version 1 of completion entries: ConnectX-4 and later are supported";
+const TOO_NEW: &str = "nothing is known here of what its firmware wants: ConnectX-4 to ConnectX-8, BlueField-2 and BlueField-3 are supported";
+const BLUEFIELD_1: &str =
+    "BlueField-1 is not among what was looked at: BlueField-2 and BlueField-3 are supported";
+const UNKNOWN: &str = "its device id is not in the table of mlx5 devices: ConnectX-4 to ConnectX-8, BlueField-2 and BlueField-3 are supported";
+const OTHER_VENDOR: &str = "it is not a Mellanox/NVIDIA device (vendor 15b3)";
+
+const fn known(id: u16, name: &'static str, kind: Kind, support: Support) -> Known {
+    Known { id, name, kind, support }
 }
 
-const fn virtual_function(device_id: u16, name: &'static str) -> KnownFunction {
-    KnownFunction { device_id, name, kind: FunctionKind::Virtual }
-}
+use Kind::{Physical, Virtual};
+use Support::{Refused, Supported};
 
-/// Functions with the command interface and rings that this driver speaks, by device id. Connect-IB and what came before
-/// it (ConnectX-3 and older) do not.
-pub const KNOWN_FUNCTIONS: &[KnownFunction] = &[
-    physical(0x1013, "ConnectX-4"),
-    virtual_function(0x1014, "ConnectX-4 VF"),
-    physical(0x1015, "ConnectX-4 Lx"),
-    virtual_function(0x1016, "ConnectX-4 Lx VF"),
-    physical(0x1017, "ConnectX-5"),
-    virtual_function(0x1018, "ConnectX-5 VF"),
-    physical(0x1019, "ConnectX-5 Ex"),
-    virtual_function(0x101a, "ConnectX-5 Ex VF"),
-    physical(0x101b, "ConnectX-6"),
-    virtual_function(0x101c, "ConnectX-6 VF"),
-    physical(0x101d, "ConnectX-6 Dx"),
-    virtual_function(0x101e, "ConnectX family VF"),
-    physical(0x101f, "ConnectX-6 Lx"),
-    physical(0x1021, "ConnectX-7"),
-    physical(0x1023, "ConnectX-8"),
-    physical(0xa2d2, "BlueField"),
-    virtual_function(0xa2d3, "BlueField VF"),
-    physical(0xa2d6, "BlueField-2"),
-    physical(0xa2dc, "BlueField-3"),
+/// All ids that this table knows, in order.
+pub const KNOWN: &[Known] = &[
+    known(0x1003, "ConnectX-3", Physical, Refused(TOO_OLD)),
+    known(0x1004, "ConnectX-3 virtual function", Virtual, Refused(TOO_OLD)),
+    known(0x1007, "ConnectX-3 Pro", Physical, Refused(TOO_OLD)),
+    known(0x1011, "Connect-IB", Physical, Refused(CONNECT_IB)),
+    known(0x1012, "Connect-IB virtual function", Virtual, Refused(CONNECT_IB)),
+    known(0x1013, "ConnectX-4", Physical, Supported),
+    known(0x1014, "ConnectX-4 virtual function", Virtual, Supported),
+    known(0x1015, "ConnectX-4 Lx", Physical, Supported),
+    known(0x1016, "ConnectX-4 Lx virtual function", Virtual, Supported),
+    known(0x1017, "ConnectX-5", Physical, Supported),
+    known(0x1018, "ConnectX-5 virtual function", Virtual, Supported),
+    known(0x1019, "ConnectX-5 Ex", Physical, Supported),
+    known(0x101a, "ConnectX-5 Ex virtual function", Virtual, Supported),
+    known(0x101b, "ConnectX-6", Physical, Supported),
+    known(0x101c, "ConnectX-6 virtual function", Virtual, Supported),
+    known(0x101d, "ConnectX-6 Dx", Physical, Supported),
+    known(0x101e, "ConnectX-6 Dx and later virtual function", Virtual, Supported),
+    known(0x101f, "ConnectX-6 Lx", Physical, Supported),
+    known(0x1021, "ConnectX-7", Physical, Supported),
+    known(0x1023, "ConnectX-8", Physical, Supported),
+    known(0x1025, "ConnectX-9", Physical, Refused(TOO_NEW)),
+    known(0xa2d2, "BlueField ConnectX-5", Physical, Refused(BLUEFIELD_1)),
+    known(0xa2d3, "BlueField ConnectX-5 virtual function", Virtual, Refused(BLUEFIELD_1)),
+    known(0xa2d6, "BlueField-2 ConnectX-6 Dx", Physical, Supported),
+    known(0xa2dc, "BlueField-3 ConnectX-7", Physical, Supported),
+    known(0xa2df, "BlueField-4 ConnectX-8", Physical, Refused(TOO_NEW)),
 ];
 
-/// Why a function cannot be driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnsupportedFunction {
-    /// Another vendor's.
-    Vendor(u16),
-    /// Not in [`KNOWN_FUNCTIONS`].
-    Device(u16),
+/// The entry of a device id of vendor 15b3, if there is one.
+pub fn find(device: u16) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.id == device)
 }
 
-impl fmt::Display for UnsupportedFunction {
+/// How far a function is supported.
+pub fn support(vendor: u16, device: u16) -> Support {
+    match (vendor, find(device)) {
+        (VENDOR, Some(known)) => known.support,
+        (VENDOR, None) => Refused(UNKNOWN),
+        _ => Refused(OTHER_VENDOR),
+    }
+}
+
+/// What a function is called.
+pub fn name(vendor: u16, device: u16) -> &'static str {
+    match find(device).filter(|_| vendor == VENDOR) {
+        Some(known) => known.name,
+        None => "unknown",
+    }
+}
+
+impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Vendor(id) => {
-                write!(f, "PCI vendor {id:#06x} is not {VENDOR_ID:#06x} (NVIDIA/Mellanox): no mlx5 device")
-            }
-            Self::Device(id) => write!(
-                f,
-                "PCI device {VENDOR_ID:04x}:{id:04x} is not known as an mlx5 function; ConnectX-4 to ConnectX-8 and \
-                 BlueField are"
-            ),
+            Supported => f.write_str("supported"),
+            Refused(why) => write!(f, "refused: {why}"),
         }
     }
-}
-
-impl core::error::Error for UnsupportedFunction {}
-
-/// What function this is, or why it cannot be driven.
-pub fn identify(vendor_id: u16, device_id: u16) -> Result<KnownFunction, UnsupportedFunction> {
-    if vendor_id != VENDOR_ID {
-        return Err(UnsupportedFunction::Vendor(vendor_id));
-    }
-    let known = KNOWN_FUNCTIONS.iter().find(|known| known.device_id == device_id);
-    known.copied().ok_or(UnsupportedFunction::Device(device_id))
 }
 
 #[cfg(test)]
@@ -97,10 +118,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_says_what_is_missing() {
-        assert!(KNOWN_FUNCTIONS.is_sorted_by(|a, b| a.device_id < b.device_id));
-        assert_eq!(identify(VENDOR_ID, 0x1021).map(|known| known.name), Ok("ConnectX-7"));
-        assert_eq!(identify(VENDOR_ID, 0x1003), Err(UnsupportedFunction::Device(0x1003)));
-        assert_eq!(identify(0x8086, 0x1021), Err(UnsupportedFunction::Vendor(0x8086)));
+    fn the_table_is_in_order_and_names_virtual_functions() {
+        assert!(KNOWN.windows(2).all(|pair| pair[0].id < pair[1].id));
+        for known in KNOWN {
+            assert_eq!(known.kind == Virtual, known.name.ends_with("virtual function"), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        assert_eq!(support(VENDOR, 0x1021), Supported);
+        for (vendor, device, word) in
+            [(VENDOR, 0x1003, "mlx4"), (VENDOR, 0xffff, "table"), (0x8086, 0x1017, "vendor")]
+        {
+            let Refused(why) = support(vendor, device) else { panic!("{device:#x} is supported") };
+            assert!(why.contains(word), "{why}");
+        }
+        assert_eq!(name(0x8086, 0x1017), "unknown");
     }
 }
