@@ -19,7 +19,7 @@ use bareverbs_tests::walk::plan::Dice;
 const MEMORY: usize = 1 << 15;
 const PAGES: usize = 8;
 const PAGE: usize = 4096;
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 24;
 const STEPS: usize = 40;
 
 /// What peers can reach through a key: for every byte where it is, in the memory (0) or in the fast region (1).
