@@ -170,7 +170,10 @@ impl Nic {
         }
         let mut landing = Landing::default();
         match self.take_datagram(memory, qpn, &mut landing) {
-            Taken::Empty => self.counters.datagrams_dropped += 1,
+            Taken::Empty => {
+                self.counters.datagrams_dropped += 1;
+                self.count_out_of_buffer(qpn);
+            }
             Taken::Broken(_) if self.queue_pairs.get(qpn.value()).is_some_and(|qp| qp.shared.is_some()) => {
                 // Nobody can say which entry it is.
                 self.post_queue_event(memory, qpn, EventType::WqCatasError);

@@ -2,6 +2,7 @@
 
 use super::buffer::PagedBuffer;
 use super::mkey::{Accessor, HostRange};
+use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
@@ -46,6 +47,8 @@ pub(crate) struct QueuePair {
     pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
+    /// What it counted for its counter set, besides what the transport counts.
+    pub(crate) tally: QueuePairTally,
     /// From RTS on.
     pub(crate) requester: Option<SendingSide>,
     /// From RTR on.
@@ -89,6 +92,7 @@ impl QueuePair {
             landing: Landing::default(),
             shared: None,
             replies: Replies::default(),
+            tally: QueuePairTally::default(),
             requester: None,
             responder: None,
             path: None,
@@ -177,6 +181,7 @@ impl QueuePair {
             receive.reset();
         }
         self.replies.clear();
+        self.keep_transport_tally();
         self.requester = None;
         self.responder = None;
         self.path = None;

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
+use crate::nic::completion::LONGEST_RUN;
 use crate::nic::mkey::MAX_INDIRECTION;
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
@@ -15,6 +16,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// Byte of the page in input and output.
 const PAGE_AT: usize = 16;
 const PAGE: usize = 256;
+/// Counter sets: as many as `counter_set_id` has values but zero.
+const COUNTER_SETS: u16 = 255;
 /// UDP source ports that RoCEv2 packets may carry (RoCEv2 A17.9.1 recommends the dynamic range).
 pub(crate) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 /// Bit of `cmdif_checksum` offers; 3 signs everything.
@@ -148,6 +151,9 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
+    page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
+    page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
+    page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
     memory_keys(&mut page);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);

@@ -137,6 +137,10 @@ refusals! {
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
     XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
+    COUNTER_UNKNOWN = 0xb0_00a0, BadIndex, "no such counter set";
+    COUNTER_BUSY = 0xb0_00a1, BadResourceState, "queue pairs still count in the set";
+    COUNTER_LIMIT = 0xb0_00a2, ExceedsLimit, "no counter set left";
+    COUNTER_SCOPE = 0xb0_00a3, BadParameter, "counters of other ports and sums over sets are not offered";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
     ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";

@@ -5,6 +5,7 @@
 
 mod commands;
 mod completion;
+mod counters;
 mod data;
 mod delivery;
 mod errors;
