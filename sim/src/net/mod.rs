@@ -12,10 +12,12 @@ pub mod fault;
 pub mod frame;
 pub mod link;
 pub mod queue;
+pub mod subnet;
 pub mod switch;
 
 pub use capture::{Capture, CaptureError, Direction};
 pub use fault::{Action, Chance, Fate, FaultId, RandomFaults, ScriptedFault, Trigger, UnfiredFault};
 pub use frame::{FrameId, FramePool};
 pub use link::LinkConfig;
+pub use subnet::{Member, SubnetConfig, SubnetSwitch};
 pub use switch::{SwitchConfig, SwitchCounters};

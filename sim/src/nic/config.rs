@@ -13,6 +13,10 @@ pub struct NicConfig {
     pub mac: MacAddress,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
+    /// Who gives an InfiniBand port its LID.
+    pub subnet: Subnet,
+    /// Which port of its card the device is, from 1 on: a ConnectX-5 has a function for each port.
+    pub card_port: u8,
     /// PCI device id.
     pub device_id: u16,
     /// Firmware revision: major, minor, subminor.
@@ -44,8 +48,17 @@ pub struct NicConfig {
 pub enum LinkLayer {
     /// Ethernet; packets are RoCEv2.
     Ethernet,
-    /// InfiniBand. Packets do not leave the device yet: they reach its own queue pairs only.
+    /// InfiniBand.
     InfiniBand,
+}
+
+/// What an InfiniBand port is joined to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subnet {
+    /// Nothing: it is a subnet of its own, has LID 1 and is active while its link is up.
+    Alone,
+    /// A subnet with a manager, which gives it a LID and makes it active.
+    Managed,
 }
 
 /// Limits of objects and queues, as the capability pages report them.
@@ -138,6 +151,8 @@ impl NicConfig {
         Self {
             mac,
             link_layer: LinkLayer::Ethernet,
+            subnet: Subnet::Alone,
+            card_port: 1,
             device_id: CONNECTX5,
             firmware_revision: [16, 35, 4030],
             bar_pages: 4096,

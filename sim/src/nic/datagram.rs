@@ -1,26 +1,31 @@
-//! Unreliable datagrams of an InfiniBand port, and those of management: from one queue pair of the device straight to
-//! another (IBTA v1.4 §9.8.3).
+//! Unreliable datagrams, and those of management (IBTA v1.4 §9.8.3): on InfiniBand from one queue pair of the device
+//! straight to another, or as a packet to the link; on Ethernet as [`roce`] frames.
 //!
-//! **What it may not do.** Nothing leaves the device: a datagram for another port is lost and counted, as one to a LID that
-//! nobody has. Multicast is not modelled.
+//! **What it may not do.** Multicast is not modelled on InfiniBand.
+
+mod roce;
 
 use super::receive_queue::{Landing, Taken, Taker};
 use super::send_queue::{FetchContext, Fetched};
+use super::transmit::Ready;
 use super::wqe::{self, Envelope};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
-use bareverbs_prm::ids::{Gid, Qpn};
+use crate::wire::infiniband::global_header;
+use crate::wire::{
+    BthOpcode, Deth, Extension, FrameWriter, HeaderTemplate, Network, Packet, PacketHeader, Route,
+    ServiceClass, ServiceHeader,
+};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 use bareverbs_prm::time::Time;
 
 /// Bytes of a global route header; so many bytes lie before the payload in every receive (IBTA v1.4 §11.4.1.2).
 const GRH: usize = 40;
-/// `next_header` of a global route header: an InfiniBand transport header follows.
-const NEXT_HEADER: u8 = 0x1b;
 /// Base and datagram headers and the invariant CRC, as the route header counts them.
 const OTHER_HEADERS: usize = 12 + 8 + 4;
-/// `grh_gid_fl`: there is a global route header.
-const HAS_GRH: u32 = 1 << 30;
+/// Frames that may wait for the wire before a queue pair stops to fetch.
+const WAITING: usize = 64;
 /// A Q_Key with this bit in a work request stands for that of the queue pair.
 const CONTROLLED_QKEY: u32 = 1 << 31;
 /// The numbers that every port has (IBTA v1.4 §3.9.2), and the Q_Key of the second (§9.2.4).
@@ -28,25 +33,61 @@ const MANAGEMENT: u32 = 0;
 const GENERAL_SERVICES: u32 = 1;
 const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
 
-/// A datagram on its way inside the device.
-struct Datagram {
+/// A datagram on its way.
+struct Datagram<'a> {
     source: Qpn,
     qkey: u32,
-    service_level: u8,
-    grh: Option<[u8; GRH]>,
-    payload: Vec<u8>,
+    partition_key: u16,
+    route: Route,
+    payload: &'a [u8],
     immediate: Option<u32>,
     solicited: bool,
+    /// The IP header as it came; empty on InfiniBand.
+    ip_header: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// What arrived; `None` if it is no datagram.
+    fn received(packet: &Packet<'a>, ip_header: &'a [u8]) -> Option<Self> {
+        let deth = packet.service_header.deth()?;
+        Some(Self {
+            source: deth.source,
+            qkey: deth.q_key,
+            partition_key: packet.bth.partition_key,
+            route: packet.route,
+            payload: packet.payload,
+            immediate: packet.extension.immediate(),
+            solicited: packet.bth.solicited,
+            ip_header,
+        })
+    }
+
+    /// LID of the source and service level; on Ethernet the kind of the network header.
+    const fn origin(&self) -> (u16, u8) {
+        match self.route.network {
+            Network::InfiniBand(local) => (local.source, local.service_level),
+            ref network => (0, roce::header_kind(network)),
+        }
+    }
+
+    /// The global route header, if there is one.
+    fn route_header(&self) -> Option<[u8; GRH]> {
+        let immediate = if self.immediate.is_some() { 4 } else { 0 };
+        global_header(&self.route, self.payload.len().next_multiple_of(4) + OTHER_HEADERS + immediate)
+    }
 }
 
 impl Nic {
     /// Works off everything that was posted to a queue pair without a connection.
     pub(super) fn work_off_sends<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
         while let Some(qp) = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.state() == QpState::Rts) {
+            if self.outbox.len() >= WAITING {
+                return;
+            }
             let context = FetchContext {
                 mkeys: &self.mkeys,
                 accessor: qp.accessor,
-                log_max_message: qp.context.log_msg_max().min(12),
+                log_max_message: qp.context.log_msg_max().min(self.port.log_largest_datagram()),
                 max_wqe: self.config.limits.max_send_wqe,
                 strom: false,
                 strict: self.config.strict,
@@ -88,19 +129,109 @@ impl Nic {
         }
         let vector = &envelope.vector;
         let controlled = vector.qkey() & CONTROLLED_QKEY != 0;
+        let index = qp.context.primary_address_path().pkey_index();
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(route) = self.port.datagram_route(vector, qpn, software_port) else {
+            self.end_wqe(now, memory, qpn, Err(wqe::ADDRESS));
+            self.move_to_error(now, memory, qpn);
+            return;
+        };
         let datagram = Datagram {
             source: self.shown_number(qpn),
             qkey: if controlled { self.own_qkey(qpn) } else { vector.qkey() },
-            service_level: vector.stat_rate_sl() & 0xf,
-            grh: (vector.grh_gid_fl() & HAS_GRH != 0).then(|| self.route_header(envelope, length)),
-            payload,
+            partition_key: self.port.partition_key(index),
+            route,
+            payload: &payload,
             immediate: envelope.immediate,
             solicited,
+            ip_header: &[],
         };
         self.end_wqe(now, memory, qpn, Ok(()));
-        match self.datagram_target(envelope) {
-            Some(target) => self.receive_datagram(now, memory, target, &datagram),
-            None => self.counters.frames_without_path += 1,
+        let destination = Qpn::from_low_bits(vector.destination());
+        if !self.port.is_infiniband() {
+            if let Some(ready) = self.write_frame(qpn, destination, &datagram) {
+                self.send_frame(now, memory, ready);
+            }
+        } else if !self.port.is_ours(&datagram.route) {
+            self.send_out(qpn, destination, &datagram);
+        } else if let Some(target) = self.datagram_queue_pair(destination) {
+            self.counters.frames_looped_back += 1;
+            self.counters.bytes_looped_back += (GRH + datagram.payload.len()) as u64;
+            self.receive_datagram(now, memory, target, &datagram);
+        } else {
+            self.counters.frames_without_path += 1;
+        }
+    }
+
+    /// Puts a datagram on the link; a port that is not active loses it.
+    fn send_out(&mut self, qpn: Qpn, destination: Qpn, datagram: &Datagram<'_>) {
+        if !self.port.reaches_others() {
+            self.counters.frames_without_path += 1;
+            return;
+        }
+        if let Some(ready) = self.write_frame(qpn, destination, datagram) {
+            self.outbox.push_back(ready);
+        }
+    }
+
+    /// The packet of a datagram, with the next number of its queue pair.
+    fn write_frame(&mut self, qpn: Qpn, destination: Qpn, datagram: &Datagram<'_>) -> Option<Ready> {
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
+        let psn = qp.context.next_send_psn();
+        qp.context.set_next_send_psn(psn.add(1));
+        let template = HeaderTemplate::new(&datagram.route, destination, datagram.partition_key)
+            .of_service(ServiceClass::UnreliableDatagram);
+        let (opcode, extension) = match datagram.immediate {
+            Some(data) => (BthOpcode::SendOnlyImmediate, Extension::Immediate(data)),
+            None => (BthOpcode::SendOnly, Extension::None),
+        };
+        let header = PacketHeader {
+            opcode,
+            psn,
+            solicited: datagram.solicited,
+            ack_request: false,
+            service_header: ServiceHeader::Deth(Deth { q_key: datagram.qkey, source: datagram.source }),
+            extension,
+        };
+        let mut bytes = Vec::new();
+        // Messages of datagrams fit a packet: fetching has seen to it.
+        let length = datagram.payload.len();
+        let mut writer = FrameWriter::begin(&mut bytes, &template, &header, length).ok()?;
+        writer.payload_mut().copy_from_slice(datagram.payload);
+        let icrc = writer.finish();
+        Some(Ready { bytes, icrc, qpn })
+    }
+
+    /// The queue pair that takes a datagram from the link: the port and the partition are its own.
+    pub(super) fn datagram_taker(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
+        if !self.port.is_addressed(&packet.route.network) {
+            self.counters.frames_unknown_gid += 1;
+            return None;
+        }
+        let Some(qpn) = self.datagram_queue_pair(packet.bth.destination) else {
+            self.counters.frames_unknown_qp += 1;
+            return None;
+        };
+        self.datagram_fits(qpn, packet).then_some(qpn)
+    }
+
+    /// Whether a datagram is of the partition of a queue pair.
+    fn datagram_fits(&mut self, qpn: Qpn, packet: &Packet<'_>) -> bool {
+        let Some(qp) = self.queue_pairs.get(qpn.value()) else { return false };
+        let own = self.port.partition_key(qp.context.primary_address_path().pkey_index());
+        self.check_partition(packet.bth.partition_key, own)
+    }
+
+    /// Gives a datagram from the link to its queue pair.
+    pub(super) fn deliver_datagram<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        packet: &Packet<'_>,
+    ) {
+        if let Some(datagram) = Datagram::received(packet, &[]) {
+            self.receive_datagram(now, memory, qpn, &datagram);
         }
     }
 
@@ -121,28 +252,9 @@ impl Nic {
         }
     }
 
-    fn route_header(&self, envelope: &Envelope, length: usize) -> [u8; GRH] {
-        let vector = &envelope.vector;
-        let first = 6 << 28 | u32::from(vector.tclass()) << 20 | vector.grh_gid_fl() & 0xf_ffff;
-        let immediate = if envelope.immediate.is_some() { 4 } else { 0 };
-        let rest = length.next_multiple_of(4) + OTHER_HEADERS + immediate;
-        let source = self.port.address((vector.grh_gid_fl() >> 20) as u8).or(self.port.address(0));
-        let mut header = [0; GRH];
-        header[..4].copy_from_slice(&first.to_be_bytes());
-        header[4..6].copy_from_slice(&(rest as u16).to_be_bytes());
-        header[6] = NEXT_HEADER;
-        header[7] = vector.hop_limit();
-        header[8..24].copy_from_slice(&source.map_or([0; 16], |entry| entry.source_l3_address()));
-        header[24..].copy_from_slice(&vector.rgid());
-        header
-    }
-
-    /// The queue pair of this device that a datagram is for.
-    fn datagram_target(&mut self, envelope: &Envelope) -> Option<Qpn> {
-        let vector = &envelope.vector;
-        let ours = vector.rlid() == self.port.hca_vport.lid();
-        let addressed = vector.grh_gid_fl() & HAS_GRH == 0 || self.port.owns(Gid(vector.rgid()));
-        let number = vector.destination() & 0xff_ffff;
+    /// The queue pair of this device behind a number: the first two are those of management.
+    fn datagram_queue_pair(&self, destination: Qpn) -> Option<Qpn> {
+        let number = destination.value();
         let special = match number {
             MANAGEMENT => Some(ServiceType::Qp0),
             GENERAL_SERVICES => Some(ServiceType::Qp1),
@@ -155,10 +267,16 @@ impl Nic {
             None => Some(number),
         };
         let known = found.filter(|&number| self.queue_pairs.get(number).is_some_and(|qp| qp.is_datagram()));
-        known.filter(|_| ours && addressed).map(Qpn::from_low_bits)
+        known.map(Qpn::from_low_bits)
     }
 
-    fn receive_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, datagram: &Datagram) {
+    fn receive_datagram<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        datagram: &Datagram<'_>,
+    ) {
         let qkey = self.own_qkey(qpn);
         let Some(qp) = self.queue_pairs.get(qpn.value()) else { return };
         let receives = matches!(qp.state(), QpState::Rtr | QpState::Rts);
@@ -210,12 +328,17 @@ impl Nic {
         &self,
         memory: &mut M,
         landing: &Landing,
-        datagram: &Datagram,
+        datagram: &Datagram<'_>,
     ) -> Result<(), super::DmaFault> {
-        if let Some(header) = &datagram.grh {
-            landing.scatter(memory, &self.mkeys, 0, header)?;
+        let (ip_header, place) = (datagram.ip_header, roce::header_place(datagram.ip_header));
+        match (datagram.route_header(), place) {
+            (Some(header), _) => landing.scatter(memory, &self.mkeys, 0, &header)?,
+            (None, Some(place)) if !ip_header.is_empty() => {
+                landing.scatter(memory, &self.mkeys, place, ip_header)?;
+            }
+            _ => {}
         }
-        landing.scatter(memory, &self.mkeys, GRH as u64, &datagram.payload)
+        landing.scatter(memory, &self.mkeys, GRH as u64, datagram.payload)
     }
 
     fn complete_datagram<M: HostMemory>(
@@ -223,14 +346,10 @@ impl Nic {
         now: Time,
         memory: &mut M,
         (qpn, index): (Qpn, u16),
-        datagram: &Datagram,
+        datagram: &Datagram<'_>,
     ) {
         let bytes = (GRH + datagram.payload.len()) as u64;
-        self.counters.frames_looped_back += 1;
-        self.counters.bytes_looped_back += bytes;
-        self.counters.frames_received += 1;
-        self.counters.bytes_received += bytes;
-        let lid = self.port.hca_vport.lid();
+        let (lid, service_level) = datagram.origin();
         let Some(qp) = self.queue_pairs.get(qpn.value()) else { return };
         let completion = ReceiveCompletion {
             length: bytes as u32,
@@ -240,8 +359,9 @@ impl Nic {
             status: ReceiveStatus::Success,
         };
         let mut entry = cqe::responder(&qp.context, qpn, index, &completion, now);
-        entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(datagram.service_level);
-        entry.set_grh(datagram.grh.is_some().into());
+        entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(service_level);
+        let has_header = datagram.route_header().is_some() || !datagram.ip_header.is_empty();
+        entry.set_grh(has_header.into());
         let cqn = qp.context.cqn_rcv();
         self.completions.post(memory, &mut self.events, cqn, &mut entry, datagram.solicited);
     }

@@ -30,6 +30,7 @@ mod interrupt;
 mod key_update;
 mod memory;
 mod mkey;
+mod multicast;
 mod pci;
 mod port;
 mod queue_counters;
@@ -42,6 +43,7 @@ mod schedule;
 mod send_queue;
 mod shared_receive;
 mod strict;
+mod subnet_agent;
 mod trace;
 mod transmit;
 pub mod wqe;
@@ -49,7 +51,7 @@ pub mod wqe;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed};
+pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed, Subnet};
 pub use counters::Counters;
 pub use extension::{RpcEngine, RpcReply};
 pub use firmware::syndrome::Refusal;
@@ -60,6 +62,7 @@ pub use trace::CommandRecord;
 pub use transmit::{Transmit, TransmitClass};
 
 use crate::wire::Packet;
+use crate::wire::management::PortState;
 use bareverbs_prm::eqe::PortEvent;
 use bareverbs_prm::numbering::{CommandOpcode, EventType, PortChange};
 use bareverbs_prm::time::Time;
@@ -70,6 +73,7 @@ use mkey::MkeyTable;
 use port::Port;
 use queue_pair::QueuePair;
 use schedule::Schedule;
+use std::collections::VecDeque;
 
 /// First protection domain number.
 const FIRST_PD: u32 = 1;
@@ -89,6 +93,9 @@ pub struct Nic {
     counter_sets: queue_counters::CounterSets,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
+    groups: multicast::Groups,
+    /// The queue pair whose frame comes back to this device at the moment.
+    looping: Option<bareverbs_prm::ids::Qpn>,
     port: Port,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
@@ -97,6 +104,8 @@ pub struct Nic {
     trace: trace::CommandTrace,
     /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
     link_changed: bool,
+    /// Frames that are complete: datagrams, and answers of the port's agents.
+    outbox: VecDeque<transmit::Ready>,
 }
 
 impl Nic {
@@ -116,6 +125,8 @@ impl Nic {
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
+            groups: multicast::Groups::default(),
+            looping: None,
             port: Port::new(&config),
             schedule: Schedule::default(),
             engine: None,
@@ -123,6 +134,7 @@ impl Nic {
             last_refusal: None,
             trace: trace::CommandTrace::default(),
             link_changed: false,
+            outbox: VecDeque::new(),
             config,
         }
     }
@@ -151,6 +163,7 @@ impl Nic {
     fn forget_objects(&mut self) {
         self.queue_pairs.clear();
         self.shared_receives.clear();
+        self.groups = multicast::Groups::default();
         self.xrc_domains.clear();
         self.counter_sets.clear();
         self.completions.clear();
@@ -160,12 +173,14 @@ impl Nic {
         self.uars.clear();
         self.domains.clear();
         self.schedule = Schedule::default();
+        self.outbox.clear();
     }
 
     /// The cable was plugged in or pulled out. Software learns of it with the next input.
     pub fn set_link_up(&mut self, up: bool) {
         self.link_changed |= up != self.port.link_up;
         self.port.link_up = up;
+        self.port.train();
     }
 
     /// Puts an engine behind StRoM's op-codes. It is asked only if [`NicConfig::strom`] is set.
@@ -233,7 +248,15 @@ impl Nic {
     }
 
     fn tell_link<M: HostMemory>(&mut self, memory: &mut M) {
-        let change = if self.port.is_up() { PortChange::Active } else { PortChange::Down };
+        let change = match self.port.state() {
+            PortState::Active => PortChange::Active,
+            PortState::Down => PortChange::Down,
+            PortState::Initialize | PortState::Armed => PortChange::Initialized,
+        };
+        self.tell_port(memory, change);
+    }
+
+    fn tell_port<M: HostMemory>(&mut self, memory: &mut M, change: PortChange) {
         let mut data = PortEvent::new();
         data.set_port(1);
         self.events.post(memory, EventType::PortChange, change.raw(), &data);

@@ -1,19 +1,25 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
-use super::{LinkLayer, NicConfig};
-use crate::wire::{Network, Route};
+use super::{LinkLayer, NicConfig, Subnet};
+use crate::wire::management::PortState;
+use crate::wire::{GlobalRoute, LocalRoute, Network, Route};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
-use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
+use bareverbs_prm::wqe::AddressVector;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Entries of the P_Key table.
 pub(crate) const PARTITION_KEYS: usize = 128;
+/// Bytes of the largest path MTU.
+const LARGEST_PACKET: u16 = 4096;
 /// The only LID of a subnet with one port.
 const ONLY_LID: u16 = 1;
 /// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
 const SUBNET_TIMEOUT: u8 = 18;
+/// `grh_gid_fl` of an address vector: there is a global route header.
+const HAS_GRH: u32 = 1 << 30;
 
 /// State of the port.
 #[derive(Debug)]
@@ -26,6 +32,10 @@ pub(crate) struct Port {
     /// The virtual port of an InfiniBand port, but for states, which follow the link.
     pub(crate) hca_vport: HcaVportContext,
     link_layer: LinkLayer,
+    subnet: Subnet,
+    /// State of an InfiniBand port of a managed subnet while its link is up.
+    trained: PortState,
+    partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     /// Entry that matched last; looked at first.
     recent: usize,
@@ -51,8 +61,11 @@ impl Port {
             admin_up: true,
             addresses,
             vport,
-            hca_vport: hca_vport(guid),
+            hca_vport: hca_vport(guid, config.subnet),
             link_layer: config.link_layer,
+            subnet: config.subnet,
+            trained: PortState::Initialize,
+            partition_keys: default_partition(),
             mac: config.mac,
             recent: 0,
         }
@@ -63,11 +76,54 @@ impl Port {
         matches!(self.link_layer, LinkLayer::InfiniBand)
     }
 
-    /// The P_Key table: the default partition, of which every port is a full member (IBTA v1.4 §10.9.1.2).
-    pub(crate) const fn partition_keys(&self) -> [u16; PARTITION_KEYS] {
-        let mut table = [0; PARTITION_KEYS];
-        table[0] = crate::wire::DEFAULT_PARTITION_KEY;
-        table
+    /// The P_Key table; 0 is an empty entry.
+    pub(crate) const fn partition_keys(&self) -> &[u16; PARTITION_KEYS] {
+        &self.partition_keys
+    }
+
+    /// The table, for the subnet's manager.
+    pub(crate) const fn partition_keys_mut(&mut self) -> &mut [u16; PARTITION_KEYS] {
+        &mut self.partition_keys
+    }
+
+    /// The P_Key of an entry; packets of an empty one are of no partition.
+    pub(crate) fn partition_key(&self, index: u16) -> u16 {
+        self.partition_keys.get(usize::from(index)).copied().unwrap_or(0)
+    }
+
+    /// The link came up or went down: a managed port begins anew (IBTA v1.4 §7.2.7).
+    pub(crate) const fn train(&mut self) {
+        self.trained = PortState::Initialize;
+    }
+
+    /// The logical state. Ethernet is down or active.
+    pub(crate) const fn state(&self) -> PortState {
+        match (self.is_up(), self.link_layer, self.subnet) {
+            (false, ..) => PortState::Down,
+            (true, LinkLayer::InfiniBand, Subnet::Managed) => self.trained,
+            (true, ..) => PortState::Active,
+        }
+    }
+
+    /// Whether packets may leave: the port is active, and there is somebody else.
+    pub(crate) const fn reaches_others(&self) -> bool {
+        let alone = self.is_infiniband() && matches!(self.subnet, Subnet::Alone);
+        !alone && matches!(self.state(), PortState::Active)
+    }
+
+    /// The subnet's manager wants another state.
+    pub(crate) const fn set_trained(&mut self, state: PortState) {
+        self.trained = state;
+    }
+
+    /// Whether a LID is one of the port's: the base LID with any path bits (IBTA v1.4 §4.1.3).
+    pub(crate) fn owns_lid(&self, lid: u16) -> bool {
+        let base = self.hca_vport.lid();
+        base != 0 && lid & !self.path_bits() == base
+    }
+
+    fn path_bits(&self) -> u16 {
+        (1 << self.hca_vport.lmc()) - 1
     }
 
     /// Whether frames pass.
@@ -138,35 +194,117 @@ impl Port {
 }
 
 impl Port {
-    /// The way to a LID, and to a GID if there is a global route header. Inside the device packets travel as RoCEv2 does,
-    /// between the port's own addresses: InfiniBand's local route header is not built, since no packet leaves the device.
+    /// The way of a connection of an InfiniBand port.
     fn infiniband_route(&self, path: &AddressPath) -> Route {
-        let own = Self::gid(&link_local(self.mac));
-        let ours = path.rlid() == self.hca_vport.lid() && (!path.grh() || Gid(path.rgid_rip()) == own);
-        let (destination_mac, destination) =
-            if ours { (self.mac, own) } else { (MacAddress::default(), Gid(path.rgid_rip())) };
+        let global = path.grh().then(|| self.global(path.src_addr_index(), path.rgid_rip()));
         Route {
-            source_mac: self.mac,
-            destination_mac,
-            vlan: None,
-            network: Network::V6 {
-                source: Ipv6Addr::from(own.0),
-                destination: Ipv6Addr::from(destination.0),
-            },
             traffic_class: path.tclass(),
-            hop_limit: path.hop_limit().max(1),
+            hop_limit: path.hop_limit(),
             flow_label: path.flow_label(),
-            udp_source_port: 0xc000,
+            ..self.local(path.rlid(), path.mlid(), path.sl(), global).into()
+        }
+    }
+
+    /// The way of one datagram. `None` if its source is no entry of the RoCE address table, or of another family than its
+    /// destination.
+    pub(crate) fn datagram_route(
+        &self,
+        vector: &AddressVector,
+        qpn: Qpn,
+        software_port: bool,
+    ) -> Option<Route> {
+        if self.is_infiniband() {
+            return Some(self.infiniband_datagram_route(vector));
+        }
+        let word = vector.grh_gid_fl();
+        let source = self.address((word >> 20) as u8)?;
+        let peer = vector.destination() & 0xff_ffff;
+        Some(Route {
+            source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
+            destination_mac: vector.remote_mac(),
+            vlan: None,
+            network: network(Self::gid(source), Gid(vector.rgid()))?,
+            traffic_class: vector.tclass(),
+            hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
+            flow_label: word & 0xf_ffff,
+            udp_source_port: source_port(vector.rlid(), software_port, qpn.value(), peer),
+        })
+    }
+
+    /// Logarithm of the longest datagram: one packet of the largest path MTU that fits the port (IBTA v1.4 §9.8.3.1).
+    pub(crate) fn log_largest_datagram(&self) -> u8 {
+        let port = if self.is_infiniband() { LARGEST_PACKET } else { self.mtu().clamp(256, LARGEST_PACKET) };
+        port.ilog2() as u8
+    }
+
+    fn infiniband_datagram_route(&self, vector: &AddressVector) -> Route {
+        let word = vector.grh_gid_fl();
+        let global = (word & HAS_GRH != 0).then(|| self.global((word >> 20) as u8, vector.rgid()));
+        let level = vector.stat_rate_sl() & 0xf;
+        Route {
+            traffic_class: vector.tclass(),
+            hop_limit: vector.hop_limit(),
+            flow_label: word & 0xf_ffff,
+            ..self.local(vector.rlid(), vector.fl_mlid() & 0x7f, level, global).into()
+        }
+    }
+
+    /// One virtual lane carries all service levels.
+    fn local(
+        &self,
+        destination: u16,
+        bits: u8,
+        service_level: u8,
+        global: Option<GlobalRoute>,
+    ) -> LocalRoute {
+        let source = self.hca_vport.lid() | u16::from(bits) & self.path_bits();
+        LocalRoute { source, destination, service_level, virtual_lane: 0, global }
+    }
+
+    fn global(&self, index: u8, destination: [u8; 16]) -> GlobalRoute {
+        let own = self.address(index).or(self.address(0)).map_or(Gid([0; 16]), Self::gid);
+        GlobalRoute::new(own.0, destination)
+    }
+
+    /// Whether packets of a route come back to this device.
+    pub(crate) fn is_ours(&mut self, route: &Route) -> bool {
+        match &route.network {
+            Network::InfiniBand(local) => {
+                let addressed = local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())));
+                addressed && self.owns_lid(local.destination)
+            }
+            _ => route.destination_mac == self.mac,
+        }
+    }
+
+    /// Whether a packet from the link is for this port.
+    pub(crate) fn is_addressed(&mut self, network: &Network) -> bool {
+        match network {
+            Network::InfiniBand(local) => {
+                self.owns_lid(local.destination)
+                    && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
+            }
+            _ => self.owns(ends(network).1),
         }
     }
 }
 
-/// What a subnet manager of a subnet with one port says: LID 1, which is also its own.
-fn hca_vport(guid: u64) -> HcaVportContext {
+/// What a subnet manager of a subnet with one port says: LID 1, which is also its own. In a managed subnet nothing yet.
+fn hca_vport(guid: u64, subnet: Subnet) -> HcaVportContext {
     let mut context = HcaVportContext::new();
     context.set_system_image_guid(guid).set_port_guid(guid).set_node_guid(guid);
-    context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID).set_subnet_timeout(SUBNET_TIMEOUT);
+    context.set_subnet_timeout(SUBNET_TIMEOUT);
+    if subnet == Subnet::Alone {
+        context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
+    }
     context
+}
+
+/// Every port is a full member of the default partition (IBTA v1.4 §10.9.1.2).
+const fn default_partition() -> [u16; PARTITION_KEYS] {
+    let mut table = [0; PARTITION_KEYS];
+    table[0] = crate::wire::DEFAULT_PARTITION_KEY;
+    table
 }
 
 /// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).
@@ -192,15 +330,32 @@ fn network(source: Gid, destination: Gid) -> Option<Network> {
     }
 }
 
-/// GIDs of source and destination of a packet (RoCEv2 A17.3.1).
+/// Source and destination of a packet: their GIDs (RoCEv2 A17.3.1), or, on InfiniBand, their LIDs in the low bytes of
+/// otherwise empty ones, since a connection is known by LIDs whether or not there is a global route header.
 #[inline]
-pub(crate) fn gids(network: &Network) -> (Gid, Gid) {
+pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
     match network {
         Network::V4 { source, destination } => {
             (Gid::from_ipv4(source.octets()), Gid::from_ipv4(destination.octets()))
         }
         Network::V6 { source, destination } => (Gid(source.octets()), Gid(destination.octets())),
+        Network::InfiniBand(local) => (lid_end(local.source), lid_end(local.destination)),
     }
+}
+
+/// LID of the source of a packet; 0 on Ethernet.
+pub(crate) const fn source_lid(network: &Network) -> u16 {
+    match network {
+        Network::InfiniBand(local) => local.source,
+        _ => 0,
+    }
+}
+
+const fn lid_end(lid: u16) -> Gid {
+    let mut end = [0; 16];
+    let [high, low] = lid.to_be_bytes();
+    (end[14], end[15]) = (high, low);
+    Gid(end)
 }
 
 /// EUI-64 of a MAC address, with the universal bit inverted.

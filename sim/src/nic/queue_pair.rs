@@ -70,6 +70,7 @@ pub(crate) struct Path {
     pub(crate) headers: HeaderTemplate,
     pub(crate) local: Gid,
     pub(crate) remote: Gid,
+    pub(crate) partition_key: u16,
     /// Frames come back to this device.
     pub(crate) loops_back: bool,
 }

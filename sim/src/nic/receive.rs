@@ -1,12 +1,14 @@
 //! The way in: from frames to responders and requesters.
 
 use super::mkey::HostRange;
-use super::port::gids;
+use super::port::ends;
 use super::queue_pair::QueuePair;
 use super::responder_host::{QueuePairHost, ReceiveSource};
 use super::{HostMemory, Nic, is_response};
 use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
-use crate::wire::{DEFAULT_PARTITION_KEY, Packet, ParseError, parse};
+use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
+use crate::wire::management::PortState;
+use crate::wire::{Packet, ParseError, parse};
 use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState};
@@ -14,21 +16,36 @@ use bareverbs_prm::time::Time;
 
 /// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
 const PKEY_BITS: u16 = 0x7fff;
+const FULL_MEMBER: u16 = 0x8000;
 
 impl Nic {
     /// A frame arrives at the port.
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
-        if !self.port.is_up() || frame.get(..6) != Some(&self.port.mac().0) {
+        if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
+            self.handle_management(memory, frame);
+        } else if self.is_for_us(frame) {
+            self.accept_frame(now, memory, frame);
+        } else {
             self.counters.frames_foreign += 1;
-            return;
         }
-        self.accept_frame(now, memory, frame);
         self.settle(now, memory);
+    }
+
+    /// Whether the link takes a frame in. An armed port receives already (IBTA v1.4 §7.2.7).
+    #[inline]
+    fn is_for_us(&self, frame: &[u8]) -> bool {
+        if self.port.is_infiniband() {
+            return self.port.state() >= PortState::Armed
+                && destination_lid(frame).is_some_and(|lid| self.port.owns_lid(lid));
+        }
+        let own = frame.get(..6) == Some(&self.port.mac().0);
+        self.port.is_up() && (own || self.takes_group_frame(frame))
     }
 
     /// A frame for this device, from the wire or from itself.
     pub(super) fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
-        let packet = match parse(frame) {
+        let parsed = if self.port.is_infiniband() { infiniband::parse(frame) } else { parse(frame) };
+        let packet = match parsed {
             Ok(packet) => packet,
             Err(ParseError::Icrc { .. }) => {
                 self.counters.frames_bad_icrc += 1;
@@ -39,9 +56,17 @@ impl Nic {
                 return;
             }
         };
-        if let Some(qpn) = self.addressee(&packet) {
-            self.counters.frames_received += 1;
-            self.counters.bytes_received += frame.len() as u64;
+        let datagram = packet.service_header.deth().is_some();
+        if datagram && !self.port.is_infiniband() {
+            return self.accept_datagram(now, memory, &packet, frame);
+        }
+        let taker = if datagram { self.datagram_taker(&packet) } else { self.addressee(&packet) };
+        let Some(qpn) = taker else { return };
+        self.counters.frames_received += 1;
+        self.counters.bytes_received += frame.len() as u64;
+        if datagram {
+            self.deliver_datagram(now, memory, qpn, &packet);
+        } else {
             self.deliver(now, memory, qpn, &packet);
         }
     }
@@ -49,8 +74,8 @@ impl Nic {
     /// The queue pair that takes a packet: it exists, receives, and is connected with the sender.
     #[inline]
     fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
-        let (source, destination) = gids(&packet.route.network);
-        if !self.port.owns(destination) {
+        let (source, destination) = ends(&packet.route.network);
+        if !self.port.is_addressed(&packet.route.network) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }
@@ -64,11 +89,16 @@ impl Nic {
             self.counters.frames_unknown_qp += 1;
             return None;
         }
-        if packet.bth.partition_key & PKEY_BITS != DEFAULT_PARTITION_KEY & PKEY_BITS {
-            self.counters.frames_bad_pkey += 1;
-            return None;
-        }
-        Some(qpn)
+        let own = self.queue_pairs.get(qpn.value())?.path.as_ref()?.partition_key;
+        self.check_partition(packet.bth.partition_key, own).then_some(qpn)
+    }
+
+    /// Both are of one partition, and one of them is a full member of it (IBTA v1.4 §9.6.1.1.3, §10.9.3).
+    pub(super) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
+        let same = theirs & PKEY_BITS == own & PKEY_BITS && own & PKEY_BITS != 0;
+        let matches = same && (theirs | own) & FULL_MEMBER != 0;
+        self.counters.frames_bad_pkey += u64::from(!matches);
+        matches
     }
 
     fn deliver<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {

@@ -6,7 +6,7 @@ use super::reply::REPLY;
 use super::send_queue::{FetchContext, Fetched, PendingUpdate};
 use super::{HostMemory, Nic, port, wqe};
 use crate::transport::{ReceivingSide, RequesterError, ResponderError, ResponsePacket, SendingSide};
-use crate::wire::{DEFAULT_PARTITION_KEY, FrameWriter, HeaderTemplate, ServiceClass};
+use crate::wire::{FrameWriter, HeaderTemplate, ServiceClass};
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::Time;
@@ -31,6 +31,14 @@ pub struct Transmit {
     pub qpn: Qpn,
     /// Invariant CRC of the frame.
     pub icrc: u32,
+}
+
+/// A frame that is complete and waits for the wire.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) bytes: Vec<u8>,
+    pub(super) icrc: u32,
+    pub(super) qpn: Qpn,
 }
 
 impl Nic {
@@ -61,7 +69,7 @@ impl Nic {
 
     /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
     pub fn has_transmit(&self) -> bool {
-        !self.schedule.is_empty()
+        !self.schedule.is_empty() || !self.outbox.is_empty()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -83,7 +91,11 @@ impl Nic {
         memory: &mut M,
         frame: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        while let Some(number) = self.schedule.next() {
+        loop {
+            if let Some(transmit) = self.transmit_ready(frame) {
+                return Some(transmit);
+            }
+            let Some(number) = self.schedule.next() else { break };
             let qpn = Qpn::from_low_bits(number);
             let Some(qp) = self.queue_pairs.get_mut(number) else { continue };
             qp.ready = false;
@@ -96,11 +108,8 @@ impl Nic {
                 self.accept_frame(now, memory, frame);
                 continue;
             }
-            if self.port.is_infiniband() {
+            if !self.port.reaches_others() {
                 self.counters.frames_without_path += 1;
-                continue;
-            }
-            if !self.port.is_up() {
                 continue;
             }
             self.counters.frames_sent += 1;
@@ -108,6 +117,15 @@ impl Nic {
             return Some(transmit);
         }
         None
+    }
+
+    /// A frame that was complete before its turn came.
+    fn transmit_ready(&mut self, frame: &mut Vec<u8>) -> Option<Transmit> {
+        let ready = self.outbox.pop_front()?;
+        *frame = ready.bytes;
+        self.counters.frames_sent += 1;
+        self.counters.bytes_sent += frame.len() as u64;
+        Some(Transmit { class: TransmitClass::Request, qpn: ready.qpn, icrc: ready.icrc })
     }
 
     fn transmit_one<M: HostMemory>(
@@ -260,13 +278,15 @@ impl Nic {
         let reliable = service != ServiceClass::UnreliableConnection;
         qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
         qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
-            let (local, remote) = port::gids(&route.network);
+            let (local, remote) = port::ends(&route.network);
+            let partition_key = self.port.partition_key(qp.context.primary_address_path().pkey_index());
             Path {
-                headers: HeaderTemplate::new(&route, qp.context.remote_qpn(), DEFAULT_PARTITION_KEY)
+                headers: HeaderTemplate::new(&route, qp.context.remote_qpn(), partition_key)
                     .of_service(service),
                 local,
                 remote,
-                loops_back: route.destination_mac == self.port.mac(),
+                partition_key,
+                loops_back: self.port.is_ours(&route),
             }
         });
     }

@@ -7,9 +7,9 @@
 use super::bth::Bth;
 use super::extension::MAX_EXTENSION_SIZE;
 use super::packet::PacketHeader;
-use super::route::{Network, Route};
+use super::route::{LocalRoute, Network, Route};
 use super::service::ServiceClass;
-use super::{ethernet, icrc, ipv4, ipv6, udp};
+use super::{ethernet, icrc, infiniband, ipv4, ipv6, udp};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 use core::fmt;
@@ -17,7 +17,7 @@ use core::fmt;
 /// Bytes of payload that a packet can carry: the largest path MTU.
 pub const MAX_PAYLOAD: usize = 4096;
 
-const MAX_HEADER: usize = ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE;
+pub(super) const MAX_HEADER: usize = ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE;
 
 /// The headers of a connection up to and with the BTH.
 #[derive(Clone)]
@@ -31,20 +31,53 @@ pub struct HeaderTemplate {
     ip_size: usize,
     ipv4_sum: u32,
     bth: Bth,
+    /// What is below the transport is InfiniBand's: no UDP, and a variant CRC at the end.
+    infiniband: bool,
 }
 
 impl HeaderTemplate {
     /// Headers for packets of `route` to queue pair `destination`, of a reliable connection.
     pub fn new(route: &Route, destination: Qpn, partition_key: u16) -> Self {
+        let bth = blank_bth(destination, partition_key);
+        match route.network {
+            Network::V4 { source, destination } => {
+                let header = ipv4::header(route, source, destination);
+                Self::ethernet(route, ethernet::IPV4, (&header, ipv4::sum(&header)), bth)
+            }
+            Network::V6 { source, destination } => {
+                let header = ipv6::header(route, source, destination);
+                Self::ethernet(route, ethernet::IPV6, (&header, 0), bth)
+            }
+            Network::InfiniBand(local) => Self::infiniband(route, &local, bth),
+        }
+    }
+
+    /// `ipv4_sum` is that of the words of an IPv4 header.
+    fn ethernet(route: &Route, ether_type: u16, (ip, ipv4_sum): (&[u8], u32), bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
-        let (ip_at, ip_size, ipv4_sum) = write_below_udp(route, &mut wire);
-        let udp_at = ip_at + ip_size;
+        let ip_at = write_link_and_ip(route, ether_type, ip, &mut wire);
+        let udp_at = ip_at + ip.len();
         wire[udp_at..udp_at + udp::SIZE].copy_from_slice(&udp::header(route.udp_source_port));
         let size = udp_at + udp::SIZE + Bth::SIZE;
         let mut masked = wire;
         masked[ip_at - icrc::PREFIX..ip_at].fill(0xff);
-        icrc::mask(&mut masked[ip_at..size], ip_size);
-        Self { wire, masked, size, ip_at, ip_size, ipv4_sum, bth: blank_bth(destination, partition_key) }
+        icrc::mask(&mut masked[ip_at..size], ip.len());
+        Self { wire, masked, size, ip_at, ip_size: ip.len(), ipv4_sum, bth, infiniband: false }
+    }
+
+    /// The local route header is where RoCE has ones in front of the IP header.
+    fn infiniband(route: &Route, local: &LocalRoute, bth: Bth) -> Self {
+        let mut wire = [0; MAX_HEADER];
+        let ip_size = infiniband::write(route, local, &mut wire);
+        let (ip_at, size) = (infiniband::LRH, infiniband::LRH + ip_size + Bth::SIZE);
+        let mut masked = wire;
+        infiniband::mask(&mut masked[..size], ip_size > 0);
+        Self { wire, masked, size, ip_at, ip_size, ipv4_sum: 0, bth, infiniband: true }
+    }
+
+    /// Bytes of the checksums behind the payload.
+    const fn trailer(&self) -> usize {
+        if self.infiniband { icrc::SIZE + infiniband::VCRC } else { icrc::SIZE }
     }
 
     /// The same for another class of service.
@@ -57,7 +90,7 @@ impl HeaderTemplate {
     /// Bytes of the frame of a packet with `payload_length` bytes of payload.
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
         let extensions = header.service_header.size() + header.extension.kind().size();
-        self.size + extensions + payload_length + pad(payload_length) + icrc::SIZE
+        self.size + extensions + payload_length + pad(payload_length) + self.trailer()
     }
 
     fn bth(&self, header: &PacketHeader, pad_count: usize) -> [u8; Bth::SIZE] {
@@ -72,20 +105,7 @@ impl fmt::Debug for HeaderTemplate {
     }
 }
 
-/// Writes Ethernet and IP; gives where IP is, its size and the sum of its words.
-fn write_below_udp(route: &Route, bytes: &mut [u8; MAX_HEADER]) -> (usize, usize, u32) {
-    match route.network {
-        Network::V4 { source, destination } => {
-            let header = ipv4::header(route, source, destination);
-            (write_link_and_ip(route, ethernet::IPV4, &header, bytes), ipv4::SIZE, ipv4::sum(&header))
-        }
-        Network::V6 { source, destination } => {
-            let header = ipv6::header(route, source, destination);
-            (write_link_and_ip(route, ethernet::IPV6, &header, bytes), ipv6::SIZE, 0)
-        }
-    }
-}
-
+/// Writes Ethernet and IP; gives where IP is.
 fn write_link_and_ip(route: &Route, ether_type: u16, ip: &[u8], bytes: &mut [u8; MAX_HEADER]) -> usize {
     let mut link = [0; ethernet::MAX_SIZE];
     let at = ethernet::write(route, ether_type, &mut link);
@@ -174,13 +194,18 @@ impl<'a> FrameWriter<'a> {
         &mut self.frame[self.payload_at..self.payload_at + self.payload_length]
     }
 
-    /// Adds padding and ICRC, and gives the ICRC.
-    pub fn finish(self) -> u32 {
-        let end = self.frame.len() - icrc::SIZE;
+    /// Adds padding and checksums, and gives the ICRC.
+    pub fn finish(mut self) -> u32 {
+        let end = self.frame.len() - self.template.trailer();
         self.frame[self.payload_at + self.payload_length..end].fill(0);
         let crc = crc32fast::hash(&self.frame[self.template.ip_at - icrc::PREFIX..end]);
-        self.frame[end..].copy_from_slice(&crc.to_le_bytes());
+        let behind = end + icrc::SIZE;
+        self.frame[end..behind].copy_from_slice(&crc.to_le_bytes());
         self.write_wire_header();
+        if self.template.infiniband {
+            let variant = infiniband::variant_crc(&self.frame[..behind]);
+            self.frame[behind..].copy_from_slice(&variant);
+        }
         crc
     }
 
@@ -194,7 +219,7 @@ impl<'a> FrameWriter<'a> {
         self.frame[..size].copy_from_slice(&header[..size]);
     }
 
-    fn write_wire_header(self) {
+    fn write_wire_header(&mut self) {
         let HeaderTemplate { size, ip_at, ip_size, ipv4_sum, .. } = *self.template;
         let mut header = self.template.wire;
         header[size - Bth::SIZE..size].copy_from_slice(&self.bth);
@@ -209,7 +234,11 @@ impl<'a> FrameWriter<'a> {
 
     /// Writes the lengths of IP and UDP and gives that of IP. They fit, since the payload is at most 4096.
     fn write_lengths(&self, header: &mut [u8; MAX_HEADER]) -> u16 {
-        let HeaderTemplate { ip_at, ip_size, .. } = *self.template;
+        let HeaderTemplate { ip_at, ip_size, infiniband, .. } = *self.template;
+        if infiniband {
+            infiniband::write_lengths(header, self.frame.len(), ip_size > 0);
+            return 0;
+        }
         let datagram = self.frame.len() - ip_at;
         let udp_length = datagram - ip_size;
         let (field, ip_length) = if ip_size == ipv4::SIZE {

@@ -15,13 +15,18 @@ const FLOW_LABEL: u32 = 0xf_ffff;
 
 /// The header and what it carries; bytes behind its payload length are Ethernet padding.
 pub fn split(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
+    split_for(UDP, bytes)
+}
+
+/// As [`split`], for another next header: a global route header has the same form.
+pub fn split_for(wanted: u8, bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     let (header, rest) = bytes.split_first_chunk::<SIZE>().ok_or(ParseError::Truncated)?;
     let ([v0, v1, v2, v3, l0, l1, next, hop_limit], addresses) = split_words(header);
     let word = u32::from_be_bytes([v0, v1, v2, v3]);
     if word >> 28 != 6 {
         return Err(ParseError::IpVersion((word >> 28) as u8));
     }
-    if next != UDP {
+    if next != wanted {
         return Err(ParseError::IpProtocol(next));
     }
     let length = u16::from_be_bytes([l0, l1]);

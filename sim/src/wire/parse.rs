@@ -40,6 +40,14 @@ pub enum ParseError {
         /// As computed.
         computed: u32,
     },
+    /// Length of a local route header, in words, that is not that of the frame.
+    LinkLength(u16),
+    /// Link version other than 0.
+    LinkVersion(u8),
+    /// A local route header that neither the base transport header nor a global route header follows.
+    LinkNextHeader(u8),
+    /// The variant CRC of an InfiniBand link is wrong.
+    VariantCrc,
     /// Transport header version.
     TransportVersion(u8),
     /// The frame has no room for the extension headers of the op-code.
@@ -65,6 +73,10 @@ impl fmt::Display for ParseError {
             Self::Icrc { received, computed } => {
                 write!(f, "ICRC {received:#010x} received, {computed:#010x} computed")
             }
+            Self::LinkLength(n) => write!(f, "packet length of {n} words is not that of the frame"),
+            Self::LinkVersion(v) => write!(f, "link version {v}, only 0 is known"),
+            Self::LinkNextHeader(n) => write!(f, "link next header {n} is no InfiniBand transport"),
+            Self::VariantCrc => f.write_str("the variant CRC is wrong"),
             Self::TransportVersion(v) => write!(f, "transport header version {v}, only 0 is known"),
             Self::Extension(o) => write!(f, "no room for the extension headers of {o}"),
             Self::Pad(n) => write!(f, "pad count {n} does not fit the payload"),
@@ -98,6 +110,16 @@ pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
 
+/// The IP header of a frame as it came; `None` if it has none.
+pub fn network_header(frame: &[u8]) -> Option<&[u8]> {
+    let (ethernet, datagram) = ethernet::split(frame).ok()?;
+    match ethernet.ether_type {
+        ethernet::IPV4 => datagram.get(..ipv4::SIZE),
+        ethernet::IPV6 => datagram.get(..ipv6::SIZE),
+        _ => None,
+    }
+}
+
 /// Verifies the ICRC at the end of `transport` and takes it off.
 fn check_icrc<'a>(
     datagram: &[u8],
@@ -115,14 +137,14 @@ fn check_icrc<'a>(
 }
 
 /// What the IP datagram carries, without its ICRC.
-struct Transport<'a> {
-    bth: Bth,
-    service_header: ServiceHeader,
-    extension: Extension,
-    payload: &'a [u8],
+pub(super) struct Transport<'a> {
+    pub(super) bth: Bth,
+    pub(super) service_header: ServiceHeader,
+    pub(super) extension: Extension,
+    pub(super) payload: &'a [u8],
 }
 
-fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> {
+pub(super) fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> {
     let (header, rest) = body.split_first_chunk::<{ Bth::SIZE }>().ok_or(ParseError::Truncated)?;
     let (bth, version) = Bth::from_bytes(header);
     if version != Bth::VERSION {

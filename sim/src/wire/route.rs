@@ -45,6 +45,32 @@ pub enum Network {
         /// Destination.
         destination: Ipv6Addr,
     },
+    /// A link of InfiniBand instead of Ethernet: MAC addresses, VLAN and UDP port have no meaning.
+    InfiniBand(LocalRoute),
+}
+
+/// The way through an InfiniBand subnet. IBTA v1.4 §7.7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalRoute {
+    /// LID of the source.
+    pub source: u16,
+    /// LID of the destination.
+    pub destination: u16,
+    /// Service level, 4 bits.
+    pub service_level: u8,
+    /// Virtual lane, 4 bits.
+    pub virtual_lane: u8,
+    /// Addresses of a global route header, if there is one.
+    pub global: Option<GlobalRoute>,
+}
+
+/// GIDs of both ends. IBTA v1.4 §8.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// Source.
+    pub source: Ipv6Addr,
+    /// Destination.
+    pub destination: Ipv6Addr,
 }
 
 /// An 802.1Q tag.
@@ -74,6 +100,7 @@ impl fmt::Display for Network {
         match self {
             Self::V4 { source, destination } => write!(f, "{source} → {destination}"),
             Self::V6 { source, destination } => write!(f, "{source} → {destination}"),
+            Self::InfiniBand(local) => write!(f, "LID {} → LID {}", local.source, local.destination),
         }
     }
 }

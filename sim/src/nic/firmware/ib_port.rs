@@ -15,8 +15,6 @@ const WHOLE_TABLE: u16 = 0xffff;
 const SELECT_PORT_GUID: u32 = 1 << 0;
 const SELECT_NODE_GUID: u32 = 1 << 1;
 /// `port_state` and `port_physical_state` (IBTA v1.4 §14.2.5.6).
-const STATE_DOWN: u8 = 1;
-const STATE_ACTIVE: u8 = 4;
 const PHYSICAL_POLLING: u8 = 2;
 const PHYSICAL_LINK_UP: u8 = 5;
 
@@ -46,7 +44,7 @@ pub(super) fn query_context<M: HostMemory>(
 /// What software set and what the port is at present.
 fn shown_context(nic: &Nic) -> HcaVportContext {
     let up = nic.port.is_up();
-    let state = if up { STATE_ACTIVE } else { STATE_DOWN };
+    let state = nic.port.state() as u8;
     let mut context = nic.port.hca_vport;
     context.set_port_physical_state(if up { PHYSICAL_LINK_UP } else { PHYSICAL_POLLING });
     context.set_port_state(state).set_vport_state(state);
@@ -114,7 +112,7 @@ pub(super) fn query_pkey<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
     let table = nic.port.partition_keys();
-    call.tail = select(&table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
+    call.tail = select(table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
     Ok(())
 }
 

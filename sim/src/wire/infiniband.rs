@@ -1,0 +1,215 @@
+//! Packets of an InfiniBand link: local route header, global route header if there is one, then what RoCE has too, then
+//! invariant and variant CRC. IBTA v1.4 §7.7 and §7.8, §8.3.
+//!
+//! On our wires a frame of an InfiniBand link is exactly this, from the first byte of the local route header to the last
+//! of the variant CRC: no Ethernet header, no symbols of the link. pcapng knows it as link type 247.
+
+use super::Packet;
+use super::bth::Bth;
+use super::frame::MAX_HEADER;
+use super::icrc::{self, set_ones};
+use super::ipv6;
+use super::parse::{ParseError, Transport, split_transport};
+use super::route::{GlobalRoute, LocalRoute, Network, Route};
+use bareverbs_prm::ids::MacAddress;
+use core::net::Ipv6Addr;
+
+/// Bytes of the local route header.
+pub const LRH: usize = 8;
+/// Bytes of the variant CRC.
+pub const VCRC: usize = 2;
+/// `next header` of a global route header: the base transport header follows.
+const NEXT_BTH: u8 = 0x1b;
+/// `link next header`: base transport header, or global route header and then that.
+const LNH_LOCAL: u8 = 2;
+const LNH_GLOBAL: u8 = 3;
+/// Bytes that the CRC is computed of at once, in a copy.
+const HEAD: usize = LRH + ipv6::SIZE + Bth::SIZE;
+
+/// First LID that names a multicast group (IBTA v1.4 §4.1.3).
+pub const FIRST_MULTICAST_LID: u16 = 0xc000;
+/// The LID of whoever is at the other end of the link (IBTA v1.4 §4.1.3).
+pub const PERMISSIVE_LID: u16 = 0xffff;
+/// The virtual lane of subnet management (IBTA v1.4 §7.6.4).
+pub const MANAGEMENT_LANE: u8 = 15;
+
+/// The LID that a packet goes to; `None` for a scrap. A switch needs no more.
+pub fn destination_lid(frame: &[u8]) -> Option<u16> {
+    let (header, _) = frame.split_first_chunk::<LRH>()?;
+    Some(u16::from_be_bytes([header[2], header[3]]))
+}
+
+/// The virtual lane of a packet.
+pub fn virtual_lane(frame: &[u8]) -> Option<u8> {
+    frame.first().map(|byte| byte >> 4)
+}
+
+/// Writes local and global route header, with lengths zero; gives the size of the global one.
+pub(super) fn write(route: &Route, local: &LocalRoute, bytes: &mut [u8; MAX_HEADER]) -> usize {
+    let next = if local.global.is_some() { LNH_GLOBAL } else { LNH_LOCAL };
+    bytes[0] = local.virtual_lane << 4;
+    bytes[1] = local.service_level << 4 | next;
+    bytes[2..4].copy_from_slice(&local.destination.to_be_bytes());
+    bytes[6..8].copy_from_slice(&local.source.to_be_bytes());
+    let Some(GlobalRoute { source, destination }) = local.global else { return 0 };
+    let mut header = ipv6::header(route, source, destination);
+    header[6] = NEXT_BTH;
+    bytes[LRH..LRH + ipv6::SIZE].copy_from_slice(&header);
+    ipv6::SIZE
+}
+
+/// The global route header of a route as it arrives before `carried` bytes; `None` if the route has none.
+pub fn global_header(route: &Route, carried: usize) -> Option<[u8; ipv6::SIZE]> {
+    let Network::InfiniBand(LocalRoute { global: Some(global), .. }) = route.network else { return None };
+    let mut header = ipv6::header(route, global.source, global.destination);
+    header[6] = NEXT_BTH;
+    let length = u16::try_from(carried).unwrap_or(u16::MAX);
+    header[ipv6::LENGTH..ipv6::LENGTH + 2].copy_from_slice(&length.to_be_bytes());
+    Some(header)
+}
+
+/// Writes the lengths of a frame of `length` bytes: in the local route header words up to the variant CRC, in the global
+/// one bytes behind it up to there.
+pub(super) fn write_lengths(header: &mut [u8; MAX_HEADER], length: usize, global: bool) {
+    let covered = length - VCRC;
+    header[4..6].copy_from_slice(&((covered / 4) as u16).to_be_bytes());
+    if global {
+        let carried = (covered - LRH - ipv6::SIZE) as u16;
+        header[LRH + ipv6::LENGTH..LRH + ipv6::LENGTH + 2].copy_from_slice(&carried.to_be_bytes());
+    }
+}
+
+/// Replaces by ones what may change on the way: virtual lane; traffic class, flow label, hop limit; the byte of the base
+/// transport header before the queue pair (IBTA v1.4 §7.8.1).
+pub(super) fn mask(head: &mut [u8], global: bool) {
+    if let Some(lane) = head.first_mut() {
+        *lane |= 0xf0;
+    }
+    if global {
+        ipv6::mask(&mut head[LRH..]);
+    }
+    let bth_at = LRH + if global { ipv6::SIZE } else { 0 };
+    set_ones(head, bth_at + Bth::CONGESTION, 1);
+}
+
+/// The variant CRC: polynomial 0x100b over everything before it, ones at the beginning, inverted at the end, low bit
+/// first as the invariant one (IBTA v1.4 §7.8.2).
+pub fn variant_crc(bytes: &[u8]) -> [u8; VCRC] {
+    let mut crc = 0xffff_u16;
+    for byte in bytes {
+        crc = crc >> 8 ^ VARIANT[usize::from(crc as u8 ^ byte)];
+    }
+    (!crc).to_le_bytes()
+}
+
+static VARIANT: [u16; 256] = variant_table();
+
+const fn variant_table() -> [u16; 256] {
+    const REVERSED: u16 = 0x100b_u16.reverse_bits();
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u16;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 != 0 { crc >> 1 ^ REVERSED } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+}
+
+/// Parses and verifies a packet of an InfiniBand link.
+pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
+    let (covered, tail) = frame.split_last_chunk::<VCRC>().ok_or(ParseError::Truncated)?;
+    let (header, rest) = covered.split_first_chunk::<LRH>().ok_or(ParseError::Truncated)?;
+    let words = u16::from_be_bytes([header[4] & 7, header[5]]);
+    if usize::from(words) * 4 != covered.len() {
+        return Err(ParseError::LinkLength(words));
+    }
+    if header[0] & 0xf != 0 {
+        return Err(ParseError::LinkVersion(header[0] & 0xf));
+    }
+    if variant_crc(covered) != *tail {
+        return Err(ParseError::VariantCrc);
+    }
+    let (route, transport) = split_route(header, rest)?;
+    let (body, crc) = transport.split_last_chunk::<{ icrc::SIZE }>().ok_or(ParseError::Truncated)?;
+    let icrc = check_icrc(&covered[..covered.len() - icrc::SIZE], rest.len() != transport.len(), *crc)?;
+    let Transport { bth, service_header, extension, payload } = split_transport(body)?;
+    Ok(Packet { route, bth, service_header, extension, payload, icrc })
+}
+
+/// What the route headers say, and what is behind them.
+fn split_route<'a>(header: &[u8; LRH], rest: &'a [u8]) -> Result<(Route, &'a [u8]), ParseError> {
+    let mut local = LocalRoute {
+        source: u16::from_be_bytes([header[6], header[7]]),
+        destination: u16::from_be_bytes([header[2], header[3]]),
+        service_level: header[1] >> 4,
+        virtual_lane: header[0] >> 4,
+        global: None,
+    };
+    match header[1] & 3 {
+        LNH_LOCAL => Ok((route(local, 0, 0, 0), rest)),
+        LNH_GLOBAL => {
+            let (ip, carried) = ipv6::split_for(NEXT_BTH, rest)?;
+            if carried.len() + ipv6::SIZE != rest.len() {
+                return Err(ParseError::IpLength(carried.len() as u16));
+            }
+            if let Network::V6 { source, destination } = ip.network {
+                local.global = Some(GlobalRoute { source, destination });
+            }
+            Ok((route(local, ip.traffic_class, ip.hop_limit, ip.flow_label), carried))
+        }
+        other => Err(ParseError::LinkNextHeader(other)),
+    }
+}
+
+fn route(local: LocalRoute, traffic_class: u8, hop_limit: u8, flow_label: u32) -> Route {
+    Route { traffic_class, hop_limit, flow_label, ..local.into() }
+}
+
+/// The way of a packet without a global route header, and of one whose other fields are zero.
+impl From<LocalRoute> for Route {
+    fn from(local: LocalRoute) -> Self {
+        Self {
+            source_mac: MacAddress::default(),
+            destination_mac: MacAddress::default(),
+            vlan: None,
+            network: Network::InfiniBand(local),
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            udp_source_port: 0,
+        }
+    }
+}
+
+/// Verifies the invariant CRC of everything before it.
+fn check_icrc(covered: &[u8], global: bool, received: [u8; icrc::SIZE]) -> Result<u32, ParseError> {
+    let size = covered.len().min(HEAD);
+    let (start, rest) = covered.split_at(size);
+    let mut head = [0; HEAD];
+    head[..size].copy_from_slice(start);
+    mask(&mut head[..size], global);
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..size]);
+    crc.update(rest);
+    let (computed, received) = (crc.finalize(), u32::from_le_bytes(received));
+    if computed == received { Ok(received) } else { Err(ParseError::Icrc { received, computed }) }
+}
+
+impl GlobalRoute {
+    /// Between two GIDs, by their bytes.
+    pub const fn new(source: [u8; 16], destination: [u8; 16]) -> Self {
+        Self {
+            source: Ipv6Addr::from_bits(u128::from_be_bytes(source)),
+            destination: Ipv6Addr::from_bits(u128::from_be_bytes(destination)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Subnet management packets: 256 bytes in a datagram to queue pair 0, over the virtual lane that nothing else uses.
+//! IBTA v1.4 §14.2.
+//!
+//! Only what the port's agent and the subnet's manager say to each other: attributes of one port, directed route over one
+//! hop, LID-routed as a port answers it.
+
+use super::bth::DEFAULT_PARTITION_KEY;
+use super::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID};
+use super::opcode::BthOpcode;
+use super::packet::{Packet, PacketHeader};
+use super::route::{LocalRoute, Network};
+use super::service::{Deth, ServiceClass, ServiceHeader};
+use super::{Extension, FrameWriter, HeaderTemplate};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+
+/// Bytes of a management datagram.
+pub const SIZE: usize = 256;
+/// Bytes of an attribute in a subnet management packet.
+pub const ATTRIBUTE: usize = 64;
+/// Queue pair of subnet management.
+const MANAGEMENT_QP: u32 = 0;
+
+const LID_ROUTED: u8 = 0x01;
+const DIRECTED_ROUTE: u8 = 0x81;
+const DIRECTION: u16 = 1 << 15;
+const ATTRIBUTE_AT: usize = 64;
+const INITIAL_PATH: usize = 128;
+const RETURN_PATH: usize = 192;
+
+/// What is asked of an attribute (IBTA v1.4 §13.4.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Read it.
+    Get,
+    /// Change it.
+    Set,
+    /// The answer to both.
+    Response,
+    /// Something else.
+    Other(u8),
+}
+
+impl Method {
+    const fn from_raw(raw: u8) -> Self {
+        match raw {
+            0x01 => Self::Get,
+            0x02 => Self::Set,
+            0x81 => Self::Response,
+            other => Self::Other(other),
+        }
+    }
+
+    const fn to_raw(self) -> u8 {
+        match self {
+            Self::Get => 0x01,
+            Self::Set => 0x02,
+            Self::Response => 0x81,
+            Self::Other(other) => other,
+        }
+    }
+}
+
+/// Attributes by their number (IBTA v1.4 §14.2.5).
+pub mod attribute {
+    /// NodeDescription.
+    pub const NODE_DESCRIPTION: u16 = 0x10;
+    /// NodeInfo.
+    pub const NODE_INFO: u16 = 0x11;
+    /// GUIDInfo.
+    pub const GUID_INFO: u16 = 0x14;
+    /// PortInfo.
+    pub const PORT_INFO: u16 = 0x15;
+    /// P_KeyTable.
+    pub const PARTITION_KEYS: u16 = 0x16;
+}
+
+/// States of a port (IBTA v1.4 §14.2.5.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PortState {
+    /// The link is down.
+    Down = 1,
+    /// The link is up, and only subnet management passes.
+    Initialize = 2,
+    /// Configured: it receives, and sends when it becomes active.
+    Armed = 3,
+    /// Everything passes.
+    Active = 4,
+}
+
+impl PortState {
+    /// The state of a number that a manager may ask for; 0 asks for no change.
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Down),
+            2 => Some(Self::Initialize),
+            3 => Some(Self::Armed),
+            4 => Some(Self::Active),
+            _ => None,
+        }
+    }
+}
+
+/// `status` of answers (IBTA v1.4 §13.4.7).
+pub mod status {
+    /// Done.
+    pub const OK: u16 = 0;
+    /// The agent does not know the attribute, or not with this method.
+    pub const UNSUPPORTED: u16 = 3 << 2;
+    /// A field, or the attribute modifier, has a value that is not possible.
+    pub const INVALID: u16 = 7 << 2;
+}
+
+/// One subnet management packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubnetPacket([u8; SIZE]);
+
+impl SubnetPacket {
+    /// A question of the node at the first switch or at one end of the cable, to whoever is behind its port `exit`.
+    pub fn request(method: Method, attribute: u16, modifier: u32, transaction: u64) -> Self {
+        let mut packet = Self([0; SIZE]);
+        let bytes = &mut packet.0;
+        bytes[..4].copy_from_slice(&[1, DIRECTED_ROUTE, 1, method.to_raw()]);
+        bytes[8..16].copy_from_slice(&transaction.to_be_bytes());
+        bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
+        bytes[20..24].copy_from_slice(&modifier.to_be_bytes());
+        bytes[32..36].fill(0xff);
+        packet
+    }
+
+    /// Enters the one hop of a directed route, out of port `exit`.
+    pub fn leave_by(&mut self, exit: u8) {
+        (self.0[6], self.0[7]) = (1, 1);
+        self.0[INITIAL_PATH + 1] = exit;
+    }
+
+    /// The packet of a payload that has its length and a class of subnet management.
+    pub fn from_payload(payload: &[u8]) -> Option<Self> {
+        let bytes: [u8; SIZE] = payload.try_into().ok()?;
+        (bytes[0] == 1 && matches!(bytes[1], LID_ROUTED | DIRECTED_ROUTE)).then_some(Self(bytes))
+    }
+
+    /// What is asked.
+    pub const fn method(&self) -> Method {
+        Method::from_raw(self.0[3])
+    }
+
+    /// Attribute and modifier.
+    pub const fn attribute(&self) -> (u16, u32) {
+        let number = u16::from_be_bytes([self.0[16], self.0[17]]);
+        (number, u32::from_be_bytes([self.0[20], self.0[21], self.0[22], self.0[23]]))
+    }
+
+    /// By what the answer is known.
+    pub fn transaction(&self) -> u64 {
+        self.0[8..16].iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    }
+
+    /// Status of an answer, without the bit of the direction.
+    pub const fn status(&self) -> u16 {
+        u16::from_be_bytes([self.0[4], self.0[5]]) & !DIRECTION
+    }
+
+    /// The attribute's bytes.
+    pub fn data(&self) -> &[u8] {
+        &self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
+    }
+
+    /// The attribute's bytes, to be filled.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
+    }
+
+    const fn is_directed(&self) -> bool {
+        self.0[1] == DIRECTED_ROUTE
+    }
+
+    /// Whether a directed route ends here, at the port `port` of an adapter (IBTA v1.4 §14.2.2.2); notes the way back.
+    /// A LID-routed packet has ended where it is.
+    pub fn arrive(&mut self, port: u8) -> bool {
+        if !self.is_directed() {
+            return true;
+        }
+        let (pointer, count) = (self.0[6], self.0[7]);
+        let back = u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0;
+        if back {
+            return pointer <= 1;
+        }
+        if pointer != count || usize::from(pointer) >= SIZE - RETURN_PATH {
+            return false;
+        }
+        self.0[RETURN_PATH + usize::from(pointer)] = port;
+        self.0[6] = pointer + 1;
+        true
+    }
+
+    /// Makes the answer of a question that has arrived, with the attribute's bytes as they are.
+    pub fn answer(&mut self, status: u16) {
+        self.0[3] = Method::Response.to_raw();
+        let direction = if self.is_directed() { DIRECTION } else { 0 };
+        self.0[4..6].copy_from_slice(&(status | direction).to_be_bytes());
+        self.0[6] = self.0[6].saturating_sub(1);
+    }
+
+    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; `lids` are source and destination of
+    /// others.
+    pub fn to_frame(&self, lids: (u16, u16)) -> (Vec<u8>, u32) {
+        let (source, destination) = if self.is_directed() { (PERMISSIVE_LID, PERMISSIVE_LID) } else { lids };
+        let local =
+            LocalRoute { source, destination, service_level: 0, virtual_lane: MANAGEMENT_LANE, global: None };
+        let qp = Qpn::from_low_bits(MANAGEMENT_QP);
+        let template = HeaderTemplate::new(&local.into(), qp, DEFAULT_PARTITION_KEY)
+            .of_service(ServiceClass::UnreliableDatagram);
+        let header = PacketHeader {
+            opcode: BthOpcode::SendOnly,
+            psn: Psn::new(0),
+            solicited: false,
+            ack_request: false,
+            service_header: ServiceHeader::Deth(Deth { q_key: 0, source: qp }),
+            extension: Extension::None,
+        };
+        let (mut frame, mut icrc) = (Vec::new(), 0);
+        // 256 bytes fit every packet.
+        if let Ok(mut writer) = FrameWriter::begin(&mut frame, &template, &header, SIZE) {
+            writer.payload_mut().copy_from_slice(&self.0);
+            icrc = writer.finish();
+        }
+        (frame, icrc)
+    }
+
+    /// The subnet management packet in a packet of a link.
+    pub fn of(packet: &Packet<'_>) -> Option<Self> {
+        let Network::InfiniBand(local) = packet.route.network else { return None };
+        let management =
+            local.virtual_lane == MANAGEMENT_LANE && packet.bth.destination.value() == MANAGEMENT_QP;
+        (management && packet.service_header.deth().is_some()).then(|| Self::from_payload(packet.payload))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::infiniband::parse;
+
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route counts its hops there and back, and notes the ports it came in by.
+    #[test]
+    fn a_directed_route_goes_there_and_back() {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 77);
+        asked.leave_by(3);
+        let (frame, _) = asked.to_frame((0, 0));
+        let mut there = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+        assert_eq!((there.method(), there.attribute(), there.transaction()), (Method::Get, (0x11, 0), 77));
+        assert!(there.arrive(1));
+        assert_eq!((there.0[6], there.0[RETURN_PATH + 1]), (2, 1));
+        there.data_mut()[0] = 9;
+        there.answer(status::OK);
+        let (frame, _) = there.to_frame((0, 0));
+        let mut back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+        assert!(back.arrive(0));
+        assert_eq!((back.method(), back.status(), back.data()[0]), (Method::Response, status::OK, 9));
+        assert_eq!(u16::from_be_bytes([back.0[4], back.0[5]]), DIRECTION);
+    }
+
+    #[test]
+    fn a_route_that_goes_on_does_not_end_here() {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1);
+        (asked.0[6], asked.0[7]) = (1, 2);
+        assert!(!asked.arrive(1));
+        (asked.0[6], asked.0[7]) = (0xff, 0xff);
+        assert!(!asked.arrive(1));
+        assert!(SubnetPacket::from_payload(&[0; SIZE]).is_none());
+        assert!(SubnetPacket::from_payload(&[1; 12]).is_none());
+    }
+}
