@@ -6,6 +6,7 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Pairs, Poster, Words};
 use crate::memory_region::MemorySlice;
+use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{
     Form, MAX_SEGMENTS, MAX_SLICE, Shape, WorkRequest, inline_segments, inline_words, short_inline,
     slice_words,
@@ -33,6 +34,8 @@ pub(crate) struct SendQueue {
     pub(crate) max_message: u64,
     /// The limits of the short way while it is closed, because the next request follows a change of a memory key.
     pub(crate) closed: Option<Limits>,
+    /// Requests name a shared receive queue of the peer.
+    pub(crate) names_shared_queue: bool,
 }
 
 /// What the short way must know.
@@ -115,6 +118,7 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         let segments = 1
             + (address.len() / SEGMENT_WORDS) as u32
+            + self.queue_segment(request)?
             + request.shape.segments()
             + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
@@ -148,6 +152,16 @@ impl SendQueue {
         let open = self.closed.take();
         self.limits = open.unwrap_or(self.limits);
         open.is_some()
+    }
+
+    /// The segment that names a shared receive queue: one or none.
+    fn queue_segment(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
+        let stays = request.kind == WorkCompletionOpcode::Nop || request.shape == Shape::Update;
+        let needed = self.names_shared_queue && !stays;
+        match request.shared_queue.is_some() {
+            named if named == needed => Ok(named as u32),
+            named => Err(PostError::SharedReceiveQueue { named }),
+        }
     }
 
     /// Segments of the data, after checking them.
@@ -197,6 +211,9 @@ impl SendQueue {
             block = block.wrapping_add((at == 0) as u32);
         };
         start.into_iter().chain(address.iter().copied()).for_each(&mut put);
+        if let Some(queue) = request.shared_queue {
+            [((queue.value() as u64) << 32).to_be(), 0].into_iter().for_each(&mut put);
+        }
         if request.shape.is_remote() {
             request.remote().into_iter().for_each(&mut put);
         }

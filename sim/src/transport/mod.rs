@@ -32,7 +32,7 @@ mod unreliable;
 pub use arithmetic::{AtomicOperation, MaskedCompareSwap};
 pub use host::{
     LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, RemoteFault,
-    ResponderError, ResponderHost, RpcPacket,
+    ResponderError, ResponderHost, RpcPacket, UnknownQueue,
 };
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{

@@ -1,7 +1,7 @@
 //! What a requester is given and what it gives back: messages, packets, placements and completions.
 
 use super::arithmetic::MaskedCompareSwap;
-use crate::wire::PacketHeader;
+use crate::wire::{PacketHeader, ServiceHeader};
 use core::fmt;
 
 /// What a request asks for. Lengths and tokens are in [`Request`].
@@ -117,6 +117,8 @@ pub struct Request {
     pub solicited: bool,
     /// Wait for earlier READs and atomics to finish first.
     pub fence: bool,
+    /// Header of the class of service that all its packets carry.
+    pub service_header: ServiceHeader,
 }
 
 /// Why a requester failed a message.

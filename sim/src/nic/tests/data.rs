@@ -298,7 +298,8 @@ fn masked_atomic(pair: &mut Pair, opcode: WqeOpcode, opmod: u8, operands: &[u8])
     pair.a.ring();
     pair.run();
     let good = pair.a.expect().opcode() == CqeOpcode::Requester;
-    let old = pair.a.host.memory.slice(pair.a.mr.iova, 8).try_into().map(u64::from_le_bytes);
+    // Nobody asked for replies in the byte order of the host.
+    let old = pair.a.host.memory.slice(pair.a.mr.iova, 8).try_into().map(u64::from_be_bytes);
     old.ok().filter(|_| good)
 }
 
