@@ -1,4 +1,4 @@
-//! Captures in pcapng, with virtual nanoseconds. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
+//! Captures in pcapng, with nanoseconds, virtual or of a clock. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
 //! description), §4.3 (enhanced packet).
 //!
 //! An error of the writer is kept and told by [`Capture::finish`]; it stops the capture and not the world.
@@ -10,7 +10,25 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const LINKTYPE_ETHERNET: u16 = 1;
+
+/// What the frames of an interface begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet = 1,
+    /// The local route header of InfiniBand.
+    InfiniBand = 247,
+}
+
+/// Whose nanoseconds the frames carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// Those of a world: 0 is its beginning.
+    Virtual,
+    /// Those of the machine: 0 is the beginning of 1970.
+    Real,
+}
 
 const OPTION_END: u16 = 0;
 const OPTION_COMMENT: u16 = 1;
@@ -55,15 +73,15 @@ impl core::error::Error for CaptureError {
 }
 
 /// A pcapng section being written.
-pub struct Capture {
-    out: Box<dyn Write>,
+pub struct Capture<W: ?Sized + Write = dyn Write> {
+    out: Box<W>,
     block: Vec<u8>,
     interfaces: u32,
     frames: u64,
     error: Option<io::Error>,
 }
 
-impl fmt::Debug for Capture {
+impl<W: ?Sized + Write> fmt::Debug for Capture<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capture")
             .field("frames", &self.frames)
@@ -72,25 +90,29 @@ impl fmt::Debug for Capture {
     }
 }
 
-impl Capture {
+impl<W: ?Sized + Write> Capture<W> {
     /// Begins a section on `out`. Give a buffered writer.
-    pub fn new(out: Box<dyn Write>) -> Self {
+    pub fn new(out: Box<W>, clock: Clock) -> Self {
         let mut capture = Self { out, block: Vec::new(), interfaces: 0, frames: 0, error: None };
         capture.begin(SECTION_HEADER);
         capture.u32(BYTE_ORDER_MAGIC);
         capture.u16(1);
         capture.u16(0);
         capture.block.extend_from_slice(&u64::MAX.to_le_bytes());
-        capture.option(OPTION_USER_APPLICATION, b"bareverbs-sim, virtual time");
+        let application: &[u8] = match clock {
+            Clock::Virtual => b"bareverbs-sim, virtual time",
+            Clock::Real => b"bareverbs-sim, real time",
+        };
+        capture.option(OPTION_USER_APPLICATION, application);
         capture.end_options();
         capture.end();
         capture
     }
 
     /// Describes an interface and gives its number.
-    pub fn add_interface(&mut self, name: &str) -> u32 {
+    pub fn add_interface(&mut self, name: &str, link: LinkType) -> u32 {
         self.begin(INTERFACE_DESCRIPTION);
-        self.u16(LINKTYPE_ETHERNET);
+        self.u16(link as u16);
         self.u16(0);
         self.u32(0);
         self.option(OPTION_INTERFACE_NAME, name.as_bytes());

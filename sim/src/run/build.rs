@@ -5,7 +5,7 @@ use super::latency::Latency;
 use super::node::Node;
 use super::topology::{End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, way_numbers};
 use super::world::{SwitchNode, World};
-use crate::net::capture::{Capture, CaptureError};
+use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
@@ -134,11 +134,11 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Begins to record every frame that leaves a node, and every frame that a switch or a fault beyond it loses. Add all
     /// nodes and switches first: each is an interface of the capture. A capture that was running is thrown away.
     pub fn start_capture(&mut self, out: Box<dyn Write>) {
-        let mut capture = Capture::new(out);
+        let mut capture = Capture::new(out, Clock::Virtual);
         for name in
             self.nodes.iter().map(|node| &node.name).chain(self.switches.iter().map(|entry| &entry.name))
         {
-            capture.add_interface(name);
+            capture.add_interface(name, LinkType::Ethernet);
         }
         self.capture = Some(capture);
     }

@@ -36,9 +36,9 @@ const NANOS: u64 = (7 << 32) + 123_456_789;
 
 fn example() -> Vec<u8> {
     let file = Shared::default();
-    let mut capture = Capture::new(Box::new(file.clone()));
-    assert_eq!(capture.add_interface("client"), 0);
-    assert_eq!(capture.add_interface("server"), 1);
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Virtual);
+    assert_eq!(capture.add_interface("client", LinkType::Ethernet), 0);
+    assert_eq!(capture.add_interface("server", LinkType::Ethernet), 1);
     capture.frame(0, NANOS, Direction::Outbound, &frame(61), None);
     capture.frame(1, NANOS + 1, Direction::Inbound, &frame(64), Some("fault: dropped"));
     assert_eq!(capture.finish().unwrap(), 2);

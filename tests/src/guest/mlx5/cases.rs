@@ -38,9 +38,12 @@ const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
 /// Nothing of mlx5 or of the RDMA core in the kernel's log at a level from warning up.
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
     echo \"$bad\"; test -z \"$bad\" || exit 1";
-/// Waits until the device has a port in state ACTIVE.
-const WAIT_ACTIVE: &str =
-    "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.2; done";
+/// Waits until every device has a port in state ACTIVE.
+const WAIT_ACTIVE: &str = "for i in $(seq 100); do
+        all=$(ls /sys/bus/pci/drivers/mlx5_core | grep -c :)
+        active=$(cat /sys/class/infiniband/*/ports/1/state 2>/dev/null | grep -c ACTIVE)
+        [ $all -gt 0 ] && [ $active = $all ] && break; sleep 0.2
+    done";
 
 /// All questions, in order.
 pub fn all(long: bool) -> Vec<Case> {

@@ -13,9 +13,12 @@ use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use anyhow::Result;
 use cases::Case;
-use nic::ServedNic;
+use nic::ServedNics;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// NICs of the guest, at one switch.
+const NICS: usize = 2;
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -32,9 +35,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let nic = ServedNic::start(&options.output.join("mlx5-commands.log"))?;
+    let mut nics = ServedNics::start(NICS, &options.output)?;
     let configuration = Configuration {
-        vfio_user: vec![nic.socket().to_owned()],
+        vfio_user: nics.sockets(),
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
         ..Configuration::default()
     };
@@ -50,10 +53,11 @@ pub fn run(options: &Options) -> Result<Report> {
         let verdict = Verdict::Skip((*reason).to_owned());
         report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
     }
-    report.add(nic.entry());
+    report.add(nics.entry("commands of the drivers"));
     if let Some(names) = suite_names(options) {
         let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
         suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
+        report.add(nics.refusals("commands of the suite"));
     }
     Ok(report)
 }

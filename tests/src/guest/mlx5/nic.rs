@@ -1,10 +1,15 @@
-//! The simulated NIC behind a socket, served by a thread of this process, with its commands in a log.
+//! The simulated NICs behind sockets, served by threads of this process, joined by one network, with their commands in a
+//! log.
 
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
-use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
+use bareverbs_sim::net::{LinkType, Member, SubnetConfig};
+use bareverbs_sim::nic::{NicConfig, Subnet};
+use bareverbs_sim::run::fabric::Fabric;
+use bareverbs_sim::run::real_time::Recorder;
+use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,56 +17,122 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tracing_subscriber::filter::LevelFilter;
 
-const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 0x01]);
 /// Commands that Linux tries and that the model rightly lacks: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
 
-/// A server that runs as long as this process.
+/// Servers that run as long as this process.
 #[derive(Debug)]
-pub struct ServedNic {
+pub struct ServedNics {
     directory: TempDir,
     log: PathBuf,
+    fabric: Fabric,
+    count: usize,
+    read: usize,
 }
 
-impl ServedNic {
-    /// Powers a NIC with an InfiniBand port on. Every command that its driver gives is written to `log`.
-    pub fn start(log: &Path) -> Result<Self> {
+impl ServedNics {
+    /// Powers NICs with InfiniBand ports on. Every command that their drivers give is written to `mlx5-commands.log` in
+    /// `output`, every frame between them to `mlx5.pcapng`.
+    pub fn start(count: usize, output: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
-        log_to(log)?;
-        let config =
-            ServerConfig { nic: NicConfig::infiniband(MAC), wire: None, capture: None, trace_commands: true };
-        let mut server = Server::bind(&directory.path().join("socket"), config)?;
-        std::thread::Builder::new().name("vfio-user".into()).spawn(move || {
+        let log = output.join("mlx5-commands.log");
+        log_to(&log)?;
+        let fabric = Fabric::new(SubnetConfig::default())?;
+        let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
+        let nics = Self { directory, log, fabric, count, read: 0 };
+        for index in 0..count {
+            nics.serve(index, &capture)?;
+        }
+        Ok(nics)
+    }
+
+    fn serve(&self, index: usize, capture: &Recorder) -> Result<()> {
+        let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 1 + index as u8]);
+        let nic = NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) };
+        let config = ServerConfig {
+            attachment: Attachment::Fabric(self.fabric.clone()),
+            capture: Some(capture.interface(&format!("nic{index}"), LinkType::InfiniBand)),
+            trace_commands: true,
+            ..ServerConfig::new(nic)
+        };
+        let mut server = Server::bind(&self.socket(index), config)?;
+        std::thread::Builder::new().name(format!("nic{index}")).spawn(move || {
             while let Ok(farewell) = server.serve() {
-                tracing::info!("client: {farewell:?}");
+                tracing::info!("client of nic{index}: {farewell:?}");
             }
         })?;
-        Ok(Self { directory, log: log.to_owned() })
+        Ok(())
     }
 
-    /// Where the guest's machine finds it.
-    pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
+    /// Where the guest's machine finds one.
+    pub fn socket(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("nic{index}"))
     }
 
-    /// Whether the model refused anything that Linux asked for.
-    pub fn entry(&self) -> Entry {
+    /// Where all of them are.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        (0..self.count).map(|index| self.socket(index)).collect()
+    }
+
+    /// Ports that the subnet's manager knows.
+    pub fn members(&self) -> Vec<Member> {
+        self.fabric.members()
+    }
+
+    /// Lines of the log since the last time.
+    fn new_lines(&mut self) -> Vec<String> {
         let lines = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let commands = lines.lines().filter(|line| line.contains(" in ") && line.contains(" out ")).count();
-        let refused: Vec<&str> = lines
-            .lines()
-            .filter(|line| {
-                line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
-            })
-            .collect();
+        let new: Vec<String> = lines.lines().skip(self.read).map(str::to_owned).collect();
+        self.read += new.len();
+        new
+    }
+
+    /// Whether the model refused anything that Linux's drivers asked for since the last time.
+    pub fn entry(&mut self, name: &str) -> Entry {
+        let lines = self.new_lines();
+        let commands = lines.iter().filter(|line| is_command(line)).count();
+        let refused: Vec<&String> = lines.iter().filter(|line| is_refusal(line)).collect();
         let verdict = match refused.first() {
             None => Verdict::Pass(format!("{commands} commands, none refused")),
             Some(first) => {
                 Verdict::Fail(format!("{} of {commands} commands refused, first {first}", refused.len()))
             }
         };
-        Entry { columns: vec!["commands of the drivers".into()], verdict, elapsed: Duration::ZERO }
+        Entry { columns: vec![name.into()], verdict, elapsed: Duration::ZERO }
     }
+
+    /// Commands that were refused since the last time, by name and reason, with how often: the suite asks for what cannot
+    /// be on purpose. A command that the model does not have is a failure.
+    pub fn refusals(&mut self, name: &str) -> Entry {
+        let lines = self.new_lines();
+        let commands = lines.iter().filter(|line| is_command(line)).count();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for line in lines.iter().filter(|line| is_refusal(line)) {
+            *counts.entry(name_of_refusal(line)).or_default() += 1;
+        }
+        let list: Vec<String> = counts.iter().map(|(what, times)| format!("{times} × {what}")).collect();
+        let summary = format!("{commands} commands; refused: {}", list.join("; "));
+        let unknown = counts.keys().any(|what| what.contains("no such command"));
+        let verdict = if unknown { Verdict::Fail(summary) } else { Verdict::Pass(summary) };
+        Entry { columns: vec![name.into()], verdict, elapsed: Duration::ZERO }
+    }
+}
+
+fn is_command(line: &str) -> bool {
+    line.contains(" in ") && line.contains(" out ")
+}
+
+fn is_refusal(line: &str) -> bool {
+    line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
+}
+
+/// The command and why it was refused, without what differs from one time to the next.
+fn name_of_refusal(line: &str) -> String {
+    let command = line.split_whitespace().find(|word| {
+        word.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit()) && word.contains('_')
+    });
+    let reason = line.split("syndrome").nth(1).unwrap_or_default();
+    format!("{} (syndrome{reason})", command.unwrap_or("a command"))
 }
 
 fn log_to(path: &Path) -> Result<()> {
