@@ -15,6 +15,10 @@ pub struct Capabilities {
     pub max_queue_pairs: u32,
     /// Basic blocks of a send queue, and entries of a receive queue.
     pub max_queue_size: u32,
+    /// Shared receive queues.
+    pub max_shared_receive_queues: u32,
+    /// Entries of a shared receive queue, of which one is never posted.
+    pub max_shared_receive_queue_size: u32,
     /// Completion queues.
     pub max_completion_queues: u32,
     /// Entries of a completion queue.
@@ -39,6 +43,8 @@ pub struct Capabilities {
     pub roce_source_ports: (u16, u16),
     /// 8-byte atomics: compare and swap, fetch and add.
     pub atomics: bool,
+    /// Extended reliable connections: shared receive queues that peers name.
+    pub xrc: bool,
     /// Whether work queue entries may be written to the doorbell register.
     pub blue_flame: bool,
     /// Logarithm of the bytes of a BlueFlame register, both halves.
@@ -67,6 +73,8 @@ impl Capabilities {
             ports: general.num_ports(),
             max_queue_pairs: 1 << general.log_max_qp(),
             max_queue_size: 1 << general.log_max_qp_sz().min(15),
+            max_shared_receive_queues: 1 << general.log_max_srq().min(24),
+            max_shared_receive_queue_size: 1 << general.log_max_srq_sz().min(15),
             max_completion_queues: 1 << general.log_max_cq(),
             max_completion_queue_entries: 1 << general.log_max_cq_sz().min(23),
             max_memory_keys: 1 << general.log_max_mkey().min(24),
@@ -79,6 +87,7 @@ impl Capabilities {
             roce_addresses: roce.roce_address_table_size(),
             roce_source_ports: source_ports(roce),
             atomics: general.atomic() && atomics,
+            xrc: general.xrc(),
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),
             completion_version: general.cqe_version(),

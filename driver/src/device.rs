@@ -58,9 +58,10 @@ pub struct DeviceConfig {
     pub mailbox_blocks: usize,
     /// Entries of the event queue.
     pub event_queue_entries: u32,
-    /// Queue pairs that may exist at a time.
+    /// Queue pairs and shared receive queues that may exist at a time.
     pub queue_pairs: u32,
-    /// Words of 8 bytes that remember posted work: two a basic block of a send queue, one an entry of a receive queue.
+    /// Words of 8 bytes that remember posted work: two a basic block of a send queue, one an entry of a receive queue, two
+    /// an entry of a shared receive queue.
     pub ledger_words: u32,
     /// Logarithm of the largest page in page lists, 12 to 31.
     pub log_max_page: u8,

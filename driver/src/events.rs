@@ -9,7 +9,7 @@ use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, eq_doorbell, uar};
 use bareverbs_prm::eqe::{
     CompletionEvent, CqErrorEvent, EventEntry, OWNER_OFFSET, PageRequestEvent, PortEvent, QueueEvent,
 };
-use bareverbs_prm::ids::{Cqn, Eqn, Qpn, UarIndex};
+use bareverbs_prm::ids::{Cqn, Eqn, Qpn, Srqn, UarIndex};
 use bareverbs_prm::numbering::{CqErrorSyndrome, EventType, PortChange};
 use zerocopy::FromBytes;
 
@@ -30,7 +30,7 @@ pub enum AsyncEvent {
         /// What happened.
         syndrome: CqErrorSyndrome,
     },
-    /// Something happened to a queue pair or shared receive queue.
+    /// Something happened to a queue pair.
     Queue {
         /// What happened.
         kind: EventType,
@@ -38,6 +38,25 @@ pub enum AsyncEvent {
         resource: u8,
         /// Number of the object.
         number: Qpn,
+    },
+    /// A shared receive queue has fewer receives than the limit that was armed; it is disarmed now.
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
+    SharedReceiveQueueLimit {
+        /// The queue.
+        srqn: Srqn,
+    },
+    /// A shared receive queue is broken: no queue pair can receive from it any more.
+    #[doc(alias = "IBV_EVENT_SRQ_ERR")]
+    SharedReceiveQueueError {
+        /// The queue.
+        srqn: Srqn,
+    },
+    /// A queue pair in the error state takes nothing more from its shared receive queue: once what its completion queue
+    /// has is polled, it can be reset or dropped and no receive is lost.
+    #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
+    LastReceiveReached {
+        /// The queue pair.
+        qpn: Qpn,
     },
     /// The port changed.
     Port {
@@ -106,15 +125,22 @@ fn event(kind: EventType, sub_type: u8, data: [u8; 28]) -> AsyncEvent {
         | EventType::WqCatasError
         | EventType::PathMigFailed
         | EventType::WqInvalReqError
-        | EventType::WqAccessError
-        | EventType::SrqCatasError
-        | EventType::SrqLastWqe
-        | EventType::SrqRqLimit => {
+        | EventType::WqAccessError => {
             let queue = QueueEvent::read_from_bytes(&data).unwrap_or_default();
             AsyncEvent::Queue { kind, resource: queue.kind(), number: queue.number() }
         }
+        EventType::SrqRqLimit => AsyncEvent::SharedReceiveQueueLimit { srqn: shared_queue(data) },
+        EventType::SrqCatasError => AsyncEvent::SharedReceiveQueueError { srqn: shared_queue(data) },
+        EventType::SrqLastWqe => {
+            let qpn = QueueEvent::read_from_bytes(&data).unwrap_or_default().number();
+            AsyncEvent::LastReceiveReached { qpn }
+        }
         kind => AsyncEvent::Other { kind, sub_type, data },
     }
+}
+
+fn shared_queue(data: [u8; 28]) -> Srqn {
+    Srqn::from_low_bits(QueueEvent::read_from_bytes(&data).unwrap_or_default().number().value())
 }
 
 /// Types that the queue asks for, as the bit mask of CREATE_EQ.
@@ -238,6 +264,21 @@ mod tests {
         data[8] = 0x20;
         entry.set_kind(EventType::PortChange).set_sub_type(4).set_data(data);
         assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::Port { port: 2, change: PortChange::Active }));
+    }
+
+    #[test]
+    fn numbers_of_shared_queues_are_where_those_of_queue_pairs_are() {
+        let mut data = QueueEvent::new();
+        data.set_number(Qpn::from_low_bits(0x1234));
+        let of = |kind| {
+            let mut entry = EventEntry::new();
+            entry.set_kind(kind).set_data(data.as_bytes().try_into().unwrap());
+            sort(&entry)
+        };
+        let (srqn, qpn) = (Srqn::from_low_bits(0x1234), Qpn::from_low_bits(0x1234));
+        assert_eq!(of(EventType::SrqRqLimit), Sorted::Event(AsyncEvent::SharedReceiveQueueLimit { srqn }));
+        assert_eq!(of(EventType::SrqCatasError), Sorted::Event(AsyncEvent::SharedReceiveQueueError { srqn }));
+        assert_eq!(of(EventType::SrqLastWqe), Sorted::Event(AsyncEvent::LastReceiveReached { qpn }));
     }
 
     #[test]

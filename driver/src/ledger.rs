@@ -1,5 +1,6 @@
 //! Who owns which work request: one producer (the queue pair that posts), one consumer (the completion queue that
-//! polls), for the send and for the receive queue each. Pure: it sees shared words and nothing else.
+//! polls), for the send and for the receive queue each. Shared receive queues have several pollers: see [`shared`]. Pure: it
+//! sees shared words and nothing else.
 //!
 //! One record of 32 words a queue pair says how far each side is; slots elsewhere in the same words hold what was posted.
 //! The poster writes slots and then its head (release); the poller reads head (acquire), then slots, then writes its tail
@@ -8,6 +9,8 @@
 //! What a completion entry says is an allegation: the identity must be that of a record, the counter must lie between
 //! tail and head and be where a work request begins. Records are found by the low bits of `user_index`, whose high bits
 //! are a generation, so that an entry of a queue pair that is gone finds nobody.
+
+pub mod shared;
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use core::sync::atomic::Ordering;
@@ -153,6 +156,12 @@ impl Identity {
     #[inline(always)]
     pub const fn from_parts(queue: u64, user_index: u32, qpn: u32) -> Self {
         Self(queue | ((user_index & 0xff_ffff) as u64) << 24 | (qpn & 0xff_ffff) as u64)
+    }
+
+    /// The same of any queue pair.
+    #[inline(always)]
+    const fn without_queue_pair(self) -> Self {
+        Self(self.0 & !0xff_ffff)
     }
 
     #[inline(always)]

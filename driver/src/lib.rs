@@ -12,6 +12,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+pub mod address_handle;
 #[allow(unsafe_code)]
 pub mod barrier;
 pub mod capabilities;
@@ -32,6 +33,7 @@ pub mod port;
 pub mod protection_domain;
 pub mod queue_pair;
 pub mod ring;
+pub mod shared_receive_queue;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod test_memory;
@@ -39,7 +41,9 @@ pub mod trace;
 mod translation;
 pub mod work_completion;
 pub mod work_request;
+pub mod xrc_domain;
 
+pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
 pub use device::{Device, DeviceConfig, DeviceRef};
@@ -49,5 +53,7 @@ pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
 pub use queue_pair::{Connected, Rc, Service, Uc, Ud};
+pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 pub use work_request::{ReceiveRequest, WorkRequest};
+pub use xrc_domain::XrcDomain;

@@ -22,6 +22,62 @@ pub struct WorkCompletion {
     pub vendor_syndrome: u8,
     /// What was done.
     pub opcode: WorkCompletionOpcode,
+    /// Where a received datagram came from; nothing for anything else.
+    pub origin: Origin,
+}
+
+/// Where a datagram came from, as the completion entry has it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin(u32);
+
+/// What lies in the 40 bytes before the payload of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "rdma_network_type")]
+pub enum NetworkType {
+    /// A global route header: RoCE version 1, or InfiniBand.
+    RoceV1,
+    /// An IPv6 header.
+    Ipv6,
+    /// An IPv4 header, in the last 20 bytes.
+    Ipv4,
+}
+
+impl Origin {
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// The word of a completion entry.
+    #[inline(always)]
+    pub(crate) const fn new(word: u32) -> Self {
+        Self(word)
+    }
+
+    /// The queue pair that sent it.
+    #[doc(alias = "src_qp")]
+    pub const fn qpn(self) -> Qpn {
+        Qpn::from_low_bits(self.0)
+    }
+
+    /// Whether there is a route header before the payload.
+    #[doc(alias = "IBV_WC_GRH")]
+    pub const fn has_route_header(self) -> bool {
+        self.0 >> 28 & 3 != 0
+    }
+
+    /// Service level on InfiniBand; on Ethernet these bits tell the kind of the route header.
+    #[doc(alias = "sl")]
+    pub const fn service_level(self) -> u8 {
+        (self.0 >> 24) as u8 & 0xf
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origin")
+            .field("qpn", &self.qpn())
+            .field("has_route_header", &self.has_route_header())
+            .finish()
+    }
 }
 
 impl WorkCompletion {
@@ -34,7 +90,18 @@ impl WorkCompletion {
         status: WorkCompletionStatus::Success,
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::Nop,
+        origin: Origin::NONE,
     };
+
+    /// What lies before the payload of a datagram that came over Ethernet.
+    pub const fn network_type(&self) -> Option<NetworkType> {
+        match (self.origin.has_route_header(), self.origin.service_level() & 3) {
+            (true, 0) => Some(NetworkType::RoceV1),
+            (true, 1) => Some(NetworkType::Ipv6),
+            (true, 2) => Some(NetworkType::Ipv4),
+            _ => None,
+        }
+    }
 
     /// Whether the work request succeeded.
     pub const fn is_success(&self) -> bool {

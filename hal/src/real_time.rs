@@ -3,8 +3,9 @@
 //! Registers are calls and DMA memory is boxed bytes, as in [`sim`](super::sim); time is the machine's, and frames come
 //! from a [`FrameIo`]. Driver and device are one thread: the device gets on whenever the driver relaxes.
 
+use super::registers::mmio_by_bytes;
 use super::sim::{MemoryConfig, SimDma, SimMemory};
-use bareverbs::hal::{Barrier, Hal, HalError, Mmio};
+use bareverbs::hal::{Barrier, Hal, HalError};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::run::real_time::{FrameIo, RealTime};
 use bareverbs_sim::run::{Device, Seed};
@@ -106,34 +107,18 @@ impl<D: Device, F: FrameIo> Hal for RealTimeHal<D, F> {
 }
 
 impl<D: Device, F: FrameIo> RealTimeMmio<D, F> {
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.shared.memory.leak();
-        self.shared.runner.borrow_mut().mmio_write(offset as u64, bytes);
-    }
-}
-
-impl<D: Device, F: FrameIo> Mmio for RealTimeMmio<D, F> {
-    fn read32(&self, offset: usize) -> u32 {
+    fn read_register(&self, offset: usize) -> u32 {
         self.shared.runner.borrow_mut().mmio_read(offset as u64)
     }
 
-    fn write32(&self, offset: usize, value: u32) {
-        self.write(offset, &value.to_be_bytes());
+    fn write_bytes(&self, offset: usize, bytes: &[u8]) {
+        self.shared.memory.leak();
+        self.shared.runner.borrow_mut().mmio_write(offset as u64, bytes);
     }
 
-    fn write64(&self, offset: usize, value: u64) {
-        self.write(offset, &value.to_be_bytes());
-    }
-
-    fn write_block64(&self, offset: usize, block: &[u64; 8]) {
-        let mut bytes = [0; 64];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(block) {
-            chunk.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.write(offset, &bytes);
-    }
-
-    fn len(&self) -> usize {
+    fn window_length(&self) -> usize {
         self.shared.runner.borrow().device().bar_length() as usize
     }
 }
+
+mmio_by_bytes!([D: Device, F: FrameIo] RealTimeMmio<D, F>);

@@ -6,12 +6,13 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`].
+//! **Where to read first.** [`demo`], [`serve`], [`vfio`].
 #![forbid(unsafe_code)]
 
 pub mod demo;
 pub mod glue;
 pub mod serve;
+pub mod vfio;
 
 /// Why a subcommand could not be carried out.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
 //! be carried out as given.
 
-use bareverbs_tools::{Failure, demo, serve};
+use bareverbs_tools::{Failure, demo, serve, vfio};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -19,12 +19,15 @@ enum What {
     Demo(demo::DemoArguments),
     /// Serve the simulated NIC to a virtual machine, over vfio-user.
     Serve(serve::ServeArguments),
+    /// List, check, bind and unbind PCI functions for user space.
+    Vfio(vfio::VfioArguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Command::parse().what {
         What::Demo(arguments) => demo::run(&arguments),
         What::Serve(arguments) => serve::run(&arguments).map(|()| true),
+        What::Vfio(arguments) => vfio::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

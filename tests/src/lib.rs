@@ -12,6 +12,7 @@ pub mod node;
 pub mod pair;
 pub mod prm_tables;
 pub mod replay;
+pub mod shared;
 pub mod tap;
 pub mod trace_memory;
 pub mod walk;

@@ -182,6 +182,21 @@ impl Gid {
             _ => None,
         }
     }
+    /// Whether this names a multicast group: of IPv6, or of IPv4 mapped.
+    pub fn is_multicast(self) -> bool {
+        match self.to_ipv4() {
+            Some([first, ..]) => first & 0xf0 == 0xe0,
+            None => self.0[0] == 0xff,
+        }
+    }
+    /// The Ethernet address of a multicast group (RFC 1112 §6.4, RFC 2464 §7).
+    pub fn multicast_mac(self) -> Option<MacAddress> {
+        match (self.is_multicast(), self.to_ipv4(), self.0) {
+            (false, ..) => None,
+            (true, Some([_, b, c, d]), _) => Some(MacAddress([1, 0, 0x5e, b & 0x7f, c, d])),
+            (true, None, [.., a, b, c, d]) => Some(MacAddress([0x33, 0x33, a, b, c, d])),
+        }
+    }
     /// Whether all bits are zero, which marks an unused entry of the GID table.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
@@ -207,6 +222,16 @@ impl fmt::Display for Gid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_have_their_ethernet_addresses() {
+        let group = Gid::from_ipv4([239, 200, 3, 4]);
+        assert_eq!(group.multicast_mac(), Some(MacAddress([1, 0, 0x5e, 72, 3, 4])));
+        let mut six = Gid([0; 16]);
+        (six.0[0], six.0[1], six.0[15]) = (0xff, 0x0e, 9);
+        assert_eq!(six.multicast_mac(), Some(MacAddress([0x33, 0x33, 0, 0, 0, 9])));
+        assert_eq!(Gid::from_ipv4([10, 0, 0, 1]).multicast_mac(), None);
+    }
 
     #[test]
     fn numbers_that_do_not_fit_are_refused() {

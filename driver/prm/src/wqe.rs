@@ -4,9 +4,10 @@
 //! [`DataSegment`]s or one inline segment ([`InlineHeader`] and bytes, padded to 16). A receive WQE is data segments
 //! only, closed by one whose key is [`INVALID_LKEY`] when there is room left.
 
-use crate::ids::{Mkey, Qpn};
+use crate::ids::{MacAddress, Mkey, Qpn};
 use crate::layout;
 use crate::numbering::WqeOpcode;
+use zerocopy::IntoBytes;
 
 /// Bytes of a send queue basic block; queue sizes and producer counters of a send queue count these.
 pub const BASIC_BLOCK: usize = 64;
@@ -72,6 +73,22 @@ layout! {
     /// Bit 30 says that there is a global route header; then source GID index and flow label.
     bits grh_gid_fl / set_grh_gid_fl: u32 = 7[31:0], "grh_gid_fl";
     bytes rgid / set_rgid: 16 = 8, "rgid";
+}
+
+/// Where the Ethernet address lies in an address vector: it straddles two dwords.
+const REMOTE_MAC: core::ops::Range<usize> = 20..26;
+
+impl AddressVector {
+    /// Ethernet address of the receiver. On RoCE `rlid` is the UDP source port, and the service level is shifted by one.
+    pub fn remote_mac(&self) -> MacAddress {
+        MacAddress(self.as_bytes()[REMOTE_MAC].try_into().unwrap_or_default())
+    }
+
+    /// Sets the Ethernet address of the receiver.
+    pub fn set_remote_mac(&mut self, mac: MacAddress) -> &mut Self {
+        self.as_mut_bytes()[REMOTE_MAC].copy_from_slice(&mac.0);
+        self
+    }
 }
 
 layout! {

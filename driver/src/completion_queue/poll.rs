@@ -4,10 +4,11 @@ use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
 use crate::dma::{BLOCK, Rings, Run, Window};
 use crate::hal::{Barrier, Hal};
+use crate::ledger::shared::{Claimed, retire_shared};
 use crate::ledger::{Identity, Pairs, Record, Refusal, Retired, SendPoller, retire_receive};
 use crate::ring::{OwnedEntry, take_ownership, take_plain};
 use crate::trace::TraceEvent;
-use crate::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
@@ -231,8 +232,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Reads an entry that is ours.
     fn read(&self, window: &Window<'_, BLOCK>) -> Result<Outcome, PollError> {
         let tail = Tail(window.load_be64::<56>());
-        let identity =
-            Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value());
+        let identity = self.identity(window, tail);
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let read = match opcode {
             CqeOpcode::Requester | CqeOpcode::RequesterError => self.read_sent(window, tail, identity),
@@ -276,10 +276,20 @@ impl<D: DeviceRef> CompletionQueue<D> {
         identity: Identity,
     ) -> Result<WorkCompletion, Refusal> {
         let ledgers = self.device.device().ledgers();
-        let wr_id = retire_receive(ledgers, ledgers.records(), identity, tail.counter())?;
+        let own = retire_receive(ledgers, ledgers.records(), identity, tail.counter());
+        let wr_id = match own {
+            Err(Refusal::Stranger) => {
+                match retire_shared(ledgers, ledgers.records(), identity, tail.counter())? {
+                    Claimed::Receive(id) => id,
+                    Claimed::Late => return Err(Refusal::Stranger),
+                }
+            }
+            own => own?,
+        };
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let mut completion = WorkCompletion { wr_id, qpn: tail.qpn(), ..WorkCompletion::EMPTY };
         completion.byte_count = window.load_be32::<44>();
+        completion.origin = Origin::new(window.load_be32::<24>());
         completion.opcode = match opcode {
             CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
             _ => WorkCompletionOpcode::Receive,
@@ -305,10 +315,27 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 break;
             }
             if window.load_be32::<32>() & NOBODY == user_index {
+                self.give_back(&window);
                 window.store_be32::<32>(NOBODY);
             }
             at.advance();
         }
+    }
+
+    /// A receive of a shared queue goes back to it, although its completion is thrown away.
+    fn give_back(&self, window: &Window<'_, BLOCK>) {
+        let tail = Tail(window.load_be64::<56>());
+        if is_responder(CqeOpcode::from_raw(tail.opcode())) {
+            let ledgers = self.device.device().ledgers();
+            let identity = self.identity(window, tail);
+            // Receives of a queue of its own are strangers here; the reset gives all of them back.
+            retire_shared(ledgers, ledgers.records(), identity, tail.counter()).ok();
+        }
+    }
+
+    /// Whom an entry says it is of.
+    fn identity(&self, window: &Window<'_, BLOCK>, tail: Tail) -> Identity {
+        Identity::from_parts(Identity::queue(self.cqn), window.load_be32::<32>(), tail.qpn().value())
     }
 
     #[cold]
@@ -337,6 +364,7 @@ fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompleti
         status: WorkCompletionStatus::Success,
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::from_kind(retired.posted.kind()),
+        origin: Origin::NONE,
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
+use crate::ledger::shared::{self, SharedWords};
 use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
 use core::sync::atomic::Ordering;
 
@@ -37,6 +38,18 @@ impl<M> Words for Ledgers<M> {
     #[inline(always)]
     fn record(&self, base: u32) -> Option<impl Record + '_> {
         self.dma.extent::<{ RECORD_WORDS * 8 }>(base)
+    }
+}
+
+impl<M> SharedWords for Ledgers<M> {
+    #[inline(always)]
+    fn swap(&self, index: usize, new: u64, order: Ordering) -> u64 {
+        self.shared_word(index).map_or(0, |word| word.word::<0>().swap(new, order))
+    }
+    #[inline(always)]
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        let word = self.shared_word(index).ok_or(0u64)?;
+        word.word::<0>().compare_exchange(current, new, order, Ordering::Relaxed)
     }
 }
 
@@ -127,12 +140,20 @@ impl<M: DmaMemory> Ledgers<M> {
         let words = (words as usize).next_multiple_of(8);
         let dma = Dma::allocate(hal, (records * RECORD_WORDS + words) * 8, 4096)?;
         let ledgers = Self { dma, records };
-        (0..records).for_each(|record| ledgers.disown(record));
+        for record in 0..records {
+            ledgers.disown(record);
+            shared::clear(&ledgers, record);
+        }
         Ok(ledgers)
     }
 }
 
 impl<M> Ledgers<M> {
+    #[inline(always)]
+    fn shared_word(&self, index: usize) -> Option<Extent<'_, 8>> {
+        self.dma.extent(u32::try_from(index).ok()?)
+    }
+
     /// Records; a power of two.
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
@@ -151,13 +172,18 @@ impl<M> Ledgers<M> {
         self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
     }
 
-    /// Takes a record and slots for `send` basic blocks and `receive` receives, both powers of two or zero.
+    /// Takes a record and slots for `send` basic blocks (or entries of a shared receive queue) and `receive` receives,
+    /// both powers of two or zero. Records are taken in turns, so that one that became free is taken late: completions
+    /// of its queue pair may still be on their way.
     pub(crate) fn take(&self, generation: u32, send: u32, receive: u32) -> Result<Share, Full> {
-        let record = (0..self.records).find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
+        let turn = |step: usize| (generation as usize).wrapping_add(step) & (self.records - 1);
+        let mut records = (0..self.records).map(turn);
+        let record = records.find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
         // Slots of sends are pairs of words: every share begins at an even word.
         let needed = (send as usize * SLOT_WORDS + receive as usize).next_multiple_of(SLOT_WORDS);
         let base = self.gap(needed).ok_or(Full::Words { needed })?;
         self.store(record * RECORD_WORDS + EXTENT, (base as u64) << 32 | needed as u64, Ordering::Relaxed);
+        shared::clear(self, record);
         let user_index = generation.wrapping_mul(self.records as u32).wrapping_add(record as u32) & 0xff_ffff;
         let first_receive = (base + send as usize * SLOT_WORDS) as u32;
         let send = Range { base: (base / SLOT_WORDS) as u32, slots: send };
@@ -213,7 +239,7 @@ mod tests {
         assert_eq!(ledgers.take(2, 16, 0), Err(Full::Words { needed: 32 }));
         ledgers.give_back(a);
         let c = ledgers.take(3, 8, 4).unwrap();
-        assert_eq!((c.record, c.user_index, c.send.base), (0, 12, 64));
+        assert_eq!((c.record, c.user_index, c.send.base), (3, 15, 64), "record 0 was used just now");
         assert!(ledgers.take(4, 1, 0).is_ok() && ledgers.take(5, 1, 0).is_ok());
         assert_eq!(ledgers.take(6, 1, 0), Err(Full::Records));
     }

@@ -3,7 +3,7 @@
 use super::PostError;
 use super::receive::{self, ReceiveQueue};
 use super::send::{Progress, SendQueue, Short};
-use super::service::{Rc, Service};
+use super::service::{Connected, Rc, Service};
 use crate::device::ledgers::Ledgers;
 use crate::device::{Device, DeviceRef, DmaOf};
 use crate::dma::{Rings, Run};
@@ -38,7 +38,7 @@ pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
     pub(super) service: PhantomData<S>,
 }
 
-impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
+impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
     /// Adds a request. A request that is refused leaves no trace; those before it stay.
     #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
@@ -53,7 +53,7 @@ impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
             Short::Full => return Err(self.queue.full()),
             Short::Other => {
                 self.queue.progress.follow(&self.progress);
-                let result = self.queue.write_any(at.0, ledgers, request);
+                let result = self.queue.write_any(at.0, ledgers, request, &[]);
                 self.progress.follow(&self.queue.progress);
                 result?;
             }
@@ -61,7 +61,9 @@ impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
         self.posted += 1;
         Ok(())
     }
+}
 
+impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
     /// Requests added so far.
     pub fn posted(&self) -> u32 {
         self.posted

@@ -13,21 +13,24 @@ use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::doorbell::SendDoorbell;
 use crate::hal::{Hal, HalError, Mmio};
+use crate::ledger::shared::{SharedName, attach};
 use crate::ledger::{Identity, Poster, Side};
 use crate::memory_region::AccessFlags;
 use crate::protection_domain::ProtectionDomain;
+use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::SEGMENT;
 use core::marker::PhantomData;
 
-/// `rq_type` of a queue pair that has a receive queue of its own, and of one that has none.
+/// `rq_type` of a queue pair that has a receive queue of its own, of one that shares one, and of one that has none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
+const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
 /// Makes a queue pair: of a reliable connection, if [`service`](Self::service) does not say otherwise.
@@ -43,7 +46,16 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     psn: Option<Psn>,
     blue_flame: bool,
     q_key: u32,
+    shared: Option<Shared>,
     service: PhantomData<S>,
+}
+
+/// The shared receive queue that a queue pair receives from.
+#[derive(Debug, Clone, Copy)]
+struct Shared {
+    number: Srqn,
+    name: SharedName,
+    kind: SharedReceiveQueueKind,
 }
 
 /// What was asked for.
@@ -76,8 +88,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        let (access, psn, blue_flame, q_key) = (None, None, true, 0);
-        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, service: PhantomData }
+        let (access, psn, blue_flame, q_key, shared) = (None, None, true, 0, None);
+        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, shared, service: PhantomData }
     }
 }
 
@@ -101,7 +113,7 @@ impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
 impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, shared, .. } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -112,6 +124,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             psn,
             blue_flame,
             q_key,
+            shared,
             service: PhantomData,
         }
     }
@@ -125,6 +138,17 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// Receives that may be outstanding, at least; zero for a queue pair that only serves RDMA.
     pub const fn receive_queue(mut self, requests: u32) -> Self {
         self.wanted.receives = requests;
+        self
+    }
+
+    /// Receives are those of `queue`, and the queue pair has none of its own. They complete into the completion queue that
+    /// was given for receives. Take the queue pair to ERROR and wait for
+    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before it is reset or dropped while messages
+    /// arrive: a receive that a message is just filling goes with the queue pair otherwise (IBTA v1.4 §10.3.1).
+    #[doc(alias = "IBV_QP_INIT_ATTR_SRQ")]
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue<D>) -> Self {
+        self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
+        self.wanted.receives = 0;
         self
     }
 
@@ -161,9 +185,12 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
     pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
+        if self.shared.is_some_and(|queue| queue.kind == SharedReceiveQueueKind::Xrc) {
+            return Err(BuildError::SharedQueueOfXrc);
+        }
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
-        let geometry = self.wanted.geometry(&capabilities)?;
+        let geometry = self.wanted.geometry::<S>(&capabilities)?;
         let hal = device.device().hal();
         let length = geometry.bytes() + BLOCK;
         let memory = Dma::allocate(hal, length, 4096).map_err(BuildError::Memory)?;
@@ -237,7 +264,12 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             .set_cqn_snd(self.send.number())
             .set_cqn_rcv(self.receive.number())
             .set_dbr_addr(memory.iova() + geometry.bytes() as u64)
-            .set_rq_type(if geometry.receives == 0 { NO_RECEIVE_QUEUE } else { OWN_RECEIVE_QUEUE });
+            .set_rq_type(match (self.shared, geometry.receives) {
+                (Some(_), _) => SHARED_RECEIVE_QUEUE,
+                (None, 0) => NO_RECEIVE_QUEUE,
+                (None, _) => OWN_RECEIVE_QUEUE,
+            })
+            .set_srqn_rmpn_xrqn(self.shared.map_or(0, |queue| queue.number.value()));
         let output: CreateQpOut = device.call(&Request::with_tail(&input, run.list(0)))?;
         Ok(output.qpn())
     }
@@ -252,14 +284,17 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         let device = self.domain.device().device();
         let ledgers = device.ledgers();
         let record = (geometry.bytes() / BLOCK) as u32;
-        let open = |side, range, queue: &CompletionQueue<D>| {
-            let poster = Poster::open(ledgers, side, share.record, range);
-            poster.identify(ledgers, Identity::new(queue.number(), share.user_index, qpn));
-            poster
-        };
+        let identity = |queue: &CompletionQueue<D>| Identity::new(queue.number(), share.user_index, qpn);
+        let send = Poster::open(ledgers, Side::Send, share.record, share.send);
+        send.identify(ledgers, identity(self.send));
+        let receive = Poster::open(ledgers, Side::Receive, share.record, share.receive);
+        match self.shared {
+            Some(queue) => attach(ledgers, share.record, identity(self.receive), queue.name),
+            None => receive.identify(ledgers, identity(self.receive)),
+        }
         let (doorbell, blue_flame) = self.doorbell(capabilities);
         let send = SendQueue {
-            progress: Progress { poster: open(Side::Send, share.send, self.send), last_control: 0 },
+            progress: Progress { poster: send, last_control: 0 },
             doorbell,
             mask: geometry.blocks - 1,
             record,
@@ -268,19 +303,23 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
                 max_slice: if self.wanted.send_slices == 0 {
                     0
                 } else {
-                    MAX_SLICE.min(1 << capabilities.log_max_message)
+                    MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
                 },
                 max_short: self.wanted.inline.min(MAX_SHORT),
             },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
-            max_message: 1 << capabilities.log_max_message,
+            max_message: 1 << S::log_max_message(capabilities.log_max_message),
         };
         let receive = ReceiveQueue {
-            poster: open(Side::Receive, share.receive, self.receive),
+            poster: receive,
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
-            form: if self.wanted.receive_slices == 1 { ReceiveForm::Slice } else { ReceiveForm::Never },
+            form: if self.wanted.receive_slices == 1 && geometry.receives > 0 {
+                ReceiveForm::Slice
+            } else {
+                ReceiveForm::Never
+            },
         };
         Parts {
             rings,
@@ -292,6 +331,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             queues: [self.send.number(), self.receive.number()],
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
+            shared: self.shared.is_some(),
             send,
             receive,
         }
@@ -320,7 +360,7 @@ fn default_psn(qpn: Qpn) -> Psn {
 }
 
 impl Wanted {
-    fn geometry(&self, capabilities: &Capabilities) -> Result<Geometry, BuildError> {
+    fn geometry<S: Service>(&self, capabilities: &Capabilities) -> Result<Geometry, BuildError> {
         let limit = |name, asked: u32, limit: u32| match asked {
             asked if asked <= limit => Ok(()),
             asked => Err(BuildError::Limit { name, asked, limit }),
@@ -331,14 +371,16 @@ impl Wanted {
         }
         limit("send_queue", self.sends, max_size)?;
         limit("receive_queue", self.receives, max_size)?;
-        // Control, remote address and atomic segments may stand before the data.
+        // What may stand before the data: control, address of a datagram, remote address.
+        let head = 1 + S::ADDRESS_SEGMENTS + u32::from(S::offers(WorkCompletionOpcode::RdmaWrite));
         let segments = capabilities.max_send_entry.min(MAX_SEGMENTS * SEGMENT as u32) / SEGMENT as u32;
-        limit("max_send_sge", self.send_slices, segments.saturating_sub(2))?;
-        limit("max_inline", self.inline, segments.saturating_sub(2) * SEGMENT as u32 - 4)?;
+        limit("max_send_sge", self.send_slices, segments.saturating_sub(head))?;
+        limit("max_inline", self.inline, (segments.saturating_sub(head) * SEGMENT as u32).saturating_sub(4))?;
         limit("max_receive_sge", self.receive_slices, capabilities.max_receive_entry / SEGMENT as u32)?;
         let data = self.send_slices.max(if self.inline == 0 { 0 } else { inline_segments(self.inline) });
-        let atomic = if capabilities.atomics { 1 + 1 + 1 + 1 } else { 0 };
-        let per_send = (2 + data).max(atomic).div_ceil(4);
+        let atomics = capabilities.atomics && S::offers(WorkCompletionOpcode::FetchAdd);
+        let atomic = if atomics { head + 1 + 1 } else { 0 };
+        let per_send = (head + data).max(atomic).div_ceil(4);
         let blocks = (self.sends * per_send).next_power_of_two();
         limit("send_queue times its blocks", blocks, max_size)?;
         let log_receive_segments = self.receive_slices.max(1).next_power_of_two().trailing_zeros();

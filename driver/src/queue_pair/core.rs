@@ -3,6 +3,7 @@
 use super::attributes::QueuePairAttributes;
 use super::receive::ReceiveQueue;
 use super::send::SendQueue;
+use super::service::LOG_LARGEST_PACKET;
 use super::transitions::{TransitionError, check};
 use super::{ModifyError, QueuePairStatus};
 use crate::command::{CommandError, Request};
@@ -10,10 +11,12 @@ use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::Rings;
+use crate::ledger::shared::detach;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
+use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
+use bareverbs_prm::numbering::{CommandOpcode, PathMigration, PathMtu, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 
 /// `log_ack_req_freq`: an ACK is asked for every 2^8 packets at least, as Linux has it.
@@ -30,6 +33,8 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) queues: [Cqn; 2],
     pub(crate) psn: Psn,
     pub(crate) blue_flame: Option<u8>,
+    /// Receives are those of a shared receive queue.
+    pub(crate) shared: bool,
     pub(crate) send: SendQueue,
     pub(crate) receive: ReceiveQueue,
 }
@@ -82,8 +87,8 @@ impl<D: DeviceRef> Core<D> {
                     .set_cqn_snd(send)
                     .set_cqn_rcv(receive)
                     .set_log_ack_req_freq(LOG_ACK_REQUEST)
-                    .set_log_msg_max(self.device.device().capabilities().log_max_message)
                     .set_dbr_addr(parts.rings.memory().iova() + parts.send.record as u64 * 64);
+                self.fill_message_limit(input.qpc_mut());
                 attributes.fill(input.qpc_mut());
                 self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
             }
@@ -91,6 +96,16 @@ impl<D: DeviceRef> Core<D> {
         .map_err(ModifyError::Command)?;
         self.parts.state = to;
         Ok(())
+    }
+
+    /// The longest message; of datagrams also the largest packet, which is no attribute: it is the port's.
+    fn fill_message_limit(&self, context: &mut QueuePairContext) {
+        let limit = self.device.device().capabilities().log_max_message;
+        if self.parts.service == ServiceType::Ud {
+            context.set_mtu(PathMtu::Mtu4096).set_log_msg_max(limit.min(LOG_LARGEST_PACKET));
+        } else {
+            context.set_log_msg_max(limit);
+        }
     }
 
     /// A command that is nothing but the number.
@@ -143,6 +158,9 @@ impl<D: DeviceRef> Drop for Core<D> {
         let (device, parts) = (self.device.device(), &mut self.parts);
         parts.send.progress.poster.close(device.ledgers());
         parts.receive.poster.close(device.ledgers());
+        if parts.shared {
+            detach(device.ledgers(), parts.share.record);
+        }
         device.ledgers().give_back(parts.share);
         let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
         device.destroy(doomed, Some(parts.rings.take()));

@@ -4,7 +4,7 @@ use super::transitions::TransitionError;
 use crate::command::CommandError;
 use crate::hal::HalError;
 use crate::work_completion::WorkCompletionOpcode;
-use bareverbs_prm::ids::Cqn;
+use bareverbs_prm::ids::{Cqn, Gid};
 use bareverbs_prm::numbering::ServiceType;
 use core::fmt;
 
@@ -33,6 +33,8 @@ pub enum BuildError {
         /// Words in all.
         limit: u32,
     },
+    /// The shared receive queue is one of XRC: peers name it, queue pairs cannot.
+    SharedQueueOfXrc,
     /// There is no memory.
     Memory(HalError),
     /// The device refused.
@@ -50,6 +52,9 @@ impl fmt::Display for BuildError {
                 f,
                 "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use shorter queues"
             ),
+            Self::SharedQueueOfXrc => {
+                f.write_str("a shared receive queue of XRC serves target queue pairs of its domain only")
+            }
             Self::Memory(error) => write!(f, "{error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
@@ -69,6 +74,8 @@ pub enum PostError {
         /// Places of the queue.
         size: u32,
     },
+    /// The queue pair has no receive queue of its own.
+    NoReceiveQueue,
     /// Too many slices.
     TooManySlices {
         /// How many.
@@ -113,6 +120,9 @@ impl fmt::Display for PostError {
                 f,
                 "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
                  must be signalled"
+            ),
+            Self::NoReceiveQueue => f.write_str(
+                "the queue pair has no receive queue: post to the shared one, or make it with receive_queue",
             ),
             Self::TooManySlices { count, limit } => {
                 write!(
@@ -209,6 +219,32 @@ impl From<ModifyError> for ConnectError {
         Self::Modify(error)
     }
 }
+
+/// Why a queue pair could not join or leave a multicast group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MulticastError {
+    /// The GID is not that of a multicast group. Nothing was sent.
+    NotMulticast {
+        /// The GID.
+        gid: Gid,
+    },
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for MulticastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMulticast { gid } => write!(
+                f,
+                "{gid} is not a multicast group: use ff00::/8, or 224.0.0.0/4 as an IPv4-mapped identifier"
+            ),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for MulticastError {}
 
 /// Why a queue pair could not be reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

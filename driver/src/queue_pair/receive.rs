@@ -45,14 +45,10 @@ impl ReceiveQueue {
         id: u64,
         slices: &[MemorySlice],
     ) -> Result<(), PostError> {
-        if slices.len() > self.max_slices as usize {
-            return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
+        if self.poster.size() == 0 {
+            return Err(PostError::NoReceiveQueue);
         }
-        for (index, slice) in slices.iter().enumerate() {
-            if slice.length.wrapping_sub(1) >= MAX_SLICE {
-                return Err(PostError::SliceLength { index, length: slice.length });
-            }
-        }
+        check_slices(slices, self.max_slices)?;
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
@@ -93,8 +89,21 @@ pub(super) fn write_slice(
     Ok(())
 }
 
+/// Checks the slices of a receive.
+pub(crate) fn check_slices(slices: &[MemorySlice], limit: u32) -> Result<(), PostError> {
+    if slices.len() > limit as usize {
+        return Err(PostError::TooManySlices { count: slices.len(), limit });
+    }
+    let wrong = |slice: &MemorySlice| slice.length.wrapping_sub(1) >= MAX_SLICE;
+    match slices.iter().position(wrong) {
+        Some(index) => Err(PostError::SliceLength { index, length: slices[index].length }),
+        None => Ok(()),
+    }
+}
+
+/// Writes a segment, given in memory order.
 #[inline(always)]
-fn store(segments: Run<'_, 16>, index: u32, [a, b]: [u64; 2]) {
+pub(crate) fn store(segments: Run<'_, 16>, index: u32, [a, b]: [u64; 2]) {
     let window = segments.slot(index);
     window.store_word::<0>(a);
     window.store_word::<8>(b);

@@ -13,6 +13,8 @@ use crate::work_request::{
 
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
+/// Words of a segment.
+const SEGMENT_WORDS: usize = 2;
 /// Words of a basic block.
 const WORDS: usize = BLOCK / 8;
 
@@ -83,7 +85,7 @@ impl SendQueue {
             }
             Short::Full => return Err(self.full()),
             Short::Other => {
-                self.write_any(at.0, words, request)?;
+                self.write_any(at.0, words, request, &[])?;
                 then(self, None);
             }
         }
@@ -95,7 +97,8 @@ impl SendQueue {
         PostError::QueueFull { needed: 1, size: self.mask + 1 }
     }
 
-    /// [`Self::write`] for every other request.
+    /// [`Self::write`] for every other request. `address` is what the service has behind the control segment, in memory
+    /// order.
     #[cold]
     #[inline(never)]
     pub(crate) fn write_any(
@@ -103,8 +106,12 @@ impl SendQueue {
         ring: Run<'_, BLOCK>,
         words: &impl Words,
         request: &WorkRequest<'_>,
+        address: &[u64],
     ) -> Result<(), PostError> {
-        let segments = 1 + request.shape as u32 + self.data_segments(request)?;
+        let segments = 1
+            + (address.len() / SEGMENT_WORDS) as u32
+            + request.shape as u32
+            + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.progress.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
@@ -113,7 +120,7 @@ impl SendQueue {
         let control = request.control(self.progress.poster.head(), self.limits.qpn_shifted)
             & !(MAX_SEGMENTS as u64)
             | segments as u64;
-        self.write_blocks(ring, [control.to_be(), request.flags()], request);
+        self.write_blocks(ring, [control.to_be(), request.flags()], address, request);
         self.progress.last_control = control;
         self.progress.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(())
@@ -137,14 +144,20 @@ impl SendQueue {
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
     #[inline(never)]
-    fn write_blocks(&self, ring: Run<'_, BLOCK>, start: [u64; 2], request: &WorkRequest<'_>) {
+    fn write_blocks(
+        &self,
+        ring: Run<'_, BLOCK>,
+        start: [u64; 2],
+        address: &[u64],
+        request: &WorkRequest<'_>,
+    ) {
         let (mut block, mut at) = (self.progress.poster.head(), 0);
         let mut put = |word: u64| {
             ring.slot(block).store_word_at(at, word);
             at = (at + 1) % WORDS;
             block = block.wrapping_add((at == 0) as u32);
         };
-        start.into_iter().for_each(&mut put);
+        start.into_iter().chain(address.iter().copied()).for_each(&mut put);
         if request.shape != Shape::Plain {
             request.remote().into_iter().for_each(&mut put);
         }

@@ -14,6 +14,14 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
     /// Whether the peer acknowledges what it got, so that there are retries, RDMA READs and atomics.
     const ACKNOWLEDGED: bool;
 
+    /// Segments between the control segment of a request and what every service has: they say where it goes.
+    const ADDRESS_SEGMENTS: u32;
+
+    /// Logarithm of the longest message of a device that has `device` as its own.
+    fn log_max_message(device: u8) -> u8 {
+        device
+    }
+
     /// Whether requests of this kind can be sent.
     fn offers(kind: WorkCompletionOpcode) -> bool;
 }
@@ -39,6 +47,7 @@ pub enum Ud {}
 
 impl Service for Rc {
     const TYPE: ServiceType = ServiceType::Rc;
+    const ADDRESS_SEGMENTS: u32 = 0;
     const ACKNOWLEDGED: bool = true;
 
     #[inline(always)]
@@ -49,6 +58,7 @@ impl Service for Rc {
 
 impl Service for Uc {
     const TYPE: ServiceType = ServiceType::Uc;
+    const ADDRESS_SEGMENTS: u32 = 0;
     const ACKNOWLEDGED: bool = false;
 
     #[inline(always)]
@@ -58,9 +68,17 @@ impl Service for Uc {
     }
 }
 
+/// Logarithm of the largest path MTU, beyond which no datagram can go (IBTA v1.4 §9.8.3.1).
+pub(super) const LOG_LARGEST_PACKET: u8 = 12;
+
 impl Service for Ud {
     const TYPE: ServiceType = ServiceType::Ud;
+    const ADDRESS_SEGMENTS: u32 = 3;
     const ACKNOWLEDGED: bool = false;
+
+    fn log_max_message(device: u8) -> u8 {
+        device.min(LOG_LARGEST_PACKET)
+    }
 
     #[inline(always)]
     fn offers(kind: WorkCompletionOpcode) -> bool {

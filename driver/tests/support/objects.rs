@@ -3,7 +3,8 @@
 use super::FakeHal;
 use bareverbs::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
-    MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint,
+    MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint, Service,
+    Ud, queue_pair,
 };
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
@@ -16,14 +17,14 @@ use zerocopy::{FromBytes, IntoBytes};
 pub type Handle = Rc<Device<FakeHal>>;
 
 /// A connected queue pair with all that it needs.
-pub struct Rig {
+pub struct Rig<S: Service = queue_pair::Rc> {
     pub hal: FakeHal,
     pub device: Handle,
     pub domain: ProtectionDomain<Handle>,
     pub region: MemoryRegion<Handle>,
     pub send: CompletionQueue<Handle>,
     pub receive: CompletionQueue<Handle>,
-    pub pair: QueuePair<Handle>,
+    pub pair: QueuePair<Handle, S>,
 }
 
 /// What distinguishes rigs.
@@ -66,6 +67,21 @@ pub fn rights() -> AccessFlags {
 
 impl Rig {
     pub fn new(shape: Shape) -> Self {
+        Self::with(shape, |prepared| prepared.connect(&peer(), ConnectOptions::default()).unwrap())
+    }
+}
+
+impl Rig<Ud> {
+    pub fn datagram(shape: Shape) -> Self {
+        Self::with(shape, |prepared| prepared.ready_to_send().unwrap())
+    }
+}
+
+impl<S: Service> Rig<S> {
+    pub fn with(
+        shape: Shape,
+        connect: impl FnOnce(PreparedQueuePair<Handle, S>) -> QueuePair<Handle, S>,
+    ) -> Self {
         let hal = FakeHal::new();
         let device = device(&hal);
         let domain = ProtectionDomain::allocate(device.clone()).unwrap();
@@ -74,7 +90,8 @@ impl Rig {
             CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: shape.entries }).unwrap()
         };
         let (send, receive) = (queue(), queue());
-        let pair = QueuePairBuilder::new(&domain, &send, &receive)
+        let prepared = QueuePairBuilder::new(&domain, &send, &receive)
+            .service::<S>()
             .send_queue(shape.sends)
             .receive_queue(shape.receives)
             .max_send_sge(shape.slices)
@@ -82,9 +99,8 @@ impl Rig {
             .max_inline(shape.inline)
             .blue_flame(shape.blue_flame)
             .build()
-            .unwrap()
-            .connect(&peer(), ConnectOptions::default())
             .unwrap();
+        let pair = connect(prepared);
         Self { hal, device, domain, region, send, receive, pair }
     }
 

@@ -2,7 +2,8 @@
 
 use super::memory::{SimDma, SimMemory};
 use super::world::SimWorld;
-use bareverbs::hal::{Barrier, Hal, HalError, Mmio};
+use crate::registers::mmio_by_bytes;
+use bareverbs::hal::{Barrier, Hal, HalError};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{Device, NodeId};
@@ -111,34 +112,19 @@ impl<D: Device> Hal for SimHal<D> {
 
 impl<D: Device> SimMmio<D> {
     #[inline]
-    fn write(&self, offset: usize, bytes: &[u8]) {
-        self.memory.leak();
-        self.world.mmio_write(self.node, offset as u64, bytes);
-    }
-}
-
-impl<D: Device> Mmio for SimMmio<D> {
-    fn read32(&self, offset: usize) -> u32 {
+    fn read_register(&self, offset: usize) -> u32 {
         self.world.mmio_read(self.node, offset as u64)
     }
 
-    fn write32(&self, offset: usize, value: u32) {
-        self.write(offset, &value.to_be_bytes());
+    #[inline]
+    fn write_bytes(&self, offset: usize, bytes: &[u8]) {
+        self.memory.leak();
+        self.world.mmio_write(self.node, offset as u64, bytes);
     }
 
-    fn write64(&self, offset: usize, value: u64) {
-        self.write(offset, &value.to_be_bytes());
-    }
-
-    fn write_block64(&self, offset: usize, block: &[u64; 8]) {
-        let mut bytes = [0; 64];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(block) {
-            chunk.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.write(offset, &bytes);
-    }
-
-    fn len(&self) -> usize {
+    fn window_length(&self) -> usize {
         self.world.with(|world| world.device(self.node).bar_length() as usize)
     }
 }
+
+mmio_by_bytes!([D: Device] SimMmio<D>);

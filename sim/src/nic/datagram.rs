@@ -15,7 +15,7 @@ use crate::wire::{
     ServiceClass, ServiceHeader,
 };
 use bareverbs_prm::ids::Qpn;
-use bareverbs_prm::numbering::{QpState, ServiceType};
+use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
@@ -263,6 +263,11 @@ impl Nic {
         let mut landing = Landing::default();
         match self.take_datagram(memory, qpn, &mut landing) {
             Taken::Empty => self.counters.datagrams_dropped += 1,
+            Taken::Broken(_) if self.queue_pairs.get(qpn.value()).is_some_and(|qp| qp.shared.is_some()) => {
+                // Nobody can say which entry it is.
+                self.post_queue_event(memory, qpn, EventType::WqCatasError);
+                self.move_to_error(now, memory, qpn);
+            }
             Taken::Broken(fault) => self.fail_receive(now, memory, qpn, (0, fault)),
             Taken::Receive { index, capacity } if capacity < (GRH + datagram.payload.len()) as u64 => {
                 self.fail_receive(now, memory, qpn, (index, wqe::RECEIVE));
@@ -276,18 +281,15 @@ impl Nic {
             }
         }
         if let Some(shared) = self.queue_pairs.get(qpn.value()).and_then(|qp| qp.shared) {
-            self.check_limit(memory, shared);
+            self.watch_shared(memory, shared);
         }
     }
 
     fn take_datagram<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn, landing: &mut Landing) -> Taken {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return Taken::Empty };
-        let mut taker = Taker { mkeys: &self.mkeys, accessor: qp.accessor, strict: self.config.strict };
+        let taker = Taker { mkeys: &self.mkeys, accessor: qp.accessor, strict: self.config.strict };
         match qp.shared.and_then(|number| self.shared_receives.get_mut(number.value())) {
-            Some(shared) => {
-                taker.accessor.pd = shared.pd();
-                shared.queue.take(memory, taker, landing)
-            }
+            Some(shared) => shared.take(memory, taker, landing),
             None => qp.receive.as_mut().map_or(Taken::Empty, |queue| queue.take(memory, taker, landing)),
         }
     }

@@ -5,7 +5,6 @@ use super::send_queue::Stopped;
 use super::wqe::{self, WorkFault};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{RequestCompletion, RequesterError};
-use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::{EventType, QpState};
 use bareverbs_prm::time::{Duration, Time};
@@ -150,19 +149,15 @@ impl Nic {
         if let Some(requester) = &mut qp.requester {
             requester.flush();
         }
+        let responder = qp.responder.as_mut().filter(|_| flush_responder);
+        if let Some(buffer) = responder.and_then(|responder| responder.flush()) {
+            let mut entry = cqe::responder_error(&qp.context, qpn, buffer.token as u16, wqe::FLUSHED);
+            self.completions.post(memory, &mut self.events, qp.context.cqn_rcv(), &mut entry, true);
+        }
         if qp.shared.is_some() {
-            // It takes nothing more from the shared queue (IBTA v1.4 §11.6.3.1, last WQE reached).
-            let mut data = QueueEvent::new();
-            data.set_number(qpn);
-            self.events.post(memory, EventType::SrqLastWqe, 0, &data);
+            // It takes nothing more, and what it took has completed (IBTA v1.4 §11.6.3.1, last WQE reached).
+            self.post_queue_event(memory, qpn, EventType::SrqLastWqe);
         }
-        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        if !flush_responder {
-            return;
-        }
-        let Some(buffer) = qp.responder.as_mut().and_then(|responder| responder.flush()) else { return };
-        let mut entry = cqe::responder_error(&qp.context, qpn, buffer.token as u16, wqe::FLUSHED);
-        self.completions.post(memory, &mut self.events, qp.context.cqn_rcv(), &mut entry, true);
     }
 
     /// Flushes what is left in both rings of a dead queue pair: sends first, each queue in order.
@@ -213,6 +208,7 @@ fn fault_of(error: RequesterError) -> WorkFault {
         RequesterError::BadResponse => wqe::BAD_RESPONSE,
         RequesterError::LocalProtection => wqe::DATA_ACCESS,
         RequesterError::LocalLength => wqe::MESSAGE,
+        RequesterError::NotOffered => wqe::OPCODE,
         RequesterError::Flushed => wqe::FLUSHED,
     }
 }

@@ -6,8 +6,8 @@ use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
 use super::wqe::Format;
-use crate::transport::{ConnectionParameters, Requester, Responder};
-use crate::wire::HeaderTemplate;
+use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
+use crate::wire::{HeaderTemplate, ServiceClass};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
@@ -46,9 +46,9 @@ pub(crate) struct QueuePair {
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
     /// From RTS on.
-    pub(crate) requester: Option<Requester>,
+    pub(crate) requester: Option<SendingSide>,
     /// From RTR on.
-    pub(crate) responder: Option<Responder<HostRange>>,
+    pub(crate) responder: Option<ReceivingSide<HostRange>>,
     /// From RTR on.
     pub(crate) path: Option<Path>,
     /// Whether the number stands in the device's list of queue pairs with work.
@@ -111,6 +111,16 @@ impl QueuePair {
         }
     }
 
+    /// The class of service of its packets.
+    pub(crate) fn service_class(&self) -> ServiceClass {
+        match self.context.st() {
+            ServiceType::Uc => ServiceClass::UnreliableConnection,
+            ServiceType::Xrc => ServiceClass::ExtendedReliableConnection,
+            _ if self.is_datagram() => ServiceClass::UnreliableDatagram,
+            _ => ServiceClass::ReliableConnection,
+        }
+    }
+
     /// Whether every message has an address of its own (IBTA v1.4 §10.2.4.3).
     pub(crate) fn is_datagram(&self) -> bool {
         matches!(self.context.st(), ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1)
@@ -121,7 +131,7 @@ impl QueuePair {
         if self.format() != Format::Connected {
             return self.state() == QpState::Rts && self.send.wants_fetch();
         }
-        let answers = self.responder.as_ref().is_some_and(Responder::has_work);
+        let answers = self.responder.as_ref().is_some_and(ReceivingSide::has_work);
         let Some(requester) = self.requester.as_ref().filter(|_| self.state() == QpState::Rts) else {
             return answers;
         };

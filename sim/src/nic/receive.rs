@@ -3,12 +3,12 @@
 use super::mkey::HostRange;
 use super::port::ends;
 use super::queue_pair::QueuePair;
-use super::responder_host::QueuePairHost;
+use super::responder_host::{QueuePairHost, ReceiveSource};
 use super::{HostMemory, Nic, is_response};
-use crate::transport::{Placement, RequesterError, Responder, ResponderError};
+use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
 use crate::wire::management::PortState;
-use crate::wire::{Packet, ParseError, ServiceClass, parse};
+use crate::wire::{Packet, ParseError, parse};
 use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState};
@@ -76,11 +76,10 @@ impl Nic {
             return None;
         }
         let qpn = packet.bth.destination;
-        let reliable = packet.bth.service == ServiceClass::ReliableConnection;
         let connected = |qp: &&QueuePair| {
             let ends =
                 qp.path.as_ref().is_some_and(|path| path.remote == source && path.local == destination);
-            ends && reliable && is_receiving(qp.state(), packet)
+            ends && qp.service_class() == packet.bth.service && is_receiving(qp.state(), packet)
         };
         if self.queue_pairs.get(qpn.value()).filter(connected).is_none() {
             self.counters.frames_unknown_qp += 1;
@@ -133,19 +132,15 @@ impl Nic {
     pub(super) fn with_responder<M, F>(&mut self, now: Time, memory: &mut M, qpn: Qpn, run: F)
     where
         M: HostMemory,
-        F: FnOnce(&mut Responder<HostRange>, &mut QueuePairHost<'_, M>),
+        F: FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, M>),
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(responder) = &mut qp.responder else { return };
-        let shared = qp.shared.and_then(|number| self.shared_receives.get_mut(number.value()));
-        let (receive, receive_pd) = match shared {
-            Some(shared) => {
-                let pd = shared.pd();
-                (Some(&mut shared.queue), pd)
-            }
-            None => (qp.receive.as_mut(), qp.accessor.pd),
-        };
         let number = qp.shared;
+        let receives = match number.and_then(|number| self.shared_receives.get_mut(number.value())) {
+            Some(shared) => ReceiveSource::Shared(shared),
+            None => qp.receive.as_mut().map_or(ReceiveSource::None, ReceiveSource::Own),
+        };
         let mut host = QueuePairHost {
             now,
             memory,
@@ -155,16 +150,16 @@ impl Nic {
             engine: self.engine.as_deref_mut().filter(|_| self.config.strom),
             context: &qp.context,
             accessor: qp.accessor,
-            receive,
-            receive_pd,
+            receives,
             landing: &mut qp.landing,
+            shares_receives: number.is_some(),
             strict: self.config.strict,
             error: None,
         };
         run(responder, &mut host);
         let error = host.error;
         if let Some(number) = number {
-            self.check_limit(memory, number);
+            self.watch_shared(memory, number);
         }
         if let Some(error) = error {
             self.break_connection(now, memory, qpn, error);

@@ -83,6 +83,7 @@ impl ReceiveQueue {
     pub(crate) fn reset(&mut self) {
         self.taken = 0;
         self.posted = 0;
+        self.next = self.next.map(|_| 0);
     }
 
     /// Reads how many receives are posted, if all that were known are taken.

@@ -1,7 +1,7 @@
 //! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
 
 use super::RpcReply;
-use crate::transport::{Operation, Request, Requester};
+use crate::transport::{Operation, Request, SendingSide};
 use std::collections::VecDeque;
 
 /// Bit of tokens that name replies; without it they name WQEs.
@@ -32,7 +32,7 @@ impl Replies {
     }
 
     /// Gives replies to the requester while it has room.
-    pub(crate) fn submit(&mut self, requester: &mut Requester) {
+    pub(crate) fn submit(&mut self, requester: &mut SendingSide) {
         while requester.has_room() {
             let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { return };
             let Ok(length) = u32::try_from(bytes.len()) else { continue };

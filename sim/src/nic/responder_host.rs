@@ -5,6 +5,7 @@ use super::event::EventQueues;
 use super::extension::RpcEngine;
 use super::mkey::{Access, Accessor, HostRange, MkeyTable};
 use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
+use super::shared_receive::SharedReceiveQueue;
 use super::wqe::{self, WorkFault};
 use super::{HostMemory, cqe};
 use crate::transport::{
@@ -12,8 +13,18 @@ use crate::transport::{
     ResponderError, ResponderHost, RpcPacket,
 };
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Mkey, Pdn};
+use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::time::Time;
+
+/// Where the receives of a queue pair come from.
+pub(crate) enum ReceiveSource<'a> {
+    /// It has none.
+    None,
+    /// A queue of its own.
+    Own(&'a mut ReceiveQueue),
+    /// A queue that it shares with others.
+    Shared(&'a mut SharedReceiveQueue),
+}
 
 /// What a responder sees of the device.
 pub(crate) struct QueuePairHost<'a, M> {
@@ -25,10 +36,10 @@ pub(crate) struct QueuePairHost<'a, M> {
     pub(crate) engine: Option<&'a mut (dyn RpcEngine + 'static)>,
     pub(crate) context: &'a QueuePairContext,
     pub(crate) accessor: Accessor,
-    pub(crate) receive: Option<&'a mut ReceiveQueue>,
-    /// Protection domain of that queue.
-    pub(crate) receive_pd: Pdn,
+    pub(crate) receives: ReceiveSource<'a>,
     pub(crate) landing: &'a mut Landing,
+    /// Whether others take from the receive queue too.
+    pub(crate) shares_receives: bool,
     pub(crate) strict: bool,
     /// Set when the connection broke; the device then moves the queue pair.
     pub(crate) error: Option<ResponderError>,
@@ -45,25 +56,35 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
     type Range = HostRange;
 
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
-        let Some(queue) = &mut self.receive else { return Err(LocalFault) };
-        let accessor = Accessor { pd: self.receive_pd, ..self.accessor };
-        let taker = Taker { mkeys: self.mkeys, accessor, strict: self.strict };
-        match queue.take(self.memory, taker, self.landing) {
-            Taken::Receive { index, capacity } => Ok(Some(ReceiveBuffer { token: index.into(), capacity })),
-            Taken::Empty => Ok(None),
-            Taken::Broken(fault) => {
-                let index = queue.taken();
+        let taker = Taker { mkeys: self.mkeys, accessor: self.accessor, strict: self.strict };
+        let (taken, at) = match &mut self.receives {
+            ReceiveSource::None => return Err(LocalFault),
+            ReceiveSource::Own(queue) => (queue.take(self.memory, taker, self.landing), Some(queue.taken())),
+            ReceiveSource::Shared(queue) => (queue.take(self.memory, taker, self.landing), None),
+        };
+        match (taken, at) {
+            (Taken::Receive { index, capacity }, _) => {
+                Ok(Some(ReceiveBuffer { token: index.into(), capacity }))
+            }
+            (Taken::Empty, _) => Ok(None),
+            (Taken::Broken(fault), Some(index)) => {
                 self.complete_with_fault(index, fault);
-                if let Some(queue) = &mut self.receive {
+                if let ReceiveSource::Own(queue) = &mut self.receives {
                     queue.skip(self.memory);
                 }
                 Err(LocalFault)
             }
+            // Nobody can say which entry it is; an event tells that the queue is broken.
+            (Taken::Broken(_), None) => Err(LocalFault),
         }
     }
 
     fn scatter(&mut self, _: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
         self.landing.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
+    }
+
+    fn shares_receives(&self) -> bool {
+        self.shares_receives
     }
 
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion) {
@@ -78,6 +99,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
             ReceiveStatus::Length => wqe::RECEIVE,
             ReceiveStatus::Protection => wqe::DATA_KEY,
             ReceiveStatus::QpOperation => wqe::SEGMENTS,
+            ReceiveStatus::Aborted => wqe::ABORTED,
         };
         self.complete_with_fault(index, fault);
     }

@@ -5,10 +5,9 @@
 
 use super::buffer::PagedBuffer;
 use super::queue_pair::ReceiveGeometry;
-use super::receive_queue::ReceiveQueue;
-use super::{HostMemory, Nic};
+use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
+use super::{HostMemory, Nic, wqe};
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
-use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::{Pdn, Qpn, Srqn};
 use bareverbs_prm::numbering::EventType;
 
@@ -24,11 +23,23 @@ pub(crate) enum SharedContext {
     Xrc(XrcSrqContext),
 }
 
+/// How a shared receive queue is (PRM, receive memory pool context).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedState {
+    /// Nothing can be taken from it yet.
+    Reset,
+    /// It works.
+    Ready,
+    /// It broke, and nobody was told yet; or it broke and somebody was.
+    Failed { told: bool },
+}
+
 /// One shared receive queue.
 #[derive(Debug)]
 pub(crate) struct SharedReceiveQueue {
     pub(crate) context: SharedContext,
-    pub(crate) queue: ReceiveQueue,
+    queue: ReceiveQueue,
+    pub(crate) state: SharedState,
     /// Below so many posted entries an event is due, once. Zero: never.
     pub(crate) limit: u16,
 }
@@ -41,7 +52,46 @@ impl SharedReceiveQueue {
         record: u64,
         limit: u16,
     ) -> Self {
-        Self { context, queue: ReceiveQueue::shared(buffer, geometry, record), limit }
+        let queue = ReceiveQueue::shared(buffer, geometry, record);
+        Self { context, queue, state: SharedState::Ready, limit }
+    }
+
+    /// Takes the next receive. An entry or a doorbell record that makes no sense breaks the queue for everybody (IBTA v1.4
+    /// §10.2.9.5): no entry behind it can be found.
+    pub(crate) fn take<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        mut taker: Taker<'_>,
+        landing: &mut Landing,
+    ) -> Taken {
+        taker.accessor.pd = self.pd();
+        match self.state {
+            SharedState::Reset => Taken::Empty,
+            SharedState::Failed { .. } => Taken::Broken(wqe::FETCH),
+            SharedState::Ready => {
+                let taken = self.queue.take(memory, taker, landing);
+                if matches!(taken, Taken::Broken(_)) {
+                    self.state = SharedState::Failed { told: false };
+                }
+                taken
+            }
+        }
+    }
+
+    /// Entry 0 is next and nothing is posted, as when it was made.
+    pub(crate) fn reset(&mut self) {
+        self.queue.reset();
+        self.state = SharedState::Reset;
+    }
+
+    /// Whether fewer entries are posted than was asked to be told of. This disarms.
+    fn takes_limit<M: HostMemory>(&mut self, memory: &mut M) -> bool {
+        let reached =
+            self.limit > 0 && self.state == SharedState::Ready && self.queue.available(memory) < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
     }
 
     pub(crate) fn pd(&self) -> Pdn {
@@ -53,18 +103,15 @@ impl SharedReceiveQueue {
 }
 
 impl Nic {
-    /// Tells software that few receives are left, if it wants to know; once until the limit is set again (IBTA v1.4
-    /// §10.2.9.1).
-    pub(super) fn check_limit<M: HostMemory>(&mut self, memory: &mut M, number: Srqn) {
-        let Some(shared) = self.shared_receives.get_mut(number.value()).filter(|shared| shared.limit > 0)
-        else {
-            return;
-        };
-        if shared.queue.available(memory) < shared.limit {
-            shared.limit = 0;
-            let mut data = QueueEvent::new();
-            data.set_number(Qpn::from_low_bits(number.value()));
-            self.events.post(memory, EventType::SrqRqLimit, 0, &data);
+    /// Tells software what became of a shared queue: that few receives are left, if it wants to know, once until the
+    /// limit is set again (IBTA v1.4 §10.2.9.1); that it broke, once.
+    pub(super) fn watch_shared<M: HostMemory>(&mut self, memory: &mut M, number: Srqn) {
+        let Some(shared) = self.shared_receives.get_mut(number.value()) else { return };
+        if shared.state == (SharedState::Failed { told: false }) {
+            shared.state = SharedState::Failed { told: true };
+            self.post_queue_event(memory, Qpn::from_low_bits(number.value()), EventType::SrqCatasError);
+        } else if shared.takes_limit(memory) {
+            self.post_queue_event(memory, Qpn::from_low_bits(number.value()), EventType::SrqRqLimit);
         }
     }
 }

@@ -5,10 +5,10 @@ use super::queue_pair::Path;
 use super::reply::REPLY;
 use super::send_queue::{FetchContext, Fetched};
 use super::{HostMemory, Nic, port, wqe};
-use crate::transport::{Requester, RequesterError, Responder, ResponderError, ResponsePacket};
-use crate::wire::{FrameWriter, HeaderTemplate};
+use crate::transport::{ReceivingSide, RequesterError, ResponderError, ResponsePacket, SendingSide};
+use crate::wire::{FrameWriter, HeaderTemplate, ServiceClass};
 use bareverbs_prm::ids::{Qpn, UarIndex};
-use bareverbs_prm::numbering::{QpState, ServiceType};
+use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::Time;
 
 /// Why a frame is sent.
@@ -183,7 +183,7 @@ impl Nic {
         frame: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let psn = packet.header.psn;
-        self.with_responder(now, memory, qpn, |responder: &mut Responder<HostRange>, host| {
+        self.with_responder(now, memory, qpn, |responder: &mut ReceivingSide<HostRange>, host| {
             responder.fail_read(psn, ResponderError::RemoteAccess, host);
         });
         let qp = self.queue_pairs.get_mut(qpn.value())?;
@@ -260,12 +260,15 @@ impl Nic {
         let software_port = self.firmware.capabilities.software_source_port();
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
-        qp.responder = Some(Responder::new(&qp.parameters(mtu)));
+        let service = qp.service_class();
+        let reliable = service != ServiceClass::UnreliableConnection;
+        qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
         qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
             let (local, remote) = port::ends(&route.network);
             let partition_key = self.port.partition_key(qp.context.primary_address_path().pkey_index());
             Path {
-                headers: HeaderTemplate::new(&route, qp.context.remote_qpn(), partition_key),
+                headers: HeaderTemplate::new(&route, qp.context.remote_qpn(), partition_key)
+                    .of_service(service),
                 local,
                 remote,
                 partition_key,
@@ -277,12 +280,13 @@ impl Nic {
     /// RTR2RTS: the requester begins, with what was posted before.
     pub(super) fn start_sending(&mut self, qpn: Qpn) {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        if qp.context.st() != ServiceType::Rc {
+        if qp.format() != wqe::Format::Connected {
             self.schedule.wake(qp);
             return;
         }
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
-        qp.requester = Some(Requester::new(&qp.parameters(mtu)));
+        let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
+        qp.requester = Some(SendingSide::new(reliable, &qp.parameters(mtu)));
         self.schedule.wake(qp);
     }
 

@@ -66,6 +66,7 @@ faults! {
     BAD_RESPONSE = BadResponse, 0x8b, "the peer's answer makes no sense";
     RETRY = TransportRetryExceeded, 0x81, "no answer within all retries";
     RNR_RETRY = RnrRetryExceeded, 0x82, "the peer had no receive posted within all retries";
+    ABORTED = RemoteAborted, 0x8c, "the message was forgotten, and a receive of a shared queue cannot be kept for another";
 }
 
 /// A piece of the local buffer of a WQE.

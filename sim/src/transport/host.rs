@@ -68,6 +68,8 @@ pub enum ReceiveStatus {
     Protection,
     /// Local QP operation error.
     QpOperation,
+    /// The message was forgotten, and the receive cannot be kept for another.
+    Aborted,
 }
 
 /// What a responder asks of the device around it. Every call is synchronous and has no delay.
@@ -79,6 +81,8 @@ pub trait ResponderHost {
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault>;
     /// Writes payload at `offset` into the scatter list of a receive.
     fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault>;
+    /// Whether receives come from a queue that others take from too: then a receive cannot be kept for another message.
+    fn shares_receives(&self) -> bool;
     /// Ends a receive: the host writes its completion.
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion);
     /// Checks key, domain, right and range. Length zero is checked for the right only, IBTA v1.4 §9.7.5.1.4.

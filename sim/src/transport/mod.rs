@@ -1,4 +1,5 @@
-//! The RoCE reliable transport as two pure state machines, requester and responder. IBTA v1.4 §9.7.
+//! The transport of connections as two pure state machines, requester and responder: reliable (IBTA v1.4 §9.7) and
+//! unreliable (§9.8.2).
 //!
 //! **What this is.** [`Requester`] numbers and segments messages, remembers them until they are acknowledged, and sends
 //! them again when they are not. [`Responder`] checks the numbers, the order, the lengths and the keys of what
@@ -21,9 +22,11 @@ mod requester;
 mod responder;
 mod response;
 mod segment;
+mod side;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod unreliable;
 
 pub use host::{
     AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
@@ -36,3 +39,5 @@ pub use request::{
 pub use requester::{Requester, RequesterCounters};
 pub use responder::{Responder, ResponderCounters};
 pub use response::{ResponsePacket, ResponsePayload};
+pub use side::{ReceivingSide, SendingSide};
+pub use unreliable::{UnreliableRequester, UnreliableResponder};

@@ -99,6 +99,8 @@ pub enum RequesterError {
     LocalProtection,
     /// The message is longer than its operation allows: 2^30 bytes, or one path MTU for RPC Params.
     LocalLength,
+    /// The service has no such operation.
+    NotOffered,
     /// An earlier message failed.
     Flushed,
 }
@@ -171,6 +173,7 @@ impl fmt::Display for RequesterError {
             Self::BadResponse => "the peer's answer makes no sense",
             Self::LocalProtection => "local memory of the message could not be read or written",
             Self::LocalLength => "the message is longer than its operation allows",
+            Self::NotOffered => "the service of the queue pair has no such operation",
             Self::Flushed => "an earlier message failed",
         })
     }

@@ -3,6 +3,8 @@
 mod duplicate;
 mod execute;
 
+pub(super) use execute::{finished_send, finished_write};
+
 use super::host::{
     ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, ResponderError, ResponderHost,
 };
@@ -245,7 +247,7 @@ impl<R: Clone> Responder<R> {
     }
 }
 
-fn failed_receive(kind: ReceiveKind, status: ReceiveStatus) -> ReceiveCompletion {
+pub(super) fn failed_receive(kind: ReceiveKind, status: ReceiveStatus) -> ReceiveCompletion {
     ReceiveCompletion { kind, length: 0, immediate: None, solicited: false, status }
 }
 

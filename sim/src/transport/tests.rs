@@ -4,4 +4,5 @@ mod arbitrary;
 mod model;
 mod requester;
 mod responder;
+mod unreliable;
 mod walk;

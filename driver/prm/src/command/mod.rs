@@ -12,6 +12,7 @@ pub mod flow;
 pub mod hca;
 pub mod ib_port;
 pub mod mkey;
+pub mod multicast;
 pub mod pages;
 pub mod pd;
 pub mod port;

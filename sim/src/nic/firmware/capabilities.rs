@@ -145,7 +145,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
     page.set_num_ports(1).set_native_port_num(config.card_port);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_atomic(true).set_rc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
@@ -155,6 +155,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
+    shared_receives(&mut page, config);
     match config.link_layer {
         LinkLayer::Ethernet => page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true),
         LinkLayer::InfiniBand => infiniband(&mut page, config),
@@ -169,9 +170,13 @@ fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a 
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Key updates may change the right to atomics, but neither translations nor page sizes.
     page.set_umr_modify_atomic_disabled(false);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+}
+
+fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
+    let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd)
+    page.set_log_max_rmp(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {

@@ -79,7 +79,7 @@ pub(super) fn create<M: HostMemory>(
 /// InfiniBand ports also have the queue pairs of management, and those through which memory keys are changed.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
-        ServiceType::Rc => true,
+        ServiceType::Rc | ServiceType::Uc => true,
         ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => {
             nic.port.is_infiniband()
         }

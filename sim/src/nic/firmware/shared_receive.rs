@@ -4,7 +4,7 @@ use super::call::Call;
 use super::queue_pair::{check_record, paged_buffer};
 use super::syndrome::{self, Refusal};
 use crate::nic::queue_pair::ReceiveGeometry;
-use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue};
+use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue, SharedState};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{
     AllocXrcdIn, AllocXrcdOut, ArmXrcSrqIn, ArmXrcSrqOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn,
@@ -16,8 +16,14 @@ use bareverbs_prm::ids::{Pdn, Srqn, Xrcdn};
 
 /// `wq_type`: entries form a linked list, which is the only kind that drivers use.
 const LINKED_LIST: u8 = 0;
-/// `rmpc.state`: ready, and what a query shows of a pool that broke.
-const STATE_READY: u8 = 1;
+/// `rmpc.state`.
+mod pool_state {
+    pub(super) const RESET: u8 = 0;
+    pub(super) const READY: u8 = 1;
+    pub(super) const ERROR: u8 = 3;
+}
+/// `xrc_srqc.state` of a queue that broke; zero is a good one.
+const XRC_ERROR: u8 = 1;
 /// The page list follows the work queue context of the pool.
 const CREATE_RMP_PAGES: usize = CreateRmpIn::SIZE;
 
@@ -59,7 +65,7 @@ pub(super) fn create_rmp<M: HostMemory>(
     output: &mut CreateRmpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let mut context = *input.ctx();
+    let context = *input.ctx();
     let queue = context.wq();
     let umem = queue.wq_umem_valid() || queue.dbr_umem_valid();
     if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() || umem {
@@ -70,8 +76,12 @@ pub(super) fn create_rmp<M: HostMemory>(
     let geometry = check_geometry(nic, sizes, record, queue.pd())?;
     let buffer = paged_buffer(call, CREATE_RMP_PAGES, place, geometry.bytes())?;
     let limit = queue.lwm();
-    context.set_state(STATE_READY);
-    let shared = SharedReceiveQueue::new(SharedContext::Pool(context), buffer, geometry, record, limit);
+    let mut shared = SharedReceiveQueue::new(SharedContext::Pool(context), buffer, geometry, record, limit);
+    match context.state() {
+        pool_state::READY => {}
+        pool_state::RESET => shared.reset(),
+        _ => return Err(syndrome::SRQ_STATE),
+    }
     output.set_rmpn(insert(nic, shared)?);
     Ok(())
 }
@@ -113,7 +123,7 @@ fn xrc(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> 
     if matches!(queue.context, SharedContext::Xrc(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
 }
 
-/// Only the limit can be modified; a limit of zero takes it away.
+/// State and limit can be modified; a limit of zero takes it away. The command names the state that the pool is in.
 pub(super) fn modify_rmp<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -122,11 +132,31 @@ pub(super) fn modify_rmp<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let queue = pool(nic, input.rmpn())?;
+    let (from, to) = (shown_state(queue.state), input.ctx().state());
+    if from != input.rmp_state() {
+        return Err(syndrome::SRQ_STATE);
+    }
+    match (from, to) {
+        (pool_state::RESET, pool_state::READY) => queue.state = SharedState::Ready,
+        (_, pool_state::RESET) => queue.reset(),
+        // Software asked for it and is told nothing.
+        (_, pool_state::ERROR) => queue.state = SharedState::Failed { told: true },
+        _ if from == to => {}
+        _ => return Err(syndrome::SRQ_STATE),
+    }
     if input.bitmask_lwm() {
         queue.limit = input.ctx().wq().lwm();
     }
-    nic.check_limit(call.memory, input.rmpn());
+    nic.watch_shared(call.memory, input.rmpn());
     Ok(())
+}
+
+fn shown_state(state: SharedState) -> u8 {
+    match state {
+        SharedState::Reset => pool_state::RESET,
+        SharedState::Ready => pool_state::READY,
+        SharedState::Failed { .. } => pool_state::ERROR,
+    }
 }
 
 pub(super) fn destroy_rmp<M: HostMemory>(
@@ -158,7 +188,7 @@ pub(super) fn query_rmp<M: HostMemory>(
     let queue = pool(nic, input.rmpn())?;
     if let SharedContext::Pool(context) = &queue.context {
         let mut shown: RmpContext = *context;
-        shown.wq_mut().set_lwm(queue.limit);
+        shown.set_state(shown_state(queue.state)).wq_mut().set_lwm(queue.limit);
         output.rmp_context_mut().clone_from(&shown);
     }
     Ok(())
@@ -225,7 +255,8 @@ pub(super) fn query_xrc_srq<M: HostMemory>(
     let queue = xrc(nic, input.xrc_srqn())?;
     if let SharedContext::Xrc(context) = &queue.context {
         let mut shown = *context;
-        shown.set_lwm(queue.limit);
+        let broken = matches!(queue.state, SharedState::Failed { .. });
+        shown.set_lwm(queue.limit).set_state(if broken { XRC_ERROR } else { 0 });
         output.xrc_srq_context_entry_mut().clone_from(&shown);
     }
     Ok(())
@@ -242,6 +273,6 @@ pub(super) fn arm_xrc_srq<M: HostMemory>(
         return Err(syndrome::BAD_OP_MOD);
     }
     xrc(nic, input.xrc_srqn())?.limit = input.lwm();
-    nic.check_limit(call.memory, input.xrc_srqn());
+    nic.watch_shared(call.memory, input.xrc_srqn());
     Ok(())
 }

@@ -132,6 +132,7 @@ refusals! {
     SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";
     SRQ_SIZE = 0xb0_0093, BadParameter, "the size or the stride of a shared receive queue is above the limit";
     SRQ_FEATURE = 0xb0_0094, BadParameter, "the shared receive queue asks for a feature that is not offered";
+    SRQ_STATE = 0xb0_0095, BadResourceState, "the receive memory pool is not in the state that the command begins from, or cannot go to that one";
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
     XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";

@@ -81,7 +81,7 @@ fn begin(
         return Err(syndrome::QP_STATE);
     }
     // Connections have no Q_Key.
-    let foreign = if context.st() == ServiceType::Rc { optional::Q_KEY } else { 0 };
+    let foreign = if connects(context.st()) { optional::Q_KEY } else { 0 };
     if mask & (!row.optional | foreign) != 0 {
         return Err(syndrome::QP_OPTIONAL_PARAMETER);
     }
@@ -175,7 +175,7 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     call.expect_no_op_mod()?;
     let wish = input.qpc();
     let mut context = begin(nic, input.qpn(), &INIT_TO_RTR, wish, input.opt_param_mask())?;
-    if context.st() == ServiceType::Rc {
+    if connects(context.st()) {
         check_connection(nic, wish)?;
     }
     context.set_mtu(wish.mtu()).set_log_msg_max(wish.log_msg_max()).set_remote_qpn(wish.remote_qpn());
@@ -189,10 +189,15 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     path.clone_from(wish.primary_address_path());
     path.set_pkey_index(pkey_index).set_vhca_port_num(port);
     store(nic, input.qpn(), context);
-    if context.st() == ServiceType::Rc {
+    if connects(context.st()) {
         nic.connect(input.qpn());
     }
     Ok(())
+}
+
+/// Whether a queue pair has one peer, to which it is connected from RTR on.
+const fn connects(service: ServiceType) -> bool {
+    matches!(service, ServiceType::Rc | ServiceType::Uc)
 }
 
 fn check_connection(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {

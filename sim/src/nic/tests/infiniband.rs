@@ -236,7 +236,7 @@ impl Pool {
     fn new(node: &mut Node) -> Self {
         let (buffer, record) = (node.host.memory.allocate(4096), node.host.memory.allocate(8));
         let mut input = CreateRmpIn::new();
-        let queue = input.ctx_mut().wq_mut();
+        let queue = input.ctx_mut().set_state(1).wq_mut();
         queue.set_pd(node.pd).set_dbr_addr(record).set_log_wq_stride(6).set_log_wq_sz(3);
         let (out, _): (CreateRmpOut, _) =
             node.host.command(Op::CreateRmp, 0, input, &buffer.to_be_bytes(), 16).unwrap();
@@ -256,8 +256,8 @@ impl Pool {
 
     fn set_limit(&self, node: &mut Node, limit: u16) {
         let mut input = ModifyRmpIn::new();
-        input.set_rmpn(self.number).set_bitmask_lwm(true);
-        input.ctx_mut().wq_mut().set_lwm(limit);
+        input.set_rmpn(self.number).set_bitmask_lwm(true).set_rmp_state(1);
+        input.ctx_mut().set_state(1).wq_mut().set_lwm(limit);
         raw(&mut node.host, Op::ModifyRmp, input).unwrap();
     }
 }

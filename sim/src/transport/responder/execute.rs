@@ -250,7 +250,7 @@ fn check_progress(packet: &Packet<'_>, total: u32, offset: u32) -> Result<u32, R
     if good { Ok(done) } else { Err(INVALID) }
 }
 
-fn finished_send(packet: &Packet<'_>, length: u32) -> ReceiveCompletion {
+pub(in crate::transport) fn finished_send(packet: &Packet<'_>, length: u32) -> ReceiveCompletion {
     let (kind, immediate) = match packet.extension {
         Extension::Immediate(data) => (ReceiveKind::SendImmediate, Some(data)),
         Extension::Ieth(key) => (ReceiveKind::SendInvalidate, Some(key)),
@@ -265,7 +265,11 @@ fn finished_send(packet: &Packet<'_>, length: u32) -> ReceiveCompletion {
     }
 }
 
-fn finished_write(packet: &Packet<'_>, length: u32, immediate: u32) -> ReceiveCompletion {
+pub(in crate::transport) fn finished_write(
+    packet: &Packet<'_>,
+    length: u32,
+    immediate: u32,
+) -> ReceiveCompletion {
     ReceiveCompletion {
         kind: ReceiveKind::WriteImmediate,
         length,

@@ -111,6 +111,7 @@ pub struct Host {
     pub forbidden: Option<RemoteAccess>,
     pub scatter_fails: bool,
     pub queue_fails: bool,
+    pub shared_receives: bool,
     pub key_revoked: bool,
     pub memory_fails: bool,
     pub checks: usize,
@@ -137,6 +138,9 @@ impl ResponderHost for Host {
 
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
         if self.queue_fails { Err(LocalFault) } else { Ok(self.receives.pop_front()) }
+    }
+    fn shares_receives(&self) -> bool {
+        self.shared_receives
     }
     fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
         if self.scatter_fails {

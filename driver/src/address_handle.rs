@@ -1,0 +1,252 @@
+//! Address handles: where a datagram goes. A value without life of its own: mlx5 takes the address vector in every work
+//! request, so that there is nothing to create in the device and nothing to destroy.
+//!
+//! It is made from an [`AddressVector`], for a multicast group, or from what a received datagram says of its sender.
+
+use crate::device::{Device, DeviceRef};
+use crate::hal::Hal;
+use crate::queue_pair::AddressVector;
+use crate::work_completion::{NetworkType, WorkCompletion};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::numbering::PortType;
+use bareverbs_prm::wqe::AddressVector as Segment;
+use core::fmt;
+use zerocopy::IntoBytes;
+
+/// Bytes before the payload of every received datagram: the global route header, or, of IPv4, the IP header in the last 20
+/// of them (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
+pub const ROUTE_HEADER: usize = 40;
+/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2.5).
+pub const OWN_Q_KEY: u32 = 1 << 31;
+/// The queue pair number of every multicast group (IBTA v1.4 §10.5.1).
+pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
+
+/// The vector has all 48 bytes.
+const EXTENDED: u32 = 1 << 31;
+/// There is a global route header, or an IP header.
+const HAS_ROUTE: u32 = 1 << 30;
+/// Hops of an answer: as far as it can go.
+const ANSWER_HOPS: u8 = 255;
+/// Words of an address segment.
+pub(crate) const WORDS: usize = Segment::SIZE / 8;
+
+/// A way to some port, checked once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_ah")]
+pub struct AddressHandle {
+    segment: Segment,
+}
+
+/// One receiver of datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_wr_set_ud_addr")]
+pub struct Destination {
+    /// Address segment in memory order.
+    words: [u64; WORDS],
+}
+
+/// Why an address handle could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The entry of the RoCE address table is not set.
+    NoAddress {
+        /// Its index.
+        gid_index: u8,
+    },
+    /// Our own address and that of the peer are of different families, so that no packet can carry both.
+    Family {
+        /// Our own.
+        own: Gid,
+        /// The peer's.
+        peer: Gid,
+    },
+    /// The peer's GID or MAC address is zero.
+    NoPeer,
+    /// The port of the device is not an Ethernet port: it has no RoCE addresses.
+    NotEthernet,
+    /// The GID is not that of a multicast group.
+    NotMulticast {
+        /// The GID.
+        gid: Gid,
+    },
+    /// A field is beyond its limit.
+    Limit {
+        /// The field.
+        name: &'static str,
+        /// Asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The completion is not of a received datagram with a route header.
+    NoRouteHeader,
+    /// The datagram was sent to an address that is not in our table (any more).
+    NotOurs {
+        /// That address.
+        gid: Gid,
+    },
+}
+
+impl AddressHandle {
+    /// A way over Ethernet. `device` is the one that will send.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn new<D: DeviceRef>(device: &D, vector: &AddressVector) -> Result<Self, AddressError> {
+        check(device.device(), vector)?;
+        let mut segment = Segment::new();
+        segment
+            .set_stat_rate_sl((vector.service_level & 7) << 1)
+            .set_rlid(vector.udp_source_port)
+            .set_tclass(vector.traffic_class)
+            .set_hop_limit(vector.hop_limit)
+            .set_grh_gid_fl(HAS_ROUTE | u32::from(vector.gid_index) << 20 | vector.flow_label)
+            .set_rgid(vector.gid.0)
+            .set_destination(EXTENDED);
+        segment.set_remote_mac(vector.mac);
+        Ok(Self { segment })
+    }
+
+    /// A way to all members of a multicast group: the MAC address follows from the group's.
+    pub fn multicast<D: DeviceRef>(device: &D, gid_index: u8, group: Gid) -> Result<Self, AddressError> {
+        let mac = group.multicast_mac().ok_or(AddressError::NotMulticast { gid: group })?;
+        Self::new(device, &AddressVector { hop_limit: 64, ..vector_to(gid_index, group, mac) })
+    }
+
+    /// The way back to the sender of a datagram. `header` is what lies before the payload; `mac` the address of the sender
+    /// or of the router on the way, which no completion tells.
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn to_sender<D: DeviceRef>(
+        device: &D,
+        completion: &WorkCompletion,
+        header: &[u8; ROUTE_HEADER],
+        mac: MacAddress,
+    ) -> Result<Self, AddressError> {
+        let received = Received::read(completion, header).ok_or(AddressError::NoRouteHeader)?;
+        let Received { source, destination, traffic_class, flow_label } = received;
+        let table = 0..=u8::MAX;
+        let own = |index: &u8| device.device().gid(u16::from(*index)).is_some_and(|e| e.gid == destination);
+        let entries = device.device().capabilities().roce_addresses;
+        let found = table.take_while(|index| u16::from(*index) < entries).find(own);
+        let gid_index = found.ok_or(AddressError::NotOurs { gid: destination })?;
+        let vector = vector_to(gid_index, source, mac);
+        Self::new(device, &AddressVector { traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
+    }
+
+    /// A queue pair at the other end of the way. `q_key` must be the one that it has; with [`OWN_Q_KEY`] the sending queue
+    /// pair's own is sent.
+    pub fn destination(&self, qpn: Qpn, q_key: u32) -> Destination {
+        let mut segment = self.segment;
+        segment.set_qkey(q_key).set_destination(EXTENDED | qpn.value());
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(segment.as_bytes().chunks_exact(8)) {
+            *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        }
+        Destination { words }
+    }
+}
+
+impl Destination {
+    pub(crate) const fn words(&self) -> &[u64; WORDS] {
+        &self.words
+    }
+}
+
+fn vector_to(gid_index: u8, gid: Gid, mac: MacAddress) -> AddressVector {
+    AddressVector {
+        gid_index,
+        gid,
+        mac,
+        hop_limit: 0,
+        traffic_class: 0,
+        flow_label: 0,
+        service_level: 0,
+        udp_source_port: 0,
+    }
+}
+
+fn check<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), AddressError> {
+    let limits =
+        [("flow_label", vector.flow_label, 0xf_ffff), ("service_level", u32::from(vector.service_level), 7)];
+    if let Some(&(name, asked, limit)) = limits.iter().find(|(_, asked, limit)| asked > limit) {
+        return Err(AddressError::Limit { name, asked, limit });
+    }
+    if vector.gid.is_zero() || vector.mac == MacAddress::default() {
+        return Err(AddressError::NoPeer);
+    }
+    if device.capabilities().port_type != PortType::Ethernet {
+        return Err(AddressError::NotEthernet);
+    }
+    let gid_index = vector.gid_index;
+    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?.gid;
+    match own.to_ipv4().is_some() == vector.gid.to_ipv4().is_some() {
+        true => Ok(()),
+        false => Err(AddressError::Family { own, peer: vector.gid }),
+    }
+}
+
+/// What a route header says.
+struct Received {
+    source: Gid,
+    destination: Gid,
+    traffic_class: u8,
+    flow_label: u32,
+}
+
+impl Received {
+    fn read(completion: &WorkCompletion, header: &[u8; ROUTE_HEADER]) -> Option<Self> {
+        match completion.network_type()? {
+            NetworkType::Ipv4 => Some(Self::read_ipv4(header.last_chunk()?)),
+            NetworkType::Ipv6 | NetworkType::RoceV1 => Some(Self::read_ipv6(header)),
+        }
+    }
+
+    fn read_ipv4(header: &[u8; 20]) -> Self {
+        let address =
+            |at: usize| Gid::from_ipv4([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        Self { source: address(12), destination: address(16), traffic_class: header[1], flow_label: 0 }
+    }
+
+    /// An IPv6 header and a global route header are the same but for their names.
+    fn read_ipv6(header: &[u8; ROUTE_HEADER]) -> Self {
+        let [a, b, c, d, ..] = *header;
+        let word = u32::from_be_bytes([a, b, c, d]);
+        let address = |at: usize| Gid(core::array::from_fn(|i| header[at + i]));
+        let (traffic_class, flow_label) = ((word >> 20) as u8, word & 0xf_ffff);
+        Self { source: address(8), destination: address(24), traffic_class, flow_label }
+    }
+}
+
+impl fmt::Debug for AddressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressHandle")
+            .field("gid", &Gid(self.segment.rgid()))
+            .field("mac", &self.segment.remote_mac())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoAddress { gid_index } => {
+                write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
+            }
+            Self::Family { own, peer } => write!(
+                f,
+                "our address {own} and the peer's {peer} are of different families: use another gid_index"
+            ),
+            Self::NoPeer => f.write_str("the GID or the MAC address of the peer is zero"),
+            Self::NotEthernet => f.write_str("the port is not an Ethernet port: RoCE addresses lead nowhere"),
+            Self::NotMulticast { gid } => write!(f, "{gid} is not a multicast group"),
+            Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
+            Self::NoRouteHeader => {
+                f.write_str("the completion is not of a received datagram with a route header")
+            }
+            Self::NotOurs { gid } => {
+                write!(f, "the datagram was for {gid}, which is not in the RoCE address table")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AddressError {}

@@ -1,0 +1,247 @@
+//! Who owns which entry of a shared receive queue: one poster, and the pollers of as many completion queues as its queue
+//! pairs have. Entries complete in any order, so their ledger is not a ring.
+//!
+//! An entry has a slot of two words: the identifier of the application, and a link. The link of an entry that is posted
+//! is [`POSTED`]; that of any other is the entry behind it in a list. There are two lists: entries that came back, to
+//! whose front every poller puts what it retires, and entries at hand, which belong to the poster. When the second is
+//! empty the poster takes over the whole first one in one exchange, so that there is no entry whose leaving and coming
+//! back somebody could overlook. Nobody ever waits for anybody.
+//!
+//! The poster writes the identifier and then the link (release). A poller turns the link from [`POSTED`] into the front
+//! of the list (acquire): this is what only one poller can do, whatever devices say. Then it reads the identifier and
+//! puts the entry to the front (release); the poster takes the list (acquire) before it writes the slot again.
+//!
+//! As for the other ledgers, what a completion entry says is an allegation: see [`super`].
+
+use super::{Identity, RECORD_WORDS, Range, Refusal, Words};
+use core::sync::atomic::Ordering;
+
+/// Words that more than one thread writes.
+pub trait SharedWords: Words {
+    /// Stores `new` in word `index` and gives what was there; zero beyond the end.
+    fn swap(&self, index: usize, new: u64, order: Ordering) -> u64;
+    /// Stores `new` in word `index` if it holds `current`, and gives what it held; beyond the end it holds nothing. A
+    /// failure orders nothing.
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
+}
+
+/// The link of an entry that is posted.
+const POSTED: u64 = u64::MAX;
+/// The link of the last entry of a list.
+const LAST: u64 = 1 << 32;
+
+/// Word of a record that names the shared receive queue: of a queue pair the one that it receives from, of a shared
+/// receive queue itself.
+const NAME: usize = 5;
+/// Word of a record with the identity that receives from the shared queue must prove.
+const IDENTITY: usize = 6;
+/// The same of a queue pair that is gone: its completions give their entries back and are nobody's.
+const LATE: usize = 7;
+/// Word of a record that says where the slots of a shared receive queue are.
+const SLOTS: usize = 3;
+/// The front of the list of entries that came back. It has a cache line of its own.
+const RETURNED: usize = 16;
+/// In a name: there is such a queue.
+const EXISTS: u64 = 1 << 63;
+
+const RETURN: Ordering =
+    if cfg!(bareverbs_mutation = "relaxed_shared_return") { Ordering::Relaxed } else { Ordering::Release };
+const POST: Ordering =
+    if cfg!(bareverbs_mutation = "relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release };
+
+/// The name of a shared receive queue: its `user_index`, whose high bits are a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedName(u64);
+
+impl SharedName {
+    /// Of the queue with this `user_index`.
+    pub const fn new(user_index: u32) -> Self {
+        Self(EXISTS | (user_index & 0xff_ffff) as u64)
+    }
+
+    /// The first word of its record among `records` (a power of two), if it still is its record.
+    #[inline(always)]
+    fn record(self, words: &impl Words, records: usize) -> Option<usize> {
+        let record = (self.0 as usize & (records - 1)) * RECORD_WORDS;
+        let known = self.0 & EXISTS != 0 && words.load(record + NAME, Ordering::Relaxed) == self.0;
+        known.then_some(record)
+    }
+}
+
+/// Says that a record is nobody's, and forgets whom it belonged to before.
+pub fn clear(words: &impl Words, record: usize) {
+    let record = record * RECORD_WORDS;
+    words.store(record + NAME, 0, Ordering::Relaxed);
+    words.store(record + IDENTITY, u64::MAX, Ordering::Release);
+    words.store(record + LATE, u64::MAX, Ordering::Release);
+}
+
+/// Lets a queue pair, whose record is number `record`, receive from a shared queue.
+pub fn attach(words: &impl Words, record: usize, identity: Identity, queue: SharedName) {
+    let record = record * RECORD_WORDS;
+    words.store(record + NAME, queue.0, Ordering::Relaxed);
+    words.store(record + IDENTITY, identity.0, Ordering::Release);
+}
+
+/// Ends what [`attach`] began. Completions that are still to be polled give their entries back, for as long as the record
+/// is not used again.
+pub fn detach(words: &impl Words, record: usize) {
+    let record = record * RECORD_WORDS;
+    let identity = words.load(record + IDENTITY, Ordering::Relaxed);
+    words.store(record + LATE, identity, Ordering::Release);
+    words.store(record + IDENTITY, u64::MAX, Ordering::Release);
+}
+
+/// Where an entry goes and which one follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The entry.
+    pub entry: u32,
+    /// The one that the device is to take after it.
+    pub next: u32,
+}
+
+/// The poster's half.
+#[derive(Debug)]
+pub struct SharedPoster {
+    record: usize,
+    slots: Range,
+    /// The entry that is posted next: the last one that was posted names it already.
+    next: u32,
+    /// The first of the entries at hand.
+    at_hand: u64,
+    posted: u16,
+}
+
+impl SharedPoster {
+    /// Opens record number `record` for the queue called `name`, of at least two slots. The device begins with entry 0,
+    /// and one entry is always at hand, to be named by the last one that is posted.
+    pub fn open(words: &impl Words, record: usize, slots: Range, name: SharedName) -> Self {
+        let record = record * RECORD_WORDS;
+        let poster = Self { record, slots, next: 0, at_hand: LAST, posted: 0 };
+        for entry in 0..slots.slots {
+            let behind = entry + 1;
+            let link = if behind < slots.slots { behind as u64 } else { LAST };
+            words.store(poster.link_of(entry), link, Ordering::Relaxed);
+        }
+        words.store(record + RETURNED, LAST, Ordering::Relaxed);
+        let mask = slots.slots.wrapping_sub(1);
+        words.store(record + SLOTS, (slots.base as u64) << 32 | mask as u64, Ordering::Relaxed);
+        words.store(record + NAME, name.0, Ordering::Release);
+        Self { at_hand: if slots.slots > 1 { 1 } else { LAST }, ..poster }
+    }
+
+    /// Names the completion queue of an XRC shared receive queue: its completions carry the `user_index` of the queue and
+    /// the number of any target queue pair.
+    pub fn identify(&self, words: &impl Words, identity: Identity) {
+        words.store(self.record + IDENTITY, identity.without_queue_pair().0, Ordering::Release);
+    }
+
+    /// Completions find nobody from now on.
+    pub fn close(&self, words: &impl Words) {
+        words.store(self.record + IDENTITY, u64::MAX, Ordering::Release);
+        words.store(self.record + NAME, 0, Ordering::Release);
+    }
+
+    /// Receives that may be posted at a time.
+    pub const fn capacity(&self) -> u32 {
+        self.slots.slots - 1
+    }
+
+    /// Receives posted so far, as the doorbell record counts them.
+    #[inline(always)]
+    pub const fn posted(&self) -> u16 {
+        self.posted
+    }
+
+    /// Receives that did not complete yet. This looks at every entry.
+    pub fn outstanding(&self, words: &impl Words) -> u32 {
+        let posted = |&entry: &u32| words.load(self.link_of(entry), Ordering::Relaxed) == POSTED;
+        (0..self.slots.slots).filter(posted).count() as u32
+    }
+
+    /// Whether another receive can be posted.
+    #[inline(always)]
+    pub fn has_room(&mut self, words: &impl SharedWords) -> bool {
+        if self.at_hand == LAST {
+            self.at_hand = words.swap(self.record + RETURNED, LAST, Ordering::Acquire);
+        }
+        self.at_hand != LAST
+    }
+
+    /// Remembers a receive under `id` and says where it goes. The caller has asked [`Self::has_room`], and writes the
+    /// entry before the device is told.
+    #[inline(always)]
+    pub fn post(&mut self, words: &impl Words, id: u64) -> Place {
+        let place = Place { entry: self.next, next: self.at_hand as u32 };
+        self.at_hand = words.load(self.link_of(place.next), Ordering::Relaxed);
+        words.store(self.link_of(place.entry) - 1, id, Ordering::Relaxed);
+        words.store(self.link_of(place.entry), POSTED, POST);
+        self.next = place.next;
+        self.posted = self.posted.wrapping_add(1);
+        place
+    }
+
+    #[inline(always)]
+    fn link_of(&self, entry: u32) -> usize {
+        link_of(self.slots.base, entry)
+    }
+}
+
+/// The word of an entry's link; that of its identifier is before it.
+#[inline(always)]
+const fn link_of(base: u32, entry: u32) -> usize {
+    2 * (base as usize + entry as usize) + 1
+}
+
+/// What came of a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    /// It is of the receive with this identifier.
+    Receive(u64),
+    /// Its queue pair is gone. The entry can be posted again.
+    Late,
+}
+
+/// Retires the receive at `entry` of the shared queue that the identity leads to.
+#[inline]
+pub fn retire_shared(
+    words: &impl SharedWords,
+    records: usize,
+    identity: Identity,
+    entry: u16,
+) -> Result<Claimed, Refusal> {
+    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+    let known = words.load(record + IDENTITY, Ordering::Acquire);
+    let late = known != identity.0 && known != identity.without_queue_pair().0;
+    if late && words.load(record + LATE, Ordering::Acquire) != identity.0 {
+        return Err(Refusal::Stranger);
+    }
+    let name = SharedName(words.load(record + NAME, Ordering::Relaxed));
+    let queue = name.record(words, records).ok_or(Refusal::Stranger)?;
+    let id = claim(words, queue, entry)?;
+    Ok(if late { Claimed::Late } else { Claimed::Receive(id) })
+}
+
+/// Takes `entry` from the device and puts it to the entries that came back.
+#[inline(always)]
+fn claim(words: &impl SharedWords, record: usize, entry: u16) -> Result<u64, Refusal> {
+    let slots = words.load(record + SLOTS, Ordering::Relaxed);
+    if entry as u32 > slots as u32 {
+        return Err(Refusal::NotOutstanding);
+    }
+    let link = link_of((slots >> 32) as u32, entry as u32);
+    let mut front = words.load(record + RETURNED, Ordering::Relaxed);
+    if words.compare_exchange(link, POSTED, front, Ordering::Acquire).is_err() {
+        return Err(Refusal::NotOutstanding);
+    }
+    let id = words.load(link - 1, Ordering::Relaxed);
+    while let Err(other) = words.compare_exchange(record + RETURNED, front, entry as u64, RETURN) {
+        front = other;
+        words.store(link, front, Ordering::Relaxed);
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests;

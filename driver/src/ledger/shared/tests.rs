@@ -1,0 +1,154 @@
+use super::*;
+use bareverbs_prm::ids::{Cqn, Qpn};
+use core::cell::Cell;
+
+const RECORDS: usize = 4;
+const SLOTS: Range = Range { base: 64, slots: 4 };
+
+struct Plain([Cell<u64>; 256]);
+
+impl Plain {
+    fn new() -> Self {
+        let words = Self(core::array::from_fn(|_| Cell::new(0)));
+        (0..RECORDS).for_each(|record| clear(&words, record));
+        words
+    }
+}
+
+impl Words for Plain {
+    fn load(&self, index: usize, _: Ordering) -> u64 {
+        self.0.get(index).map_or(0, Cell::get)
+    }
+    fn store(&self, index: usize, value: u64, _: Ordering) {
+        if let Some(word) = self.0.get(index) {
+            word.set(value);
+        }
+    }
+}
+
+impl SharedWords for Plain {
+    fn swap(&self, index: usize, new: u64, _: Ordering) -> u64 {
+        self.0.get(index).map_or(0, |word| word.replace(new))
+    }
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, _: Ordering) -> Result<u64, u64> {
+        match self.0.get(index) {
+            Some(word) if word.get() == current => Ok(word.replace(new)),
+            other => Err(other.map_or(0, Cell::get)),
+        }
+    }
+}
+
+/// Of the queue pair with record 1 and a completion queue.
+fn identity(cqn: u32) -> Identity {
+    Identity::new(Cqn::from_low_bits(cqn), 0x11, Qpn::from_low_bits(0x40))
+}
+
+/// A shared queue in record 2 and a queue pair in record 1 that receives from it.
+fn open(words: &Plain) -> SharedPoster {
+    let name = SharedName::new(0x22);
+    let poster = SharedPoster::open(words, 2, SLOTS, name);
+    attach(words, 1, identity(7), name);
+    poster
+}
+
+fn retire(words: &Plain, entry: u32) -> Result<Claimed, Refusal> {
+    retire_shared(words, RECORDS, identity(7), entry as u16)
+}
+
+#[test]
+fn one_entry_is_always_at_hand() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    assert_eq!(poster.capacity(), 3);
+    for id in 0..3 {
+        assert!(poster.has_room(&words));
+        assert_eq!(poster.post(&words, id), Place { entry: id as u32, next: id as u32 + 1 });
+    }
+    assert!(!poster.has_room(&words));
+    assert_eq!((poster.outstanding(&words), poster.posted()), (3, 3));
+    assert_eq!(retire(&words, 1), Ok(Claimed::Receive(1)));
+    assert!(poster.has_room(&words));
+    assert_eq!(poster.post(&words, 9), Place { entry: 3, next: 1 }, "the last one named it already");
+    assert!(!poster.has_room(&words));
+}
+
+#[test]
+fn every_receive_completes_once_in_any_order() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    // What the device and the application know: the chain that was posted, and who is outstanding.
+    let mut chain = [0u32; 4];
+    let mut ids = [None; 4];
+    let (mut next_id, mut random, mut expected) = (0u64, 12_345u32, 0u32);
+    for _ in 0..10_000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let entry = random >> 30;
+        if random >> 16 & 1 == 0 && poster.has_room(&words) {
+            let place = poster.post(&words, next_id);
+            assert_eq!(place.entry, expected, "the device looks there next");
+            assert_eq!(ids[place.entry as usize].replace(next_id), None, "an entry is posted twice");
+            chain[place.entry as usize] = place.next;
+            (expected, next_id) = (place.next, next_id + 1);
+        } else {
+            let wanted = ids[entry as usize].take().map(Claimed::Receive).ok_or(Refusal::NotOutstanding);
+            assert_eq!(retire(&words, entry), wanted);
+        }
+        assert_eq!(poster.outstanding(&words) as usize, ids.iter().flatten().count());
+    }
+    assert!(next_id > 1000);
+}
+
+#[test]
+fn allegations_are_checked() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    assert!(poster.has_room(&words));
+    poster.post(&words, 5);
+    assert_eq!(retire(&words, 1), Err(Refusal::NotOutstanding), "not posted");
+    assert_eq!(retire(&words, 4), Err(Refusal::NotOutstanding), "beyond the end");
+    assert_eq!(retire_shared(&words, RECORDS, identity(8), 0), Err(Refusal::Stranger), "another queue");
+    assert_eq!(retire(&words, 0), Ok(Claimed::Receive(5)));
+    assert_eq!(retire(&words, 0), Err(Refusal::NotOutstanding), "twice");
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_gives_entries_back() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    for id in 0..3 {
+        assert!(poster.has_room(&words));
+        poster.post(&words, id);
+    }
+    detach(&words, 1);
+    assert_eq!(retire(&words, 2), Ok(Claimed::Late));
+    assert!(poster.has_room(&words), "it can be posted again");
+    clear(&words, 1);
+    assert_eq!(retire(&words, 1), Err(Refusal::Stranger), "the record belongs to somebody else");
+}
+
+#[test]
+fn a_queue_that_is_gone_is_found_by_nobody() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    assert!(poster.has_room(&words));
+    poster.post(&words, 5);
+    poster.close(&words);
+    assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
+    let _younger = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x26));
+    assert_eq!(retire(&words, 0), Err(Refusal::Stranger), "a younger queue in the same record");
+}
+
+#[test]
+fn xrc_completions_name_the_queue_and_any_queue_pair() {
+    let words = Plain::new();
+    let mut poster = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x22));
+    let from = |cqn, qpn| Identity::new(Cqn::from_low_bits(cqn), 0x22, Qpn::from_low_bits(qpn));
+    poster.identify(&words, from(7, 0));
+    for id in 0..3 {
+        assert!(poster.has_room(&words));
+        poster.post(&words, id);
+    }
+    assert_eq!(retire_shared(&words, RECORDS, from(7, 0x40), 2), Ok(Claimed::Receive(2)));
+    assert_eq!(retire_shared(&words, RECORDS, from(7, 0x41), 0), Ok(Claimed::Receive(0)));
+    assert_eq!(retire_shared(&words, RECORDS, from(8, 0x41), 1), Err(Refusal::Stranger));
+}

@@ -1,0 +1,272 @@
+//! Shared receive queues: receives that whichever of several queue pairs needs one takes (IBTA v1.4 §10.2.9).
+//!
+//! Under issue 1 of the command interface, which this driver always speaks, an ordinary shared receive queue is a receive
+//! memory pool (CREATE_RMP) and completes into the completion queue of the queue pair that took the receive; one of XRC
+//! (CREATE_XRC_SRQ) has a completion queue of its own. Both are lists: each entry names the one that the device takes
+//! after it, so that entries can come back in any order.
+//!
+//! Posting needs `&mut`: one thread posts. What completes is given back by whoever polls, in any thread, without a lock;
+//! see [`ledger::shared`](crate::ledger::shared).
+
+mod create;
+mod error;
+mod ring;
+
+pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
+
+use self::ring::{SharedRing, Work};
+use crate::command::{CommandError, Request};
+use crate::device::control::Doomed;
+use crate::device::ledgers::Share;
+use crate::device::{DeviceRef, DmaOf};
+use crate::doorbell::publish_record;
+use crate::ledger::shared::SharedName;
+use crate::queue_pair::PostError;
+use crate::work_request::ReceiveRequest;
+use bareverbs_prm::command::entry::CommandHeaderOut;
+use bareverbs_prm::command::srq::{
+    ArmXrcSrqIn, ModifyRmpIn, QueryRmpIn, QueryRmpOut, QueryXrcSrqIn, QueryXrcSrqOut,
+};
+use bareverbs_prm::ids::{Pdn, Srqn};
+use bareverbs_prm::numbering::CommandOpcode;
+use core::fmt;
+
+/// `state` of a receive memory pool that works.
+const POOL_READY: u8 = 1;
+/// `state` of an XRC shared receive queue that works.
+const XRC_GOOD: u8 = 0;
+/// `op_mod` of ARM_XRC_SRQ: the limit.
+const ARM_LIMIT: u16 = 1;
+
+/// How a shared receive queue is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_srq_init_attr")]
+pub struct SharedReceiveQueueConfig {
+    /// Receives that may be outstanding, at least.
+    pub receives: u32,
+    /// Slices that a receive may have.
+    pub slices: u32,
+}
+
+impl Default for SharedReceiveQueueConfig {
+    fn default() -> Self {
+        Self { receives: 255, slices: 1 }
+    }
+}
+
+/// Which kind of shared receive queue it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_srq_type")]
+pub enum SharedReceiveQueueKind {
+    /// Of queue pairs that name it when they are made; they say where completions go.
+    #[doc(alias = "IBV_SRQT_BASIC")]
+    Basic,
+    /// Of an XRC domain: the peers name it in every message, and completions go to the queue's own completion queue.
+    #[doc(alias = "IBV_SRQT_XRC")]
+    Xrc,
+}
+
+/// What is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "ibv_srq_attr")]
+pub struct SharedReceiveQueueAttributes {
+    /// Receives that may be outstanding. mlx5 cannot change that: it is refused.
+    pub receives: Option<u32>,
+    /// See [`SharedReceiveQueue::arm`].
+    pub limit: Option<u16>,
+}
+
+/// What the device says of a shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_query_srq")]
+pub struct SharedReceiveQueueStatus {
+    /// The limit that is armed; zero if none is, or if its event was raised.
+    pub limit: u16,
+    /// Whether the device can take receives from it.
+    pub works: bool,
+}
+
+/// A shared receive queue. Dropped before its queue pairs, it goes away after them; what they receive until then is
+/// discarded.
+#[doc(alias = "ibv_srq")]
+pub struct SharedReceiveQueue<D: DeviceRef> {
+    device: D,
+    ring: SharedRing<DmaOf<D>>,
+    share: Share,
+    number: Srqn,
+    domain: Pdn,
+    kind: SharedReceiveQueueKind,
+}
+
+impl<D: DeviceRef> SharedReceiveQueue<D> {
+    /// The number that the device gave. XRC peers name it in their requests.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn number(&self) -> Srqn {
+        self.number
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> SharedReceiveQueueKind {
+        self.kind
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Receives that may be outstanding.
+    pub fn capacity(&self) -> u32 {
+        self.ring.poster.capacity()
+    }
+
+    /// Receives that did not complete yet, those of messages that are just arriving included. This looks at every entry.
+    pub fn outstanding(&self) -> u32 {
+        self.ring.poster.outstanding(self.device.device().ledgers())
+    }
+
+    /// The name under which queue pairs and completions find it.
+    pub(crate) fn name(&self) -> SharedName {
+        SharedName::new(self.share.user_index)
+    }
+
+    /// Posts a receive. A request that is refused leaves no trace.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let device = self.device.device();
+        self.ring.write(device.ledgers(), request)?;
+        publish_record(&Work { hal: device.hal(), ring: &self.ring });
+        Ok(())
+    }
+
+    /// Posts several receives with one doorbell.
+    #[inline]
+    pub fn receive_batch(&mut self) -> SharedReceiveBatch<'_, D> {
+        SharedReceiveBatch { device: &self.device, ring: &mut self.ring }
+    }
+
+    /// Asks for one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event as soon as fewer
+    /// than `limit` receives are left that no message has taken, which may be at once. Zero takes the wish back. The event
+    /// disarms (IBTA v1.4 §10.2.9.1).
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    pub fn arm(&mut self, limit: u16) -> Result<(), ModifySharedReceiveQueueError> {
+        let capacity = self.capacity();
+        if u32::from(limit) > capacity {
+            return Err(ModifySharedReceiveQueueError::Limit { asked: limit, capacity });
+        }
+        let device = self.device.device();
+        match self.kind {
+            SharedReceiveQueueKind::Basic => {
+                let input = modify_limit(self.number, limit);
+                device.call::<CommandHeaderOut>(&Request::new(&input))
+            }
+            SharedReceiveQueueKind::Xrc => {
+                let mut input = ArmXrcSrqIn::new();
+                input.set_opcode(CommandOpcode::ArmXrcSrq).set_op_mod(ARM_LIMIT);
+                input.set_xrc_srqn(self.number).set_lwm(limit);
+                device.call::<CommandHeaderOut>(&Request::new(&input))
+            }
+        }
+        .map(|_| ())
+        .map_err(ModifySharedReceiveQueueError::Command)
+    }
+
+    /// Changes what can be changed, which is the limit. If anything else is asked for, nothing is changed.
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn modify(
+        &mut self,
+        attributes: &SharedReceiveQueueAttributes,
+    ) -> Result<(), ModifySharedReceiveQueueError> {
+        if let Some(asked) = attributes.receives {
+            let capacity = self.capacity();
+            return Err(ModifySharedReceiveQueueError::Resize { asked, capacity });
+        }
+        attributes.limit.map_or(Ok(()), |limit| self.arm(limit))
+    }
+
+    /// What the device says.
+    pub fn query(&self) -> Result<SharedReceiveQueueStatus, CommandError> {
+        let device = self.device.device();
+        match self.kind {
+            SharedReceiveQueueKind::Basic => {
+                let mut input = QueryRmpIn::new();
+                input.set_opcode(CommandOpcode::QueryRmp).set_rmpn(self.number);
+                let output: QueryRmpOut = device.call(&Request::new(&input))?;
+                let pool = output.rmp_context();
+                let works = pool.state() == POOL_READY;
+                Ok(SharedReceiveQueueStatus { limit: pool.wq().lwm(), works })
+            }
+            SharedReceiveQueueKind::Xrc => {
+                let mut input = QueryXrcSrqIn::new();
+                input.set_opcode(CommandOpcode::QueryXrcSrq).set_xrc_srqn(self.number);
+                let output: QueryXrcSrqOut = device.call(&Request::new(&input))?;
+                let queue = output.xrc_srq_context_entry();
+                Ok(SharedReceiveQueueStatus { limit: queue.lwm(), works: queue.state() == XRC_GOOD })
+            }
+        }
+    }
+}
+
+fn modify_limit(number: Srqn, limit: u16) -> ModifyRmpIn {
+    let mut input = ModifyRmpIn::new();
+    input.set_opcode(CommandOpcode::ModifyRmp).set_rmp_state(POOL_READY).set_rmpn(number);
+    input.set_bitmask_lwm(true);
+    input.ctx_mut().set_state(POOL_READY);
+    input.ctx_mut().wq_mut().set_lwm(limit);
+    input
+}
+
+/// Several receives that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
+/// batch that is leaked (`core::mem::forget`) are posted with the next doorbell.
+#[must_use = "the doorbell is rung when the batch ends"]
+pub struct SharedReceiveBatch<'a, D: DeviceRef> {
+    device: &'a D,
+    ring: &'a mut SharedRing<DmaOf<D>>,
+}
+
+impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
+    /// Adds a receive. A request that is refused leaves no trace; those before it stay.
+    #[inline(always)]
+    pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.ring.write(self.device.device().ledgers(), request)
+    }
+
+    /// Rings the doorbell.
+    #[inline]
+    pub fn ring(self) {
+        drop(self);
+    }
+}
+
+impl<D: DeviceRef> Drop for SharedReceiveBatch<'_, D> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        publish_record(&Work { hal: self.device.device().hal(), ring: self.ring });
+    }
+}
+
+impl<D: DeviceRef> fmt::Debug for SharedReceiveQueue<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("number", &self.number)
+            .field("kind", &self.kind)
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: DeviceRef> Drop for SharedReceiveQueue<D> {
+    #[doc(alias = "ibv_destroy_srq")]
+    fn drop(&mut self) {
+        let device = self.device.device();
+        self.ring.poster.close(device.ledgers());
+        device.ledgers().give_back(self.share);
+        let opcode = match self.kind {
+            SharedReceiveQueueKind::Basic => CommandOpcode::DestroyRmp,
+            SharedReceiveQueueKind::Xrc => CommandOpcode::DestroyXrcSrq,
+        };
+        let doomed = Doomed { opcode, number: self.number.value() };
+        device.destroy(doomed, Some(self.ring.rings.take()));
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong with a shared receive queue.
+
+use crate::command::CommandError;
+use crate::hal::HalError;
+use core::fmt;
+
+/// Why a shared receive queue could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SharedReceiveQueueError {
+    /// An argument is zero or beyond what the device can do.
+    Limit {
+        /// The argument.
+        name: &'static str,
+        /// Asked for.
+        asked: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// The device has no XRC.
+    NoXrc,
+    /// As many queue pairs and shared receive queues exist as the device was opened for.
+    TooManyQueues {
+        /// How many that is.
+        limit: usize,
+    },
+    /// The memory that remembers posted work is full.
+    LedgerFull {
+        /// Words needed, in one piece.
+        needed: usize,
+        /// Words in all.
+        limit: u32,
+    },
+    /// There is no memory.
+    Memory(HalError),
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for SharedReceiveQueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Limit { name, asked, limit } => {
+                write!(f, "shared receive queue with {name} {asked}: the device allows 1 to {limit}")
+            }
+            Self::NoXrc => f.write_str("shared receive queue of XRC: the device has no XRC"),
+            Self::TooManyQueues { limit } => {
+                write!(
+                    f,
+                    "{limit} queue pairs and shared receive queues exist already: raise DeviceConfig::queue_pairs"
+                )
+            }
+            Self::LedgerFull { needed, limit } => write!(
+                f,
+                "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use a shorter queue"
+            ),
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for SharedReceiveQueueError {}
+
+/// Why a shared receive queue could not be modified. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModifySharedReceiveQueueError {
+    /// mlx5 cannot resize a shared receive queue.
+    Resize {
+        /// Receives asked for.
+        asked: u32,
+        /// Receives of the queue.
+        capacity: u32,
+    },
+    /// The limit is beyond what the queue holds.
+    Limit {
+        /// Asked for.
+        asked: u16,
+        /// Receives of the queue.
+        capacity: u32,
+    },
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for ModifySharedReceiveQueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Resize { asked, capacity } => write!(
+                f,
+                "resizing a shared receive queue of {capacity} receives to {asked}: mlx5 cannot, make another queue"
+            ),
+            Self::Limit { asked, capacity } => {
+                write!(f, "a limit of {asked} receives for a shared receive queue that holds {capacity}")
+            }
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for ModifySharedReceiveQueueError {}

@@ -1,0 +1,45 @@
+//! XRC domains: a target queue pair delivers into the shared receive queues of its own domain (IBTA v1.4 §A14.4.2).
+
+use crate::command::{CommandError, Request};
+use crate::device::DeviceRef;
+use crate::device::control::Doomed;
+use bareverbs_prm::command::srq::{AllocXrcdIn, AllocXrcdOut};
+use bareverbs_prm::ids::Xrcdn;
+use bareverbs_prm::numbering::CommandOpcode;
+
+/// An XRC domain. Dropped before its shared receive queues and queue pairs, it goes away after them.
+#[derive(Debug)]
+#[doc(alias = "ibv_xrcd")]
+pub struct XrcDomain<D: DeviceRef> {
+    device: D,
+    number: Xrcdn,
+}
+
+impl<D: DeviceRef> XrcDomain<D> {
+    /// Allocates a domain.
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn allocate(device: D) -> Result<Self, CommandError> {
+        let mut input = AllocXrcdIn::new();
+        input.set_opcode(CommandOpcode::AllocXrcd);
+        let output: AllocXrcdOut = device.device().call(&Request::new(&input))?;
+        Ok(Self { device, number: output.xrcd() })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The number that the device gave.
+    pub fn number(&self) -> Xrcdn {
+        self.number
+    }
+}
+
+impl<D: DeviceRef> Drop for XrcDomain<D> {
+    #[doc(alias = "ibv_close_xrcd")]
+    fn drop(&mut self) {
+        let doomed = Doomed { opcode: CommandOpcode::DeallocXrcd, number: self.number.value() };
+        self.device.device().destroy(doomed, None);
+    }
+}

@@ -1,0 +1,263 @@
+//! The arena: segments, what of them is free, and the pieces that drivers hold.
+
+use super::report::{ArenaReport, SegmentReport};
+use super::segment::Segment;
+use super::{ArenaConfig, Mapper, Piece, Stretch};
+use crate::ranges::FreeRanges;
+use bareverbs::hal::{DmaMemory, HalError};
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Smallest alignment and unit of what is handed out: a cache line.
+const UNIT: u64 = 64;
+/// Smallest pages, also those of the application's memory.
+const PAGE: usize = 4096;
+
+/// Memory of one device.
+pub struct Arena<M: Mapper> {
+    mapper: M,
+    config: ArenaConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    segments: Vec<Segment>,
+    runs: Vec<Run>,
+    taken: usize,
+    used: usize,
+    peak: usize,
+    user: usize,
+}
+
+/// A stretch of a segment, and what of it is free, in addresses of the device.
+struct Run {
+    start: NonNull<u8>,
+    stretch: Stretch,
+    free: FreeRanges,
+}
+
+// SAFETY: the addresses are those of a segment that lives in the same state; nothing is done to its bytes here but under
+// the rules of `HostDma`.
+unsafe impl Send for Run {}
+
+impl<M: Mapper> fmt::Debug for Arena<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("report", &self.report()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Mapper> Arena<M> {
+    /// An arena that takes its first segment now, so that a limit of the system is met early. The error is what
+    /// [`Self::allocate`] would say.
+    pub fn new(mapper: M, config: ArenaConfig) -> Result<Self, HalError> {
+        let arena = Self { mapper, config, state: Mutex::default() };
+        arena.grow(&mut arena.lock(), config.segment.max(1))?;
+        Ok(arena)
+    }
+
+    /// Whom the memory is mapped by.
+    pub fn mapper(&self) -> &M {
+        &self.mapper
+    }
+
+    /// Usage and limits.
+    pub fn report(&self) -> ArenaReport {
+        let state = self.lock();
+        let segments = state.segments.iter().map(|segment| SegmentReport {
+            bytes: segment.len(),
+            pages: segment.pages(),
+            refused: segment.refused().to_vec(),
+            numa_errno: segment.numa_errno(),
+        });
+        ArenaReport {
+            limit: self.config.limit,
+            used: state.used,
+            peak: state.peak,
+            user: state.user,
+            segments: segments.collect(),
+        }
+    }
+
+    /// Hands out `length` zeroed bytes at a multiple of `alignment`.
+    pub fn allocate(self: &Arc<Self>, length: usize, alignment: usize) -> Result<HostDma<M>, HalError> {
+        if length == 0 || !alignment.is_power_of_two() {
+            return Err(HalError::BadRequest { length, alignment });
+        }
+        let refused = HalError::OutOfDmaMemory { length, alignment };
+        let size = (length as u64).checked_next_multiple_of(UNIT).ok_or(refused)?;
+        let mut state = self.lock();
+        let found = match state.take(size, alignment) {
+            Some(found) => found,
+            None => {
+                // A segment begins at a page, so less than that is aligned anyway.
+                let slack = if alignment > PAGE { alignment } else { 0 };
+                self.grow(&mut state, length.checked_add(slack).ok_or(refused)?)?;
+                state.take(size, alignment).ok_or(refused)?
+            }
+        };
+        state.used += size as usize;
+        state.peak = state.peak.max(state.used);
+        drop(state);
+        let (run, iova, start) = found;
+        // SAFETY: the range was free and is now this piece's alone; it lies in a segment that outlives it, and the device
+        // has not been told of it.
+        unsafe { start.write_bytes(0, size as usize) };
+        Ok(HostDma { arena: Arc::clone(self), iova, start, length, source: Source::Run { run, size } })
+    }
+
+    /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped.
+    ///
+    /// # Safety
+    /// As for [`Hal::map_user`](bareverbs::hal::Hal::map_user).
+    pub unsafe fn map_user(
+        self: &Arc<Self>,
+        start: NonNull<u8>,
+        length: usize,
+    ) -> Result<HostDma<M>, HalError> {
+        if length == 0 {
+            return Err(HalError::BadRequest { length, alignment: 1 });
+        }
+        let failed = |errno| HalError::MapFailed { length, errno };
+        let in_page = start.as_ptr().addr() % PAGE;
+        let whole = length.checked_add(in_page).and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
+        let whole = whole.ok_or(failed(libc::EINVAL))?;
+        // SAFETY: the first byte of the page that holds `start` is as valid an address as `start`; no byte is touched.
+        let page = unsafe { start.sub(in_page) };
+        let piece = Piece { start: page, length: whole, page: PAGE, file: None };
+        // SAFETY: the caller promises that the bytes stay valid and unreferenced; the rest of the pages is not ours to
+        // promise, but the driver never tells the device of it.
+        let stretches = unsafe { self.mapper.map(&piece) }.map_err(failed)?;
+        let [stretch] = stretches[..] else {
+            stretches.iter().for_each(|stretch| self.mapper.unmap(stretch));
+            return Err(failed(libc::ENOTSUP));
+        };
+        self.lock().user += length;
+        let iova = stretch.iova + in_page as u64;
+        Ok(HostDma { arena: Arc::clone(self), iova, start, length, source: Source::User(stretch) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes another segment that holds `length` bytes.
+    fn grow(&self, state: &mut State, length: usize) -> Result<(), HalError> {
+        let refused = HalError::OutOfDmaMemory { length, alignment: 1 };
+        let room = self.config.limit.saturating_sub(state.taken);
+        if length > room {
+            return Err(refused);
+        }
+        let wanted = self.config.segment.clamp(length, room);
+        let segment = Segment::acquire(wanted, &self.config).map_err(|error| HalError::MapFailed {
+            length: wanted,
+            errno: error.raw_os_error().unwrap_or(0),
+        })?;
+        let piece = Piece {
+            start: segment.start(),
+            length: segment.len(),
+            page: segment.pages().bytes(),
+            file: segment.file(),
+        };
+        // SAFETY: the segment is kept until it is unmapped when the arena is dropped, and nobody refers to its bytes.
+        let stretches = unsafe { self.mapper.map(&piece) }
+            .map_err(|errno| HalError::MapFailed { length: piece.length, errno })?;
+        state.taken += segment.len();
+        for stretch in stretches {
+            // SAFETY: a stretch lies inside the piece it was made for.
+            let start = unsafe { segment.start().add(stretch.offset) };
+            let free = FreeRanges::new([(stretch.iova, stretch.iova + stretch.length as u64)]);
+            state.runs.push(Run { start, stretch, free });
+        }
+        state.segments.push(segment);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes a free range: the run, its address for the device and for the processor.
+    fn take(&mut self, size: u64, alignment: usize) -> Option<(usize, u64, NonNull<u8>)> {
+        let align = UNIT.max(alignment as u64);
+        self.runs.iter_mut().enumerate().find_map(|(index, run)| {
+            let iova = run.free.take(size, align)?;
+            // SAFETY: the address lies in the stretch, which begins at `start`.
+            let start = unsafe { run.start.add((iova - run.stretch.iova) as usize) };
+            if !start.as_ptr().addr().is_multiple_of(alignment) {
+                run.free.give_back(iova, size);
+                return None;
+            }
+            Some((index, iova, start))
+        })
+    }
+}
+
+impl<M: Mapper> Drop for Arena<M> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.runs.drain(..).for_each(|run| self.mapper.unmap(&run.stretch));
+        state.segments.clear();
+    }
+}
+
+enum Source {
+    Run { run: usize, size: u64 },
+    User(Stretch),
+}
+
+/// A piece of memory that device and driver share. It goes back to its arena when it is dropped.
+pub struct HostDma<M: Mapper> {
+    arena: Arc<Arena<M>>,
+    iova: u64,
+    start: NonNull<u8>,
+    length: usize,
+    source: Source,
+}
+
+impl<M: Mapper> fmt::Debug for HostDma<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostDma")
+            .field("iova", &self.iova)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the piece belongs to one holder, wherever that is; the arena is behind a lock.
+unsafe impl<M: Mapper> Send for HostDma<M> {}
+// SAFETY: a shared piece gives nothing but addresses and lengths.
+unsafe impl<M: Mapper> Sync for HostDma<M> {}
+
+// SAFETY: the bytes are a range that the arena gave to this value alone, or that the caller of `map_user` vouched for;
+// both stay valid until drop, and neither the address nor the length ever changes.
+unsafe impl<M: Mapper> DmaMemory for HostDma<M> {
+    fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn len(&self) -> usize {
+        self.length
+    }
+}
+
+impl<M: Mapper> Drop for HostDma<M> {
+    fn drop(&mut self) {
+        match self.source {
+            Source::Run { run, size } => {
+                let mut state = self.arena.lock();
+                state.used -= size as usize;
+                if let Some(run) = state.runs.get_mut(run) {
+                    run.free.give_back(self.iova, size);
+                }
+            }
+            Source::User(stretch) => {
+                self.arena.mapper.unmap(&stretch);
+                self.arena.lock().user -= self.length;
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! PCI functions of this machine, as sysfs shows them: what they are, who drives them, and whether they can be had.
+//!
+//! **What this is.** [`Tree`] reads a file system tree (the root, or a fake one in tests), [`ids`] knows which functions
+//! are mlx5 and what of them is supported, [`preflight`](Tree::preflight) says what stands between us and a device, and
+//! with which command it goes away, [`bind`](Tree::bind) gives a function to `vfio-pci` and back.
+//!
+//! **What it may not do.** It opens no device. Only [`Tree::bind`] and [`Tree::unbind`] write.
+//!
+//! **Where to read first.** [`Tree::function`].
+
+mod bind;
+mod carries;
+mod function;
+pub mod ids;
+mod preflight;
+
+pub use bind::BindError;
+pub use carries::Duty;
+pub use function::{Address, AddressError, Function, FunctionError, GroupMember};
+pub use preflight::{Check, Finding, Need, State};
+
+use std::path::{Path, PathBuf};
+
+/// The driver that hands a function to user space.
+pub const VFIO_PCI: &str = "vfio-pci";
+
+/// A file system tree with `sys`, `proc` and `dev`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    root: PathBuf,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::at("/")
+    }
+}
+
+impl Tree {
+    /// The tree under `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    fn read(&self, relative: impl AsRef<Path>) -> Option<String> {
+        std::fs::read_to_string(self.path(relative)).ok().map(|text| text.trim().to_owned())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! The system calls of VFIO and iommufd, each with the error that the kernel gave.
+
+use rustix::io::Errno;
+use std::ffi::{CStr, c_int, c_ulong};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use vfio_bindings::bindings::vfio::{
+    VFIO_BASE, VFIO_TYPE, vfio_device_attach_iommufd_pt, vfio_device_bind_iommufd, vfio_device_info,
+    vfio_group_status, vfio_iommu_type1_info, vfio_irq_info, vfio_irq_set, vfio_region_info,
+};
+
+/// A request without direction and size: `_IO(type, number)`.
+const fn vfio(number: u32) -> c_ulong {
+    ((VFIO_TYPE as u32) << 8 | (VFIO_BASE + number)) as c_ulong
+}
+
+/// `_IO(';', 0x80 + number)` of iommufd.
+const fn iommufd(number: u32) -> c_ulong {
+    ((b';' as u32) << 8 | (0x80 + number)) as c_ulong
+}
+
+const CHECK_EXTENSION: c_ulong = vfio(1);
+const SET_IOMMU: c_ulong = vfio(2);
+const GROUP_GET_STATUS: c_ulong = vfio(3);
+const GROUP_SET_CONTAINER: c_ulong = vfio(4);
+const GROUP_GET_DEVICE_FD: c_ulong = vfio(6);
+const DEVICE_GET_INFO: c_ulong = vfio(7);
+const DEVICE_GET_REGION_INFO: c_ulong = vfio(8);
+const DEVICE_GET_IRQ_INFO: c_ulong = vfio(9);
+const DEVICE_SET_IRQS: c_ulong = vfio(10);
+const DEVICE_RESET: c_ulong = vfio(11);
+/// Number 12 has another meaning for containers than for devices.
+const IOMMU_GET_INFO: c_ulong = vfio(12);
+const DEVICE_BIND_IOMMUFD: c_ulong = vfio(18);
+const DEVICE_ATTACH_IOMMUFD_PT: c_ulong = vfio(19);
+const IOAS_ALLOC: c_ulong = iommufd(1);
+const IOAS_IOVA_RANGES: c_ulong = iommufd(4);
+const IOAS_MAP: c_ulong = iommufd(5);
+const IOAS_UNMAP: c_ulong = iommufd(6);
+
+/// `struct iommu_ioas_alloc`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct IoasAlloc {
+    size: u32,
+    flags: u32,
+    pub(super) ioas: u32,
+}
+
+/// `struct iommu_ioas_iova_ranges`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct IoasIovaRanges {
+    size: u32,
+    ioas: u32,
+    count: u32,
+    reserved: u32,
+    ranges: u64,
+    alignment: u64,
+}
+
+/// `struct iommu_ioas_map`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct IoasMap {
+    size: u32,
+    flags: u32,
+    ioas: u32,
+    reserved: u32,
+    user: u64,
+    length: u64,
+    iova: u64,
+}
+
+/// `struct iommu_ioas_unmap`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct IoasUnmap {
+    size: u32,
+    ioas: u32,
+    iova: u64,
+    length: u64,
+}
+
+/// The iova is given, and device and processor may read and write.
+const MAP_FIXED_READ_WRITE: u32 = 1 | 2 | 4;
+/// Ranges of addresses that are asked for at a time; a machine has a handful.
+const RANGES: usize = 64;
+
+/// Everything that the kernel may answer; a negative number is an errno.
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A request whose argument is a number.
+fn with_number(fd: BorrowedFd<'_>, request: c_ulong, number: u32) -> io::Result<c_int> {
+    // SAFETY: requests that are made here take a number, and the kernel touches no memory of this process.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, c_ulong::from(number)) })
+}
+
+/// A request whose argument is a structure that tells its own size.
+fn with_struct<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
+    // SAFETY: `argument` is a structure of the kernel's interface for this request, and its first field is its size:
+    // the kernel reads and writes no more than that.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, core::ptr::from_mut(argument)) })
+}
+
+fn owned(fd: c_int) -> OwnedFd {
+    // SAFETY: the kernel has just made this file descriptor for the caller, and nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+pub(super) fn has_extension(container: BorrowedFd<'_>, kind: u32) -> bool {
+    with_number(container, CHECK_EXTENSION, kind).is_ok_and(|answer| answer == 1)
+}
+
+pub(super) fn set_iommu(container: BorrowedFd<'_>, kind: u32) -> io::Result<()> {
+    with_number(container, SET_IOMMU, kind).map(drop)
+}
+
+pub(super) fn group_flags(group: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut status = vfio_group_status { argsz: size_of::<vfio_group_status>() as u32, flags: 0 };
+    with_struct(group, GROUP_GET_STATUS, &mut status)?;
+    Ok(status.flags)
+}
+
+pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
+    let mut container = container.as_raw_fd();
+    with_struct(group, GROUP_SET_CONTAINER, &mut container).map(drop)
+}
+
+pub(super) fn device_of_group(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads a string that ends with a zero byte.
+    check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) }).map(owned)
+}
+
+pub(super) fn device_info(device: BorrowedFd<'_>) -> io::Result<vfio_device_info> {
+    let mut info = vfio_device_info { argsz: size_of::<vfio_device_info>() as u32, ..Default::default() };
+    with_struct(device, DEVICE_GET_INFO, &mut info)?;
+    Ok(info)
+}
+
+pub(super) fn region_info(device: BorrowedFd<'_>, index: u32) -> io::Result<vfio_region_info> {
+    let argsz = size_of::<vfio_region_info>() as u32;
+    let mut info = vfio_region_info { argsz, index, ..Default::default() };
+    with_struct(device, DEVICE_GET_REGION_INFO, &mut info)?;
+    Ok(info)
+}
+
+pub(super) fn irq_info(device: BorrowedFd<'_>, index: u32) -> io::Result<vfio_irq_info> {
+    let mut info = vfio_irq_info { argsz: size_of::<vfio_irq_info>() as u32, index, ..Default::default() };
+    with_struct(device, DEVICE_GET_IRQ_INFO, &mut info)?;
+    Ok(info)
+}
+
+/// Interrupts of `index` from 0 on: each gets an event file descriptor, or none has one any more if there are none.
+pub(super) fn set_irqs(device: BorrowedFd<'_>, index: u32, action: u32, events: &[c_int]) -> io::Result<()> {
+    const HEADER: usize = size_of::<vfio_irq_set>() / 4;
+    let length = (HEADER + events.len()) * 4;
+    let mut words = vec![0u32; HEADER + events.len()];
+    words[..5].copy_from_slice(&[length as u32, action, index, 0, events.len() as u32]);
+    for (word, event) in words[HEADER..].iter_mut().zip(events) {
+        *word = u32::from_ne_bytes(event.to_ne_bytes());
+    }
+    // SAFETY: the words are a `vfio_irq_set` with its data behind it, and its first field is the size of both.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_SET_IRQS as _, words.as_mut_ptr()) }).map(drop)
+}
+
+pub(super) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
+    with_number(device, DEVICE_RESET, 0).map(drop)
+}
+
+/// The answer of the IOMMU of a container, capabilities included, as words in the order of the structure.
+pub(super) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let header = size_of::<vfio_iommu_type1_info>();
+    let mut wanted = header;
+    for _ in 0..2 {
+        let mut words = vec![0u64; wanted.div_ceil(8)];
+        words[0] = wanted as u64;
+        // SAFETY: the words are at least a `vfio_iommu_type1_info`, whose first field, the low half of the first word
+        // on the little-endian machines that VFIO runs on, is their length in bytes.
+        check(unsafe { libc::ioctl(container.as_raw_fd(), IOMMU_GET_INFO as _, words.as_mut_ptr()) })?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let told = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        if told <= wanted || told > 1 << 16 {
+            return Ok(bytes);
+        }
+        wanted = told;
+    }
+    Err(Errno::NOSPC.into())
+}
+
+/// Makes an address space of iommufd and puts a device into it. Gives the number of the space.
+pub(super) fn join_iommufd(device: BorrowedFd<'_>, iommufd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bind = vfio_device_bind_iommufd {
+        argsz: size_of::<vfio_device_bind_iommufd>() as u32,
+        iommufd: iommufd.as_raw_fd(),
+        ..Default::default()
+    };
+    // Kernels before 6.17 know a structure without the token at the end, and take that size alone.
+    bind.argsz -= size_of::<u64>() as u32;
+    with_struct(device, DEVICE_BIND_IOMMUFD, &mut bind)?;
+    let mut space = IoasAlloc { size: size_of::<IoasAlloc>() as u32, ..Default::default() };
+    with_struct(iommufd, IOAS_ALLOC, &mut space)?;
+    let mut attach = vfio_device_attach_iommufd_pt { pt_id: space.ioas, ..Default::default() };
+    attach.argsz = size_of::<vfio_device_attach_iommufd_pt>() as u32 - size_of::<u32>() as u32;
+    with_struct(device, DEVICE_ATTACH_IOMMUFD_PT, &mut attach)?;
+    Ok(space.ioas)
+}
+
+/// Addresses that the device may use, first and last.
+pub(super) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
+    let mut ranges = [[0u64; 2]; RANGES];
+    let mut request = IoasIovaRanges {
+        size: size_of::<IoasIovaRanges>() as u32,
+        ioas,
+        count: RANGES as u32,
+        ranges: ranges.as_mut_ptr().expose_provenance() as u64,
+        ..Default::default()
+    };
+    with_struct(iommufd, IOAS_IOVA_RANGES, &mut request)?;
+    Ok(ranges.iter().take(request.count as usize).map(|[first, last]| (*first, *last)).collect())
+}
+
+pub(super) fn ioas_map(
+    iommufd: BorrowedFd<'_>,
+    ioas: u32,
+    user: usize,
+    length: usize,
+    iova: u64,
+) -> io::Result<()> {
+    let mut map = IoasMap {
+        size: size_of::<IoasMap>() as u32,
+        flags: MAP_FIXED_READ_WRITE,
+        ioas,
+        reserved: 0,
+        user: user as u64,
+        length: length as u64,
+        iova,
+    };
+    with_struct(iommufd, IOAS_MAP, &mut map).map(drop)
+}
+
+pub(super) fn ioas_unmap(iommufd: BorrowedFd<'_>, ioas: u32, iova: u64, length: usize) -> io::Result<()> {
+    let size = size_of::<IoasUnmap>() as u32;
+    with_struct(iommufd, IOAS_UNMAP, &mut IoasUnmap { size, ioas, iova, length: length as u64 }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_sizes_of_the_kernel() {
+        let sizes = [
+            size_of::<IoasAlloc>(),
+            size_of::<IoasIovaRanges>(),
+            size_of::<IoasMap>(),
+            size_of::<IoasUnmap>(),
+        ];
+        assert_eq!(sizes, [12, 32, 40, 24]);
+        assert_eq!((vfio(0), iommufd(0)), (0x3b64, 0x3b80));
+    }
+
+    #[test]
+    fn a_file_that_is_no_device_gives_the_kernels_error() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let file = std::os::fd::AsFd::as_fd(&file);
+        assert_eq!(device_info(file).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        assert!(
+            region_info(file, 0).is_err() && set_irqs(file, 2, 0x24, &[1]).is_err() && reset(file).is_err()
+        );
+        assert!(!has_extension(file, 3) && iommu_info(file).is_err() && ioas_ranges(file, 1).is_err());
+    }
+}

@@ -1,0 +1,312 @@
+//! The protocol of vfio-user, as a client speaks it: one message at a time, every wait with a limit.
+//!
+//! The crate `vfio_user` has a client too. It takes no notice of the error that a reply carries, waits for ever, answers
+//! every register write with a wait for its reply, and ends the process when a reply has another size than it expects;
+//! a driver cannot live with that, so this is our own.
+
+use core::fmt;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Bytes of a message's header.
+const HEADER: usize = 16;
+/// Longest reply that is taken.
+const LONGEST: usize = 1 << 20;
+/// File descriptors that one message may carry.
+const FILES: usize = 8;
+/// Flags of a header: the kind in the low bits, no answer wanted, an error.
+const REPLY: u32 = 1;
+const KIND: u32 = 0xf;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum Command {
+    Version = 1,
+    DmaMap = 2,
+    DmaUnmap = 3,
+    GetInfo = 4,
+    GetRegionInfo = 5,
+    GetIrqInfo = 7,
+    SetIrqs = 8,
+    RegionRead = 9,
+    RegionWrite = 10,
+    Reset = 13,
+}
+
+/// Why a conversation with a server failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody serves at the path.
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The connection broke, or the server did not answer in time.
+    Broken {
+        /// The command that was under way.
+        command: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// The server refused.
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// The error number that it gave; 0 if none.
+        errno: u32,
+    },
+    /// The server sent what it should not.
+    Garbage {
+        /// The command that was under way.
+        command: &'static str,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect { path, error } => {
+                write!(
+                    f,
+                    "no vfio-user server at {}: {error}; start one: bareverbs serve --socket PATH",
+                    path.display()
+                )
+            }
+            Self::Broken { command, error } if error.kind() == ErrorKind::WouldBlock => {
+                write!(f, "the server did not answer {command} in time")
+            }
+            Self::Broken { command, error } => {
+                write!(f, "the connection broke at {command}: {error}; the server is gone")
+            }
+            Self::Refused { command, errno: 0 } => {
+                write!(f, "the server refuses {command} and does not say why")
+            }
+            Self::Refused { command, errno } => {
+                let error = io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0));
+                write!(f, "the server refuses {command}: {error}")
+            }
+            Self::Garbage { command, what } => {
+                write!(f, "the server's answer to {command} is not vfio-user: {what}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ClientError {}
+
+impl Command {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Version => "VERSION",
+            Self::DmaMap => "DMA_MAP",
+            Self::DmaUnmap => "DMA_UNMAP",
+            Self::GetInfo => "DEVICE_GET_INFO",
+            Self::GetRegionInfo => "DEVICE_GET_REGION_INFO",
+            Self::GetIrqInfo => "DEVICE_GET_IRQ_INFO",
+            Self::SetIrqs => "DEVICE_SET_IRQS",
+            Self::RegionRead => "REGION_READ",
+            Self::RegionWrite => "REGION_WRITE",
+            Self::Reset => "DEVICE_RESET",
+        }
+    }
+
+    fn garbage(self, what: &'static str) -> ClientError {
+        ClientError::Garbage { command: self.name(), what }
+    }
+
+    fn broken(self, error: impl Into<io::Error>) -> ClientError {
+        ClientError::Broken { command: self.name(), error: error.into() }
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) body: Vec<u8>,
+    pub(super) files: Vec<File>,
+}
+
+impl Reply {
+    /// The 32-bit number at byte `at` of the body.
+    pub(super) fn word(&self, at: usize) -> Option<u32> {
+        let bytes = self.body.get(at..at.checked_add(4)?)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    /// The 64-bit number at byte `at` of the body.
+    pub(super) fn long(&self, at: usize) -> Option<u64> {
+        let bytes = self.body.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+struct Header {
+    id: u16,
+    command: u16,
+    size: u32,
+    flags: u32,
+    errno: u32,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: UnixStream,
+    next: u16,
+    /// Writes without an answer that the server refused after all.
+    pub(super) refused_writes: u64,
+}
+
+impl Client {
+    /// Connects and agrees on a version of the protocol. No wait is longer than `limit`.
+    pub(super) fn connect(path: &Path, limit: Duration) -> Result<Self, ClientError> {
+        let refused = |error| ClientError::Connect { path: path.to_owned(), error };
+        let stream = UnixStream::connect(path).map_err(refused)?;
+        Self::over(stream, limit)
+    }
+
+    pub(super) fn over(stream: UnixStream, limit: Duration) -> Result<Self, ClientError> {
+        let limits = stream.set_read_timeout(Some(limit)).and(stream.set_write_timeout(Some(limit)));
+        limits.map_err(|error| Command::Version.broken(error))?;
+        let mut client = Self { stream, next: 0, refused_writes: 0 };
+        client.negotiate()?;
+        Ok(client)
+    }
+
+    fn negotiate(&mut self) -> Result<(), ClientError> {
+        let ours = serde_json::json!({"capabilities": {"max_msg_fds": FILES, "max_data_xfer_size": LONGEST}});
+        let mut body = [0u16.to_ne_bytes(), 1u16.to_ne_bytes()].concat();
+        body.extend(ours.to_string().bytes());
+        body.push(0);
+        let reply = self.call(Command::Version, &body, &[])?;
+        match reply.body.first_chunk::<2>().map(|major| u16::from_ne_bytes(*major)) {
+            Some(0) => Ok(()),
+            Some(_) => Err(Command::Version.garbage("another major version than 0")),
+            None => Err(Command::Version.garbage("it is too short")),
+        }
+    }
+
+    /// Sends a message and waits for its reply.
+    pub(super) fn call(
+        &mut self,
+        command: Command,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Reply, ClientError> {
+        let id = self.send(command, 0, body, files)?;
+        loop {
+            let (header, reply) = self.receive(command)?;
+            if header.id == id && header.flags & KIND == REPLY && header.command == command as u16 {
+                return match header.flags & ERROR {
+                    0 => Ok(reply),
+                    _ => Err(ClientError::Refused { command: command.name(), errno: header.errno }),
+                };
+            }
+            self.handle_stray(command, &header)?;
+        }
+    }
+
+    /// Sends a message that is not answered.
+    pub(super) fn post(&mut self, command: Command, body: &[u8]) -> Result<(), ClientError> {
+        self.send(command, NO_REPLY, body, &[]).map(drop)
+    }
+
+    /// What is not the answer: a write without one that was refused, or a question of the server.
+    fn handle_stray(&mut self, during: Command, header: &Header) -> Result<(), ClientError> {
+        if header.flags & KIND == REPLY {
+            if header.flags & ERROR == 0 || header.command != Command::RegionWrite as u16 {
+                return Err(during.garbage("it answers another message"));
+            }
+            self.refused_writes += 1;
+            return Ok(());
+        }
+        // DMA_READ and DMA_WRITE: all memory can be mapped, so there is no need of them.
+        let answer = encode(header.id, header.command, HEADER, REPLY | ERROR, libc::ENOTSUP as u32);
+        self.stream.write_all(&answer).map_err(|error| during.broken(error))
+    }
+
+    fn send(
+        &mut self,
+        command: Command,
+        flags: u32,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<u16, ClientError> {
+        self.next = self.next.wrapping_add(1);
+        let mut message = encode(self.next, command as u16, HEADER + body.len(), flags, 0).to_vec();
+        message.extend(body);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(command.garbage("too many file descriptors for a message"));
+        }
+        let sent = sendmsg(&self.stream, &[IoSlice::new(&message)], &mut ancillary, SendFlags::NOSIGNAL);
+        let sent = sent.map_err(|error| command.broken(error))?;
+        let rest = message.get(sent..).unwrap_or_default();
+        self.stream.write_all(rest).map_err(|error| command.broken(error))?;
+        Ok(self.next)
+    }
+
+    fn receive(&mut self, command: Command) -> Result<(Header, Reply), ClientError> {
+        let mut bytes = [0; HEADER];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        let got = recvmsg(&self.stream, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        let got = got.map_err(|error| command.broken(error))?.bytes;
+        if got == 0 {
+            return Err(command.broken(ErrorKind::UnexpectedEof));
+        }
+        let files: Vec<File> =
+            ancillary
+                .drain()
+                .filter_map(|message| {
+                    if let RecvAncillaryMessage::ScmRights(files) = message { Some(files) } else { None }
+                })
+                .flatten()
+                .map(File::from)
+                .collect();
+        self.stream.read_exact(&mut bytes[got..]).map_err(|error| command.broken(error))?;
+        let header = decode(&bytes);
+        let length = (header.size as usize).checked_sub(HEADER).filter(|length| *length <= LONGEST);
+        let mut body = vec![0; length.ok_or(command.garbage("its length cannot be true"))?];
+        self.stream.read_exact(&mut body).map_err(|error| command.broken(error))?;
+        Ok((header, Reply { body, files }))
+    }
+}
+
+fn encode(id: u16, command: u16, size: usize, flags: u32, errno: u32) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..2].copy_from_slice(&id.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&command.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&(size as u32).to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..].copy_from_slice(&errno.to_ne_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; HEADER]) -> Header {
+    let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    Header { id: half(0), command: half(2), size: word(4), flags: word(8), errno: word(12) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+use super::*;
+use proptest::prelude::*;
+use std::thread;
+
+const LIMIT: Duration = Duration::from_millis(500);
+
+fn version(id: u16) -> Vec<u8> {
+    let mut bytes = encode(id, 1, HEADER + 7, REPLY, 0).to_vec();
+    bytes.extend(b"\0\0\x01\0{}\0");
+    bytes
+}
+
+/// A client of a server that says these bytes, whatever it is asked, and then goes away.
+fn told(bytes: Vec<u8>) -> Result<(Client, Reply), ClientError> {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&bytes).unwrap();
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut client = Client::over(ours, LIMIT)?;
+    let reply = client.call(Command::RegionRead, &[1, 2, 3], &[])?;
+    Ok((client, reply))
+}
+
+fn after_version(message: &[u8]) -> Result<(Client, Reply), ClientError> {
+    told([&version(1), message].concat())
+}
+
+#[test]
+fn replies_refusals_and_strays_are_told_apart() {
+    let answer = [&encode(2, 9, HEADER + 2, REPLY, 0)[..], b"ab"].concat();
+    assert_eq!(after_version(&answer).unwrap().1.body, b"ab");
+    let refused = encode(2, 9, HEADER, REPLY | ERROR, 22);
+    assert!(matches!(after_version(&refused), Err(ClientError::Refused { errno: 22, .. })));
+    let stray = encode(1, 10, HEADER, REPLY | ERROR, 0);
+    let (client, _) = after_version(&[&stray[..], &answer].concat()).unwrap();
+    assert_eq!(client.refused_writes, 1);
+    let other = encode(7, 9, HEADER, REPLY, 0);
+    assert!(matches!(after_version(&other), Err(ClientError::Garbage { .. })));
+    let question = encode(0x50, 11, HEADER + 4, 0, 0);
+    assert!(after_version(&[&question[..], &[0; 4], &answer].concat()).is_ok());
+}
+
+#[test]
+fn what_is_too_long_too_short_or_too_late_is_an_error() {
+    for size in [0, 15, u32::MAX as usize, HEADER + LONGEST + 1] {
+        let error = after_version(&encode(2, 9, size, REPLY, 0)).unwrap_err();
+        assert!(matches!(error, ClientError::Garbage { .. }), "{error}");
+    }
+    assert!(matches!(after_version(&[1, 2]), Err(ClientError::Broken { .. })));
+    assert!(matches!(told(Vec::new()), Err(ClientError::Broken { .. })));
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let error = Client::over(ours, Duration::from_millis(5)).unwrap_err();
+    assert_eq!(error.to_string(), "the server did not answer VERSION in time");
+    let error = Client::connect(Path::new("/nonexistent/socket"), LIMIT).unwrap_err();
+    assert!(error.to_string().contains("bareverbs serve"), "{error}");
+}
+
+#[test]
+fn a_new_major_version_is_refused() {
+    let mut bytes = version(1);
+    bytes[HEADER] = 1;
+    assert!(matches!(told(bytes), Err(ClientError::Garbage { command: "VERSION", .. })));
+}
+
+#[test]
+fn files_travel_with_messages() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || {
+        let mut theirs = Client { stream: theirs, next: 0, refused_writes: 0 };
+        let (_, asked) = theirs.receive(Command::Version).unwrap();
+        assert!(asked.files.is_empty());
+        theirs.stream.write_all(&version(1)).unwrap();
+        let (_, asked) = theirs.receive(Command::DmaMap).unwrap();
+        theirs.stream.write_all(&encode(2, 2, HEADER, REPLY, 0)).unwrap();
+        (asked.body, asked.files.len())
+    });
+    let mut client = Client::over(ours, LIMIT).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    client.call(Command::DmaMap, b"body", &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
+    assert_eq!(server.join().unwrap(), (b"body".to_vec(), 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever a server says, the client ends with an answer or an error.
+    #[test]
+    fn arbitrary_answers_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let _ = told(bytes.clone());
+        let _ = after_version(&bytes);
+    }
+}

@@ -1,0 +1,205 @@
+//! A device that another process serves over vfio-user: the driver here, the device there.
+//!
+//! **What this is.** [`VfioUserHal::connect`] talks to a server, for example `bareverbs serve`. Registers are messages:
+//! reads wait for their answer, writes do not. Where the server offers pages of BAR0 to map, they are stores to shared
+//! memory instead. DMA memory is a file in memory that the server maps; interrupts are event file descriptors.
+//!
+//! **What it may not do.** A server that goes away, or talks nonsense, hurts nobody: from then on registers read as ones, as
+//! those of a device that left its slot, and [`VfioUserHal::failure`] says why. Memory of the application cannot be
+//! registered: another process could not map it.
+//!
+//! **Where to read first.** [`VfioUserHal::connect`].
+
+mod client;
+mod device;
+mod window;
+
+pub use client::ClientError;
+pub use device::RemoteMemory;
+pub use window::RemoteBar;
+
+use crate::interrupts::{Clock, Interrupts};
+use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
+use bareverbs::hal::{Hal, HalError};
+use bareverbs_prm::time::Time;
+use core::fmt;
+use core::ptr::NonNull;
+use device::RemoteDevice;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to connect to a server.
+#[derive(Debug, Clone, Copy)]
+pub struct VfioUserConfig {
+    /// DMA memory; it is always shared.
+    pub memory: ArenaConfig,
+    /// MSI-X vectors to connect; the device may have fewer.
+    pub vectors: usize,
+    /// Longest wait for an answer.
+    pub answer_limit: Duration,
+}
+
+impl Default for VfioUserConfig {
+    fn default() -> Self {
+        Self { memory: ArenaConfig::default(), vectors: 1, answer_limit: Duration::from_secs(10) }
+    }
+}
+
+/// Why a served device could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum VfioUserError {
+    /// The conversation failed.
+    Client(ClientError),
+    /// The server's device is no mlx5 device that is supported.
+    Unsupported {
+        /// PCI vendor and device.
+        id: (u16, u16),
+        /// Why.
+        why: &'static str,
+    },
+    /// The device has no BAR0 that can be read and written.
+    NoWindow,
+    /// There is no memory, or the server does not map it.
+    Memory(HalError),
+    /// The PCI command register did not take what was written.
+    Configuration {
+        /// What was written.
+        wanted: u16,
+        /// What it reads.
+        found: u16,
+    },
+    /// Pages that the server offers, or event file descriptors, could not be had.
+    System(std::io::Error),
+}
+
+impl fmt::Display for VfioUserError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(error) => write!(f, "{error}"),
+            Self::Unsupported { id: (vendor, device), why } => {
+                write!(f, "{vendor:04x}:{device:04x} is refused: {why}")
+            }
+            Self::NoWindow => f.write_str("the served device has no BAR0 that can be read and written"),
+            Self::Memory(error) => write!(f, "no memory for the served device: {error}"),
+            Self::Configuration { wanted, found } => {
+                write!(
+                    f,
+                    "the PCI command register of the served device reads {found:#06x} after {wanted:#06x} was written"
+                )
+            }
+            Self::System(error) => write!(f, "cannot share pages or events with the server: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for VfioUserError {}
+
+impl From<ClientError> for VfioUserError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// The bus of a device that another process serves.
+#[derive(Debug)]
+pub struct VfioUserHal {
+    window: RemoteBar,
+    interrupts: Interrupts,
+    arena: Arc<Arena<RemoteMemory>>,
+    device: Arc<RemoteDevice>,
+    vectors: usize,
+    clock: Clock,
+}
+
+impl VfioUserHal {
+    /// Connects to the server at `path` and resets its device.
+    pub fn connect(path: &Path, config: VfioUserConfig) -> Result<Self, VfioUserError> {
+        let device = Arc::new(RemoteDevice::connect(path, config.answer_limit)?);
+        device.check_identity()?;
+        device.reset()?;
+        let memory = ArenaConfig { shared: true, ..config.memory };
+        let arena = Arena::new(RemoteMemory::new(device.clone()), memory).map_err(VfioUserError::Memory)?;
+        device.set_bus_master(true)?;
+        let window = RemoteBar::open(device.clone())?;
+        let vectors = config.vectors.min(device.vectors()? as usize);
+        let interrupts = Interrupts::new(vectors).map_err(VfioUserError::System)?;
+        for vector in 0..vectors {
+            if let Some(event) = interrupts.event(vector) {
+                device.connect_vector(vector as u32, event)?;
+            }
+        }
+        Ok(Self { window, interrupts, arena: Arc::new(arena), device, vectors, clock: Clock::start() })
+    }
+
+    /// Usage and limits of DMA memory, and which pages were chosen.
+    pub fn memory(&self) -> ArenaReport {
+        self.arena.report()
+    }
+
+    /// MSI-X vectors that are connected.
+    pub fn vectors(&self) -> usize {
+        self.vectors
+    }
+
+    /// How often MSI-X vector `vector` fired since the device was opened.
+    pub fn interrupts(&self, vector: usize) -> u64 {
+        self.interrupts.count(vector)
+    }
+
+    /// A file descriptor that is readable when an interrupt has fired, for an event loop.
+    pub fn interrupt_fd(&self) -> BorrowedFd<'_> {
+        self.interrupts.any()
+    }
+
+    /// Why the device is gone, if it is.
+    pub fn failure(&self) -> Option<String> {
+        self.device.failure()
+    }
+
+    /// Bytes of BAR0 that are reached through shared pages.
+    pub fn shared_register_bytes(&self) -> usize {
+        self.window.shared_bytes()
+    }
+}
+
+impl Hal for VfioUserHal {
+    type Mmio = RemoteBar;
+    type Dma = HostDma<RemoteMemory>;
+
+    fn mmio(&self) -> &RemoteBar {
+        &self.window
+    }
+
+    fn allocate_dma(&self, length: usize, alignment: usize) -> Result<HostDma<RemoteMemory>, HalError> {
+        self.arena.allocate(length, alignment)
+    }
+
+    unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<RemoteMemory>, HalError> {
+        // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `Arena::map_user`.
+        unsafe { self.arena.map_user(start, length) }
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Waits for an interrupt. A signal ends the wait early.
+    fn relax(&self, deadline: Time) {
+        self.interrupts.wait(self.clock.left(deadline));
+    }
+}
+
+impl Drop for VfioUserHal {
+    /// A server that is gone needs nothing; one that is there resets its device when the connection ends.
+    fn drop(&mut self) {
+        let _ = self.device.disconnect_vectors();
+        let _ = self.device.set_bus_master(false);
+        let _ = self.device.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests;

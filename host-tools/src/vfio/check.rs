@@ -1,0 +1,58 @@
+//! `bareverbs vfio check BDF`: each obstacle with the command that removes it.
+
+use super::{Which, json};
+use crate::Failure;
+use bareverbs_hal::pci::{Finding, Need, State, Tree};
+use clap::Args;
+use serde_json::{Value, json};
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArguments {
+    #[command(flatten)]
+    which: Which,
+    /// Memory that the device shall reach from the beginning, in MiB.
+    #[arg(long, default_value_t = 32)]
+    memory: usize,
+    /// Do without an IOMMU.
+    #[arg(long)]
+    no_iommu: bool,
+}
+
+pub(super) fn run(tree: &Tree, arguments: &CheckArguments, as_json: bool) -> Result<(String, bool), Failure> {
+    let memory = arguments.memory.checked_mul(1 << 20);
+    let memory = memory.ok_or_else(|| Failure::Input(anyhow::anyhow!("--memory is too large")))?;
+    let need = Need::of_this_process(memory, arguments.no_iommu);
+    let findings =
+        tree.preflight(arguments.which.address, &need).map_err(|error| Failure::Input(error.into()))?;
+    let ready = findings.iter().all(|finding| finding.state != State::Bad);
+    if as_json {
+        let rows: Vec<Value> = findings.iter().map(row).collect();
+        let value = json!({"address": arguments.which.address.to_string(), "ready": ready, "findings": rows});
+        return Ok((json("check", value)?, ready));
+    }
+    let mut lines: Vec<String> =
+        findings.iter().map(|finding| format!("{:8} {finding}", word(finding.state))).collect();
+    lines.push(format!(
+        "{} {}",
+        arguments.which.address,
+        if ready { "can be opened" } else { "cannot be opened" }
+    ));
+    Ok((lines.join("\n"), ready))
+}
+
+fn row(finding: &Finding) -> Value {
+    json!({
+        "check": finding.check.to_string(),
+        "state": word(finding.state),
+        "seen": finding.seen,
+        "repair": finding.repair,
+    })
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Good => "good",
+        State::Warning => "warning",
+        State::Bad => "bad",
+    }
+}

@@ -1,0 +1,195 @@
+//! Both halves of a connection, whatever its service: what the owner of a connection calls.
+
+use super::host::{ReceiveBuffer, ResponderError, ResponderHost};
+use super::parameters::ConnectionParameters;
+use super::request::{Placement, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError};
+use super::requester::{Requester, RequesterCounters};
+use super::responder::{Responder, ResponderCounters};
+use super::response::ResponsePacket;
+use super::unreliable::{UnreliableRequester, UnreliableResponder};
+use crate::wire::Packet;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
+
+/// The half that asks. See [`Requester`] for what its methods promise.
+#[derive(Debug)]
+pub enum SendingSide {
+    /// Of a reliable connection.
+    Reliable(Requester),
+    /// Of an unreliable connection.
+    Unreliable(UnreliableRequester),
+}
+
+/// The half that answers. See [`Responder`] for what its methods promise.
+#[derive(Debug)]
+pub enum ReceivingSide<R> {
+    /// Of a reliable connection.
+    Reliable(Responder<R>),
+    /// Of an unreliable connection.
+    Unreliable(UnreliableResponder<R>),
+}
+
+macro_rules! both {
+    ($side:expr, $half:ident => $call:expr) => {
+        match $side {
+            Self::Reliable($half) => $call,
+            Self::Unreliable($half) => $call,
+        }
+    };
+}
+
+impl SendingSide {
+    /// A side with nothing to do.
+    pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
+        if reliable {
+            Self::Reliable(Requester::new(parameters))
+        } else {
+            Self::Unreliable(UnreliableRequester::new(parameters))
+        }
+    }
+
+    /// Whether [`Self::submit`] has room.
+    pub fn has_room(&self) -> bool {
+        both!(self, half => half.has_room())
+    }
+
+    /// Messages that [`Self::poll_completion`] has not given back.
+    pub fn outstanding(&self) -> usize {
+        both!(self, half => half.outstanding())
+    }
+
+    /// The PSN of the next packet that was never sent.
+    pub fn next_psn(&self) -> Psn {
+        both!(self, half => half.next_psn())
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> RequesterCounters {
+        both!(self, half => half.counters())
+    }
+
+    /// Takes a message.
+    pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        both!(self, half => half.submit(request))
+    }
+
+    /// Whether [`Self::poll_transmit`] would give a packet.
+    pub fn has_work(&self) -> bool {
+        both!(self, half => half.has_work())
+    }
+
+    /// The next packet for the wire.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<RequestPacket> {
+        match self {
+            Self::Reliable(half) => half.poll_transmit(now),
+            Self::Unreliable(half) => half.poll_transmit(),
+        }
+    }
+
+    /// Takes a response; to an unreliable connection there is none.
+    pub fn handle_response(&mut self, now: Time, packet: &Packet<'_>) -> Placement {
+        match self {
+            Self::Reliable(half) => half.handle_response(now, packet),
+            Self::Unreliable(_) => Placement::None,
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Self::Reliable(half) = self {
+            half.handle_timeout(now);
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match self {
+            Self::Reliable(half) => half.poll_timeout(),
+            Self::Unreliable(_) => None,
+        }
+    }
+
+    /// The next message that has ended, in order of submission.
+    pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
+        both!(self, half => half.poll_completion())
+    }
+
+    /// The owner could not read or write local memory of a message.
+    pub fn fail(&mut self, token: u64, error: RequesterError) {
+        both!(self, half => half.fail(token, error));
+    }
+
+    /// The queue pair left its sending states.
+    pub fn flush(&mut self) {
+        both!(self, half => half.flush());
+    }
+}
+
+impl<R: Clone> ReceivingSide<R> {
+    /// A side that expects the first packet.
+    pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
+        if reliable {
+            Self::Reliable(Responder::new(parameters))
+        } else {
+            Self::Unreliable(UnreliableResponder::new(parameters))
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ResponderCounters {
+        both!(self, half => half.counters())
+    }
+
+    /// The PSN that is expected next.
+    pub fn expected_psn(&self) -> Psn {
+        both!(self, half => half.expected_psn())
+    }
+
+    /// Changes the timer code of later RNR NAKs; an unreliable connection sends none.
+    pub fn set_min_rnr_timer(&mut self, code: u8) {
+        if let Self::Reliable(half) = self {
+            half.set_min_rnr_timer(code);
+        }
+    }
+
+    /// Whether [`Self::poll_transmit`] would give a packet.
+    pub fn has_work(&self) -> bool {
+        match self {
+            Self::Reliable(half) => half.has_work(),
+            Self::Unreliable(_) => false,
+        }
+    }
+
+    /// The next answer for the wire.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<ResponsePacket<R>> {
+        match self {
+            Self::Reliable(half) => half.poll_transmit(now),
+            Self::Unreliable(_) => None,
+        }
+    }
+
+    /// Takes a request.
+    pub fn handle_request<H: ResponderHost<Range = R>>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) {
+        match self {
+            Self::Reliable(half) => half.handle_request(now, packet, host),
+            Self::Unreliable(half) => half.handle_request(packet, host),
+        }
+    }
+
+    /// The payload of a READ response could not be read.
+    pub fn fail_read<H: ResponderHost<Range = R>>(&mut self, psn: Psn, error: ResponderError, host: &mut H) {
+        if let Self::Reliable(half) = self {
+            half.fail_read(psn, error, host);
+        }
+    }
+
+    /// The queue pair left its receiving states. Gives back the receive that a message was being written to.
+    pub fn flush(&mut self) -> Option<ReceiveBuffer> {
+        both!(self, half => half.flush())
+    }
+}

@@ -1,0 +1,247 @@
+//! Unreliable connections, one packet at a time.
+
+use super::model::*;
+use crate::transport::*;
+use crate::wire::*;
+use bareverbs_prm::psn::Psn;
+use proptest::prelude::*;
+
+const FULL: [u8; MTU as usize] = [7; MTU as usize];
+
+struct Talk {
+    responder: UnreliableResponder<Range>,
+    host: Host,
+}
+
+impl Talk {
+    fn new() -> Self {
+        Self { responder: UnreliableResponder::new(&parameters()), host: Host::new(8192) }
+    }
+    fn send(&mut self, opcode: BthOpcode, psn: u32, payload: &[u8]) -> &mut Self {
+        let extension = match opcode.extension() {
+            ExtensionKind::Immediate => Extension::Immediate(5),
+            _ => Extension::None,
+        };
+        self.take(header(opcode, psn, extension), payload)
+    }
+    fn take(&mut self, header: PacketHeader, payload: &[u8]) -> &mut Self {
+        self.responder.handle_request(&packet(header, payload), &mut self.host);
+        self
+    }
+    #[track_caller]
+    fn expect(&mut self, completions: &[(u64, u32)]) -> &mut Self {
+        let seen: Vec<_> = self
+            .host
+            .completions
+            .iter()
+            .map(|(token, completion)| {
+                assert_eq!(completion.status, ReceiveStatus::Success);
+                (*token, completion.length)
+            })
+            .collect();
+        assert_eq!(seen, completions);
+        assert!(self.host.errors.is_empty());
+        self
+    }
+}
+
+fn request(token: u64, operation: Operation, length: u32) -> Request {
+    Request { operation, length, token, solicited: false, fence: false }
+}
+
+fn send(token: u64, length: u32) -> Request {
+    request(token, Operation::Send { immediate: None, invalidate: None }, length)
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.1: a requester numbers its packets one after the other, asks for no acknowledgement, and
+/// ends a message when its last packet was sent
+#[test]
+fn a_message_ends_with_its_last_packet() {
+    let mut requester = UnreliableRequester::new(&parameters());
+    requester.submit(send(7, MTU + 1)).unwrap();
+    requester.submit(send(8, 0)).unwrap();
+    let mut expect = |opcode, psn, done: Option<u64>| {
+        let packet = requester.poll_transmit().expect("a packet");
+        assert_eq!((packet.header.opcode, packet.header.psn), (opcode, Psn::new(psn)));
+        assert!(!packet.header.ack_request && !packet.retransmission);
+        assert_eq!(requester.poll_completion().map(|c| (c.token, c.result)), done.map(|t| (t, Ok(()))));
+    };
+    expect(BthOpcode::SendFirst, 100, None);
+    expect(BthOpcode::SendLast, 101, Some(7));
+    expect(BthOpcode::SendOnly, 102, Some(8));
+    assert!(!requester.has_work() && requester.poll_transmit().is_none());
+}
+
+#[test]
+fn what_cannot_be_sent_fails_and_the_rest_is_flushed() {
+    let mut requester = UnreliableRequester::new(&parameters());
+    requester.submit(send(1, 1)).unwrap();
+    requester.submit(request(2, Operation::Read { address: BASE, rkey: RKEY }, 8)).unwrap();
+    requester.submit(send(3, 1)).unwrap();
+    assert!(requester.poll_transmit().is_some());
+    assert!(requester.poll_transmit().is_none());
+    let ends: Vec<_> = core::iter::from_fn(|| requester.poll_completion()).map(|c| c.result).collect();
+    assert_eq!(ends, [Ok(()), Err(RequesterError::NotOffered), Err(RequesterError::Flushed)]);
+}
+
+#[test]
+fn a_message_whose_memory_is_gone_fails_in_its_place() {
+    let mut requester = UnreliableRequester::new(&parameters());
+    for token in 1..=3 {
+        requester.submit(send(token, MTU * 2)).unwrap();
+    }
+    for _ in 0..3 {
+        requester.poll_transmit().unwrap();
+    }
+    requester.fail(2, RequesterError::LocalProtection);
+    assert!(!requester.has_work());
+    let ends: Vec<_> = core::iter::from_fn(|| requester.poll_completion()).map(|c| c.result).collect();
+    assert_eq!(ends, [Ok(()), Err(RequesterError::LocalProtection), Err(RequesterError::Flushed)]);
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.2.1: a gap in the packet sequence numbers drops the message that it falls into, and the
+/// next packet that begins a message is taken whatever its number
+#[test]
+fn a_gap_costs_one_message() {
+    let mut talk = Talk::new();
+    talk.host.post(1024);
+    talk.send(BthOpcode::SendFirst, 100, &FULL);
+    talk.send(BthOpcode::SendMiddle, 102, &FULL).send(BthOpcode::SendLast, 103, &[1]).expect(&[]);
+    talk.send(BthOpcode::SendOnly, 300, &[2, 3]).expect(&[(0, 2)]);
+    assert_eq!(talk.host.received[0][..3], [2, 3, 7], "the receive of the lost message took the next one");
+    assert_eq!(talk.responder.expected_psn(), Psn::new(301));
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.2.2: a message that begins before another has ended takes its place
+#[test]
+fn a_message_without_end_is_forgotten() {
+    let mut talk = Talk::new();
+    talk.host.post(1024);
+    talk.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnlyImmediate, 101, &[9]);
+    talk.expect(&[(0, 1)]);
+    assert_eq!(talk.host.completions[0].1.immediate, Some(5));
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.2.2: a packet that goes on with no message, or with one of another kind, is dropped
+#[test]
+fn a_packet_of_no_message_is_dropped() {
+    let mut talk = Talk::new();
+    talk.host.post(1024);
+    talk.send(BthOpcode::SendLast, 100, &[1]).send(BthOpcode::WriteMiddle, 101, &FULL).expect(&[]);
+    talk.send(BthOpcode::SendFirst, 102, &FULL).send(BthOpcode::WriteLast, 103, &[1]);
+    talk.send(BthOpcode::SendLast, 104, &[1]).expect(&[]);
+    talk.send(BthOpcode::SendOnly, 105, &[]).expect(&[(0, 0)]);
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.2.4: a message for which no receive is posted is dropped, and nobody is told
+#[test]
+fn no_receive_drops_the_message() {
+    let mut talk = Talk::new();
+    talk.send(BthOpcode::SendFirst, 100, &FULL);
+    talk.host.post(1024);
+    talk.send(BthOpcode::SendLast, 101, &[1]).expect(&[]);
+    talk.send(BthOpcode::SendOnly, 102, &[1]).expect(&[(0, 1)]);
+}
+
+/// Requirement: IBTA v1.4 §9.9.3.1: a message that is too long for its receive is dropped, and the receive is used again
+#[test]
+fn a_message_that_is_too_long_is_dropped() {
+    let mut talk = Talk::new();
+    talk.host.post(100);
+    talk.send(BthOpcode::SendOnly, 100, &FULL).expect(&[]);
+    talk.send(BthOpcode::SendOnly, 101, &[1; 100]).expect(&[(0, 100)]);
+}
+
+/// Requirement: IBTA v1.4 §9.9.3.1: of a shared receive queue, the receive of a dropped message ends as aborted
+#[test]
+fn a_shared_receive_ends_as_aborted() {
+    let mut talk = Talk::new();
+    talk.host.shared_receives = true;
+    talk.host.post(1024);
+    talk.host.post(1024);
+    talk.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnly, 105, &[1]);
+    let ends: Vec<_> = talk.host.completions.iter().map(|(token, c)| (*token, c.status)).collect();
+    assert_eq!(ends, [(0, ReceiveStatus::Aborted), (1, ReceiveStatus::Success)]);
+}
+
+/// Requirement: IBTA v1.4 §9.8.2.2.5: an RDMA WRITE without the right, with a wrong key or range is dropped in silence
+#[test]
+fn a_write_without_right_is_dropped() {
+    let mut talk = Talk::new();
+    talk.host.forbidden = Some(RemoteAccess::Write);
+    talk.take(header(BthOpcode::WriteOnly, 100, reth(0, 2)), &[1, 2]);
+    talk.host.forbidden = None;
+    talk.take(header(BthOpcode::WriteOnly, 101, reth(8192, 2)), &[1, 2]);
+    assert!(talk.host.memory.iter().all(|byte| *byte == 0));
+    talk.take(header(BthOpcode::WriteFirst, 102, reth(4, MTU + 2)), &FULL);
+    talk.take(header(BthOpcode::WriteLast, 103, Extension::None), &[1, 2]).expect(&[]);
+    assert_eq!(talk.host.memory[4 + 254..4 + 258], [7, 7, 1, 2]);
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive_at_its_end() {
+    let mut talk = Talk::new();
+    talk.host.post(0);
+    talk.take(header(BthOpcode::WriteFirst, 100, reth(0, MTU + 1)), &FULL).expect(&[]);
+    talk.take(header(BthOpcode::WriteLastImmediate, 101, Extension::Immediate(3)), &[1]).expect(&[(0, 257)]);
+}
+
+#[test]
+fn a_broken_receive_queue_breaks_the_connection() {
+    let mut talk = Talk::new();
+    talk.host.queue_fails = true;
+    talk.send(BthOpcode::SendOnly, 100, &[1]).send(BthOpcode::SendOnly, 101, &[1]);
+    assert_eq!(talk.host.errors, [ResponderError::Operational]);
+}
+
+#[test]
+fn the_receive_that_is_kept_comes_back_when_the_queue_pair_dies() {
+    let mut talk = Talk::new();
+    talk.host.post(10);
+    talk.send(BthOpcode::SendOnly, 100, &FULL);
+    assert_eq!(talk.responder.flush().map(|buffer| buffer.token), Some(0));
+    assert_eq!(talk.responder.flush(), None);
+}
+
+proptest! {
+    /// Whatever the wire loses, swaps or doubles: what completes is a message that was sent, whole.
+    #[test]
+    fn messages_arrive_whole_or_not_at_all(
+        lengths in proptest::collection::vec(0..4 * MTU, 1..20),
+        fates in proptest::collection::vec(0..8u8, 100),
+    ) {
+        let mut requester = UnreliableRequester::new(&parameters());
+        for (token, length) in lengths.iter().enumerate() {
+            requester.submit(send(token as u64, *length)).unwrap();
+        }
+        let mut wire = Vec::new();
+        while let Some(p) = requester.poll_transmit() {
+            let bytes = pattern(lengths[p.token as usize] as usize, p.token);
+            let start = p.payload_offset as usize;
+            wire.push((p.header, bytes[start..start + p.payload_length as usize].to_vec()));
+        }
+        let ended: Vec<_> = core::iter::from_fn(|| requester.poll_completion()).collect();
+        prop_assert!(ended.len() == lengths.len() && ended.iter().all(|end| end.result.is_ok()));
+        let mut talk = Talk::new();
+        (0..100).for_each(|_| talk.host.post(4096));
+        let mut at = 0usize;
+        for fate in fates {
+            match fate {
+                0 => at += 1,
+                1 => at = at.saturating_sub(1),
+                2 if at + 1 < wire.len() => wire.swap(at, at + 1),
+                _ => {
+                    let Some((header, payload)) = wire.get(at) else { break };
+                    talk.take(*header, payload);
+                    at += 1;
+                }
+            }
+        }
+        prop_assert!(talk.host.errors.is_empty());
+        for (token, completion) in &talk.host.completions {
+            let got = &talk.host.received[*token as usize][..completion.length as usize];
+            let sent = lengths.iter().enumerate().any(|(n, l)| pattern(*l as usize, n as u64) == got);
+            prop_assert!(sent, "{completion:?}");
+        }
+    }
+}

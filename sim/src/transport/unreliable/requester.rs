@@ -1,0 +1,144 @@
+//! The requester of an unreliable connection: every packet goes out once, and a message ends with its last packet.
+
+use crate::transport::outstanding::Message;
+use crate::transport::parameters::ConnectionParameters;
+use crate::transport::request::{
+    Operation, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError,
+};
+use crate::transport::requester::{Requester, RequesterCounters};
+use crate::transport::segment::{self, PathMtu};
+use bareverbs_prm::psn::Psn;
+use std::collections::VecDeque;
+
+/// The requester of an unreliable connection.
+#[derive(Debug)]
+pub struct UnreliableRequester {
+    mtu: PathMtu,
+    first_psn: Psn,
+    /// Messages that have not ended, the oldest first.
+    messages: VecDeque<Message>,
+    /// Sequence number of the next message to be submitted.
+    next_sequence: u64,
+    /// Sequence number of the next packet.
+    sent: u64,
+    failure: Option<Failure>,
+    packets: u64,
+}
+
+/// The message that failed, by the sequence number where it begins. Nothing from it on is sent.
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    start: u64,
+    error: RequesterError,
+}
+
+impl UnreliableRequester {
+    /// A requester with nothing to do.
+    pub fn new(parameters: &ConnectionParameters) -> Self {
+        Self {
+            mtu: PathMtu::new(parameters.path_mtu),
+            first_psn: parameters.send_psn,
+            messages: VecDeque::new(),
+            next_sequence: 0,
+            sent: 0,
+            failure: None,
+            packets: 0,
+        }
+    }
+
+    /// Whether [`Self::submit`] has room.
+    pub fn has_room(&self) -> bool {
+        self.messages.len() < Requester::CAPACITY
+    }
+
+    /// Messages that [`Self::poll_completion`] has not given back.
+    pub fn outstanding(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The PSN of the next packet.
+    pub fn next_psn(&self) -> Psn {
+        self.first_psn.add(self.sent as u32)
+    }
+
+    /// What was counted; there are only packets.
+    pub fn counters(&self) -> RequesterCounters {
+        RequesterCounters { packets: self.packets, ..RequesterCounters::default() }
+    }
+
+    /// Takes a message. What is wrong with it comes back as its completion.
+    pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        if !self.has_room() {
+            return Err(QueueFull);
+        }
+        let span = self.span(&request);
+        let start = self.next_sequence;
+        self.next_sequence += u64::from(span.unwrap_or(1));
+        self.messages.push_back(Message { request, start, end: self.next_sequence, reads_before: 0 });
+        if let Err(error) = span {
+            self.fail_from(start, error);
+        }
+        Ok(())
+    }
+
+    fn span(&self, request: &Request) -> Result<u32, RequesterError> {
+        let unreliable =
+            matches!(request.operation, Operation::Send { invalidate: None, .. } | Operation::Write { .. });
+        if !unreliable {
+            return Err(RequesterError::NotOffered);
+        }
+        segment::span(request, self.mtu).ok_or(RequesterError::LocalLength)
+    }
+
+    /// Whether [`Self::poll_transmit`] would give a packet.
+    pub fn has_work(&self) -> bool {
+        self.sendable().is_some()
+    }
+
+    /// The next packet for the wire.
+    pub fn poll_transmit(&mut self) -> Option<RequestPacket> {
+        let message = self.sendable()?;
+        let packet = segment::packet(message, self.sent, self.next_psn(), self.mtu);
+        self.sent += 1;
+        self.packets += 1;
+        Some(packet)
+    }
+
+    fn sendable(&self) -> Option<&Message> {
+        let failed = self.failure.is_some_and(|failure| self.sent >= failure.start);
+        let at = self.messages.partition_point(|message| message.end <= self.sent);
+        self.messages.get(at).filter(|_| !failed)
+    }
+
+    /// The next message that has ended, in order of submission. After a failure every later message is flushed.
+    pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
+        let Message { request, start, end, .. } = *self.messages.front()?;
+        let result = match self.failure {
+            Some(failure) if start > failure.start => Err(RequesterError::Flushed),
+            Some(failure) if start == failure.start => Err(failure.error),
+            _ if end <= self.sent => Ok(()),
+            _ => return None,
+        };
+        self.messages.pop_front();
+        Some(RequestCompletion { token: request.token, result })
+    }
+
+    /// The owner could not read local memory of a message. Earlier messages still end as they end.
+    pub fn fail(&mut self, token: u64, error: RequesterError) {
+        if let Some(message) = self.messages.iter().find(|message| message.request.token == token) {
+            self.fail_from(message.start, error);
+        }
+    }
+
+    /// The queue pair left its sending states: nothing is sent any more, every message ends as flushed.
+    pub fn flush(&mut self) {
+        let start = self.messages.front().map_or(self.next_sequence, |message| message.start);
+        self.fail_from(start, RequesterError::Flushed);
+    }
+
+    fn fail_from(&mut self, start: u64, error: RequesterError) {
+        if self.failure.is_none_or(|failure| start < failure.start) {
+            self.failure = Some(Failure { start, error });
+        }
+    }
+}

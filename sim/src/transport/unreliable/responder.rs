@@ -1,0 +1,241 @@
+//! The responder of an unreliable connection: one small function for each check of the standard. Whatever is wrong with a
+//! message, it is forgotten, and the receive that it took is kept for the next one (IBTA v1.4 §9.9.3.1, classes D and D1);
+//! a receive of a shared queue cannot be kept and ends as aborted (class E).
+
+use crate::transport::host::{
+    ReceiveBuffer, ReceiveKind, ReceiveStatus, RemoteAccess, ResponderError, ResponderHost,
+};
+use crate::transport::parameters::ConnectionParameters;
+use crate::transport::responder::{ResponderCounters, failed_receive, finished_send, finished_write};
+use crate::transport::segment::{MAX_MESSAGE, PathMtu};
+use crate::wire::{OperationKind, Packet, Position, Reth};
+use bareverbs_prm::psn::Psn;
+use core::mem;
+
+/// The responder of an unreliable connection.
+#[derive(Debug)]
+pub struct UnreliableResponder<R> {
+    mtu: PathMtu,
+    expected: Psn,
+    current: Current<R>,
+    /// The receive of a message that was forgotten, for the next message that wants one.
+    kept: Option<ReceiveBuffer>,
+    /// Packets are forgotten until one begins a message.
+    dropping: bool,
+    broken: bool,
+    counters: ResponderCounters,
+}
+
+/// The message whose first packet has come and whose last has not.
+#[derive(Debug, Clone)]
+enum Current<R> {
+    None,
+    Send { buffer: ReceiveBuffer, offset: u32 },
+    Write { range: R, length: u32, offset: u32 },
+}
+
+/// Why a packet is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// The message is forgotten.
+    Drop,
+    /// Something of our own is broken: the queue pair dies.
+    Break,
+}
+
+impl<R: Clone> UnreliableResponder<R> {
+    /// A responder that expects the first packet.
+    pub fn new(parameters: &ConnectionParameters) -> Self {
+        Self {
+            mtu: PathMtu::new(parameters.path_mtu),
+            expected: parameters.receive_psn,
+            current: Current::None,
+            kept: None,
+            dropping: false,
+            broken: false,
+            counters: ResponderCounters::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ResponderCounters {
+        self.counters
+    }
+
+    /// The PSN that is expected next.
+    pub fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
+    /// Takes a request.
+    pub fn handle_request<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
+        if self.broken {
+            self.counters.dropped += 1;
+            return;
+        }
+        let carried_out = self.check_sequence(packet, host).and_then(|()| self.execute(packet, host));
+        self.expected = packet.bth.psn.add(1);
+        match carried_out {
+            Ok(()) => self.counters.packets += 1,
+            Err(Refusal::Drop) => {
+                self.counters.dropped += 1;
+                self.dropping = true;
+                self.forget_message(host);
+            }
+            Err(Refusal::Break) => {
+                self.broken = true;
+                host.connection_error(ResponderError::Operational);
+            }
+        }
+    }
+
+    /// A packet that begins a message is taken whatever its number, and ends what was before it; any other must be the
+    /// next one of a message that is being taken. IBTA v1.4 §9.8.2.2.1 to §9.8.2.2.3.
+    fn check_sequence<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let in_sequence = packet.bth.psn == self.expected;
+        self.counters.out_of_sequence += u64::from(!in_sequence);
+        if packet.bth.opcode.position().begins() {
+            self.dropping = false;
+            self.forget_message(host);
+            return Ok(());
+        }
+        let goes_on = matches!(
+            (&self.current, packet.bth.opcode.kind()),
+            (Current::Send { .. }, OperationKind::Send) | (Current::Write { .. }, OperationKind::Write)
+        );
+        if in_sequence && goes_on && !self.dropping { Ok(()) } else { Err(Refusal::Drop) }
+    }
+
+    fn execute<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        self.check_packet_length(packet)?;
+        match packet.bth.opcode.kind() {
+            OperationKind::Send => self.do_send(packet, host),
+            OperationKind::Write => self.do_write(packet, host),
+            _ => Err(Refusal::Drop),
+        }
+    }
+
+    /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.8.2.2.6.
+    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let mtu = self.mtu.bytes() as usize;
+        let length = packet.payload.len();
+        let good = match packet.bth.opcode.position() {
+            Position::First | Position::Middle => length == mtu,
+            Position::Last => (1..=mtu).contains(&length),
+            Position::Only => length <= mtu,
+        };
+        if good { Ok(()) } else { Err(Refusal::Drop) }
+    }
+
+    fn do_send<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let (buffer, offset) = match self.current {
+            Current::Send { buffer, offset } => (buffer, offset),
+            _ => (self.take_receive(host)?, 0),
+        };
+        let length = offset.saturating_add(packet.payload.len() as u32);
+        // From here on the message owns the receive, so that it is kept if the message is forgotten.
+        self.current = Current::Send { buffer, offset: length };
+        if u64::from(length) > buffer.capacity || length > MAX_MESSAGE {
+            return Err(Refusal::Drop);
+        }
+        if !packet.payload.is_empty() && host.scatter(buffer, u64::from(offset), packet.payload).is_err() {
+            self.current = Current::None;
+            host.complete_receive(buffer, failed_receive(ReceiveKind::Send, ReceiveStatus::Protection));
+            return Err(Refusal::Break);
+        }
+        if packet.bth.opcode.position().ends() {
+            self.current = Current::None;
+            host.complete_receive(buffer, finished_send(packet, length));
+        }
+        Ok(())
+    }
+
+    /// The receive of a forgotten message, or a new one; without one the message is forgotten, for nobody can be asked to
+    /// wait.
+    fn take_receive<H: ResponderHost<Range = R>>(&mut self, host: &mut H) -> Result<ReceiveBuffer, Refusal> {
+        match self.kept.take() {
+            Some(buffer) => Ok(buffer),
+            None => host.take_receive().map_err(|_| Refusal::Break)?.ok_or(Refusal::Drop),
+        }
+    }
+
+    fn do_write<H: ResponderHost<Range = R>>(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let (range, total, offset) = self.write_target(packet, host)?;
+        let ends = packet.bth.opcode.position().ends();
+        let done = offset.saturating_add(packet.payload.len() as u32);
+        if ends && done != total || !ends && done >= total {
+            return Err(Refusal::Drop);
+        }
+        let immediate = packet.extension.immediate();
+        let receive = immediate.map(|data| Ok((self.take_receive(host)?, data))).transpose()?;
+        let written =
+            packet.payload.is_empty() || host.write_remote(&range, offset.into(), packet.payload).is_ok();
+        match receive {
+            Some((buffer, data)) if written => {
+                host.complete_receive(buffer, finished_write(packet, total, data));
+            }
+            Some((buffer, _)) => self.keep(buffer, host),
+            None => {}
+        }
+        self.current =
+            if ends { Current::None } else { Current::Write { range, length: total, offset: done } };
+        if written { Ok(()) } else { Err(Refusal::Drop) }
+    }
+
+    /// Where a WRITE goes: checked at its first packet, kept for the others. IBTA v1.4 §9.8.2.2.5.
+    fn write_target<H: ResponderHost<Range = R>>(
+        &self,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) -> Result<(R, u32, u32), Refusal> {
+        if let Current::Write { range, length, offset } = &self.current {
+            return Ok((range.clone(), *length, *offset));
+        }
+        let Reth { address, rkey, length } = packet.extension.reth().ok_or(Refusal::Drop)?;
+        if length > MAX_MESSAGE || !host.permits(RemoteAccess::Write) {
+            return Err(Refusal::Drop);
+        }
+        let range =
+            host.check_remote(RemoteAccess::Write, rkey, address, length).map_err(|_| Refusal::Drop)?;
+        Ok((range, length, 0))
+    }
+
+    fn forget_message<H: ResponderHost<Range = R>>(&mut self, host: &mut H) {
+        if let Current::Send { buffer, .. } = mem::replace(&mut self.current, Current::None) {
+            self.keep(buffer, host);
+        }
+    }
+
+    fn keep<H: ResponderHost<Range = R>>(&mut self, buffer: ReceiveBuffer, host: &mut H) {
+        if host.shares_receives() {
+            host.complete_receive(buffer, failed_receive(ReceiveKind::Send, ReceiveStatus::Aborted));
+        } else {
+            self.kept = Some(buffer);
+        }
+    }
+
+    /// The queue pair left its receiving states: nothing is taken any more. Gives back the receive that was taken.
+    pub fn flush(&mut self) -> Option<ReceiveBuffer> {
+        self.broken = true;
+        match mem::replace(&mut self.current, Current::None) {
+            Current::Send { buffer, .. } => Some(buffer),
+            _ => self.kept.take(),
+        }
+    }
+}
