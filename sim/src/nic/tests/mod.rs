@@ -15,4 +15,5 @@ mod pair;
 mod properties;
 mod registers;
 mod rpc;
+mod subnet;
 mod verbs;

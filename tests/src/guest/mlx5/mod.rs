@@ -7,6 +7,7 @@
 pub mod cases;
 mod nic;
 pub mod suite;
+mod two_guests;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 /// NICs of the guest, at one switch.
 const NICS: usize = 2;
+const REBOOT: &str = "reboot of the guest";
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -31,23 +33,25 @@ pub struct Options {
     pub output: PathBuf,
 }
 
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+}
+
 /// Boots the guest and asks every question.
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let mut nics = ServedNics::start(NICS, &options.output)?;
-    let configuration = Configuration {
-        vfio_user: nics.sockets(),
-        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
-        ..Configuration::default()
-    };
-    let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
+    let mut nics = ServedNics::start(NICS + 1, &options.output)?;
+    let mut machine = Machine::boot(&root, &configuration(&nics), &options.output.join("mlx5-console.log"))?;
     let mut report = Report::new(&["case"]);
-    for case in cases::all(options.long) {
-        let wanted = options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()));
-        if case.set_up || wanted {
-            report.add(ask(&mut machine, &case)?);
-        }
+    ask_all(&mut machine, cases::all(options.long), options, &mut report)?;
+    let place = (&root, options.output.as_path());
+    two_guests::run(place, &mut machine, nics.socket(NICS), &|name| options.wants(name), &mut report)?;
+    if options.wants(REBOOT) {
+        report.add(reboot(&mut machine)?);
+        ask_all(&mut machine, cases::after_reboot(), options, &mut report)?;
     }
     for (program, reason) in cases::LACKING {
         let verdict = Verdict::Skip((*reason).to_owned());
@@ -60,6 +64,32 @@ pub fn run(options: &Options) -> Result<Report> {
         report.add(nics.refusals("commands of the suite"));
     }
     Ok(report)
+}
+
+/// The guest with two NICs; the third is that of the second guest.
+fn configuration(nics: &ServedNics) -> Configuration {
+    Configuration {
+        vfio_user: (0..NICS).map(|index| nics.socket(index)).collect(),
+        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
+        reboots: true,
+        ..Configuration::default()
+    }
+}
+
+fn ask_all(machine: &mut Machine, cases: Vec<Case>, options: &Options, report: &mut Report) -> Result<()> {
+    for case in cases {
+        if case.set_up || options.wants(&case.name) {
+            report.add(ask(machine, &case)?);
+        }
+    }
+    Ok(())
+}
+
+fn reboot(machine: &mut Machine) -> Result<Entry> {
+    let start = Instant::now();
+    let kernel = machine.reboot()?;
+    let verdict = Verdict::Pass(format!("Linux {kernel} is up again"));
+    Ok(Entry { columns: vec![REBOOT.to_owned()], verdict, elapsed: start.elapsed() })
 }
 
 /// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in

@@ -4,8 +4,8 @@
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
-use bareverbs_sim::net::{LinkType, Member, SubnetConfig};
-use bareverbs_sim::nic::{NicConfig, Subnet};
+use bareverbs_sim::net::{LinkType, SubnetConfig};
+use bareverbs_sim::nic::{NicConfig, Refusal, Subnet};
 use bareverbs_sim::run::fabric::Fabric;
 use bareverbs_sim::run::real_time::Recorder;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
@@ -26,7 +26,6 @@ pub struct ServedNics {
     directory: TempDir,
     log: PathBuf,
     fabric: Fabric,
-    count: usize,
     read: usize,
 }
 
@@ -39,7 +38,7 @@ impl ServedNics {
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
-        let nics = Self { directory, log, fabric, count, read: 0 };
+        let nics = Self { directory, log, fabric, read: 0 };
         for index in 0..count {
             nics.serve(index, &capture)?;
         }
@@ -67,16 +66,6 @@ impl ServedNics {
     /// Where the guest's machine finds one.
     pub fn socket(&self, index: usize) -> PathBuf {
         self.directory.path().join(format!("nic{index}"))
-    }
-
-    /// Where all of them are.
-    pub fn sockets(&self) -> Vec<PathBuf> {
-        (0..self.count).map(|index| self.socket(index)).collect()
-    }
-
-    /// Ports that the subnet's manager knows.
-    pub fn members(&self) -> Vec<Member> {
-        self.fabric.members()
     }
 
     /// Lines of the log since the last time.
@@ -126,13 +115,12 @@ fn is_refusal(line: &str) -> bool {
     line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
 }
 
-/// The command and why it was refused, without what differs from one time to the next.
+/// The command and why it was refused, without what differs from one time to the next: «WARN DestroyCq 0x401/0x0 0x…».
 fn name_of_refusal(line: &str) -> String {
-    let command = line.split_whitespace().find(|word| {
-        word.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit()) && word.contains('_')
-    });
-    let reason = line.split("syndrome").nth(1).unwrap_or_default();
-    format!("{} (syndrome{reason})", command.unwrap_or("a command"))
+    let command = line.split_whitespace().skip_while(|word| *word != "WARN").nth(1).unwrap_or("a command");
+    let syndrome = line.rsplit("0x").next().and_then(|digits| u32::from_str_radix(digits.trim(), 16).ok());
+    let reason = syndrome.and_then(Refusal::by_syndrome).map_or("no such command", |refusal| refusal.reason);
+    format!("{command}: {reason}")
 }
 
 fn log_to(path: &Path) -> Result<()> {
@@ -144,4 +132,18 @@ fn log_to(path: &Path) -> Result<()> {
         .with_writer(Arc::new(file))
         .try_init()
         .map_err(|error| anyhow::anyhow!("cannot log to {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_command, is_refusal, name_of_refusal};
+
+    #[test]
+    fn a_refusal_is_named_by_command_and_reason() {
+        let line = "2026-01-01T00:00:00Z  WARN DeallocPd 0x801/0x0 0x00000007 in 16 out 16: BadResourceState, syndrome 0xb00021";
+        assert!(is_command(line) && is_refusal(line));
+        assert!(name_of_refusal(line).starts_with("DeallocPd: memory keys or queue pairs"));
+        let unknown = line.replace("0xb00021", "0xdead0801");
+        assert_eq!(name_of_refusal(&unknown), "DeallocPd: no such command");
+    }
 }
