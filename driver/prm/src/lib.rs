@@ -24,6 +24,7 @@ pub mod field;
 pub mod ids;
 pub mod init_segment;
 pub mod numbering;
+pub mod pci;
 pub mod psn;
 mod registry;
 pub mod time;

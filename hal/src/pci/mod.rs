@@ -11,7 +11,7 @@
 mod bind;
 mod carries;
 mod function;
-pub mod ids;
+pub use bareverbs_prm::pci as ids;
 mod preflight;
 
 pub use bind::BindError;

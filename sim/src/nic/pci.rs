@@ -2,8 +2,8 @@
 
 use super::{LinkLayer, Nic, NicConfig};
 
-/// Mellanox.
-pub const VENDOR_ID: u16 = 0x15b3;
+pub use bareverbs_prm::pci::VENDOR as VENDOR_ID;
+
 /// Ethernet and InfiniBand controllers.
 const CLASS_ETHERNET: u32 = 0x02_0000;
 const CLASS_INFINIBAND: u32 = 0x02_0700;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
-use bareverbs_tests::guest::{Skipped, interrupt, mlx5, rxe};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +35,12 @@ enum Judge {
         /// Repeat more often.
         #[arg(long)]
         long: bool,
+    },
+    /// Images without an operating system look keys up.
+    BareMetal {
+        /// Only processors whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Build the guest's root file system and stop.
     Build,
@@ -68,6 +74,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
         Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
+        Judge::BareMetal { only } => judge_bare_metal(only.clone()),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
@@ -82,6 +89,12 @@ fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
 
 fn judge_mlx5(only: Option<String>, long: bool) -> Result<ExitCode> {
     let report = mlx5::run(&mlx5::Options { only, long, output: output_directory() })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge_bare_metal(only: Option<String>) -> Result<ExitCode> {
+    let report = bare_metal::run(&bare_metal::Options { only, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

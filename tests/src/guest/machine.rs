@@ -24,7 +24,7 @@ pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 /// MAC address of the network card for TCP.
 const TCP_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
 /// Where the directory with sockets and init script is seen inside the root.
-const MOUNT_POINT: &str = "/mnt";
+pub(super) const MOUNT_POINT: &str = "/mnt";
 /// How long a boot may take.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const INIT: &str = include_str!("init.sh");
@@ -108,7 +108,8 @@ impl Machine {
         listener.set_nonblocking(true)?;
         let forwards = free_ports(&configuration.tcp_ports)?;
         let arguments = Arguments { root, configuration, forwards: &forwards }.build()?;
-        let mut qemu = KillOnDrop(spawn(root, directory.path(), &arguments, console)?);
+        let program = Program { name: "qemu-system-x86_64", arguments };
+        let mut qemu = KillOnDrop(spawn(root, directory.path(), &program, console)?);
         let control = accept(&listener, &mut qemu.0)?;
         let configuration = configuration.clone();
         let mut machine =
@@ -202,9 +203,16 @@ fn free_ports(guest: &[u16]) -> Result<Vec<(u16, SocketAddrV4)>> {
     Ok(guest.iter().copied().zip(hosts).collect())
 }
 
+/// A program of the root.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) arguments: Vec<String>,
+}
+
 /// Starts QEMU from inside the root, where its libraries are, in a mount namespace that ends with it. It is killed when
 /// the thread that calls this ends.
-fn spawn(root: &Root, directory: &Path, arguments: &[String], console: &Path) -> Result<Child> {
+pub(super) fn spawn(root: &Root, directory: &Path, program: &Program, console: &Path) -> Result<Child> {
     if let Some(parent) = console.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -213,11 +221,12 @@ fn spawn(root: &Root, directory: &Path, arguments: &[String], console: &Path) ->
         "root=$1; shared=$2; shift 2
          {MOUNTS}
          mount --bind \"$shared\" \"$root{MOUNT_POINT}\"
-         exec chroot \"$root\" qemu-system-x86_64 \"$@\""
+         exec chroot \"$root\" \"$@\""
     );
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--mount", "--propagation", "private"]);
-    command.args(["sh", "-e", "-c", &script, "sh"]).arg(root.directory()).arg(directory).args(arguments);
+    command.args(["sh", "-e", "-c", &script, "sh"]).arg(root.directory()).arg(directory).arg(program.name);
+    command.args(&program.arguments);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").process_group(0);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().context("cannot start QEMU")

@@ -5,6 +5,7 @@
 //! to prove is told by the modules of the judges. Nothing is left behind: processes, mounts and sockets end with the
 //! [`machine::Machine`]. **Where to read first.** [`machine::Machine::boot`].
 
+pub mod bare_metal;
 pub mod control;
 pub mod exchange;
 pub mod interrupt;

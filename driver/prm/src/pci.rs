@@ -1,4 +1,4 @@
-//! Which PCI functions are mlx5 devices, and what of them is supported.
+//! Which PCI functions speak the language of this manual, and what of them is supported.
 
 use core::fmt;
 
