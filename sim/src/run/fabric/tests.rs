@@ -25,10 +25,12 @@ fn frames_reach_whom_they_are_for_and_ring() {
     let rung = Arc::new(AtomicUsize::new(0));
     let bell = Arc::clone(&rung);
     let mut one = fabric.plug(LinkLayer::Ethernet, silent());
-    let mut two =
-        fabric.plug(LinkLayer::Ethernet, Box::new(move || {
-        bell.fetch_add(1, Ordering::SeqCst);
-    }));
+    let mut two = fabric.plug(
+        LinkLayer::Ethernet,
+        Box::new(move || {
+            bell.fetch_add(1, Ordering::SeqCst);
+        }),
+    );
     let mut three = fabric.plug(LinkLayer::Ethernet, silent());
     assert!(one.send(&frame(2, 1)).expect("sent"), "flooded");
     assert_eq!((receive(&mut two), receive(&mut three)), (Some(frame(2, 1)), Some(frame(2, 1))));
