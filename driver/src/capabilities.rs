@@ -51,6 +51,20 @@ pub struct Capabilities {
     pub log_blue_flame_size: u8,
     /// Format of completion entries; 1 carries the `user_index`.
     pub completion_version: u8,
+    /// Completion queues can be resized.
+    pub completion_queue_resize: bool,
+    /// Events of completion queues can be moderated.
+    pub completion_moderation: bool,
+    /// Completion queues can be told to ignore overruns.
+    pub completion_overrun_ignore: bool,
+    /// Completions can be compressed.
+    pub completion_compression: bool,
+    /// Sets in which queue pairs can count.
+    pub counter_sets: u16,
+    /// The device tells when it is too hot.
+    pub temperature_events: bool,
+    /// The device tells of general changes.
+    pub general_events: bool,
     /// Whether the device raises page faults: page list entries then say what is present.
     pub on_demand_paging: bool,
 }
@@ -91,6 +105,13 @@ impl Capabilities {
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),
             completion_version: general.cqe_version(),
+            completion_queue_resize: general.cq_resize(),
+            completion_moderation: general.cq_moderation(),
+            completion_overrun_ignore: general.cq_oi(),
+            completion_compression: general.cqe_compression(),
+            counter_sets: general.max_qp_cnt(),
+            temperature_events: general.temp_warn_event(),
+            general_events: general.general_notification_event(),
             on_demand_paging: general.pg(),
         }
     }

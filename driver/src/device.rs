@@ -20,7 +20,7 @@ use bareverbs_prm::command::port::{PmtuRegister, QueryNicVportContextOut, QueryV
 use bareverbs_prm::ids::{Eqn, MacAddress, UarIndex};
 use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId};
 use bareverbs_prm::time::Duration;
-use control::{Control, Doomed};
+use control::{Control, Doomed, Pieces};
 use core::fmt;
 use core::ops::Deref;
 use ledgers::Ledgers;
@@ -511,10 +511,15 @@ impl<H: Hal> Device<H> {
 
     /// Destroys an object and frees its memory, now or when nothing uses it any more.
     pub(crate) fn destroy(&self, object: Doomed, memory: Option<crate::dma::Dma<H::Dma>>) {
+        self.destroy_pieces(object, [memory, None]);
+    }
+
+    /// As [`Self::destroy`], with memory in two pieces.
+    pub(crate) fn destroy_pieces(&self, object: Doomed, memory: Pieces<H::Dma>) {
         let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
         let mut memory = Some(memory);
         let done = self.control(&Request::new(&nothing), |control, hal| {
-            control.destroy(hal, object, memory.take().flatten());
+            control.destroy(hal, object, memory.take().unwrap_or([None, None]));
         });
         if done.is_err() {
             // Nobody can ask the device now: it may use the memory for ever.

@@ -1,15 +1,23 @@
-//! The event queue: entries that the device writes on its own account, and what they mean.
+//! Events: what the device says on its own account, as typed values.
 //!
-//! There is one queue, polled. Page requests are served by the driver itself; everything else is for the application.
+//! The device has one queue for asynchronous events, which every command and [`Device::poll_event`](crate::Device::poll_event)
+//! empty. Page requests are served by the driver itself; everything else waits in an inbox for the application.
+//!
+//! **Late and lost.** The queue has [`event_queue_entries`](crate::DeviceConfig::event_queue_entries) entries, the inbox 64.
+//! If nobody polls, the inbox keeps the oldest and counts the others ([`AsyncEvent::Lost`]): an event is a hint to look, and
+//! what it was about can be asked. A device whose queue is full loses events and serves the queue no more, and then pages
+//! can no longer be asked for: poll at least now and then. Completions need not come this way, see
+//! [`CompletionChannel`](crate::CompletionChannel).
 
-use crate::dma::{BLOCK, Dma, Window};
-use crate::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
-use crate::ring::{Consumer, OwnedEntry, take_ownership};
-use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, eq_doorbell, uar};
+mod queue;
+
+pub(crate) use queue::EventQueue;
+
+use crate::capabilities::Capabilities;
 use bareverbs_prm::eqe::{
-    CompletionEvent, CqErrorEvent, EventEntry, OWNER_OFFSET, PageRequestEvent, PortEvent, QueueEvent,
+    CommandEvent, CompletionEvent, CqErrorEvent, EventEntry, PageRequestEvent, PortEvent, QueueEvent,
 };
-use bareverbs_prm::ids::{Cqn, Eqn, Qpn, Srqn, UarIndex};
+use bareverbs_prm::ids::{Cqn, Qpn, Srqn};
 use bareverbs_prm::numbering::{CqErrorSyndrome, EventType, PortChange};
 use zerocopy::FromBytes;
 
@@ -23,21 +31,46 @@ pub enum AsyncEvent {
         /// The queue.
         cqn: Cqn,
     },
-    /// A completion queue is broken.
+    /// A completion queue is broken: the queue pairs that complete into it are in the error state.
+    #[doc(alias = "IBV_EVENT_CQ_ERR")]
     CompletionQueueError {
         /// The queue.
         cqn: Cqn,
         /// What happened.
         syndrome: CqErrorSyndrome,
     },
-    /// Something happened to a queue pair.
-    Queue {
-        /// What happened.
-        kind: EventType,
-        /// 0 a queue pair, 1 a receive queue, 2 a send queue.
-        resource: u8,
-        /// Number of the object.
-        number: Qpn,
+    /// The first packet of its peer came to a queue pair that is not in RTS yet.
+    #[doc(alias = "IBV_EVENT_COMM_EST")]
+    CommunicationEstablished {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair in SQD has ended everything that it had begun to send.
+    #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
+    SendQueueDrained {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair goes over its alternate path now.
+    #[doc(alias = "IBV_EVENT_PATH_MIG")]
+    PathMigrated {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair could not go over to its alternate path.
+    #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
+    PathMigrationFailed {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair failed in a way that no completion can tell; it is in the error state.
+    QueuePairError {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        cause: QueuePairFault,
+        /// Which part of it.
+        part: QueuePairPart,
     },
     /// A shared receive queue has fewer receives than the limit that was armed; it is disarmed now.
     #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
@@ -58,12 +91,34 @@ pub enum AsyncEvent {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// The port changed.
+    /// The port changed: it is up or down, or its LID, P_Keys or GIDs are others.
+    #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
+    #[doc(alias = "IBV_EVENT_PORT_ERR")]
+    #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     Port {
         /// Number of the port, from 1.
         port: u8,
         /// How it changed.
         change: PortChange,
+    },
+    /// Commands of these slots, a bit each, have ended. This driver polls its commands and does not ask for this event.
+    CommandsCompleted {
+        /// Bit `n` is slot `n`.
+        slots: u32,
+    },
+    /// The device is too hot.
+    TemperatureWarning {
+        /// Sensors above their limit: bit `n` is sensor `n`.
+        sensors: u128,
+    },
+    /// The device failed inside; [`Device::health`](crate::Device::health) says more.
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
+    InternalError,
+    /// Something general, by the number of the PRM.
+    General {
+        /// 1 packets were dropped for want of receives, 5 the power that the slot gives changed, 7 firmware was patched,
+        /// 8 firmware wants to be reset.
+        sub_type: u8,
     },
     /// Something that this driver does not know.
     Other {
@@ -81,6 +136,44 @@ pub enum AsyncEvent {
     },
     /// The device asked for pages or returned some, and that failed.
     PagesFailed(crate::page_supply::PageError),
+}
+
+/// Why a queue pair failed without a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueuePairFault {
+    /// Its rings or its completion queue cannot be used.
+    #[doc(alias = "IBV_EVENT_QP_FATAL")]
+    Catastrophic,
+    /// The peer asked for what is not allowed.
+    #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
+    InvalidRequest,
+    /// The peer asked for memory that it may not use.
+    #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
+    Access,
+}
+
+/// What an event of a queue pair is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueuePairPart {
+    /// All of it.
+    Whole,
+    /// Its receive queue.
+    ReceiveQueue,
+    /// Its send queue.
+    SendQueue,
+    /// A part that this driver does not know.
+    Unknown(u8),
+}
+
+impl QueuePairPart {
+    const fn from_raw(raw: u8) -> Self {
+        match raw {
+            0 => Self::Whole,
+            1 => Self::ReceiveQueue,
+            2 => Self::SendQueue,
+            other => Self::Unknown(other),
+        }
+    }
 }
 
 /// An entry, sorted by who has to deal with it.
@@ -119,32 +212,52 @@ fn event(kind: EventType, sub_type: u8, data: [u8; 28]) -> AsyncEvent {
             let port = PortEvent::read_from_bytes(&data).unwrap_or_default().port();
             AsyncEvent::Port { port, change: PortChange::from_raw(sub_type) }
         }
-        EventType::PathMig
-        | EventType::CommEst
-        | EventType::SqDrained
-        | EventType::WqCatasError
-        | EventType::PathMigFailed
-        | EventType::WqInvalReqError
-        | EventType::WqAccessError => {
-            let queue = QueueEvent::read_from_bytes(&data).unwrap_or_default();
-            AsyncEvent::Queue { kind, resource: queue.kind(), number: queue.number() }
-        }
-        EventType::SrqRqLimit => AsyncEvent::SharedReceiveQueueLimit { srqn: shared_queue(data) },
-        EventType::SrqCatasError => AsyncEvent::SharedReceiveQueueError { srqn: shared_queue(data) },
-        EventType::SrqLastWqe => {
-            let qpn = QueueEvent::read_from_bytes(&data).unwrap_or_default().number();
-            AsyncEvent::LastReceiveReached { qpn }
-        }
-        kind => AsyncEvent::Other { kind, sub_type, data },
+        EventType::Cmd => AsyncEvent::CommandsCompleted {
+            slots: CommandEvent::read_from_bytes(&data).unwrap_or_default().vector(),
+        },
+        EventType::TempWarnEvent => AsyncEvent::TemperatureWarning { sensors: sensors(&data) },
+        EventType::InternalError => AsyncEvent::InternalError,
+        EventType::GeneralEvent => AsyncEvent::General { sub_type },
+        kind => queue_event(kind, QueueEvent::read_from_bytes(&data).unwrap_or_default())
+            .unwrap_or(AsyncEvent::Other { kind, sub_type, data }),
     }
 }
 
-fn shared_queue(data: [u8; 28]) -> Srqn {
-    Srqn::from_low_bits(QueueEvent::read_from_bytes(&data).unwrap_or_default().number().value())
+/// The sensors of a temperature warning: the upper half of 128 bits first.
+fn sensors(data: &[u8; 28]) -> u128 {
+    data.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes))
+}
+
+/// An event of a queue pair or shared receive queue, if it is one.
+fn queue_event(kind: EventType, queue: QueueEvent) -> Option<AsyncEvent> {
+    let (qpn, srqn) = (queue.number(), Srqn::from_low_bits(queue.number().value()));
+    let failed =
+        |cause| AsyncEvent::QueuePairError { qpn, cause, part: QueuePairPart::from_raw(queue.kind()) };
+    Some(match kind {
+        EventType::CommEst => AsyncEvent::CommunicationEstablished { qpn },
+        EventType::SqDrained => AsyncEvent::SendQueueDrained { qpn },
+        EventType::PathMig => AsyncEvent::PathMigrated { qpn },
+        EventType::PathMigFailed => AsyncEvent::PathMigrationFailed { qpn },
+        EventType::WqCatasError => failed(QueuePairFault::Catastrophic),
+        EventType::WqInvalReqError => failed(QueuePairFault::InvalidRequest),
+        EventType::WqAccessError => failed(QueuePairFault::Access),
+        EventType::SrqRqLimit => AsyncEvent::SharedReceiveQueueLimit { srqn },
+        EventType::SrqCatasError => AsyncEvent::SharedReceiveQueueError { srqn },
+        EventType::SrqLastWqe => AsyncEvent::LastReceiveReached { qpn },
+        _ => return None,
+    })
 }
 
 /// Types that the queue asks for, as the bit mask of CREATE_EQ.
-pub(crate) const EVENT_MASK: u64 = mask(&[
+pub(crate) fn event_mask(capabilities: &Capabilities) -> u64 {
+    let offered = |offered: bool, kind: EventType| if offered { 1 << kind.raw() } else { 0 };
+    EVENT_MASK
+        | offered(capabilities.temperature_events, EventType::TempWarnEvent)
+        | offered(capabilities.general_events, EventType::GeneralEvent)
+}
+
+/// Types that every device has.
+const EVENT_MASK: u64 = mask(&[
     EventType::PathMig,
     EventType::CommEst,
     EventType::SqDrained,
@@ -167,57 +280,6 @@ const fn mask(types: &[EventType]) -> u64 {
         i += 1;
     }
     mask
-}
-
-/// The event queue in memory.
-pub(crate) struct EventQueue<M> {
-    pub(crate) ring: Dma<M>,
-    consumer: Consumer,
-    pub(crate) eqn: Eqn,
-    uar: UarIndex,
-}
-
-struct Entry<'a, H> {
-    hal: &'a H,
-    window: Window<'a, BLOCK>,
-}
-
-impl<H: Hal> OwnedEntry for Entry<'_, H> {
-    fn last_byte(&self) -> u8 {
-        self.window.load_u8::<OWNER_OFFSET>()
-    }
-    fn synchronize(&self) {
-        self.hal.barrier(Barrier::FromDevice);
-    }
-}
-
-impl<M: DmaMemory> EventQueue<M> {
-    /// Memory for 2^`log_size` entries, all owned by the device.
-    pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, log_size: u8, uar: UarIndex) -> Result<Self, HalError> {
-        let consumer = Consumer::new(log_size);
-        let entries = consumer.size() as usize;
-        let ring = Dma::allocate(hal, (entries * BLOCK).max(4096), 4096)?;
-        for window in (0..entries).filter_map(|index| ring.block(index)) {
-            window.store_be32::<60>(1);
-        }
-        Ok(Self { ring, consumer, eqn: Eqn::default(), uar })
-    }
-
-    /// The next entry, if there is one.
-    pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
-        let window = self.ring.block(self.consumer.slot())?;
-        take_ownership(&Entry { hal, window }, self.consumer.phase())?;
-        let entry = EventEntry::read_from_bytes(&window.to_bytes()).unwrap_or_default();
-        self.consumer.advance();
-        Some(entry)
-    }
-
-    /// Frees the entries that were polled.
-    pub(crate) fn acknowledge<H: Hal<Dma = M>>(&self, hal: &H) {
-        let register = self.uar.value() as usize * UAR_PAGE_SIZE + uar::EQ_CONSUME;
-        hal.mmio().write32(register, eq_doorbell(self.eqn, self.consumer.counter()));
-        hal.barrier(Barrier::FlushMmio);
-    }
 }
 
 /// Events that wait for the application.
@@ -267,18 +329,47 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_shared_queues_are_where_those_of_queue_pairs_are() {
+    fn events_of_queues_have_their_own_values() {
         let mut data = QueueEvent::new();
-        data.set_number(Qpn::from_low_bits(0x1234));
+        data.set_number(Qpn::from_low_bits(0x1234)).set_kind(2);
         let of = |kind| {
             let mut entry = EventEntry::new();
             entry.set_kind(kind).set_data(data.as_bytes().try_into().unwrap());
-            sort(&entry)
+            match sort(&entry) {
+                Sorted::Event(event) => event,
+                pages @ Sorted::Pages { .. } => panic!("{pages:?}"),
+            }
         };
         let (srqn, qpn) = (Srqn::from_low_bits(0x1234), Qpn::from_low_bits(0x1234));
-        assert_eq!(of(EventType::SrqRqLimit), Sorted::Event(AsyncEvent::SharedReceiveQueueLimit { srqn }));
-        assert_eq!(of(EventType::SrqCatasError), Sorted::Event(AsyncEvent::SharedReceiveQueueError { srqn }));
-        assert_eq!(of(EventType::SrqLastWqe), Sorted::Event(AsyncEvent::LastReceiveReached { qpn }));
+        let failed = |cause| AsyncEvent::QueuePairError { qpn, cause, part: QueuePairPart::SendQueue };
+        assert_eq!(of(EventType::SrqRqLimit), AsyncEvent::SharedReceiveQueueLimit { srqn });
+        assert_eq!(of(EventType::SrqCatasError), AsyncEvent::SharedReceiveQueueError { srqn });
+        assert_eq!(of(EventType::SrqLastWqe), AsyncEvent::LastReceiveReached { qpn });
+        assert_eq!(of(EventType::CommEst), AsyncEvent::CommunicationEstablished { qpn });
+        assert_eq!(of(EventType::SqDrained), AsyncEvent::SendQueueDrained { qpn });
+        assert_eq!(of(EventType::PathMig), AsyncEvent::PathMigrated { qpn });
+        assert_eq!(of(EventType::PathMigFailed), AsyncEvent::PathMigrationFailed { qpn });
+        assert_eq!(of(EventType::WqCatasError), failed(QueuePairFault::Catastrophic));
+        assert_eq!(of(EventType::WqInvalReqError), failed(QueuePairFault::InvalidRequest));
+        assert_eq!(of(EventType::WqAccessError), failed(QueuePairFault::Access));
+        assert_eq!(QueuePairPart::from_raw(6), QueuePairPart::Unknown(6));
+    }
+
+    #[test]
+    fn events_of_the_device_have_their_own_values() {
+        let mut entry = EventEntry::new();
+        let mut data = [0; 28];
+        data[15] = 0b101;
+        entry.set_kind(EventType::TempWarnEvent).set_data(data);
+        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::TemperatureWarning { sensors: 0b101 }));
+        entry.set_kind(EventType::GeneralEvent).set_sub_type(5);
+        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::General { sub_type: 5 }));
+        entry.set_kind(EventType::InternalError);
+        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::InternalError));
+        entry.set_kind(EventType::Cmd).set_data([0x80; 28]);
+        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::CommandsCompleted { slots: 0x8080_8080 }));
+        entry.set_kind(EventType::CqError).set_data([0; 28]);
+        assert!(matches!(sort(&entry), Sorted::Event(AsyncEvent::CompletionQueueError { .. })));
     }
 
     #[test]

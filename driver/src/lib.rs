@@ -17,7 +17,9 @@ pub mod address_handle;
 pub mod barrier;
 pub mod capabilities;
 pub mod command;
+pub mod completion_channel;
 pub mod completion_queue;
+pub mod counter_set;
 pub mod device;
 #[allow(unsafe_code)]
 pub mod dma;
@@ -45,9 +47,11 @@ pub mod xrc_domain;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
+pub use completion_channel::{ChannelError, CompletionChannel};
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
+pub use counter_set::{CounterSet, QueueCounters};
 pub use device::{Device, DeviceConfig, DeviceRef};
-pub use events::AsyncEvent;
+pub use events::{AsyncEvent, QueuePairFault, QueuePairPart};
 pub use gid::GidEntry;
 pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 pub use protection_domain::ProtectionDomain;

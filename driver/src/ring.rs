@@ -26,11 +26,13 @@ pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     Some(byte)
 }
 
-/// Whether the device has written the entry in the pass whose parity is `phase`, with opcode 0: a requester's success.
+/// Whether the device has written the entry in the pass whose parity is `phase`, with opcode 0 and format 0: a requester's
+/// success without data.
 /// The rest may be read then.
 #[inline(always)]
 pub fn take_plain(entry: &impl OwnedEntry, phase: u8) -> bool {
-    if entry.last_byte() & 0xf1 != phase {
+    // Opcode 0 and format 0: neither data nor a compressed run.
+    if entry.last_byte() & 0xfd != phase {
         return false;
     }
     synchronize(entry);
@@ -93,6 +95,18 @@ impl Consumer {
         self.index & 0xff_ffff
     }
 
+    /// The same place in a ring of 2^`log_size` entries, at most 2^23, one entry further: where software goes on after
+    /// the device was given another ring, which the entry between them has cost.
+    pub const fn moved_to(self, log_size: u8) -> Self {
+        Self { index: self.index.wrapping_add(1), ..Self::new(log_size) }
+    }
+
+    /// The entry `count` places further.
+    #[inline(always)]
+    pub const fn ahead(self, count: u32) -> Self {
+        Self { index: self.index.wrapping_add(count), ..self }
+    }
+
     /// Goes on to the next entry.
     #[inline(always)]
     pub const fn advance(&mut self) {
@@ -135,10 +149,31 @@ mod tests {
     }
 
     #[test]
+    fn a_place_survives_a_change_of_size() {
+        let place = Consumer { index: 13, size: 8 }.moved_to(2);
+        assert_eq!((place.size(), place.slot(), place.phase(), place.counter()), (4, 2, 1, 14));
+        assert_eq!((place.ahead(2).slot(), place.ahead(2).phase()), (0, 0));
+    }
+
+    #[test]
+    fn entries_with_data_or_of_a_run_are_not_plain() {
+        for format in 1..4 {
+            let entry = Byte(format << 2, Cell::new(false));
+            assert!(!take_plain(&entry, 0));
+            assert_eq!(take_ownership(&entry, 0), Some(format << 2));
+        }
+    }
+
+    #[test]
     fn only_written_entries_of_this_pass_are_taken() {
-        for (byte, phase, taken) in
-            [(0x00, 0, true), (0x01, 0, false), (0x01, 1, true), (0xf0, 0, false), (0xf1, 1, false)]
-        {
+        for (byte, phase, taken) in [
+            (0x00, 0, true),
+            (0x01, 0, false),
+            (0x01, 1, true),
+            (0xf0, 0, false),
+            (0xf1, 1, false),
+            (0x02, 0, true),
+        ] {
             let entry = Byte(byte, Cell::new(false));
             assert_eq!(take_ownership(&entry, phase).is_some(), taken, "{byte:#x} in phase {phase}");
             assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");

@@ -4,6 +4,7 @@
 mod support;
 
 use bareverbs::completion_queue::PollError;
+use bareverbs::completion_queue::{Arming, Notify};
 use bareverbs::queue_pair::PostError;
 use bareverbs::{
     MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest,
@@ -300,10 +301,10 @@ fn the_consumer_index_and_the_arm_word() {
         let record = rig.hal.world.memory.read(ring.base + 4 * 64, 4);
         assert_eq!(record, (round + 1).to_be_bytes());
     }
-    rig.send.arm(true);
+    assert_eq!(rig.send.arm(Notify::Solicited), Arming::Armed);
     let arm = 1u64 << 56 | 9u64 << 32 | rig.send.number().value() as u64;
     assert_eq!(rig.hal.register64(0x10020), arm);
     rig.send.acknowledge_event();
-    rig.send.arm(false);
+    assert_eq!(rig.send.arm(Notify::Next), Arming::Armed);
     assert_eq!(rig.hal.register64(0x10020), 1u64 << 60 | 9u64 << 32 | rig.send.number().value() as u64);
 }

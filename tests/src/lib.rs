@@ -10,6 +10,7 @@ pub mod guest;
 pub mod judges;
 pub mod node;
 pub mod pair;
+pub mod places;
 pub mod prm_tables;
 pub mod replay;
 pub mod shared;

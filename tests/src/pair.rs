@@ -1,6 +1,7 @@
 //! Two hosts, a cable, and a connected queue pair on each: the setting of most conversations.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
+use bareverbs::completion_channel::CompletionChannel;
 use bareverbs::completion_queue::CompletionQueue;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
@@ -33,6 +34,22 @@ pub struct PairOptions {
     pub memory_access: AccessFlags,
     /// Bytes of each memory region.
     pub memory: usize,
+    /// What completions look like in memory.
+    pub completions: CompletionForm,
+    /// Whether completions of receives raise events of a channel.
+    pub channels: bool,
+}
+
+/// What completions look like in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompletionForm {
+    /// 64 bytes each.
+    #[default]
+    Common,
+    /// 128 bytes each.
+    Wide,
+    /// 64 bytes each, or a run of them in mini entries.
+    Compressed,
 }
 
 impl Default for PairOptions {
@@ -47,6 +64,8 @@ impl Default for PairOptions {
             queue_pair_access: all_access(),
             memory_access: all_access(),
             memory: 1 << 16,
+            completions: CompletionForm::Common,
+            channels: false,
         }
     }
 }
@@ -59,6 +78,8 @@ pub struct Side {
     pub sends: CompletionQueue<Handle>,
     /// Where its receives complete.
     pub receives: CompletionQueue<Handle>,
+    /// Where events of `receives` come, if the options want it.
+    pub channel: Option<CompletionChannel<Handle>>,
     /// Memory with the rights of the options.
     pub memory: MemoryRegion<Handle>,
     /// The host.
@@ -82,6 +103,7 @@ struct Prepared {
     queue_pair: PreparedQueuePair<Handle>,
     sends: CompletionQueue<Handle>,
     receives: CompletionQueue<Handle>,
+    channel: Option<CompletionChannel<Handle>>,
     memory: MemoryRegion<Handle>,
     node: Node,
 }
@@ -142,8 +164,11 @@ impl Pair {
 
 impl Prepared {
     fn new(node: Node, options: &PairOptions) -> Self {
-        let (sends, receives) =
-            (node.completion_queue(4 * options.depth), node.completion_queue(4 * options.depth));
+        let channel = options
+            .channels
+            .then(|| CompletionChannel::create(node.device.clone(), 1, 16).expect("a completion channel"));
+        let sends = completion_queue(&node, options, None);
+        let receives = completion_queue(&node, options, channel.as_ref());
         let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)
             .send_queue(options.depth)
             .receive_queue(options.depth)
@@ -154,13 +179,31 @@ impl Prepared {
             .build()
             .unwrap_or_else(|error| panic!("{error}"));
         let memory = node.memory(options.memory, options.memory_access);
-        Self { queue_pair, sends, receives, memory, node }
+        Self { queue_pair, sends, receives, channel, memory, node }
     }
 
     fn connected(self, queue_pair: impl FnOnce(PreparedQueuePair<Handle>) -> QueuePair<Handle>) -> Side {
-        let Self { queue_pair: prepared, sends, receives, memory, node } = self;
-        Side { queue_pair: queue_pair(prepared), sends, receives, memory, node }
+        let Self { queue_pair: prepared, sends, receives, channel, memory, node } = self;
+        Side { queue_pair: queue_pair(prepared), sends, receives, channel, memory, node }
     }
+}
+
+fn completion_queue(
+    node: &Node,
+    options: &PairOptions,
+    channel: Option<&CompletionChannel<Handle>>,
+) -> CompletionQueue<Handle> {
+    let builder = CompletionQueue::builder(node.device.clone()).entries(4 * options.depth);
+    let builder = match options.completions {
+        CompletionForm::Common => builder,
+        CompletionForm::Wide => builder.wide_entries(),
+        CompletionForm::Compressed => builder.compressed(),
+    };
+    let builder = match channel {
+        Some(channel) => builder.channel(channel),
+        None => builder,
+    };
+    builder.create().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn connect(a: Prepared, b: Prepared, options: ConnectOptions) -> (Side, Side) {

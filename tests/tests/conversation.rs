@@ -84,8 +84,8 @@ fn atomics_change_memory_once_and_give_back_what_was_there() {
 fn the_device_closes_when_the_last_object_is_gone() {
     let Pair { a, world, .. } = Pair::new(&PairOptions::default());
     let node = a.node.id;
-    let bareverbs_tests::pair::Side { queue_pair, sends, receives, memory, node: host } = a;
-    drop((queue_pair, sends, receives, memory, host.domain));
+    let bareverbs_tests::pair::Side { queue_pair, sends, receives, channel, memory, node: host } = a;
+    drop((queue_pair, sends, receives, channel, memory, host.domain));
     assert_eq!(host.device.leaked_objects(), 0);
     let device = std::rc::Rc::into_inner(host.device).expect("nobody else holds the device");
     device.close().unwrap_or_else(|error| panic!("{error}"));

@@ -11,6 +11,15 @@ pub const OP_OWN_OFFSET: usize = 63;
 /// What software writes there before the device has written an entry: opcode invalid, owner 1.
 pub const OP_OWN_INITIAL: u8 = 0xf1;
 
+/// `op_own.format` of an entry that has 32 bytes of data in its first half.
+pub const CQE_FORMAT_INLINE_32: u8 = 1;
+/// `op_own.format` of an entry of 128 bytes that has 64 bytes of data in its first half.
+pub const CQE_FORMAT_INLINE_64: u8 = 2;
+/// `op_own.format` of the title of a compressed run; its byte count is the number of entries.
+pub const CQE_FORMAT_COMPRESSED: u8 = 3;
+/// Mini entries in an array, which takes the place of one entry.
+pub const MINI_CQES: usize = 8;
+
 layout! {
     /// A completion queue entry of 64 bytes.
     pub struct CompletionEntry, "mlx5_cqe64", 16;
@@ -65,4 +74,12 @@ layout! {
     bits signature / set_signature: u8 = 15[15:8], "signature";
     bits opcode / set_opcode: CqeOpcode = 15[7:4], "op_own.opcode";
     bits owner / set_owner: bool = 15[0:0], "op_own.owner";
+}
+
+layout! {
+    /// What tells an entry of a compressed run from the title. The first dword of a responder's is a hash or a checksum.
+    pub struct MiniEntry, "mlx5_mini_cqe8", 2;
+    bits wqe_counter / set_wqe_counter: u16 = 0[31:16], "s_wqe_info.wqe_counter";
+    bits send_opcode / set_send_opcode: u8 = 0[15:8], "s_wqe_info.s_wqe_opcode";
+    bits byte_count / set_byte_count: u32 = 1[31:0], "byte_cnt";
 }

@@ -34,6 +34,20 @@ layout! {
     bits immediate / set_immediate: u32 = 3[31:0], "imm";
 }
 
+/// Values of [`ControlSegment::fence_mode`].
+pub mod fence_mode {
+    /// None.
+    pub const NONE: u8 = 0;
+    /// After changes of memory keys that were posted before.
+    pub const INITIATOR_SMALL: u8 = 1;
+    /// After the answers to RDMA READs and atomics that were posted before.
+    pub const FENCE: u8 = 2;
+    /// After everything that was posted before.
+    pub const STRONG_ORDERING: u8 = 3;
+    /// [`INITIATOR_SMALL`] and [`FENCE`].
+    pub const SMALL_AND_FENCE: u8 = 4;
+}
+
 /// Values of [`ControlSegment::completion_mode`].
 pub mod completion_mode {
     /// A CQE only if the work request fails.
@@ -56,6 +70,16 @@ layout! {
     pub struct AtomicSegment, "mlx5_wqe_atomic_seg", 4;
     wide swap_add / set_swap_add: u64 = 0, "swap_add";
     wide compare / set_compare: u64 = 2, "compare";
+}
+
+layout! {
+    /// Masked atomic segment of compare and swap of 8 bytes; of fetch and add only the first half is used, and has the
+    /// field boundaries in place of `compare`.
+    pub struct MaskedAtomicSegment, "mlx5_wqe_masked_atomic_seg", 8;
+    wide swap_add / set_swap_add: u64 = 0, "swap_add";
+    wide compare / set_compare: u64 = 2, "compare";
+    wide swap_add_mask / set_swap_add_mask: u64 = 4, "swap_add_mask";
+    wide compare_mask / set_compare_mask: u64 = 6, "compare_mask";
 }
 
 layout! {
@@ -92,11 +116,79 @@ impl AddressVector {
 }
 
 layout! {
-    /// Control of a key update (UMR): what of a memory key is changed. A memory key context follows.
+    /// Control of a key update (UMR): what of a memory key is changed. A memory key context follows, then translation
+    /// entries, or data segments that say where these are.
     pub struct KeyUpdateSegment, "mlx5_wqe_umr_ctrl_seg", 12;
+    /// See [`umr_flags`].
     bits flags / set_flags: u8 = 0[31:24], "flags";
+    /// Octwords of translation entries.
     bits translation_octowords / set_translation_octowords: u16 = 1[31:16], "klm_octowords";
+    /// First octword to be replaced, bits 15 to 0, if [`umr_flags::TRANSLATION_OFFSET`] is set; else octwords of the
+    /// byte stream format.
+    bits translation_offset / set_translation_offset: u16 = 1[15:0], "translation_offset";
+    /// See [`mkey_mask`].
     wide mkey_mask / set_mkey_mask: u64 = 2, "mkey_mask";
+    /// Bits 47 to 16 of the offset.
+    bits translation_offset_47_16 / set_translation_offset_47_16: u32 = 4[31:0], "xlt_offset_47_16";
+}
+
+/// Bits of [`KeyUpdateSegment::flags`]. Linux and rdma-core name them differently: the words here say what they do.
+pub mod umr_flags {
+    /// The translation entries follow in the work queue entry.
+    pub const INLINE: u8 = 1 << 7;
+    /// The update fails if the key is free.
+    pub const FAIL_IF_FREE: u8 = 1 << 6;
+    /// The update fails if the key is not free.
+    pub const FAIL_IF_NOT_FREE: u8 = 1 << 5;
+    /// The offset of the translation counts.
+    pub const TRANSLATION_OFFSET: u8 = 1 << 4;
+    /// The update fails if the key belongs to another queue pair.
+    pub const CHECK_QPN: u8 = 1 << 3;
+}
+
+/// Bits of [`KeyUpdateSegment::mkey_mask`]: which fields of the context become those of the key.
+pub mod mkey_mask {
+    /// Length and `length64`.
+    pub const LENGTH: u64 = 1;
+    /// `log_page_size`.
+    pub const PAGE_SIZE: u64 = 1 << 1;
+    /// `start_addr`.
+    pub const START_ADDRESS: u64 = 1 << 6;
+    /// Protection domain.
+    pub const PD: u64 = 1 << 7;
+    /// Whether peers may invalidate it.
+    pub const REMOTE_INVALIDATE: u64 = 1 << 8;
+    /// The variant byte.
+    pub const KEY: u64 = 1 << 13;
+    /// The queue pair.
+    pub const QPN: u64 = 1 << 14;
+    /// Right to local reading.
+    pub const LOCAL_READ: u64 = 1 << 17;
+    /// Right to local writing.
+    pub const LOCAL_WRITE: u64 = 1 << 18;
+    /// Right to RDMA READ.
+    pub const REMOTE_READ: u64 = 1 << 19;
+    /// Right to RDMA WRITE.
+    pub const REMOTE_WRITE: u64 = 1 << 20;
+    /// Right to atomics.
+    pub const ATOMIC: u64 = 1 << 21;
+    /// Small fence on RDMA READ responses.
+    pub const SMALL_FENCE: u64 = 1 << 23;
+    /// Relaxed ordering of writes.
+    pub const RELAXED_ORDERING_WRITE: u64 = 1 << 25;
+    /// Whether the key is free.
+    pub const FREE: u64 = 1 << 29;
+    /// Relaxed ordering of reads.
+    pub const RELAXED_ORDERING_READ: u64 = 1 << 47;
+}
+
+layout! {
+    /// An entry of a translation that is made of other keys.
+    pub struct KeyListEntry, "mlx5_klm", 4;
+    /// Bytes, at most 2^31 from work requests.
+    bits byte_count / set_byte_count: u32 = 0[31:0], "bcount";
+    bits key / set_key: Mkey = 1[31:0], "key";
+    wide address / set_address: u64 = 2, "va";
 }
 
 layout! {

@@ -4,6 +4,7 @@ use crate::command::CommandError;
 use crate::hal::HalError;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
+use bareverbs_prm::time::Duration;
 use core::fmt;
 
 /// Why a completion queue could not be made.
@@ -15,6 +16,21 @@ pub enum CompletionQueueError {
         asked: u32,
         /// Most that the device can do.
         limit: u32,
+    },
+    /// The device does not offer it.
+    NotOffered {
+        /// What, with the name of the capability.
+        feature: &'static str,
+    },
+    /// A period of moderation longer than 4095 microseconds.
+    Period {
+        /// Asked for.
+        asked: Duration,
+    },
+    /// The queue has its new size, but the device did not say where the old ring ends: completions may be missing.
+    EntriesLost {
+        /// Entries that were moved.
+        moved: u32,
     },
     /// There is no memory.
     Memory(HalError),
@@ -28,6 +44,17 @@ impl fmt::Display for CompletionQueueError {
             Self::Entries { asked, limit } => {
                 write!(f, "a completion queue of {asked} entries: ask for 1 to {limit}")
             }
+            Self::NotOffered { feature } => {
+                write!(f, "a completion queue with what the device does not offer: {feature}")
+            }
+            Self::Period { asked } => {
+                write!(f, "moderation over {asked}: ask for at most 4095 microseconds")
+            }
+            Self::EntriesLost { moved } => write!(
+                f,
+                "resizing a completion queue: the device did not end the old ring, {moved} completions were moved, \
+                 others may be lost; reset the queue pairs"
+            ),
             Self::Memory(error) => write!(f, "{error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
@@ -54,6 +81,11 @@ pub enum PollError {
         /// The queue pair it names.
         qpn: Qpn,
     },
+    /// It begins a compressed run of a length that cannot be.
+    BadRun {
+        /// Entries that the run is said to have.
+        entries: u32,
+    },
 }
 
 impl fmt::Display for PollError {
@@ -62,6 +94,10 @@ impl fmt::Display for PollError {
             Self::NotOutstanding { qpn, counter } => write!(
                 f,
                 "the device completes work request {counter:#x} of queue pair {qpn}, which is not outstanding: reset it"
+            ),
+            Self::BadRun { entries } => write!(
+                f,
+                "the device wrote a compressed run of {entries} completions, which cannot be: make a new queue"
             ),
             Self::UnexpectedOpcode { opcode, qpn } => {
                 write!(

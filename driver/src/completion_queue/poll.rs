@@ -1,5 +1,6 @@
 //! Polling: entries in the order of one queue pair go a short way, everything else the general one.
 
+use super::entries::BadRun;
 use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
 use crate::dma::{BLOCK, Rings, Run, Window};
@@ -75,9 +76,9 @@ fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
     rings.record().store_be32::<0>(counter);
 }
 
-struct Entry<'a, H> {
-    hal: &'a H,
-    window: Window<'a, BLOCK>,
+pub(super) struct Entry<'a, H> {
+    pub(super) hal: &'a H,
+    pub(super) window: Window<'a, BLOCK>,
 }
 
 impl<H: Hal> OwnedEntry for Entry<'_, H> {
@@ -200,7 +201,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 Ok(Outcome::Discarded(qpn)) => self.discard(qpn),
                 Ok(Outcome::Completion(completion, current)) => {
                     *place = completion;
-                    self.current = current;
+                    // The short way knows entries of one block only.
+                    self.current = if self.wide { Current::NOBODY } else { current };
                     count += 1;
                 }
                 Err(_) if count > 0 => break,
@@ -221,11 +223,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Looks at the next entry without consuming it.
     fn look(&self) -> Result<Outcome, PollError> {
-        let hal = self.device.device().hal();
-        let window = self.rings.blocks().slot(self.consumer.index());
-        match take_ownership(&Entry { hal, window }, self.consumer.phase()) {
-            Some(_) => self.read(&window),
-            None => Ok(Outcome::Nothing),
+        match self.take(self.consumer) {
+            Ok(Some(_)) => self.read(&self.entry(self.consumer.index())),
+            Ok(None) => Ok(Outcome::Nothing),
+            Err(BadRun(entries)) => Err(PollError::BadRun { entries }),
         }
     }
 
@@ -307,13 +308,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
     pub(crate) fn disown(&mut self, user_index: u32) {
         self.current = Current::NOBODY;
-        let device = self.device.device();
         let mut at = self.consumer;
         for _ in 0..at.size() {
-            let window = self.rings.blocks().slot(at.index());
-            if take_ownership(&Entry { hal: device.hal(), window }, at.phase()).is_none() {
+            if !matches!(self.take(at), Ok(Some(_))) {
                 break;
             }
+            let window = self.entry(at.index());
             if window.load_be32::<32>() & NOBODY == user_index {
                 self.give_back(&window);
                 window.store_be32::<32>(NOBODY);

@@ -6,14 +6,13 @@ use super::{BootStep, CloseCause, DeviceConfig, OpenCause, OpenError, Up};
 use crate::capabilities::{Capabilities, negotiate, negotiate_atomic, negotiate_roce};
 use crate::command::execute::Patience;
 use crate::command::{CommandError, CommandQueue, CommandQueueConfig, HealthReport, Request, Tail};
-use crate::events::{EVENT_MASK, EventQueue};
+use crate::events::{EventQueue, event_mask};
 use crate::hal::{Hal, Mmio};
 use crate::port;
 use crate::trace::TraceEvent;
-use crate::translation::PageRun;
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
 use bareverbs_prm::command::entry::CommandHeaderIn;
-use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut};
+use bareverbs_prm::command::eq::CreateEqOut;
 use bareverbs_prm::command::hca::{HostEndiannessRegister, QueryIssiIn, QueryIssiOut, SetIssiIn};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, init_segment};
@@ -29,6 +28,8 @@ const CAPABILITY_PAGE: usize = 256;
 /// Modes of QUERY_HCA_CAP.
 const MAXIMUM: u16 = 0;
 const CURRENT: u16 = 1;
+/// Interrupt vector of the queue of asynchronous events.
+const ASYNC_VECTOR: u16 = 0;
 /// The `cqe_version` that carries the `user_index`.
 const COMPLETION_VERSION: u8 = 1;
 
@@ -165,7 +166,7 @@ impl<H: Hal> Boot<'_, H> {
         self.at(BootStep::AllocateUar);
         let uar = self.allocate_uar(control)?;
         self.at(BootStep::CreateEventQueue);
-        self.create_event_queue(control, uar)?;
+        self.create_event_queue(control, uar, event_mask(&capabilities))?;
         self.at(BootStep::EnableRoce);
         if capabilities.roce {
             control.run(self.hal, &Request::new(&port::set_roce(true)))?;
@@ -273,21 +274,14 @@ impl<H: Hal> Boot<'_, H> {
         Ok(uar)
     }
 
-    fn create_event_queue(&self, control: &mut Control<H>, uar: UarIndex) -> Result<(), OpenCause> {
-        let log_size =
-            self.config.event_queue_entries.clamp(2, 1 << 20).next_power_of_two().trailing_zeros() as u8;
-        let mut queue = EventQueue::allocate(self.hal, log_size, uar)?;
-        let run = PageRun::of_buffer(queue.ring.iova(), queue.ring.len(), self.config.log_max_page);
-        let mut input = CreateEqIn::new();
-        input.set_opcode(CommandOpcode::CreateEq);
-        input
-            .eq_context_entry_mut()
-            .set_log_eq_size(log_size)
-            .set_uar_page(uar)
-            .set_log_page_size(run.log_page_size());
-        let mut mask = [0; 32];
-        mask[..8].copy_from_slice(&EVENT_MASK.to_be_bytes());
-        input.set_event_bitmask(mask);
+    fn create_event_queue(
+        &self,
+        control: &mut Control<H>,
+        uar: UarIndex,
+        mask: u64,
+    ) -> Result<(), OpenCause> {
+        let mut queue = EventQueue::allocate(self.hal, self.config.event_queue_entries, uar)?;
+        let (input, run) = queue.create_input(self.config.log_max_page, ASYNC_VECTOR, mask);
         let output = control.call::<CreateEqOut>(self.hal, &Request::with_tail(&input, run.list(0)));
         match output {
             Ok(output) => queue.eqn = output.eq_number(),

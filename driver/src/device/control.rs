@@ -46,11 +46,14 @@ impl Doomed {
     }
 }
 
+/// What an object is made of, in one piece or two.
+pub(crate) type Pieces<M> = [Option<Dma<M>>; 2];
+
 struct Parked<M> {
     object: Doomed,
     /// Freed with this, after the object is destroyed.
     #[allow(dead_code, reason = "it is held, not read")]
-    memory: Option<Dma<M>>,
+    memory: Pieces<M>,
 }
 
 /// The control part of a device.
@@ -139,7 +142,7 @@ impl<H: Hal> Control<H> {
     /// Destroys an object and then frees its memory. If the device refuses (something still uses the object) both wait
     /// until something else is destroyed; if there is no room to wait, or the device does not answer, the memory is
     /// never used again.
-    pub(crate) fn destroy(&mut self, hal: &H, object: Doomed, memory: Option<Dma<H::Dma>>) {
+    pub(crate) fn destroy(&mut self, hal: &H, object: Doomed, memory: Pieces<H::Dma>) {
         match self.run(hal, &Request::new(&object.request())) {
             Ok(()) => {
                 drop(memory);

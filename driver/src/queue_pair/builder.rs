@@ -8,6 +8,7 @@ use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
+use crate::counter_set::CounterSet;
 use crate::device::ledgers::{Full, Share};
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
@@ -45,6 +46,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     access: Option<AccessFlags>,
     psn: Option<Psn>,
     blue_flame: bool,
+    counter_set: u8,
     q_key: u32,
     shared: Option<Shared>,
     service: PhantomData<S>,
@@ -88,8 +90,19 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        let (access, psn, blue_flame, q_key, shared) = (None, None, true, 0, None);
-        Self { domain, send, receive, wanted, access, psn, blue_flame, q_key, shared, service: PhantomData }
+        Self {
+            domain,
+            send,
+            receive,
+            wanted,
+            access: None,
+            psn: None,
+            blue_flame: true,
+            counter_set: 0,
+            q_key: 0,
+            shared: None,
+            service: PhantomData,
+        }
     }
 }
 
@@ -113,7 +126,7 @@ impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
 impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, shared, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, .. } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -123,6 +136,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             access,
             psn,
             blue_flame,
+            counter_set,
             q_key,
             shared,
             service: PhantomData,
@@ -180,6 +194,13 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     /// Whether single small sends may be written to the doorbell register, if the device can and has one left.
     pub const fn blue_flame(mut self, on: bool) -> Self {
         self.blue_flame = on;
+        self
+    }
+
+    /// The set that it counts in. Without one it counts nowhere.
+    #[doc(alias = "rdma_counter")]
+    pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
+        self.counter_set = set.number();
         self
     }
 
@@ -329,6 +350,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],
+            counter_set: self.counter_set,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
             shared: self.shared.is_some(),

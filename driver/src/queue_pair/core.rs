@@ -32,6 +32,8 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) domain: Pdn,
     pub(crate) queues: [Cqn; 2],
     pub(crate) psn: Psn,
+    /// The set that it counts in; 0 for none.
+    pub(crate) counter_set: u8,
     pub(crate) blue_flame: Option<u8>,
     /// Receives are those of a shared receive queue.
     pub(crate) shared: bool,
@@ -86,6 +88,7 @@ impl<D: DeviceRef> Core<D> {
                     .set_pd(parts.domain)
                     .set_cqn_snd(send)
                     .set_cqn_rcv(receive)
+                    .set_counter_set_id(parts.counter_set)
                     .set_log_ack_req_freq(LOG_ACK_REQUEST)
                     .set_dbr_addr(parts.rings.memory().iova() + parts.send.record as u64 * 64);
                 self.fill_message_limit(input.qpc_mut());

@@ -13,12 +13,40 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 /// What the frames of an interface begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
 pub enum LinkType {
     /// An Ethernet header.
-    Ethernet = 1,
-    /// The local route header of InfiniBand.
-    InfiniBand = 247,
+    Ethernet,
+    /// The local route header of InfiniBand. Each is written behind a header of the extensible record format, since programs
+    /// that read captures know InfiniBand by that (link type 197) and not by the link type that it has (247).
+    InfiniBand,
+}
+
+impl LinkType {
+    const fn to_raw(self) -> u16 {
+        match self {
+            Self::Ethernet => 1,
+            Self::InfiniBand => 197,
+        }
+    }
+}
+
+/// Bytes of a header of the extensible record format, and the type of records that hold a packet of InfiniBand.
+const RECORD_HEADER: usize = 16;
+const RECORD_INFINIBAND: u8 = 21;
+/// `flags`: records have varying lengths.
+const RECORD_VARYING: u8 = 4;
+
+/// Time as seconds and 2^-32 of them, low byte first; type and flags; length of the record, frames lost, length on the wire.
+fn record_header(nanos: u64, length: usize) -> [u8; RECORD_HEADER] {
+    let time = (nanos / 1_000_000_000) << 32 | ((nanos % 1_000_000_000) << 32) / 1_000_000_000;
+    let length = u16::try_from(length).unwrap_or(u16::MAX);
+    let record = length.saturating_add(RECORD_HEADER as u16);
+    let mut header = [0; RECORD_HEADER];
+    header[..8].copy_from_slice(&time.to_le_bytes());
+    header[8..10].copy_from_slice(&[RECORD_INFINIBAND, RECORD_VARYING]);
+    header[10..12].copy_from_slice(&record.to_be_bytes());
+    header[14..].copy_from_slice(&length.to_be_bytes());
+    header
 }
 
 /// Whose nanoseconds the frames carry.
@@ -76,7 +104,7 @@ impl core::error::Error for CaptureError {
 pub struct Capture<W: ?Sized + Write = dyn Write> {
     out: Box<W>,
     block: Vec<u8>,
-    interfaces: u32,
+    interfaces: Vec<LinkType>,
     frames: u64,
     error: Option<io::Error>,
 }
@@ -93,7 +121,7 @@ impl<W: ?Sized + Write> fmt::Debug for Capture<W> {
 impl<W: ?Sized + Write> Capture<W> {
     /// Begins a section on `out`. Give a buffered writer.
     pub fn new(out: Box<W>, clock: Clock) -> Self {
-        let mut capture = Self { out, block: Vec::new(), interfaces: 0, frames: 0, error: None };
+        let mut capture = Self { out, block: Vec::new(), interfaces: Vec::new(), frames: 0, error: None };
         capture.begin(SECTION_HEADER);
         capture.u32(BYTE_ORDER_MAGIC);
         capture.u16(1);
@@ -112,15 +140,15 @@ impl<W: ?Sized + Write> Capture<W> {
     /// Describes an interface and gives its number.
     pub fn add_interface(&mut self, name: &str, link: LinkType) -> u32 {
         self.begin(INTERFACE_DESCRIPTION);
-        self.u16(link as u16);
+        self.u16(link.to_raw());
         self.u16(0);
         self.u32(0);
         self.option(OPTION_INTERFACE_NAME, name.as_bytes());
         self.option(OPTION_TIME_RESOLUTION, &[NANOSECONDS]);
         self.end_options();
         self.end();
-        self.interfaces += 1;
-        self.interfaces - 1
+        self.interfaces.push(link);
+        self.interfaces.len() as u32 - 1
     }
 
     /// Writes one frame.
@@ -136,8 +164,13 @@ impl<W: ?Sized + Write> Capture<W> {
         self.u32(interface);
         self.u32((nanos >> 32) as u32);
         self.u32(nanos as u32);
-        self.u32(bytes.len() as u32);
-        self.u32(bytes.len() as u32);
+        let infiniband = self.interfaces.get(interface as usize) == Some(&LinkType::InfiniBand);
+        let length = bytes.len() + if infiniband { RECORD_HEADER } else { 0 };
+        self.u32(length as u32);
+        self.u32(length as u32);
+        if infiniband {
+            self.padded(&record_header(nanos, bytes.len()));
+        }
         self.padded(bytes);
         if let Some(comment) = comment {
             self.option(OPTION_COMMENT, comment.as_bytes());

@@ -1,18 +1,20 @@
 //! Completion queues: writing entries, raising events, moderation, overrun (PRM, completion queues; contract §5.4).
 
+mod compression;
 mod moderation;
 mod queue;
 
+pub(crate) use compression::LONGEST_RUN;
 pub(crate) use queue::{CompletionQueue, ResizeRefusal, stride};
 
 use super::HostMemory;
 use super::contexts::Slab;
 use super::event::EventQueues;
-use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
+use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry, ErrorEntry};
 use bareverbs_prm::doorbell::CqArm;
 use bareverbs_prm::eqe::CqErrorEvent;
-use bareverbs_prm::ids::{Cqn, UarIndex};
-use bareverbs_prm::numbering::{CqErrorSyndrome, EventType};
+use bareverbs_prm::ids::{Cqn, Qpn, UarIndex};
+use bareverbs_prm::numbering::{CqErrorSyndrome, CqeOpcode, CqeSyndrome, EventType};
 use bareverbs_prm::time::Time;
 use queue::{Armed, STATUS_OVERRUN};
 use std::collections::BTreeSet;
@@ -26,11 +28,17 @@ pub(crate) struct CompletionQueues {
     pub(crate) queues: Slab<CompletionQueue>,
     /// Queues that broke since the device last looked: the queue pairs that use them must go to the error state.
     pub(crate) newly_broken: Vec<Cqn>,
+    /// Completions with error since the device last looked, for the counters of their queue pairs.
+    pub(crate) failures: Vec<(Qpn, CqeOpcode, CqeSyndrome)>,
     /// Queues with an event that moderation holds back, or that raised one, since the device last looked.
     restless: Vec<Cqn>,
+    /// Queues with entries that wait for more like them.
+    patient: Vec<Cqn>,
     /// When events are due that moderation holds back.
     alarms: BTreeSet<(Time, u32)>,
     pub(crate) written: u64,
+    /// Of these, entries that were part of a run.
+    pub(crate) compressed: u64,
     pub(crate) overruns: u64,
 }
 
@@ -39,9 +47,12 @@ impl CompletionQueues {
         Self {
             queues: Slab::new(FIRST_CQ, 24),
             newly_broken: Vec::new(),
+            failures: Vec::new(),
             restless: Vec::new(),
+            patient: Vec::new(),
             alarms: BTreeSet::new(),
             written: 0,
+            compressed: 0,
             overruns: 0,
         }
     }
@@ -50,7 +61,9 @@ impl CompletionQueues {
     pub(crate) fn clear(&mut self) {
         self.queues.clear();
         self.newly_broken.clear();
+        self.failures.clear();
         self.restless.clear();
+        self.patient.clear();
         self.alarms.clear();
     }
 
@@ -78,6 +91,69 @@ impl CompletionQueues {
         solicited: bool,
     ) {
         let Some(queue) = self.queues.get_mut(cqn.value()) else { return };
+        if queue.context.cqe_comp_en() && self.wait_for_more(memory, events, cqn, entry, solicited) {
+            return;
+        }
+        self.write(memory, events, (cqn, data), entry, solicited);
+    }
+
+    /// Keeps a compressible entry back until the device has done what it does, so that more like it may come. What waits
+    /// already is written first if the entry is not like it. `false`: the entry is to be written at once.
+    fn wait_for_more<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        events: &mut EventQueues,
+        cqn: Cqn,
+        entry: &CompletionEntry,
+        solicited: bool,
+    ) -> bool {
+        let Some(queue) = self.queues.get_mut(cqn.value()) else { return false };
+        let fits = match queue.waiting.last() {
+            Some(last) => compression::follows(&last.entry, entry),
+            None => compression::is_compressible(entry),
+        };
+        if !fits || queue.waiting.len() >= LONGEST_RUN {
+            self.write_waiting(memory, events, cqn);
+        }
+        let Some(queue) = self.queues.get_mut(cqn.value()) else { return false };
+        let waits = compression::is_compressible(entry) && !queue.is_broken();
+        if waits {
+            if queue.waiting.is_empty() {
+                self.patient.push(cqn);
+            }
+            queue.waiting.push(compression::Waiting { entry: *entry, solicited });
+        }
+        waits
+    }
+
+    /// Writes what waits for more, as a run if there is more than one and room for all.
+    fn write_waiting<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues, cqn: Cqn) {
+        let Some(queue) = self.queues.get_mut(cqn.value()) else { return };
+        let run = core::mem::take(&mut queue.waiting);
+        if run.len() < 2 || !queue.has_room(memory, run.len() as u32) {
+            for mut waiting in run {
+                self.write(memory, events, (cqn, None), &mut waiting.entry, waiting.solicited);
+            }
+            return;
+        }
+        if queue.push_run(memory, &run).is_err() {
+            return self.break_queue(memory, events, cqn);
+        }
+        self.compressed += run.len() as u64;
+        for waiting in run {
+            self.written(memory, events, cqn, waiting.solicited);
+        }
+    }
+
+    fn write<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        events: &mut EventQueues,
+        (cqn, data): (Cqn, Option<&[u8; CQE_SIZE]>),
+        entry: &mut CompletionEntry,
+        solicited: bool,
+    ) {
+        let Some(queue) = self.queues.get_mut(cqn.value()) else { return };
         let was_broken = queue.is_broken();
         if queue.push(memory, entry, data).is_err() {
             if !was_broken {
@@ -85,7 +161,23 @@ impl CompletionQueues {
             }
             return;
         }
+        if let CqeOpcode::RequesterError | CqeOpcode::ResponderError = entry.opcode() {
+            let failure: ErrorEntry = zerocopy::transmute!(*entry);
+            self.failures.push((failure.qpn(), failure.opcode(), failure.syndrome()));
+        }
+        self.written(memory, events, cqn, solicited);
+    }
+
+    /// An entry was written: raises the event for which the queue is armed, unless moderation holds it back.
+    fn written<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        events: &mut EventQueues,
+        cqn: Cqn,
+        solicited: bool,
+    ) {
         self.written += 1;
+        let Some(queue) = self.queues.get_mut(cqn.value()) else { return };
         if solicited {
             queue.mark_solicited();
         }
@@ -136,6 +228,13 @@ impl CompletionQueues {
             queue.armed = Some(wish);
         }
         true
+    }
+
+    /// Writes the entries that waited for more like them: there will be no more before the next input.
+    pub(crate) fn flush<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
+        while let Some(cqn) = self.patient.pop() {
+            self.write_waiting(memory, events, cqn);
+        }
     }
 
     /// Sets the clocks of the queues whose events wait or were raised since the last call.

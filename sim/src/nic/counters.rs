@@ -21,6 +21,8 @@ pub struct Counters {
     pub wqes: u64,
     /// Completion queue entries written.
     pub completions: u64,
+    /// Of these, entries that were part of a compressed run.
+    pub completions_compressed: u64,
     /// Completion queues that overran.
     pub completion_overruns: u64,
     /// Event queue entries lost.

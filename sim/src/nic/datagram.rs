@@ -6,7 +6,7 @@
 use super::receive_queue::{Landing, Taken, Taker};
 use super::send_queue::{FetchContext, Fetched};
 use super::transmit::Ready;
-use super::wqe::{self, Envelope, KeyUpdate};
+use super::wqe::{self, Envelope};
 use super::{HostMemory, Nic, cqe};
 use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
 use crate::wire::infiniband::global_header;
@@ -80,9 +80,9 @@ impl Nic {
                     self.counters.wqes += 1;
                     self.send_datagram(now, memory, qpn, (token, &envelope, solicited));
                 }
-                Fetched::KeyUpdate(update) => {
-                    self.counters.wqes += 1;
-                    self.update_key(now, memory, qpn, &update);
+                Fetched::KeyUpdate(pending) => {
+                    self.end_update(memory, qpn, &pending);
+                    self.refresh_ended(now, memory, qpn);
                 }
                 Fetched::Nop => {
                     self.counters.wqes += 1;
@@ -90,14 +90,6 @@ impl Nic {
                 }
                 Fetched::Nothing | Fetched::Request(_) => return,
             }
-        }
-    }
-
-    fn update_key<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, update: &KeyUpdate) {
-        let done = self.mkeys.update(update).map_err(|_| wqe::KEY_UPDATE);
-        self.end_wqe(now, memory, qpn, done);
-        if done.is_err() {
-            self.move_to_error(now, memory, qpn);
         }
     }
 
@@ -262,7 +254,10 @@ impl Nic {
         }
         let mut landing = Landing::default();
         match self.take_datagram(memory, qpn, &mut landing) {
-            Taken::Empty => self.counters.datagrams_dropped += 1,
+            Taken::Empty => {
+                self.counters.datagrams_dropped += 1;
+                self.count_out_of_buffer(qpn);
+            }
             Taken::Broken(_) if self.queue_pairs.get(qpn.value()).is_some_and(|qp| qp.shared.is_some()) => {
                 // Nobody can say which entry it is.
                 self.post_queue_event(memory, qpn, EventType::WqCatasError);

@@ -192,6 +192,9 @@ impl Nic {
             self.queue_pairs.iter().filter(|(_, qp)| uses(&qp.context)).map(|(number, _)| number).collect();
         for number in users {
             let qpn = Qpn::from_low_bits(number);
+            if let Some(qp) = self.queue_pairs.get_mut(number) {
+                qp.tally.counted.cq_overflow = qp.tally.counted.cq_overflow.wrapping_add(1);
+            }
             self.post_queue_event(memory, qpn, EventType::WqCatasError);
             self.move_to_error(now, memory, qpn);
         }

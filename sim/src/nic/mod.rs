@@ -27,10 +27,12 @@ mod event;
 mod extension;
 pub mod firmware;
 mod interrupt;
+mod key_update;
 mod memory;
 mod mkey;
 mod pci;
 mod port;
+mod queue_counters;
 mod queue_pair;
 mod receive;
 mod receive_queue;
@@ -87,6 +89,7 @@ pub struct Nic {
     events: event::EventQueues,
     completions: completion::CompletionQueues,
     queue_pairs: Slab<QueuePair>,
+    counter_sets: queue_counters::CounterSets,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
     port: Port,
@@ -115,6 +118,7 @@ impl Nic {
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
             queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
+            counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
             port: Port::new(&config),
@@ -154,6 +158,7 @@ impl Nic {
         self.queue_pairs.clear();
         self.shared_receives.clear();
         self.xrc_domains.clear();
+        self.counter_sets.clear();
         self.completions.clear();
         self.events.queues.clear();
         self.events.interrupts.clear();
@@ -185,6 +190,7 @@ impl Nic {
     pub fn counters(&self) -> Counters {
         Counters {
             completions: self.completions.written,
+            completions_compressed: self.completions.compressed,
             completion_overruns: self.completions.overruns,
             events_lost: self.events.lost,
             interrupts: self.events.interrupts.raised,
@@ -225,9 +231,12 @@ impl Nic {
         if core::mem::take(&mut self.link_changed) {
             self.tell_link(memory);
         }
+        self.completions.flush(memory, &mut self.events);
         while let Some(cqn) = self.completions.newly_broken.pop() {
             self.break_users(now, memory, cqn);
+            self.completions.flush(memory, &mut self.events);
         }
+        self.count_failures();
         self.completions.settle(now);
     }
 

@@ -2,6 +2,7 @@
 
 use super::buffer::PagedBuffer;
 use super::mkey::{Accessor, HostRange};
+use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
@@ -12,6 +13,7 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::time::Time;
+use bareverbs_prm::wqe::fence_mode;
 
 /// First queue pair number that is handed out; lower ones are special or look like it.
 pub(crate) const FIRST_QP: u32 = 0x40;
@@ -45,6 +47,8 @@ pub(crate) struct QueuePair {
     pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
+    /// What it counted for its counter set, besides what the transport counts.
+    pub(crate) tally: QueuePairTally,
     /// From RTS on.
     pub(crate) requester: Option<SendingSide>,
     /// From RTR on.
@@ -89,6 +93,7 @@ impl QueuePair {
             landing: Landing::default(),
             shared: None,
             replies: Replies::default(),
+            tally: QueuePairTally::default(),
             requester: None,
             responder: None,
             path: None,
@@ -135,7 +140,8 @@ impl QueuePair {
         let Some(requester) = self.requester.as_ref().filter(|_| self.state() == QpState::Rts) else {
             return answers;
         };
-        let fresh = requester.has_room() && (self.send.wants_fetch() || self.replies.is_waiting());
+        let wanted = self.send.wants_fetch() && self.send.held.is_none_or(|fence| is_clear(requester, fence));
+        let fresh = requester.has_room() && (wanted || self.replies.is_waiting());
         answers || requester.has_work() || fresh
     }
 
@@ -176,9 +182,23 @@ impl QueuePair {
             receive.reset();
         }
         self.replies.clear();
+        self.keep_transport_tally();
         self.requester = None;
         self.responder = None;
         self.path = None;
         self.rescans = 0;
+    }
+}
+
+/// Whether a change of a memory key may be done after what `requester` holds. It always follows the last byte of it on
+/// the wire; with a fence also the answers to READs and atomics, with strong ordering all answers (IBTA v1.4 §10.8.3.3;
+/// contract §5.8).
+pub(crate) fn is_clear(requester: &SendingSide, fence: u8) -> bool {
+    match fence {
+        fence_mode::STRONG_ORDERING => requester.outstanding() == 0,
+        fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => {
+            requester.is_all_sent() && !requester.awaits_data()
+        }
+        _ => requester.is_all_sent(),
     }
 }

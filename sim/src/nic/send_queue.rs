@@ -3,7 +3,7 @@
 use super::DmaFault;
 use super::HostMemory;
 use super::buffer::PagedBuffer;
-use super::mkey::MkeyTable;
+use super::mkey::{KeyUpdate, MkeyTable};
 use super::wqe::{self, Piece, PieceList, Work, WorkFault, WqeRules};
 use bareverbs_prm::doorbell::QueuePairRecord;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode};
@@ -48,12 +48,22 @@ pub(crate) enum Fetched {
     Request(crate::transport::Request),
     /// A datagram, by the token of its WQE.
     Datagram { token: u64, envelope: wqe::Envelope, solicited: bool },
-    /// A change of a memory key.
-    KeyUpdate(wqe::KeyUpdate),
+    /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`] or [`SendQueue::hold_update`].
+    KeyUpdate(PendingUpdate),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
     Nothing,
+}
+
+/// A change of a memory key that is fetched and not done.
+#[derive(Clone, Copy)]
+pub(crate) struct PendingUpdate {
+    /// Of its WQE, by which its translation entries are gathered.
+    pub(crate) token: u64,
+    pub(crate) update: KeyUpdate,
+    pub(crate) control: ControlSegment,
+    blocks: u16,
 }
 
 /// What fetching needs of the device.
@@ -80,6 +90,8 @@ pub(crate) struct SendQueue {
     /// Token of the first slot; tokens count WQEs.
     first_token: u64,
     pub(crate) stopped: Option<Stopped>,
+    /// Fence mode of the change of a memory key that waits for what was posted before it.
+    pub(crate) held: Option<u8>,
     /// Blocks read ahead: `ahead_from` is the counter of the first.
     ahead: Vec<u8>,
     ahead_from: u16,
@@ -96,6 +108,7 @@ impl SendQueue {
             slots: VecDeque::new(),
             first_token: 0,
             stopped: None,
+            held: None,
             ahead: Vec::new(),
             ahead_from: 0,
         }
@@ -116,6 +129,7 @@ impl SendQueue {
         self.posted = 0;
         self.fetched = 0;
         self.stopped = None;
+        self.held = None;
         self.ahead.clear();
     }
 
@@ -184,6 +198,10 @@ impl SendQueue {
         let blocks = length.div_ceil(BASIC_BLOCK) as u16;
         let Ok(()) = self.read_ahead(memory, blocks) else { return self.refuse(0, wqe::FETCH) };
         match self.parse(&control, length, context) {
+            Ok(Work::KeyUpdate(update)) => {
+                let token = self.first_token + self.slots.len() as u64 - 1;
+                Fetched::KeyUpdate(PendingUpdate { token, update, control, blocks })
+            }
             Ok(work) => self.accept(&control, work, blocks),
             Err(fault) => {
                 self.slots.pop_back();
@@ -275,12 +293,11 @@ impl SendQueue {
         slot.opcode = control.opcode().raw();
         slot.signalled = mode == completion_mode::ALWAYS || event;
         slot.event = event;
-        slot.submitted = !matches!(work, Work::Nop);
+        slot.submitted = !matches!(work, Work::Nop | Work::KeyUpdate(_));
         let length = slot.pieces.length() as u32;
         self.fetched = self.fetched.wrapping_add(blocks);
         match work {
-            Work::Nop => Fetched::Nop,
-            Work::KeyUpdate(update) => Fetched::KeyUpdate(update),
+            Work::Nop | Work::KeyUpdate(_) => Fetched::Nop,
             Work::Datagram(envelope) => Fetched::Datagram { token, envelope, solicited: control.solicited() },
             Work::Request(operation) => Fetched::Request(crate::transport::Request {
                 operation,
@@ -290,6 +307,23 @@ impl SendQueue {
                 fence: control.fence_mode() >= 2,
             }),
         }
+    }
+
+    /// A change of a memory key was done, or refused, which stops the queue at it.
+    pub(crate) fn end_update(&mut self, pending: &PendingUpdate, result: Result<(), WorkFault>) {
+        self.held = None;
+        if let Err(fault) = result {
+            self.slots.pop_back();
+            self.stop(pending.control.opcode().raw(), fault);
+            return;
+        }
+        self.accept(&pending.control, Work::KeyUpdate(pending.update), pending.blocks);
+    }
+
+    /// A change of a memory key has to wait; it is fetched again.
+    pub(crate) fn hold_update(&mut self, pending: &PendingUpdate) {
+        self.slots.pop_back();
+        self.held = Some(pending.control.fence_mode());
     }
 
     /// The slot of a token.

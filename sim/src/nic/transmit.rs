@@ -3,7 +3,7 @@
 use super::mkey::HostRange;
 use super::queue_pair::Path;
 use super::reply::REPLY;
-use super::send_queue::{FetchContext, Fetched};
+use super::send_queue::{FetchContext, Fetched, PendingUpdate};
 use super::{HostMemory, Nic, port, wqe};
 use crate::transport::{ReceivingSide, RequesterError, ResponderError, ResponsePacket, SendingSide};
 use crate::wire::{FrameWriter, HeaderTemplate, ServiceClass};
@@ -229,6 +229,19 @@ impl Nic {
         if qp.state() != QpState::Rts {
             return;
         }
+        if let Some(requester) = &mut qp.requester {
+            qp.replies.submit(requester);
+        }
+        while let Some(pending) = self.fetch_requests(memory, qpn) {
+            if !self.update_in_order(memory, qpn, &pending) {
+                return;
+            }
+        }
+    }
+
+    /// Gives requests to the requester while it has room, up to a change of a memory key, which is given back.
+    fn fetch_requests<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) -> Option<PendingUpdate> {
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
         let context = FetchContext {
             mkeys: &self.mkeys,
             accessor: qp.accessor,
@@ -238,8 +251,7 @@ impl Nic {
             strict: self.config.strict,
             format: wqe::Format::Connected,
         };
-        let Some(requester) = &mut qp.requester else { return };
-        qp.replies.submit(requester);
+        let requester = qp.requester.as_mut()?;
         while requester.has_room() {
             match qp.send.fetch(memory, &context) {
                 Fetched::Request(request) => {
@@ -248,9 +260,11 @@ impl Nic {
                     let _ = requester.submit(request);
                 }
                 Fetched::Nop => self.counters.wqes += 1,
-                Fetched::Nothing | Fetched::Datagram { .. } | Fetched::KeyUpdate(_) => break,
+                Fetched::KeyUpdate(pending) => return Some(pending),
+                Fetched::Nothing | Fetched::Datagram { .. } => break,
             }
         }
+        None
     }
 }
 

@@ -1,6 +1,6 @@
 //! Send WQEs: from 16-byte segments to a request and the local memory it needs (PRM, send WQE format; contract §5.8).
 
-use super::mkey::{Access, Accessor, HostRange, MkeyTable};
+use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
 use crate::transport::Operation;
 use bareverbs_prm::context::MkeyContext;
@@ -9,7 +9,7 @@ use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
     AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, KeyUpdateSegment,
-    RemoteAddressSegment, SEGMENT, strom_opmod,
+    RemoteAddressSegment, SEGMENT, strom_opmod, umr_flags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -54,7 +54,7 @@ faults! {
     RESERVED = LocalQpOperation, 0x6f, "a reserved bit is set (strict mode)";
     FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
     COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
-    KEY_UPDATE = LocalQpOperation, 0x72, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
+    KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
     MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";
@@ -170,15 +170,6 @@ pub(crate) enum Format {
     KeyUpdate,
 }
 
-/// A change of a memory key: the fields that `mask` selects become those of `context`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KeyUpdate {
-    pub(crate) key: Mkey,
-    pub(crate) flags: u8,
-    pub(crate) mask: u64,
-    pub(crate) context: MkeyContext,
-}
-
 /// Where a datagram goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Envelope {
@@ -233,7 +224,7 @@ pub(crate) fn parse(
     if rules.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
         return Err(RESERVED);
     }
-    let work = parse_work(control, &mut cursor, rules)?;
+    let work = parse_work(control, &mut cursor, rules, pieces)?;
     parse_data(&mut cursor, rules, &work, pieces)?;
     check_length(&work, pieces.length(), rules)?;
     Ok(work)
@@ -267,13 +258,17 @@ fn parse_work(
     control: &ControlSegment,
     cursor: &mut Cursor<'_>,
     rules: &WqeRules<'_>,
+    pieces: &mut PieceList,
 ) -> Result<Work, WorkFault> {
     let immediate = control.immediate();
     let opcode = control.opcode();
     match rules.format {
         Format::Connected => {}
         Format::Datagram => return parse_datagram(control, cursor),
-        Format::KeyUpdate => return parse_key_update(control, cursor),
+        Format::KeyUpdate => return parse_key_work(control, cursor, rules, pieces),
+    }
+    if opcode == WqeOpcode::Umr {
+        return parse_key_work(control, cursor, rules, pieces);
     }
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
@@ -314,22 +309,58 @@ fn parse_datagram(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<W
     Ok(Work::Datagram(Envelope { vector, immediate }))
 }
 
-/// Translations cannot be changed: what would follow the context of the key is not looked at, and must not be announced.
-fn parse_key_update(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<Work, WorkFault> {
+fn parse_key_work(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+    pieces: &mut PieceList,
+) -> Result<Work, WorkFault> {
     match (control.opcode(), control.opmod()) {
-        (WqeOpcode::Nop, 0) => return Ok(Work::Nop),
-        (WqeOpcode::Umr, 0) => {}
-        _ => return Err(OPCODE),
+        (WqeOpcode::Nop, 0) => Ok(Work::Nop),
+        (WqeOpcode::Umr, 0) => parse_key_update(control, cursor, rules, pieces).map(Work::KeyUpdate),
+        _ => Err(OPCODE),
     }
-    let rest = cursor.bytes.get(cursor.position..).ok_or(SEGMENTS)?;
-    let (change, rest) = KeyUpdateSegment::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
-    let (context, _) = MkeyContext::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
-    if change.translation_octowords() != 0 {
-        return Err(KEY_UPDATE);
+}
+
+/// Control of the update, context of the key, and the translation entries or where they are.
+fn parse_key_update(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+    pieces: &mut PieceList,
+) -> Result<KeyUpdate, WorkFault> {
+    let change: KeyUpdateSegment = cursor.segment(rules)?;
+    let context: MkeyContext = cursor.segment(rules)?;
+    let (flags, octowords) = (change.flags(), change.translation_octowords());
+    let low = u64::from(change.translation_offset());
+    let offset = match flags & umr_flags::TRANSLATION_OFFSET {
+        // Without an offset the same bits count octwords of signature descriptors.
+        0 if low != 0 => return Err(KEY_UPDATE),
+        0 => 0,
+        _ => u64::from(change.translation_offset_47_16()) << 16 | low,
+    };
+    if flags & umr_flags::INLINE != 0 {
+        pieces.push(inline_entries(cursor, rules, octowords)?);
     }
+    Ok(KeyUpdate {
+        key: Mkey::new(control.immediate()),
+        flags,
+        mask: change.mkey_mask(),
+        context,
+        offset,
+        octowords,
+    })
+}
+
+/// Translation entries in the WQE itself, without a header of their own; they end it.
+fn inline_entries(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>, octowords: u16) -> Result<Piece, WorkFault> {
+    let length = usize::from(octowords) * SEGMENT;
+    if cursor.bytes.len() - cursor.position.min(cursor.bytes.len()) < length {
+        return Err(SEGMENTS);
+    }
+    let offset = (rules.at + cursor.position as u32) & (rules.ring - 1);
     cursor.position = cursor.bytes.len();
-    let (key, flags, mask) = (Mkey::new(control.immediate()), change.flags(), change.mkey_mask());
-    Ok(Work::KeyUpdate(KeyUpdate { key, flags, mask, context }))
+    Ok(Piece::Inline { offset, length: length as u32 })
 }
 
 fn write(remote: RemoteAddressSegment, immediate: Option<u32>) -> Operation {
@@ -427,7 +458,8 @@ fn parse_inline(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Piece, 
 
 fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
     let fits = match work {
-        Work::Nop | Work::KeyUpdate(_) => true,
+        Work::Nop => true,
+        Work::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
         Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => length == 8,
         Work::Request(_) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
     };

@@ -110,6 +110,16 @@ impl Outstanding {
         (self.unacknowledged, self.unacknowledged_number)
     }
 
+    /// Sequence number behind everything that was submitted.
+    pub fn end(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// READs and atomics that are not answered.
+    pub fn reads_pending(&self) -> u64 {
+        self.reads_submitted.saturating_sub(self.reads_done)
+    }
+
     /// READs and atomics before `message` that are not answered.
     pub fn reads_pending_before(&self, message: &Message) -> u64 {
         message.reads_before.saturating_sub(self.reads_done)

@@ -99,6 +99,16 @@ impl Requester {
         self.outstanding.len()
     }
 
+    /// Whether every packet of every message was on the wire.
+    pub fn is_all_sent(&self) -> bool {
+        self.sent >= self.outstanding.end()
+    }
+
+    /// Whether READs or atomics are not answered.
+    pub fn awaits_data(&self) -> bool {
+        self.outstanding.reads_pending() > 0
+    }
+
     /// The PSN of the next packet that was never sent.
     pub fn next_psn(&self) -> Psn {
         self.psn(self.sent)

@@ -13,7 +13,7 @@ use super::replay::Replay;
 use super::replies::{Replies, Stamp};
 use super::response::ResponsePacket;
 use super::segment::PathMtu;
-use crate::wire::{NakCode, Packet, Syndrome};
+use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, Syndrome};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 use core::cmp::Ordering;
@@ -31,8 +31,18 @@ pub struct ResponderCounters {
     pub duplicates: u64,
     /// Packets that came too early.
     pub out_of_sequence: u64,
+    /// WRITE requests: messages, at their first packet.
+    pub writes: u64,
+    /// READ requests.
+    pub reads: u64,
+    /// Atomic requests.
+    pub atomics: u64,
     /// RNR NAKs.
     pub rnr_naks: u64,
+    /// NAKs «invalid request».
+    pub invalid_requests: u64,
+    /// NAKs «remote access error».
+    pub access_errors: u64,
     /// Other NAKs.
     pub naks: u64,
     /// ACKs that were asked for.
@@ -157,7 +167,7 @@ impl<R: Clone> Responder<R> {
 
     /// The packet was carried out. IBTA v1.4 §9.7.7.1 for the MSN.
     fn accept(&mut self, packet: &Packet<'_>, span: u32) {
-        self.counters.packets += 1;
+        self.count(packet.bth.opcode);
         self.complained = false;
         self.expected += u64::from(span);
         if packet.bth.opcode.position().ends() {
@@ -165,6 +175,17 @@ impl<R: Clone> Responder<R> {
         }
         if packet.bth.ack_request && packet.bth.opcode.is_acknowledged() {
             self.acknowledge();
+        }
+    }
+
+    fn count(&mut self, opcode: BthOpcode) {
+        self.counters.packets += 1;
+        let begins = u64::from(opcode.position().begins());
+        match opcode.kind() {
+            OperationKind::Write => self.counters.writes += begins,
+            OperationKind::ReadRequest => self.counters.reads += begins,
+            OperationKind::CompareSwap | OperationKind::FetchAdd => self.counters.atomics += begins,
+            _ => {}
         }
     }
 
@@ -205,6 +226,11 @@ impl<R: Clone> Responder<R> {
         }
         self.broken = true;
         self.counters.naks += 1;
+        match error {
+            ResponderError::InvalidRequest => self.counters.invalid_requests += 1,
+            ResponderError::RemoteAccess => self.counters.access_errors += 1,
+            ResponderError::Operational => {}
+        }
         self.replies.push_nak(self.stamp(sequence), Syndrome::Nak(nak_code(error)));
         host.connection_error(error);
     }

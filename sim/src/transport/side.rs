@@ -58,6 +58,22 @@ impl SendingSide {
         both!(self, half => half.outstanding())
     }
 
+    /// Whether every packet of every message was on the wire.
+    pub fn is_all_sent(&self) -> bool {
+        match self {
+            Self::Reliable(half) => half.is_all_sent(),
+            Self::Unreliable(half) => !half.has_work(),
+        }
+    }
+
+    /// Whether READs or atomics are not answered.
+    pub fn awaits_data(&self) -> bool {
+        match self {
+            Self::Reliable(half) => half.awaits_data(),
+            Self::Unreliable(_) => false,
+        }
+    }
+
     /// The PSN of the next packet that was never sent.
     pub fn next_psn(&self) -> Psn {
         both!(self, half => half.next_psn())

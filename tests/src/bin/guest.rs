@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
-use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, vfio};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +36,18 @@ enum Judge {
         #[arg(long)]
         long: bool,
     },
+    /// Linux's VFIO judges the driver's way through it.
+    Vfio {
+        /// Only cases whose name contains this text; «conversations» is the list of them.
+        #[arg(long)]
+        only: Option<String>,
+        /// Operations of the mix, over all runs.
+        #[arg(long, default_value_t = 100_000)]
+        operations: u64,
+    },
+    /// What the VFIO judge runs in the guest.
+    #[command(hide = true)]
+    InGuest(vfio::payload::InGuest),
     /// Images without an operating system look keys up.
     BareMetal {
         /// Only processors whose name contains this text.
@@ -74,6 +86,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
         Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
+        Judge::Vfio { only, operations } => judge_vfio(only.clone(), *operations),
+        Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only } => judge_bare_metal(only.clone()),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
@@ -89,6 +103,12 @@ fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
 
 fn judge_mlx5(only: Option<String>, long: bool) -> Result<ExitCode> {
     let report = mlx5::run(&mlx5::Options { only, long, output: output_directory() })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn judge_vfio(only: Option<String>, operations: u64) -> Result<ExitCode> {
+    let report = vfio::run(&vfio::Options { only, operations, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -43,6 +43,8 @@ pub struct Configuration {
     /// Sockets of vfio-user servers, each of which becomes a PCI Express function. They must be on the file system of
     /// the temporary directory.
     pub vfio_user: Vec<PathBuf>,
+    /// More sockets on the same file system, by the names under which [`Machine::path_inside`] finds them.
+    pub sockets: Vec<(String, PathBuf)>,
     /// More words for the kernel's command line.
     pub kernel_words: Vec<String>,
     /// More arguments for QEMU, in front of the network cards. Paths are inside the root; see [`Machine::path_inside`].
@@ -61,6 +63,7 @@ impl Default for Configuration {
             wires: Vec::new(),
             tcp_ports: Vec::new(),
             vfio_user: Vec::new(),
+            sockets: Vec::new(),
             kernel_words: Vec::new(),
             devices: Vec::new(),
             reboots: false,
@@ -100,6 +103,10 @@ impl Machine {
         for (index, socket) in configuration.vfio_user.iter().enumerate() {
             fs::hard_link(socket, directory.path().join(format!("nic{index}")))
                 .with_context(|| format!("no vfio-user server at {}", socket.display()))?;
+        }
+        for (name, socket) in &configuration.sockets {
+            fs::hard_link(socket, directory.path().join(name))
+                .with_context(|| format!("no socket at {}", socket.display()))?;
         }
         for (name, bytes) in &configuration.files {
             fs::write(directory.path().join(name), bytes)?;
@@ -149,6 +156,11 @@ impl Machine {
     /// Log of the guest's console.
     pub fn console(&self) -> &Path {
         &self.console
+    }
+
+    /// Path outside of a file in the directory that guest and host share.
+    pub fn shared(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// Path inside the root of a file in the directory that guest and host share.

@@ -16,6 +16,7 @@ pub mod recipe;
 pub mod root;
 pub mod rxe;
 pub mod table;
+pub mod vfio;
 
 use core::fmt;
 

@@ -111,3 +111,17 @@ fn tshark_reads_it() {
     assert!(rows[0][0].ends_with(&format!("{:09}", NANOS % 1_000_000_000)), "{text}");
     assert_eq!(rows[1][1..], ["server", "4"]);
 }
+
+#[test]
+fn packets_of_infiniband_stand_in_records() {
+    let file = Shared::default();
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Real);
+    let port = capture.add_interface("port", LinkType::InfiniBand);
+    capture.frame(port, 1_500_000_000, Direction::Outbound, &[0xab; 30], None);
+    assert_eq!(capture.finish().unwrap(), 1);
+    let (_, packets) = packets(&file.0.take());
+    let record = &packets[0].data;
+    assert_eq!(record[..8], (1u64 << 32 | 1 << 31).to_le_bytes(), "a second and a half");
+    assert_eq!((record[8], &record[10..12], &record[14..16]), (21, &[0, 46][..], &[0, 30][..]));
+    assert_eq!((record.len(), &record[16..]), (46, &[0xab; 30][..]));
+}

@@ -1,6 +1,7 @@
 //! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues; contract §5.4
 //! and §5.9).
 
+use super::compression::Waiting;
 use super::moderation::Moderation;
 use crate::nic::HostMemory;
 use crate::nic::buffer::PagedBuffer;
@@ -52,6 +53,8 @@ pub(crate) struct CompletionQueue {
     solicited_end: Option<u32>,
     pub(super) armed: Option<Armed>,
     pub(super) moderation: Moderation,
+    /// Entries that wait for more like them; the oldest first.
+    pub(super) waiting: Vec<Waiting>,
     /// Zero, or why the queue is broken.
     pub(super) status: u8,
     /// Send and receive queues that complete into this queue.
@@ -69,6 +72,7 @@ impl CompletionQueue {
             solicited_end: None,
             armed: None,
             moderation: Moderation::new(&context),
+            waiting: Vec::new(),
             status: 0,
             users: 0,
         }

@@ -2,6 +2,8 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
+use crate::nic::completion::LONGEST_RUN;
+use crate::nic::mkey::MAX_INDIRECTION;
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, QueryHcaCapOut,
@@ -14,6 +16,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// Byte of the page in input and output.
 const PAGE_AT: usize = 16;
 const PAGE: usize = 256;
+/// Counter sets: as many as `counter_set_id` has values but zero.
+const COUNTER_SETS: u16 = 255;
 /// UDP source ports that RoCEv2 packets may carry (RoCEv2 A17.9.1 recommends the dynamic range).
 pub(crate) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 /// Bit of `cmdif_checksum` offers; 3 signs everything.
@@ -147,10 +151,14 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
+    page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
+    page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
+    page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
+    // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
+    page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
+    page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
-    page.set_umr_modify_entity_size_disabled(true).set_umr_modify_atomic_disabled(true);
-    page.set_umr_indirect_mkey_disabled(true).set_fixed_buffer_size(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
@@ -168,8 +176,8 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
 fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a mut GeneralCapabilities {
     let limits = &config.limits;
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    // Key updates may change the right to atomics, but neither translations nor page sizes.
-    page.set_umr_modify_atomic_disabled(false);
+    // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
+    page.set_umr_modify_entity_size_disabled(true);
     page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
 }
 

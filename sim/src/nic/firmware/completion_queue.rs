@@ -25,6 +25,8 @@ const RESIZE_PAGE_OFFSET: u32 = 1 << 1;
 const RESIZE_PAGE_SIZE: u32 = 1 << 2;
 /// `cqe_sz`: 64 bytes, 128 bytes, 128 bytes of which the first half is padding.
 const LARGEST_ENTRY: u8 = 2;
+/// `mini_cqe_res_format`: a hash, or a checksum; packets of queue pairs have neither.
+const LARGEST_MINI_FORMAT: u8 = 1;
 /// `cq_period_mode`: the period begins with an event, or with a completion.
 const LARGEST_PERIOD_MODE: u8 = 1;
 
@@ -55,9 +57,13 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Entries of 64 or 128 bytes, without user memory objects.
+/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout; no user memory objects.
 fn check_features(context: &CompletionQueueContext, umem: bool) -> Result<(), Refusal> {
-    let offered = context.cqe_sz() <= LARGEST_ENTRY && !context.cqe_comp_en() && !context.cc();
+    let compressed = context.cqe_comp_en();
+    let basic = context.cqe_sz() == 0
+        && context.cqe_compression_layout() == 0
+        && context.mini_cqe_res_format() <= LARGEST_MINI_FORMAT;
+    let offered = context.cqe_sz() <= LARGEST_ENTRY && (!compressed || basic) && !context.cc();
     if !offered || umem || context.dbr_umem_valid() || context.apu_cq() {
         return Err(syndrome::CQ_FEATURE);
     }

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::mkey::Translation;
+use crate::nic::mkey::access_mode;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::mkey::{
     CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut, QueryMkeyIn, QueryMkeyOut,
@@ -10,6 +10,9 @@ use bareverbs_prm::command::mkey::{
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::MkeyIndex;
 use bareverbs_prm::numbering::MkeyAccessMode;
+
+/// Octwords of translation entries that a key may have: 2^28 bytes.
+const MAX_TRANSLATIONS: u64 = 1 << 24;
 
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
@@ -23,43 +26,52 @@ pub(super) fn create<M: HostMemory>(
     if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() {
         return Err(syndrome::MKEY_FEATURE);
     }
-    let mode = MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0());
-    let translation = match mode {
+    let entries = match access_mode(&context) {
         MkeyAccessMode::Pa => physical(&context)?,
         MkeyAccessMode::Mtt => page_list(call, &context)?,
+        MkeyAccessMode::Klms => key_list(call, input, &context)?,
+        MkeyAccessMode::Ksm => {
+            check_page_size(&context)?;
+            key_list(call, input, &context)?
+        }
         _ => return Err(syndrome::MKEY_MODE),
     };
+    if u64::from(context.translations_octword_size()) > MAX_TRANSLATIONS {
+        return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
+    }
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
-    let index = nic.mkeys.create(context, translation, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
     output.set_mkey_index(MkeyIndex::from_low_bits(index));
     Ok(())
 }
 
 /// PA mode: addresses are I/O virtual addresses as they are.
-fn physical(context: &MkeyContext) -> Result<Translation, Refusal> {
-    if context.length64() && (context.start_addr() != 0 || context.length() != 0) {
-        return Err(syndrome::MKEY_LENGTH64);
-    }
+fn physical(context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
     check_range(context)?;
-    Ok(Translation::Direct { base: context.start_addr() })
+    Ok(Vec::new())
 }
 
 fn check_range(context: &MkeyContext) -> Result<(), Refusal> {
+    if context.length64() && (context.start_addr() != 0 || context.length() != 0) {
+        return Err(syndrome::MKEY_LENGTH64);
+    }
     match context.length().checked_sub(1).map(|last| context.start_addr().checked_add(last)) {
         Some(None) => Err(syndrome::MKEY_RANGE),
         _ => Ok(()),
     }
 }
 
-fn page_list<M: HostMemory>(call: &Call<'_, M>, context: &MkeyContext) -> Result<Translation, Refusal> {
-    let log_page = context.log_page_size();
+fn check_page_size(context: &MkeyContext) -> Result<(), Refusal> {
+    if (12..=31).contains(&context.log_page_size()) { Ok(()) } else { Err(syndrome::MKEY_PAGE_SIZE) }
+}
+
+fn page_list<M: HostMemory>(call: &Call<'_, M>, context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
     if context.length64() {
         return Err(syndrome::MKEY_LENGTH64);
     }
-    if !(12..=31).contains(&log_page) {
-        return Err(syndrome::MKEY_PAGE_SIZE);
-    }
+    check_page_size(context)?;
     check_range(context)?;
+    let log_page = context.log_page_size();
     let count = pages(context, log_page);
     // An octword holds two translation entries.
     if u64::from(context.translations_octword_size()) * 2 < count {
@@ -69,7 +81,22 @@ fn page_list<M: HostMemory>(call: &Call<'_, M>, context: &MkeyContext) -> Result
     if entries.iter().any(|entry| entry & ((1 << log_page) - 1) & !3 != 0) {
         return Err(syndrome::MKEY_PAGE_MISALIGNED);
     }
-    Ok(Translation::from_pages(&entries, log_page, context.start_addr()))
+    Ok(entries)
+}
+
+/// KLM and KSM modes: other keys, of which as many are given as the input says; work requests bring them later, or
+/// others. They are looked up when they are used.
+fn key_list<M: HostMemory>(
+    call: &Call<'_, M>,
+    input: &CreateMkeyIn,
+    context: &MkeyContext,
+) -> Result<Vec<u64>, Refusal> {
+    check_range(context)?;
+    let given = input.translations_octword_actual_size();
+    if given > context.translations_octword_size() {
+        return Err(syndrome::MKEY_TRANSLATIONS);
+    }
+    call.list(CreateMkeyIn::KLM_PAS_MTT_OFFSET, u64::from(given) * 2)
 }
 
 /// Pages that a region touches.

@@ -14,6 +14,7 @@ mod ib_port;
 mod memory_key;
 mod pages;
 mod port;
+mod queue_counter;
 mod queue_pair;
 mod register;
 mod shared_receive;
@@ -170,6 +171,9 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::ModifyHcaVportContext => run(nic, call, Initialized, ib_port::modify_context),
         Op::QueryHcaVportGid => run(nic, call, Initialized, ib_port::query_gid),
         Op::QueryHcaVportPkey => run(nic, call, Initialized, ib_port::query_pkey),
+        Op::AllocQCounter => run(nic, call, Initialized, queue_counter::alloc),
+        Op::DeallocQCounter => run(nic, call, Initialized, queue_counter::dealloc),
+        Op::QueryQCounter => run(nic, call, Initialized, queue_counter::query),
         Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
         Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
         Op::CreateRmp => run(nic, call, Initialized, shared_receive::create_rmp),

@@ -167,6 +167,7 @@ pub(super) fn destroy<M: HostMemory>(
     _: &mut DestroyQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
+    nic.leave_counter_set(input.qpn());
     let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
     count_users(nic, &qp.context, -1);
     Ok(())

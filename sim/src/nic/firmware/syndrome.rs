@@ -85,13 +85,14 @@ refusals! {
     UAR_LIMIT = 0xb0_002a, ExceedsLimit, "no UAR left";
     MKEY_UNKNOWN = 0xb0_0030, BadResource, "no such memory key";
     MKEY_LIMIT = 0xb0_0031, ExceedsLimit, "no memory key left";
-    MKEY_MODE = 0xb0_0032, BadParameter, "the access mode is not supported: PA and MTT are";
+    MKEY_MODE = 0xb0_0032, BadParameter, "the access mode is not supported: PA, MTT, KLM and KSM are";
     MKEY_RANGE = 0xb0_0033, BadParameter, "start and length leave the address space or the region size limit";
     MKEY_PAGE_SIZE = 0xb0_0034, BadParameter, "log_page_size must be 12 to 31";
     MKEY_TRANSLATIONS = 0xb0_0035, BadParameter, "translations_octword_size does not cover the region";
     MKEY_PAGE_MISALIGNED = 0xb0_0036, BadParameter, "a translation entry is not aligned to the page size";
     MKEY_FEATURE = 0xb0_0037, BadParameter, "the memory key asks for a feature that is not offered";
-    MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs PA mode, start 0 and length 0";
+    MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs start 0, length 0, and another mode than MTT";
+    MKEY_TRANSLATIONS_LIMIT = 0xb0_0039, ExceedsLimit, "translations_octword_size is above 2^24";
     EQ_UNKNOWN = 0xb0_0040, BadIndex, "no such event queue";
     EQ_BUSY = 0xb0_0041, BadResourceState, "completion queues still use the event queue";
     EQ_LIMIT = 0xb0_0042, ExceedsLimit, "no event queue left";
@@ -136,6 +137,10 @@ refusals! {
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
     XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
+    COUNTER_UNKNOWN = 0xb0_00a0, BadIndex, "no such counter set";
+    COUNTER_BUSY = 0xb0_00a1, BadResourceState, "queue pairs still count in the set";
+    COUNTER_LIMIT = 0xb0_00a2, ExceedsLimit, "no counter set left";
+    COUNTER_SCOPE = 0xb0_00a3, BadParameter, "counters of other ports and sums over sets are not offered";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
     ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";

@@ -26,6 +26,7 @@ mod optional {
     pub(super) const Q_KEY: u32 = 1 << 5;
     pub(super) const RNR_TIMER: u32 = 1 << 6;
     pub(super) const PORT: u32 = 1 << 16;
+    pub(super) const COUNTER_SET: u32 = 1 << 25;
     pub(super) const RIGHTS: u32 = RRE | RAE | RWE;
 }
 
@@ -55,7 +56,7 @@ const RTR_TO_RTS: Transition = Transition {
 const RTS_TO_RTS: Transition = Transition {
     from: QpState::Rts,
     to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
+    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY | optional::COUNTER_SET,
 };
 const SQ_ERROR_TO_RTS: Transition = Transition {
     from: QpState::SqError,
@@ -107,8 +108,25 @@ fn begin(
     if selected(optional::PORT) {
         take_port(&mut context, wish.primary_address_path())?;
     }
+    if selected(optional::COUNTER_SET) {
+        take_counter_set(nic, &mut context, wish)?;
+    }
     context.set_state(row.to);
     Ok(context)
+}
+
+/// A queue pair counts in a set that exists, or, with number 0, nowhere.
+fn take_counter_set(
+    nic: &Nic,
+    context: &mut QueuePairContext,
+    wish: &QueuePairContext,
+) -> Result<(), Refusal> {
+    let set = wish.counter_set_id();
+    if set != 0 {
+        nic.counter_sets.get(set.into()).ok_or(syndrome::COUNTER_UNKNOWN)?;
+    }
+    context.set_counter_set_id(set);
+    Ok(())
 }
 
 fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
@@ -129,6 +147,10 @@ fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), R
 }
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
+    let before = nic.queue_pairs.get(qpn.value()).map(|qp| qp.context.counter_set_id());
+    if before != Some(context.counter_set_id()) {
+        nic.leave_counter_set(qpn);
+    }
     let Some(qp) = nic.queue_pairs.get_mut(qpn.value()) else { return };
     qp.context = context;
     if let Some(responder) = &mut qp.responder {
@@ -148,7 +170,8 @@ pub(super) fn reset_to_init<M: HostMemory>(
     take_pkey_index(&mut context, wish.primary_address_path())?;
     take_port(&mut context, wish.primary_address_path())?;
     context.set_rre(wish.rre()).set_rwe(wish.rwe()).set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
-    context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key()).set_counter_set_id(wish.counter_set_id());
+    context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key());
+    take_counter_set(nic, &mut context, wish)?;
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
     store(nic, input.qpn(), context);
     Ok(())

@@ -76,7 +76,7 @@ fn bad_wqes_fail_locally_and_in_order() {
             nothing,
         )
     });
-    fails_locally(config, wqe::OPCODE, |a, _| a.write_wqe(WqeOpcode::Umr, |_| {}, nothing));
+    fails_locally(config, wqe::OPCODE, |a, _| a.write_wqe(WqeOpcode::SetPsv, |_| {}, nothing));
     fails_locally(config, wqe::OPCODE, |a, _| a.write_wqe(WqeOpcode::Unknown(0x77), |_| {}, nothing));
     fails_locally(config, wqe::OPMOD, |a, _| {
         a.write_wqe(

@@ -206,10 +206,16 @@ fn update_key(node: &mut Node, mask: u64, flags: u8, edit: impl Fn(&mut MkeyCont
 #[test]
 fn keys_are_changed_by_work_requests() {
     let mut node = key_node();
-    let (free, remote_read, start) = (1 << 29, 1 << 19, 1 << 6);
-    assert_eq!(update_key(&mut node, remote_read, 0, |_| {}), CqeOpcode::Requester);
+    use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
     assert_eq!(
-        update_key(&mut node, free, 1 << 5, |c| {
+        update_key(&mut node, mask::REMOTE_READ | mask::PD, flag::FAIL_IF_FREE, |c| {
+            c.set_pd(bareverbs_prm::ids::Pdn::from_low_bits(1));
+        }),
+        CqeOpcode::Requester,
+        "as Linux registers again"
+    );
+    assert_eq!(
+        update_key(&mut node, mask::FREE, flag::FAIL_IF_FREE, |c| {
             c.set_free(true);
         }),
         CqeOpcode::Requester
@@ -219,9 +225,19 @@ fn keys_are_changed_by_work_requests() {
     let (out, _): (QueryMkeyOut, _) = node.host.run(Op::QueryMkey, 0, query).unwrap();
     let context = out.memory_key_mkey_entry();
     assert_eq!((context.free(), context.rr(), context.rw()), (true, false, true), "only what was selected");
-    assert_eq!(update_key(&mut node, free, 1 << 5, |_| {}), CqeOpcode::RequesterError, "it is free already");
+    assert_eq!(
+        update_key(&mut node, mask::FREE, flag::FAIL_IF_FREE, |_| {}),
+        CqeOpcode::RequesterError,
+        "it is free already"
+    );
     let mut node = key_node();
-    assert_eq!(update_key(&mut node, start, 0, |_| {}), CqeOpcode::RequesterError, "not offered");
+    assert_eq!(
+        update_key(&mut node, mask::FREE, flag::FAIL_IF_NOT_FREE, |_| {}),
+        CqeOpcode::RequesterError,
+        "it is not free"
+    );
+    let mut node = key_node();
+    assert_eq!(update_key(&mut node, mask::PAGE_SIZE, 0, |_| {}), CqeOpcode::RequesterError, "not offered");
 }
 
 /// A pool of eight entries of 64 bytes.

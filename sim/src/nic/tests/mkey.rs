@@ -26,14 +26,19 @@ impl HostMemory for Pages {
 fn context(start: u64, length: u64) -> MkeyContext {
     let mut context = MkeyContext::new();
     context.set_pd(PD).set_qpn(Qpn::from_low_bits(ANY_QP)).set_start_addr(start).set_length(length);
-    context.set_mkey_7_0(0x55).set_lr(true).set_lw(true).set_rw(true).set_log_page_size(12);
+    context
+        .set_mkey_7_0(0x55)
+        .set_access_mode_1_0(MkeyAccessMode::Mtt.raw())
+        .set_lr(true)
+        .set_lw(true)
+        .set_rw(true)
+        .set_log_page_size(12);
     context
 }
 
 fn table(context: MkeyContext, pages: &[u64]) -> (MkeyTable, Mkey) {
     let mut table = MkeyTable::new();
-    let translation = Translation::from_pages(pages, 12, context.start_addr());
-    let index = table.create(context, translation, 100).unwrap();
+    let index = table.create(context, pages.to_vec(), 100).unwrap();
     (table, Mkey::new(index << 8 | 0x55))
 }
 

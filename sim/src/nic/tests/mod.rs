@@ -5,6 +5,7 @@
 
 mod commands;
 mod completion;
+mod counters;
 mod data;
 mod delivery;
 mod errors;
@@ -16,4 +17,5 @@ mod properties;
 mod registers;
 mod rpc;
 mod subnet;
+mod umr;
 mod verbs;

@@ -1,0 +1,197 @@
+//! Making a completion queue: size and form of its entries, its events, memory, CREATE_CQ.
+
+use super::poll::Current;
+use super::{CompletionQueue, CompletionQueueError, Moderation};
+use crate::capabilities::Capabilities;
+use crate::command::Request;
+use crate::completion_channel::CompletionChannel;
+use crate::device::{DeviceRef, DmaOf};
+use crate::dma::{BLOCK, Dma, Rings};
+use crate::hal::{Hal, HalError};
+use crate::ring::Consumer;
+use crate::translation::PageRun;
+use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
+use bareverbs_prm::cqe::OP_OWN_INITIAL;
+use bareverbs_prm::ids::{Cqn, Eqn};
+use bareverbs_prm::numbering::CommandOpcode;
+
+/// `mini_cqe_res_format`: what mini entries of receives carry beside the length.
+const MINI_CHECKSUM: u8 = 1;
+
+/// Makes a completion queue. The default holds 256 completions of 64 bytes, and its events go to the device's own event
+/// queue ([`Device::poll_event`](crate::Device::poll_event)).
+#[must_use]
+#[doc(alias = "ibv_cq_init_attr_ex")]
+#[doc(alias = "mlx5dv_cq_init_attr")]
+#[derive(Debug)]
+pub struct CompletionQueueBuilder<D: DeviceRef> {
+    device: D,
+    entries: u32,
+    wide: bool,
+    compressed: bool,
+    ignore_overrun: bool,
+    moderation: Moderation,
+    events: Eqn,
+}
+
+/// Size of a ring of entries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// Logarithm of the entries.
+    pub(super) log: u8,
+    /// Whether they have 128 bytes.
+    pub(super) wide: bool,
+}
+
+impl Size {
+    /// The size that holds `entries`, if the device can do it.
+    pub(super) fn of(
+        capabilities: &Capabilities,
+        entries: u32,
+        wide: bool,
+    ) -> Result<Self, CompletionQueueError> {
+        let limit = capabilities.max_completion_queue_entries;
+        if entries == 0 || entries > limit {
+            return Err(CompletionQueueError::Entries { asked: entries, limit });
+        }
+        Ok(Self { log: entries.next_power_of_two().trailing_zeros() as u8, wide })
+    }
+
+    pub(super) fn entries(self) -> u32 {
+        1 << self.log
+    }
+
+    pub(super) fn blocks(self) -> u32 {
+        self.entries() << u8::from(self.wide)
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.blocks() as usize * BLOCK
+    }
+}
+
+/// Memory for a ring whose entries are all the device's, and `spare` blocks behind it.
+pub(super) fn allocate_ring<H: Hal>(
+    hal: &H,
+    size: Size,
+    spare: usize,
+) -> Result<Dma<H::Dma>, CompletionQueueError> {
+    let memory =
+        Dma::allocate(hal, size.bytes() + spare * BLOCK, 4096).map_err(CompletionQueueError::Memory)?;
+    for window in (0..size.blocks() as usize).filter_map(|block| memory.block(block)) {
+        window.store_be32::<60>(OP_OWN_INITIAL as u32);
+    }
+    Ok(memory)
+}
+
+impl<D: DeviceRef> CompletionQueueBuilder<D> {
+    /// A queue of `device`.
+    pub fn new(device: D) -> Self {
+        let events = device.device().eqn();
+        Self {
+            device,
+            entries: 256,
+            wide: false,
+            compressed: false,
+            ignore_overrun: false,
+            moderation: Moderation::NONE,
+            events,
+        }
+    }
+
+    /// Completions that it must hold, see [`CompletionQueueConfig::entries`](super::CompletionQueueConfig::entries).
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// Entries of 128 bytes: each has a cache line pair of its own on machines with lines of 128 bytes. Polling them takes
+    /// the general way.
+    #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
+    pub fn wide_entries(mut self) -> Self {
+        self.wide = true;
+        self
+    }
+
+    /// Lets the device write runs of like completions in a shorter form, which costs the bus less.
+    #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
+    pub fn compressed(mut self) -> Self {
+        self.compressed = true;
+        self
+    }
+
+    /// The device writes over entries that were not polled instead of breaking the queue: for those who only look at the
+    /// newest.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub fn ignore_overrun(mut self) -> Self {
+        self.ignore_overrun = true;
+        self
+    }
+
+    /// How many completions, or how much time, an event waits for.
+    pub fn moderation(mut self, moderation: Moderation) -> Self {
+        self.moderation = moderation;
+        self
+    }
+
+    /// Sends the events to `channel`.
+    #[doc(alias = "ibv_comp_channel")]
+    pub fn channel(mut self, channel: &CompletionChannel<D>) -> Self {
+        self.events = channel.number();
+        self
+    }
+
+    /// Creates the queue.
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn create(self) -> Result<CompletionQueue<D>, CompletionQueueError> {
+        self.check()?;
+        let device = self.device.device();
+        let size = Size::of(device.capabilities(), self.entries, self.wide)?;
+        let memory = allocate_ring(device.hal(), size, 1)?;
+        let short = HalError::OutOfDmaMemory { length: size.bytes() + BLOCK, alignment: 4096 };
+        let rings = Rings::new(memory, 0, size.blocks()).ok_or(CompletionQueueError::Memory(short))?;
+        let cqn = match self.command(rings.memory(), size) {
+            Ok(cqn) => cqn,
+            Err(error) => {
+                if error.status().is_none() {
+                    core::mem::forget(rings);
+                }
+                return Err(CompletionQueueError::Command(error));
+            }
+        };
+        let consumer = Consumer::new(size.log);
+        let Self { device, wide, .. } = self;
+        let current = Current::NOBODY;
+        Ok(CompletionQueue { device, rings, consumer, current, cqn, wide, arm_sequence: 0, discarded: 0 })
+    }
+
+    /// Whether the device offers what is asked for.
+    fn check(&self) -> Result<(), CompletionQueueError> {
+        let capabilities = self.device.device().capabilities();
+        let missing = |feature| Err(CompletionQueueError::NotOffered { feature });
+        if self.compressed && (self.wide || !capabilities.completion_compression) {
+            return missing("compression of entries of this size (cqe_compression)");
+        }
+        if self.ignore_overrun && !capabilities.completion_overrun_ignore {
+            return missing("ignoring overruns (cq_oi)");
+        }
+        self.moderation.check(capabilities)
+    }
+
+    fn command(&self, memory: &Dma<DmaOf<D>>, size: Size) -> Result<Cqn, crate::command::CommandError> {
+        let device = self.device.device();
+        let run = PageRun::of_buffer(memory.iova(), size.bytes(), device.config().log_max_page);
+        let mut input = CreateCqIn::new();
+        input.set_opcode(CommandOpcode::CreateCq);
+        let context = input.cq_context_mut();
+        context.set_log_cq_size(size.log).set_cqe_sz(size.wide.into()).set_uar_page(device.uar());
+        context.set_c_eqn_or_apu_element(self.events.value()).set_log_page_size(run.log_page_size());
+        context.set_dbr_addr(memory.iova() + size.bytes() as u64).set_oi(self.ignore_overrun);
+        if self.compressed {
+            context.set_cqe_comp_en(true).set_mini_cqe_res_format(MINI_CHECKSUM);
+        }
+        self.moderation.write(context);
+        let output: CreateCqOut = device.call(&Request::with_tail(&input, run.list(0)))?;
+        Ok(output.cqn())
+    }
+}

@@ -1,0 +1,156 @@
+//! Events of a completion queue: arming, waiting, moderation.
+//!
+//! **The race.** A completion that arrives between the last poll and the arming must not be slept over. So nobody arms
+//! and sleeps: [`CompletionQueue::arm`] tells the device how far software has polled, looks once more, and says
+//! [`Arming::Ready`] if there is something to poll; only [`Arming::Armed`] permits to wait. The device closes what
+//! remains: completions behind the place that it was told raise the event at once. [`CompletionQueue::wait`] does all of
+//! it.
+//!
+//! One arming brings one event. An event that comes although `arm` said `Ready` is harmless: who wakes up and finds
+//! nothing arms again.
+
+use super::{CompletionQueue, CompletionQueueError, PollError};
+use crate::capabilities::Capabilities;
+use crate::command::Request;
+use crate::completion_channel::CompletionChannel;
+use crate::device::DeviceRef;
+use crate::hal::{Barrier, Hal, Mmio};
+use crate::work_completion::WorkCompletion;
+use bareverbs_prm::command::cq::{ModifyCqIn, ModifyCqOut};
+use bareverbs_prm::context::CompletionQueueContext;
+use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, uar};
+use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::time::{Duration, Time};
+
+/// Largest `cq_period`, in microseconds.
+const LONGEST_PERIOD: u64 = 0xfff;
+/// `modify_field_select` of MODIFY_CQ: period, count, period mode.
+const SELECT: u32 = 0b1_0011;
+
+/// Which completion raises the event of an arming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notify {
+    /// The next one.
+    Next,
+    /// The next one that the peer sent as solicited, or that failed.
+    Solicited,
+}
+
+/// What an arming came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "after `Ready` there is something to poll; only after `Armed` may one wait"]
+pub enum Arming {
+    /// There is something to poll.
+    Ready,
+    /// There is nothing; an event will come.
+    Armed,
+}
+
+/// How many completions, or how much time, an event waits for; whichever is first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_moderate_cq")]
+pub struct Moderation {
+    /// Completions; 0 and 1 do not wait for more, unless there is a period.
+    pub completions: u16,
+    /// Time, in whole microseconds up to 4095; zero for none.
+    pub period: Duration,
+    /// When the time begins.
+    pub from: PeriodStart,
+}
+
+/// When the period of a moderation begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodStart {
+    /// With the last event.
+    LastEvent,
+    /// With the last completion.
+    LastCompletion,
+}
+
+impl Moderation {
+    /// Every completion that satisfies an arming raises its event.
+    pub const NONE: Self = Self { completions: 0, period: Duration::ZERO, from: PeriodStart::LastEvent };
+
+    fn micros(&self) -> u64 {
+        self.period.as_nanos().div_ceil(1000)
+    }
+
+    /// Whether the device can do it.
+    pub(super) fn check(&self, capabilities: &Capabilities) -> Result<(), CompletionQueueError> {
+        if *self != Self::NONE && !capabilities.completion_moderation {
+            return Err(CompletionQueueError::NotOffered { feature: "moderation (cq_moderation)" });
+        }
+        if self.micros() > LONGEST_PERIOD {
+            return Err(CompletionQueueError::Period { asked: self.period });
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, context: &mut CompletionQueueContext) {
+        context.set_cq_max_count(self.completions).set_cq_period(self.micros() as u16);
+        context.set_cq_period_mode((self.from == PeriodStart::LastCompletion).into());
+    }
+}
+
+impl<D: DeviceRef> CompletionQueue<D> {
+    /// Asks for an event, and looks whether there is something to poll already.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&mut self, notify: Notify) -> Arming {
+        let consumer_index = self.consumer.counter();
+        let solicited_only = notify == Notify::Solicited;
+        let arm = CqArm { sequence: self.arm_sequence, solicited_only, consumer_index, cqn: self.cqn };
+        let device = self.device.device();
+        self.rings.record().store_be32::<4>(arm.arm_word());
+        device.hal().barrier(Barrier::ToDevice);
+        device
+            .hal()
+            .mmio()
+            .write64(device.uar().value() as usize * UAR_PAGE_SIZE + uar::CQ_ARM, arm.to_raw());
+        device.hal().barrier(Barrier::FlushMmio);
+        match self.take(self.consumer) {
+            Ok(None) => Arming::Armed,
+            Ok(Some(_)) | Err(_) => Arming::Ready,
+        }
+    }
+
+    /// The event of an arming came: the next arming is another one. [`Self::wait`] does this itself.
+    #[doc(alias = "ibv_ack_cq_events")]
+    pub fn acknowledge_event(&mut self) {
+        self.arm_sequence = (self.arm_sequence + 1) & 3;
+    }
+
+    /// Polls; while there is nothing, arms and waits for the event on `channel`, the one that the queue was made for, until
+    /// `deadline`. Says how many completions there are; none only at the deadline.
+    pub fn wait(
+        &mut self,
+        channel: &mut CompletionChannel<D>,
+        completions: &mut [WorkCompletion],
+        deadline: Time,
+    ) -> Result<usize, PollError> {
+        if completions.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let count = self.poll(completions)?;
+            if count > 0 || self.device.device().hal().now() >= deadline {
+                return Ok(count);
+            }
+            if self.arm(Notify::Next) == Arming::Armed && channel.wait_for(self.cqn, deadline) {
+                self.acknowledge_event();
+            }
+        }
+    }
+
+    /// Sets the moderation of later events.
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn set_moderation(&mut self, moderation: Moderation) -> Result<(), CompletionQueueError> {
+        let device = self.device.device();
+        moderation.check(device.capabilities())?;
+        let mut input = ModifyCqIn::new();
+        input.set_opcode(CommandOpcode::ModifyCq).set_cqn(self.cqn);
+        input.set_modify_field_select_resize_field_select_modify_field_select_modify_field_select(SELECT);
+        moderation.write(input.cq_context_mut());
+        device.call::<ModifyCqOut>(&Request::new(&input)).map_err(CompletionQueueError::Command)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Resizing: the device goes on in another ring, and entries that were not polled move into it (PRM, MODIFY_CQ).
+//!
+//! The device ends the old ring with an entry of its own and writes what follows into the new one. Software moves what it
+//! has not polled from the old ring one place up into the new one, so that the entries behind it follow without a gap.
+
+use super::builder::{Size, allocate_ring};
+use super::entries::BadRun;
+use super::{CompletionQueue, CompletionQueueError};
+use crate::command::Request;
+use crate::device::{DeviceRef, DmaOf};
+use crate::dma::{BLOCK, Dma};
+use crate::hal::{Barrier, Hal};
+use crate::ring::Consumer;
+use crate::translation::PageRun;
+use bareverbs_prm::command::cq::{ModifyCqIn, ModifyCqOut};
+use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode};
+
+/// `op_mod` of MODIFY_CQ, and the fields that it selects: size, offset in the page, page size.
+const RESIZE: u16 = 1;
+const SELECT: u32 = 0b111;
+
+impl<D: DeviceRef> CompletionQueue<D> {
+    /// Makes the queue hold `entries` completions, rounded up to a power of two. What was not polled stays. The device
+    /// refuses if that does not fit; nothing changes then.
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&mut self, entries: u32) -> Result<(), CompletionQueueError> {
+        let device = self.device.clone();
+        let device = device.device();
+        if !device.capabilities().completion_queue_resize {
+            return Err(CompletionQueueError::NotOffered { feature: "resizing (cq_resize)" });
+        }
+        let size = Size::of(device.capabilities(), entries, self.wide)?;
+        let ring = allocate_ring(device.hal(), size, 0)?;
+        let run = PageRun::of_buffer(ring.iova(), size.bytes(), device.config().log_max_page);
+        let mut input = ModifyCqIn::new();
+        input.set_opcode(CommandOpcode::ModifyCq).set_op_mod(RESIZE).set_cqn(self.cqn);
+        input.set_modify_field_select_resize_field_select_modify_field_select_modify_field_select(SELECT);
+        let context = input.cq_context_mut();
+        context.set_log_cq_size(size.log).set_cqe_sz(size.wide.into()).set_log_page_size(run.log_page_size());
+        if let Err(error) = device.call::<ModifyCqOut>(&Request::with_tail(&input, run.list(0))) {
+            if error.status().is_none() {
+                core::mem::forget(ring);
+            }
+            return Err(CompletionQueueError::Command(error));
+        }
+        self.move_to(ring, size)
+    }
+
+    /// Moves entries that were not polled into the ring that the device uses now.
+    fn move_to(&mut self, ring: Dma<DmaOf<D>>, size: Size) -> Result<(), CompletionQueueError> {
+        let next = self.consumer.moved_to(size.log);
+        let mut count = 0;
+        let mut ended = false;
+        while count < self.consumer.size() && !ended {
+            let at = self.consumer.ahead(count);
+            match self.take(at) {
+                Ok(Some(byte)) if CqeOpcode::from_raw(byte >> 4) == CqeOpcode::ResizeCq => ended = true,
+                Ok(Some(_)) => self.copy_entry(at, &ring, next.ahead(count)),
+                Ok(None) | Err(BadRun(_)) => break,
+            }
+            count += 1;
+        }
+        let hal = self.device.device().hal();
+        hal.barrier(Barrier::ToDevice);
+        let Ok(before) = self.rings.replace_blocks(ring, size.blocks()) else {
+            unreachable!("the ring was allocated for this size");
+        };
+        drop(before);
+        self.consumer = next;
+        self.rings.record().store_be32::<0>(next.counter());
+        if ended { Ok(()) } else { Err(CompletionQueueError::EntriesLost { moved: count }) }
+    }
+
+    /// Copies an entry, and gives it the owner of the pass that the new ring is in.
+    fn copy_entry(&self, from: Consumer, ring: &Dma<DmaOf<D>>, to: Consumer) {
+        let mut words = self.entry(from.index()).load();
+        words[7] = (u64::from_be(words[7]) & !1 | u64::from(to.phase())).to_be();
+        let block = if self.wide { to.slot() << 1 | 1 } else { to.slot() };
+        if let Some(window) = ring.block(block) {
+            window.store_first::<{ BLOCK / 8 }>(&words);
+        }
+    }
+}

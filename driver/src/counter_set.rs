@@ -1,0 +1,163 @@
+//! Counters: sets that queue pairs count in, under the names that they have in the PRM and in Linux.
+
+use crate::command::{CommandError, Request};
+use crate::device::DeviceRef;
+use crate::device::control::Doomed;
+use bareverbs_prm::command::queue_counter::{
+    AllocQueueCounterIn, AllocQueueCounterOut, QueryQueueCounterIn, QueryQueueCounterOut,
+};
+use bareverbs_prm::numbering::CommandOpcode;
+use core::fmt;
+
+/// A set of counters. Queue pairs that are made with
+/// [`counter_set`](crate::QueuePairBuilder::counter_set) count in it; what they counted stays when they go.
+pub struct CounterSet<D: DeviceRef> {
+    device: D,
+    id: u8,
+}
+
+macro_rules! queue_counters {
+    ($($(#[$doc:meta])* $counter:ident;)*) => {
+        /// What the queue pairs of a set counted. Each counter wraps at 2^32.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[doc(alias = "hw_counters")]
+        pub struct QueueCounters {
+            $($(#[$doc])* pub $counter: u32,)*
+        }
+
+        impl QueueCounters {
+            fn read(output: &QueryQueueCounterOut) -> Self {
+                Self { $($counter: output.$counter(),)* }
+            }
+
+            /// The counters with their names, in the order of the PRM.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u32)> {
+                [$((stringify!($counter), self.$counter),)*].into_iter()
+            }
+        }
+    };
+}
+
+queue_counters! {
+    /// WRITE requests received.
+    rx_write_requests;
+    /// READ requests received.
+    rx_read_requests;
+    /// Atomic requests received.
+    rx_atomic_requests;
+    /// Connections to dynamically connected targets.
+    rx_dct_connect;
+    /// Messages that found no receive posted.
+    out_of_buffer;
+    /// Packets received ahead of one that was missing.
+    out_of_sequence;
+    /// Packets received a second time.
+    duplicate_request;
+    /// Answers «receiver not ready», after which was tried again.
+    rnr_nak_retry_err;
+    /// Answers «PSN sequence error», after which was tried again.
+    packet_seq_err;
+    /// Answers that gave away that an earlier one is missing.
+    implied_nak_seq_err;
+    /// Timeouts without an acknowledgement.
+    local_ack_timeout_err;
+    /// Sends given up because the receiver was never ready.
+    req_rnr_retries_exceeded;
+    /// Receives that were too short.
+    resp_local_length_error;
+    /// Sends that were too long.
+    req_local_length_error;
+    /// Receives that were malformed.
+    resp_local_qp_error;
+    /// Sends that were malformed.
+    local_operation_error;
+    /// Receives whose local key does not cover the memory.
+    resp_local_protection;
+    /// Sends whose local key does not cover the memory.
+    req_local_protection;
+    /// Receives that failed, flushed ones included.
+    resp_cqe_error;
+    /// Sends that failed, flushed ones included.
+    req_cqe_error;
+    /// Memory windows that could not be bound.
+    req_mw_binding;
+    /// Sends to which the answer made no sense.
+    req_bad_response;
+    /// Sends that the peer found invalid.
+    req_remote_invalid_request;
+    /// Requests of the peer found invalid.
+    resp_remote_invalid_request;
+    /// Sends to which the peer refused access.
+    req_remote_access_errors;
+    /// Requests of the peer that were refused access.
+    resp_remote_access_errors;
+    /// Sends that the peer failed to carry out.
+    req_remote_operation_errors;
+    /// Sends given up because the peer never answered.
+    req_transport_retries_exceeded;
+    /// Completion queues that overran.
+    cq_overflow;
+    /// Receives that were flushed.
+    resp_cqe_flush_error;
+    /// Sends that were flushed.
+    req_cqe_flush_error;
+    /// Adaptive retransmissions.
+    roce_adp_retrans;
+    /// Timeouts of adaptive retransmission.
+    roce_adp_retrans_to;
+    /// Slow restarts.
+    roce_slow_restart;
+    /// Congestion notifications sent by slow restart.
+    roce_slow_restart_cnps;
+    /// Changes of the slow restart state.
+    roce_slow_restart_trans;
+}
+
+impl<D: DeviceRef> CounterSet<D> {
+    /// A set whose counters are all zero.
+    #[doc(alias = "ALLOC_Q_COUNTER")]
+    pub fn create(device: D) -> Result<Self, CommandError> {
+        let mut input = AllocQueueCounterIn::new();
+        input.set_opcode(CommandOpcode::AllocQCounter);
+        let output: AllocQueueCounterOut = device.device().call(&Request::new(&input))?;
+        Ok(Self { device, id: output.counter_set_id() })
+    }
+
+    /// The number that the device gave.
+    pub fn number(&self) -> u8 {
+        self.id
+    }
+
+    /// What was counted since the set was made or cleared.
+    #[doc(alias = "QUERY_Q_COUNTER")]
+    pub fn read(&self) -> Result<QueueCounters, CommandError> {
+        self.query(false)
+    }
+
+    /// As [`Self::read`]; counting begins again from zero, and nothing is lost in between.
+    pub fn read_and_clear(&self) -> Result<QueueCounters, CommandError> {
+        self.query(true)
+    }
+
+    fn query(&self, clear: bool) -> Result<QueueCounters, CommandError> {
+        let mut input = QueryQueueCounterIn::new();
+        input.set_opcode(CommandOpcode::QueryQCounter).set_clear(clear).set_counter_set_id(self.id);
+        let output: QueryQueueCounterOut = self.device.device().call(&Request::new(&input))?;
+        Ok(QueueCounters::read(&output))
+    }
+}
+
+impl<D: DeviceRef> fmt::Debug for CounterSet<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterSet").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<D: DeviceRef> Drop for CounterSet<D> {
+    /// Dropped before its queue pairs, it goes away after them.
+    #[doc(alias = "DEALLOC_Q_COUNTER")]
+    fn drop(&mut self) {
+        let doomed = Doomed { opcode: CommandOpcode::DeallocQCounter, number: self.id.into() };
+        self.device.device().destroy(doomed, None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Memory of queues: rings and doorbell records.
+
+use super::{BLOCK, Dma, Run, Window};
+use core::marker::PhantomData;
+
+/// Memory of a queue: a ring of segments, a ring of blocks, and the block of the doorbell record.
+pub(crate) struct Rings<M> {
+    /// What the others lead into. They are private, and given out for the time of a borrow only.
+    dma: Dma<M>,
+    /// Where the record is, if it is not in `dma`: after the ring of blocks was replaced.
+    home: Option<Dma<M>>,
+    segments: Run<'static, 16>,
+    blocks: Run<'static, BLOCK>,
+    record: Run<'static, BLOCK>,
+}
+
+// SAFETY: the runs lead into `dma`, which they are owned together with, into `home`, or to a static; every access is atomic.
+unsafe impl<M: Send> Send for Rings<M> {}
+// SAFETY: as above; shared access from several threads is a set of atomic operations.
+unsafe impl<M: Sync> Sync for Rings<M> {}
+
+impl<M> Rings<M> {
+    /// Lays out `dma`: `segments` (in whole blocks, or none), `blocks`, the record. Both are powers of two. `None` if
+    /// they do not fit.
+    pub(crate) fn new(dma: Dma<M>, segments: u32, blocks: u32) -> Option<Self> {
+        let first = segments / (BLOCK as u32 / 16);
+        let record = forget_borrow(dma.run(first.checked_add(blocks)?, 0)?);
+        let blocks = forget_borrow(dma.run(first, blocks.checked_sub(1)?)?);
+        let segments = forget_borrow(dma.run(0, segments.saturating_sub(1))?);
+        Some(Self { dma, home: None, segments, blocks, record })
+    }
+
+    /// Takes the memory out, but for what [`Self::take_home`] gives; the rings lead nowhere then.
+    pub(crate) fn take(&mut self) -> Dma<M> {
+        (self.segments, self.blocks, self.record) = (Run::nowhere(), Run::nowhere(), Run::nowhere());
+        self.dma.take()
+    }
+
+    /// Takes out the memory of the record, if it is apart; the record leads nowhere then.
+    pub(crate) fn take_home(&mut self) -> Option<Dma<M>> {
+        let home = self.home.take()?;
+        self.record = Run::nowhere();
+        Some(home)
+    }
+
+    /// Puts a ring of `blocks`, a power of two, in the place of the ring of blocks; the record stays where it is. Gives
+    /// back the memory that is free now, which is `ring` if the blocks do not fit it. Only for rings without segments.
+    pub(crate) fn replace_blocks(&mut self, ring: Dma<M>, blocks: u32) -> Result<Option<Dma<M>>, Dma<M>> {
+        let Some(run) = blocks.checked_sub(1).and_then(|mask| ring.run(0, mask)).map(forget_borrow) else {
+            return Err(ring);
+        };
+        (self.segments, self.blocks) = (Run::nowhere(), run);
+        let before = core::mem::replace(&mut self.dma, ring);
+        if self.home.is_some() {
+            return Ok(Some(before));
+        }
+        self.home = Some(before);
+        Ok(None)
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &Dma<M> {
+        &self.dma
+    }
+
+    /// The ring of segments.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> Run<'_, 16> {
+        self.segments
+    }
+
+    /// The ring of blocks.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> Run<'_, BLOCK> {
+        self.blocks
+    }
+
+    /// The block of the doorbell record.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> Window<'_, BLOCK> {
+        Window { base: self.record.base, memory: PhantomData }
+    }
+}
+
+fn forget_borrow<const N: usize>(run: Run<'_, N>) -> Run<'static, N> {
+    Run { base: run.base, mask: run.mask, memory: PhantomData }
+}

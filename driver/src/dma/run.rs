@@ -1,0 +1,39 @@
+//! Runs: slots that were checked once, into which every number leads.
+
+use super::{BLOCK, Window};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+
+/// A block that is nobody's: where runs lead that are no more.
+#[repr(align(64))]
+struct Nowhere([AtomicU64; BLOCK / 8]);
+static NOWHERE: Nowhere = Nowhere([const { AtomicU64::new(0) }; BLOCK / 8]);
+
+/// Slots of `N` bytes, checked once, aligned to `N`: every number leads into them.
+#[derive(Clone, Copy)]
+pub struct Run<'a, const N: usize> {
+    pub(super) base: NonNull<u8>,
+    /// Slots but one; numbers are masked with it.
+    pub(super) mask: u32,
+    pub(super) memory: PhantomData<&'a ()>,
+}
+
+impl<'a, const N: usize> Run<'a, N> {
+    /// One slot that is nobody's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn nowhere() -> Self {
+        const { assert!(N <= BLOCK) };
+        Self { base: NonNull::from(&NOWHERE.0).cast(), mask: 0, memory: PhantomData }
+    }
+
+    /// The slot number `index`, masked.
+    #[inline(always)]
+    pub fn slot(&self, index: u32) -> Window<'a, N> {
+        // SAFETY: the masked number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`) or are one
+        // (`nowhere`).
+        let base = unsafe { self.base.add((index & self.mask) as usize * N) };
+        Window { base, memory: PhantomData }
+    }
+}

@@ -1,0 +1,81 @@
+//! Bounds, alignment, byte orders, rings.
+
+use super::*;
+use crate::test_memory::Boxed;
+
+#[test]
+fn copies_at_every_alignment() {
+    let dma = Dma::new(Boxed::new(256));
+    let bytes: [u8; 40] = core::array::from_fn(|i| i as u8 + 1);
+    for offset in 0..16 {
+        for length in 0..40 {
+            dma.fill(0, 256, 0xee).unwrap();
+            dma.copy_in(offset, &bytes[..length]).unwrap();
+            let mut out = [0; 60];
+            dma.copy_out(0, &mut out).unwrap();
+            assert_eq!(&out[offset..offset + length], &bytes[..length]);
+            assert!(out[..offset].iter().chain(&out[offset + length..]).all(|&b| b == 0xee));
+        }
+    }
+}
+
+#[test]
+fn what_leaves_the_region_is_refused() {
+    let dma = Dma::new(Boxed::new(128));
+    assert!(dma.copy_in(121, &[0; 8]).is_err());
+    assert!(dma.copy_out(usize::MAX, &mut [0; 8]).is_err());
+    assert!(dma.load_u64(120).is_ok());
+    assert_eq!(dma.store_u64(121, 0), Err(RangeError { offset: 121, length: 8, region: 128 }));
+    assert!(dma.block(1).is_some() && dma.block(2).is_none());
+    assert!(dma.segment(7).is_some() && dma.segment(8).is_none());
+    assert!(dma.word(15, Ordering::Relaxed).is_some() && dma.word(16, Ordering::Relaxed).is_none());
+    assert!(!dma.set_word(16, 1, Ordering::Relaxed));
+}
+
+#[test]
+fn nothing_is_reached_where_the_memory_was_taken() {
+    let mut dma = Dma::new(Boxed::new(128));
+    let taken = dma.take();
+    assert!(taken.copy_in(0, &[1; 128]).is_ok());
+    assert!(dma.copy_in(0, &[1]).is_err() && dma.copy_in(0, &[]).is_ok());
+    assert!(dma.block(0).is_none() && dma.segment(0).is_none() && dma.word(0, Ordering::Relaxed).is_none());
+}
+
+#[test]
+fn every_number_leads_into_a_run() {
+    let dma = Dma::new(Boxed::new(256));
+    assert!(dma.run::<16>(14, 1).is_some() && dma.run::<16>(15, 1).is_none());
+    assert!(dma.run::<8>(u32::MAX, u32::MAX).is_none() && dma.run::<64>(0, 3).is_some());
+    let run = dma.run::<16>(2, 3).unwrap();
+    (0..9).for_each(|index| run.slot(index).store_word::<0>(index as u64));
+    assert_eq!([2, 3, 4, 5].map(|at| dma.pair(at).unwrap()[0]), [8, 5, 6, 7]);
+    assert!((0..16).filter(|at| !(2..6).contains(at)).all(|at| dma.pair(at) == Some([0; 2])));
+}
+
+#[test]
+fn rings_follow_each_other_and_lead_nowhere_at_the_end() {
+    assert!(Rings::new(Dma::new(Boxed::new(256)), 4, 3).is_none());
+    assert!(Rings::new(Dma::new(Boxed::new(256)), u32::MAX, u32::MAX).is_none());
+    let mut rings = Rings::new(Dma::new(Boxed::new(256)), 4, 2).unwrap();
+    rings.segments().slot(1).store_word::<0>(1);
+    rings.blocks().slot(1).store_word::<0>(2);
+    rings.record().store_word::<0>(3);
+    let memory = rings.take();
+    rings.segments().slot(1).store_word::<0>(9);
+    rings.blocks().slot(1).store_word::<0>(9);
+    rings.record().store_word::<0>(9);
+    let words = [2, 16, 24].map(|at| memory.word(at, Ordering::Relaxed).unwrap());
+    assert_eq!((words, memory.word(0, Ordering::Relaxed)), ([1, 2, 3], Some(0)));
+    assert!(rings.memory().is_empty());
+}
+
+#[test]
+fn byte_orders() {
+    let dma = Dma::new(Boxed::new(64));
+    let block = dma.block(0).unwrap();
+    block.store_be32::<4>(0x0102_0304);
+    block.store_be64::<8>(0x1112_1314_1516_1718);
+    let bytes = block.to_bytes();
+    assert_eq!(bytes[4..16], [1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+    assert_eq!((block.load_be32::<4>(), block.load_be64::<8>()), (0x0102_0304, 0x1112_1314_1516_1718));
+}

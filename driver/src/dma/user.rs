@@ -1,0 +1,24 @@
+//! Memory of the caller.
+
+use crate::hal::{DmaMemory, Hal, HalError};
+use core::ptr::NonNull;
+
+/// Memory of the caller that the device may reach until this is dropped; see [`Hal::map_user`].
+pub struct UserMemory<M>(M);
+
+impl<M: DmaMemory> UserMemory<M> {
+    /// Lets the device behind `hal` reach `length` bytes at `start`.
+    ///
+    /// # Safety
+    /// As for [`Hal::map_user`]: the memory must stay valid until the returned value, or the region made of it, is
+    /// dropped, and nobody may hold a reference to it while the device may access it.
+    pub unsafe fn map<H: Hal<Dma = M>>(hal: &H, start: NonNull<u8>, length: usize) -> Result<Self, HalError> {
+        // SAFETY: the caller promises what `map_user` asks for.
+        unsafe { hal.map_user(start, length) }.map(Self)
+    }
+
+    /// The mapped memory.
+    pub fn into_inner(self) -> M {
+        self.0
+    }
+}

@@ -1,0 +1,91 @@
+//! The ring of an event queue.
+
+use crate::dma::{BLOCK, Dma, Window};
+use crate::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
+use crate::ring::{Consumer, OwnedEntry, take_ownership};
+use crate::translation::PageRun;
+use bareverbs_prm::command::eq::CreateEqIn;
+use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, eq_doorbell, uar};
+use bareverbs_prm::eqe::{EventEntry, OWNER_OFFSET};
+use bareverbs_prm::ids::{Eqn, UarIndex};
+use bareverbs_prm::numbering::CommandOpcode;
+use zerocopy::FromBytes;
+
+/// Interrupt vectors have 12 bits; a greater number is one that no device has.
+const MAX_VECTOR: u16 = 0xfff;
+
+/// The event queue in memory.
+pub(crate) struct EventQueue<M> {
+    pub(crate) ring: Dma<M>,
+    consumer: Consumer,
+    pub(crate) eqn: Eqn,
+    uar: UarIndex,
+}
+
+struct Entry<'a, H> {
+    hal: &'a H,
+    window: Window<'a, BLOCK>,
+}
+
+impl<H: Hal> OwnedEntry for Entry<'_, H> {
+    fn last_byte(&self) -> u8 {
+        self.window.load_u8::<OWNER_OFFSET>()
+    }
+    fn synchronize(&self) {
+        self.hal.barrier(Barrier::FromDevice);
+    }
+}
+
+impl<M: DmaMemory> EventQueue<M> {
+    /// Memory for `entries`, 2 to 2^20 and rounded up to a power of two, all owned by the device.
+    pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, entries: u32, uar: UarIndex) -> Result<Self, HalError> {
+        let entries = entries.clamp(2, 1 << 20).next_power_of_two();
+        let consumer = Consumer::new(entries.trailing_zeros() as u8);
+        let entries = consumer.size() as usize;
+        let ring = Dma::allocate(hal, (entries * BLOCK).max(4096), 4096)?;
+        for window in (0..entries).filter_map(|index| ring.block(index)) {
+            window.store_be32::<60>(1);
+        }
+        Ok(Self { ring, consumer, eqn: Eqn::default(), uar })
+    }
+
+    /// The command that creates the queue, on interrupt `vector`, for the event types of `mask`; completions come to the
+    /// queues that completion queues name, whatever the mask. With it the page list.
+    pub(crate) fn create_input(&self, log_max_page: u8, vector: u16, mask: u64) -> (CreateEqIn, PageRun) {
+        let run = PageRun::of_buffer(self.ring.iova(), self.ring.len(), log_max_page);
+        let mut input = CreateEqIn::new();
+        input.set_opcode(CommandOpcode::CreateEq);
+        let context = input.eq_context_entry_mut();
+        context.set_log_eq_size(self.consumer.size().trailing_zeros() as u8).set_uar_page(self.uar);
+        context.set_intr(vector.min(MAX_VECTOR)).set_log_page_size(run.log_page_size());
+        let mut bits = [0; 32];
+        bits[..8].copy_from_slice(&mask.to_be_bytes());
+        input.set_event_bitmask(bits);
+        (input, run)
+    }
+
+    /// The next entry, if there is one.
+    pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
+        let window = self.ring.block(self.consumer.slot())?;
+        take_ownership(&Entry { hal, window }, self.consumer.phase())?;
+        let entry = EventEntry::read_from_bytes(&window.to_bytes()).unwrap_or_default();
+        self.consumer.advance();
+        Some(entry)
+    }
+
+    /// Frees the entries that were polled.
+    pub(crate) fn acknowledge<H: Hal<Dma = M>>(&self, hal: &H) {
+        self.ring_doorbell(hal, uar::EQ_CONSUME);
+    }
+
+    /// Frees the entries that were polled, and asks for an interrupt with the next one; at once, if it is there already.
+    pub(crate) fn arm<H: Hal<Dma = M>>(&self, hal: &H) {
+        self.ring_doorbell(hal, uar::EQ_ARM);
+    }
+
+    fn ring_doorbell<H: Hal<Dma = M>>(&self, hal: &H, register: usize) {
+        let register = self.uar.value() as usize * UAR_PAGE_SIZE + register;
+        hal.mmio().write32(register, eq_doorbell(self.eqn, self.consumer.counter()));
+        hal.barrier(Barrier::FlushMmio);
+    }
+}

@@ -1,0 +1,88 @@
+//! One RDMA WRITE between two PCI functions of this machine, or two served devices: the way from a `Hal` to a completion.
+//!
+//! `cargo run --release -p bareverbs-hal --example vfio_write -- 0000:3b:00.0 0000:3b:00.1`
+//!
+//! Both functions must be with vfio-pci (`bareverbs vfio bind BDF`) and their ports joined by a cable or a switch. Without
+//! such a machine: `bareverbs serve --link eth --socket /tmp/nic0 --wire /tmp/w0 --wire-to /tmp/w1`, another one with
+//! `/tmp/nic1`, `/tmp/w1`, `/tmp/w0` and `--seed 2`, and the sockets instead of the addresses. See docs/hardware.md.
+
+use bareverbs::hal::Hal;
+use bareverbs::{
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
+    MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePairBuilder, WorkRequest,
+};
+use bareverbs_hal::vfio::{VfioConfig, VfioHal};
+use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::time::Duration;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+type Handle<H> = Arc<Device<H>>;
+
+/// What an end needs before it knows its peer.
+struct End<H: Hal> {
+    queue_pair: PreparedQueuePair<Handle<H>>,
+    completions: CompletionQueue<Handle<H>>,
+    region: MemoryRegion<Handle<H>>,
+}
+
+fn main() -> Outcome<()> {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let [left, right] = &names[..] else {
+        return Err("two PCI addresses, or two sockets of bareverbs serve".into());
+    };
+    if left.contains('/') {
+        let open = |path: &str| VfioUserHal::connect(Path::new(path), VfioUserConfig::default());
+        return write_between(open(left)?, open(right)?);
+    }
+    let open = |address: &str| -> Outcome<VfioHal> {
+        let hal = VfioHal::open(address.parse()?, VfioConfig::default())?;
+        hal.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+        eprintln!("{address} by {}; {}", hal.iommu(), hal.memory());
+        Ok(hal)
+    };
+    write_between(open(left)?, open(right)?)
+}
+
+/// The same for every place that a driver can live in.
+fn write_between<H: Hal>(left: H, right: H) -> Outcome<()> {
+    let (mut left, right) = (end(left, 1)?, end(right, 2)?);
+    let (to_left, to_right) = (left.queue_pair.endpoint(0)?, right.queue_pair.endpoint(0)?);
+    let mut sender = left.queue_pair.connect(&to_right, ConnectOptions::default())?;
+    let _receiver = right.queue_pair.connect(&to_left, ConnectOptions::default())?;
+
+    left.region.copy_in(0, b"hello, remote memory")?;
+    let data = [left.region.slice(0, 20)?];
+    sender.post_send(&WorkRequest::write(7, &data, right.region.remote(64)))?;
+    let hal = left.completions.device().hal();
+    let deadline = hal.now() + Duration::from_secs(5);
+    let completion = loop {
+        if let Some(completion) = left.completions.poll_one()? {
+            break completion;
+        }
+        let now = left.completions.device().hal().now();
+        if now >= deadline {
+            return Err("no completion in five seconds: are the ports joined?".into());
+        }
+        left.completions.device().hal().relax(now + Duration::from_micros(50));
+    };
+    let mut bytes = [0; 20];
+    right.region.copy_out(64, &mut bytes)?;
+    println!("work request {}: {:?}", completion.wr_id, completion.status);
+    println!("the other end reads {:?}", String::from_utf8_lossy(&bytes));
+    Ok(())
+}
+
+fn end<H: Hal>(hal: H, number: u8) -> Outcome<End<H>> {
+    let device = Arc::new(Device::open(hal, DeviceConfig::default())?);
+    let mac = device.port()?.mac;
+    device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, number]), mac))?;
+    let domain = ProtectionDomain::allocate(device.clone())?;
+    let region = MemoryRegion::allocate(&domain, 4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
+    let completions = CompletionQueue::create(device, CompletionQueueConfig { entries: 16 })?;
+    let queue_pair = QueuePairBuilder::new(&domain, &completions, &completions).build()?;
+    Ok(End { queue_pair, completions, region })
+}

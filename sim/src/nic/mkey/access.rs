@@ -1,0 +1,133 @@
+//! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
+
+use super::translation::Step;
+use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, Translation};
+use super::{DmaFault, HostMemory, right};
+
+impl MkeyTable {
+    /// Reads bytes from `offset` of a range on.
+    #[inline]
+    pub(crate) fn read<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        range: &HostRange,
+        offset: u64,
+        mut bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let mut at = position(range, offset, bytes.len(), false)?;
+        while !bytes.is_empty() {
+            let (iova, run) = self.piece(range, at, bytes.len(), false)?;
+            let (now, rest) = bytes.split_at_mut(run);
+            memory.read(iova, now)?;
+            bytes = rest;
+            at = at.wrapping_add(run as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes from `offset` of a range on.
+    #[inline]
+    pub(crate) fn write<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        range: &HostRange,
+        offset: u64,
+        mut bytes: &[u8],
+    ) -> Result<(), DmaFault> {
+        let mut at = position(range, offset, bytes.len(), true)?;
+        while !bytes.is_empty() {
+            let (iova, run) = self.piece(range, at, bytes.len(), true)?;
+            let (now, rest) = bytes.split_at(run);
+            memory.write(iova, now)?;
+            bytes = rest;
+            at = at.wrapping_add(run as u64);
+        }
+        Ok(())
+    }
+
+    /// Host address and run length at a position; a fault if the key died since it was checked.
+    #[inline]
+    fn piece(
+        &self,
+        range: &HostRange,
+        at: u64,
+        length: usize,
+        write: bool,
+    ) -> Result<(u64, usize), DmaFault> {
+        let key = self.keys.get(range.index).filter(|key| key.generation == range.generation && !key.free);
+        let fault = DmaFault { iova: at, length, write };
+        let key = key.ok_or(fault)?;
+        if matches!(key.translation, Translation::Direct { .. }) {
+            return Ok((at, length));
+        }
+        let (iova, run) = self.resolve(key, at, length as u64, write).map_err(|_| fault)?;
+        Ok((iova, usize::try_from(run).unwrap_or(length).min(length)))
+    }
+
+    /// Follows a position of `key` to host memory; gives at least one byte and at most `length`.
+    fn resolve<'a>(
+        &'a self,
+        mut key: &'a MemoryKey,
+        mut at: u64,
+        mut length: u64,
+        write: bool,
+    ) -> Result<(u64, u64), KeyFault> {
+        for _ in 0..=MAX_INDIRECTION {
+            let (step, left) = key.translation.step(at).ok_or(KeyFault::Range)?;
+            length = length.min(left);
+            match step {
+                Step::Host(iova) => return Ok((iova, length)),
+                Step::Key { key: name, address } => {
+                    let inner = self.find(name)?;
+                    inner.check_inner(key, write)?;
+                    at = inner.translation.position(inner.offset_of(address, length)?);
+                    key = inner;
+                }
+            }
+        }
+        Err(KeyFault::Depth)
+    }
+
+    /// Whether every byte of a range behind an indirect key can be reached, so that a bad key is found before the first
+    /// byte has moved.
+    pub(super) fn check_indirect(
+        &self,
+        key: &MemoryKey,
+        mut at: u64,
+        mut length: u64,
+        write: bool,
+    ) -> Result<(), KeyFault> {
+        while length > 0 {
+            let (_, run) = self.resolve(key, at, length, write)?;
+            at = at.checked_add(run).ok_or(KeyFault::Range)?;
+            length -= run;
+        }
+        Ok(())
+    }
+}
+
+impl MemoryKey {
+    /// A key behind another one gives it the local rights, in the same protection domain (IBTA v1.4 §10.6.7.2.4: rights
+    /// of a memory window are its own, the region behind it need only allow them locally).
+    pub(super) fn check_inner(&self, outer: &Self, write: bool) -> Result<(), KeyFault> {
+        let access = if write { Access::LocalWrite } else { Access::LocalRead };
+        if self.free {
+            return Err(KeyFault::Free);
+        }
+        if self.pd != outer.pd {
+            return Err(KeyFault::Domain);
+        }
+        if self.qpn != super::ANY_QP && self.qpn != outer.qpn {
+            return Err(KeyFault::QueuePair);
+        }
+        if self.rights & right(access) == 0 { Err(KeyFault::Right) } else { Ok(()) }
+    }
+}
+
+/// Position of `offset` in the translation, if `length` bytes from there on are inside the range.
+fn position(range: &HostRange, offset: u64, length: usize, write: bool) -> Result<u64, DmaFault> {
+    match offset.checked_add(length as u64) {
+        Some(end) if end <= range.length => Ok(range.start.wrapping_add(offset)),
+        _ => Err(DmaFault { iova: range.start.wrapping_add(offset), length, write }),
+    }
+}

@@ -1,0 +1,286 @@
+//! Memory keys: what a key and an address allege is checked here, and only a checked [`HostRange`] reaches memory.
+//!
+//! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for how offsets
+//! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `update` for
+//! changes by work requests (UMR).
+
+mod access;
+mod list;
+mod translation;
+mod update;
+
+pub(crate) use translation::{Translation, words};
+pub(crate) use update::{KeyUpdate, UpdateRules};
+
+use super::contexts::Slab;
+use super::{DmaFault, HostMemory};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
+use bareverbs_prm::numbering::MkeyAccessMode;
+
+/// First memory key index; lower ones would look like [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or like what a
+/// translation list has in place of a key.
+pub(crate) const FIRST_MKEY: u32 = 0x10;
+/// `mkc.qpn` of a key that every queue pair of the protection domain may use.
+pub(crate) const ANY_QP: u32 = 0xff_ffff;
+/// Keys that an access may pass through before it reaches memory (`max_indirection`).
+pub(crate) const MAX_INDIRECTION: u8 = 4;
+
+/// What is to be done to memory, and from where the wish comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Gather of a send.
+    LocalRead,
+    /// Scatter of a receive or a read response.
+    LocalWrite,
+    /// RDMA READ from outside.
+    RemoteRead,
+    /// RDMA WRITE from outside.
+    RemoteWrite,
+    /// Atomic from outside.
+    RemoteAtomic,
+}
+
+/// Why a key, a domain, a right or a range is wrong. The order of the checks is the order of the variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyFault {
+    /// No such key, or its variant byte is another.
+    Unknown,
+    /// The key is free (not yet or no longer bound), or is not and should be.
+    Free,
+    /// Key and queue pair are in different protection domains.
+    Domain,
+    /// The key belongs to another queue pair.
+    QueuePair,
+    /// The key does not give the right.
+    Right,
+    /// The range leaves the region or its translation.
+    Range,
+    /// More keys on the way than [`MAX_INDIRECTION`].
+    Depth,
+    /// The change is not of those that key or device allow.
+    Change,
+}
+
+impl Access {
+    /// Whether memory is changed.
+    const fn writes(self) -> bool {
+        matches!(self, Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic)
+    }
+}
+
+/// How translation entries are to be understood.
+pub(crate) fn access_mode(context: &MkeyContext) -> MkeyAccessMode {
+    MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0())
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accessor {
+    /// Protection domain of the queue pair.
+    pub(crate) pd: Pdn,
+    /// The queue pair.
+    pub(crate) qpn: Qpn,
+}
+
+/// A stretch of memory that was checked. It names the key's object and dies with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostRange {
+    index: u32,
+    generation: u32,
+    /// Bytes from the start of the translation; or the host address itself, if the key is contiguous.
+    start: u64,
+    length: u64,
+}
+
+impl HostRange {
+    /// Bytes of the range.
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+/// One memory key.
+#[derive(Debug)]
+pub(crate) struct MemoryKey {
+    /// As QUERY_MKEY shows it.
+    pub(crate) context: MkeyContext,
+    pub(crate) pd: Pdn,
+    variant: u8,
+    qpn: u32,
+    rights: u8,
+    free: bool,
+    start: u64,
+    /// Length of the region; 2^64 − 1 with `length64`.
+    length: u64,
+    translation: Translation,
+    /// The translation entries as they were given, two words an octword, of a key that work requests may change.
+    entries: Vec<u64>,
+    generation: u32,
+}
+
+const fn right(access: Access) -> u8 {
+    match access {
+        Access::LocalRead => 1,
+        Access::LocalWrite => 2,
+        Access::RemoteRead => 4,
+        Access::RemoteWrite => 8,
+        Access::RemoteAtomic => 16,
+    }
+}
+
+fn rights_of(context: &MkeyContext) -> u8 {
+    let bits = [context.lr(), context.lw(), context.rr(), context.rw(), context.a()];
+    bits.iter().enumerate().fold(0, |rights, (i, &bit)| rights | u8::from(bit) << i)
+}
+
+/// All memory keys of a device.
+#[derive(Debug)]
+pub(crate) struct MkeyTable {
+    keys: Slab<MemoryKey>,
+    generation: u32,
+}
+
+impl MkeyTable {
+    pub(crate) const fn new() -> Self {
+        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0 }
+    }
+
+    /// Creates a key with the translation entries of its list and gives its index, unless there are `limit` of them.
+    pub(crate) fn create(&mut self, context: MkeyContext, entries: Vec<u64>, limit: u64) -> Option<u32> {
+        let index = self.keys.next_number(limit)?;
+        self.generation = self.generation.wrapping_add(1);
+        self.keys.insert(index, MemoryKey::new(context, entries, self.generation));
+        Some(index)
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&MemoryKey> {
+        self.keys.get(index)
+    }
+
+    pub(crate) fn destroy(&mut self, index: u32) -> Option<MemoryKey> {
+        self.keys.remove(index)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &MemoryKey)> {
+        self.keys.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The allegation «`key` lets me do `access` to `length` bytes at `address`» becomes a range, or a fault.
+    /// Length zero is checked for key, domain and right only, IBTA v1.4 §9.7.5.1.4.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        who: Accessor,
+        key: Mkey,
+        access: Access,
+        address: u64,
+        length: u64,
+    ) -> Result<HostRange, KeyFault> {
+        let index = key.index().value();
+        let object = self.find(key)?;
+        object.check_use(who, access)?;
+        let start = if length == 0 { 0 } else { object.offset_of(address, length)? };
+        let start = object.translation.position(start);
+        if object.translation.is_indirect() {
+            self.check_indirect(object, start, length, access.writes())?;
+        }
+        Ok(HostRange { index, generation: object.generation, start, length })
+    }
+
+    /// The key of a name, if the variant is right too.
+    fn find(&self, key: Mkey) -> Result<&MemoryKey, KeyFault> {
+        let object = self.keys.get(key.index().value()).filter(|object| object.variant == key.variant());
+        object.ok_or(KeyFault::Unknown)
+    }
+
+    /// Marks a key free for SEND with invalidate (IBTA v1.4 §9.4.1.1.3), if it allows that; a memory window of type 2 only
+    /// for the queue pair that it is bound to.
+    pub(crate) fn invalidate(&mut self, who: Accessor, key: Mkey) -> Result<(), KeyFault> {
+        let object = self.keys.get_mut(key.index().value()).filter(|k| k.variant == key.variant());
+        let object = object.ok_or(KeyFault::Unknown)?;
+        if object.free {
+            return Err(KeyFault::Free);
+        }
+        if object.pd != who.pd {
+            return Err(KeyFault::Domain);
+        }
+        if object.qpn != ANY_QP && object.qpn != who.qpn.value() {
+            return Err(KeyFault::QueuePair);
+        }
+        if !object.context.en_rinval() {
+            return Err(KeyFault::Right);
+        }
+        object.free = true;
+        object.context.set_free(true);
+        self.generation = self.generation.wrapping_add(1);
+        object.generation = self.generation;
+        Ok(())
+    }
+}
+
+impl MemoryKey {
+    fn new(context: MkeyContext, entries: Vec<u64>, generation: u32) -> Self {
+        let mut key = Self {
+            pd: context.pd(),
+            variant: 0,
+            qpn: 0,
+            rights: 0,
+            free: false,
+            start: 0,
+            length: 0,
+            translation: Translation::build(&context, &entries),
+            // What nobody can change is not needed twice.
+            entries: if context.umr_en() { entries } else { Vec::new() },
+            generation,
+            context,
+        };
+        key.follow_context();
+        key
+    }
+
+    /// Takes over what the context says of the use of the key.
+    fn follow_context(&mut self) {
+        let context = &self.context;
+        (self.pd, self.variant, self.qpn) = (context.pd(), context.mkey_7_0(), context.qpn().value());
+        (self.rights, self.free) = (rights_of(context), context.free());
+        self.start = context.start_addr();
+        self.length = if context.length64() { u64::MAX } else { context.length() };
+    }
+
+    fn check_use(&self, who: Accessor, access: Access) -> Result<(), KeyFault> {
+        if self.free {
+            return Err(KeyFault::Free);
+        }
+        if self.pd != who.pd {
+            return Err(KeyFault::Domain);
+        }
+        if self.qpn != ANY_QP && self.qpn != who.qpn.value() {
+            return Err(KeyFault::QueuePair);
+        }
+        if self.rights & right(access) == 0 {
+            return Err(KeyFault::Right);
+        }
+        Ok(())
+    }
+
+    fn offset_of(&self, address: u64, length: u64) -> Result<u64, KeyFault> {
+        let offset = address.checked_sub(self.start).ok_or(KeyFault::Range)?;
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(offset),
+            _ => Err(KeyFault::Range),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/mkey.rs"]
+mod tests;

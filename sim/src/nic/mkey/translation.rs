@@ -1,0 +1,108 @@
+//! From offsets in a region to host addresses, or to other keys (PRM, memory translation table).
+//!
+//! A *position* is an offset as the translation counts it: from the start of its first page, or of its first list entry.
+
+use super::access_mode;
+use super::list::KeyList;
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::MkeyAccessMode;
+
+/// The two low bits of a translation entry are flags.
+const ENTRY_FLAGS: u64 = 3;
+
+/// From positions to host addresses or to other keys.
+#[derive(Debug)]
+pub(crate) enum Translation {
+    /// `host address = offset + base`, for PA keys and contiguous page lists.
+    Direct {
+        /// Host address of offset zero.
+        base: u64,
+    },
+    /// A page list; the region starts `lead` bytes into its first page.
+    Pages {
+        /// Host addresses.
+        pages: Vec<u64>,
+        /// Logarithm of the bytes of a page.
+        log_page: u8,
+        /// Offset of the region in its first page.
+        lead: u64,
+    },
+    /// Other keys, one after the other.
+    Keys(KeyList),
+}
+
+/// What stands at a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Host memory.
+    Host(u64),
+    /// An address of another key.
+    Key {
+        /// The key.
+        key: Mkey,
+        /// The address, as that key counts it.
+        address: u64,
+    },
+}
+
+impl Translation {
+    /// What a context says of the entries of a key.
+    pub(super) fn build(context: &MkeyContext, entries: &[u64]) -> Self {
+        let (log_page, start) = (context.log_page_size().min(63), context.start_addr());
+        let length = if context.length64() { u64::MAX } else { context.length() };
+        match access_mode(context) {
+            MkeyAccessMode::Mtt => Self::from_pages(entries, log_page, (start, length)),
+            MkeyAccessMode::Klms => Self::Keys(KeyList::of_lengths(entries, length)),
+            MkeyAccessMode::Ksm => Self::Keys(KeyList::of_size(entries, log_page, start)),
+            _ => Self::Direct { base: start },
+        }
+    }
+
+    /// The translation of a page list (contract §5.2): entry `(va >> log_page) − (start >> log_page)`.
+    fn from_pages(entries: &[u64], log_page: u8, (start, length): (u64, u64)) -> Self {
+        let size = 1u64 << log_page;
+        let lead = start & (size - 1);
+        let pages: Vec<u64> = entries.iter().map(|entry| entry & !ENTRY_FLAGS & !(size - 1)).collect();
+        let contiguous = pages.windows(2).all(|w| w[0].checked_add(size) == Some(w[1]));
+        let covered = (pages.len() as u64).saturating_mul(size) >= lead.saturating_add(length);
+        match pages.first() {
+            Some(first) if contiguous && covered => Self::Direct { base: first.wrapping_add(lead) },
+            _ => Self::Pages { pages, log_page, lead },
+        }
+    }
+
+    /// The position of an offset in the region.
+    #[inline]
+    pub(super) fn position(&self, offset: u64) -> u64 {
+        match self {
+            Self::Direct { base } => base.wrapping_add(offset),
+            Self::Pages { lead, .. } => lead.wrapping_add(offset),
+            Self::Keys(list) => list.lead().wrapping_add(offset),
+        }
+    }
+
+    pub(super) const fn is_indirect(&self) -> bool {
+        matches!(self, Self::Keys(_))
+    }
+
+    /// What stands at a position, and how many bytes of it follow in one piece: at least one.
+    #[inline]
+    pub(super) fn step(&self, at: u64) -> Option<(Step, u64)> {
+        match self {
+            Self::Direct { .. } => Some((Step::Host(at), u64::MAX)),
+            Self::Pages { pages, log_page, .. } => {
+                let size = 1u64 << log_page;
+                let within = at & (size - 1);
+                let page = pages.get(usize::try_from(at >> log_page).ok()?)?;
+                Some((Step::Host(page.wrapping_add(within)), size - within))
+            }
+            Self::Keys(list) => list.step(at),
+        }
+    }
+}
+
+/// Translation entries as words: of an octword of a page list two entries, of one of a key list its two halves.
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_be_bytes))
+}

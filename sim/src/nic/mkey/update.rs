@@ -1,0 +1,234 @@
+//! Changes of keys by work requests (UMR): state, variant, rights, domain, range and translation (PRM, UMR WQE).
+
+use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, Translation, access_mode};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::MkeyAccessMode;
+use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
+
+/// Sets one flag of a memory key context.
+type Setter = fn(&mut MkeyContext, bool) -> &mut MkeyContext;
+
+/// What can be changed at all; the rest belongs to signatures, which are not offered.
+const CHANGEABLE: u64 = mask::LENGTH
+    | mask::PAGE_SIZE
+    | mask::START_ADDRESS
+    | mask::PD
+    | mask::REMOTE_INVALIDATE
+    | mask::KEY
+    | mask::QPN
+    | RIGHTS
+    | mask::SMALL_FENCE
+    | mask::RELAXED_ORDERING_WRITE
+    | mask::FREE
+    | mask::RELAXED_ORDERING_READ;
+const RIGHTS: u64 =
+    mask::LOCAL_READ | mask::LOCAL_WRITE | mask::REMOTE_READ | mask::REMOTE_WRITE | mask::ATOMIC;
+const FLAGS: u8 =
+    flag::INLINE | flag::FAIL_IF_FREE | flag::FAIL_IF_NOT_FREE | flag::TRANSLATION_OFFSET | flag::CHECK_QPN;
+
+/// A change of a memory key: the fields that `mask` selects become those of `context`, and translation entries are
+/// replaced from an offset on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyUpdate {
+    /// Its index counts: the variant is what may be changed.
+    pub(crate) key: Mkey,
+    pub(crate) flags: u8,
+    pub(crate) mask: u64,
+    pub(crate) context: MkeyContext,
+    /// First octword of the translation to be replaced.
+    pub(crate) offset: u64,
+    /// Octwords that are replaced.
+    pub(crate) octowords: u16,
+}
+
+/// Who changes keys, and what the device allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UpdateRules {
+    pub(crate) who: Accessor,
+    /// A queue pair of the driver's own: keys of every domain, and their domains.
+    pub(crate) privileged: bool,
+    /// `umr_modify_entity_size_disabled`.
+    pub(crate) fixed_page_size: bool,
+    /// `umr_modify_atomic_disabled`.
+    pub(crate) fixed_atomic: bool,
+    /// `umr_indirect_mkey_disabled`.
+    pub(crate) fixed_indirect: bool,
+}
+
+impl MkeyTable {
+    /// Changes a key. Ranges that were checked before die with the old state. A change that is refused changes nothing.
+    pub(crate) fn update(
+        &mut self,
+        update: &KeyUpdate,
+        entries: &[u64],
+        rules: &UpdateRules,
+    ) -> Result<(), KeyFault> {
+        let index = update.key.index().value();
+        let key = self.keys.get(index).ok_or(KeyFault::Unknown)?;
+        key.check_update(update, rules)?;
+        key.check_entries(update, entries)?;
+        if !rules.privileged {
+            self.check_stretches(key, update, entries)?;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let key = self.keys.get_mut(index).ok_or(KeyFault::Unknown)?;
+        key.change(update);
+        key.replace(update, entries);
+        key.generation = generation;
+        Ok(())
+    }
+
+    /// Binding (IBTA v1.4 §10.6.7.2): the keys behind a window or a list must exist, in its protection domain, and allow
+    /// locally what it allows remotely.
+    fn check_stretches(&self, key: &MemoryKey, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
+        if access_mode(&key.context) != MkeyAccessMode::Klms {
+            return Ok(());
+        }
+        let context = key.wished(update);
+        let write = context.rw() || context.a();
+        let list = super::list::KeyList::of_lengths(entries, u64::MAX);
+        for name in list.keys() {
+            self.find(name)?.check_inner(key, write)?;
+        }
+        Ok(())
+    }
+}
+
+impl MemoryKey {
+    fn check_update(&self, update: &KeyUpdate, rules: &UpdateRules) -> Result<(), KeyFault> {
+        let asks = |flag: u8| update.flags & flag != 0;
+        if !self.context.umr_en() || update.mask & !CHANGEABLE != 0 || update.flags & !FLAGS != 0 {
+            return Err(KeyFault::Change);
+        }
+        if asks(flag::FAIL_IF_FREE) && self.free || asks(flag::FAIL_IF_NOT_FREE) && !self.free {
+            return Err(KeyFault::Free);
+        }
+        if asks(flag::CHECK_QPN) && self.qpn != rules.who.qpn.value() {
+            return Err(KeyFault::QueuePair);
+        }
+        self.check_privilege(update, rules)?;
+        let page_size = rules.fixed_page_size && update.mask & mask::PAGE_SIZE != 0;
+        let atomic = rules.fixed_atomic && update.mask & mask::ATOMIC != 0;
+        let indirect = rules.fixed_indirect && self.translation.is_indirect();
+        if page_size || atomic || indirect { Err(KeyFault::Change) } else { Ok(()) }
+    }
+
+    /// Applications change keys of their own domain, and give them to their own queue pair or to all.
+    fn check_privilege(&self, update: &KeyUpdate, rules: &UpdateRules) -> Result<(), KeyFault> {
+        if rules.privileged {
+            return Ok(());
+        }
+        let qpn = update.context.qpn().value();
+        let stranger = update.mask & mask::QPN != 0 && qpn != ANY_QP && qpn != rules.who.qpn.value();
+        match self.pd == rules.who.pd && update.mask & mask::PD == 0 {
+            false => Err(KeyFault::Domain),
+            true if stranger => Err(KeyFault::QueuePair),
+            true => Ok(()),
+        }
+    }
+
+    /// The entries stay inside what the key was made for, and the pages are of a size that there is.
+    fn check_entries(&self, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
+        let room = u64::from(self.context.translations_octword_size());
+        let end = update.offset.checked_add(entries.len().div_ceil(2) as u64);
+        if !entries.is_empty() && end.is_none_or(|end| end > room) {
+            return Err(KeyFault::Range);
+        }
+        let context = self.wished(update);
+        let paged = matches!(access_mode(&context), MkeyAccessMode::Mtt | MkeyAccessMode::Ksm);
+        if paged && !(12..=31).contains(&context.log_page_size()) || is_outside(&context) {
+            return Err(KeyFault::Range);
+        }
+        Ok(())
+    }
+
+    /// The context after the change.
+    fn wished(&self, update: &KeyUpdate) -> MkeyContext {
+        let mut context = self.context;
+        let wish = &update.context;
+        let chosen = |bit: u64| update.mask & bit != 0;
+        let flags: [(u64, bool, Setter); 10] = [
+            (mask::LOCAL_READ, wish.lr(), MkeyContext::set_lr),
+            (mask::LOCAL_WRITE, wish.lw(), MkeyContext::set_lw),
+            (mask::REMOTE_READ, wish.rr(), MkeyContext::set_rr),
+            (mask::REMOTE_WRITE, wish.rw(), MkeyContext::set_rw),
+            (mask::ATOMIC, wish.a(), MkeyContext::set_a),
+            (mask::REMOTE_INVALIDATE, wish.en_rinval(), MkeyContext::set_en_rinval),
+            (mask::FREE, wish.free(), MkeyContext::set_free),
+            (
+                mask::RELAXED_ORDERING_WRITE,
+                wish.relaxed_ordering_write(),
+                MkeyContext::set_relaxed_ordering_write,
+            ),
+            (
+                mask::RELAXED_ORDERING_READ,
+                wish.relaxed_ordering_read(),
+                MkeyContext::set_relaxed_ordering_read,
+            ),
+            (
+                mask::SMALL_FENCE,
+                wish.small_fence_on_rdma_read_response(),
+                MkeyContext::set_small_fence_on_rdma_read_response,
+            ),
+        ];
+        for (_, on, set) in flags.into_iter().filter(|(bit, ..)| chosen(*bit)) {
+            set(&mut context, on);
+        }
+        if chosen(mask::PD) {
+            context.set_pd(wish.pd());
+        }
+        if chosen(mask::KEY) {
+            context.set_mkey_7_0(wish.mkey_7_0());
+        }
+        if chosen(mask::QPN) {
+            context.set_qpn(wish.qpn());
+        }
+        if chosen(mask::LENGTH) {
+            context.set_length(wish.length()).set_length64(wish.length64());
+        }
+        if chosen(mask::START_ADDRESS) {
+            context.set_start_addr(wish.start_addr());
+        }
+        if chosen(mask::PAGE_SIZE) {
+            context.set_log_page_size(wish.log_page_size());
+        }
+        context
+    }
+
+    fn change(&mut self, update: &KeyUpdate) {
+        self.context = self.wished(update);
+        self.follow_context();
+    }
+
+    /// Puts the entries in their place. What is not named stays, but for a change without an offset: that brings a whole
+    /// list.
+    fn replace(&mut self, update: &KeyUpdate, entries: &[u64]) {
+        let moved = mask::LENGTH | mask::START_ADDRESS | mask::PAGE_SIZE;
+        if entries.is_empty() && update.mask & moved == 0 {
+            return;
+        }
+        if !entries.is_empty() {
+            if update.flags & flag::TRANSLATION_OFFSET == 0 {
+                self.entries.clear();
+            }
+            // It fits: check_entries compared it with the room of the key.
+            let start = usize::try_from(update.offset).map_or(usize::MAX, |offset| offset.saturating_mul(2));
+            let end = start.saturating_add(entries.len());
+            if self.entries.len() < end {
+                self.entries.resize(end, 0);
+            }
+            if let Some(place) = self.entries.get_mut(start..end) {
+                place.copy_from_slice(entries);
+            }
+        }
+        self.translation = Translation::build(&self.context, &self.entries);
+    }
+}
+
+/// Whether a range leaves the address space.
+fn is_outside(context: &MkeyContext) -> bool {
+    let last = context.length().checked_sub(1);
+    last.is_some_and(|last| context.start_addr().checked_add(last).is_none())
+}

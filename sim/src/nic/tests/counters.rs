@@ -1,0 +1,214 @@
+//! Counter sets: every counter is provoked by its cause, and stays zero otherwise.
+
+use super::pair::Pair;
+use super::verbs::{Node, data, inline, operands, remote};
+use crate::nic::firmware::syndrome::{self, Refusal};
+use bareverbs_prm::command::qp::RtsToRtsQpIn;
+use bareverbs_prm::command::queue_counter::{
+    AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, QueryQueueCounterIn,
+    QueryQueueCounterOut,
+};
+use bareverbs_prm::field::Layout;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::{CommandOpcode as Op, WqeOpcode};
+use bareverbs_prm::time::Duration;
+use zerocopy::IntoBytes;
+
+const COUNTER_SET: u32 = 1 << 25;
+
+fn alloc(node: &mut Node) -> u8 {
+    let (output, _): (AllocQueueCounterOut, _) =
+        node.host.run(Op::AllocQCounter, 0, AllocQueueCounterIn::new()).unwrap();
+    output.counter_set_id()
+}
+
+/// Makes the queue pair count in a set.
+fn join(node: &mut Node, set: u8) -> Result<(), Refusal> {
+    let mut input = RtsToRtsQpIn::new();
+    input.set_qpn(node.qp.qpn).set_opt_param_mask(COUNTER_SET);
+    input.qpc_mut().set_counter_set_id(set);
+    let answer = node.host.run::<_, [u8; 16]>(Op::RtsToRtsQp, 0, input);
+    answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+}
+
+/// The counters that are not zero, by name.
+fn query(node: &mut Node, set: u8, clear: bool) -> Vec<(&'static str, u32)> {
+    let mut input = QueryQueueCounterIn::new();
+    input.set_counter_set_id(set).set_clear(clear);
+    let (output, _): (QueryQueueCounterOut, _) = node.host.run(Op::QueryQCounter, 0, input).unwrap();
+    let value = |bit: u32| {
+        let at = bit as usize / 8;
+        u32::from_be_bytes(output.as_bytes()[at..at + 4].try_into().unwrap())
+    };
+    let fields = QueryQueueCounterOut::INFO.fields.iter().filter(|field| field.bit_offset >= 128);
+    let mut found: Vec<_> = fields.map(|field| (field.path, value(field.bit_offset))).collect();
+    found.retain(|&(_, value)| value != 0);
+    found.sort_unstable();
+    found
+}
+
+/// A pair whose queue pairs both count.
+fn counting() -> (Pair, u8, u8) {
+    let mut pair = Pair::new();
+    let (a, b) = (alloc(&mut pair.a), alloc(&mut pair.b));
+    join(&mut pair.a, a).unwrap();
+    join(&mut pair.b, b).unwrap();
+    (pair, a, b)
+}
+
+fn target(pair: &Pair) -> Vec<u8> {
+    remote(pair.b.mr.va, pair.b.mr.key)
+}
+
+fn write(pair: &mut Pair) {
+    let segments = [target(pair), inline(&[1; 8])].concat();
+    pair.a.post(WqeOpcode::RdmaWrite, &segments);
+}
+
+fn read(pair: &mut Pair) {
+    let segments = [target(pair), data(pair.a.mr.sge(0, 8))].concat();
+    pair.a.post(WqeOpcode::RdmaRead, &segments);
+}
+
+fn send(pair: &mut Pair, bytes: &[u8]) {
+    pair.a.post(WqeOpcode::Send, &inline(bytes));
+}
+
+#[test]
+fn requests_are_counted_by_their_kind() {
+    let (mut pair, a, b) = counting();
+    write(&mut pair);
+    write(&mut pair);
+    read(&mut pair);
+    let atomic = [target(&pair), operands(1, 0), data(pair.a.mr.sge(0, 8))].concat();
+    pair.a.post(WqeOpcode::AtomicFetchAdd, &atomic);
+    pair.run();
+    let kinds = [("rx_atomic_requests", 1), ("rx_read_requests", 1), ("rx_write_requests", 2)];
+    assert_eq!(query(&mut pair.b, b, false), kinds);
+    assert_eq!(query(&mut pair.a, a, false), []);
+}
+
+#[test]
+fn a_lost_request_is_out_of_sequence_here_and_a_sequence_error_there() {
+    let (mut pair, a, b) = counting();
+    write(&mut pair);
+    write(&mut pair);
+    let mut first = true;
+    pair.run_with(|_, _| !core::mem::take(&mut first));
+    assert_eq!(query(&mut pair.b, b, false), [("out_of_sequence", 1), ("rx_write_requests", 2)]);
+    assert_eq!(query(&mut pair.a, a, false), [("packet_seq_err", 1)]);
+}
+
+#[test]
+fn a_lost_acknowledgement_is_a_timeout_and_a_duplicate() {
+    let (mut pair, a, b) = counting();
+    write(&mut pair);
+    pair.run_with(|number, _| number != 2);
+    pair.pass_time(Duration::from_millis(50), 4);
+    assert_eq!(query(&mut pair.a, a, false), [("local_ack_timeout_err", 1)]);
+    assert_eq!(query(&mut pair.b, b, false), [("duplicate_request", 1), ("rx_write_requests", 1)]);
+}
+
+#[test]
+fn a_lost_answer_to_a_read_is_an_implied_complaint() {
+    let (mut pair, a, b) = counting();
+    read(&mut pair);
+    read(&mut pair);
+    let mut lost = false;
+    // The first frame with the op-code «READ response only».
+    pair.run_with(|_, frame| frame[42] != 0x10 || core::mem::replace(&mut lost, true));
+    assert_eq!(query(&mut pair.a, a, false), [("implied_nak_seq_err", 1)]);
+    assert_eq!(query(&mut pair.b, b, false), [("duplicate_request", 2), ("rx_read_requests", 2)]);
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_out_of_buffer() {
+    let (mut pair, a, b) = counting();
+    send(&mut pair, &[1]);
+    pair.run();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
+    pair.pass_time(Duration::from_millis(1), 4);
+    assert_eq!(query(&mut pair.b, b, false), [("out_of_buffer", 1)]);
+    assert_eq!(query(&mut pair.a, a, false), [("rnr_nak_retry_err", 1)]);
+}
+
+#[test]
+fn a_wrong_key_is_an_error_at_both_ends_and_what_follows_is_flushed() {
+    let (mut pair, a, b) = counting();
+    let wrong = [remote(pair.b.mr.va, Mkey::new(0x1234_5600)), inline(&[1; 8])].concat();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
+    pair.a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &wrong);
+    write(&mut pair);
+    pair.run();
+    let here = [("req_cqe_error", 2), ("req_cqe_flush_error", 1), ("req_remote_access_errors", 1)];
+    assert_eq!(query(&mut pair.a, a, false), here);
+    let there = [("resp_cqe_error", 1), ("resp_cqe_flush_error", 1), ("resp_remote_access_errors", 1)];
+    assert_eq!(query(&mut pair.b, b, false), there);
+}
+
+#[test]
+fn a_message_that_is_too_long_is_a_local_length_error_of_the_receiver() {
+    let (mut pair, a, b) = counting();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 4)]);
+    send(&mut pair, &[1; 8]);
+    pair.run();
+    assert_eq!(query(&mut pair.a, a, false), [("req_cqe_error", 1), ("req_remote_invalid_request", 1)]);
+    let there = [("resp_cqe_error", 1), ("resp_local_length_error", 1), ("resp_remote_invalid_request", 1)];
+    assert_eq!(query(&mut pair.b, b, false), there);
+}
+
+#[test]
+fn an_unreachable_peer_exceeds_the_retries() {
+    let (mut pair, a, _) = counting();
+    write(&mut pair);
+    pair.run_with(|_, _| false);
+    for _ in 0..40 {
+        pair.a.host.advance(Duration::from_millis(100));
+        pair.run_with(|_, _| false);
+    }
+    let expected =
+        [("local_ack_timeout_err", 8), ("req_cqe_error", 1), ("req_transport_retries_exceeded", 1)];
+    assert_eq!(query(&mut pair.a, a, false), expected);
+}
+
+#[test]
+fn a_set_is_cleared_on_request_and_outlives_its_queue_pairs() {
+    let (mut pair, _, b) = counting();
+    write(&mut pair);
+    pair.run();
+    assert_eq!(query(&mut pair.b, b, true), [("rx_write_requests", 1)]);
+    assert_eq!(query(&mut pair.b, b, false), []);
+    write(&mut pair);
+    pair.run();
+    let other = alloc(&mut pair.b);
+    join(&mut pair.b, other).unwrap();
+    write(&mut pair);
+    pair.run();
+    assert_eq!(query(&mut pair.b, b, false), [("rx_write_requests", 1)], "before it joined another set");
+    assert_eq!(query(&mut pair.b, other, false), [("rx_write_requests", 1)]);
+    assert_eq!(dealloc(&mut pair.b, other), Err(syndrome::COUNTER_BUSY));
+    pair.b.short(Op::ToResetQp).unwrap();
+    let mut destroy = bareverbs_prm::command::qp::DestroyQpIn::new();
+    destroy.set_qpn(pair.b.qp.qpn);
+    pair.b.host.run::<_, [u8; 16]>(Op::DestroyQp, 0, destroy).unwrap();
+    assert_eq!(query(&mut pair.b, other, false), [("rx_write_requests", 1)], "its queue pair is gone");
+    dealloc(&mut pair.b, other).unwrap();
+    assert_eq!(dealloc(&mut pair.b, other), Err(syndrome::COUNTER_UNKNOWN));
+}
+
+fn dealloc(node: &mut Node, set: u8) -> Result<(), Refusal> {
+    let mut input = DeallocQueueCounterIn::new();
+    input.set_counter_set_id(set);
+    let answer = node.host.run::<_, [u8; 16]>(Op::DeallocQCounter, 0, input);
+    answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+}
+
+#[test]
+fn a_set_that_does_not_exist_cannot_be_joined() {
+    let mut pair = Pair::new();
+    assert_eq!(join(&mut pair.a, 9), Err(syndrome::COUNTER_UNKNOWN));
+    let ids: Vec<u8> = (0..255).map(|_| alloc(&mut pair.a)).collect();
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]) && ids[0] == 1);
+    let none = pair.a.host.run::<_, AllocQueueCounterOut>(Op::AllocQCounter, 0, AllocQueueCounterIn::new());
+    assert_eq!(none.unwrap_err().1, syndrome::COUNTER_LIMIT.syndrome);
+}

@@ -1,0 +1,246 @@
+//! Keys made of other keys against a flat model: for every byte of a region, the host address.
+
+use super::super::{ANY_QP, Access, Accessor, KeyFault, MkeyTable};
+use crate::nic::{DmaFault, HostMemory};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
+use bareverbs_prm::numbering::MkeyAccessMode;
+use proptest::prelude::*;
+
+const PD: Pdn = Pdn::from_low_bits(7);
+const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40) };
+const VARIANT: u8 = 0x21;
+
+/// Host memory whose every byte is made from its address; remembers what was written.
+#[derive(Default)]
+struct Addresses {
+    written: Vec<(u64, u8)>,
+}
+
+fn byte_at(address: u64) -> u8 {
+    (address ^ address >> 8 ^ address >> 16).wrapping_mul(0x9d) as u8
+}
+
+impl HostMemory for Addresses {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        (iova..).zip(buffer).for_each(|(address, byte)| *byte = byte_at(address));
+        Ok(())
+    }
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        self.written.extend((iova..).zip(bytes.iter().copied()));
+        Ok(())
+    }
+}
+
+fn context(mode: MkeyAccessMode, start: u64, length: u64) -> MkeyContext {
+    let mut context = MkeyContext::new();
+    context.set_pd(PD).set_qpn(Qpn::from_low_bits(ANY_QP)).set_start_addr(start).set_length(length);
+    context.set_mkey_7_0(VARIANT).set_lr(true).set_lw(true).set_rr(true).set_rw(true).set_log_page_size(12);
+    context.set_access_mode_1_0(mode.raw());
+    context
+}
+
+/// A table, and for every key its start and the host addresses of its bytes.
+struct Model {
+    table: MkeyTable,
+    keys: Vec<(Mkey, u64, Vec<u64>)>,
+}
+
+/// A stretch of an earlier key: which one, and where.
+#[derive(Debug, Clone)]
+struct Piece {
+    key: usize,
+    offset: u64,
+    length: u64,
+    stride: u64,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self { table: MkeyTable::new(), keys: Vec::new() }
+    }
+
+    fn add(&mut self, context: MkeyContext, entries: Vec<u64>, flat: Vec<u64>) {
+        let index = self.table.create(context, entries, 1000).unwrap();
+        self.keys.push((Mkey::new(index << 8 | u32::from(VARIANT)), context.start_addr(), flat));
+    }
+
+    /// Three pages in an order of their own.
+    fn add_pages(&mut self, start: u64, pages: [u64; 3]) {
+        let lead = start & 0xfff;
+        let length = 3 * 4096 - lead - 5;
+        let flat = (lead..lead + length).map(|at| pages[(at >> 12) as usize] + (at & 0xfff)).collect();
+        self.add(context(MkeyAccessMode::Mtt, start, length), pages.map(|page| page | 3).to_vec(), flat);
+    }
+
+    /// The piece, cut down to what its key has; `rounds` of it fit.
+    fn fit(&self, piece: &Piece, rounds: u64) -> Option<(Mkey, u64, u64, u64)> {
+        let (key, start, flat) = &self.keys[piece.key % self.keys.len()];
+        let size = flat.len() as u64;
+        let offset = piece.offset % size;
+        let stride = if rounds > 1 { piece.stride.min((size - 1 - offset) / (rounds - 1)) } else { 0 };
+        let length = piece.length.min(size - offset - stride * rounds.saturating_sub(1));
+        (length > 0).then_some((*key, start + offset, length, stride))
+    }
+
+    fn flat_of(&self, key: Mkey, address: u64, length: u64) -> Vec<u64> {
+        let (_, start, flat) = self.keys.iter().find(|(name, ..)| *name == key).unwrap();
+        flat[(address - start) as usize..][..length as usize].to_vec()
+    }
+
+    /// A key list: plain pieces, and as its last part a block that repeats.
+    fn add_list(&mut self, start: u64, plain: &[Piece], block: &[Piece], rounds: u64) {
+        let (mut entries, mut flat) = (Vec::new(), Vec::new());
+        for (key, address, length, _) in plain.iter().filter_map(|piece| self.fit(piece, 1)) {
+            entries.extend([length << 32 | u64::from(key.value()), address]);
+            flat.extend(self.flat_of(key, address, length));
+        }
+        let parts: Vec<_> = block.iter().filter_map(|piece| self.fit(piece, rounds)).collect();
+        if !parts.is_empty() {
+            let round: u64 = parts.iter().map(|part| part.2).sum();
+            entries.extend([round << 32 | 0x400, rounds << 32 | parts.len() as u64]);
+            for (key, address, length, stride) in &parts {
+                entries.extend([stride << 48 | length << 32 | u64::from(key.value()), *address]);
+            }
+            for n in 0..rounds {
+                for (key, address, length, stride) in &parts {
+                    flat.extend(self.flat_of(*key, address + n * stride, *length));
+                }
+            }
+        }
+        if !flat.is_empty() {
+            // Lists of work requests are padded to four octwords.
+            entries.extend([0; 4]);
+            self.add(context(MkeyAccessMode::Klms, start, flat.len() as u64), entries, flat);
+        }
+    }
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    (any::<usize>(), any::<u64>(), 1u64..3000, 0u64..2000).prop_map(|(key, offset, length, stride)| Piece {
+        key,
+        offset,
+        length,
+        stride,
+    })
+}
+
+fn list() -> impl Strategy<Value = (u64, Vec<Piece>, Vec<Piece>, u64)> {
+    let pieces = || proptest::collection::vec(piece(), 0..4);
+    (0u64..1 << 40, pieces(), pieces(), 1u64..5)
+}
+
+proptest! {
+    #[test]
+    fn lists_reach_what_the_flat_model_says(
+        lists in proptest::collection::vec(list(), 1..5),
+        accesses in proptest::collection::vec((any::<usize>(), any::<u64>(), 1u64..4000), 1..8),
+    ) {
+        let mut model = Model::new();
+        model.add_pages(0x10_0123, [0x8000_0000, 0x3000_0000, 0x3000_1000]);
+        model.add_pages(0, [0x5000_0000, 0x5000_1000, 0x5000_2000]);
+        for (start, plain, block, rounds) in &lists {
+            // Later lists may name earlier ones: two or more levels.
+            model.add_list(*start, plain, block, *rounds);
+        }
+        for (key, offset, length) in accesses {
+            let (key, start, flat) = &model.keys[key % model.keys.len()];
+            let offset = offset % flat.len() as u64;
+            let length = length.min(flat.len() as u64 - offset);
+            let checked = model.table.check(WHO, *key, Access::RemoteRead, start + offset, length);
+            let Ok(range) = checked else {
+                prop_assert_eq!(checked, Err(KeyFault::Depth));
+                prop_assert!(lists.len() > usize::from(super::super::MAX_INDIRECTION));
+                continue;
+            };
+            let expected = &flat[offset as usize..][..length as usize];
+            let mut bytes = vec![0; length as usize];
+            let mut memory = Addresses::default();
+            model.table.read(&mut memory, &range, 0, &mut bytes).unwrap();
+            let wanted: Vec<u8> = expected.iter().map(|&address| byte_at(address)).collect();
+            prop_assert_eq!(&bytes, &wanted);
+            model.table.write(&mut memory, &range, 0, &bytes).unwrap();
+            let wanted: Vec<(u64, u8)> = expected.iter().copied().zip(bytes).collect();
+            prop_assert_eq!(memory.written, wanted);
+        }
+        let (key, start, flat) = model.keys.last().unwrap();
+        let beyond = model.table.check(WHO, *key, Access::RemoteRead, *start, flat.len() as u64 + 1);
+        prop_assert_eq!(beyond, Err(KeyFault::Range));
+    }
+
+    /// Whatever stands in a list, nothing panics and nothing but checked memory is reached.
+    #[test]
+    fn arbitrary_lists_are_harmless(
+        entries in proptest::collection::vec(prop_oneof![any::<u64>(), 0u64..0x800, Just(0x10_0000_1021), Just(0x400)], 0..40),
+        mode in 2u8..4,
+        start: u64,
+        length: u64,
+        at in proptest::collection::vec((any::<u64>(), any::<u16>()), 1..8),
+    ) {
+        let mut model = Model::new();
+        model.add_pages(0, [0x5000_0000, 0x5000_1000, 0x5000_2000]);
+        let mut context = context(MkeyAccessMode::from_raw(mode), start, length);
+        context.set_umr_en(true);
+        model.add(context, entries, Vec::new());
+        let key = model.keys[1].0;
+        for (offset, length) in at {
+            let (address, length) = (start.wrapping_add(offset), u64::from(length));
+            let Ok(range) = model.table.check(WHO, key, Access::RemoteWrite, address, length) else { continue };
+            let mut memory = Addresses::default();
+            model.table.write(&mut memory, &range, 0, &vec![1; length as usize]).unwrap();
+            let inside = |(address, _): &(u64, u8)| (0x5000_0000..0x5000_3000).contains(address);
+            prop_assert!(memory.written.iter().all(inside));
+        }
+    }
+}
+
+#[test]
+fn keys_of_one_size_are_found_as_pages_are() {
+    let mut model = Model::new();
+    model.add_pages(0, [0x5000_0000, 0x6000_0000, 0x7000_0000]);
+    let key = u64::from(model.keys[0].0.value());
+    let pages = vec![key, 0x1000, key, 0];
+    let flat: Vec<u64> = (0x6000_0ff0..0x6000_1000).chain(0x5000_0000..0x5000_0100).collect();
+    model.add(context(MkeyAccessMode::Ksm, 0xff0, 0x110), pages, flat.clone());
+    let (key, start, _) = model.keys[1];
+    let range = model.table.check(WHO, key, Access::RemoteWrite, start, 0x110).unwrap();
+    let mut memory = Addresses::default();
+    model.table.write(&mut memory, &range, 0, &[1; 0x110]).unwrap();
+    assert_eq!(memory.written.iter().map(|(address, _)| *address).collect::<Vec<_>>(), flat);
+}
+
+#[test]
+fn a_key_that_names_itself_is_no_endless_way() {
+    let mut model = Model::new();
+    let first = super::super::FIRST_MKEY << 8 | u32::from(VARIANT);
+    model.add(context(MkeyAccessMode::Klms, 0, 0x1000), vec![0x1000 << 32 | u64::from(first), 0], Vec::new());
+    let key = model.keys[0].0;
+    assert_eq!(model.table.check(WHO, key, Access::RemoteRead, 0, 1), Err(KeyFault::Depth));
+}
+
+#[test]
+fn keys_behind_a_list_need_domain_and_local_rights() {
+    let outcome = |edit: fn(&mut MkeyContext)| {
+        let mut model = Model::new();
+        let mut inner = context(MkeyAccessMode::Mtt, 0, 0x1000);
+        inner.set_rr(false).set_rw(false);
+        edit(&mut inner);
+        model.add(inner, vec![0x5000_0003], Vec::new());
+        let entries = vec![0x1000 << 32 | u64::from(model.keys[0].0.value()), 0];
+        model.add(context(MkeyAccessMode::Klms, 0, 0x1000), entries, Vec::new());
+        model.table.check(WHO, model.keys[1].0, Access::RemoteWrite, 0, 8).map(|range| range.length())
+    };
+    assert_eq!(outcome(|_| ()), Ok(8), "remote rights are those of the window");
+    let no_write = |c: &mut MkeyContext| {
+        c.set_lw(false);
+    };
+    assert_eq!(outcome(no_write), Err(KeyFault::Right));
+    let free = |c: &mut MkeyContext| {
+        c.set_free(true);
+    };
+    assert_eq!(outcome(free), Err(KeyFault::Free));
+    let elsewhere = |c: &mut MkeyContext| {
+        c.set_pd(Pdn::from_low_bits(8));
+    };
+    assert_eq!(outcome(elsewhere), Err(KeyFault::Domain));
+}

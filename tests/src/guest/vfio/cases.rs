@@ -1,0 +1,246 @@
+//! What is asked in the guest: shell commands, the status they must end with, and what they must say.
+
+use std::time::Duration;
+
+/// Something that happens outside the guest while a command runs in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// A device is unplugged, as by a hand.
+    Unplug(&'static str),
+    /// The server of `mortal` is killed.
+    KillServer,
+}
+
+/// One question.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What it is called.
+    pub name: &'static str,
+    /// The command; `$a`, `$b`, … are PCI addresses, `$rig` this program, `bareverbs` the command.
+    pub command: String,
+    /// What its output must contain, each in some line. The line of the first is shown.
+    pub wanted: &'static [&'static str],
+    /// What happens outside, so many seconds after the command began.
+    pub deed: Option<(Duration, Deed)>,
+    /// Longest time it may take.
+    pub limit: Duration,
+    /// Whether other cases need it.
+    pub set_up: bool,
+}
+
+impl Case {
+    fn new(name: &'static str, wanted: &'static [&'static str], command: impl Into<String>) -> Self {
+        Self {
+            name,
+            command: command.into(),
+            wanted,
+            deed: None,
+            limit: Duration::from_secs(120),
+            set_up: false,
+        }
+    }
+
+    /// The line that shows the first of what was wanted, or what is missing.
+    pub fn seen(&self, output: &str) -> Result<String, String> {
+        for wanted in self.wanted {
+            if !output.contains(wanted) {
+                return Err(format!("«{wanted}» is not in: {}", output.trim()));
+            }
+        }
+        let first = self.wanted.first().copied().unwrap_or_default();
+        Ok(output.lines().find(|line| line.contains(first)).unwrap_or_default().trim().to_owned())
+    }
+}
+
+/// Runs a command that must fail.
+const FAILS: &str = "fails() { \"$@\" 2>&1 && { echo 'it did not fail'; exit 1; }; return 0; }";
+/// An ordinary user, with nothing of root's rights.
+const USER: &str = "setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --";
+
+/// The list of conversations is read line by line; this is its name among the cases.
+pub const CONVERSATIONS: &str = "conversations";
+/// Runs that are killed, and the one after.
+pub const AFTER_KILL: &str = "after kill -9";
+
+/// All questions but the conversations, before them.
+pub fn before() -> Vec<Case> {
+    vec![
+        Case {
+            set_up: true,
+            ..Case::new(
+                "bareverbs vfio list",
+                &["ConnectX-5"],
+                "modprobe vfio-pci && bareverbs vfio list && bareverbs vfio list --json >/dev/null",
+            )
+        },
+        fault("bound to no driver", &["no driver has the device", "bareverbs vfio bind"], "$rig open $a"),
+        fault(
+            "not bound by an ordinary user",
+            &["run this as root"],
+            format!("{USER} bareverbs vfio bind $a"),
+        ),
+        Case {
+            set_up: true,
+            ..Case::new(
+                "bareverbs vfio bind",
+                &["is with vfio-pci"],
+                "for f in $a $b $ib $slow $mortal $victim $crowded; do bareverbs vfio bind $f || exit 1; done
+                 bareverbs vfio bind --force $old && bareverbs vfio list",
+            )
+        },
+        Case::new("no huge pages", &["4 KiB pages will be used", "nr_hugepages"], "bareverbs vfio check $a"),
+        Case::new(
+            "4 KiB pages instead",
+            &["of 4 KiB pages; not 1 GiB pages", "closed in order"],
+            "$rig --segment 2 open $a",
+        ),
+        Case {
+            set_up: true,
+            ..Case::new(
+                "huge pages",
+                &["of 2 MiB pages"],
+                "echo 96 >/proc/sys/vm/nr_hugepages && $rig open $a",
+            )
+        },
+    ]
+}
+
+fn fault(name: &'static str, wanted: &'static [&'static str], command: impl Into<String>) -> Case {
+    Case::new(name, wanted, format!("{FAILS}; fails {}", command.into()))
+}
+
+/// All faults, and what has to be taken down and brought up again.
+pub fn after() -> Vec<Case> {
+    let mut cases = vec![
+        fault("not root", &["this process may not open /dev/vfio/", "sudo chown"], format!("{USER} $rig open $a")),
+        fault(
+            "memlock too small",
+            &["this process may lock 64 KiB", "ulimit -l unlimited"],
+            format!("sh -c \"chown 1000 /dev/vfio/[0-9]* && ulimit -l 64 && {USER} $rig open $a\""),
+        ),
+        Case::new(
+            "an ordinary user with enough memlock",
+            &["closed in order"],
+            format!("ulimit -l 65536 && {USER} $rig --segment 4 open $a"),
+        ),
+        fault(
+            "bound elsewhere",
+            &["the kernel's driver pci-stub has the device", "bareverbs vfio bind"],
+            "sh -c 'modprobe pci-stub; bareverbs vfio unbind $b >/dev/null
+                    echo pci-stub >/sys/bus/pci/devices/$b/driver_override; echo $b >/sys/bus/pci/drivers_probe
+                    $rig open $b; status=$?; bareverbs vfio bind $b >/dev/null; exit $status'",
+        ),
+        fault("wrong device id", &["15b3:1003, ConnectX-3: it is an mlx4 device", "vfio list"], "$rig open $old"),
+        fault("group not viable", &["is not viable: kernel drivers hold", "virtio-pci", "bind --force"], "$rig open $crowded"),
+        fault(
+            "firmware that is never ready",
+            &["opening the device failed at WaitForFirmware: firmware is not ready after"],
+            "$rig open --firmware 2000 $slow",
+        ),
+        fault(
+            "a second process",
+            &["another process has the device"],
+            "sh -c '$rig hold $a & first=$!; sleep 4; $rig open $a; status=$?; kill -INT $first; wait $first; exit $status'",
+        ),
+        Case::new(
+            "SIGINT tears down in order",
+            &["interrupted", "closed in order, 0 bytes in use"],
+            "$rig hold $a & holder=$!; sleep 4; kill -INT $holder; wait $holder && $rig open $a",
+        ),
+        no_system_call(),
+    ];
+    cases.extend(removals());
+    cases
+}
+
+/// Nothing but the two marks between the two marks.
+fn no_system_call() -> Case {
+    Case::new(
+        "no system call on the data path (strace)",
+        &["0 system calls", "2000 writes"],
+        "strace -f -o /tmp/trace -s 64 $rig quiet $a $b && strace -c -f -o /tmp/count $rig quiet $a $b || exit 1
+         sed -n '/the data path begins/,/the data path ends/p' /tmp/trace >/tmp/between
+         test $(grep -c 'the data path' /tmp/between) = 2 || { echo 'no marks in the trace'; exit 1; }
+         echo $(grep -vc 'the data path' /tmp/between) system calls between 2000 writes and their completions
+         grep -v 'the data path' /tmp/between; tail -n 1 /tmp/count",
+    )
+}
+
+fn removals() -> Vec<Case> {
+    let deed = |seconds, deed| Some((Duration::from_secs(seconds), deed));
+    vec![
+        Case {
+            deed: deed(6, Deed::Unplug("victim")),
+            ..Case::new(
+                "unplugged while in use (device_del)",
+                &["the system wants the device back", "closed in order", "it is gone"],
+                "$rig hold $victim || exit 1
+                 for i in $(seq 100); do [ -e /sys/bus/pci/devices/$victim ] || { echo it is gone; exit 0; }; sleep 0.2; done
+                 echo 'it is still there'; exit 1",
+            )
+        },
+        Case {
+            deed: deed(6, Deed::KillServer),
+            ..fault(
+                "gone while in use (its server is killed)",
+                &["the device does not answer any more", "the device has left the bus"],
+                "$rig hold $mortal",
+            )
+        },
+    ]
+}
+
+/// A run that is killed in its middle.
+pub fn kill() -> Case {
+    Case::new(
+        "kill -9 in the middle",
+        &["killed"],
+        "$rig conversations $a $b --operations 1000000 >/tmp/killed & victim=$!
+         for i in $(seq 200); do grep -q 'refused access' /tmp/killed && break; sleep 0.2; done; sleep 1
+         kill -9 $victim; wait $victim; status=$?
+         grep -q 'mix of all' /tmp/killed && { echo 'it had ended already'; exit 1; }
+         [ $status = 137 ] && echo killed after $(wc -l </tmp/killed) conversations",
+    )
+}
+
+/// A machine without an IOMMU says so; it needs a guest of its own.
+pub fn no_iommu() -> Vec<Case> {
+    vec![
+        Case {
+            set_up: true,
+            ..Case::new(
+                "bound without an IOMMU",
+                &["ConnectX-5"],
+                "modprobe vfio-pci; bareverbs vfio bind $a; bareverbs vfio list",
+            )
+        },
+        fault(
+            "no IOMMU",
+            &["this machine has no IOMMU that is switched on", "intel_iommu=on"],
+            "$rig open $a",
+        ),
+    ]
+}
+
+/// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core.
+pub fn rdma_core() -> Vec<Case> {
+    let test = |name, which: &str| {
+        Case {
+        limit: Duration::from_secs(150),
+        ..Case::new(
+            name,
+            &["OK"],
+            format!(
+                "[ -e /tmp/rdma-core-tests ] || {{ cp -r /usr/share/doc/rdma-core/tests /tmp/rdma-core-tests && gunzip -qr /tmp/rdma-core-tests; }}
+                 cd /tmp/rdma-core-tests && timeout 120 python3 run_tests.py -v --pci-dev $ib \
+                 tests.test_mlx5_vfio.Mlx5VfioTrafficTest.{which} 2>&1 | tee /tmp/rdma-core.log
+                 grep -q skipped /tmp/rdma-core.log && exit 1; grep -q '^OK' /tmp/rdma-core.log"
+            ),
+        )
+    }
+    };
+    vec![
+        test("rdma-core mlx5 over VFIO: RC SEND with immediate", "test_mlx5vfio_rc_qp_send_imm_traffic"),
+        test("rdma-core mlx5 over VFIO: port event", "test_mlx5vfio_async_event"),
+    ]
+}

@@ -1,0 +1,119 @@
+//! The devices of the guest: simulated NICs that this process serves, each behind a root port of its own.
+
+use anyhow::{Context, Result};
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+
+use super::super::machine::Machine;
+use super::super::process::{KillOnDrop, TICK};
+
+/// The devices in the order of their PCI addresses, by the names that the cases call them.
+pub const NAMES: [&str; 7] = ["a", "b", "ib", "old", "slow", "mortal", "victim"];
+/// The one that shares its IOMMU group with a device that a kernel driver has; its address is the last.
+pub const CROWDED: &str = "crowded";
+/// PCI device number of the first root port; ports get buses in the order of their numbers.
+const FIRST_PORT: usize = 0x10;
+
+/// Servers that run as long as this does.
+#[derive(Debug)]
+pub struct Fleet {
+    directory: TempDir,
+    /// Serves `mortal`: the only one that is a process, because it has to die.
+    mortal: KillOnDrop,
+}
+
+impl Fleet {
+    /// Powers all devices on. `bareverbs` is the command.
+    pub fn start(bareverbs: &Path) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("bareverbs-fleet-").tempdir()?;
+        let path = |name: &str| directory.path().join(name);
+        for (number, name) in NAMES.iter().chain([&CROWDED]).enumerate() {
+            let wire = match *name {
+                "a" => Some((path("wire.a"), path("wire.b"))),
+                "b" => Some((path("wire.b"), path("wire.a"))),
+                "mortal" => continue,
+                _ => None,
+            };
+            serve(&path(name), nic(name, number as u8), wire)?;
+        }
+        let mortal = mortal(bareverbs, &path("mortal"))?;
+        Ok(Self { directory, mortal })
+    }
+
+    /// Sockets by their names beside the guest's own.
+    pub fn sockets(&self) -> Vec<(String, PathBuf)> {
+        let all = NAMES.iter().chain([&CROWDED]);
+        all.map(|name| (format!("{name}.nic"), self.directory.path().join(name))).collect()
+    }
+
+    /// Ends the server of `mortal`, as a machine ends that loses its power.
+    pub fn kill_mortal(&mut self) -> Result<()> {
+        self.mortal.0.kill().context("cannot end the server")?;
+        self.mortal.0.wait().map(drop).context("the server did not end")
+    }
+}
+
+fn nic(name: &str, number: u8) -> NicConfig {
+    let mac = MacAddress([0x02, 0x02, 0xc9, 0x05, 0, number]);
+    match name {
+        "ib" => NicConfig::infiniband(mac),
+        "old" => NicConfig { device_id: 0x1003, ..NicConfig::new(mac) },
+        "slow" => NicConfig { firmware_ready_after: Duration::from_secs(1 << 20), ..NicConfig::new(mac) },
+        _ => NicConfig::new(mac),
+    }
+}
+
+fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Result<()> {
+    let attachment = wire.map_or(Attachment::Nothing, |(own, peer)| Attachment::Wire(own, peer));
+    let mut server = Server::bind(socket, ServerConfig { attachment, ..ServerConfig::new(nic) })?;
+    let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    std::thread::Builder::new().name(name).spawn(move || while server.serve().is_ok() {})?;
+    Ok(())
+}
+
+fn mortal(bareverbs: &Path, socket: &Path) -> Result<KillOnDrop> {
+    let mut command = Command::new(bareverbs);
+    command.args(["serve", "--link", "eth", "--socket"]).arg(socket);
+    let child: Child =
+        command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().context("cannot run bareverbs serve")?;
+    let child = KillOnDrop(child);
+    let deadline = Instant::now() + std::time::Duration::from_secs(20);
+    while !socket.exists() {
+        anyhow::ensure!(Instant::now() < deadline, "bareverbs serve does not listen");
+        std::thread::sleep(TICK);
+    }
+    Ok(child)
+}
+
+/// Arguments for QEMU: an IOMMU, the devices behind their ports, one beside another device behind a conventional bridge,
+/// and a monitor.
+pub fn qemu_arguments() -> Vec<String> {
+    let mut list: Vec<String> = vec!["-device".into(), "intel-iommu,intremap=on,caching-mode=on".into()];
+    let mut device = |text: String| list.extend(["-device".to_owned(), text]);
+    for (number, name) in NAMES.iter().enumerate() {
+        device(port(&format!("{name}.port"), number));
+        device(vfio_user(name, &format!("{name}.port"), ""));
+    }
+    device(port("bridge.port", NAMES.len()));
+    device("pcie-pci-bridge,id=bridge,bus=bridge.port".into());
+    device("virtio-rng-pci,bus=bridge,addr=1".into());
+    device(vfio_user(CROWDED, "bridge", r#","addr":"2""#));
+    list.extend(["-qmp".into(), format!("unix:{},server=on,wait=off", Machine::path_inside("qmp"))]);
+    list
+}
+
+fn port(id: &str, number: usize) -> String {
+    let chassis = number + 1;
+    format!("pcie-root-port,id={id},chassis={chassis},slot={chassis},addr={:#x}", FIRST_PORT + number)
+}
+
+fn vfio_user(name: &str, bus: &str, more: &str) -> String {
+    let socket = format!(r#"{{"type":"unix","path":"{}"}}"#, Machine::path_inside(&format!("{name}.nic")));
+    format!(r#"{{"driver":"vfio-user-pci","id":"{name}","bus":"{bus}"{more},"socket":{socket}}}"#)
+}

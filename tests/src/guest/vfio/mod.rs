@@ -1,0 +1,245 @@
+//! The judge of the way through VFIO: Linux's own VFIO and IOMMU between our driver and the simulated NIC.
+//!
+//! **What this is.** Simulated NICs are served to a guest with an IOMMU; in it `bareverbs vfio bind` gives them to `vfio-pci`,
+//! and this same program, copied into the guest, drives two of them that are joined by a wire: the list of conversations
+//! of [`crate::places`], a run that is killed, another run, every fault with its message, and rdma-core's own VFIO driver as a
+//! second opinion. **What it may not do.** A verdict is not asked for twice. **Where to read first.** [`run`], [`cases`].
+
+pub mod cases;
+mod fleet;
+mod monitor;
+pub mod payload;
+
+use super::machine::{Configuration, Machine};
+use super::process;
+use super::root::Root;
+use super::table::{Entry, Report, Verdict};
+use super::{Skipped, interrupt};
+use crate::places::{Line, Outcome};
+use anyhow::{Context, Result, bail};
+use cases::{Case, Deed};
+use fleet::{CROWDED, Fleet, NAMES};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What to run, and where to leave what was seen.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Only cases whose name contains this; the set-up is always run.
+    pub only: Option<String>,
+    /// Operations of the mix of each of the three runs together.
+    pub operations: u64,
+    /// Directory for the consoles.
+    pub output: PathBuf,
+}
+
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+}
+
+/// Boots the guests and asks every question.
+pub fn run(options: &Options) -> Result<Report> {
+    let root = Root::prepare()?;
+    require_old_enough(&root)?;
+    std::fs::create_dir_all(&options.output)?;
+    let programs = Programs::find()?;
+    let mut report = Report::new(&["case"]);
+    with_iommu(&root, &programs, options, &mut report)?;
+    if options.wants("no IOMMU") {
+        without_iommu(&root, &programs, options, &mut report)?;
+    }
+    for (what, why) in LACKING {
+        report.add(entry(what, Verdict::Skip((*why).to_owned()), Duration::ZERO));
+    }
+    Ok(report)
+}
+
+/// What this kernel cannot show.
+const LACKING: &[(&str, &str)] = &[
+    ("iommufd and the device's own file", "the guest's kernel has no CONFIG_IOMMUFD"),
+    ("no IOMMU, on request", "the guest's kernel has no CONFIG_VFIO_NOIOMMU"),
+];
+
+/// This program and the command, as bytes for the guest.
+struct Programs {
+    rig: Vec<u8>,
+    bareverbs: PathBuf,
+}
+
+impl Programs {
+    /// Builds the command beside this program, with the same profile.
+    fn find() -> Result<Self> {
+        let rig = std::env::current_exe()?;
+        let directory = rig.parent().context("this program is in no directory")?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--quiet", "-p", "bareverbs-tools", "--bin", "bareverbs"]);
+        command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
+        command.current_dir(env!("CARGO_MANIFEST_DIR"));
+        process::output(&mut command).context("the command bareverbs cannot be built")?;
+        let bareverbs = directory.join("bareverbs");
+        if !bareverbs.is_file() {
+            bail!("{} is missing although it was built", bareverbs.display());
+        }
+        Ok(Self { rig: std::fs::read(&rig)?, bareverbs })
+    }
+
+    fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        Ok(vec![("rig".into(), self.rig.clone()), ("bareverbs".into(), std::fs::read(&self.bareverbs)?)])
+    }
+}
+
+/// Programs that were linked here run in the guest if its C library is not older than this machine's.
+fn require_old_enough(root: &Root) -> Result<()> {
+    let version = |command: &mut Command| -> Result<Vec<u32>> {
+        let text = process::output(command)?;
+        let word = text.lines().next().and_then(|line| line.split_whitespace().last()).unwrap_or_default();
+        Ok(word.split('.').filter_map(|part| part.parse().ok()).collect())
+    };
+    let ours = version(Command::new("ldd").arg("--version"))?;
+    let guests = version(Command::new("chroot").arg(root.directory()).args(["ldd", "--version"]))?;
+    if ours > guests {
+        let why =
+            format!("programs of this machine (C library {ours:?}) do not run in the guest ({guests:?})");
+        return Err(Skipped(why).into());
+    }
+    Ok(())
+}
+
+fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
+    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let configuration = Configuration {
+        memory: 1536,
+        devices: fleet::qemu_arguments(),
+        sockets: fleet.sockets(),
+        kernel_words: ["intel_iommu=on", "modprobe.blacklist=mlx5_core"].map(str::to_owned).to_vec(),
+        files: programs.files()?,
+        ..Configuration::default()
+    };
+    let mut machine = Machine::boot(root, &configuration, &options.output.join("vfio-console.log"))?;
+    let names: Vec<&str> = NAMES.iter().copied().chain([CROWDED]).collect();
+    prepare(&mut machine, &names)?;
+    let third = options.operations / 2;
+    for case in cases::before() {
+        ask(&mut machine, &mut fleet, &case, options, report)?;
+    }
+    conversations(&mut machine, "runs 1 and 2", 2, options.operations - third, options, report)?;
+    ask(&mut machine, &mut fleet, &cases::kill(), options, report)?;
+    conversations(&mut machine, cases::AFTER_KILL, 1, third, options, report)?;
+    for case in cases::rdma_core().iter().chain(&cases::after()) {
+        ask(&mut machine, &mut fleet, case, options, report)?;
+    }
+    Ok(())
+}
+
+/// The same devices in a machine that has no IOMMU.
+fn without_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
+    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let devices = fleet::qemu_arguments().into_iter().skip(2).collect();
+    let kernel_words = vec!["modprobe.blacklist=mlx5_core".to_owned()];
+    let (sockets, files) = (fleet.sockets(), programs.files()?);
+    let configuration = Configuration { devices, kernel_words, sockets, files, ..Configuration::default() };
+    let mut machine = Machine::boot(root, &configuration, &options.output.join("vfio-bare-console.log"))?;
+    let names: Vec<&str> = NAMES.iter().copied().chain([CROWDED]).collect();
+    prepare(&mut machine, &names)?;
+    cases::no_iommu().iter().try_for_each(|case| ask(&mut machine, &mut fleet, case, options, report))
+}
+
+/// Programs in place, and the names of the devices: they are in the order of their addresses.
+fn prepare(machine: &mut Machine, names: &[&str]) -> Result<()> {
+    let (rig, bareverbs) = (Machine::path_inside("rig"), Machine::path_inside("bareverbs"));
+    let command = format!(
+        "mkdir -p /tmp/bin && cp {rig} {bareverbs} /tmp/bin && chmod 755 /tmp/bin/* && cd /sys/bus/pci/devices || exit 1
+         set -- {}
+         for f in $(ls); do
+             [ $(cat $f/vendor) = 0x15b3 ] || continue
+             echo \"$1=$f; export $1\"; shift
+         done >/tmp/devices; [ $# = 0 ] || {{ echo \"missing: $*\"; exit 1; }}",
+        names.join(" ")
+    );
+    machine.control.require(&command, Duration::from_secs(60)).map(drop)
+}
+
+/// A command in the surroundings that [`prepare`] made.
+fn surrounded(command: &str) -> String {
+    format!(". /tmp/devices; export PATH=/tmp/bin:$PATH rig='rig in-guest'\n{command}")
+}
+
+fn ask(
+    machine: &mut Machine,
+    fleet: &mut Fleet,
+    case: &Case,
+    options: &Options,
+    report: &mut Report,
+) -> Result<()> {
+    if !case.set_up && !options.wants(case.name) {
+        return Ok(());
+    }
+    let start = Instant::now();
+    let job = machine.control.start(&surrounded(&case.command), case.limit)?;
+    if let Some((after, deed)) = case.deed {
+        wait_until(start + after)?;
+        match deed {
+            Deed::Unplug(device) => monitor::unplug(&machine.shared("qmp"), device)?,
+            Deed::KillServer => fleet.kill_mortal()?,
+        }
+    }
+    let outcome = machine.control.wait(&job)?;
+    let verdict = match (outcome.is_success(), case.seen(&outcome.output)) {
+        (true, Ok(seen)) => Verdict::Pass(seen),
+        (true, Err(missing)) => Verdict::Fail(missing),
+        (false, _) => Verdict::Fail(format!("status {}: {}", outcome.status, outcome.output.trim())),
+    };
+    report.add(entry(case.name, verdict, start.elapsed()));
+    Ok(())
+}
+
+fn wait_until(moment: Instant) -> Result<()> {
+    while Instant::now() < moment {
+        interrupt::check()?;
+        std::thread::sleep(process::TICK);
+    }
+    Ok(())
+}
+
+/// The list of conversations over real VFIO, each line an entry.
+fn conversations(
+    machine: &mut Machine,
+    when: &str,
+    rounds: u32,
+    operations: u64,
+    options: &Options,
+    report: &mut Report,
+) -> Result<()> {
+    if !options.wants(cases::CONVERSATIONS) && !options.wants(when) {
+        return Ok(());
+    }
+    let start = Instant::now();
+    let each = operations.div_ceil(rounds.into());
+    let command = format!("$rig conversations $a $b --operations {each} --rounds {rounds}");
+    let outcome = machine.control.run(&surrounded(&command), Duration::from_secs(900))?;
+    let lines: Vec<Line> = outcome.output.lines().filter_map(Line::parse).collect();
+    for line in &lines {
+        let verdict = match &line.outcome {
+            Outcome::Pass(seen) => Verdict::Pass(seen.clone()),
+            Outcome::Fail(seen) => Verdict::Fail(seen.clone()),
+            Outcome::Skip(why) => Verdict::Skip(why.clone()),
+        };
+        report.add(entry(&format!("{when}: {}", line.name), verdict, Duration::ZERO));
+    }
+    let verdict = match outcome.status {
+        0 if !lines.is_empty() => {
+            Verdict::Pass(format!("{} conversations, {operations} mixed operations", lines.len()))
+        }
+        status => Verdict::Fail(format!("status {status}: {}", outcome.output.trim())),
+    };
+    report.add(entry(&format!("{when}: all"), verdict, start.elapsed()));
+    Ok(())
+}
+
+fn entry(name: &str, verdict: Verdict, elapsed: Duration) -> Entry {
+    Entry { columns: vec![name.to_owned()], verdict, elapsed }
+}

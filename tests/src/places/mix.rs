@@ -1,0 +1,240 @@
+//! A long mix of all operations, many under way at a time, each with its own memory and each looked at when it is done.
+
+use super::ends::Ends;
+use super::operations::pattern;
+use anyhow::{Context, Result, ensure};
+use bareverbs::hal::{Barrier, Hal};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+
+/// Operations that are under way at a time, each in a slot of memory of its own.
+const SLOTS: usize = 16;
+/// Bytes of a slot, on either side.
+const SLOT: usize = 8192;
+/// Longest operation: more than two packets.
+const LONGEST: usize = 2500;
+/// Where a slot of end A has results, and one of end B what it receives and its atomic.
+const RESULT: usize = 4096;
+const ATOMIC: usize = 8184;
+
+/// What an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Send,
+    SendImmediate,
+    SendInline,
+    SendPieces,
+    Write,
+    WriteImmediate,
+    WriteInline,
+    WritePieces,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind::Send,
+    Kind::SendImmediate,
+    Kind::SendInline,
+    Kind::SendPieces,
+    Kind::Write,
+    Kind::WriteImmediate,
+    Kind::WriteInline,
+    Kind::WritePieces,
+    Kind::Read,
+    Kind::CompareSwap,
+    Kind::FetchAdd,
+];
+
+impl Kind {
+    fn is_inline(self) -> bool {
+        matches!(self, Self::SendInline | Self::WriteInline)
+    }
+
+    /// Whether it takes a receive of the other end.
+    fn takes_receive(self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendImmediate | Self::SendInline | Self::SendPieces | Self::WriteImmediate
+        )
+    }
+
+    fn has_immediate(self) -> bool {
+        matches!(self, Self::SendImmediate | Self::WriteImmediate)
+    }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone)]
+struct Operation {
+    kind: Kind,
+    slot: usize,
+    id: u64,
+    bytes: Vec<u8>,
+    /// Number that is compared or added, and what the atomic holds before.
+    operand: u64,
+    before: u64,
+}
+
+struct Mix {
+    random: ChaCha8Rng,
+    /// What the atomic of each slot should hold.
+    atomics: [u64; SLOTS],
+    counts: [u64; KINDS.len()],
+}
+
+/// Runs `operations` of them and says how many there were of each kind.
+pub(super) fn run<H: Hal>(ends: &mut Ends<H>, operations: u64, seed: u64) -> Result<String> {
+    let mut mix =
+        Mix { random: ChaCha8Rng::seed_from_u64(seed), atomics: [0; SLOTS], counts: [0; KINDS.len()] };
+    for slot in 0..SLOTS {
+        ends.b.memory.store_u64(slot * SLOT + ATOMIC, 0)?;
+    }
+    let mut done = 0;
+    while done < operations {
+        let count = (operations - done).min(SLOTS as u64);
+        let batch: Vec<Operation> = (0..count).map(|at| mix.draw(at as usize, done + at)).collect();
+        one_batch(ends, &batch).with_context(|| format!("seed {seed}, operations from {done} on"))?;
+        done += count;
+    }
+    let counts = KINDS.iter().zip(mix.counts).map(|(kind, count)| format!("{kind:?} {count}"));
+    Ok(format!("{done} verified: {}", counts.collect::<Vec<_>>().join(", ")))
+}
+
+impl Mix {
+    fn draw(&mut self, slot: usize, id: u64) -> Operation {
+        let which = self.random.next_u32() as usize % KINDS.len();
+        let kind = KINDS[which];
+        self.counts[which] += 1;
+        let long = self.random.next_u32().is_multiple_of(8) && !kind.is_inline();
+        let limit = if long { LONGEST } else { 90 };
+        let length = 1 + self.random.next_u32() as usize % limit;
+        let bytes = pattern(length, id as usize);
+        let before = self.atomics[slot];
+        // Every other comparison fails.
+        let operand = before + u64::from(kind == Kind::CompareSwap && id % 2 == 1);
+        match kind {
+            Kind::FetchAdd => self.atomics[slot] = before.wrapping_add(operand | 1),
+            Kind::CompareSwap if operand == before => self.atomics[slot] = id,
+            _ => {}
+        }
+        let operand = if kind == Kind::FetchAdd { operand | 1 } else { operand };
+        Operation { kind, slot, id, bytes, operand, before }
+    }
+}
+
+fn one_batch<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
+    batch.iter().try_for_each(|operation| prepare(ends, operation))?;
+    ends.b.device.hal().barrier(Barrier::ToDevice);
+    post_receives(ends, batch)?;
+    post_sends(ends, batch)?;
+    for operation in batch {
+        let done = ends.sent().with_context(|| format!("{:?} {}", operation.kind, operation.id))?;
+        ensure!(done.wr_id == operation.id, "completion {} instead of {}", done.wr_id, operation.id);
+    }
+    for operation in batch.iter().filter(|operation| operation.kind.takes_receive()) {
+        let received = ends.received().with_context(|| format!("{:?} {}", operation.kind, operation.id))?;
+        let immediate = operation.kind.has_immediate().then_some(operation.id as u32);
+        let wanted = (operation.id, operation.bytes.len(), immediate);
+        let seen = (received.wr_id, received.byte_count as usize, received.immediate);
+        ensure!(seen == wanted, "received {seen:?} instead of {wanted:?}");
+    }
+    ends.b.device.hal().barrier(Barrier::FromDevice);
+    batch.iter().try_for_each(|operation| verify(ends, operation))
+}
+
+/// Puts bytes where the operation takes them from, and others where it puts them.
+fn prepare<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
+    let (base, length) = (operation.slot * SLOT, operation.bytes.len());
+    match operation.kind {
+        Kind::Read => {
+            ends.b.memory.copy_in(base, &operation.bytes)?;
+            ends.a.memory.fill(base + RESULT, length, 0xee)?;
+        }
+        kind if kind.is_atomic() => ends.a.memory.store_u64(base + RESULT, u64::MAX)?,
+        kind => {
+            ends.a.memory.copy_in(base, &operation.bytes)?;
+            ends.b.memory.fill(base + if is_send(kind) { RESULT } else { 0 }, length, 0xee)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_send(kind: Kind) -> bool {
+    kind.takes_receive() && kind != Kind::WriteImmediate
+}
+
+fn post_receives<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
+    let side = &mut ends.b;
+    let mut receives = side.queue_pair.receive_batch();
+    for operation in batch.iter().filter(|operation| operation.kind.takes_receive()) {
+        let base = operation.slot * SLOT + RESULT;
+        let (first, rest) = (side.memory.slice(base, 40)?, side.memory.slice(base + 40, LONGEST)?);
+        let pieces = [first, rest];
+        let list = if is_send(operation.kind) { &pieces[..] } else { &[] };
+        receives.post(&ReceiveRequest::new(operation.id, list))?;
+    }
+    receives.ring();
+    Ok(())
+}
+
+fn post_sends<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
+    let (memory, there) = (&ends.a.memory, &ends.b.memory);
+    let mut sends = ends.a.queue_pair.send_batch();
+    for operation in batch {
+        let Operation { kind, slot, id, ref bytes, operand, .. } = *operation;
+        let (base, length) = (slot * SLOT, bytes.len());
+        let whole = [memory.slice(base, length)?];
+        let half = length / 2;
+        let pieces = [memory.slice(base, half)?, memory.slice(base + half, length - half)?];
+        let pieces = if half == 0 { &pieces[1..] } else { &pieces[..] };
+        let result = [memory.slice(base + RESULT, length)?];
+        let old = [memory.slice(base + RESULT, 8)?];
+        let (target, atomic) = (there.remote(base as u64), there.remote((base + ATOMIC) as u64));
+        let request = match kind {
+            Kind::Send => WorkRequest::send(id, &whole),
+            Kind::SendImmediate => WorkRequest::send(id, &whole).immediate(id as u32),
+            Kind::SendInline => WorkRequest::send_inline(id, bytes),
+            Kind::SendPieces => WorkRequest::send(id, pieces),
+            Kind::Write => WorkRequest::write(id, &whole, target),
+            Kind::WriteImmediate => WorkRequest::write(id, &whole, target).immediate(id as u32),
+            Kind::WriteInline => WorkRequest::write_inline(id, bytes, target),
+            Kind::WritePieces => WorkRequest::write(id, pieces, target),
+            Kind::Read => WorkRequest::read(id, &result, target),
+            Kind::CompareSwap => WorkRequest::compare_swap(id, &old, atomic, operand, id),
+            Kind::FetchAdd => WorkRequest::fetch_add(id, &old, atomic, operand),
+        };
+        sends.post(&request)?;
+    }
+    sends.ring();
+    Ok(())
+}
+
+/// Whether the bytes are where they should be.
+fn verify<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
+    let Operation { kind, slot, id, ref bytes, operand, before } = *operation;
+    let base = slot * SLOT;
+    if kind.is_atomic() {
+        let after = match kind {
+            Kind::FetchAdd => before.wrapping_add(operand),
+            _ if operand == before => id,
+            _ => before,
+        };
+        let seen = (ends.a.memory.load_u64(base + RESULT)?, ends.b.memory.load_u64(base + ATOMIC)?);
+        ensure!(seen == (before, after), "{kind:?} {id}: {seen:?} instead of {:?}", (before, after));
+        return Ok(());
+    }
+    let found = match kind {
+        Kind::Read => ends.a.bytes(base + RESULT, bytes.len())?,
+        kind if is_send(kind) => ends.b.bytes(base + RESULT, bytes.len())?,
+        _ => ends.b.bytes(base, bytes.len())?,
+    };
+    ensure!(found == *bytes, "{kind:?} {id}: {} bytes are not what was sent", bytes.len());
+    Ok(())
+}

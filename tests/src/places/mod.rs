@@ -1,0 +1,140 @@
+//! One list of conversations for every place that a driver can live in: in process, behind vfio-user, on real VFIO.
+//!
+//! **What this is.** A [`Place`] opens the two ends of a wire; [`run`] brings drivers up on them, lets them talk, and takes them
+//! down again, the same source everywhere. Every byte that an operation should have moved is looked at. **What it may
+//! not do.** It knows no backend but by the trait, and asks for no verdict twice. **Where to read first.** [`run`].
+
+mod ends;
+mod mix;
+mod operations;
+mod places;
+
+pub use ends::{Ends, Handle, Side};
+pub use places::{InProcess, OverVfio, OverVfioUser};
+
+use anyhow::Result;
+use bareverbs::hal::Hal;
+use core::fmt;
+
+/// Somewhere two devices can be had that are joined by a wire.
+pub trait Place {
+    /// The bus of one of them.
+    type Hal: Hal;
+    /// Opens end 0 or 1. It is asked again after an end was closed.
+    fn open(&mut self, end: usize) -> Result<Self::Hal>;
+    /// Interrupts that the device raised since it was opened.
+    fn interrupts(hal: &Self::Hal) -> u64;
+    /// Why memory of the application cannot be registered here, if it cannot.
+    fn no_user_memory(&self) -> Option<&'static str>;
+    /// Bytes of DMA memory that are handed out now.
+    fn memory_used(hal: &Self::Hal) -> u64;
+    /// What is worth knowing of an end that is open.
+    fn describe(hal: &Self::Hal) -> String;
+}
+
+/// What to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Operations of the mix.
+    pub operations: u64,
+    /// Decides the mix.
+    pub seed: u64,
+    /// How often everything is brought up and taken down.
+    pub rounds: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { operations: 2000, seed: 1, rounds: 2 }
+    }
+}
+
+/// What became of one conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It went as it should; what was seen.
+    Pass(String),
+    /// It did not.
+    Fail(String),
+    /// It cannot be had here, and why.
+    Skip(String),
+}
+
+/// A conversation and its outcome. Written as one line, `pass NAME: SEEN`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Which conversation.
+    pub name: String,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, seen) = match &self.outcome {
+            Outcome::Pass(seen) => ("pass", seen),
+            Outcome::Fail(seen) => ("FAIL", seen),
+            Outcome::Skip(seen) => ("skip", seen),
+        };
+        write!(f, "{word} {}: {}", self.name, seen.replace('\n', " | "))
+    }
+}
+
+impl Line {
+    /// Reads what [`fmt::Display`] wrote.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ')?;
+        let (name, seen) = rest.split_once(": ")?;
+        let make = match word {
+            "pass" => Outcome::Pass,
+            "FAIL" => Outcome::Fail,
+            "skip" => Outcome::Skip,
+            _ => return None,
+        };
+        Some(Self { name: name.to_owned(), outcome: make(seen.to_owned()) })
+    }
+}
+
+/// Runs the whole list. Each line is given to `told` when it is known. True if nothing failed.
+pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&Line)) -> bool {
+    let mut good = true;
+    for round in 1..=plan.rounds {
+        let mut tell = |name: &str, outcome: Result<Outcome>| {
+            let outcome = outcome.unwrap_or_else(|error| Outcome::Fail(format!("{error:#}")));
+            let failed = matches!(outcome, Outcome::Fail(_));
+            good &= !failed;
+            told(&Line { name: format!("round {round}, {name}"), outcome });
+            !failed
+        };
+        if !one_round(place, plan, round, &mut tell) {
+            break;
+        }
+    }
+    good
+}
+
+/// One bring-up, the conversations, one teardown. False if it could not even begin.
+fn one_round<P: Place>(
+    place: &mut P,
+    plan: &Plan,
+    round: u32,
+    tell: &mut impl FnMut(&str, Result<Outcome>) -> bool,
+) -> bool {
+    let mut ends = match Ends::open(place) {
+        Ok(ends) => ends,
+        Err(error) => return tell("bring-up", Err(error)),
+    };
+    let seen = [&ends.a, &ends.b].map(|side| P::describe(side.device.hal()));
+    tell("bring-up", Ok(Outcome::Pass(seen.join(" and "))));
+    for (name, check) in operations::all::<P::Hal>() {
+        tell(name, check(&mut ends).map(Outcome::Pass));
+    }
+    let user = match place.no_user_memory() {
+        Some(why) => Ok(Outcome::Skip(why.to_owned())),
+        None => operations::user_memory(&mut ends).map(Outcome::Pass),
+    };
+    tell("memory of the application", user);
+    let seed = plan.seed.wrapping_add(round.into());
+    tell("mix of all operations", mix::run(&mut ends, plan.operations, seed).map(Outcome::Pass));
+    tell("teardown", ends.close::<P>().map(Outcome::Pass))
+}

@@ -1,0 +1,63 @@
+//! The same list of conversations in process and over vfio-user; over real VFIO it runs in the Linux guest (`guest -- vfio`).
+
+use bareverbs_hal::memory::ArenaConfig;
+use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
+use bareverbs_tests::places::{InProcess, Line, Outcome, OverVfioUser, Place, Plan, run};
+
+fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let good = run(&mut place, &plan, |line| lines.push(line.clone()));
+    let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    assert!(good, "{}", shown.join("\n"));
+    lines
+}
+
+fn count(lines: &[Line], wanted: fn(&Outcome) -> bool) -> usize {
+    lines.iter().filter(|line| wanted(&line.outcome)).count()
+}
+
+#[test]
+fn in_process() {
+    let lines = run_all(InProcess::new(1, MemoryConfig::default()), Plan::default());
+    assert_eq!(count(&lines, |outcome| matches!(outcome, Outcome::Pass(_))), lines.len());
+    assert_eq!(lines.len(), 20, "{lines:?}");
+}
+
+#[test]
+fn in_process_with_unforgiving_memory() {
+    run_all(InProcess::new(2, MemoryConfig::unforgiving()), Plan { operations: 50, rounds: 1, seed: 2 });
+}
+
+/// Two servers, each a thread with a device, joined by a wire of datagrams.
+#[test]
+fn over_vfio_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for (number, own, peer) in [(1, "wire.a", "wire.b"), (2, "wire.b", "wire.a")] {
+        let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 1, number]));
+        let config =
+            ServerConfig { nic, wire: Some((path(own), path(peer))), capture: None, trace_commands: false };
+        let mut server = Server::bind(&path(&format!("nic{number}")), config).unwrap();
+        std::thread::spawn(move || while server.serve().is_ok() {});
+    }
+    let memory = ArenaConfig { segment: 8 << 20, ..ArenaConfig::default() };
+    let place = OverVfioUser { sockets: [path("nic1"), path("nic2")], memory };
+    let lines = run_all(place, Plan { operations: 1000, ..Plan::default() });
+    assert_eq!(
+        count(&lines, |outcome| matches!(outcome, Outcome::Skip(_))),
+        2,
+        "memory of the application, twice"
+    );
+}
+
+#[test]
+fn a_line_is_read_as_it_was_written() {
+    for outcome in [Outcome::Pass("4: 5".into()), Outcome::Fail("no".into()), Outcome::Skip("why".into())] {
+        let line = Line { name: "round 1, read".into(), outcome };
+        assert_eq!(Line::parse(&line.to_string()), Some(line));
+    }
+    assert_eq!(Line::parse("something else: 1"), None);
+}
