@@ -35,10 +35,13 @@ const RECORD_HEADER: usize = 16;
 const RECORD_INFINIBAND: u8 = 21;
 /// `flags`: records have varying lengths.
 const RECORD_VARYING: u8 = 4;
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
 
 /// Time as seconds and 2^-32 of them, low byte first; type and flags; length of the record, frames lost, length on the wire.
 fn record_header(nanos: u64, length: usize) -> [u8; RECORD_HEADER] {
-    let time = (nanos / 1_000_000_000) << 32 | ((nanos % 1_000_000_000) << 32) / 1_000_000_000;
+    let (seconds, rest) = (nanos / NANOS, nanos % NANOS);
+    let time = (seconds << 32) + (rest << 32) / NANOS;
     let length = u16::try_from(length).unwrap_or(u16::MAX);
     let record = length.saturating_add(RECORD_HEADER as u16);
     let mut header = [0; RECORD_HEADER];
