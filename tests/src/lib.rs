@@ -6,6 +6,7 @@
 
 pub mod boot_trace;
 pub mod conformance;
+pub mod datagrams;
 pub mod guest;
 pub mod judges;
 pub mod node;

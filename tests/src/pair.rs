@@ -5,7 +5,9 @@ use bareverbs::completion_channel::CompletionChannel;
 use bareverbs::completion_queue::CompletionQueue;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs::queue_pair::{
+    ConnectOptions, Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Service,
+};
 use bareverbs::work_completion::WorkCompletion;
 use bareverbs_hal::sim::SimWorld;
 use bareverbs_prm::time::Duration;
@@ -71,9 +73,9 @@ impl Default for PairOptions {
 }
 
 /// One side. Fields are dropped in this order: queues before memory before the device.
-pub struct Side {
+pub struct Side<S: Service = Rc> {
     /// The queue pair.
-    pub queue_pair: QueuePair<Handle>,
+    pub queue_pair: QueuePair<Handle, S>,
     /// Where its sends complete.
     pub sends: CompletionQueue<Handle>,
     /// Where its receives complete.
@@ -87,11 +89,11 @@ pub struct Side {
 }
 
 /// Both sides and the world that they are in.
-pub struct Pair {
+pub struct Pair<S: Service = Rc> {
     /// The side that usually asks.
-    pub a: Side,
+    pub a: Side<S>,
     /// The side that usually answers.
-    pub b: Side,
+    pub b: Side<S>,
     /// The cable.
     pub link: LinkId,
     /// The world.
@@ -99,8 +101,8 @@ pub struct Pair {
 }
 
 /// A side before it is connected.
-struct Prepared {
-    queue_pair: PreparedQueuePair<Handle>,
+struct Prepared<S: Service> {
+    queue_pair: PreparedQueuePair<Handle, S>,
     sends: CompletionQueue<Handle>,
     receives: CompletionQueue<Handle>,
     channel: Option<CompletionChannel<Handle>>,
@@ -109,8 +111,15 @@ struct Prepared {
 }
 
 impl Pair {
-    /// Boots both hosts and connects them.
+    /// Boots both hosts and connects them reliably.
     pub fn new(options: &PairOptions) -> Self {
+        Self::of_service(options)
+    }
+}
+
+impl<S: Connected> Pair<S> {
+    /// Boots both hosts and connects them.
+    pub fn of_service(options: &PairOptions) -> Self {
         let world = SimWorld::new(options.seed);
         let ids = [1, 2].map(|number| Node::add(&world, number, options.node));
         let link = world.connect(ids[0], ids[1], LinkConfig::gigabits(100)).expect("two free ports");
@@ -162,7 +171,7 @@ impl Pair {
     }
 }
 
-impl Prepared {
+impl<S: Connected> Prepared<S> {
     fn new(node: Node, options: &PairOptions) -> Self {
         let channel = options
             .channels
@@ -170,6 +179,7 @@ impl Prepared {
         let sends = completion_queue(&node, options, None);
         let receives = completion_queue(&node, options, channel.as_ref());
         let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)
+            .service::<S>()
             .send_queue(options.depth)
             .receive_queue(options.depth)
             .max_send_sge(options.slices)
@@ -182,7 +192,10 @@ impl Prepared {
         Self { queue_pair, sends, receives, channel, memory, node }
     }
 
-    fn connected(self, queue_pair: impl FnOnce(PreparedQueuePair<Handle>) -> QueuePair<Handle>) -> Side {
+    fn connected(
+        self,
+        queue_pair: impl FnOnce(PreparedQueuePair<Handle, S>) -> QueuePair<Handle, S>,
+    ) -> Side<S> {
         let Self { queue_pair: prepared, sends, receives, channel, memory, node } = self;
         Side { queue_pair: queue_pair(prepared), sends, receives, channel, memory, node }
     }
@@ -206,11 +219,11 @@ fn completion_queue(
     builder.create().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn connect(a: Prepared, b: Prepared, options: ConnectOptions) -> (Side, Side) {
-    let remote = |side: &Prepared| side.queue_pair.endpoint(options.gid_index).expect("an address");
+fn connect<S: Connected>(a: Prepared<S>, b: Prepared<S>, options: ConnectOptions) -> (Side<S>, Side<S>) {
+    let remote = |side: &Prepared<S>| side.queue_pair.endpoint(options.gid_index).expect("an address");
     let (of_a, of_b) = (remote(&a), remote(&b));
     let to = |remote| {
-        move |queue_pair: PreparedQueuePair<_>| queue_pair.connect(&remote, options).expect("a path")
+        move |queue_pair: PreparedQueuePair<_, S>| queue_pair.connect(&remote, options).expect("a path")
     };
     (a.connected(to(of_b)), b.connected(to(of_a)))
 }

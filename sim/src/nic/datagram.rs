@@ -1,7 +1,9 @@
-//! Unreliable datagrams of an InfiniBand port, and those of management: from one queue pair of the device straight to
-//! another, or as a packet to the link (IBTA v1.4 §9.8.3).
+//! Unreliable datagrams, and those of management (IBTA v1.4 §9.8.3): on InfiniBand from one queue pair of the device
+//! straight to another, or as a packet to the link; on Ethernet as [`roce`] frames.
 //!
-//! **What it may not do.** Multicast is not modelled.
+//! **What it may not do.** Multicast is not modelled on InfiniBand.
+
+mod roce;
 
 use super::receive_queue::{Landing, Taken, Taker};
 use super::send_queue::{FetchContext, Fetched};
@@ -16,7 +18,6 @@ use crate::wire::{
 };
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
-use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
 /// Bytes of a global route header; so many bytes lie before the payload in every receive (IBTA v1.4 §11.4.1.2).
@@ -41,14 +42,31 @@ struct Datagram<'a> {
     payload: &'a [u8],
     immediate: Option<u32>,
     solicited: bool,
+    /// The IP header as it came; empty on InfiniBand.
+    ip_header: &'a [u8],
 }
 
-impl Datagram<'_> {
-    /// LID of the source and service level.
+impl<'a> Datagram<'a> {
+    /// What arrived; `None` if it is no datagram.
+    fn received(packet: &Packet<'a>, ip_header: &'a [u8]) -> Option<Self> {
+        let deth = packet.service_header.deth()?;
+        Some(Self {
+            source: deth.source,
+            qkey: deth.q_key,
+            partition_key: packet.bth.partition_key,
+            route: packet.route,
+            payload: packet.payload,
+            immediate: packet.extension.immediate(),
+            solicited: packet.bth.solicited,
+            ip_header,
+        })
+    }
+
+    /// LID of the source and service level; on Ethernet the kind of the network header.
     const fn origin(&self) -> (u16, u8) {
         match self.route.network {
             Network::InfiniBand(local) => (local.source, local.service_level),
-            _ => (0, 0),
+            ref network => (0, roce::header_kind(network)),
         }
     }
 
@@ -69,7 +87,7 @@ impl Nic {
             let context = FetchContext {
                 mkeys: &self.mkeys,
                 accessor: qp.accessor,
-                log_max_message: qp.context.log_msg_max().min(12),
+                log_max_message: qp.context.log_msg_max().min(self.port.log_largest_datagram()),
                 max_wqe: self.config.limits.max_send_wqe,
                 strom: false,
                 strict: self.config.strict,
@@ -112,18 +130,29 @@ impl Nic {
         let vector = &envelope.vector;
         let controlled = vector.qkey() & CONTROLLED_QKEY != 0;
         let index = qp.context.primary_address_path().pkey_index();
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(route) = self.port.datagram_route(vector, qpn, software_port) else {
+            self.end_wqe(now, memory, qpn, Err(wqe::ADDRESS));
+            self.move_to_error(now, memory, qpn);
+            return;
+        };
         let datagram = Datagram {
             source: self.shown_number(qpn),
             qkey: if controlled { self.own_qkey(qpn) } else { vector.qkey() },
             partition_key: self.port.partition_key(index),
-            route: self.port.datagram_route(vector),
+            route,
             payload: &payload,
             immediate: envelope.immediate,
             solicited,
+            ip_header: &[],
         };
         self.end_wqe(now, memory, qpn, Ok(()));
         let destination = Qpn::from_low_bits(vector.destination());
-        if !self.port.is_ours(&datagram.route) {
+        if !self.port.is_infiniband() {
+            if let Some(ready) = self.write_frame(qpn, destination, &datagram) {
+                self.send_frame(now, memory, ready);
+            }
+        } else if !self.port.is_ours(&datagram.route) {
             self.send_out(qpn, destination, &datagram);
         } else if let Some(target) = self.datagram_queue_pair(destination) {
             self.counters.frames_looped_back += 1;
@@ -140,6 +169,16 @@ impl Nic {
             self.counters.frames_without_path += 1;
             return;
         }
+        if let Some(ready) = self.write_frame(qpn, destination, datagram) {
+            self.outbox.push_back(ready);
+        }
+    }
+
+    /// The packet of a datagram, with the next number of its queue pair.
+    fn write_frame(&mut self, qpn: Qpn, destination: Qpn, datagram: &Datagram<'_>) -> Option<Ready> {
+        let qp = self.queue_pairs.get_mut(qpn.value())?;
+        let psn = qp.context.next_send_psn();
+        qp.context.set_next_send_psn(psn.add(1));
         let template = HeaderTemplate::new(&datagram.route, destination, datagram.partition_key)
             .of_service(ServiceClass::UnreliableDatagram);
         let (opcode, extension) = match datagram.immediate {
@@ -148,7 +187,7 @@ impl Nic {
         };
         let header = PacketHeader {
             opcode,
-            psn: Psn::new(0),
+            psn,
             solicited: datagram.solicited,
             ack_request: false,
             service_header: ServiceHeader::Deth(Deth { q_key: datagram.qkey, source: datagram.source }),
@@ -156,13 +195,11 @@ impl Nic {
         };
         let mut bytes = Vec::new();
         // Messages of datagrams fit a packet: fetching has seen to it.
-        let Ok(mut writer) = FrameWriter::begin(&mut bytes, &template, &header, datagram.payload.len())
-        else {
-            return;
-        };
+        let length = datagram.payload.len();
+        let mut writer = FrameWriter::begin(&mut bytes, &template, &header, length).ok()?;
         writer.payload_mut().copy_from_slice(datagram.payload);
         let icrc = writer.finish();
-        self.outbox.push_back(Ready { bytes, icrc, qpn });
+        Some(Ready { bytes, icrc, qpn })
     }
 
     /// The queue pair that takes a datagram from the link: the port and the partition are its own.
@@ -175,9 +212,14 @@ impl Nic {
             self.counters.frames_unknown_qp += 1;
             return None;
         };
-        let index = self.queue_pairs.get(qpn.value())?.context.primary_address_path().pkey_index();
-        let own = self.port.partition_key(index);
-        self.check_partition(packet.bth.partition_key, own).then_some(qpn)
+        self.datagram_fits(qpn, packet).then_some(qpn)
+    }
+
+    /// Whether a datagram is of the partition of a queue pair.
+    fn datagram_fits(&mut self, qpn: Qpn, packet: &Packet<'_>) -> bool {
+        let Some(qp) = self.queue_pairs.get(qpn.value()) else { return false };
+        let own = self.port.partition_key(qp.context.primary_address_path().pkey_index());
+        self.check_partition(packet.bth.partition_key, own)
     }
 
     /// Gives a datagram from the link to its queue pair.
@@ -188,17 +230,9 @@ impl Nic {
         qpn: Qpn,
         packet: &Packet<'_>,
     ) {
-        let Some(deth) = packet.service_header.deth() else { return };
-        let datagram = Datagram {
-            source: deth.source,
-            qkey: deth.q_key,
-            partition_key: packet.bth.partition_key,
-            route: packet.route,
-            payload: packet.payload,
-            immediate: packet.extension.immediate(),
-            solicited: packet.bth.solicited,
-        };
-        self.receive_datagram(now, memory, qpn, &datagram);
+        if let Some(datagram) = Datagram::received(packet, &[]) {
+            self.receive_datagram(now, memory, qpn, &datagram);
+        }
     }
 
     /// The number under which peers see a queue pair.
@@ -296,8 +330,13 @@ impl Nic {
         landing: &Landing,
         datagram: &Datagram<'_>,
     ) -> Result<(), super::DmaFault> {
-        if let Some(header) = datagram.route_header() {
-            landing.scatter(memory, &self.mkeys, 0, &header)?;
+        let (ip_header, place) = (datagram.ip_header, roce::header_place(datagram.ip_header));
+        match (datagram.route_header(), place) {
+            (Some(header), _) => landing.scatter(memory, &self.mkeys, 0, &header)?,
+            (None, Some(place)) if !ip_header.is_empty() => {
+                landing.scatter(memory, &self.mkeys, place, ip_header)?;
+            }
+            _ => {}
         }
         landing.scatter(memory, &self.mkeys, GRH as u64, datagram.payload)
     }
@@ -321,7 +360,8 @@ impl Nic {
         };
         let mut entry = cqe::responder(&qp.context, qpn, index, &completion, now);
         entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(service_level);
-        entry.set_grh(datagram.route_header().is_some().into());
+        let has_header = datagram.route_header().is_some() || !datagram.ip_header.is_empty();
+        entry.set_grh(has_header.into());
         let cqn = qp.context.cqn_rcv();
         self.completions.post(memory, &mut self.events, cqn, &mut entry, datagram.solicited);
     }

@@ -30,6 +30,7 @@ mod interrupt;
 mod key_update;
 mod memory;
 mod mkey;
+mod multicast;
 mod pci;
 mod port;
 mod queue_counters;
@@ -92,6 +93,9 @@ pub struct Nic {
     counter_sets: queue_counters::CounterSets,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
+    groups: multicast::Groups,
+    /// The queue pair whose frame comes back to this device at the moment.
+    looping: Option<bareverbs_prm::ids::Qpn>,
     port: Port,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
@@ -121,6 +125,8 @@ impl Nic {
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
+            groups: multicast::Groups::default(),
+            looping: None,
             port: Port::new(&config),
             schedule: Schedule::default(),
             engine: None,
@@ -157,6 +163,7 @@ impl Nic {
     fn forget_objects(&mut self) {
         self.queue_pairs.clear();
         self.shared_receives.clear();
+        self.groups = multicast::Groups::default();
         self.xrc_domains.clear();
         self.counter_sets.clear();
         self.completions.clear();

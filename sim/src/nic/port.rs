@@ -5,13 +5,15 @@ use crate::wire::management::PortState;
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
-use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
 use bareverbs_prm::wqe::AddressVector;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Entries of the P_Key table.
 pub(crate) const PARTITION_KEYS: usize = 128;
+/// Bytes of the largest path MTU.
+const LARGEST_PACKET: u16 = 4096;
 /// The only LID of a subnet with one port.
 const ONLY_LID: u16 = 1;
 /// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
@@ -204,8 +206,39 @@ impl Port {
         }
     }
 
-    /// The way of one datagram of an InfiniBand port.
-    pub(crate) fn datagram_route(&self, vector: &AddressVector) -> Route {
+    /// The way of one datagram. `None` if its source is no entry of the RoCE address table, or of another family than its
+    /// destination.
+    pub(crate) fn datagram_route(
+        &self,
+        vector: &AddressVector,
+        qpn: Qpn,
+        software_port: bool,
+    ) -> Option<Route> {
+        if self.is_infiniband() {
+            return Some(self.infiniband_datagram_route(vector));
+        }
+        let word = vector.grh_gid_fl();
+        let source = self.address((word >> 20) as u8)?;
+        let peer = vector.destination() & 0xff_ffff;
+        Some(Route {
+            source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
+            destination_mac: vector.remote_mac(),
+            vlan: None,
+            network: network(Self::gid(source), Gid(vector.rgid()))?,
+            traffic_class: vector.tclass(),
+            hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
+            flow_label: word & 0xf_ffff,
+            udp_source_port: source_port(vector.rlid(), software_port, qpn.value(), peer),
+        })
+    }
+
+    /// Logarithm of the longest datagram: one packet of the largest path MTU that fits the port (IBTA v1.4 §9.8.3.1).
+    pub(crate) fn log_largest_datagram(&self) -> u8 {
+        let port = if self.is_infiniband() { LARGEST_PACKET } else { self.mtu().clamp(256, LARGEST_PACKET) };
+        port.ilog2() as u8
+    }
+
+    fn infiniband_datagram_route(&self, vector: &AddressVector) -> Route {
         let word = vector.grh_gid_fl();
         let global = (word & HAS_GRH != 0).then(|| self.global((word >> 20) as u8, vector.rgid()));
         let level = vector.stat_rate_sl() & 0xf;

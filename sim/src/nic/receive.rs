@@ -38,7 +38,8 @@ impl Nic {
             return self.port.state() >= PortState::Armed
                 && destination_lid(frame).is_some_and(|lid| self.port.owns_lid(lid));
         }
-        self.port.is_up() && frame.get(..6) == Some(&self.port.mac().0)
+        let own = frame.get(..6) == Some(&self.port.mac().0);
+        self.port.is_up() && (own || self.takes_group_frame(frame))
     }
 
     /// A frame for this device, from the wire or from itself.
@@ -55,7 +56,10 @@ impl Nic {
                 return;
             }
         };
-        let datagram = packet.service_header.deth().is_some() && self.port.is_infiniband();
+        let datagram = packet.service_header.deth().is_some();
+        if datagram && !self.port.is_infiniband() {
+            return self.accept_datagram(now, memory, &packet, frame);
+        }
         let taker = if datagram { self.datagram_taker(&packet) } else { self.addressee(&packet) };
         let Some(qpn) = taker else { return };
         self.counters.frames_received += 1;

@@ -55,6 +55,7 @@ faults! {
     FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
     COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
     KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
+    ADDRESS = LocalQpOperation, 0x73, "the address vector names no entry of the RoCE address table, or one of another family";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
     MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";

@@ -33,6 +33,6 @@ pub use extension::{AtomicEth, Extension, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
 pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};
 pub use packet::{Packet, PacketHeader};
-pub use parse::{ParseError, parse};
+pub use parse::{ParseError, network_header, parse};
 pub use route::{GlobalRoute, LocalRoute, Network, ROCE_UDP_PORT, Route, VlanTag};
 pub use service::{Deth, ServiceClass, ServiceHeader};

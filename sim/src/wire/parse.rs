@@ -110,6 +110,16 @@ pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
 
+/// The IP header of a frame as it came; `None` if it has none.
+pub fn network_header(frame: &[u8]) -> Option<&[u8]> {
+    let (ethernet, datagram) = ethernet::split(frame).ok()?;
+    match ethernet.ether_type {
+        ethernet::IPV4 => datagram.get(..ipv4::SIZE),
+        ethernet::IPV6 => datagram.get(..ipv6::SIZE),
+        _ => None,
+    }
+}
+
 /// Verifies the ICRC at the end of `transport` and takes it off.
 fn check_icrc<'a>(
     datagram: &[u8],

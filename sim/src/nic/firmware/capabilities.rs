@@ -4,6 +4,7 @@ use super::call::Call;
 use super::syndrome::{self, Refusal};
 use crate::nic::completion::LONGEST_RUN;
 use crate::nic::mkey::MAX_INDIRECTION;
+use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, QueryHcaCapOut,
@@ -149,7 +150,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
     page.set_num_ports(1).set_native_port_num(config.card_port);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
-    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true);
+    page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true).set_ud(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
@@ -165,7 +166,13 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_cmdif_checksum(CHECKSUMS);
     shared_receives(&mut page, config);
     match config.link_layer {
-        LinkLayer::Ethernet => page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true),
+        LinkLayer::Ethernet => page
+            .set_port_type(PortType::Ethernet)
+            .set_roce(true)
+            .set_bf(true)
+            .set_log_max_mcg(LOG_GROUPS)
+            .set_max_qp_mcg(GROUP_MEMBERS)
+            .set_block_lb_mc(true),
         LinkLayer::InfiniBand => infiniband(&mut page, config),
     };
     page
@@ -178,7 +185,7 @@ fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a 
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
     page.set_umr_modify_entity_size_disabled(true);
-    page.set_ud(true).set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+    page.set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
 }
 
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {

@@ -12,6 +12,7 @@ mod entry;
 mod event_queue;
 mod ib_port;
 mod memory_key;
+mod multicast;
 mod pages;
 mod port;
 mod queue_counter;
@@ -162,6 +163,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::SqdToRtsQp => run(nic, call, Initialized, transition::sqd_to_rts),
         Op::ToErrorQp => run(nic, call, Initialized, transition::to_error),
         Op::ToResetQp => run(nic, call, Initialized, transition::to_reset),
+        Op::AttachToMcg => run(nic, call, Initialized, multicast::attach),
+        Op::DetachFromMcg => run(nic, call, Initialized, multicast::detach),
         Op::SetRoceAddress => run(nic, call, Initialized, port::set_roce_address),
         Op::QueryRoceAddress => run(nic, call, Initialized, port::query_roce_address),
         Op::QueryVportState => run(nic, call, Initialized, port::query_vport_state),

@@ -79,10 +79,8 @@ pub(super) fn create<M: HostMemory>(
 /// InfiniBand ports also have the queue pairs of management, and those through which memory keys are changed.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
-        ServiceType::Rc | ServiceType::Uc => true,
-        ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => {
-            nic.port.is_infiniband()
-        }
+        ServiceType::Rc | ServiceType::Uc | ServiceType::Ud => true,
+        ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => nic.port.is_infiniband(),
         _ => false,
     };
     if known { Ok(()) } else { Err(syndrome::QP_SERVICE) }
@@ -170,6 +168,7 @@ pub(super) fn destroy<M: HostMemory>(
     nic.leave_counter_set(input.qpn());
     let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
     count_users(nic, &qp.context, -1);
+    nic.groups.forget(input.qpn());
     Ok(())
 }
 

@@ -128,6 +128,10 @@ refusals! {
     QP_PKEY_INDEX = 0xb0_0078, BadIndex, "pkey_index is outside the table";
     QP_PORT = 0xb0_0079, BadIndex, "the port does not exist";
     QP_SOURCE_PORT = 0xb0_007a, BadParameter, "udp_sport is outside the range of the RoCE capabilities";
+    MCG_GID = 0xb0_00e0, BadParameter, "the GID is not that of a multicast group";
+    MCG_SERVICE = 0xb0_00e1, BadParameter, "only queue pairs of unreliable datagrams join multicast groups";
+    MCG_LIMIT = 0xb0_00e2, ExceedsLimit, "no multicast group left, or no place in the group";
+    MCG_NOT_ATTACHED = 0xb0_00e3, BadResourceState, "the queue pair is no member of the multicast group";
     SRQ_UNKNOWN = 0xb0_0090, BadResource, "no such shared receive queue";
     SRQ_BUSY = 0xb0_0091, BadResourceState, "queue pairs still use the shared receive queue";
     SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";

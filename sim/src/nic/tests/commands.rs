@@ -186,7 +186,7 @@ fn bad_queue_pairs_are_not_made() {
     let cases: &[(Edit, Refusal)] = &[
         (
             |c| {
-                c.set_st(ServiceType::Ud);
+                c.set_st(ServiceType::Dci);
             },
             syndrome::QP_SERVICE,
         ),

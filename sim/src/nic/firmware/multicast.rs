@@ -1,0 +1,45 @@
+//! ATTACH_TO_MCG and DETACH_FROM_MCG.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut, DetachFromMcgIn, DetachFromMcgOut};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::ServiceType;
+
+pub(super) fn attach<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &AttachToMcgIn,
+    _: &mut AttachToMcgOut,
+) -> Result<(), Refusal> {
+    let group = check(nic, call, input.qpn(), input.multicast_gid())?;
+    if !nic.groups.has_room(group) {
+        return Err(syndrome::MCG_LIMIT);
+    }
+    nic.groups.attach(group, input.qpn());
+    Ok(())
+}
+
+pub(super) fn detach<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DetachFromMcgIn,
+    _: &mut DetachFromMcgOut,
+) -> Result<(), Refusal> {
+    let group = check(nic, call, input.qpn(), input.multicast_gid())?;
+    if nic.groups.detach(group, input.qpn()) { Ok(()) } else { Err(syndrome::MCG_NOT_ATTACHED) }
+}
+
+/// The queue pair takes datagrams, and the group is one that packets of this port can name.
+fn check<M: HostMemory>(nic: &Nic, call: &Call<'_, M>, qpn: Qpn, group: [u8; 16]) -> Result<Gid, Refusal> {
+    call.expect_no_op_mod()?;
+    if nic.port.is_infiniband() {
+        return Err(syndrome::LINK_LAYER);
+    }
+    let qp = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?;
+    if qp.context.st() != ServiceType::Ud {
+        return Err(syndrome::MCG_SERVICE);
+    }
+    Some(Gid(group)).filter(|group| group.is_multicast()).ok_or(syndrome::MCG_GID)
+}
