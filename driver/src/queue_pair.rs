@@ -25,7 +25,7 @@ pub use batch::{ReceiveBatch, SendBatch};
 pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
-pub use service::{Connected, Rc, Service, Uc, Ud};
+pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
 use self::batch::Place;
 use self::core::Core;

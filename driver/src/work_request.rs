@@ -6,7 +6,7 @@
 use crate::ledger::Posted;
 use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
-use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{completion_mode, strom_opmod};
 
@@ -41,6 +41,8 @@ pub struct WorkRequest<'a> {
     pub(crate) first: [u64; 2],
     /// Its length.
     pub(crate) length: u32,
+    /// The shared receive queue of the peer, if it is named.
+    pub(crate) shared_queue: Option<Srqn>,
     /// The data, if they are in memory that the device reaches.
     pub(crate) slices: &'a [MemorySlice],
     /// The data, if they are copied into the entry.
@@ -117,6 +119,7 @@ impl<'a> WorkRequest<'a> {
             atomic: [0; 2],
             first: [first[0].to_be(), first[1].to_be()],
             length,
+            shared_queue: None,
             slices,
             bytes,
         }
@@ -269,6 +272,19 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_SEND_SOLICITED")]
     pub const fn solicited(mut self) -> Self {
         self.flags |= flag(SOLICITED);
+        self
+    }
+
+    /// Names the shared receive queue of the peer that an extended reliable connection is to deliver to. All its requests
+    /// must, RDMA too: keys are looked up in the protection domain of that queue. Requests of other services may not.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "ibv_wr_set_xrc_srqn")]
+    #[doc(alias = "remote_srqn")]
+    pub const fn for_shared_queue(mut self, queue: Srqn) -> Self {
+        // There is no short way: the segments are counted when the request is posted.
+        (self.form, self.shared_queue) = (Form::Other, Some(queue));
+        self.control &= !(MAX_SEGMENTS as u64);
         self
     }
 

@@ -73,8 +73,10 @@ fn function(row: Row) -> &'static str {
         Row::Write8Batch | Row::Write4KBatch => "timed_batch_of_sends",
         Row::Receive => "timed_receive",
         Row::ReceiveBatch => "timed_batch_of_receives",
-        Row::Poll => "timed_poll",
-        Row::PollBatch => "timed_batch_of_polls",
+        Row::Poll | Row::SharedPoll => "timed_poll",
+        Row::PollBatch | Row::SharedPollBatch => "timed_batch_of_polls",
+        Row::SharedReceive => "timed_shared_receive",
+        Row::SharedReceiveBatch => "timed_batch_of_shared_receives",
         Row::PollEmpty => "timed_empty_poll",
     }
 }

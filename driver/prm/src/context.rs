@@ -1,6 +1,6 @@
 //! Contexts: what the device remembers of an object, as commands carry it.
 
-use crate::ids::{Cqn, Pdn, Qpn, UarIndex};
+use crate::ids::{Cqn, Pdn, Qpn, UarIndex, Xrcdn};
 use crate::layout;
 use crate::numbering::{PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType};
 use crate::psn::Psn;
@@ -95,7 +95,7 @@ layout! {
     bits cd_master / set_cd_master: bool = 36[0:0], "cd_master";
     bits min_rnr_nak / set_min_rnr_nak: u8 = 37[28:24], "min_rnr_nak";
     bits next_rcv_psn / set_next_rcv_psn: Psn = 37[23:0], "next_rcv_psn";
-    bits xrcd / set_xrcd: u32 = 38[23:0], "xrcd";
+    bits xrcd / set_xrcd: Xrcdn = 38[23:0], "xrcd";
     bits cqn_rcv / set_cqn_rcv: Cqn = 39[23:0], "cqn_rcv";
     wide dbr_addr / set_dbr_addr: u64 = 40, "dbr_addr";
     bits q_key / set_q_key: u32 = 42[31:0], "q_key";

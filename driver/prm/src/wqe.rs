@@ -73,6 +73,13 @@ layout! {
 }
 
 layout! {
+    /// Segment of an extended reliable connection, behind the control segment: the shared receive queue that the message
+    /// is for.
+    pub struct XrcSegment, "mlx5_wqe_xrc_seg", 4;
+    bits srqn / set_srqn: u32 = 0[31:0], "xrc_srqn";
+}
+
+layout! {
     /// Masked atomic segment of compare and swap of 8 bytes; of fetch and add only the first half is used, and has the
     /// field boundaries in place of `compare`.
     pub struct MaskedAtomicSegment, "mlx5_wqe_masked_atomic_seg", 8;

@@ -3,7 +3,7 @@
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
 use super::send::{Limits, Progress, SendQueue};
-use super::service::{Connected, Rc, Service, Ud};
+use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
@@ -22,8 +22,9 @@ use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
+use crate::xrc_domain::XrcDomain;
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
-use bareverbs_prm::ids::{Qpn, Srqn};
+use bareverbs_prm::ids::{Qpn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::SEGMENT;
@@ -49,6 +50,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     counter_set: u8,
     q_key: u32,
     shared: Option<Shared>,
+    xrc_domain: Option<Xrcdn>,
     service: PhantomData<S>,
 }
 
@@ -90,19 +92,37 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
         receive: &'a CompletionQueue<D>,
     ) -> Self {
         let wanted = Wanted { sends: 64, receives: 64, send_slices: 1, receive_slices: 1, inline: 28 };
-        Self {
-            domain,
-            send,
-            receive,
-            wanted,
-            access: None,
-            psn: None,
-            blue_flame: true,
-            counter_set: 0,
-            q_key: 0,
-            shared: None,
-            service: PhantomData,
-        }
+        Self::of_service(domain, [send, receive], wanted)
+    }
+}
+
+impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcInitiator> {
+    /// A queue pair that sends to shared receive queues of the peer. `queue`, any of `xrc`, is what the context of the queue
+    /// pair names, as Linux has it; nothing is received there by it.
+    #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
+    pub fn xrc_initiator(
+        domain: &'a ProtectionDomain<D>,
+        xrc: &XrcDomain<D>,
+        queue: &SharedReceiveQueue<D>,
+        send: &'a CompletionQueue<D>,
+    ) -> Self {
+        let wanted = Wanted { sends: 64, receives: 0, send_slices: 1, receive_slices: 1, inline: 28 };
+        Self::of_service(domain, [send, send], wanted).of_xrc(xrc, queue)
+    }
+}
+
+impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcTarget> {
+    /// A queue pair through which a peer sends to the shared receive queues of `xrc`. They complete into completion queues
+    /// of their own; `completions`, which may be one of those, gets nothing of it. `queue`, any of `xrc`, is what the
+    /// context of the queue pair names.
+    pub fn xrc_target(
+        domain: &'a ProtectionDomain<D>,
+        xrc: &XrcDomain<D>,
+        queue: &SharedReceiveQueue<D>,
+        completions: &'a CompletionQueue<D>,
+    ) -> Self {
+        let wanted = Wanted { sends: 0, receives: 0, send_slices: 0, receive_slices: 1, inline: 0 };
+        Self::of_service(domain, [completions, completions], wanted).of_xrc(xrc, queue)
     }
 }
 
@@ -124,9 +144,37 @@ impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
 }
 
 impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
+    fn of_service(
+        domain: &'a ProtectionDomain<D>,
+        [send, receive]: [&'a CompletionQueue<D>; 2],
+        wanted: Wanted,
+    ) -> Self {
+        Self {
+            domain,
+            send,
+            receive,
+            wanted,
+            access: None,
+            psn: None,
+            blue_flame: true,
+            counter_set: 0,
+            q_key: 0,
+            shared: None,
+            xrc_domain: None,
+            service: PhantomData,
+        }
+    }
+
+    fn of_xrc(mut self, xrc: &XrcDomain<D>, queue: &SharedReceiveQueue<D>) -> Self {
+        self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
+        self.xrc_domain = Some(xrc.number());
+        self
+    }
+
     /// A queue pair of another service. What only the service before could be told is forgotten.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, .. } = self;
+        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } =
+            self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -139,6 +187,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             counter_set,
             q_key,
             shared,
+            xrc_domain,
             service: PhantomData,
         }
     }
@@ -206,11 +255,9 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
     pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
-        if self.shared.is_some_and(|queue| queue.kind == SharedReceiveQueueKind::Xrc) {
-            return Err(BuildError::SharedQueueOfXrc);
-        }
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
+        self.check_xrc(&capabilities)?;
         let geometry = self.wanted.geometry::<S>(&capabilities)?;
         let hal = device.device().hal();
         let length = geometry.bytes() + BLOCK;
@@ -234,6 +281,22 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         Ok(PreparedQueuePair { core, service: PhantomData })
     }
 
+    /// Whether domain and shared receive queue are those that the service needs.
+    fn check_xrc(&self, capabilities: &Capabilities) -> Result<(), BuildError> {
+        let (xrc, given) = (S::TYPE == ServiceType::Xrc, self.xrc_domain.is_some());
+        if xrc != given {
+            return Err(BuildError::XrcDomain { given });
+        }
+        if xrc && !capabilities.xrc {
+            return Err(BuildError::NoXrc);
+        }
+        let kind = if xrc { SharedReceiveQueueKind::Xrc } else { SharedReceiveQueueKind::Basic };
+        match self.shared {
+            Some(queue) if queue.kind != kind => Err(BuildError::SharedQueueKind { kind: queue.kind }),
+            _ => Ok(()),
+        }
+    }
+
     /// What it has in INIT.
     fn initial(&self, capabilities: &Capabilities) -> QueuePairAttributes {
         if S::TYPE == ServiceType::Ud {
@@ -241,8 +304,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
         let rights = [
             (AccessFlags::REMOTE_WRITE, true),
-            (AccessFlags::REMOTE_READ, S::offers(WorkCompletionOpcode::RdmaRead)),
-            (AccessFlags::REMOTE_ATOMIC, S::offers(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
+            (AccessFlags::REMOTE_READ, S::serves(WorkCompletionOpcode::RdmaRead)),
+            (AccessFlags::REMOTE_ATOMIC, S::serves(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
         ];
         let possible = rights.iter().filter(|(_, possible)| *possible);
         let all = possible.fold(AccessFlags::LOCAL_READ, |all, (right, _)| all | *right);
@@ -268,7 +331,9 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         share: &Share,
     ) -> Result<Qpn, CommandError> {
         let device = self.domain.device().device();
-        let run = PageRun::of_buffer(memory.iova(), geometry.bytes(), device.config().log_max_page);
+        // Without any queue there are no pages.
+        let length = if S::SENDS || geometry.receives > 0 { geometry.bytes() } else { 0 };
+        let run = PageRun::of_buffer(memory.iova(), length, device.config().log_max_page);
         let mut input = CreateQpIn::new();
         input.set_opcode(CommandOpcode::CreateQp);
         input
@@ -278,7 +343,9 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             .set_pd(self.domain.number())
             .set_log_rq_size(geometry.receives.max(1).trailing_zeros() as u8)
             .set_log_rq_stride(geometry.log_receive_segments as u8)
+            .set_no_sq(!S::SENDS)
             .set_log_sq_size(geometry.blocks.trailing_zeros() as u8)
+            .set_xrcd(self.xrc_domain.unwrap_or_default())
             .set_uar_page(device.uar())
             .set_user_index(share.user_index)
             .set_log_page_size(run.log_page_size())
@@ -305,11 +372,12 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         let device = self.domain.device().device();
         let ledgers = device.ledgers();
         let record = (geometry.bytes() / BLOCK) as u32;
+        let xrc = S::TYPE == ServiceType::Xrc;
         let identity = |queue: &CompletionQueue<D>| Identity::new(queue.number(), share.user_index, qpn);
         let send = Poster::open(ledgers, Side::Send, share.record, share.send);
         send.identify(ledgers, identity(self.send));
         let receive = Poster::open(ledgers, Side::Receive, share.record, share.receive);
-        match self.shared {
+        match self.shared.filter(|queue| queue.kind == SharedReceiveQueueKind::Basic) {
             Some(queue) => attach(ledgers, share.record, identity(self.receive), queue.name),
             None => receive.identify(ledgers, identity(self.receive)),
         }
@@ -321,16 +389,18 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             record,
             limits: Limits {
                 qpn_shifted: qpn.value() << 8,
-                max_slice: if self.wanted.send_slices == 0 {
+                // What names a shared receive queue has no short way.
+                max_slice: if self.wanted.send_slices == 0 || xrc {
                     0
                 } else {
                     MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
                 },
-                max_short: self.wanted.inline.min(MAX_SHORT),
+                max_short: if xrc { 0 } else { self.wanted.inline.min(MAX_SHORT) },
             },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << S::log_max_message(capabilities.log_max_message),
+            names_shared_queue: xrc,
         };
         let receive = ReceiveQueue {
             poster: receive,
@@ -353,7 +423,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             counter_set: self.counter_set,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
-            shared: self.shared.is_some(),
+            shared: self.shared.is_some() && !xrc,
             send,
             receive,
         }
@@ -388,7 +458,7 @@ impl Wanted {
             asked => Err(BuildError::Limit { name, asked, limit }),
         };
         let max_size = capabilities.max_queue_size;
-        if self.sends == 0 {
+        if self.sends == 0 && S::SENDS {
             return Err(BuildError::Limit { name: "send_queue", asked: 0, limit: max_size });
         }
         limit("send_queue", self.sends, max_size)?;

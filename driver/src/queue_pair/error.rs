@@ -3,6 +3,7 @@
 use super::transitions::TransitionError;
 use crate::command::CommandError;
 use crate::hal::HalError;
+use crate::shared_receive_queue::SharedReceiveQueueKind;
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Cqn, Gid};
 use bareverbs_prm::numbering::ServiceType;
@@ -33,8 +34,18 @@ pub enum BuildError {
         /// Words in all.
         limit: u32,
     },
-    /// The shared receive queue is one of XRC: peers name it, queue pairs cannot.
-    SharedQueueOfXrc,
+    /// The shared receive queue is of the other kind: those of XRC serve queue pairs of XRC only, and the other way round.
+    SharedQueueKind {
+        /// Its kind.
+        kind: SharedReceiveQueueKind,
+    },
+    /// A queue pair of XRC belongs to an XRC domain and is made with it; others do not.
+    XrcDomain {
+        /// Whether one was given.
+        given: bool,
+    },
+    /// The device has no XRC.
+    NoXrc,
     /// There is no memory.
     Memory(HalError),
     /// The device refused.
@@ -52,9 +63,19 @@ impl fmt::Display for BuildError {
                 f,
                 "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use shorter queues"
             ),
-            Self::SharedQueueOfXrc => {
-                f.write_str("a shared receive queue of XRC serves target queue pairs of its domain only")
+            Self::SharedQueueKind { kind: SharedReceiveQueueKind::Xrc } => {
+                f.write_str("a shared receive queue of XRC serves queue pairs of XRC only")
             }
+            Self::SharedQueueKind { kind: SharedReceiveQueueKind::Basic } => {
+                f.write_str("queue pairs of XRC need a shared receive queue of XRC: use create_xrc")
+            }
+            Self::XrcDomain { given: false } => {
+                f.write_str("a queue pair of XRC needs an XRC domain: use xrc_initiator or xrc_target")
+            }
+            Self::XrcDomain { given: true } => f.write_str(
+                "only queue pairs of XRC have an XRC domain: do not change the service after it was given",
+            ),
+            Self::NoXrc => f.write_str("queue pair of XRC: the device has no XRC"),
             Self::Memory(error) => write!(f, "{error}"),
             Self::Command(error) => write!(f, "{error}"),
         }
@@ -73,6 +94,11 @@ pub enum PostError {
         needed: u32,
         /// Places of the queue.
         size: u32,
+    },
+    /// A request of an extended reliable connection names no shared receive queue, or one of another service names one.
+    SharedReceiveQueue {
+        /// Whether the request names one.
+        named: bool,
     },
     /// The queue pair has no receive queue of its own.
     NoReceiveQueue,
@@ -120,6 +146,12 @@ impl fmt::Display for PostError {
                 f,
                 "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
                  must be signalled"
+            ),
+            Self::SharedReceiveQueue { named: true } => f.write_str(
+                "the request names a shared receive queue, and only an XRC initiator can send to one: leave for_shared_queue out",
+            ),
+            Self::SharedReceiveQueue { named: false } => f.write_str(
+                "an XRC request must name the peer's shared receive queue: add for_shared_queue",
             ),
             Self::NoReceiveQueue => f.write_str(
                 "the queue pair has no receive queue: post to the shared one, or make it with receive_queue",

@@ -6,6 +6,7 @@ use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Pairs, Poster, Words};
 use crate::memory_region::MemorySlice;
+use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{
     Form, MAX_SEGMENTS, MAX_SLICE, Shape, WorkRequest, inline_segments, inline_words, short_inline,
     slice_words,
@@ -29,6 +30,8 @@ pub(crate) struct SendQueue {
     pub(crate) max_inline: u32,
     pub(crate) max_slices: u32,
     pub(crate) max_message: u64,
+    /// Requests name a shared receive queue of the peer.
+    pub(crate) names_shared_queue: bool,
 }
 
 /// What the short way must know.
@@ -110,6 +113,7 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         let segments = 1
             + (address.len() / SEGMENT_WORDS) as u32
+            + self.queue_segment(request)?
             + request.shape as u32
             + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
@@ -124,6 +128,15 @@ impl SendQueue {
         self.progress.last_control = control;
         self.progress.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(())
+    }
+
+    /// The segment that names a shared receive queue: one or none.
+    fn queue_segment(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
+        let needed = self.names_shared_queue && request.kind != WorkCompletionOpcode::Nop;
+        match request.shared_queue.is_some() {
+            named if named == needed => Ok(named as u32),
+            named => Err(PostError::SharedReceiveQueue { named }),
+        }
     }
 
     /// Segments of the data, after checking them.
@@ -158,6 +171,9 @@ impl SendQueue {
             block = block.wrapping_add((at == 0) as u32);
         };
         start.into_iter().chain(address.iter().copied()).for_each(&mut put);
+        if let Some(queue) = request.shared_queue {
+            [((queue.value() as u64) << 32).to_be(), 0].into_iter().for_each(&mut put);
+        }
         if request.shape != Shape::Plain {
             request.remote().into_iter().for_each(&mut put);
         }

@@ -14,6 +14,9 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
     /// Whether the peer acknowledges what it got, so that there are retries, RDMA READs and atomics.
     const ACKNOWLEDGED: bool;
 
+    /// Whether queue pairs have a send queue.
+    const SENDS: bool = true;
+
     /// Segments between the control segment of a request and what every service has: they say where it goes.
     const ADDRESS_SEGMENTS: u32;
 
@@ -24,6 +27,11 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
 
     /// Whether requests of this kind can be sent.
     fn offers(kind: WorkCompletionOpcode) -> bool;
+
+    /// Whether the peer can send requests of this kind.
+    fn serves(kind: WorkCompletionOpcode) -> bool {
+        Self::offers(kind)
+    }
 }
 
 /// A service that is between two queue pairs that know each other.
@@ -44,6 +52,18 @@ pub enum Uc {}
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_UD")]
 pub enum Ud {}
+
+/// Extended reliable connection, the side that asks: as [`Rc`], but every request names the shared receive queue of the
+/// peer that it is for. Nothing is received.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "IBV_QPT_XRC_SEND")]
+pub enum XrcInitiator {}
+
+/// Extended reliable connection, the side that answers: messages go to the shared receive queues of its domain that they
+/// name, and nothing is sent.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "IBV_QPT_XRC_RECV")]
+pub enum XrcTarget {}
 
 impl Service for Rc {
     const TYPE: ServiceType = ServiceType::Rc;
@@ -86,8 +106,37 @@ impl Service for Ud {
     }
 }
 
+impl Service for XrcInitiator {
+    const TYPE: ServiceType = ServiceType::Xrc;
+    const ADDRESS_SEGMENTS: u32 = 1;
+    const ACKNOWLEDGED: bool = true;
+
+    #[inline(always)]
+    fn offers(_: WorkCompletionOpcode) -> bool {
+        true
+    }
+}
+
+impl Service for XrcTarget {
+    const TYPE: ServiceType = ServiceType::Xrc;
+    const ADDRESS_SEGMENTS: u32 = 1;
+    const ACKNOWLEDGED: bool = true;
+    const SENDS: bool = false;
+
+    #[inline(always)]
+    fn offers(_: WorkCompletionOpcode) -> bool {
+        false
+    }
+
+    fn serves(_: WorkCompletionOpcode) -> bool {
+        true
+    }
+}
+
 impl Connected for Rc {}
 impl Connected for Uc {}
+impl Connected for XrcInitiator {}
+impl Connected for XrcTarget {}
 
 mod sealed {
     /// Services are those of the device.
@@ -95,4 +144,6 @@ mod sealed {
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
     impl Sealed for super::Ud {}
+    impl Sealed for super::XrcInitiator {}
+    impl Sealed for super::XrcTarget {}
 }

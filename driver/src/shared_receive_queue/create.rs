@@ -111,8 +111,7 @@ fn geometry<D: DeviceRef>(
     let slices = (capabilities.max_receive_entry / SEGMENT as u32).saturating_sub(1);
     check("slices", config.slices, slices)?;
     Ok(Geometry {
-        // Not less than a block of memory.
-        log_entries: (config.receives + 1).next_power_of_two().max(2).trailing_zeros(),
+        log_entries: (config.receives + 1).next_power_of_two().trailing_zeros(),
         log_segments: (config.slices + 1).next_power_of_two().trailing_zeros(),
     })
 }

@@ -7,6 +7,7 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandMailbox, CommandQueu
 use bareverbs_prm::command::eq::CreateEqIn;
 use bareverbs_prm::command::mkey::CreateMkeyIn;
 use bareverbs_prm::command::qp::CreateQpIn;
+use bareverbs_prm::command::srq::{CreateRmpIn, RmpContext};
 use bareverbs_prm::context::{CompletionQueueContext, EventQueueContext, MkeyContext, QueuePairContext};
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::doorbell::init_segment;
@@ -55,6 +56,13 @@ pub struct Pair {
     pub modified: Vec<(Op, u32, QueuePairContext)>,
 }
 
+/// A receive memory pool as the device sees it.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    pub context: RmpContext,
+    pub base: u64,
+}
+
 /// The books.
 pub struct Firmware {
     pub initializing_until: Time,
@@ -83,6 +91,7 @@ pub struct Firmware {
     pub key_lists: BTreeMap<u32, Vec<u64>>,
     pub completion_queues: BTreeMap<u32, Ring>,
     pub pairs: BTreeMap<u32, Pair>,
+    pub pools: BTreeMap<u32, Pool>,
     pub addresses: BTreeMap<u16, [u8; 32]>,
     pub roce_enabled: bool,
     pub refused_pages: usize,
@@ -120,6 +129,7 @@ impl Default for Firmware {
             key_lists: BTreeMap::new(),
             completion_queues: BTreeMap::new(),
             pairs: BTreeMap::new(),
+            pools: BTreeMap::new(),
             addresses: BTreeMap::new(),
             roce_enabled: false,
             refused_pages: 0,
@@ -142,6 +152,7 @@ fn general() -> GeneralCapabilities {
         .set_log_max_mkey(24);
     page.set_log_max_eq(7).set_log_max_msg(30).set_log_max_ra_req_qp(4).set_log_max_ra_res_qp(4);
     page.set_port_type(PortType::Ethernet).set_num_ports(1).set_cqe_version(1).set_rc(true).set_atomic(true);
+    page.set_log_max_srq(18).set_log_max_srq_sz(15);
     page.set_roce(true).set_roce_rw_supported(true).set_bf(true).set_log_bf_reg_size(9);
     page.set_max_wqe_sz_sq(1024).set_max_wqe_sz_rq(512).set_mkey_by_name(true).set_cmdif_checksum(3);
     page
@@ -207,6 +218,7 @@ impl Firmware {
             && self.keys.is_empty()
             && self.completion_queues.is_empty()
             && self.pairs.is_empty()
+            && self.pools.is_empty()
     }
 
     pub fn opcodes(&self) -> Vec<Op> {
@@ -420,6 +432,8 @@ impl Firmware {
             Op::DestroyMkey => self.keys.remove(&argument).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex),
             Op::CreateCq => self.create_completion_queue(input),
             Op::DestroyCq => self.free_completion_queue(argument),
+            Op::CreateRmp => self.create_pool(input),
+            Op::DestroyRmp => self.free_pool(argument),
             Op::CreateQp => self.create_pair(input),
             Op::DestroyQp => self.pairs.remove(&argument).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex),
             Op::QueryQp => self.query_pair(argument),
@@ -470,6 +484,7 @@ impl Firmware {
         self.keys.clear();
         self.completion_queues.clear();
         self.pairs.clear();
+        self.pools.clear();
         done()
     }
 
@@ -574,6 +589,21 @@ impl Firmware {
             return Err(CommandStatus::BadResourceState);
         }
         self.completion_queues.remove(&queue).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex)
+    }
+
+    fn create_pool(&mut self, input: &[u8]) -> Answer {
+        let context = part::<RmpContext>(input, 32)?;
+        let base = *addresses(input, CreateRmpIn::SIZE).first().ok_or(CommandStatus::BadInputLength)?;
+        let n = self.new_number();
+        self.pools.insert(n, Pool { context, base });
+        number(n)
+    }
+
+    fn free_pool(&mut self, pool: u32) -> Answer {
+        if self.pairs.values().any(|pair| pair.context.srqn_rmpn_xrqn() == pool) {
+            return Err(CommandStatus::BadResourceState);
+        }
+        self.pools.remove(&pool).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex)
     }
 
     fn create_pair(&mut self, input: &[u8]) -> Answer {

@@ -4,7 +4,7 @@ use super::FakeHal;
 use bareverbs::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
     MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint, Service,
-    Ud, queue_pair,
+    SharedReceiveQueue, SharedReceiveQueueConfig, Ud, queue_pair,
 };
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
@@ -102,6 +102,29 @@ impl<S: Service> Rig<S> {
             .unwrap();
         let pair = connect(prepared);
         Self { hal, device, domain, region, send, receive, pair }
+    }
+
+    /// A shared receive queue of `receives`, and a queue pair that receives from it into `receive`.
+    pub fn share(&self, receives: u32) -> (SharedReceiveQueue<Handle>, QueuePair<Handle>) {
+        let config = SharedReceiveQueueConfig { receives, slices: 1 };
+        let queue = SharedReceiveQueue::create(&self.domain, config).unwrap();
+        let pair = QueuePairBuilder::new(&self.domain, &self.send, &self.receive)
+            .shared_receive_queue(&queue)
+            .build()
+            .unwrap()
+            .connect(&peer(), ConnectOptions::default())
+            .unwrap();
+        (queue, pair)
+    }
+
+    /// The entry of a shared receive queue, and the one that it names.
+    pub fn shared_bytes(&self, queue: &SharedReceiveQueue<Handle>, entry: u16) -> (Vec<u8>, u16) {
+        let firmware = self.hal.firmware();
+        let pool = &firmware.pools[&queue.number().value()];
+        let stride = 1usize << pool.context.wq().log_wq_stride();
+        let bytes = self.hal.world.memory.read(pool.base + u64::from(entry) * stride as u64, stride);
+        let next = u16::from_be_bytes([bytes[2], bytes[3]]);
+        (bytes, next)
     }
 
     fn context(&self) -> (u64, bareverbs_prm::context::QueuePairContext) {

@@ -92,6 +92,7 @@ impl Nic {
                 strom: false,
                 strict: self.config.strict,
                 format: qp.format(),
+                names_queue: false,
             };
             match qp.send.fetch(memory, &context) {
                 Fetched::Datagram { token, envelope, solicited } => {

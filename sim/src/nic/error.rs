@@ -3,7 +3,7 @@
 use super::reply::REPLY;
 use super::send_queue::Stopped;
 use super::wqe::{self, WorkFault};
-use super::{HostMemory, Nic, cqe};
+use super::{HostMemory, Nic, cqe, shared_receive};
 use crate::transport::{RequestCompletion, RequesterError};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::{EventType, QpState};
@@ -151,8 +151,12 @@ impl Nic {
         }
         let responder = qp.responder.as_mut().filter(|_| flush_responder);
         if let Some(buffer) = responder.and_then(|responder| responder.flush()) {
-            let mut entry = cqe::responder_error(&qp.context, qpn, buffer.token as u16, wqe::FLUSHED);
-            self.completions.post(memory, &mut self.events, qp.context.cqn_rcv(), &mut entry, true);
+            let at = shared_receive::destination(&self.shared_receives, &qp.context, buffer.token);
+            if let Some((cqn, user_index)) = at {
+                let mut entry = cqe::responder_error(&qp.context, qpn, buffer.token as u16, wqe::FLUSHED);
+                entry.set_user_index(user_index);
+                self.completions.post(memory, &mut self.events, cqn, &mut entry, true);
+            }
         }
         if qp.shared.is_some() {
             // It takes nothing more, and what it took has completed (IBTA v1.4 §11.6.3.1, last WQE reached).

@@ -10,7 +10,7 @@ use super::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
 use crate::wire::{HeaderTemplate, ServiceClass};
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Gid, Qpn, Srqn};
+use bareverbs_prm::ids::{Gid, Qpn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::time::Time;
 use bareverbs_prm::wqe::fence_mode;
@@ -114,6 +114,12 @@ impl QueuePair {
             _ if self.is_datagram() => Format::Datagram,
             _ => Format::Connected,
         }
+    }
+
+    /// The XRC domain of a target queue pair. What has a send queue is an initiator and takes no requests.
+    pub(crate) fn xrc_domain(&self) -> Option<Xrcdn> {
+        let target = self.context.st() == ServiceType::Xrc && self.context.no_sq();
+        target.then(|| self.context.xrcd())
     }
 
     /// The class of service of its packets.

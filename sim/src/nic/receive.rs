@@ -3,7 +3,8 @@
 use super::mkey::HostRange;
 use super::port::ends;
 use super::queue_pair::QueuePair;
-use super::responder_host::{QueuePairHost, ReceiveSource};
+use super::responder_host::QueuePairHost;
+use super::shared_receive::ReceiveSource;
 use super::{HostMemory, Nic, is_response};
 use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
@@ -139,12 +140,19 @@ impl Nic {
         F: FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, M>),
     {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let xrc_domain = qp.xrc_domain();
         let Some(responder) = &mut qp.responder else { return };
-        let number = qp.shared;
-        let receives = match number.and_then(|number| self.shared_receives.get_mut(number.value())) {
-            Some(shared) => ReceiveSource::Shared(shared),
-            None => qp.receive.as_mut().map_or(ReceiveSource::None, ReceiveSource::Own),
+        let receives = match (qp.shared, xrc_domain) {
+            (Some(number), _) => {
+                let shared = self.shared_receives.get_mut(number.value());
+                shared.map_or(ReceiveSource::None, ReceiveSource::Shared)
+            }
+            (None, Some(domain)) => {
+                ReceiveSource::Xrc { queues: &mut self.shared_receives, domain, named: None }
+            }
+            (None, None) => qp.receive.as_mut().map_or(ReceiveSource::None, ReceiveSource::Own),
         };
+        let mut number = qp.shared;
         let mut host = QueuePairHost {
             now,
             memory,
@@ -156,11 +164,13 @@ impl Nic {
             accessor: qp.accessor,
             receives,
             landing: &mut qp.landing,
-            shares_receives: number.is_some(),
             strict: self.config.strict,
             error: None,
         };
         run(responder, &mut host);
+        if let ReceiveSource::Xrc { named, .. } = host.receives {
+            number = named;
+        }
         let error = host.error;
         if let Some(number) = number {
             self.watch_shared(memory, number);

@@ -2,6 +2,7 @@
 
 use super::RpcReply;
 use crate::transport::{Operation, Request, SendingSide};
+use crate::wire::ServiceHeader;
 use std::collections::VecDeque;
 
 /// Bit of tokens that name replies; without it they name WQEs.
@@ -38,7 +39,14 @@ impl Replies {
             let Ok(length) = u32::try_from(bytes.len()) else { continue };
             let token = REPLY | (self.first + self.sent.len() as u64);
             let operation = Operation::Write { address, rkey, immediate: None };
-            let request = Request { operation, length, token, solicited: false, fence: false };
+            let request = Request {
+                operation,
+                length,
+                token,
+                solicited: false,
+                fence: false,
+                service_header: ServiceHeader::None,
+            };
             if requester.submit(request).is_ok() {
                 self.sent.push_back(bytes);
             }

@@ -4,27 +4,17 @@ use super::completion::CompletionQueues;
 use super::event::EventQueues;
 use super::extension::RpcEngine;
 use super::mkey::{Access, Accessor, HostRange, MkeyTable};
-use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
-use super::shared_receive::SharedReceiveQueue;
+use super::receive_queue::{Landing, Taken, Taker};
+use super::shared_receive::{ReceiveSource, token};
 use super::wqe::{self, WorkFault};
 use super::{HostMemory, cqe};
 use crate::transport::{
     AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveStatus, RemoteAccess, RemoteFault,
-    ResponderError, ResponderHost, RpcPacket,
+    ResponderError, ResponderHost, RpcPacket, UnknownQueue,
 };
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::time::Time;
-
-/// Where the receives of a queue pair come from.
-pub(crate) enum ReceiveSource<'a> {
-    /// It has none.
-    None,
-    /// A queue of its own.
-    Own(&'a mut ReceiveQueue),
-    /// A queue that it shares with others.
-    Shared(&'a mut SharedReceiveQueue),
-}
 
 /// What a responder sees of the device.
 pub(crate) struct QueuePairHost<'a, M> {
@@ -38,61 +28,89 @@ pub(crate) struct QueuePairHost<'a, M> {
     pub(crate) accessor: Accessor,
     pub(crate) receives: ReceiveSource<'a>,
     pub(crate) landing: &'a mut Landing,
-    /// Whether others take from the receive queue too.
-    pub(crate) shares_receives: bool,
     pub(crate) strict: bool,
     /// Set when the connection broke; the device then moves the queue pair.
     pub(crate) error: Option<ResponderError>,
 }
 
 impl<M: HostMemory> QueuePairHost<'_, M> {
-    fn complete_with_fault(&mut self, index: u16, fault: WorkFault) {
-        let mut entry = cqe::responder_error(self.context, self.accessor.qpn, index, fault);
-        self.completions.post(self.memory, self.events, self.context.cqn_rcv(), &mut entry, true);
+    fn complete_with_fault(&mut self, token: u64, fault: WorkFault) {
+        let Some((cqn, user_index)) = self.receives.destination(self.context, token) else { return };
+        let mut entry = cqe::responder_error(self.context, self.accessor.qpn, token as u16, fault);
+        entry.set_user_index(user_index);
+        self.completions.post(self.memory, self.events, cqn, &mut entry, true);
+    }
+}
+
+impl<M: HostMemory> QueuePairHost<'_, M> {
+    /// The receive that could not be read fails, if it is one of a queue of its own: of a shared one nobody can say which
+    /// entry it is, and an event tells that the queue is broken.
+    fn fail_own_receive(&mut self, fault: WorkFault) {
+        let ReceiveSource::Own(queue) = &mut self.receives else { return };
+        let index = queue.taken();
+        queue.skip(self.memory);
+        self.complete_with_fault(index.into(), fault);
     }
 }
 
 impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
     type Range = HostRange;
 
+    fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue> {
+        let ReceiveSource::Xrc { queues, domain, named } = &mut self.receives else {
+            return Err(UnknownQueue);
+        };
+        let known = queues.get(queue.value()).and_then(|shared| shared.context.of_domain(*domain));
+        let pd = known.ok_or(UnknownQueue)?.pd();
+        *named = Some(queue);
+        self.accessor.pd = pd;
+        Ok(())
+    }
+
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
         let taker = Taker { mkeys: self.mkeys, accessor: self.accessor, strict: self.strict };
-        let (taken, at) = match &mut self.receives {
+        let mut chosen = None;
+        let taken = match &mut self.receives {
             ReceiveSource::None => return Err(LocalFault),
-            ReceiveSource::Own(queue) => (queue.take(self.memory, taker, self.landing), Some(queue.taken())),
-            ReceiveSource::Shared(queue) => (queue.take(self.memory, taker, self.landing), None),
-        };
-        match (taken, at) {
-            (Taken::Receive { index, capacity }, _) => {
-                Ok(Some(ReceiveBuffer { token: index.into(), capacity }))
+            ReceiveSource::Own(queue) => queue.take(self.memory, taker, self.landing),
+            ReceiveSource::Shared(queue) => queue.take(self.memory, taker, self.landing),
+            ReceiveSource::Xrc { queues, named, .. } => {
+                chosen = *named;
+                let queue = named.and_then(|number| queues.get_mut(number.value())).ok_or(LocalFault)?;
+                queue.take(self.memory, taker, self.landing)
             }
-            (Taken::Empty, _) => Ok(None),
-            (Taken::Broken(fault), Some(index)) => {
-                self.complete_with_fault(index, fault);
-                if let ReceiveSource::Own(queue) = &mut self.receives {
-                    queue.skip(self.memory);
-                }
+        };
+        match taken {
+            Taken::Receive { index, capacity } => {
+                Ok(Some(ReceiveBuffer { token: token(chosen, index), capacity }))
+            }
+            Taken::Empty => Ok(None),
+            Taken::Broken(fault) => {
+                self.fail_own_receive(fault);
                 Err(LocalFault)
             }
-            // Nobody can say which entry it is; an event tells that the queue is broken.
-            (Taken::Broken(_), None) => Err(LocalFault),
         }
     }
 
-    fn scatter(&mut self, _: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
+    fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
+        // An XRC queue may have been destroyed while a message went to one of its receives.
+        self.receives.destination(self.context, buffer.token).ok_or(LocalFault)?;
         self.landing.scatter(self.memory, self.mkeys, offset, payload).map_err(|_| LocalFault)
     }
 
     fn shares_receives(&self) -> bool {
-        self.shares_receives
+        matches!(self.receives, ReceiveSource::Shared(_) | ReceiveSource::Xrc { .. })
     }
 
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion) {
-        let index = buffer.token as u16;
         let fault = match completion.status {
             ReceiveStatus::Success => {
-                let mut entry = cqe::responder(self.context, self.accessor.qpn, index, &completion, self.now);
-                let cqn = self.context.cqn_rcv();
+                let Some((cqn, user_index)) = self.receives.destination(self.context, buffer.token) else {
+                    return;
+                };
+                let (qpn, index) = (self.accessor.qpn, buffer.token as u16);
+                let mut entry = cqe::responder(self.context, qpn, index, &completion, self.now);
+                entry.set_user_index(user_index);
                 self.completions.post(self.memory, self.events, cqn, &mut entry, completion.solicited);
                 return;
             }
@@ -101,7 +119,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
             ReceiveStatus::QpOperation => wqe::SEGMENTS,
             ReceiveStatus::Aborted => wqe::ABORTED,
         };
-        self.complete_with_fault(index, fault);
+        self.complete_with_fault(buffer.token, fault);
     }
 
     fn check_remote(

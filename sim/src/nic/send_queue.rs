@@ -75,6 +75,7 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) strom: bool,
     pub(crate) strict: bool,
     pub(crate) format: wqe::Format,
+    pub(crate) names_queue: bool,
 }
 
 /// The send queue of one queue pair.
@@ -243,6 +244,7 @@ impl SendQueue {
             strom: context.strom,
             strict: context.strict,
             format: context.format,
+            names_queue: context.names_queue,
             ring,
             at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
         };
@@ -299,12 +301,13 @@ impl SendQueue {
         match work {
             Work::Nop | Work::KeyUpdate(_) => Fetched::Nop,
             Work::Datagram(envelope) => Fetched::Datagram { token, envelope, solicited: control.solicited() },
-            Work::Request(operation) => Fetched::Request(crate::transport::Request {
+            Work::Request(operation, service_header) => Fetched::Request(crate::transport::Request {
                 operation,
                 length,
                 token,
                 solicited: control.solicited(),
                 fence: control.fence_mode() >= 2,
+                service_header,
             }),
         }
     }

@@ -4,11 +4,13 @@
 //! it in the one that was last (contract §5.7).
 
 use super::buffer::PagedBuffer;
+use super::contexts::Slab;
 use super::queue_pair::ReceiveGeometry;
 use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
 use super::{HostMemory, Nic, wqe};
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
-use bareverbs_prm::ids::{Pdn, Qpn, Srqn};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::{Cqn, Pdn, Qpn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::EventType;
 
 /// First number of a shared receive queue; both kinds share the numbers.
@@ -21,6 +23,68 @@ pub(crate) const FIRST_XRCD: u32 = 1;
 pub(crate) enum SharedContext {
     Pool(RmpContext),
     Xrc(XrcSrqContext),
+}
+
+impl SharedContext {
+    /// That of an XRC queue of `domain`.
+    pub(crate) fn of_domain(&self, domain: Xrcdn) -> Option<&XrcSrqContext> {
+        match self {
+            Self::Xrc(context) if context.xrcd() == domain => Some(context),
+            _ => None,
+        }
+    }
+}
+
+/// Where the receives of a queue pair come from.
+pub(crate) enum ReceiveSource<'a> {
+    /// It has none.
+    None,
+    /// A queue of its own.
+    Own(&'a mut ReceiveQueue),
+    /// A queue that it shares with others.
+    Shared(&'a mut SharedReceiveQueue),
+    /// The queues of its XRC domain: every request names one.
+    Xrc { queues: &'a mut Slab<SharedReceiveQueue>, domain: Xrcdn, named: Option<Srqn> },
+}
+
+/// Tokens of receives of XRC hold the number of the queue above that of the entry.
+const QUEUE_SHIFT: u32 = 16;
+
+/// The token of a receive that was taken from the queue that the message names, if it names one.
+pub(crate) fn token(named: Option<Srqn>, index: u16) -> u64 {
+    u64::from(named.map_or(0, Srqn::value)) << QUEUE_SHIFT | u64::from(index)
+}
+
+/// The queue of a token, if the message named one: no queue has the number zero.
+const fn queue_of(token: u64) -> u32 {
+    (token >> QUEUE_SHIFT) as u32
+}
+
+impl ReceiveSource<'_> {
+    /// Where the completion of a receive goes and whose `user_index` it carries: those of the queue pair, or of the XRC
+    /// queue, if that still exists.
+    pub(crate) fn destination(&self, context: &QueuePairContext, token: u64) -> Option<(Cqn, u32)> {
+        match self {
+            Self::Xrc { queues, .. } => destination(queues, context, token),
+            _ => Some((context.cqn_rcv(), context.user_index())),
+        }
+    }
+}
+
+/// As [`ReceiveSource::destination`], among all queues.
+pub(crate) fn destination(
+    queues: &Slab<SharedReceiveQueue>,
+    context: &QueuePairContext,
+    token: u64,
+) -> Option<(Cqn, u32)> {
+    match queue_of(token) {
+        0 => Some((context.cqn_rcv(), context.user_index())),
+        number => match &queues.get(number)?.context {
+            SharedContext::Xrc(xrc) if xrc.user_index_equal_xrc_srqn() => Some((xrc.cqn(), number)),
+            SharedContext::Xrc(xrc) => Some((xrc.cqn(), xrc.user_index())),
+            SharedContext::Pool(_) => None,
+        },
+    }
 }
 
 /// How a shared receive queue is (PRM, receive memory pool context).

@@ -250,6 +250,7 @@ impl Nic {
             strom: self.config.strom,
             strict: self.config.strict,
             format: wqe::Format::Connected,
+            names_queue: qp.service_class() == ServiceClass::ExtendedReliableConnection,
         };
         let requester = qp.requester.as_mut()?;
         while requester.has_room() {

@@ -3,13 +3,14 @@
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
 use crate::transport::Operation;
+use crate::wire::ServiceHeader;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
-use bareverbs_prm::ids::{Mkey, Qpn};
+use bareverbs_prm::ids::{Mkey, Qpn, Srqn};
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
     AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, KeyUpdateSegment,
-    RemoteAddressSegment, SEGMENT, strom_opmod, umr_flags,
+    RemoteAddressSegment, SEGMENT, XrcSegment, strom_opmod, umr_flags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -152,8 +153,8 @@ impl PieceList {
 pub(crate) enum Work {
     /// Nothing; completes when everything before it has.
     Nop,
-    /// A message for the requester.
-    Request(Operation),
+    /// A message for the requester, and what its packets carry of the class of service.
+    Request(Operation, ServiceHeader),
     /// A message that stands alone.
     Datagram(Envelope),
     /// A change of a memory key.
@@ -186,6 +187,8 @@ pub(crate) struct WqeRules<'a> {
     pub(crate) strom: bool,
     pub(crate) strict: bool,
     pub(crate) format: Format,
+    /// Whether every message names a shared receive queue of the peer.
+    pub(crate) names_queue: bool,
     /// Bytes of the ring, a power of two, and where in it the WQE begins.
     pub(crate) ring: u32,
     pub(crate) at: u32,
@@ -271,13 +274,14 @@ fn parse_work(
     if opcode == WqeOpcode::Umr {
         return parse_key_work(control, cursor, rules, pieces);
     }
+    let service_header = parse_queue(control, cursor, rules)?;
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
     }
     if control.opmod() != 0 {
         return Err(OPMOD);
     }
-    Ok(Work::Request(match opcode {
+    let operation = match opcode {
         WqeOpcode::Nop => return Ok(Work::Nop),
         WqeOpcode::Send => Operation::Send { immediate: None, invalidate: None },
         WqeOpcode::SendImm => Operation::Send { immediate: Some(immediate), invalidate: None },
@@ -290,7 +294,21 @@ fn parse_work(
         }
         WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd => atomic(opcode, cursor, rules)?,
         _ => return Err(OPCODE),
-    }))
+    };
+    Ok(Work::Request(operation, service_header))
+}
+
+/// The segment of extended reliable connections. What sends nothing has none.
+fn parse_queue(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<ServiceHeader, WorkFault> {
+    if !rules.names_queue || control.opcode() == WqeOpcode::Nop {
+        return Ok(ServiceHeader::None);
+    }
+    let segment: XrcSegment = cursor.segment(rules)?;
+    Ok(ServiceHeader::Xrceth(Srqn::from_low_bits(segment.srqn())))
 }
 
 /// Datagrams only send; the address vector has a part that is no field, and so no reserved bits are looked for in it.
@@ -389,10 +407,10 @@ fn parse_rpc(
     let (rpc_opcode, region) = (remote.address(), remote.rkey().value());
     match control.opmod() {
         strom_opmod::RPC_PARAMS if rules.strom => {
-            Ok(Work::Request(Operation::RpcParams { rpc_opcode, region }))
+            Ok(Work::Request(Operation::RpcParams { rpc_opcode, region }, ServiceHeader::None))
         }
         strom_opmod::RPC_WRITE if rules.strom => {
-            Ok(Work::Request(Operation::RpcWrite { rpc_opcode, region }))
+            Ok(Work::Request(Operation::RpcWrite { rpc_opcode, region }, ServiceHeader::None))
         }
         _ => Err(OPMOD),
     }
@@ -406,7 +424,7 @@ fn parse_data(
 ) -> Result<(), WorkFault> {
     let scatters = matches!(
         work,
-        Work::Request(Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
+        Work::Request(Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. }, _)
     );
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
@@ -461,8 +479,8 @@ fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), Wo
     let fits = match work {
         Work::Nop => true,
         Work::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
-        Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }) => length == 8,
-        Work::Request(_) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
+        Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }, _) => length == 8,
+        Work::Request(..) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
 }

@@ -1,5 +1,7 @@
 //! What a responder asks of the device around it.
 
+use bareverbs_prm::ids::Srqn;
+
 /// What a responder does to remote memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAccess {
@@ -19,6 +21,10 @@ pub struct RemoteFault;
 /// Local memory of a receive could not be written, or a receive queue is broken. NAK «remote operational error».
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalFault;
+
+/// A request names a shared receive queue that does not exist or is not of the XRC domain of the queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownQueue;
 
 /// A receive work request taken from the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +83,9 @@ pub trait ResponderHost {
     /// A checked stretch of memory, as the device names it.
     type Range: Clone;
 
+    /// The next request is for a shared receive queue that the peer named: it and its protection domain are those of what
+    /// follows (IBTA v1.4 annex A14). Refused, the responder answers NAK «invalid request».
+    fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue>;
     /// Takes the next receive work request; `Ok(None)` makes the responder answer RNR NAK.
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault>;
     /// Writes payload at `offset` into the scatter list of a receive.

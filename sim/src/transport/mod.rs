@@ -30,7 +30,7 @@ mod unreliable;
 
 pub use host::{
     AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
-    RemoteFault, ResponderError, ResponderHost, RpcPacket,
+    RemoteFault, ResponderError, ResponderHost, RpcPacket, UnknownQueue,
 };
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{

@@ -1,6 +1,6 @@
 //! What a requester is given and what it gives back: messages, packets, placements and completions.
 
-use crate::wire::PacketHeader;
+use crate::wire::{PacketHeader, ServiceHeader};
 use core::fmt;
 
 /// What a request asks for. Lengths and tokens are in [`Request`].
@@ -78,6 +78,8 @@ pub struct Request {
     pub solicited: bool,
     /// Wait for earlier READs and atomics to finish first.
     pub fence: bool,
+    /// Header of the class of service that all its packets carry.
+    pub service_header: ServiceHeader,
 }
 
 /// Why a requester failed a message.

@@ -6,14 +6,14 @@ mod execute;
 pub(super) use execute::{finished_send, finished_write};
 
 use super::host::{
-    ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, ResponderError, ResponderHost,
+    ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, ResponderError, ResponderHost, UnknownQueue,
 };
 use super::parameters::ConnectionParameters;
 use super::replay::Replay;
 use super::replies::{Replies, Stamp};
 use super::response::ResponsePacket;
 use super::segment::PathMtu;
-use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, Syndrome};
+use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, ServiceHeader, Syndrome};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 use core::cmp::Ordering;
@@ -150,10 +150,13 @@ impl<R: Clone> Responder<R> {
             return;
         }
         let distance = packet.bth.psn.distance_from(self.expected_psn());
-        match distance.cmp(&0) {
-            Ordering::Equal => self.handle_expected(packet, host),
-            Ordering::Greater => self.handle_gap(),
-            Ordering::Less => self.handle_duplicate(packet, distance, host),
+        match (distance.cmp(&0), find_queue(packet, host)) {
+            (Ordering::Equal, Ok(())) => self.handle_expected(packet, host),
+            (Ordering::Equal, Err(error)) => self.break_connection(self.expected, error, host),
+            (Ordering::Greater, _) => self.handle_gap(),
+            (Ordering::Less, Ok(())) => self.handle_duplicate(packet, distance, host),
+            // The queue went away since: what was done cannot be said again.
+            (Ordering::Less, Err(_)) => self.counters.dropped += 1,
         }
     }
 
@@ -270,6 +273,16 @@ impl<R: Clone> Responder<R> {
 
     fn next_msn(&self) -> u32 {
         self.msn.wrapping_add(1) & 0xff_ffff
+    }
+}
+
+/// A request of an extended reliable connection names the shared receive queue that it is for.
+fn find_queue<H: ResponderHost>(packet: &Packet<'_>, host: &mut H) -> Result<(), ResponderError> {
+    match packet.service_header {
+        ServiceHeader::Xrceth(queue) => {
+            host.receive_from(queue).map_err(|UnknownQueue| ResponderError::InvalidRequest)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::outstanding::Message;
 use super::request::{Operation, Request, RequestPacket};
-use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth, ServiceHeader};
+use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth};
 use bareverbs_prm::psn::Psn;
 
 /// Bytes of the longest message.
@@ -61,7 +61,7 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
         psn,
         solicited: request.solicited && position.ends(),
         ack_request: false,
-        service_header: ServiceHeader::None,
+        service_header: request.service_header,
         extension: extension(&request.operation, position, offset, left),
     };
     let payload_length = if data { 0 } else { left.min(mtu.bytes()) };

@@ -10,7 +10,8 @@
 pub mod support;
 
 use bareverbs::{
-    CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, WorkCompletion, WorkRequest,
+    CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, SharedReceiveQueue, WorkCompletion,
+    WorkRequest,
 };
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Mkey;
@@ -46,11 +47,21 @@ pub enum Row {
     PollBatch,
     /// An empty completion queue.
     PollEmpty,
+    /// A receive of one slice into a shared receive queue, one call each.
+    SharedReceive,
+    /// The same, 32 a doorbell record.
+    SharedReceiveBatch,
+    /// A receive of a shared receive queue that completed, one call each.
+    SharedPoll,
+    /// The same, 32 a call.
+    SharedPollBatch,
 }
 
 impl Row {
     /// All rows with their name and what libmlx5 needs: instructions without locks, nanoseconds without locks.
-    pub const ALL: [(Self, &'static str, u32, f64); 9] = [
+    ///
+    /// For shared receive queues nobody measured the peer: its figures are those of queues of one queue pair.
+    pub const ALL: [(Self, &'static str, u32, f64); 13] = [
         (Self::Write8, "post_send write 8 B inline x1", 379, 14.4),
         (Self::Write8Batch, "post_send write 8 B inline x32", 221, 8.52),
         (Self::Write4K, "post_send write 4 KiB x1", 349, 13.4),
@@ -60,6 +71,10 @@ impl Row {
         (Self::Poll, "poll requester x1", 179, 16.3),
         (Self::PollBatch, "poll requester x32", 108, 11.5),
         (Self::PollEmpty, "poll empty", 81, 3.11),
+        (Self::SharedReceive, "SRQ receive: post x1", 129, 4.68),
+        (Self::SharedReceiveBatch, "SRQ receive: post x32", 73, 2.27),
+        (Self::SharedPoll, "SRQ receive: poll x1", 241, 17.1),
+        (Self::SharedPollBatch, "SRQ receive: poll x32", 170, 14.5),
     ];
 }
 
@@ -71,6 +86,10 @@ pub struct Bench {
     sent: u16,
     received: u16,
     slice: [MemorySlice; 1],
+    /// A shared receive queue, and a queue pair that receives from it.
+    shared: (SharedReceiveQueue<Handle>, QueuePair<Handle>),
+    /// The entry that the device takes next.
+    head: u16,
 }
 
 impl Bench {
@@ -80,7 +99,8 @@ impl Bench {
         let rig = Rig::new(shape);
         let entry = rig.entry(CqeOpcode::Requester, 0);
         let slice = [rig.region.slice(0, 4096).unwrap()];
-        Self { rig, entries: 0, entry, sent: 0, received: 0, slice }
+        let shared = rig.share(1023);
+        Self { rig, entries: 0, entry, sent: 0, received: 0, slice, shared, head: 0 }
     }
 
     /// The device completes the send at `counter`.
@@ -96,8 +116,26 @@ impl Bench {
         self.rig.complete_receive(entry);
     }
 
+    /// The device completes the receives of a chunk, in the order of the list.
+    fn complete_shared(&mut self) {
+        let mut entry = self.entry;
+        let (queue, pair) = &self.shared;
+        let user_index = self.rig.hal.firmware().pairs[&pair.qpn().value()].context.user_index();
+        entry.set_opcode(CqeOpcode::ResponderSend).set_byte_count(64);
+        entry.set_qpn(pair.qpn()).set_user_index(user_index);
+        for _ in 0..CHUNK {
+            entry.set_wqe_counter(self.head);
+            self.rig.complete_receive(entry);
+            self.head = self.rig.shared_bytes(queue, self.head).1;
+        }
+    }
+
     /// Makes the queues ready for a chunk.
     pub fn prepare(&mut self, row: Row) {
+        if let Row::SharedPoll | Row::SharedPollBatch = row {
+            self.run(Row::SharedReceiveBatch, |work| work());
+            self.complete_shared();
+        }
         if let Row::Poll | Row::PollBatch = row {
             self.run(Row::Write4KBatch, |work| work());
             let first = self.sent.wrapping_sub(CHUNK as u16);
@@ -111,7 +149,8 @@ impl Bench {
         let write8 = [WorkRequest::write_inline(7, b"8 bytes!", REMOTE); BATCH];
         let write4k = [WorkRequest::write(7, &slice, REMOTE).signalled(false); BATCH];
         let receives = [ReceiveRequest::new(7, &slice); BATCH];
-        let Rig { pair, send, .. } = &mut self.rig;
+        let Rig { pair, send, receive, .. } = &mut self.rig;
+        let queue = &mut self.shared.0;
         let taken = match row {
             Row::Write8 => clock(&mut || timed_send(pair, &write8[0])),
             Row::Write8Batch => clock(&mut || timed_batch_of_sends(pair, &write8)),
@@ -122,6 +161,10 @@ impl Bench {
             Row::Poll => clock(&mut || timed_poll(send)),
             Row::PollBatch => clock(&mut || timed_batch_of_polls(send)),
             Row::PollEmpty => clock(&mut || timed_empty_poll(send)),
+            Row::SharedReceive => clock(&mut || timed_shared_receive(queue, &receives[0])),
+            Row::SharedReceiveBatch => clock(&mut || timed_batch_of_shared_receives(queue, &receives)),
+            Row::SharedPoll => clock(&mut || timed_poll(receive)),
+            Row::SharedPollBatch => clock(&mut || timed_batch_of_polls(receive)),
         };
         if matches!(row, Row::Write8 | Row::Write8Batch | Row::Write4K | Row::Write4KBatch) {
             self.sent = self.sent.wrapping_add(CHUNK as u16);
@@ -141,8 +184,15 @@ impl Bench {
                 let mut found = [WorkCompletion::EMPTY; CHUNK];
                 assert_eq!(self.rig.receive.poll(&mut found), Ok(CHUNK));
             }
-            Row::Poll | Row::PollBatch | Row::PollEmpty => (),
+            Row::SharedReceive | Row::SharedReceiveBatch => {
+                self.complete_shared();
+                let mut found = [WorkCompletion::EMPTY; CHUNK];
+                assert_eq!(self.rig.receive.poll(&mut found), Ok(CHUNK));
+                assert!(found.iter().all(|completion| completion.is_success() && completion.wr_id == 7));
+            }
+            Row::Poll | Row::PollBatch | Row::PollEmpty | Row::SharedPoll | Row::SharedPollBatch => (),
         }
+        assert_eq!(self.shared.0.outstanding(), 0);
         assert_eq!((self.rig.pair.sends_outstanding(), self.rig.pair.receives_outstanding()), (0, 0));
     }
 }
@@ -176,6 +226,27 @@ fn timed_receive(pair: &mut QueuePair<Handle>, request: &ReceiveRequest<'_>) {
 fn timed_batch_of_receives(pair: &mut QueuePair<Handle>, requests: &[ReceiveRequest<'_>; BATCH]) {
     for _ in 0..CHUNK / BATCH {
         let mut batch = pair.receive_batch();
+        for request in black_box(requests) {
+            batch.post(request).unwrap();
+        }
+        batch.ring();
+    }
+}
+
+#[inline(never)]
+fn timed_shared_receive(queue: &mut SharedReceiveQueue<Handle>, request: &ReceiveRequest<'_>) {
+    for _ in 0..CHUNK {
+        queue.post_receive(black_box(request)).unwrap();
+    }
+}
+
+#[inline(never)]
+fn timed_batch_of_shared_receives(
+    queue: &mut SharedReceiveQueue<Handle>,
+    requests: &[ReceiveRequest<'_>; BATCH],
+) {
+    for _ in 0..CHUNK / BATCH {
+        let mut batch = queue.receive_batch();
         for request in black_box(requests) {
             batch.post(request).unwrap();
         }

@@ -173,25 +173,24 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
             .set_log_max_mcg(LOG_GROUPS)
             .set_max_qp_mcg(GROUP_MEMBERS)
             .set_block_lb_mc(true),
-        LinkLayer::InfiniBand => infiniband(&mut page, config),
+        LinkLayer::InfiniBand => infiniband(&mut page),
     };
     page
 }
 
-/// What drivers of InfiniBand ports need beyond (contract §3.4). Without XRC domains Linux does not register a device.
+/// What drivers of InfiniBand ports need beyond (contract §3.4).
 /// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
-fn infiniband<'a>(page: &'a mut GeneralCapabilities, config: &NicConfig) -> &'a mut GeneralCapabilities {
-    let limits = &config.limits;
+fn infiniband(page: &mut GeneralCapabilities) -> &mut GeneralCapabilities {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
     // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
-    page.set_umr_modify_entity_size_disabled(true);
-    page.set_xrc(true).set_log_max_xrcd(limits.log_max_pd)
+    page.set_umr_modify_entity_size_disabled(true)
 }
 
+/// Shared receive queues and XRC. Without XRC domains Linux does not register a device.
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
-    page.set_log_max_rmp(limits.log_max_pd);
+    page.set_log_max_rmp(limits.log_max_pd).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
 fn atomic() -> AtomicCapabilities {
@@ -267,10 +266,10 @@ mod tests {
     fn a_page_that_was_set_is_shown() {
         let mut capabilities = Capabilities::new(&NicConfig::default());
         let mut wish = capabilities.general;
-        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_xrc(true);
+        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_roce_rw_supported(true);
         capabilities.set_general(wish.as_bytes()).unwrap();
         assert_eq!(capabilities.general.log_max_qp(), 10);
-        assert!(!capabilities.general.xrc(), "not offered");
+        assert!(!capabilities.general.roce_rw_supported(), "not offered");
         wish.set_log_max_qp(24);
         assert_eq!(capabilities.set_general(wish.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
         assert_eq!(capabilities.general.log_max_qp(), 10, "a refusal changes nothing");

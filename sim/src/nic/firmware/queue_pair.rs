@@ -79,7 +79,7 @@ pub(super) fn create<M: HostMemory>(
 /// InfiniBand ports also have the queue pairs of management, and those through which memory keys are changed.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
-        ServiceType::Rc | ServiceType::Uc | ServiceType::Ud => true,
+        ServiceType::Rc | ServiceType::Uc | ServiceType::Ud | ServiceType::Xrc => true,
         ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => nic.port.is_infiniband(),
         _ => false,
     };
@@ -120,8 +120,11 @@ fn check_shared(nic: &Nic, context: &QueuePairContext) -> Result<Option<Srqn>, R
         return Ok(None);
     }
     let number = Srqn::from_low_bits(context.srqn_rmpn_xrqn());
+    let xrc = context.st() == ServiceType::Xrc;
     match nic.shared_receives.get(number.value()).map(|shared| &shared.context) {
-        Some(SharedContext::Pool(_)) => Ok(Some(number)),
+        Some(SharedContext::Pool(_)) if !xrc => Ok(Some(number)),
+        // It takes from the queues of its domain that its messages name; which one is named here does not matter.
+        Some(SharedContext::Xrc(_)) if xrc => Ok(None),
         _ => Err(syndrome::SRQ_UNKNOWN),
     }
 }
@@ -132,12 +135,18 @@ fn receives(context: &QueuePairContext) -> bool {
 }
 
 fn check_objects(nic: &Nic, context: &QueuePairContext) -> Result<(), Refusal> {
-    check_record(context.dbr_addr())?;
+    if context.st() == ServiceType::Xrc {
+        nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
+    }
+    // Targets of XRC have no queue that a doorbell could be about.
+    if !context.no_sq() || context.rq_type() == OWN_RECEIVE_QUEUE {
+        check_record(context.dbr_addr())?;
+        nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
+    }
     // Queue pairs that change memory keys work on those of all domains and belong to none.
     if context.st() != ServiceType::RegUmr {
         nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
     }
-    nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     if !context.no_sq() {
         nic.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     }

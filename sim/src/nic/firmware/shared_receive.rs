@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::queue_pair::{check_record, paged_buffer};
 use super::syndrome::{self, Refusal};
-use crate::nic::queue_pair::ReceiveGeometry;
+use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
 use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue, SharedState};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{
@@ -13,6 +13,7 @@ use bareverbs_prm::command::srq::{
     RmpContext, XrcSrqContext,
 };
 use bareverbs_prm::ids::{Pdn, Srqn, Xrcdn};
+use bareverbs_prm::numbering::ServiceType;
 
 /// `wq_type`: entries form a linked list, which is the only kind that drivers use.
 const LINKED_LIST: u8 = 0;
@@ -51,7 +52,10 @@ pub(super) fn dealloc_xrcd<M: HostMemory>(
     let domain = input.xrcd();
     nic.xrc_domains.get(domain.value()).ok_or(syndrome::XRCD_UNKNOWN)?;
     let uses = |context: &SharedContext| matches!(context, SharedContext::Xrc(xrc) if xrc.xrcd() == domain);
-    if nic.shared_receives.iter().any(|(_, queue)| uses(&queue.context)) {
+    let member = |qp: &QueuePair| qp.context.st() == ServiceType::Xrc && qp.context.xrcd() == domain;
+    let used = nic.shared_receives.iter().any(|(_, queue)| uses(&queue.context))
+        || nic.queue_pairs.iter().any(|(_, qp)| member(qp));
+    if used {
         return Err(syndrome::XRCD_BUSY);
     }
     nic.xrc_domains.remove(domain.value());

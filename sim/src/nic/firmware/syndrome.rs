@@ -139,7 +139,7 @@ refusals! {
     SRQ_FEATURE = 0xb0_0094, BadParameter, "the shared receive queue asks for a feature that is not offered";
     SRQ_STATE = 0xb0_0095, BadResourceState, "the receive memory pool is not in the state that the command begins from, or cannot go to that one";
     XRCD_UNKNOWN = 0xb0_0098, BadResource, "no such XRC domain";
-    XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues still use the XRC domain";
+    XRCD_BUSY = 0xb0_0099, BadResourceState, "shared receive queues or queue pairs still use the XRC domain";
     XRCD_LIMIT = 0xb0_009a, ExceedsLimit, "no XRC domain left";
     COUNTER_UNKNOWN = 0xb0_00a0, BadIndex, "no such counter set";
     COUNTER_BUSY = 0xb0_00a1, BadResourceState, "queue pairs still count in the set";

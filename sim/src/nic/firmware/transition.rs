@@ -220,7 +220,7 @@ pub(super) fn init_to_rtr<M: HostMemory>(
 
 /// Whether a queue pair has one peer, to which it is connected from RTR on.
 const fn connects(service: ServiceType) -> bool {
-    matches!(service, ServiceType::Rc | ServiceType::Uc)
+    matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc)
 }
 
 fn check_connection(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {

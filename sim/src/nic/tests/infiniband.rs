@@ -10,9 +10,10 @@ use bareverbs_prm::command::ib_port::{
     QueryHcaVportGidOut, QueryHcaVportPkeyIn,
 };
 use bareverbs_prm::command::mkey::{QueryMkeyIn, QueryMkeyOut};
+use bareverbs_prm::command::qp::DestroyQpIn;
 use bareverbs_prm::command::srq::{
-    AllocXrcdIn, AllocXrcdOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, DeallocXrcdIn, DestroyRmpIn,
-    ModifyRmpIn,
+    AllocXrcdIn, AllocXrcdOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, CreateXrcSrqOut, DeallocXrcdIn,
+    DestroyRmpIn, DestroyXrcSrqIn, ModifyRmpIn, QueryRmpIn, QueryRmpOut,
 };
 use bareverbs_prm::context::{MkeyContext, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
@@ -354,6 +355,92 @@ fn a_pool_that_runs_low_says_so_once() {
     let mut destroy = DestroyRmpIn::new();
     destroy.set_rmpn(pool.number);
     refused(raw(&mut node.host, Op::DestroyRmp, destroy), syndrome::SRQ_BUSY);
+}
+
+/// What the device says of a pool: its state.
+fn pool_state(node: &mut Node, pool: &Pool) -> u8 {
+    let mut input = QueryRmpIn::new();
+    input.set_rmpn(pool.number);
+    let (out, _): (QueryRmpOut, _) = node.host.run(Op::QueryRmp, 0, input).unwrap();
+    out.rmp_context().state()
+}
+
+/// MODIFY_RMP from one state to another.
+fn move_pool(node: &mut Node, pool: &Pool, from: u8, to: u8) -> Answer<[u8; 16]> {
+    let mut input = ModifyRmpIn::new();
+    input.set_rmpn(pool.number).set_rmp_state(from);
+    input.ctx_mut().set_state(to);
+    raw(&mut node.host, Op::ModifyRmp, input)
+}
+
+#[test]
+fn a_pool_goes_from_state_to_state() {
+    let (reset, ready, error) = (0, 1, 3);
+    let (mut node, mut pool) = shared_node();
+    assert_eq!(pool_state(&mut node, &pool), ready);
+    refused(move_pool(&mut node, &pool, reset, ready), syndrome::SRQ_STATE);
+    refused(move_pool(&mut node, &pool, ready, 2), syndrome::SRQ_STATE);
+    move_pool(&mut node, &pool, ready, error).unwrap();
+    refused(move_pool(&mut node, &pool, error, ready), syndrome::SRQ_STATE);
+    move_pool(&mut node, &pool, error, reset).unwrap();
+    assert_eq!(pool_state(&mut node, &pool), reset);
+    move_pool(&mut node, &pool, reset, ready).unwrap();
+    let sge = node.mr.sge(0x1000, 16);
+    pool.post(&mut node, 0, 1, sge);
+    send(&mut node, b"works");
+    assert!([node.expect(), node.expect()].iter().any(|c| c.opcode() == CqeOpcode::ResponderSend));
+}
+
+/// Requirement: IBTA v1.4 §10.2.9.5: a shared receive queue that cannot be read breaks, which is told once, and its queue
+/// pairs break when they need it
+#[test]
+fn a_pool_whose_record_makes_no_sense_breaks() {
+    let (mut node, mut pool) = shared_node();
+    let sge = node.mr.sge(0x1000, 16);
+    pool.post(&mut node, 0, 1, sge);
+    // More than the eight entries that there are.
+    node.host.memory.put(pool.record, &9u32.to_be_bytes());
+    while node.poll_event().is_some() {}
+    send(&mut node, b"nothing of this arrives");
+    let kinds: Vec<_> = core::iter::from_fn(|| node.poll_event()).map(|event| event.kind()).collect();
+    assert_eq!(kinds, [EventType::SrqCatasError, EventType::WqCatasError, EventType::SrqLastWqe]);
+    assert_eq!(pool_state(&mut node, &pool), 3);
+    assert_eq!(node.expect().opcode(), CqeOpcode::RequesterError);
+}
+
+#[test]
+fn queue_pairs_of_xrc_need_a_domain_and_a_queue_of_their_kind() {
+    let (mut node, pool) = shared_node();
+    let (out, _): (AllocXrcdOut, _) = node.host.run(Op::AllocXrcd, 0, AllocXrcdIn::new()).unwrap();
+    let (buffer, record) = (node.host.memory.allocate(4096), node.host.memory.allocate(8));
+    let mut input = CreateXrcSrqIn::new();
+    let context = input.xrc_srq_context_entry_mut();
+    context.set_pd(node.pd).set_cqn(node.cq.cqn).set_log_rq_stride(1).set_log_xrc_srq_size(3);
+    context.set_db_record_addr_h((record >> 32) as u32).set_db_record_addr_l(record as u32 >> 2);
+    context.set_xrcd(out.xrcd());
+    let (made, _): (CreateXrcSrqOut, _) =
+        node.host.command(Op::CreateXrcSrq, 0, input, &buffer.to_be_bytes(), 16).unwrap();
+    // As Linux makes a target: no queue of its own, no doorbell record, no UAR.
+    let mut target = |xrcd, queue: Srqn| {
+        create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+            c.set_st(ServiceType::Xrc).set_no_sq(true).set_rq_type(1).set_dbr_addr(0).set_xrcd(xrcd);
+            c.set_uar_page(bareverbs_prm::ids::UarIndex::default()).set_srqn_rmpn_xrqn(queue.value());
+        })
+    };
+    let unknown = bareverbs_prm::ids::Xrcdn::from_low_bits(0x77);
+    assert_eq!(target(unknown, made.xrc_srqn()).err(), Some(syndrome::XRCD_UNKNOWN.syndrome));
+    assert_eq!(target(out.xrcd(), pool.number).err(), Some(syndrome::SRQ_UNKNOWN.syndrome));
+    let target = target(out.xrcd(), made.xrc_srqn()).unwrap();
+    let mut destroy = DestroyXrcSrqIn::new();
+    destroy.set_xrc_srqn(made.xrc_srqn());
+    raw(&mut node.host, Op::DestroyXrcSrq, destroy).unwrap();
+    let mut free = DeallocXrcdIn::new();
+    free.set_xrcd(out.xrcd());
+    refused(raw(&mut node.host, Op::DeallocXrcd, free), syndrome::XRCD_BUSY);
+    let mut gone = DestroyQpIn::new();
+    gone.set_qpn(target.qpn);
+    raw(&mut node.host, Op::DestroyQp, gone).unwrap();
+    raw(&mut node.host, Op::DeallocXrcd, free).unwrap();
 }
 
 #[test]

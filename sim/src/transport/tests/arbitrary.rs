@@ -46,7 +46,8 @@ fn any_request() -> impl Strategy<Value = Request> {
             6 => Operation::RpcParams { rpc_opcode: 1, region: 2 },
             _ => Operation::RpcWrite { rpc_opcode: 1, region: 2 },
         };
-        Request { operation, length, token, solicited: fence, fence }
+        let service_header = crate::wire::ServiceHeader::None;
+        Request { operation, length, token, solicited: fence, fence, service_header }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::transport::*;
 use crate::wire::*;
-use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::ids::{MacAddress, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 use core::net::Ipv4Addr;
@@ -113,6 +113,8 @@ pub struct Host {
     pub queue_fails: bool,
     pub shared_receives: bool,
     pub key_revoked: bool,
+    /// The only shared receive queue that a peer may name.
+    pub known_queue: Option<Srqn>,
     pub memory_fails: bool,
     pub checks: usize,
 }
@@ -136,6 +138,9 @@ impl Host {
 impl ResponderHost for Host {
     type Range = Range;
 
+    fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue> {
+        if self.known_queue == Some(queue) { Ok(()) } else { Err(UnknownQueue) }
+    }
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
         if self.queue_fails { Err(LocalFault) } else { Ok(self.receives.pop_front()) }
     }

@@ -13,7 +13,8 @@ struct Talk {
 
 fn write(token: u64, length: u32) -> Request {
     let operation = Operation::Write { address: BASE, rkey: RKEY, immediate: None };
-    Request { operation, length, token, solicited: false, fence: false }
+    let service_header = crate::wire::ServiceHeader::None;
+    Request { operation, length, token, solicited: false, fence: false, service_header }
 }
 
 fn read(token: u64, length: u32) -> Request {

@@ -46,7 +46,8 @@ impl Talk {
 }
 
 fn request(token: u64, operation: Operation, length: u32) -> Request {
-    Request { operation, length, token, solicited: false, fence: false }
+    let service_header = ServiceHeader::None;
+    Request { operation, length, token, solicited: false, fence: false, service_header }
 }
 
 fn send(token: u64, length: u32) -> Request {

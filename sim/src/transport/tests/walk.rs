@@ -274,7 +274,15 @@ fn any_request(token: u64, chance: &mut Chance) -> Request {
         Operation::RpcParams { .. } => length.min(MTU),
         _ => length,
     };
-    Request { operation, length, token, solicited: chance.happens(200), fence: chance.happens(100) }
+    let service_header = crate::wire::ServiceHeader::None;
+    Request {
+        operation,
+        length,
+        token,
+        solicited: chance.happens(200),
+        fence: chance.happens(100),
+        service_header,
+    }
 }
 
 fn local_buffer(request: &Request) -> Vec<u8> {

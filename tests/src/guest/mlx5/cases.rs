@@ -146,6 +146,9 @@ fn programs(long: bool) -> Vec<Case> {
         ("ibv_rc_pingpong -g 0 -n 100 -c".to_owned(), "iters in"),
         (format!("ibv_srq_pingpong -n {many} -c"), "iters in"),
         ("ibv_uc_pingpong -n 500 -c".to_owned(), "iters in"),
+        // It says no more when all has arrived.
+        ("ibv_xsrq_pingpong -n 200".to_owned(), "success"),
+        ("ibv_xsrq_pingpong -s 100000 -n 100 -e".to_owned(), "success"),
         ("ibv_ud_pingpong -n 500 -c".to_owned(), "iters in"),
         ("ibv_ud_pingpong -s 1 -n 100 -e -c".to_owned(), "iters in"),
     ]
@@ -169,10 +172,6 @@ const PERFTEST: &[&str] = &[
     "ib_atomic_bw -A FETCH_AND_ADD",
     "ib_atomic_lat -A CMP_AND_SWAP",
 ];
-
-/// Programs that need what the model does not have, and why.
-pub const LACKING: &[(&str, &str)] =
-    &[("ibv_xsrq_pingpong", "the model has XRC domains and queues but no XRC transport")];
 
 /// Waits, without a process for every look, until somebody listens at TCP port 18515.
 const LISTENING: &str = "listening() {

@@ -53,10 +53,6 @@ pub fn run(options: &Options) -> Result<Report> {
         report.add(reboot(&mut machine)?);
         ask_all(&mut machine, cases::after_reboot(), options, &mut report)?;
     }
-    for (program, reason) in cases::LACKING {
-        let verdict = Verdict::Skip((*reason).to_owned());
-        report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
-    }
     report.add(nics.entry("commands of the drivers"));
     if let Some(names) = suite_names(options) {
         let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
