@@ -23,7 +23,7 @@ fn count(lines: &[Line], wanted: fn(&Outcome) -> bool) -> usize {
 fn in_process() {
     let lines = run_all(InProcess::new(1, MemoryConfig::default()), Plan::default());
     assert_eq!(count(&lines, |outcome| matches!(outcome, Outcome::Pass(_))), lines.len());
-    assert_eq!(lines.len(), 20, "{lines:?}");
+    assert_eq!(lines.len(), 22, "{lines:?}");
 }
 
 #[test]

@@ -181,11 +181,12 @@ impl Hal for VfioHal {
 }
 
 impl Drop for VfioHal {
-    /// A device that is gone cannot be quietened, and need not be.
+    /// A device that is gone cannot be quietened, and need not be; its reset would be waited for in vain.
     fn drop(&mut self) {
         let function = self.open_function();
         let _ = function.disconnect_vectors();
-        let _ = function.set_bus_master(false);
-        let _ = function.reset();
+        if function.set_bus_master(false).is_ok() {
+            let _ = function.reset();
+        }
     }
 }

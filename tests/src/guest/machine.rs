@@ -158,11 +158,6 @@ impl Machine {
         &self.console
     }
 
-    /// Path outside of a file in the directory that guest and host share.
-    pub fn shared(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
     /// Path inside the root of a file in the directory that guest and host share.
     pub fn path_inside(name: &str) -> String {
         format!("{MOUNT_POINT}/{name}")

@@ -75,7 +75,18 @@ impl<H: Hal> Ends<H> {
 
     /// Gives both ends a new queue pair; the old ones are destroyed.
     pub(super) fn reconnect(&mut self) -> Result<()> {
-        let (a, b) = (self.a.prepare()?, self.b.prepare()?);
+        let a = self.a.prepare(&self.a.sends)?;
+        self.join(a)
+    }
+
+    /// The same, and the sends of end A complete in `sends`.
+    pub(super) fn reconnect_to(&mut self, sends: &CompletionQueue<Handle<H>>) -> Result<()> {
+        let a = self.a.prepare(sends)?;
+        self.join(a)
+    }
+
+    fn join(&mut self, a: PreparedQueuePair<Handle<H>>) -> Result<()> {
+        let b = self.b.prepare(&self.b.sends)?;
         let (to_a, to_b) = (a.endpoint(0)?, b.endpoint(0)?);
         self.a.queue_pair = a.connect(&to_b, ConnectOptions::default())?;
         self.b.queue_pair = b.connect(&to_a, ConnectOptions::default())?;
@@ -142,8 +153,8 @@ impl<H: Hal> Ends<H> {
 }
 
 impl<H: Hal> Side<H> {
-    fn prepare(&self) -> Result<PreparedQueuePair<Handle<H>>> {
-        queue_pair(&self.domain, &self.sends, &self.receives)
+    fn prepare(&self, sends: &CompletionQueue<Handle<H>>) -> Result<PreparedQueuePair<Handle<H>>> {
+        queue_pair(&self.domain, sends, &self.receives)
     }
 
     /// Bytes of the memory.

@@ -4,13 +4,13 @@
 //! down again, the same source everywhere. Every byte that an operation should have moved is looked at. **What it may
 //! not do.** It knows no backend but by the trait, and asks for no verdict twice. **Where to read first.** [`run`].
 
+mod backends;
 mod ends;
 mod mix;
 mod operations;
-mod places;
 
+pub use backends::{InProcess, OverVfio, OverVfioUser};
 pub use ends::{Ends, Handle, Side};
-pub use places::{InProcess, OverVfio, OverVfioUser};
 
 use anyhow::Result;
 use bareverbs::hal::Hal;
@@ -136,5 +136,6 @@ fn one_round<P: Place>(
     tell("memory of the application", user);
     let seed = plan.seed.wrapping_add(round.into());
     tell("mix of all operations", mix::run(&mut ends, plan.operations, seed).map(Outcome::Pass));
+    tell("interrupts", operations::interrupts::<P>(&mut ends).map(Outcome::Pass));
     tell("teardown", ends.close::<P>().map(Outcome::Pass))
 }

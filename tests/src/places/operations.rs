@@ -1,13 +1,17 @@
 //! One conversation of each kind.
 
+use super::Place;
 use super::ends::{Ends, MEMORY};
 use anyhow::{Context, Result, ensure};
+use bareverbs::completion_channel::CompletionChannel;
+use bareverbs::completion_queue::CompletionQueue;
 use bareverbs::dma::UserMemory;
 use bareverbs::hal::{Barrier, Hal};
 use bareverbs::memory_region::{MemoryRegion, RemoteSlice};
-use bareverbs::work_completion::{WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::CqeSyndrome;
+use bareverbs_prm::time::Duration;
 use core::ptr::NonNull;
 
 /// A conversation: what was seen, or what went wrong.
@@ -165,4 +169,32 @@ pub(super) fn user_memory<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     drop(region);
     same(&own[10_500..19_500], &bytes, "READ into memory of the application")?;
     Ok("9000 bytes there and back".to_owned())
+}
+
+/// Writes whose completions are waited for asleep: each is told by an event queue that has an interrupt vector of its own.
+pub(super) fn interrupts<P: Place>(ends: &mut Ends<P::Hal>) -> Result<String> {
+    const WRITES: u64 = 16;
+    const VECTOR: u16 = 1;
+    let device = ends.a.device.clone();
+    let mut channel = CompletionChannel::create(device.clone(), VECTOR, 16)?;
+    let mut sends = CompletionQueue::builder(device.clone()).entries(64).channel(&channel).create()?;
+    ends.reconnect_to(&sends)?;
+    let before = P::interrupts(device.hal());
+    for id in 0..WRITES {
+        let from = [ends.a.memory.slice(0, 64)?];
+        let target = ends.b.memory.remote(THERE as u64);
+        ends.a.queue_pair.post_send(&WorkRequest::write(id, &from, target))?;
+        let mut done = [WorkCompletion::default(); 4];
+        let deadline = device.hal().now() + Duration::from_secs(10);
+        let count = sends.wait(&mut channel, &mut done, deadline)?;
+        ensure!(
+            count == 1 && done[0].wr_id == id && done[0].is_success(),
+            "write {id}: {:?}",
+            &done[..count]
+        );
+    }
+    let raised = P::interrupts(device.hal()) - before;
+    ensure!(raised > 0, "no interrupt came of {WRITES} writes");
+    ends.reconnect()?;
+    Ok(format!("{raised} interrupts of vector {VECTOR} for {WRITES} writes"))
 }

@@ -91,8 +91,7 @@ fn mortal(bareverbs: &Path, socket: &Path) -> Result<KillOnDrop> {
     Ok(child)
 }
 
-/// Arguments for QEMU: an IOMMU, the devices behind their ports, one beside another device behind a conventional bridge,
-/// and a monitor.
+/// Arguments for QEMU: an IOMMU, the devices behind their ports, and one beside another device behind a conventional bridge.
 pub fn qemu_arguments() -> Vec<String> {
     let mut list: Vec<String> = vec!["-device".into(), "intel-iommu,intremap=on,caching-mode=on".into()];
     let mut device = |text: String| list.extend(["-device".to_owned(), text]);
@@ -104,7 +103,6 @@ pub fn qemu_arguments() -> Vec<String> {
     device("pcie-pci-bridge,id=bridge,bus=bridge.port".into());
     device("virtio-rng-pci,bus=bridge,addr=1".into());
     device(vfio_user(CROWDED, "bridge", r#","addr":"2""#));
-    list.extend(["-qmp".into(), format!("unix:{},server=on,wait=off", Machine::path_inside("qmp"))]);
     list
 }
 
