@@ -35,6 +35,9 @@ pub struct NicConfig {
     pub speed: PortSpeed,
     /// Largest Ethernet payload of the port in bytes.
     pub mtu: u16,
+    /// Whether work requests may replace the translations of memory keys (UMR). Linux fills a cache of thousands of keys
+    /// if they may.
+    pub translation_updates: bool,
     /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
     pub strom: bool,
     /// Whether reserved bits must be zero in commands, work queue entries and doorbells.
@@ -46,7 +49,7 @@ pub struct NicConfig {
 /// Link layers of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// Ethernet; packets are RoCEv2.
+    /// Ethernet; RDMA is RoCEv2, and other packets have queues of their own.
     Ethernet,
     /// InfiniBand.
     InfiniBand,
@@ -162,6 +165,7 @@ impl NicConfig {
             init_pages: 5,
             speed: PortSpeed::Gbps100,
             mtu: 9216,
+            translation_updates: true,
             strom: false,
             strict: false,
             firmware_ready_after: Duration::from_millis(1),
@@ -172,7 +176,7 @@ impl NicConfig {
 impl NicConfig {
     /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
     pub const fn infiniband(mac: MacAddress) -> Self {
-        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, ..Self::new(mac) }
+        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, translation_updates: false, ..Self::new(mac) }
     }
 }
 

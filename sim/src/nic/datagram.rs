@@ -205,7 +205,7 @@ impl Nic {
 
     /// The queue pair that takes a datagram from the link: the port and the partition are its own.
     pub(super) fn datagram_taker(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
-        if !self.port.is_addressed(&packet.route.network) {
+        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }

@@ -10,7 +10,8 @@
 //! becomes a delivery status, an error completion or an event, never a panic.
 //!
 //! **Where to read first.** [`bar`](self) for what registers do, `firmware` for commands, `send_queue` and `transmit` for
-//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die.
+//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die,
+//! `ethernet` for packets that are not RDMA's.
 //!
 //! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
 
@@ -23,6 +24,7 @@ mod counters;
 mod cqe;
 mod datagram;
 mod error;
+mod ethernet;
 mod event;
 mod extension;
 pub mod firmware;
@@ -97,6 +99,7 @@ pub struct Nic {
     /// The queue pair whose frame comes back to this device at the moment.
     looping: Option<bareverbs_prm::ids::Qpn>,
     port: Port,
+    ethernet: ethernet::Ethernet,
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
     counters: Counters,
@@ -128,6 +131,7 @@ impl Nic {
             groups: multicast::Groups::default(),
             looping: None,
             port: Port::new(&config),
+            ethernet: ethernet::Ethernet::new(),
             schedule: Schedule::default(),
             engine: None,
             counters: Counters::default(),
@@ -172,6 +176,7 @@ impl Nic {
         self.mkeys.clear();
         self.uars.clear();
         self.domains.clear();
+        self.ethernet.clear();
         self.schedule = Schedule::default();
         self.outbox.clear();
     }
@@ -241,6 +246,7 @@ impl Nic {
         self.completions.flush(memory, &mut self.events);
         while let Some(cqn) = self.completions.newly_broken.pop() {
             self.break_users(now, memory, cqn);
+            self.ethernet.stop_users(cqn);
             self.completions.flush(memory, &mut self.events);
         }
         self.count_failures();

@@ -2,7 +2,7 @@
 
 use super::{LinkLayer, NicConfig, Subnet};
 use crate::wire::management::PortState;
-use crate::wire::{GlobalRoute, LocalRoute, Network, Route};
+use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
@@ -143,6 +143,11 @@ impl Port {
         self.mac = MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0());
     }
 
+    /// Takes another MAC address; the permanent one stays.
+    pub(crate) fn set_mac(&mut self, mac: MacAddress) {
+        self.mac = mac;
+    }
+
     pub(crate) fn mtu(&self) -> u16 {
         self.vport.mtu()
     }
@@ -156,13 +161,20 @@ impl Port {
         Gid(entry.source_l3_address())
     }
 
-    /// Whether packets for this GID are ours.
-    #[inline]
+    /// Whether packets for this GID, without a VLAN tag, are ours.
     pub(crate) fn owns(&mut self, gid: Gid) -> bool {
-        if self.addresses.get(self.recent).is_some_and(|entry| Self::gid(entry) == gid) {
+        self.owns_in(gid, None)
+    }
+
+    /// Whether packets for this GID in this VLAN are ours. VLAN 0 only says a priority (IEEE 802.1Q).
+    #[inline]
+    pub(crate) fn owns_in(&mut self, gid: Gid, vlan: Option<VlanTag>) -> bool {
+        let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
+        let ours = |entry: &RoceAddress| Self::gid(entry) == gid && vlan_of(entry) == vlan;
+        if self.addresses.get(self.recent).is_some_and(ours) {
             return !gid.is_zero();
         }
-        match self.addresses.iter().position(|entry| Self::gid(entry) == gid) {
+        match self.addresses.iter().position(ours) {
             Some(at) if !gid.is_zero() => {
                 self.recent = at;
                 true
@@ -184,7 +196,7 @@ impl Port {
         Some(Route {
             source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
             destination_mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
-            vlan: None,
+            vlan: vlan_of(source).map(|id| VlanTag { id, priority: path.eth_prio(), drop_eligible: false }),
             network: network(Self::gid(source), Gid(path.rgid_rip()))?,
             traffic_class: class & !3 | path.ecn() & 3,
             hop_limit: if path.hop_limit() == 0 { 64 } else { path.hop_limit() },
@@ -223,7 +235,10 @@ impl Port {
         Some(Route {
             source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
             destination_mac: vector.remote_mac(),
-            vlan: None,
+            vlan: vlan_of(source).map(|id| {
+                // The service level of a RoCE address vector is in bits 3:1.
+                VlanTag { id, priority: vector.stat_rate_sl() >> 1 & 7, drop_eligible: false }
+            }),
             network: network(Self::gid(source), Gid(vector.rgid()))?,
             traffic_class: vector.tclass(),
             hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
@@ -279,13 +294,13 @@ impl Port {
     }
 
     /// Whether a packet from the link is for this port.
-    pub(crate) fn is_addressed(&mut self, network: &Network) -> bool {
+    pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         match network {
             Network::InfiniBand(local) => {
                 self.owns_lid(local.destination)
                     && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
             }
-            _ => self.owns(ends(network).1),
+            _ => self.owns_in(ends(network).1, vlan),
         }
     }
 }
@@ -299,6 +314,11 @@ fn hca_vport(guid: u64, card: u64, subnet: Subnet) -> HcaVportContext {
         context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
     }
     context
+}
+
+/// The VLAN of a RoCE address.
+fn vlan_of(entry: &RoceAddress) -> Option<u16> {
+    entry.vlan_valid().then(|| entry.vlan_id()).filter(|&id| id != 0)
 }
 
 /// Every port is a full member of the default partition (IBTA v1.4 §10.9.1.2).

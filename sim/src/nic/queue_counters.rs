@@ -169,6 +169,13 @@ pub(crate) struct CounterSet {
     cleared: Tally,
 }
 
+impl CounterSet {
+    /// A packet found no receive in an Ethernet queue that counts here.
+    pub(crate) fn count_lost_packet(&mut self) {
+        self.past.out_of_buffer = self.past.out_of_buffer.wrapping_add(1);
+    }
+}
+
 /// All counter sets of a device.
 pub(crate) type CounterSets = Slab<CounterSet>;
 
@@ -201,9 +208,10 @@ impl Nic {
         Some(shown)
     }
 
-    /// Whether queue pairs name the set.
+    /// Whether queue pairs or Ethernet receive queues name the set.
     pub(crate) fn uses_counter_set(&self, number: u8) -> bool {
         self.queue_pairs.iter().any(|(_, qp)| qp.context.counter_set_id() == number)
+            || self.ethernet.receive_queues.iter().any(|(_, rq)| rq.context.counter_set_id() == number)
     }
 
     /// A datagram found no receive.

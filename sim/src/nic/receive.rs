@@ -24,10 +24,12 @@ impl Nic {
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(memory, frame);
-        } else if self.is_for_us(frame) {
-            self.accept_frame(now, memory, frame);
-        } else {
+        } else if !self.is_for_us(frame) && !self.accepts(frame) {
             self.counters.frames_foreign += 1;
+        } else if self.is_for_flow_tables(frame) {
+            self.receive_ethernet(now, memory, frame, false);
+        } else {
+            self.accept_frame(now, memory, frame);
         }
         self.settle(now, memory);
     }
@@ -76,7 +78,7 @@ impl Nic {
     #[inline]
     fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
         let (source, destination) = ends(&packet.route.network);
-        if !self.port.is_addressed(&packet.route.network) {
+        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }

@@ -1,5 +1,6 @@
 //! The way out: from doorbells to frames. Payload is read from memory only when its frame is written.
 
+use super::ethernet::Ethernet;
 use super::mkey::HostRange;
 use super::queue_pair::Path;
 use super::reply::REPLY;
@@ -50,6 +51,9 @@ impl Nic {
         page: UarIndex,
         qpn: Qpn,
     ) {
+        if Ethernet::is_send_queue(qpn) {
+            return self.ring_ethernet_queue(memory, page, qpn);
+        }
         let known = self.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.context.uar_page() == page);
         let Some(qp) = known else {
             self.counters.doorbells_ignored += 1;
@@ -69,7 +73,7 @@ impl Nic {
 
     /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
     pub fn has_transmit(&self) -> bool {
-        !self.schedule.is_empty() || !self.outbox.is_empty()
+        !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -85,7 +89,22 @@ impl Nic {
         transmit
     }
 
+    /// RDMA and Ethernet take turns.
     fn next_frame<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if self.ethernet.take_turn() {
+            let sent = self.transmit_ethernet(now, memory, frame);
+            return sent.or_else(|| self.transmit_rdma(now, memory, frame));
+        }
+        let sent = self.transmit_rdma(now, memory, frame);
+        sent.or_else(|| self.transmit_ethernet(now, memory, frame))
+    }
+
+    fn transmit_rdma<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,

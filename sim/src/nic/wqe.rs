@@ -55,6 +55,7 @@ faults! {
     RESERVED = LocalQpOperation, 0x6f, "a reserved bit is set (strict mode)";
     FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
     COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
+    OFFLOAD = LocalQpOperation, 0x73, "the Ethernet segment asks for what is not offered, or for a packet that cannot be made so";
     KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
     ADDRESS = LocalQpOperation, 0x73, "the address vector names no entry of the RoCE address table, or one of another family";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";

@@ -1,10 +1,11 @@
 //! The judges that live in a Linux guest. `guest rxe` lets Linux's Soft-RoCE judge the wire.
 
 use anyhow::Result;
+use bareverbs_sim::nic::LinkLayer;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, vfio};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,6 +36,9 @@ enum Judge {
         /// Repeat more often.
         #[arg(long)]
         long: bool,
+        /// Link layer of the port.
+        #[arg(long, value_enum, default_value_t = Link::Ib)]
+        link: Link,
     },
     /// Linux's VFIO judges the driver's way through it.
     Vfio {
@@ -66,6 +70,15 @@ enum Judge {
     },
 }
 
+/// Link layers.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Link {
+    /// InfiniBand.
+    Ib,
+    /// Ethernet.
+    Eth,
+}
+
 /// Exit status of what could not run here, neither good nor bad.
 const CANNOT_RUN: u8 = 77;
 
@@ -88,7 +101,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
-        Judge::Mlx5 { only, long } => judge_mlx5(only.clone(), *long),
+        Judge::Mlx5 { only, long, link } => judge_mlx5(only.clone(), *long, *link),
         Judge::Vfio { only, operations, rdma_core } => judge_vfio(only.clone(), *operations, *rdma_core),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only } => judge_bare_metal(only.clone()),
@@ -104,8 +117,12 @@ fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn judge_mlx5(only: Option<String>, long: bool) -> Result<ExitCode> {
-    let report = mlx5::run(&mlx5::Options { only, long, output: output_directory() })?;
+fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> {
+    let link = match link {
+        Link::Ib => LinkLayer::InfiniBand,
+        Link::Eth => LinkLayer::Ethernet,
+    };
+    let report = mlx5::run(&mlx5::Options { only, link, long, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,10 +1,10 @@
 //! Capability pages: QUERY_HCA_CAP and SET_HCA_CAP. A bit is set only if the model does what it promises.
 
 use super::call::Call;
+use super::ethernet;
 use super::syndrome::{self, Refusal};
 use crate::nic::completion::LONGEST_RUN;
 use crate::nic::mkey::MAX_INDIRECTION;
-use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, QueryHcaCapOut,
@@ -33,6 +33,7 @@ pub(crate) struct Capabilities {
     atomic_maximum: AtomicCapabilities,
     roce: RoceCapabilities,
     roce_maximum: RoceCapabilities,
+    link_layer: LinkLayer,
 }
 
 impl Capabilities {
@@ -44,7 +45,15 @@ impl Capabilities {
         let (mut atomic, mut roce) = (atomic_maximum, roce_maximum);
         atomic.set_supported_atomic_req_8b_endianness_mode_1(true);
         roce.set_sw_r_roce_src_udp_port(false);
-        Self { general, general_maximum, atomic, atomic_maximum, roce, roce_maximum }
+        Self {
+            general,
+            general_maximum,
+            atomic,
+            atomic_maximum,
+            roce,
+            roce_maximum,
+            link_layer: config.link_layer,
+        }
     }
 
     /// Whether command entries and mailboxes are signed.
@@ -69,7 +78,16 @@ impl Capabilities {
 
     fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
         let general2 = GeneralCapabilities2::new();
+        let (offloads, flow_tables) =
+            (ethernet::capabilities::offloads(), ethernet::capabilities::flow_tables());
         let page: &[u8] = match (kind, current) {
+            (CapabilityType::EthernetOffloads | CapabilityType::FlowTable, _)
+                if self.link_layer == LinkLayer::InfiniBand =>
+            {
+                return None;
+            }
+            (CapabilityType::EthernetOffloads, _) => offloads.as_bytes(),
+            (CapabilityType::FlowTable, _) => flow_tables.as_bytes(),
             (CapabilityType::General, true) => self.general.as_bytes(),
             (CapabilityType::General, false) => self.general_maximum.as_bytes(),
             (CapabilityType::General2, _) => general2.as_bytes(),
@@ -79,7 +97,7 @@ impl Capabilities {
             (CapabilityType::Roce, false) => self.roce_maximum.as_bytes(),
             _ => return None,
         };
-        page.try_into().ok()
+        page.get(..PAGE)?.try_into().ok()
     }
 
     fn set_general(&mut self, page: &[u8]) -> Result<(), Refusal> {
@@ -156,6 +174,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
     page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
     // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
+    page.set_umr_modify_entity_size_disabled(!config.translation_updates);
     page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
     page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
@@ -166,24 +185,16 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_cmdif_checksum(CHECKSUMS);
     shared_receives(&mut page, config);
     match config.link_layer {
-        LinkLayer::Ethernet => page
-            .set_port_type(PortType::Ethernet)
-            .set_roce(true)
-            .set_bf(true)
-            .set_log_max_mcg(LOG_GROUPS)
-            .set_max_qp_mcg(GROUP_MEMBERS)
-            .set_block_lb_mc(true),
+        LinkLayer::Ethernet => ethernet::capabilities::extend(&mut page),
         LinkLayer::InfiniBand => infiniband(&mut page),
-    };
+    }
     page
 }
 
 /// What drivers of InfiniBand ports need beyond (contract §3.4).
 /// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
-fn infiniband(page: &mut GeneralCapabilities) -> &mut GeneralCapabilities {
+fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    // Linux would fill a cache of thousands of memory keys otherwise (contract §4.2).
-    page.set_umr_modify_entity_size_disabled(true)
 }
 
 /// Shared receive queues and XRC. Without XRC domains Linux does not register a device.
@@ -253,7 +264,9 @@ pub(super) fn set<M: HostMemory>(
             capabilities.set_roce(page);
             Ok(())
         }
-        CapabilityType::General2 => Err(syndrome::CAPABILITY_READ_ONLY),
+        CapabilityType::General2 | CapabilityType::EthernetOffloads | CapabilityType::FlowTable => {
+            Err(syndrome::CAPABILITY_READ_ONLY)
+        }
         _ => Err(syndrome::CAPABILITY_PAGE),
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn dealloc_pd<M: HostMemory>(
     if nic.mkeys.iter().any(|(_, key)| key.pd == pd)
         || nic.queue_pairs.iter().any(|(_, qp)| qp.accessor.pd == pd)
         || nic.shared_receives.iter().any(|(_, queue)| queue.pd() == pd)
+        || nic.ethernet.uses_pd(pd)
     {
         return Err(syndrome::PD_BUSY);
     }
@@ -65,7 +66,8 @@ pub(super) fn dealloc_uar<M: HostMemory>(
     nic.uars.get(uar.value()).ok_or(syndrome::UAR_UNKNOWN)?;
     let busy = nic.events.queues.iter().any(|(_, queue)| queue.uar() == uar)
         || nic.completions.queues.iter().any(|(_, queue)| queue.uar() == uar)
-        || nic.queue_pairs.iter().any(|(_, qp)| qp.context.uar_page() == uar);
+        || nic.queue_pairs.iter().any(|(_, qp)| qp.context.uar_page() == uar)
+        || nic.ethernet.uses_uar(uar);
     if busy {
         return Err(syndrome::UAR_BUSY);
     }

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
+use crate::nic::ethernet::traffic::PortTraffic;
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, ModifyHcaVportContextIn, ModifyHcaVportContextOut, QueryHcaVportContextIn,
@@ -26,6 +27,10 @@ fn check_port(nic: &Nic, other: bool, port: u8, vport: u16) -> Result<(), Refusa
     if nic.config.link_layer != LinkLayer::InfiniBand {
         return Err(syndrome::LINK_LAYER);
     }
+    check_vport(other, port, vport)
+}
+
+fn check_vport(other: bool, port: u8, vport: u16) -> Result<(), Refusal> {
     if other || port > 1 || vport != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
 }
 
@@ -103,6 +108,7 @@ pub(super) fn query_gid<M: HostMemory>(
     Ok(())
 }
 
+/// The table of ports of both link layers.
 pub(super) fn query_pkey<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -110,7 +116,7 @@ pub(super) fn query_pkey<M: HostMemory>(
     _: &mut QueryHcaVportPkeyOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    check_vport(input.other_vport(), input.port_num(), input.vport_number())?;
     let table = nic.port.partition_keys();
     call.tail = select(table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
     Ok(())
@@ -124,15 +130,40 @@ pub(super) fn query_counters<M: HostMemory>(
     output: &mut QueryVportCounterOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
+    check_vport(input.other_vport(), input.port_num(), input.vport_number())?;
     if input.clear() {
         return Err(syndrome::VPORT_FIELD);
     }
-    let counters = &nic.counters;
-    output.set_received_ib_unicast_packets(counters.frames_received);
-    output.set_received_ib_unicast_octets(counters.bytes_received);
-    output.set_transmitted_ib_unicast_packets(counters.frames_sent + counters.frames_looped_back);
-    output.set_transmitted_ib_unicast_octets(counters.bytes_sent + counters.bytes_looped_back);
+    let (counters, traffic) = (&nic.counters, &nic.ethernet.traffic);
+    let (received, sent) = (traffic.received.total(), traffic.sent.total());
+    output.set_received_ib_unicast_packets(counters.frames_received.saturating_sub(received.packets));
+    output.set_received_ib_unicast_octets(counters.bytes_received.saturating_sub(received.bytes));
+    let all = (
+        counters.frames_sent + counters.frames_looped_back,
+        counters.bytes_sent + counters.bytes_looped_back,
+    );
+    output.set_transmitted_ib_unicast_packets(all.0.saturating_sub(sent.packets));
+    output.set_transmitted_ib_unicast_octets(all.1.saturating_sub(sent.bytes));
     output.set_transmit_errors_packets(counters.frames_without_path);
+    count_ethernet(traffic, output);
     Ok(())
+}
+
+/// Packets that are not RDMA's, by kind of address.
+fn count_ethernet(traffic: &PortTraffic, output: &mut QueryVportCounterOut) {
+    let (received, sent) = (&traffic.received, &traffic.sent);
+    output.set_received_eth_unicast_packets(received.unicast.packets);
+    output.set_received_eth_unicast_octets(received.unicast.bytes);
+    output.set_received_eth_multicast_packets(received.multicast.packets);
+    output.set_received_eth_multicast_octets(received.multicast.bytes);
+    output.set_received_eth_broadcast_packets(received.broadcast.packets);
+    output.set_received_eth_broadcast_octets(received.broadcast.bytes);
+    output.set_transmitted_eth_unicast_packets(sent.unicast.packets);
+    output.set_transmitted_eth_unicast_octets(sent.unicast.bytes);
+    output.set_transmitted_eth_multicast_packets(sent.multicast.packets);
+    output.set_transmitted_eth_multicast_octets(sent.multicast.bytes);
+    output.set_transmitted_eth_broadcast_packets(sent.broadcast.packets);
+    output.set_transmitted_eth_broadcast_octets(sent.broadcast.bytes);
+    output.set_local_loopback_packets(traffic.looped_back.packets);
+    output.set_local_loopback_octets(traffic.looped_back.bytes);
 }

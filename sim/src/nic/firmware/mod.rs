@@ -9,6 +9,7 @@ mod capabilities;
 mod completion_queue;
 mod domain;
 mod entry;
+mod ethernet;
 mod event_queue;
 mod ib_port;
 mod memory_key;
@@ -188,11 +189,16 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        unknown => {
-            *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;
-            Err(Refusal::unknown_opcode(unknown))
-        }
+        _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
     }
+}
+
+/// Counts and refuses a command that the device does not have.
+fn refuse_unknown<M: HostMemory>(nic: &mut Nic, call: &Call<'_, M>) -> Result<(), Refusal> {
+    let unknown = call.opcode();
+    *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;
+    Err(Refusal::unknown_opcode(unknown))
 }
 
 /// A handler of one command: input in, output out, or a refusal that has changed nothing.

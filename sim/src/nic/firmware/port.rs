@@ -1,6 +1,7 @@
 //! RoCE addresses and the virtual port.
 
 use super::call::Call;
+use super::ethernet::address_list;
 use super::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::port::{
@@ -11,10 +12,9 @@ use bareverbs_prm::command::port::{
 use bareverbs_prm::context::{MacAddressLayout, NicVportContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
-use zerocopy::{FromBytes, IntoBytes};
 
-/// `allowed_list_type`: unicast, multicast, VLAN.
-const LIST_TYPES: u8 = 3;
+/// The last VLAN; 0xfff is reserved (IEEE 802.1Q).
+const LAST_VLAN: u16 = 0xffe;
 
 pub(super) fn set_roce_address<M: HostMemory>(
     nic: &mut Nic,
@@ -40,7 +40,7 @@ pub(super) fn set_roce_address<M: HostMemory>(
     Ok(())
 }
 
-/// RoCEv2 without VLAN, a source MAC address, and a type that is that of the address.
+/// RoCEv2, a VLAN that exists, a source MAC address, and a type that is that of the address.
 fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     if address.roce_version() != RoceVersion::Version2 {
         return Err(syndrome::ROCE_ADDRESS_VERSION);
@@ -52,7 +52,7 @@ fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     if address.roce_l3_type() != expected {
         return Err(syndrome::ROCE_ADDRESS_TYPE);
     }
-    if address.vlan_valid() {
+    if address.vlan_valid() && address.vlan_id() > LAST_VLAN {
         return Err(syndrome::ROCE_ADDRESS_VLAN);
     }
     let mac = MacAddress::from_parts(address.source_mac_47_32(), address.source_mac_31_0());
@@ -106,16 +106,10 @@ pub(super) fn query_vport_context<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
-    if input.allowed_list_type() >= LIST_TYPES {
-        return Err(syndrome::VPORT_LIST_TYPE);
-    }
+    let (size, list) = address_list::show(nic, input.allowed_list_type())?;
     let mut context = nic.port.vport;
-    context.set_allowed_list_type(input.allowed_list_type());
-    // The unicast list is the one address of the port; the other lists are empty.
-    if input.allowed_list_type() == 0 {
-        context.set_allowed_list_size(1);
-        call.tail.extend_from_slice(nic.port.vport.permanent_address().as_bytes());
-    }
+    context.set_allowed_list_type(input.allowed_list_type()).set_allowed_list_size(size);
+    call.tail = list;
     output.nic_vport_context_mut().clone_from(&context);
     Ok(())
 }
@@ -146,40 +140,32 @@ pub(super) fn modify_vport_context<M: HostMemory>(
     if input.field_select_port_guid() {
         context.set_port_guid(wish.port_guid());
     }
-    if input.field_select_permanent_address() {
+    if input.field_select_promisc() {
+        context.set_promisc_uc(wish.promisc_uc()).set_promisc_mc(wish.promisc_mc());
+        context.set_promisc_all(wish.promisc_all());
+    }
+    let address = input.field_select_permanent_address();
+    if address {
         set_permanent_address(&mut context, wish.permanent_address())?;
     }
-    nic.port.vport = context;
     if input.field_select_addresses_list() {
-        set_current_address(nic, call.input, wish)?;
+        address_list::replace(nic, call, wish)?;
     }
-    nic.port.adopt_mac();
+    nic.port.vport = context;
+    if address {
+        nic.port.adopt_mac();
+    }
     Ok(())
 }
 
-/// What is not modelled cannot be set: loop-back, promiscuity, events, inline mode, affiliation.
+/// What is not modelled cannot be set: loop-back, events, inline mode, affiliation.
 fn check_selection(input: &ModifyNicVportContextIn) -> Result<(), Refusal> {
     let others = input.field_select_affiliation()
         || input.field_select_disable_uc_local_lb()
         || input.field_select_disable_mc_local_lb()
         || input.field_select_min_inline()
-        || input.field_select_change_event()
-        || input.field_select_promisc();
+        || input.field_select_change_event();
     if others { Err(syndrome::VPORT_FIELD) } else { Ok(()) }
-}
-
-/// The list of current unicast addresses holds one: it becomes the address of the port.
-fn set_current_address(nic: &mut Nic, input: &[u8], wish: &NicVportContext) -> Result<(), Refusal> {
-    if wish.allowed_list_type() != 0 {
-        return Err(syndrome::VPORT_LIST_TYPE);
-    }
-    if wish.allowed_list_size() != 1 {
-        return Err(syndrome::VPORT_FIELD);
-    }
-    let at = 256 + NicVportContext::CURRENT_UC_MAC_ADDRESS_OFFSET;
-    let bytes = input.get(at..).ok_or(syndrome::INPUT_TOO_SHORT)?;
-    let (address, _) = MacAddressLayout::read_from_prefix(bytes).map_err(|_| syndrome::INPUT_TOO_SHORT)?;
-    set_permanent_address(&mut nic.port.vport, &address)
 }
 
 fn set_permanent_address(context: &mut NicVportContext, wish: &MacAddressLayout) -> Result<(), Refusal> {

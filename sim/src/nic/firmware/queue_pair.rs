@@ -76,11 +76,13 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// InfiniBand ports also have the queue pairs of management, and those through which memory keys are changed.
+/// Only InfiniBand ports have a queue pair of subnet management.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
         ServiceType::Rc | ServiceType::Uc | ServiceType::Ud | ServiceType::Xrc => true,
-        ServiceType::Qp0 | ServiceType::Qp1 | ServiceType::RegUmr => nic.port.is_infiniband(),
+        // General services, and changes of memory keys.
+        ServiceType::Qp1 | ServiceType::RegUmr => true,
+        ServiceType::Qp0 => nic.port.is_infiniband(),
         _ => false,
     };
     if known { Ok(()) } else { Err(syndrome::QP_SERVICE) }

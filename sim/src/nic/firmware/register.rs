@@ -1,6 +1,7 @@
 //! ACCESS_REG: the registers of host and port that drivers read and write.
 
 use super::call::Call;
+use super::ethernet::port_register;
 use super::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
@@ -35,16 +36,27 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Paos => port_state(nic, data, write),
         RegisterId::Pvlc => virtual_lanes(nic, data, write),
         RegisterId::NodeDesc => node_description(nic, data, write),
+        other if !nic.port.is_infiniband() => ethernet_register(nic, other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
     Ok(())
 }
 
-fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
+fn ethernet_register(nic: &Nic, id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    match id {
+        RegisterId::Pfcc => port_register::flow_control(data, write),
+        RegisterId::Pplm => port_register::error_correction(data, write),
+        RegisterId::Pmlp => port_register::module_lanes(data, write),
+        RegisterId::Ppcnt => port_register::counters(nic, data, write),
+        _ => Err(syndrome::REGISTER_UNKNOWN),
+    }
+}
+
+pub(super) fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
     T::read_from_prefix(data).map(|(register, _)| register).map_err(|_| syndrome::REGISTER_LENGTH)
 }
 
-fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
+pub(super) fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
     Ok(register.as_bytes().to_vec())
 }
 
@@ -57,7 +69,7 @@ fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     bytes(&HostEndiannessRegister::new())
 }
 
-fn check_port(port: u8) -> Result<(), Refusal> {
+pub(super) fn check_port(port: u8) -> Result<(), Refusal> {
     if port == 1 { Ok(()) } else { Err(syndrome::REGISTER_PORT) }
 }
 
@@ -105,12 +117,14 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
 fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let wish: PaosRegister = read(data)?;
     check_port(wish.local_port())?;
+    let was_up = nic.port.is_up();
     if write && wish.ase() {
         nic.port.admin_up = match wish.admin_status() {
             1 => true,
             2 => false,
             _ => return Err(syndrome::REGISTER_VALUE),
         };
+        nic.link_changed |= nic.port.is_up() != was_up;
     }
     let mut register = PaosRegister::new();
     register.set_local_port(1).set_admin_status(if nic.port.admin_up { 1 } else { 2 });

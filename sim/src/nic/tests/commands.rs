@@ -108,13 +108,13 @@ fn pages_are_checked() {
 #[test]
 fn unknown_commands_are_named_and_counted() {
     let mut host = Host::booted(NicConfig::default());
-    let answer = host.run::<_, NopOut>(Op::CreateTir, 0, NopIn::new());
-    assert_eq!(answer.unwrap_err(), (CommandStatus::BadOpcode, 0xdead_0900));
+    let answer = host.run::<_, NopOut>(Op::CreateDct, 0, NopIn::new());
+    assert_eq!(answer.unwrap_err(), (CommandStatus::BadOpcode, 0xdead_0710));
     host.run::<_, NopOut>(Op::Unknown(0x1234), 0, NopIn::new()).unwrap_err();
-    host.run::<_, NopOut>(Op::CreateTir, 0, NopIn::new()).unwrap_err();
+    host.run::<_, NopOut>(Op::CreateDct, 0, NopIn::new()).unwrap_err();
     let unknown: Vec<_> = host.nic.unknown_commands().collect();
-    assert_eq!(unknown, [(Op::CreateTir, 2), (Op::Unknown(0x1234), 1)]);
-    assert_eq!(host.nic.last_refusal().map(|(opcode, _)| opcode), Some(Op::CreateTir));
+    assert_eq!(unknown, [(Op::CreateDct, 2), (Op::Unknown(0x1234), 1)]);
+    assert_eq!(host.nic.last_refusal().map(|(opcode, _)| opcode), Some(Op::CreateDct));
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn roce_addresses_are_checked_and_kept() {
     let mut set = SetRoceAddressIn::new();
     set.set_roce_address_index(8).roce_address_mut().clone_from(out.roce_address());
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_INDEX);
-    set.set_roce_address_index(2).roce_address_mut().set_vlan_valid(true);
+    set.set_roce_address_index(2).roce_address_mut().set_vlan_valid(true).set_vlan_id(0xfff);
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_VLAN);
     set.roce_address_mut().set_vlan_valid(false).set_roce_l3_type(bareverbs_prm::numbering::RoceL3Type::Ipv6);
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_TYPE);
@@ -471,7 +471,7 @@ fn the_virtual_port_shows_its_address() {
     let mut modify = ModifyNicVportContextIn::new();
     modify.set_field_select_roce_en(true).nic_vport_context_mut().set_roce_en(true);
     node.host.run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, modify).unwrap();
-    modify.set_field_select_promisc(true);
+    modify.set_field_select_min_inline(true);
     let answer = node.host.run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, modify);
     refused(answer, syndrome::VPORT_FIELD);
     let (out, _): (QueryNicVportContextOut, _) =

@@ -18,7 +18,7 @@ pub struct Case {
 }
 
 impl Case {
-    fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
+    pub(super) fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
         let limit = Duration::from_secs(240);
         Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
     }
@@ -63,7 +63,7 @@ pub fn all(long: bool) -> Vec<Case> {
     cases
 }
 
-fn probe() -> Case {
+pub(super) fn probe() -> Case {
     let command = format!(
         "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && {{ {WAIT_ACTIVE}; }}
          dmesg | grep 'firmware version'"
@@ -71,7 +71,7 @@ fn probe() -> Case {
     Case { set_up: true, ..Case::new("mlx5_core and mlx5_ib probe", "firmware version", command) }
 }
 
-fn clean(when: &str) -> Case {
+pub(super) fn clean(when: &str) -> Case {
     Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
 }
 

@@ -5,6 +5,7 @@
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 
 pub mod cases;
+mod ethernet;
 mod nic;
 pub mod suite;
 mod two_guests;
@@ -13,6 +14,7 @@ use super::machine::{Configuration, Machine};
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use anyhow::Result;
+use bareverbs_sim::nic::LinkLayer;
 use cases::Case;
 use nic::ServedNics;
 use std::path::PathBuf;
@@ -27,6 +29,8 @@ const REBOOT: &str = "reboot of the guest";
 pub struct Options {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
+    /// Link layer of the port.
+    pub link: LinkLayer,
     /// More of everything that is repeated.
     pub long: bool,
     /// Directory for the console and the log of commands.
@@ -43,13 +47,21 @@ impl Options {
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let mut nics = ServedNics::start(NICS + 1, &options.output)?;
-    let mut machine = Machine::boot(&root, &configuration(&nics), &options.output.join("mlx5-console.log"))?;
+    let count = NICS + 1;
+    let mut nics = ServedNics::start(options.link, count, &options.output)?;
     let mut report = Report::new(&["case"]);
+    let console = options.output.join("mlx5-console.log");
+    let mut machine = Machine::boot(&root, &configuration(&nics, options.link), &console)?;
+    if options.link == LinkLayer::Ethernet {
+        nics.join(machine.wire_sockets(0))?;
+        ask_all(&mut machine, ethernet::all(options.long), options, &mut report)?;
+        report.add(nics.entry("commands of the drivers"));
+        return Ok(report);
+    }
     ask_all(&mut machine, cases::all(options.long), options, &mut report)?;
     let place = (&root, options.output.as_path());
     two_guests::run(place, &mut machine, nics.socket(NICS), &|name| options.wants(name), &mut report)?;
-    if options.wants(REBOOT) {
+    if options.long && options.wants(REBOOT) {
         report.add(reboot(&mut machine)?);
         ask_all(&mut machine, cases::after_reboot(), options, &mut report)?;
     }
@@ -62,12 +74,15 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The guest with two NICs; the third is that of the second guest.
-fn configuration(nics: &ServedNics) -> Configuration {
+/// On InfiniBand the third NIC is that of the second guest; on Ethernet it is joined with another card.
+fn configuration(nics: &ServedNics, link: LinkLayer) -> Configuration {
+    let ethernet = link == LinkLayer::Ethernet;
+    let count = if ethernet { NICS + 1 } else { NICS };
     Configuration {
-        vfio_user: (0..NICS).map(|index| nics.socket(index)).collect(),
+        vfio_user: (0..count).map(|index| nics.socket(index)).collect(),
+        wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
-        reboots: true,
+        reboots: !ethernet,
         ..Configuration::default()
     }
 }
@@ -83,8 +98,10 @@ fn ask_all(machine: &mut Machine, cases: Vec<Case>, options: &Options, report: &
 
 fn reboot(machine: &mut Machine) -> Result<Entry> {
     let start = Instant::now();
-    let kernel = machine.reboot()?;
-    let verdict = Verdict::Pass(format!("Linux {kernel} is up again"));
+    let verdict = match machine.reboot() {
+        Ok(kernel) => Verdict::Pass(format!("Linux {kernel} is up again")),
+        Err(error) => Verdict::Fail(format!("{error:#}")),
+    };
     Ok(Entry { columns: vec![REBOOT.to_owned()], verdict, elapsed: start.elapsed() })
 }
 

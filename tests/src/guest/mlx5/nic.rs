@@ -1,16 +1,17 @@
-//! The simulated NICs behind sockets, served by threads of this process, joined by one network, with their commands in a
-//! log.
+//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log: InfiniBand ports at one
+//! switch, Ethernet ports at wires.
 
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::net::{LinkType, SubnetConfig};
-use bareverbs_sim::nic::{NicConfig, Refusal, Subnet};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, Subnet};
 use bareverbs_sim::run::fabric::Fabric;
 use bareverbs_sim::run::real_time::Recorder;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,40 +21,53 @@ use tracing_subscriber::filter::LevelFilter;
 /// Commands that Linux tries and that the model rightly lacks: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
 
+/// What QEMU can send at most.
+const LONGEST_FRAME: usize = 68 << 10;
+
 /// Servers that run as long as this process.
 #[derive(Debug)]
 pub struct ServedNics {
     directory: TempDir,
+    count: usize,
     log: PathBuf,
     fabric: Fabric,
     read: usize,
 }
 
 impl ServedNics {
-    /// Powers NICs with InfiniBand ports on. Every command that their drivers give is written to `mlx5-commands.log` in
-    /// `output`, every frame between them to `mlx5.pcapng`.
-    pub fn start(count: usize, output: &Path) -> Result<Self> {
+    /// Powers `count` NICs on. InfiniBand ports are at one switch; of Ethernet ports the first two have a wire between
+    /// them, and the last is for [`Self::join`]. Every command that their drivers give is written to `mlx5-commands.log` in
+    /// `output`, every frame of InfiniBand to `mlx5.pcapng`.
+    pub fn start(link: LinkLayer, count: usize, output: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         let log = output.join("mlx5-commands.log");
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
+        let nics = Self { directory, count, log, fabric, read: 0 };
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
-        let nics = Self { directory, log, fabric, read: 0 };
         for index in 0..count {
-            nics.serve(index, &capture)?;
+            nics.serve(index, nics.config(link, index, &capture))?;
         }
         Ok(nics)
     }
 
-    fn serve(&self, index: usize, capture: &Recorder) -> Result<()> {
+    fn config(&self, link: LinkLayer, index: usize, capture: &Recorder) -> ServerConfig {
         let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 1 + index as u8]);
-        let nic = NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) };
-        let config = ServerConfig {
-            attachment: Attachment::Fabric(self.fabric.clone()),
-            capture: Some(capture.interface(&format!("nic{index}"), LinkType::InfiniBand)),
-            trace_commands: true,
-            ..ServerConfig::new(nic)
+        let config = match link {
+            LinkLayer::InfiniBand => ServerConfig {
+                attachment: Attachment::Fabric(self.fabric.clone()),
+                capture: Some(capture.interface(&format!("nic{index}"), LinkType::InfiniBand)),
+                ..ServerConfig::new(NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) })
+            },
+            LinkLayer::Ethernet => ServerConfig {
+                attachment: Attachment::Wire(self.end(index), self.end(index ^ 1)),
+                ..ServerConfig::new(NicConfig { translation_updates: false, ..NicConfig::new(mac) })
+            },
         };
+        ServerConfig { trace_commands: true, ..config }
+    }
+
+    fn serve(&self, index: usize, config: ServerConfig) -> Result<()> {
         let mut server = Server::bind(&self.socket(index), config)?;
         std::thread::Builder::new().name(format!("nic{index}")).spawn(move || {
             while let Ok(farewell) = server.serve() {
@@ -63,9 +77,28 @@ impl ServedNics {
         Ok(())
     }
 
+    /// The socket of one end of a wire: even and odd ends are joined.
+    fn end(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("wire{index}"))
+    }
+
+    /// Joins the last NIC with a network card of the guest, whose sockets these are: ours, and the card's.
+    pub fn join(&self, (ours, card): (PathBuf, PathBuf)) -> Result<()> {
+        let last = self.count - 1;
+        let from_nic = UnixDatagram::bind(self.end(last ^ 1))?;
+        let from_card = UnixDatagram::bind(ours)?;
+        let (to_card, to_nic) = (from_card.try_clone()?, from_nic.try_clone()?);
+        let nic = self.end(last);
+        std::thread::Builder::new()
+            .name("to card".into())
+            .spawn(move || carry(&from_nic, &to_card, &card))?;
+        std::thread::Builder::new().name("to nic".into()).spawn(move || carry(&from_card, &to_nic, &nic))?;
+        Ok(())
+    }
+
     /// Where the guest's machine finds one.
     pub fn socket(&self, index: usize) -> PathBuf {
-        self.directory.path().join(format!("nic{index}"))
+        self.directory.path().join(format!("socket{index}"))
     }
 
     /// Lines of the log since the last time.
@@ -121,6 +154,14 @@ fn name_of_refusal(line: &str) -> String {
     let syndrome = line.rsplit("0x").next().and_then(|digits| u32::from_str_radix(digits.trim(), 16).ok());
     let reason = syndrome.and_then(Refusal::by_syndrome).map_or("no such command", |refusal| refusal.reason);
     format!("{command}: {reason}")
+}
+
+/// Carries frames until the process ends. A frame that nobody takes is lost.
+fn carry(from: &UnixDatagram, by: &UnixDatagram, to: &Path) {
+    let mut frame = vec![0; LONGEST_FRAME];
+    while let Ok(length) = from.recv(&mut frame) {
+        let _ = by.send_to(&frame[..length], to);
+    }
 }
 
 fn log_to(path: &Path) -> Result<()> {

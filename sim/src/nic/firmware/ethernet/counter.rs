@@ -1,0 +1,65 @@
+//! Counters of flows.
+
+use super::super::call::Call;
+use super::super::syndrome::{self, Refusal};
+use crate::nic::ethernet::flow::Traffic;
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::flow::{
+    AllocFlowCounterIn, AllocFlowCounterOut, DeallocFlowCounterIn, DeallocFlowCounterOut, QueryFlowCounterIn,
+    QueryFlowCounterOut,
+};
+
+/// Flow counters of a device, logarithm.
+pub(in crate::nic::firmware) const LOG_FLOW_COUNTERS: u8 = 16;
+pub(super) fn alloc_flow<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &AllocFlowCounterIn,
+    output: &mut AllocFlowCounterOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.flow_counter_bulk() != 0 || input.flow_counter_bulk_log_size() != 0 {
+        return Err(syndrome::FLOW_COUNTER_LIMIT);
+    }
+    let counters = &mut nic.ethernet.steering.counters;
+    let number = counters.next_number(1 << LOG_FLOW_COUNTERS).ok_or(syndrome::FLOW_COUNTER_LIMIT)?;
+    counters.insert(number, Traffic::default());
+    output.set_flow_counter_id(number);
+    Ok(())
+}
+
+pub(super) fn dealloc_flow<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DeallocFlowCounterIn,
+    _: &mut DeallocFlowCounterOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let number = input.flow_counter_id();
+    if nic.ethernet.steering.uses_counter(number) {
+        return Err(syndrome::FLOW_COUNTER_BUSY);
+    }
+    nic.ethernet.steering.counters.remove(number).map(drop).ok_or(syndrome::FLOW_COUNTER_UNKNOWN)
+}
+
+/// One counter, or as many from the first one on as were asked for.
+pub(super) fn query_flow<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryFlowCounterIn,
+    _: &mut QueryFlowCounterOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let first = input.flow_counter_id();
+    let count = u32::from(input.num_of_counters()).max(1);
+    for number in first..first.saturating_add(count) {
+        let counter = nic.ethernet.steering.counters.get_mut(number);
+        let counter = counter.ok_or(syndrome::FLOW_COUNTER_UNKNOWN)?;
+        call.tail.extend_from_slice(&counter.packets.to_be_bytes());
+        call.tail.extend_from_slice(&counter.bytes.to_be_bytes());
+        if input.clear() {
+            *counter = Traffic::default();
+        }
+    }
+    Ok(())
+}

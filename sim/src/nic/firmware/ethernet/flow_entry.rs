@@ -1,0 +1,156 @@
+//! Entries of flow tables.
+
+use super::super::call::Call;
+use super::super::syndrome::{self, Refusal};
+use super::flow::{check_level, check_vport, table};
+use crate::nic::ethernet::flow::{Destination, Entry, action};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::flow::{
+    DeleteFlowEntryIn, DeleteFlowEntryOut, FlowContext, FlowCounterId, FlowDestination, QueryFlowEntryIn,
+    QueryFlowEntryOut, SetFlowEntryIn, SetFlowEntryOut,
+};
+use bareverbs_prm::ids::FlowTableId;
+use zerocopy::FromBytes;
+
+/// Destinations and counters of one entry, logarithm.
+pub(in crate::nic::firmware) const LOG_DESTINATIONS: u8 = 5;
+/// The lists follow the fixed part of the input.
+const LISTS: usize = SetFlowEntryIn::SIZE;
+/// `op_mod` of SET_FLOW_TABLE_ENTRY: a new entry, or a change of one that is there.
+const CHANGE: u16 = 1;
+/// `modify_enable_mask`: action, flow tag, destinations, counters.
+const CHANGEABLE: u8 = 0b1111;
+/// `destination_type`.
+const TO_TABLE: u8 = 1;
+const TO_TIR: u8 = 2;
+const OFFERED: u16 = action::ALLOW | action::DROP | action::FORWARD | action::COUNT;
+
+pub(super) fn set<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &SetFlowEntryIn,
+    _: &mut SetFlowEntryOut,
+) -> Result<(), Refusal> {
+    check_vport(input.other_vport(), input.vport_number())?;
+    let context = *input.flow_context();
+    check_action(input, &context)?;
+    let (kind, id, index) = (input.table_type(), input.table_id(), input.flow_index());
+    let table_of_entry = table(nic, kind, id)?;
+    let level = table_of_entry.context.level();
+    let group = table_of_entry.groups.get(&context.group_id()).ok_or(syndrome::FLOW_GROUP_UNKNOWN)?;
+    if !(group.first..=group.last).contains(&index) {
+        return Err(syndrome::FLOW_ENTRY_INDEX);
+    }
+    let old = table_of_entry.entries.get(&index).map(|entry| *entry.context.match_value());
+    let context = match (call.op_mod(), old) {
+        (0, None) => context,
+        (0, Some(_)) => return Err(syndrome::FLOW_ENTRY_INDEX),
+        (CHANGE, None) => return Err(syndrome::FLOW_ENTRY_UNKNOWN),
+        (CHANGE, Some(value)) => {
+            let mut changed = context;
+            changed.match_value_mut().clone_from(&value);
+            changed
+        }
+        _ => return Err(syndrome::BAD_OP_MOD),
+    };
+    let (destinations, counters) = read_lists(nic, call.input, &context, level)?;
+    let entry = Entry::new(context, destinations, counters);
+    table(nic, kind, id)?.entries.insert(index, entry);
+    Ok(())
+}
+
+/// Packets are forwarded, dropped and counted, and nothing else.
+fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Refusal> {
+    let forwards = context.action() & action::FORWARD != 0;
+    let known = context.action() & !OFFERED == 0 && input.modify_enable_mask() & !CHANGEABLE == 0;
+    let plain = !context.extended_destination() && !input.ignore_flow_level() && !context.uplink_hairpin_en();
+    let fits = context.destination_list_size() + context.flow_counter_list_size() <= 1 << LOG_DESTINATIONS;
+    let led = forwards == (context.destination_list_size() > 0);
+    let dropped = context.action() & action::DROP != 0;
+    if known && plain && fits && led && !(forwards && dropped) {
+        Ok(())
+    } else {
+        Err(syndrome::FLOW_ENTRY_ACTION)
+    }
+}
+
+/// The lists behind the context: destinations, then counters, eight bytes each.
+fn read_lists(
+    nic: &mut Nic,
+    input: &[u8],
+    context: &FlowContext,
+    level: u8,
+) -> Result<(Vec<Destination>, Vec<u32>), Refusal> {
+    let (count, counted) =
+        (context.destination_list_size() as usize, context.flow_counter_list_size() as usize);
+    let bytes = input.get(LISTS..LISTS + (count + counted) * FlowDestination::SIZE);
+    let bytes = bytes.ok_or(syndrome::LIST_TOO_SHORT)?;
+    let (first, second) = bytes.split_at(count * FlowDestination::SIZE);
+    let destinations = first.chunks_exact(FlowDestination::SIZE).map(|bytes| {
+        let destination = FlowDestination::read_from_bytes(bytes).map_err(|_| syndrome::LIST_TOO_SHORT)?;
+        read_destination(nic, &destination, level)
+    });
+    let destinations = destinations.collect::<Result<_, _>>()?;
+    let counters = second.chunks_exact(FlowCounterId::SIZE).map(|bytes| {
+        let counter = FlowCounterId::read_from_bytes(bytes).map_err(|_| syndrome::LIST_TOO_SHORT)?;
+        let number = counter.flow_counter_id();
+        let known = nic.ethernet.steering.counters.get(number);
+        known.map(|_| number).ok_or(syndrome::FLOW_COUNTER_UNKNOWN)
+    });
+    let counters = counters.collect::<Result<_, _>>()?;
+    Ok((destinations, counters))
+}
+
+fn read_destination(nic: &mut Nic, wish: &FlowDestination, level: u8) -> Result<Destination, Refusal> {
+    let number = wish.destination_id();
+    if wish.packet_reformat() || wish.destination_eswitch_owner_vhca_id_valid() {
+        return Err(syndrome::FLOW_ENTRY_DESTINATION);
+    }
+    match wish.destination_type() {
+        TO_TABLE => {
+            check_level(nic, level, FlowTableId::from_low_bits(number))?;
+            Ok(Destination::Table(number))
+        }
+        TO_TIR => {
+            let known = nic.ethernet.receive_interfaces.get(number);
+            known.map(|_| Destination::Tir(number)).ok_or(syndrome::FLOW_ENTRY_DESTINATION)
+        }
+        _ => Err(syndrome::FLOW_ENTRY_DESTINATION),
+    }
+}
+
+pub(super) fn delete<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DeleteFlowEntryIn,
+    _: &mut DeleteFlowEntryOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    check_vport(input.other_vport(), input.vport_number())?;
+    let entries = &mut table(nic, input.table_type(), input.table_id())?.entries;
+    entries.remove(&input.flow_index()).map(drop).ok_or(syndrome::FLOW_ENTRY_UNKNOWN)
+}
+
+/// The entry; its lists follow.
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryFlowEntryIn,
+    output: &mut QueryFlowEntryOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let entries = &table(nic, input.table_type(), input.table_id())?.entries;
+    let entry = entries.get(&input.flow_index()).ok_or(syndrome::FLOW_ENTRY_UNKNOWN)?;
+    output.flow_context_mut().clone_from(&entry.context);
+    let destinations = entry.destinations.iter().flat_map(|destination| {
+        let (kind, number) = match *destination {
+            Destination::Table(number) => (TO_TABLE, number),
+            Destination::Tir(number) => (TO_TIR, number),
+        };
+        let head = u32::from(kind) << 24 | number & 0xff_ffff;
+        [head.to_be_bytes(), [0; 4]].concat()
+    });
+    let counters = entry.counters.iter().flat_map(|number| [number.to_be_bytes(), [0; 4]].concat());
+    call.tail = destinations.chain(counters).collect();
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The commands of Ethernet ports: one module per family of objects.
+
+pub(super) mod address_list;
+pub(super) mod capabilities;
+mod counter;
+mod domain;
+mod flow;
+mod flow_entry;
+pub(super) mod port_register;
+mod receive_interface;
+mod receive_queue;
+mod send_queue;
+
+use super::call::Call;
+use super::syndrome::Refusal;
+use super::{Allowed, refuse_unknown, run};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::srq::WorkQueueContext;
+use bareverbs_prm::ids::Cqn;
+use bareverbs_prm::numbering::CommandOpcode;
+
+/// `wq_type`: entries are used in the order of the ring.
+const CYCLIC: u8 = 1;
+
+/// Decides who handles a command that other ports do not have.
+#[rustfmt::skip]
+pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    use Allowed::Initialized;
+    use CommandOpcode as Op;
+    match call.opcode() {
+        Op::AllocTransportDomain => run(nic, call, Initialized, domain::alloc),
+        Op::DeallocTransportDomain => run(nic, call, Initialized, domain::dealloc),
+        Op::CreateTis => run(nic, call, Initialized, domain::create_tis),
+        Op::ModifyTis => run(nic, call, Initialized, domain::modify_tis),
+        Op::DestroyTis => run(nic, call, Initialized, domain::destroy_tis),
+        Op::QueryTis => run(nic, call, Initialized, domain::query_tis),
+        Op::CreateSq => run(nic, call, Initialized, send_queue::create),
+        Op::ModifySq => run(nic, call, Initialized, send_queue::modify),
+        Op::DestroySq => run(nic, call, Initialized, send_queue::destroy),
+        Op::QuerySq => run(nic, call, Initialized, send_queue::query),
+        Op::CreateRq => run(nic, call, Initialized, receive_queue::create),
+        Op::ModifyRq => run(nic, call, Initialized, receive_queue::modify),
+        Op::DestroyRq => run(nic, call, Initialized, receive_queue::destroy),
+        Op::QueryRq => run(nic, call, Initialized, receive_queue::query),
+        Op::CreateRqt => run(nic, call, Initialized, receive_interface::create_table),
+        Op::ModifyRqt => run(nic, call, Initialized, receive_interface::modify_table),
+        Op::DestroyRqt => run(nic, call, Initialized, receive_interface::destroy_table),
+        Op::QueryRqt => run(nic, call, Initialized, receive_interface::query_table),
+        Op::CreateTir => run(nic, call, Initialized, receive_interface::create),
+        Op::ModifyTir => run(nic, call, Initialized, receive_interface::modify),
+        Op::DestroyTir => run(nic, call, Initialized, receive_interface::destroy),
+        Op::QueryTir => run(nic, call, Initialized, receive_interface::query),
+        Op::CreateFlowTable => run(nic, call, Initialized, flow::create_table),
+        Op::ModifyFlowTable => run(nic, call, Initialized, flow::modify_table),
+        Op::DestroyFlowTable => run(nic, call, Initialized, flow::destroy_table),
+        Op::QueryFlowTable => run(nic, call, Initialized, flow::query_table),
+        Op::SetFlowTableRoot => run(nic, call, Initialized, flow::set_root),
+        Op::CreateFlowGroup => run(nic, call, Initialized, flow::create_group),
+        Op::DestroyFlowGroup => run(nic, call, Initialized, flow::destroy_group),
+        Op::SetFlowTableEntry => run(nic, call, Initialized, flow_entry::set),
+        Op::DeleteFlowTableEntry => run(nic, call, Initialized, flow_entry::delete),
+        Op::QueryFlowTableEntry => run(nic, call, Initialized, flow_entry::query),
+        Op::AllocFlowCounter => run(nic, call, Initialized, counter::alloc_flow),
+        Op::DeallocFlowCounter => run(nic, call, Initialized, counter::dealloc_flow),
+        Op::QueryFlowCounter => run(nic, call, Initialized, counter::query_flow),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// What work queues of both kinds have in common and may not ask for.
+fn is_plain(queue: &WorkQueueContext) -> bool {
+    let elsewhere = queue.wq_umem_valid() || queue.dbr_umem_valid();
+    queue.wq_type() == CYCLIC
+        && !queue.wq_signature()
+        && !queue.cd_slave()
+        && !elsewhere
+        && !queue.shampo_enable()
+}
+
+/// A completion queue may not go before the queues that complete into it.
+fn count_user(nic: &mut Nic, cqn: Cqn, change: i32) {
+    if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
+        queue.users = queue.users.saturating_add_signed(change);
+    }
+}

@@ -1,0 +1,138 @@
+//! CREATE_RQ, MODIFY_RQ, DESTROY_RQ, QUERY_RQ.
+
+use super::super::call::Call;
+use super::super::queue_pair::{check_record, paged_buffer};
+use super::super::syndrome::{self, Refusal};
+use super::{count_user, is_plain};
+use crate::nic::ethernet::queue_state;
+use crate::nic::ethernet::receive::{DIRECT, ReceiveQueue};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::ethernet_receive::{
+    CreateRqIn, CreateRqOut, DestroyRqIn, DestroyRqOut, ModifyRqIn, ModifyRqOut, QueryRqIn, QueryRqOut,
+    ReceiveQueueContext,
+};
+use bareverbs_prm::ids::Rqn;
+
+/// The page list follows the context.
+const PAGES: usize = CreateRqIn::SIZE;
+/// Smallest and largest entry, logarithm.
+const STRIDES: core::ops::RangeInclusive<u8> = 4..=11;
+/// `modify_bitmask`: whether tags stay in packets, which counters count.
+const SELECT_TAGS: u64 = 1 << 1;
+const SELECT_COUNTERS: u64 = 1 << 3;
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateRqIn,
+    output: &mut CreateRqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let mut context = *input.ctx();
+    check_features(&context)?;
+    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let wq = context.wq();
+    check_counters(nic, context.counter_set_id())?;
+    // The protection domain is looked at when a key is used: queues that drop have none.
+    let limits = &nic.firmware.capabilities.general;
+    let (size, stride) = (wq.log_wq_sz(), wq.log_wq_stride());
+    if size > limits.log_max_wq_sz() || !STRIDES.contains(&stride) || 1 << stride > limits.max_wqe_sz_rq() {
+        return Err(syndrome::RQ_SIZE);
+    }
+    check_record(wq.dbr_addr())?;
+    let number =
+        nic.ethernet.receive_queues.next_number(1 << limits.log_max_rq()).ok_or(syndrome::RQ_LIMIT)?;
+    let buffer = paged_buffer(call, PAGES, (wq.log_wq_pg_sz(), wq.page_offset()), 1 << (size + stride))?;
+    context.set_state(queue_state::RESET);
+    nic.ethernet.receive_queues.insert(number, ReceiveQueue::new(number, context, buffer));
+    count_user(nic, context.cqn(), 1);
+    output.set_rqn(Rqn::from_low_bits(number));
+    Ok(())
+}
+
+/// Own entries in a ring; no check sequences, hairpins, drop delays or merged packets.
+fn check_features(context: &ReceiveQueueContext) -> Result<(), Refusal> {
+    let other = context.mem_rq_type() != 0 || context.hairpin() || context.delay_drop_en();
+    let merged = context.shampo_match_criteria_type() != 0 || context.reservation_timeout() != 0;
+    if other || merged || context.scatter_fcs() || context.ts_format() > 1 || !is_plain(context.wq()) {
+        return Err(syndrome::RQ_FEATURE);
+    }
+    Ok(())
+}
+
+fn check_counters(nic: &Nic, set: u8) -> Result<(), Refusal> {
+    let known = set == 0 || nic.counter_sets.get(set.into()).is_some();
+    if known { Ok(()) } else { Err(syndrome::COUNTER_UNKNOWN) }
+}
+
+/// The state, whether tags stay in packets, and which counters count.
+pub(super) fn modify<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ModifyRqIn,
+    _: &mut ModifyRqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let (select, wish) = (input.modify_bitmask(), input.ctx());
+    if select & !(SELECT_TAGS | SELECT_COUNTERS) != 0 {
+        return Err(syndrome::RQ_FEATURE);
+    }
+    if select & SELECT_COUNTERS != 0 {
+        check_counters(nic, wish.counter_set_id())?;
+    }
+    let queue = nic.ethernet.receive_queues.get_mut(input.rqn().value()).ok_or(syndrome::RQ_UNKNOWN)?;
+    if input.rq_state() != queue.context.state() {
+        return Err(syndrome::RQ_STATE);
+    }
+    match (queue.context.state(), wish.state()) {
+        (from, to) if from == to => {}
+        (queue_state::RESET, queue_state::READY) | (_, queue_state::ERROR) => {}
+        (queue_state::ERROR | queue_state::READY, queue_state::RESET) => queue.reset(),
+        _ => return Err(syndrome::RQ_STATE),
+    }
+    queue.context.set_state(wish.state());
+    if select & SELECT_TAGS != 0 {
+        queue.context.set_vsd(wish.vsd());
+    }
+    if select & SELECT_COUNTERS != 0 {
+        queue.context.set_counter_set_id(wish.counter_set_id());
+    }
+    if wish.state() == queue_state::ERROR {
+        nic.flush_ethernet_receives(call.memory, input.rqn());
+    }
+    Ok(())
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyRqIn,
+    _: &mut DestroyRqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let number = input.rqn();
+    let ethernet = &mut nic.ethernet;
+    let led_to = ethernet.queue_tables.iter().any(|(_, table)| table.queues.contains(&number))
+        || ethernet
+            .receive_interfaces
+            .iter()
+            .any(|(_, tir)| tir.disp_type() == DIRECT && tir.inline_rqn() == number);
+    if led_to {
+        return Err(syndrome::RQ_BUSY);
+    }
+    let queue = ethernet.receive_queues.remove(number.value()).ok_or(syndrome::RQ_UNKNOWN)?;
+    count_user(nic, queue.context.cqn(), -1);
+    Ok(())
+}
+
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryRqIn,
+    output: &mut QueryRqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = nic.ethernet.receive_queues.get(input.rqn().value()).ok_or(syndrome::RQ_UNKNOWN)?;
+    output.rq_context_mut().clone_from(&queue.shown());
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! CREATE_SQ, MODIFY_SQ, DESTROY_SQ, QUERY_SQ.
+
+use super::super::call::Call;
+use super::super::queue_pair::{check_record, paged_buffer};
+use super::super::syndrome::{self, Refusal};
+use super::{count_user, is_plain};
+use crate::nic::ethernet::queue_state;
+use crate::nic::ethernet::send::SendQueue;
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::ethernet_send::{
+    CreateSqIn, CreateSqOut, DestroySqIn, DestroySqOut, ModifySqIn, ModifySqOut, QuerySqIn, QuerySqOut,
+    SendQueueContext,
+};
+use bareverbs_prm::ids::Sqn;
+use bareverbs_prm::wqe::BASIC_BLOCK;
+
+/// The page list follows the context.
+const PAGES: usize = CreateSqIn::SIZE;
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateSqIn,
+    output: &mut CreateSqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let mut context = *input.ctx();
+    check_features(&context)?;
+    check_objects(nic, &context)?;
+    let wq = context.wq();
+    let limits = &nic.firmware.capabilities.general;
+    if wq.log_wq_sz() > limits.log_max_wq_sz() || 1usize << wq.log_wq_stride() != BASIC_BLOCK {
+        return Err(syndrome::SQ_SIZE);
+    }
+    check_record(wq.dbr_addr())?;
+    let number = nic.ethernet.send_queues.next_number(1 << limits.log_max_sq()).ok_or(syndrome::SQ_LIMIT)?;
+    let place = (wq.log_wq_pg_sz(), wq.page_offset());
+    let buffer = paged_buffer(call, PAGES, place, (BASIC_BLOCK as u64) << wq.log_wq_sz())?;
+    context.set_state(queue_state::RESET);
+    nic.ethernet.send_queues.insert(number, SendQueue::new(number, context, buffer));
+    count_user(nic, context.cqn(), 1);
+    output.set_sqn(Sqn::from_low_bits(number));
+    Ok(())
+}
+
+/// Packets and NOPs only: no key updates, software parsers, hairpins, rate limits or time stamps in real time.
+fn check_features(context: &SendQueueContext) -> Result<(), Refusal> {
+    let peers = context.hairpin() || context.non_wire() || context.cd_master();
+    let paced = context.packet_pacing_rate_limit_index() != 0 || context.qos_queue_group_id() != 0;
+    let work = context.reg_umr() || context.allow_swp() || context.fre();
+    if peers || paced || work || context.ts_format() > 1 || !is_plain(context.wq()) {
+        return Err(syndrome::SQ_FEATURE);
+    }
+    Ok(())
+}
+
+/// The protection domain is looked at when a key is used: queues of NOPs have none.
+fn check_objects(nic: &Nic, context: &SendQueueContext) -> Result<(), Refusal> {
+    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    nic.uars.get(context.wq().uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
+    match context.tis_lst_sz() {
+        0 => Ok(()),
+        1 => {
+            let tis = nic.ethernet.send_interfaces.get(context.tis_num_0().value());
+            tis.map(|_| ()).ok_or(syndrome::TIS_UNKNOWN)
+        }
+        _ => Err(syndrome::SQ_FEATURE),
+    }
+}
+
+/// The state: from reset to ready, from anywhere to error, from error to reset.
+pub(super) fn modify<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &ModifySqIn,
+    _: &mut ModifySqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let number = input.sqn().value();
+    let queue = nic.ethernet.send_queues.get_mut(number).ok_or(syndrome::SQ_UNKNOWN)?;
+    if input.modify_bitmask() != 0 {
+        return Err(syndrome::SQ_FEATURE);
+    }
+    if input.sq_state() != queue.context.state() {
+        return Err(syndrome::SQ_STATE);
+    }
+    let wish = input.ctx().state();
+    match (queue.context.state(), wish) {
+        (from, to) if from == to => {}
+        (queue_state::RESET, queue_state::READY) | (_, queue_state::ERROR) => {}
+        (queue_state::ERROR | queue_state::READY, queue_state::RESET) => queue.reset(),
+        _ => return Err(syndrome::SQ_STATE),
+    }
+    queue.context.set_state(wish);
+    if wish == queue_state::ERROR {
+        nic.flush_ethernet_sends(call.memory, number);
+    }
+    Ok(())
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroySqIn,
+    _: &mut DestroySqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = nic.ethernet.send_queues.remove(input.sqn().value()).ok_or(syndrome::SQ_UNKNOWN)?;
+    count_user(nic, queue.context.cqn(), -1);
+    Ok(())
+}
+
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QuerySqIn,
+    output: &mut QuerySqOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let queue = nic.ethernet.send_queues.get(input.sqn().value()).ok_or(syndrome::SQ_UNKNOWN)?;
+    output.sq_context_mut().clone_from(&queue.shown());
+    Ok(())
+}

@@ -1,0 +1,396 @@
+//! The way of an Ethernet packet from the send queue of one device to the receive queue of another, by hand.
+
+use super::host::Host;
+use super::verbs::{Cq, Node, create_cq, data, poll_cq};
+use crate::nic::firmware::syndrome;
+use crate::nic::{NicConfig, wqe};
+use bareverbs_prm::command::ethernet_receive::{
+    CreateRqIn, CreateRqOut, CreateTirIn, CreateTirOut, DestroyRqIn, DestroyRqOut, DestroyTirIn,
+    DestroyTirOut, ModifyRqIn, ModifyRqOut,
+};
+use bareverbs_prm::command::ethernet_send::{
+    AllocTransportDomainIn, AllocTransportDomainOut, CreateSqIn, CreateSqOut, CreateTisIn, CreateTisOut,
+    ModifySqIn, ModifySqOut,
+};
+use bareverbs_prm::command::flow::{
+    CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, FlowDestination,
+    SetFlowEntryIn, SetFlowEntryOut, SetFlowTableRootIn, SetFlowTableRootOut,
+};
+use bareverbs_prm::command::port::{ModifyNicVportContextIn, ModifyNicVportContextOut};
+use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
+use bareverbs_prm::doorbell::uar;
+use bareverbs_prm::ids::{FlowTableId, Rqn, Sqn, Tirn};
+use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, WqeOpcode};
+use bareverbs_prm::wqe::{ControlSegment, EthernetSegment, completion_mode, ethernet_insert};
+use proptest::prelude::*;
+use zerocopy::IntoBytes;
+
+const LOG_RING: u8 = 4;
+const RESET: u8 = 0;
+const READY: u8 = 1;
+const CYCLIC: u8 = 1;
+const TO_TIR: u8 = 2;
+const FORWARD: u16 = 4;
+const RECEIVE_SIZE: u32 = 2048;
+
+/// A node with a send queue, and a receive queue that every packet reaches.
+struct Station {
+    node: Node,
+    sqn: Sqn,
+    rqn: Rqn,
+    tirn: Tirn,
+    send_ring: u64,
+    send_record: u64,
+    posted: u16,
+    receive_ring: u64,
+    receive_record: u64,
+    received: u16,
+    receives: Cq,
+}
+
+impl Station {
+    fn new(number: u8) -> Self {
+        let mut node = Node::new(number, NicConfig::default());
+        let host = &mut node.host;
+        let (domain, _): (AllocTransportDomainOut, _) =
+            host.run(Op::AllocTransportDomain, 0, AllocTransportDomainIn::new()).unwrap();
+        let domain = domain.transport_domain();
+        let mut tis = CreateTisIn::new();
+        tis.ctx_mut().set_transport_domain(domain);
+        let (tis, _): (CreateTisOut, _) = host.run(Op::CreateTis, 0, tis).unwrap();
+        let receives = create_cq(host, node.uar, node.eq.eqn, 6).unwrap();
+        let [send_ring, send_record, receive_ring, receive_record] =
+            [64 << LOG_RING, 64, 16 << LOG_RING, 64].map(|length| host.memory.allocate(length));
+        let mut sq = CreateSqIn::new();
+        sq.ctx_mut()
+            .set_cqn(node.cq.cqn)
+            .set_tis_lst_sz(1)
+            .set_tis_num_0(tis.tisn())
+            .set_flush_in_error_en(true);
+        let wq = sq.ctx_mut().wq_mut();
+        wq.set_wq_type(CYCLIC).set_pd(node.pd).set_uar_page(node.uar).set_dbr_addr(send_record);
+        wq.set_log_wq_stride(6).set_log_wq_sz(LOG_RING);
+        let (sq, _): (CreateSqOut, _) =
+            host.command(Op::CreateSq, 0, sq, &send_ring.to_be_bytes(), 16).unwrap();
+        let mut rq = CreateRqIn::new();
+        rq.ctx_mut().set_cqn(receives.cqn).set_flush_in_error_en(true);
+        let wq = rq.ctx_mut().wq_mut();
+        wq.set_wq_type(CYCLIC).set_pd(node.pd).set_dbr_addr(receive_record);
+        wq.set_log_wq_stride(4).set_log_wq_sz(LOG_RING);
+        let (rq, _): (CreateRqOut, _) =
+            host.command(Op::CreateRq, 0, rq, &receive_ring.to_be_bytes(), 16).unwrap();
+        let mut tir = CreateTirIn::new();
+        tir.ctx_mut().set_transport_domain(domain).set_inline_rqn(rq.rqn());
+        let (tir, _): (CreateTirOut, _) = host.run(Op::CreateTir, 0, tir).unwrap();
+        let (sqn, rqn, tirn) = (sq.sqn(), rq.rqn(), tir.tirn());
+        let mut station = Self {
+            node,
+            sqn,
+            rqn,
+            tirn,
+            send_ring,
+            send_record,
+            posted: 0,
+            receive_ring,
+            receive_record,
+            received: 0,
+            receives,
+        };
+        station.start();
+        station.steer_all();
+        station
+    }
+
+    fn host(&mut self) -> &mut Host {
+        &mut self.node.host
+    }
+
+    fn start(&mut self) {
+        let mut sq = ModifySqIn::new();
+        sq.set_sqn(self.sqn).set_sq_state(RESET).ctx_mut().set_state(READY);
+        self.host().run::<_, ModifySqOut>(Op::ModifySq, 0, sq).unwrap();
+        let mut rq = ModifyRqIn::new();
+        rq.set_rqn(self.rqn).set_rq_state(RESET).ctx_mut().set_state(READY);
+        self.host().run::<_, ModifyRqOut>(Op::ModifyRq, 0, rq).unwrap();
+    }
+
+    /// A root table whose only entry sends everything to the TIR.
+    fn steer_all(&mut self) {
+        let tirn = self.tirn;
+        let host = self.host();
+        let (table, _): (CreateFlowTableOut, _) =
+            host.run(Op::CreateFlowTable, 0, CreateFlowTableIn::new()).unwrap();
+        let table: FlowTableId = table.table_id();
+        let mut group = CreateFlowGroupIn::new();
+        group.set_table_id(table);
+        let (group, _): (CreateFlowGroupOut, _) = host.run(Op::CreateFlowGroup, 0, group).unwrap();
+        let mut entry = SetFlowEntryIn::new();
+        entry.set_table_id(table);
+        let context = entry.flow_context_mut();
+        context
+            .set_group_id(group.group_id())
+            .set_action(FORWARD)
+            .set_destination_list_size(1)
+            .set_flow_tag(0x77);
+        let mut destination = FlowDestination::new();
+        destination.set_destination_type(TO_TIR).set_destination_id(tirn.value());
+        let list = destination.as_bytes();
+        host.command::<_, SetFlowEntryOut>(Op::SetFlowTableEntry, 0, entry, list, 16).unwrap();
+        let mut root = SetFlowTableRootIn::new();
+        root.set_table_id(table);
+        host.run::<_, SetFlowTableRootOut>(Op::SetFlowTableRoot, 0, root).unwrap();
+    }
+
+    /// Posts `count` receives of 2048 bytes, one behind the other in the memory region.
+    fn post_receives(&mut self, count: u16) {
+        for _ in 0..count {
+            let slot = self.received % (1 << LOG_RING);
+            let sge = self.node.mr.sge(u64::from(slot) * u64::from(RECEIVE_SIZE), RECEIVE_SIZE);
+            let at = self.receive_ring + u64::from(slot) * 16;
+            self.host().memory.put(at, &data(sge));
+            self.received += 1;
+        }
+        let (record, count) = (self.receive_record, u32::from(self.received));
+        self.host().memory.put(record, &count.to_be_bytes());
+    }
+
+    /// Posts a WQE of an Ethernet segment, what is inline behind it, and a data segment of `payload`.
+    fn post(&mut self, opcode: WqeOpcode, ethernet: EthernetSegment, inline: &[u8], payload: &[u8]) {
+        let at = self.node.mr.iova + 0xf000;
+        self.host().memory.put(at, payload);
+        let mut body = ethernet.as_bytes().to_vec();
+        body.extend_from_slice(inline);
+        body.resize(body.len().next_multiple_of(16), 0);
+        if !payload.is_empty() {
+            body.extend(data(self.node.mr.sge(0xf000, payload.len() as u32)));
+        }
+        self.post_raw(opcode, &body);
+    }
+
+    fn post_raw(&mut self, opcode: WqeOpcode, body: &[u8]) {
+        let mut control = ControlSegment::new();
+        control.set_opcode(opcode).set_wqe_index(self.posted).set_completion_mode(completion_mode::ALWAYS);
+        control.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(self.sqn.value()));
+        control.set_ds((1 + body.len().div_ceil(16)) as u8);
+        let mut bytes = [control.as_bytes(), body].concat();
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        for block in bytes.chunks_exact(64) {
+            let slot = u64::from(self.posted % (1 << LOG_RING));
+            let at = self.send_ring + slot * 64;
+            self.host().memory.put(at, block);
+            self.posted += 1;
+        }
+        let (record, posted) = (self.send_record, u32::from(self.posted));
+        self.host().memory.put(record + 4, &posted.to_be_bytes());
+        let raw = u64::from(self.sqn.value()) << 8;
+        let at = u64::from(self.node.uar.value()) * 4096 + uar::SEND as u64;
+        self.host().write_bytes(at, &raw.to_be_bytes());
+    }
+
+    fn frames(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut frame = Vec::new();
+        let host = self.host();
+        while host.nic.poll_transmit(host.now, &mut host.memory, &mut frame).is_some() {
+            frames.push(frame.clone());
+        }
+        frames
+    }
+
+    fn take(&mut self, frame: &[u8]) -> Option<CompletionEntry> {
+        let host = &mut self.node.host;
+        host.nic.handle_frame(host.now, &mut host.memory, frame);
+        poll_cq(host, &mut self.receives)
+    }
+
+    fn memory(&mut self, receive: u64, length: usize) -> Vec<u8> {
+        let at = self.node.mr.iova + receive * u64::from(RECEIVE_SIZE);
+        self.host().memory.slice(at, length).to_vec()
+    }
+}
+
+/// An Ethernet header from station 1 to station 2, an IPv4 header, a UDP header and `payload`.
+fn datagram(payload: &[u8]) -> Vec<u8> {
+    let length = (20 + 8 + payload.len()) as u16;
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+    frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9, 0, 0, 0, 0]);
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    frame[38..40].copy_from_slice(&(length - 20).to_be_bytes());
+    [frame, payload.to_vec()].concat()
+}
+
+fn checksums() -> EthernetSegment {
+    let mut segment = EthernetSegment::new();
+    segment.set_l3_checksum(true).set_l4_checksum(true);
+    segment
+}
+
+#[test]
+fn a_packet_arrives_with_the_checksums_that_were_asked_for() {
+    let (mut one, mut two) = (Station::new(1), Station::new(2));
+    two.post_receives(2);
+    let packet = datagram(&[0x5a; 101]);
+    one.post(WqeOpcode::Send, checksums(), &[], &packet);
+    let frames = one.frames();
+    assert_eq!(frames.len(), 1);
+    let sent = one.node.expect();
+    assert_eq!((sent.opcode(), sent.wqe_counter()), (CqeOpcode::Requester, 0));
+    let entry = two.take(&frames[0]).expect("a completion");
+    assert_eq!((entry.opcode(), entry.byte_count()), (CqeOpcode::ResponderSend, packet.len() as u32));
+    assert!(entry.l2_ok() && entry.l3_ok() && entry.l4_ok() && !entry.vlan_present());
+    assert_eq!((entry.l3_header(), entry.l4_header(), entry.qpn().value()), (2, 2, 0x77));
+    let landed = two.memory(0, packet.len());
+    assert_eq!(landed[42..], packet[42..]);
+    let sum = landed[14..]
+        .chunks(2)
+        .fold(0u32, |sum, word| sum + u32::from(word[0]) * 256 + u32::from(*word.get(1).unwrap_or(&0)));
+    assert_eq!(u32::from(entry.checksum()), (sum & 0xffff) + (sum >> 16));
+    // The same bytes with a wrong checksum.
+    let mut spoilt = frames[0].clone();
+    spoilt[50] ^= 1;
+    assert!(!two.take(&spoilt).expect("a completion").l4_ok());
+    assert!(two.take(&frames[0]).is_none(), "no receive is left");
+}
+
+#[test]
+fn short_packets_are_padded_and_inline_headers_used() {
+    let (mut one, mut two) = (Station::new(1), Station::new(2));
+    two.post_receives(1);
+    let packet = datagram(b"abc");
+    let mut segment = checksums();
+    segment.set_inline_size(18).set_inline_start(u16::from_be_bytes([packet[0], packet[1]]));
+    one.post(WqeOpcode::Send, segment, &packet[2..18], &packet[18..]);
+    let frames = one.frames();
+    assert_eq!(frames[0].len(), 60);
+    assert_eq!(two.take(&frames[0]).unwrap().byte_count(), 60);
+    assert_eq!(two.memory(0, 45)[42..], *b"abc");
+}
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let (mut one, mut two) = (Station::new(1), Station::new(2));
+    two.post_receives(2);
+    let packet = datagram(&[1; 60]);
+    let mut segment = checksums();
+    segment.set_inline_size(ethernet_insert::VLAN).set_inline_start(0x6005);
+    one.post(WqeOpcode::Send, segment, &[], &packet);
+    let frames = one.frames();
+    assert_eq!(frames[0][12..18], [0x81, 0, 0x60, 5, 8, 0]);
+    let entry = two.take(&frames[0]).unwrap();
+    assert!(entry.vlan_present() && entry.l4_ok());
+    assert_eq!((entry.vlan(), entry.byte_count()), (0x6005, packet.len() as u32));
+    assert_eq!(two.memory(0, 14), packet[..14]);
+    let mut keep = ModifyRqIn::new();
+    keep.set_rqn(two.rqn).set_rq_state(READY).set_modify_bitmask(2);
+    keep.ctx_mut().set_state(READY).set_vsd(true);
+    two.host().run::<_, ModifyRqOut>(Op::ModifyRq, 0, keep).unwrap();
+    let entry = two.take(&frames[0]).unwrap();
+    assert!(!entry.vlan_present());
+    assert_eq!(entry.byte_count(), packet.len() as u32 + 4);
+}
+
+#[test]
+fn the_filter_of_the_virtual_port_holds() {
+    let mut two = Station::new(2);
+    two.post_receives(8);
+    let to = |destination: [u8; 6]| [&destination[..], &datagram(&[0; 20])[6..]].concat();
+    let other = to([2, 0, 0, 0, 0, 7]);
+    let group = to([1, 0, 0x5e, 0, 0, 7]);
+    assert!(two.take(&other).is_none() && two.take(&group).is_none());
+    assert!(two.take(&to([0xff; 6])).is_some(), "broadcast");
+    let mut list = ModifyNicVportContextIn::new();
+    list.set_field_select_addresses_list(true);
+    list.nic_vport_context_mut().set_allowed_list_type(1).set_allowed_list_size(1);
+    let address = [0, 0, 1, 0, 0x5e, 0, 0, 7];
+    two.host()
+        .command::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, list, &address, 16)
+        .unwrap();
+    assert!(two.take(&group).is_some());
+    let mut open = ModifyNicVportContextIn::new();
+    open.set_field_select_promisc(true).nic_vport_context_mut().set_promisc_all(true);
+    two.host().run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, open).unwrap();
+    assert!(two.take(&other).is_some());
+}
+
+#[test]
+fn a_large_send_is_a_train_and_one_completion() {
+    let mut one = Station::new(1);
+    let mut header = datagram(&[]);
+    header.truncate(34);
+    header[23] = 6;
+    header.extend([0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let mut segment = checksums();
+    segment.set_mss(100).set_inline_size(54).set_inline_start(u16::from_be_bytes([header[0], header[1]]));
+    one.post(WqeOpcode::Lso, segment, &header[2..], &[7; 250]);
+    assert_eq!(one.frames().iter().map(Vec::len).collect::<Vec<_>>(), [154, 154, 104]);
+    assert_eq!(one.node.expect().send_opcode(), WqeOpcode::Lso.raw());
+    one.node.expect_none();
+}
+
+#[test]
+fn a_bad_wqe_stops_the_queue_and_flushes_it() {
+    let mut one = Station::new(1);
+    let mut inner = EthernetSegment::new();
+    inner.set_l4_inner_checksum(true);
+    one.post(WqeOpcode::Send, inner, &[], &datagram(&[0; 30]));
+    one.post(WqeOpcode::Send, checksums(), &[], &datagram(&[0; 30]));
+    assert!(one.frames().is_empty());
+    let error: ErrorEntry = zerocopy::transmute!(one.node.expect());
+    assert_eq!((error.opcode(), error.vendor_syndrome()), (CqeOpcode::RequesterError, wqe::OFFLOAD.vendor));
+    let flushed: ErrorEntry = zerocopy::transmute!(one.node.expect());
+    assert_eq!((flushed.wqe_counter(), flushed.vendor_syndrome()), (1, wqe::FLUSHED.vendor));
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed() {
+    let mut station = Station::new(1);
+    let mut rq = DestroyRqIn::new();
+    rq.set_rqn(station.rqn);
+    let answer = station.host().run::<_, DestroyRqOut>(Op::DestroyRq, 0, rq);
+    assert_eq!(answer.unwrap_err().1, syndrome::RQ_BUSY.syndrome);
+    let mut tir = DestroyTirIn::new();
+    tir.set_tirn(station.tirn);
+    let answer = station.host().run::<_, DestroyTirOut>(Op::DestroyTir, 0, tir);
+    assert_eq!(answer.unwrap_err().1, syndrome::TIR_BUSY.syndrome);
+}
+
+/// Requirement: RoCEv2 A17.3.1.1: packets to the port of RoCE are for the transport, and no network device sees them
+/// while RoCE is on.
+#[test]
+fn roce_packets_pass_the_flow_tables_by_while_roce_is_on() {
+    let mut two = Station::new(2);
+    two.post_receives(2);
+    let mut packet = datagram(&[0; 40]);
+    packet[36..38].copy_from_slice(&4791u16.to_be_bytes());
+    assert!(two.take(&packet).is_some(), "RoCE is off");
+    let mut on = ModifyNicVportContextIn::new();
+    on.set_field_select_roce_en(true).nic_vport_context_mut().set_roce_en(true);
+    two.host().run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, on).unwrap();
+    assert!(two.take(&packet).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arbitrary_work_and_frames_harm_nothing(
+        bodies in proptest::collection::vec((0u8..0x30, proptest::collection::vec(any::<u8>(), 16..120)), 1..6),
+        frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..6),
+    ) {
+        let mut station = Station::new(2);
+        station.post_receives(4);
+        for (opcode, body) in bodies {
+            station.post_raw(WqeOpcode::from_raw(opcode), &body);
+            station.frames();
+        }
+        for mut frame in frames {
+            station.take(&frame);
+            if let Some(destination) = frame.get_mut(..6) {
+                destination.fill(0xff);
+            }
+            station.take(&frame);
+        }
+        let host = station.host();
+        prop_assert!(host.memory.faults.iter().all(|fault| !fault.write));
+    }
+}

@@ -1,0 +1,223 @@
+//! What is asked of the drivers of Ethernet ports: network devices, IP, RoCE. Two ports are joined by a wire, a third one
+//! with a network card of the guest.
+//!
+//! RoCE programs run on both devices in one name space, since the RDMA core looks addresses up there; IP runs between
+//! two name spaces, since a kernel does not send to itself over a wire.
+
+use super::cases::{self, Case};
+use bareverbs_prm::ids::MacAddress;
+use std::time::Duration;
+
+/// Address of the network card at the other end of the third port's wire.
+pub(super) const SOFT_ROCE_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 5, 1]);
+/// Both ends of a stream of bytes.
+const SERVER: &str = "import socket
+s = socket.create_server((\"\", 18515))
+c = s.accept()[0]
+open(\"/tmp/received\", \"wb\").write(b\"\".join(iter(lambda: c.recv(65536), b\"\")))";
+const CLIENT: &str = "import socket
+socket.create_connection((\"10.9.0.2\", 18515)).sendall(open(\"/tmp/bytes\", \"rb\").read())";
+/// Functions of the shell that all cases have.
+const TOOLS: &str = "functions() {
+        for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done
+    }
+    netdev() { ls /sys/bus/pci/devices/$1/net 2>/dev/null | head -n 1; }
+    rdmadev() { ls /sys/bus/pci/devices/$1/infiniband 2>/dev/null | head -n 1; }
+    within() { for i in $(seq 150); do eval \"$1\" && return 0; sleep 0.2; done; echo \"not within 30 s: $1\"; return 1; }
+    active() { for f in $(functions); do
+        cat /sys/class/infiniband/$(rdmadev $f)/ports/1/state 2>/dev/null; done | grep -c ACTIVE; }
+    bring_up() {
+        for f in $(functions); do within \"test -n \\\"\\$(netdev $f)\\\"\" && ip link set $(netdev $f) up || return 1; done
+        within \"test \\$(active) = $(functions | wc -l)\"
+    }
+    set -- $(functions); near=$(netdev $1) far=$(netdev $2) rdma_near=$(rdmadev $1) rdma_far=$(rdmadev $2)
+    rdma_apart=$(rdmadev $3)";
+/// Waits until somebody listens at TCP port 18515, in the name space of the command `$1`.
+const LISTENING: &str = "listening() {
+        for i in $(seq 200); do $1 grep -q ':4853 .*:0000 0A ' /proc/net/tcp /proc/net/tcp6 && return 0; sleep 0.2; done
+        echo 'the server does not listen'; return 1
+    }";
+
+/// All questions, in order.
+pub fn all(long: bool) -> Vec<Case> {
+    let mut cases = vec![probe(), cases::clean("after the probe"), device_info(), addresses()];
+    cases.extend(roce(long));
+    cases.extend(soft_roce());
+    cases.extend(network(long));
+    cases.push(cases::clean("after traffic"));
+    cases.push(rebind(if long { 20 } else { 2 }));
+    cases.push(reload());
+    cases.push(reset());
+    cases.push(pair("ibv_rc_pingpong -g 0 -n 20 -c", "iters in"));
+    cases.push(cases::clean("in the end"));
+    cases
+}
+
+fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Case {
+    Case::new(name, wanted, format!("{TOOLS}\n{LISTENING}\n{command}"))
+}
+
+fn probe() -> Case {
+    let command = "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && bring_up || exit 1
+        ip -br link; dmesg | grep 'firmware version'";
+    Case { set_up: true, ..case("mlx5_core, mlx5e and mlx5_ib probe", "firmware version", command) }
+}
+
+fn device_info() -> Case {
+    case("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
+}
+
+/// Every port has the GID that follows from its MAC address.
+fn addresses() -> Case {
+    let command = "for d in $rdma_near $rdma_far; do
+            cat /sys/class/infiniband/$d/ports/1/gids/0 /sys/class/infiniband/$d/ports/1/gid_attrs/types/0
+        done";
+    case("RoCE addresses", "RoCE v2", command)
+}
+
+/// Programs of rdma-core and perftest, one side on each device.
+fn roce(long: bool) -> Vec<Case> {
+    let many = if long { 5000 } else { 300 };
+    let mut cases = vec![
+        pair(&format!("ibv_rc_pingpong -g 0 -n {many} -c"), "iters in"),
+        pair("ibv_rc_pingpong -g 0 -s 262144 -n 10 -c", "iters in"),
+        pair("ibv_rc_pingpong -g 0 -n 50 -e -c", "iters in"),
+        pair("ibv_srq_pingpong -g 0 -n 100 -c", "iters in"),
+        pair("ibv_ud_pingpong -g 0 -s 1000 -n 100 -c", "iters in"),
+    ];
+    for program in ["ib_send_bw -s 4096", "ib_write_bw -s 65536", "ib_read_lat -s 4096", "ib_atomic_lat"] {
+        cases.push(pair(&format!("{program} -x 0 -F -n 50 -p 18515"), " 50   "));
+    }
+    cases
+}
+
+fn pair(program: &str, wanted: &'static str) -> Case {
+    case(program, wanted, &both_sides(program, "$rdma_near", "$rdma_far"))
+}
+
+fn both_sides(program: &str, server: &str, client: &str) -> String {
+    format!(
+        "{program} -d {server} >/tmp/server 2>&1 & server=$!
+         listening && {program} -d {client} 127.0.0.1; client=$?
+         [ $client = 0 ] || kill $server
+         wait $server; status=$?; cat /tmp/server; exit $((client + status))"
+    )
+}
+
+/// The third device's wire ends at a network card of the guest, on which Linux's Soft-RoCE runs.
+fn soft_roce() -> Vec<Case> {
+    let begin = format!(
+        "card=$(basename $(dirname $(grep -l {SOFT_ROCE_MAC} /sys/class/net/*/address)))
+         ip link set $card up && modprobe rdma_rxe || exit 1
+         [ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev $card || exit 1
+         within 'grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state' || exit 1"
+    );
+    [
+        ("ibv_rc_pingpong -g 0 -n 100 -c", "iters in"),
+        ("ibv_rc_pingpong -g 0 -s 65536 -n 10 -c", "iters in"),
+        ("ib_write_bw -x 0 -F -n 20 -s 16384 -p 18515", " 20   "),
+        ("ib_read_lat -x 0 -F -o 1 -n 20 -s 4096 -p 18515", " 20   "),
+    ]
+    .into_iter()
+    .flat_map(|(program, wanted)| {
+        [("rxe0", "$rdma_apart"), ("$rdma_apart", "rxe0")].map(|(server, client)| {
+            let command = format!("{begin}\n{}", both_sides(program, server, client));
+            let side = if client == "rxe0" { "client" } else { "server" };
+            case(format!("{program}, Soft-RoCE is {side}"), wanted, &command)
+        })
+    })
+    .collect()
+}
+
+/// IP between two name spaces: both network devices leave the first one only for as long as a case runs.
+fn network(long: bool) -> Vec<Case> {
+    let megabytes = if long { 200 } else { 8 };
+    let stream = format!("stream {megabytes}");
+    [
+        ("ping", "received", "ping -w 30 -c 5 -i 0.2 10.9.0.2"),
+        (
+            "ping, IPv6 and its multicast",
+            "received",
+            "ping -w 30 -c 3 -i 0.2 fd09::2 && ping -w 30 -c 1 ff02::1%$near",
+        ),
+        ("ping with a VLAN tag", "received", "tagged && ping -w 30 -c 3 -i 0.2 10.9.5.2"),
+        ("ping, jumbo packets", "received", "jumbo && ping -w 30 -c 3 -i 0.2 -s 8000 -M do 10.9.0.2"),
+        ("TCP stream, bytes compared", "same bytes", &stream),
+        ("TCP stream without offloads", "same bytes", "ethtool -K $near tso off tx off rx off && stream 2"),
+        ("TCP by iperf3, both ways", "receiver", "tcp -n 4M && tcp -R -n 4M"),
+        ("UDP by iperf3", "receiver", "tcp -u -b 20M -n 2M"),
+        (
+            "spreading by another hash",
+            "received",
+            "ethtool -X $near hfunc xor && ping -w 30 -c 3 -i 0.2 10.9.0.2",
+        ),
+        ("promiscuous and all groups", "received", "open_all && ping -w 30 -c 3 -i 0.2 10.9.0.2"),
+        ("statistics", "rx_packets", "ping -c 1 10.9.0.2 && ethtool -S $near && ethtool $near"),
+    ]
+    .into_iter()
+    .map(|(name, wanted, command)| between(name, wanted, command))
+    .collect()
+}
+
+fn between(name: &str, wanted: &'static str, command: &str) -> Case {
+    let command = format!(
+        "inside='ip netns exec far' SERVER='{SERVER}' CLIENT='{CLIENT}'
+         tagged() {{
+             ip link add link $near name near.5 type vlan id 5 && ip addr add 10.9.5.1/24 dev near.5 &&
+             ip link set near.5 up && $inside ip link add link $far name far.5 type vlan id 5 &&
+             $inside ip addr add 10.9.5.2/24 dev far.5 && $inside ip link set far.5 up
+         }}
+         jumbo() {{ ip link set $near mtu 9000 && $inside ip link set $far mtu 9000 && sleep 1; }}
+         open_all() {{ ethtool -K $near rxvlan off && ip link set $near promisc on && $inside ip link set $far allmulticast on; }}
+         stream() {{
+             head -c ${{1}}000000 /dev/urandom >/tmp/bytes
+             $inside python3 -c \"$SERVER\" & server=$!
+             listening \"$inside\" && python3 -c \"$CLIENT\" && wait $server
+             cmp /tmp/bytes /tmp/received && echo same bytes
+         }}
+         tcp() {{
+             $inside iperf3 -s -1 -p 18515 >/tmp/server 2>&1 & server=$!
+             listening \"$inside\" && iperf3 -c 10.9.0.2 -p 18515 $* && wait $server
+         }}
+         back() {{
+             ip link del near.5 2>/dev/null; ip link set $near mtu 1500 promisc off
+             ethtool -K $near tso on tx on rx on rxvlan on; ethtool -X $near hfunc toeplitz
+             ip netns del far; ip addr flush dev $near
+             within \"ip link set $far mtu 1500 up 2>/dev/null\"
+         }}
+         ip netns add far && ip link set $far netns far && ip addr add 10.9.0.1/24 dev $near &&
+         ip addr add fd09::1/64 dev $near nodad && $inside ip addr add 10.9.0.2/24 dev $far &&
+         $inside ip addr add fd09::2/64 dev $far nodad && $inside ip link set lo up &&
+         $inside ip link set $far up && within 'ping -c 1 -W 1 10.9.0.2 >/dev/null' && {{ {command}; }}
+         status=$?; back >/dev/null 2>&1; exit $status"
+    );
+    case(name, wanted, &command)
+}
+
+fn rebind(times: u32) -> Case {
+    let command = format!(
+        "driver=/sys/bus/pci/drivers/mlx5_core
+         for n in $(seq {times}); do
+             for f in $(functions); do echo $f >$driver/unbind && echo $f >$driver/bind || exit 1; done
+             bring_up || {{ echo \"no active ports after rebind $n\"; exit 1; }}
+         done; echo \"$n rebinds\""
+    );
+    let limit = Duration::from_secs(60 + 40 * u64::from(times));
+    Case { limit, ..case(format!("{times} rebinds"), "rebinds", &command) }
+}
+
+fn reload() -> Case {
+    let command = "rdma link del rxe0 2>/dev/null
+        modprobe -r mlx5_ib && modprobe -r mlx5_core && modprobe mlx5_core && modprobe mlx5_ib && bring_up || exit 1
+        ibv_devinfo";
+    case("driver reload", "PORT_ACTIVE", command)
+}
+
+/// Without a driver, the kernel resets the function by itself: function-level reset.
+fn reset() -> Case {
+    let command = "driver=/sys/bus/pci/drivers/mlx5_core device=/sys/bus/pci/devices/$1
+        echo $1 >$driver/unbind && echo flr >$device/reset_method && echo 1 >$device/reset &&
+        echo $1 >$driver/bind && bring_up || exit 1
+        ibv_devinfo";
+    case("function-level reset", "PORT_ACTIVE", command)
+}
