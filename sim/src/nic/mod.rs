@@ -23,6 +23,7 @@ mod contexts;
 mod counters;
 mod cqe;
 mod datagram;
+mod drain;
 mod error;
 mod ethernet;
 mod event;

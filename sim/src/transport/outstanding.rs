@@ -86,6 +86,16 @@ impl Outstanding {
         Some(self.first + index as u64)
     }
 
+    /// Number of the first message that begins at `sequence` or behind it, submitted already or not.
+    pub fn number_from(&self, sequence: u64) -> u64 {
+        self.first + self.messages.partition_point(|message| message.start < sequence) as u64
+    }
+
+    /// Number of the oldest message, or of the next one if there is none.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
     /// The oldest message and its number.
     pub fn front(&self) -> Option<(u64, &Message)> {
         Some((self.first, self.messages.front()?))

@@ -265,7 +265,8 @@ impl Connection {
             gid_index: gid_index(self.family),
             path_mtu: path_mtu(mtu)?,
             ack_timeout: ACK_TIMEOUT,
-            max_reads: peer.outstanding_reads.clamp(1, OUTSTANDING_READS),
+            // Ours is a power of two; the peer may serve a few more than we ask.
+            max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
         let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid: peer.gid, mac: GUEST_MAC };
