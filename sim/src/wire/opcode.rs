@@ -3,7 +3,7 @@
 //!
 //! A number that the table does not have is a value, [`BthOpcode::Unknown`]. 0x18 to 0x1c are StRoM's RPC op-codes;
 //! newer revisions of the standard give 0x1c to FLUSH, which no device here sends. 0x1e and 0x1f are masked atomics, whose
-//! numbers on the wire are nowhere published (docs/adr/0011).
+//! numbers on the wire are nowhere published (docs/adr/0010).
 
 use core::fmt;
 

@@ -166,7 +166,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_log_max_ra_res_qp(limits.log_max_responder_resources);
     page.set_max_wqe_sz_sq(limits.max_send_wqe).set_max_wqe_sz_rq(limits.max_receive_wqe);
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
-    page.set_num_ports(1).set_native_port_num(1);
+    page.set_num_ports(1).set_native_port_num(config.card_port);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true).set_ud(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);

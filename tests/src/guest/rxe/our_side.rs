@@ -20,14 +20,13 @@ use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::net::capture::Capture;
+use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig};
 use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::real_time::Recorder;
 use bareverbs_sim::run::real_time::UnixDatagramIo;
 use core::fmt;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -191,8 +190,8 @@ impl Nic {
 
     /// Begins to write every frame to a file.
     pub fn begin_capture(&self, path: &Path) -> Result<()> {
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let capture = Capture::new(Box::new(BufWriter::new(file)));
+        let capture = Recorder::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let capture = capture.interface("wire", LinkType::Ethernet);
         self.bus().with(|runner| runner.set_capture(capture));
         Ok(())
     }
