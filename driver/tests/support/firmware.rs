@@ -155,6 +155,7 @@ fn general() -> GeneralCapabilities {
     page.set_log_max_srq(18).set_log_max_srq_sz(15);
     page.set_roce(true).set_roce_rw_supported(true).set_bf(true).set_log_bf_reg_size(9);
     page.set_max_wqe_sz_sq(1024).set_max_wqe_sz_rq(512).set_mkey_by_name(true).set_cmdif_checksum(3);
+    page.set_imaicl(true).set_max_indirection(4).set_log_max_klm_list_size(16);
     page
 }
 
