@@ -177,6 +177,7 @@ impl<D: DeviceRef> Core<D> {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
         parts.send.progress.poster.restart(ledgers);
+        parts.send.open_short_way();
         parts.receive.poster.restart(ledgers);
         parts.rings.record().store_be64::<0>(0);
     }

@@ -19,6 +19,7 @@ mod properties;
 mod registers;
 mod rpc;
 mod states;
+mod subnet;
 mod umr;
 mod verbs;
 mod vlan;
