@@ -54,7 +54,7 @@ pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
 pub use completion_channel::{ChannelError, CompletionChannel};
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
-pub use counter_set::{CounterSet, QueueCounters};
+pub use counter_set::{CongestionCounters, CounterSet, QueueCounters};
 pub use device::{Device, DeviceConfig, DeviceRef};
 pub use events::{AsyncEvent, QueuePairFault, QueuePairPart};
 pub use fast_region::FastRegion;

@@ -378,7 +378,7 @@ fn addresses_that_cannot_be_are_refused() {
         made.map(|_| ()).unwrap_err()
     };
     assert!(matches!(allocate(RegionAddress::At(0x1234)), RegisterError::Unaligned { address: 0x1234, .. }));
-    let address = u64::MAX & !0xfff;
+    let address = !0xfff_u64;
     assert_eq!(allocate(RegionAddress::At(address)), RegisterError::Range { address, length: 8192 });
 }
 

@@ -9,7 +9,7 @@ use bareverbs_prm::command::mkey::CreateMkeyIn;
 use bareverbs_prm::command::qp::CreateQpIn;
 use bareverbs_prm::command::srq::{CreateRmpIn, RmpContext};
 use bareverbs_prm::context::{CompletionQueueContext, EventQueueContext, MkeyContext, QueuePairContext};
-use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CompletionEntry, MINI_CQES, MiniEntry};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, PortType};
@@ -658,6 +658,29 @@ impl Firmware {
         let slot = ring.producer & ((1 << ring.log_size) - 1);
         memory.write(ring.base + slot as u64 * 64, entry.as_bytes());
         ring.producer += 1;
+    }
+
+    /// Writes a compressed run: arrays of eight mini entries, then the title.
+    pub fn complete_run(
+        &mut self,
+        memory: &Memory,
+        cqn: u32,
+        mut title: CompletionEntry,
+        minis: &[MiniEntry],
+    ) {
+        let ring = self.completion_queues.get_mut(&cqn).expect("the queue exists");
+        let mask = (1 << ring.log_size) - 1;
+        let place = |number: usize| ring.base + ((ring.producer + number as u32) & mask) as u64 * 64;
+        for (number, array) in minis.chunks(MINI_CQES).enumerate() {
+            let at = place(if number == 0 { 1 } else { number * MINI_CQES });
+            for (index, mini) in array.iter().enumerate() {
+                memory.write(at + index as u64 * 8, mini.as_bytes());
+            }
+        }
+        title.set_owner(ring.producer >> ring.log_size & 1 != 0);
+        title.set_byte_count(minis.len() as u32).set_format(CQE_FORMAT_COMPRESSED);
+        memory.write(place(0), title.as_bytes());
+        ring.producer += minis.len() as u32;
     }
 }
 

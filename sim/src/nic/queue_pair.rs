@@ -1,6 +1,7 @@
 //! A queue pair: its context, both work queues, both halves of the transport.
 
 use super::buffer::PagedBuffer;
+use super::congestion::NotificationPoint;
 use super::mkey::{Accessor, HostRange};
 use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
@@ -47,6 +48,8 @@ pub(crate) struct QueuePair {
     pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
+    /// What it remembers of congestion that it has to tell of.
+    pub(crate) notification: NotificationPoint,
     /// What it counted for its counter set, besides what the transport counts.
     pub(crate) tally: QueuePairTally,
     /// From RTS on.
@@ -95,6 +98,7 @@ impl QueuePair {
             landing: Landing::default(),
             shared: None,
             replies: Replies::default(),
+            notification: NotificationPoint::default(),
             tally: QueuePairTally::default(),
             requester: None,
             responder: None,
@@ -145,7 +149,7 @@ impl QueuePair {
         if self.format() != Format::Connected {
             return self.state() == QpState::Rts && self.send.wants_fetch();
         }
-        let answers = self.responder.as_ref().is_some_and(ReceivingSide::has_work);
+        let answers = self.notification.due || self.responder.as_ref().is_some_and(ReceivingSide::has_work);
         let sends = matches!(self.state(), QpState::Rts | QpState::SqDraining);
         let Some(requester) = self.requester.as_ref().filter(|_| sends) else {
             return answers;
@@ -197,6 +201,7 @@ impl QueuePair {
         }
         self.replies.clear();
         self.keep_transport_tally();
+        self.notification = NotificationPoint::default();
         self.requester = None;
         self.responder = None;
         self.path = None;

@@ -59,6 +59,9 @@ impl Nic {
                 return;
             }
         };
+        if self.take_notification(&packet) {
+            return;
+        }
         let datagram = packet.service_header.deth().is_some();
         if datagram && !self.port.is_infiniband() {
             return self.accept_datagram(now, memory, &packet, frame);
@@ -70,6 +73,7 @@ impl Nic {
         if datagram {
             self.deliver_datagram(now, memory, qpn, &packet);
         } else {
+            self.notice_congestion(now, qpn, &packet);
             self.deliver(now, memory, qpn, &packet);
         }
     }

@@ -158,6 +158,9 @@ impl Nic {
             return None;
         }
         let loops_back = self.queue_pairs.get(qpn.value())?.path.as_ref()?.loops_back;
+        if let Some(transmit) = self.transmit_notification(qpn, frame) {
+            return Some((transmit, loops_back));
+        }
         let transmit = match self.transmit_response(now, memory, qpn, frame) {
             Some(transmit) => transmit,
             None => {
