@@ -43,6 +43,14 @@ pub struct Capabilities {
     pub roce_source_ports: (u16, u16),
     /// 8-byte atomics: compare and swap, fetch and add.
     pub atomics: bool,
+    /// 8-byte atomics of masked parts of a word: compare and swap, fetch and add.
+    pub masked_atomics: bool,
+    /// Memory windows, fast registration, and invalidation by peers.
+    pub memory_windows: bool,
+    /// Pieces that an indirect region can have; zero without them.
+    pub max_key_list: u32,
+    /// Writes to a region may be allowed to overtake each other.
+    pub relaxed_ordering: bool,
     /// Extended reliable connections: shared receive queues that peers name.
     pub xrc: bool,
     /// Whether work queue entries may be written to the doorbell register.
@@ -71,6 +79,8 @@ pub struct Capabilities {
 
 /// `atomic_operations` bit of compare and swap, and of fetch and add.
 const ATOMIC_OPERATIONS: u16 = 0b11;
+/// `atomic_operations` bits of their masked forms.
+const MASKED_ATOMICS: u16 = 0b1100;
 /// `atomic_size_qp` bit of eight bytes.
 const ATOMIC_EIGHT_BYTES: u16 = 1 << 3;
 
@@ -81,6 +91,8 @@ impl Capabilities {
         roce: &RoceCapabilities,
     ) -> Self {
         let atomics = atomic.atomic_operations() & ATOMIC_OPERATIONS == ATOMIC_OPERATIONS
+            && atomic.atomic_size_qp() & ATOMIC_EIGHT_BYTES != 0;
+        let masked = atomic.atomic_operations() & MASKED_ATOMICS == MASKED_ATOMICS
             && atomic.atomic_size_qp() & ATOMIC_EIGHT_BYTES != 0;
         Self {
             port_type: general.port_type(),
@@ -101,6 +113,13 @@ impl Capabilities {
             roce_addresses: roce.roce_address_table_size(),
             roce_source_ports: source_ports(roce),
             atomics: general.atomic() && atomics,
+            masked_atomics: general.atomic() && masked,
+            memory_windows: general.imaicl(),
+            max_key_list: match general.max_indirection() {
+                0 => 0,
+                _ => 1 << general.log_max_klm_list_size().min(24),
+            },
+            relaxed_ordering: general.relaxed_ordering_write(),
             xrc: general.xrc(),
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),

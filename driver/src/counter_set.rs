@@ -1,8 +1,10 @@
 //! Counters: sets that queue pairs count in, under the names that they have in the PRM and in Linux.
 
 use crate::command::{CommandError, Request};
-use crate::device::DeviceRef;
 use crate::device::control::Doomed;
+use crate::device::{Device, DeviceRef};
+use crate::hal::Hal;
+use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::queue_counter::{
     AllocQueueCounterIn, AllocQueueCounterOut, QueryQueueCounterIn, QueryQueueCounterOut,
 };
@@ -144,6 +146,39 @@ impl<D: DeviceRef> CounterSet<D> {
         input.set_opcode(CommandOpcode::QueryQCounter).set_clear(clear).set_counter_set_id(self.id);
         let output: QueryQueueCounterOut = self.device.device().call(&Request::new(&input))?;
         Ok(QueueCounters::read(&output))
+    }
+}
+
+/// What a device counted of congestion, as the receiver of marked packets (`np_`) and as their sender (`rp_`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CongestionCounters {
+    /// Packets received that were marked on their way.
+    pub np_ecn_marked_roce_packets: u64,
+    /// Notifications sent because of them.
+    pub np_cnp_sent: u64,
+    /// Notifications received for a queue pair.
+    pub rp_cnp_handled: u64,
+    /// Notifications received for nobody.
+    pub rp_cnp_ignored: u64,
+}
+
+impl<H: Hal> Device<H> {
+    /// What was counted of congestion; `clear` begins again from zero.
+    #[doc(alias = "QUERY_CONG_STATISTICS")]
+    pub fn congestion_counters(&self, clear: bool) -> Result<CongestionCounters, CommandError> {
+        let mut input = QueryCongStatisticsIn::new();
+        input.set_opcode(CommandOpcode::QueryCongStatistics).set_clear(clear);
+        let output: QueryCongStatisticsOut = self.call(&Request::new(&input))?;
+        let joined = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        Ok(CongestionCounters {
+            np_ecn_marked_roce_packets: joined(
+                output.np_ecn_marked_roce_packets_high(),
+                output.np_ecn_marked_roce_packets_low(),
+            ),
+            np_cnp_sent: joined(output.np_cnp_sent_high(), output.np_cnp_sent_low()),
+            rp_cnp_handled: joined(output.rp_cnp_handled_high(), output.rp_cnp_handled_low()),
+            rp_cnp_ignored: joined(output.rp_cnp_ignored_high(), output.rp_cnp_ignored_low()),
+        })
     }
 }
 

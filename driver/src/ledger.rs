@@ -181,21 +181,21 @@ pub struct Range {
 }
 
 /// What was posted: the second word of a slot. Bits 31:0 say where the next one begins, 47:32 how many slots it takes,
-/// 63:61 its kind.
+/// 63:60 its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted(u64);
 
 impl Posted {
-    /// A work request of `kind` (below 8) that begins at `counter` and takes `slots` slots.
+    /// A work request of `kind` (below 16) that begins at `counter` and takes `slots` slots.
     #[inline(always)]
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
         let next = counter.wrapping_add(slots);
-        Self(next as u64 | ((slots & 0xffff) as u64) << 32 | (kind as u64) << 61)
+        Self(next as u64 | ((slots & 0xffff) as u64) << 32 | (kind as u64) << 60)
     }
     /// A work request of `kind` and of one slot, without its place: see `before`.
     #[inline(always)]
     pub const fn one(kind: u8) -> Self {
-        Self(1 << 32 | (kind as u64) << 61)
+        Self(1 << 32 | (kind as u64) << 60)
     }
     /// The same, which has none yet, before `next`.
     #[inline(always)]
@@ -205,7 +205,7 @@ impl Posted {
     /// What the poster said it was.
     #[inline(always)]
     pub const fn kind(self) -> u8 {
-        (self.0 >> 61) as u8
+        (self.0 >> 60) as u8
     }
     #[inline(always)]
     const fn next(self) -> u32 {

@@ -3,62 +3,21 @@
 //! The bytes are never lent as a slice, because the device and remote peers may change them at any time. The
 //! application copies in and out, or loads and stores single words.
 
-use crate::command::{CommandError, Request};
-use crate::device::control::Doomed;
+mod access;
+mod error;
+
+pub use access::AccessFlags;
+pub use error::RegisterError;
+
+use crate::command::CommandError;
 use crate::device::{Device, DeviceRef, DmaOf};
 use crate::dma::{Dma, RangeError, UserMemory};
-use crate::hal::HalError;
+use crate::memory_key::{KeyWish, Translations, create_key, destroy_key, destroy_key_now};
 use crate::protection_domain::ProtectionDomain;
-use crate::translation::PageRun;
-use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
-use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
+use crate::translation::{LOG_PAGE, PageRun};
+use bareverbs_prm::ids::{Mkey, Pdn};
+use bareverbs_prm::numbering::MkeyAccessMode;
 use core::fmt;
-use core::ops::BitOr;
-
-/// Low bits of a translation entry: present for writing, present for reading.
-const PRESENT: u64 = 3;
-/// The queue pair number that stands for all of them.
-const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
-
-/// What may be done with a memory region. Local reading is always allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[doc(alias = "ibv_access_flags")]
-pub struct AccessFlags(u8);
-
-impl AccessFlags {
-    /// Only local reading.
-    pub const LOCAL_READ: Self = Self(0);
-    /// The device may write on behalf of the application: receives, RDMA READ responses.
-    #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may read.
-    #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
-    pub const REMOTE_READ: Self = Self(2);
-    /// Peers may write; needs local writing.
-    #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
-    pub const REMOTE_WRITE: Self = Self(4);
-    /// Peers may do atomics; needs local writing.
-    #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
-    pub const REMOTE_ATOMIC: Self = Self(8);
-
-    /// Whether all of `other` is allowed.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// IBTA v1.4 §10.6.3.1: remote writing and atomics need local writing.
-    const fn is_consistent(self) -> bool {
-        self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) == 0 || self.contains(Self::LOCAL_WRITE)
-    }
-}
-
-impl BitOr for AccessFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// A piece of a memory region: a scatter/gather element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,61 +48,31 @@ pub struct RemoteSlice {
     pub rkey: Mkey,
 }
 
-/// Why a memory region could not be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RegisterError {
-    /// The region has no bytes.
-    Empty,
-    /// Remote writing or atomics without local writing.
-    InconsistentAccess {
-        /// What was asked for.
-        access: AccessFlags,
-    },
-    /// The peers are to do atomics, which the device does not.
-    NoAtomics,
-    /// There is no memory, or it cannot be mapped.
-    Memory(HalError),
-    /// The device refused.
-    Command(CommandError),
+/// Addresses under which a region is known to work requests and peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RegionAddress {
+    /// Those under which the device reaches the memory.
+    #[default]
+    Device,
+    /// From zero on.
+    #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
+    Zero,
+    /// From here on.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    At(u64),
 }
-
-impl From<HalError> for RegisterError {
-    fn from(error: HalError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-impl From<CommandError> for RegisterError {
-    fn from(error: CommandError) -> Self {
-        Self::Command(error)
-    }
-}
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Empty => f.write_str("a memory region of 0 bytes: ask for at least 1"),
-            Self::InconsistentAccess { access } => {
-                write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
-            }
-            Self::NoAtomics => f.write_str("access REMOTE_ATOMIC: the device has no atomics"),
-            Self::Memory(error) => write!(f, "{error}"),
-            Self::Command(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl core::error::Error for RegisterError {}
 
 /// A memory region.
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion<D: DeviceRef> {
     device: D,
     memory: Dma<DmaOf<D>>,
+    domain: Pdn,
     address: u64,
     key: Mkey,
     access: AccessFlags,
+    /// The device may have a key of the memory that nobody can destroy.
+    leaks: bool,
 }
 
 impl<D: DeviceRef> MemoryRegion<D> {
@@ -154,10 +83,20 @@ impl<D: DeviceRef> MemoryRegion<D> {
         length: usize,
         access: AccessFlags,
     ) -> Result<Self, RegisterError> {
+        Self::allocate_at(domain, length, access, RegionAddress::Device)
+    }
+
+    /// [`Self::allocate`] with addresses of one's own. The memory begins at a page: so must the addresses.
+    pub fn allocate_at(
+        domain: &ProtectionDomain<D>,
+        length: usize,
+        access: AccessFlags,
+        address: RegionAddress,
+    ) -> Result<Self, RegisterError> {
         let device = domain.device();
         check(device.device(), length, access)?;
-        let memory = Dma::allocate(device.device().hal(), length, 4096)?;
-        Self::register_dma(domain, memory, access)
+        let memory = Dma::allocate(device.device().hal(), length, 1 << LOG_PAGE)?;
+        Self::register_dma(domain, memory, access, address)
     }
 
     /// Lets the device reach memory of the application.
@@ -167,20 +106,36 @@ impl<D: DeviceRef> MemoryRegion<D> {
         memory: UserMemory<DmaOf<D>>,
         access: AccessFlags,
     ) -> Result<Self, RegisterError> {
+        Self::register_at(domain, memory, access, RegionAddress::Device)
+    }
+
+    /// [`Self::register`] with addresses of one's own, which are at the same place in their pages as the memory.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub fn register_at(
+        domain: &ProtectionDomain<D>,
+        memory: UserMemory<DmaOf<D>>,
+        access: AccessFlags,
+        address: RegionAddress,
+    ) -> Result<Self, RegisterError> {
         let memory = Dma::new(memory.into_inner());
         check(domain.device().device(), memory.len(), access)?;
-        Self::register_dma(domain, memory, access)
+        Self::register_dma(domain, memory, access, address)
     }
 
     fn register_dma(
         domain: &ProtectionDomain<D>,
         memory: Dma<DmaOf<D>>,
         access: AccessFlags,
+        address: RegionAddress,
     ) -> Result<Self, RegisterError> {
         let device = domain.device().clone();
-        let (address, length) = (memory.iova(), memory.len() as u64);
-        match create_key(device.device(), domain.number(), (address, length), access) {
-            Ok(key) => Ok(Self { device, memory, address, key, access }),
+        let (iova, length) = (memory.iova(), memory.len() as u64);
+        let address = choose_address(address, iova, length)?;
+        match create_page_key(device.device(), domain.number(), (iova, address, length), access) {
+            Ok(key) => {
+                let domain = domain.number();
+                Ok(Self { device, memory, domain, address, key, access, leaks: false })
+            }
             Err(error) => {
                 if error.status().is_none() {
                     // No answer: the device may have made the key.
@@ -189,6 +144,33 @@ impl<D: DeviceRef> MemoryRegion<D> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Gives the region other rights, or puts it into another domain. Its keys change; what is under way with the old
+    /// ones fails. An error leaves the region as it was.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub fn reregister(
+        &mut self,
+        domain: &ProtectionDomain<D>,
+        access: AccessFlags,
+    ) -> Result<(), RegisterError> {
+        let device = self.device.device();
+        check(device, self.memory.len(), access)?;
+        let place = (self.memory.iova(), self.address, self.memory.len() as u64);
+        let key = create_page_key(device, domain.number(), place, access).inspect_err(|error| {
+            self.leaks |= error.status().is_none();
+        })?;
+        if let Err(error) = destroy_key_now(device, self.key) {
+            self.leaks |= destroy_key_now(device, key).is_err();
+            return Err(error.into());
+        }
+        (self.key, self.domain, self.access) = (key, domain.number(), access);
+        Ok(())
+    }
+
+    /// The protection domain.
+    pub fn domain(&self) -> Pdn {
+        self.domain
     }
 
     /// The key for local use.
@@ -272,8 +254,11 @@ impl<D: DeviceRef> fmt::Debug for MemoryRegion<D> {
 impl<D: DeviceRef> Drop for MemoryRegion<D> {
     #[doc(alias = "ibv_dereg_mr")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DestroyMkey, number: self.key.index().value() };
-        self.device.device().destroy(doomed, Some(self.memory.take()));
+        let mut memory = Some(self.memory.take());
+        if self.leaks {
+            core::mem::forget(memory.take());
+        }
+        destroy_key(self.device.device(), self.key, memory);
     }
 }
 
@@ -282,64 +267,49 @@ fn check<H: crate::hal::Hal>(
     length: usize,
     access: AccessFlags,
 ) -> Result<(), RegisterError> {
+    let capabilities = device.capabilities();
     if length == 0 {
         return Err(RegisterError::Empty);
     }
     if !access.is_consistent() {
         return Err(RegisterError::InconsistentAccess { access });
     }
-    if access.contains(AccessFlags::REMOTE_ATOMIC) && !device.capabilities().atomics {
+    if access.contains(AccessFlags::REMOTE_ATOMIC) && !capabilities.atomics {
         return Err(RegisterError::NoAtomics);
+    }
+    if access.contains(AccessFlags::RELAXED_ORDERING) && !capabilities.relaxed_ordering {
+        return Err(RegisterError::NoRelaxedOrdering);
     }
     Ok(())
 }
 
-/// CREATE_MKEY with translation entries, addresses as the device sees them.
-fn create_key<H: crate::hal::Hal>(
-    device: &Device<H>,
-    domain: Pdn,
-    (address, length): (u64, u64),
-    access: AccessFlags,
-) -> Result<Mkey, CommandError> {
-    let run = PageRun::around(address, length, device.config().log_max_page);
-    let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
-    let variant = device.control(&Request::new(&nothing), |control, _| control.next_variant())?;
-    let mut input = CreateMkeyIn::new();
-    let octwords = run.count.div_ceil(2);
-    input
-        .set_opcode(CommandOpcode::CreateMkey)
-        .set_pg_access(true)
-        .set_translations_octword_actual_size(octwords);
-    input
-        .memory_key_mkey_entry_mut()
-        .set_access_mode_1_0(MkeyAccessMode::Mtt.raw())
-        .set_lr(true)
-        .set_lw(access.contains(AccessFlags::LOCAL_WRITE))
-        .set_rr(access.contains(AccessFlags::REMOTE_READ))
-        .set_rw(access.contains(AccessFlags::REMOTE_WRITE))
-        .set_a(access.contains(AccessFlags::REMOTE_ATOMIC))
-        .set_qpn(ANY_QUEUE_PAIR)
-        .set_mkey_7_0(variant)
-        .set_pd(domain)
-        .set_start_addr(address)
-        .set_length(length)
-        .set_translations_octword_size(octwords)
-        .set_log_page_size(run.log_size);
-    let request = Request::with_tail(&input, run.list(PRESENT));
-    let request = request.padded_to(CreateMkeyIn::KLM_PAS_MTT_OFFSET + octwords as usize * 16);
-    let output: CreateMkeyOut = device.call(&request)?;
-    Ok(Mkey::from_parts(output.mkey_index(), variant))
+/// The first address of a region over memory at `iova`.
+fn choose_address(address: RegionAddress, iova: u64, length: u64) -> Result<u64, RegisterError> {
+    let address = match address {
+        RegionAddress::Device => iova,
+        RegionAddress::Zero => 0,
+        RegionAddress::At(address) => address,
+    };
+    if (address ^ iova) & ((1 << LOG_PAGE) - 1) != 0 {
+        return Err(RegisterError::Unaligned { address, memory: iova });
+    }
+    match address.checked_add(length.saturating_sub(1)) {
+        Some(_) => Ok(address),
+        None => Err(RegisterError::Range { address, length }),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remote_writing_needs_local_writing() {
-        assert!(!AccessFlags::REMOTE_WRITE.is_consistent());
-        assert!(!(AccessFlags::REMOTE_ATOMIC | AccessFlags::REMOTE_READ).is_consistent());
-        assert!((AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE).is_consistent());
-        assert!(AccessFlags::REMOTE_READ.is_consistent());
-    }
+/// A key of `length` bytes at `iova` that are known as those from `address` on, in the largest pages that both allow.
+fn create_page_key<H: crate::hal::Hal>(
+    device: &Device<H>,
+    domain: Pdn,
+    (iova, address, length): (u64, u64, u64),
+    access: AccessFlags,
+) -> Result<Mkey, CommandError> {
+    let common = (iova ^ address).trailing_zeros() as u8;
+    let run = PageRun::around(iova, length, device.config().log_max_page.min(common));
+    let mut wish = KeyWish::new(domain, MkeyAccessMode::Mtt);
+    access.apply(&mut wish.context);
+    wish.context.set_start_addr(address).set_length(length).set_log_page_size(run.log_size);
+    create_key(device, wish, Translations::Pages(run))
 }

@@ -14,6 +14,7 @@ mod builder;
 mod connect;
 mod core;
 mod datagram;
+mod diagnosis;
 mod error;
 pub(crate) mod receive;
 mod send;
@@ -24,6 +25,7 @@ pub use attributes::{AddressVector, QueuePairAttributes};
 pub use batch::{ReceiveBatch, SendBatch};
 pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
+pub use diagnosis::{AddressError, Diagnosis, Suspect};
 pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
@@ -163,9 +165,23 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
     pub fn modify(&mut self, to: QpState, attributes: &QueuePairAttributes) -> Result<(), ModifyError> {
         if to == QpState::Reset {
             let from = self.core.parts.state;
-            return Err(ModifyError::Transition(transitions::TransitionError::NotSupported { from, to }));
+            return Err(ModifyError::Transition(transitions::TransitionError::OnlyByReset { from }));
         }
         self.core.modify(to, attributes)
+    }
+
+    /// Moves the queue pair to SQD: what has begun to be sent ends, nothing else begins, receives go on. The event
+    /// [`SqDrained`](bareverbs_prm::numbering::EventType::SqDrained) tells when it is done, and [`Self::query`] as well.
+    pub fn drain(&mut self) -> Result<(), ModifyError> {
+        let attributes = QueuePairAttributes { drained_event: true, ..QueuePairAttributes::default() };
+        self.core.modify(QpState::SqDrained, &attributes)
+    }
+
+    /// Lets a drained send queue send again, or one of datagrams or an unreliable connection that a failed request has
+    /// stopped (SQE).
+    pub fn resume(&mut self) -> Result<(), ModifyError> {
+        self.core.query().map_err(ModifyError::Command)?;
+        self.core.modify(QpState::Rts, &QueuePairAttributes::default())
     }
 
     /// What the device says.

@@ -1,6 +1,6 @@
 //! Work completions: what became of a work request. A failed work request is data, not an error of the driver.
 
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::CqeSyndrome;
 use core::fmt;
 
@@ -12,7 +12,7 @@ pub struct WorkCompletion {
     pub wr_id: u64,
     /// Bytes received, or read from the peer; meaningless for other operations.
     pub byte_count: u32,
-    /// Immediate data that the peer sent.
+    /// Immediate data that the peer sent; or the key that it invalidated, see [`Self::invalidated`].
     pub immediate: Option<u32>,
     /// The queue pair.
     pub qpn: Qpn,
@@ -92,6 +92,15 @@ impl WorkCompletion {
         opcode: WorkCompletionOpcode::Nop,
         origin: Origin::NONE,
     };
+
+    /// The key that the peer invalidated with its SEND.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub const fn invalidated(&self) -> Option<Mkey> {
+        match (self.opcode, self.immediate) {
+            (WorkCompletionOpcode::ReceiveWithInvalidate, Some(key)) => Some(Mkey::new(key)),
+            _ => None,
+        }
+    }
 
     /// What lies before the payload of a datagram that came over Ethernet.
     pub const fn network_type(&self) -> Option<NetworkType> {
@@ -179,22 +188,53 @@ pub enum WorkCompletionOpcode {
     /// A receive, used up by an RDMA WRITE with immediate data.
     #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
     ReceiveRdmaWithImmediate = 7,
+    /// A memory window was bound.
+    #[doc(alias = "IBV_WC_BIND_MW")]
+    BindWindow = 8,
+    /// A key was taken away.
+    #[doc(alias = "IBV_WC_LOCAL_INV")]
+    LocalInvalidate = 9,
+    /// Pages were registered.
+    #[doc(alias = "IB_WC_REG_MR")]
+    FastRegister = 10,
+    /// Atomic compare and swap of a part of a word.
+    #[doc(alias = "IB_WC_MASKED_COMP_SWAP")]
+    MaskedCompareSwap = 11,
+    /// Atomic fetch and add of fields of a word.
+    #[doc(alias = "IB_WC_MASKED_FETCH_ADD")]
+    MaskedFetchAdd = 12,
+    /// A receive, filled by a SEND that took a key away.
+    ReceiveWithInvalidate = 13,
 }
+
+/// What the number that the ledger keeps stands for.
+const KINDS: [WorkCompletionOpcode; 16] = {
+    use WorkCompletionOpcode::*;
+    [
+        Nop,
+        Send,
+        RdmaWrite,
+        RdmaRead,
+        CompareSwap,
+        FetchAdd,
+        Receive,
+        ReceiveRdmaWithImmediate,
+        BindWindow,
+        LocalInvalidate,
+        FastRegister,
+        MaskedCompareSwap,
+        MaskedFetchAdd,
+        ReceiveWithInvalidate,
+        Nop,
+        Nop,
+    ]
+};
 
 impl WorkCompletionOpcode {
     /// From the number that the ledger keeps.
     #[inline(always)]
     pub(crate) const fn from_kind(kind: u8) -> Self {
-        match kind & 7 {
-            1 => Self::Send,
-            2 => Self::RdmaWrite,
-            3 => Self::RdmaRead,
-            4 => Self::CompareSwap,
-            5 => Self::FetchAdd,
-            6 => Self::Receive,
-            7 => Self::ReceiveRdmaWithImmediate,
-            _ => Self::Nop,
-        }
+        KINDS[kind as usize & 15]
     }
 }
 
@@ -204,7 +244,7 @@ mod tests {
 
     #[test]
     fn kinds_round_trip() {
-        for kind in 0..8 {
+        for kind in 0..14 {
             assert_eq!(WorkCompletionOpcode::from_kind(kind) as u8, kind);
         }
     }

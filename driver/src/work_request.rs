@@ -8,12 +8,15 @@ use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::wqe::{completion_mode, strom_opmod};
+use bareverbs_prm::wqe::{completion_mode, fence_mode, masked_opmod, strom_opmod};
+use zerocopy::IntoBytes;
 
 /// Bit 31 of an inline header: the bytes follow.
 const INLINE: u32 = 1 << 31;
 /// Where fence, completion and solicited bits stand in the third word of a control segment.
-const FENCE: u32 = 2 << 5;
+const FENCE: u32 = (fence_mode::FENCE as u32) << 5;
+const STRONG_ORDERING: u32 = (fence_mode::STRONG_ORDERING as u32) << 5;
+const FENCE_MODES: u32 = 7 << 5;
 const SIGNALLED: u32 = (completion_mode::ALWAYS as u32) << 2;
 const SOLICITED: u32 = 1 << 1;
 /// Segments that a work queue entry can have: the field has 6 bits.
@@ -64,6 +67,62 @@ pub(crate) enum Shape {
     Remote = 1,
     /// A remote address and an atomic segment.
     Atomic = 2,
+    /// The bytes as they are, in place of data.
+    Update = 3,
+    /// A remote address and the bytes as they are, before the data.
+    MaskedAtomic = 4,
+}
+
+impl Shape {
+    /// Segments that stand before `bytes` and the slices.
+    pub(crate) const fn segments(self) -> u32 {
+        match self {
+            Self::Plain | Self::Update => 0,
+            Self::Remote | Self::MaskedAtomic => 1,
+            Self::Atomic => 2,
+        }
+    }
+
+    /// Whether `bytes` are segments, not inline data.
+    pub(crate) const fn is_raw(self) -> bool {
+        matches!(self, Self::Update | Self::MaskedAtomic)
+    }
+
+    /// Whether there is a remote address.
+    pub(crate) const fn is_remote(self) -> bool {
+        !matches!(self, Self::Plain | Self::Update)
+    }
+
+    /// Whether the only slice is for the old value of a word.
+    pub(crate) const fn is_atomic(self) -> bool {
+        matches!(self, Self::Atomic | Self::MaskedAtomic)
+    }
+}
+
+/// Operands of an atomic compare and swap of a part of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedCompareSwap {
+    segment: [u64; 4],
+}
+
+impl MaskedCompareSwap {
+    /// If the bits of `compare_mask` are as in `compare`, the bits of `swap_mask` become those of `swap`.
+    pub const fn new(compare: u64, compare_mask: u64, swap: u64, swap_mask: u64) -> Self {
+        Self { segment: [swap.to_be(), compare.to_be(), swap_mask.to_be(), compare_mask.to_be()] }
+    }
+}
+
+/// Operands of an atomic fetch and add of fields of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedFetchAdd {
+    segment: [u64; 2],
+}
+
+impl MaskedFetchAdd {
+    /// Adds `add`; what is carried out of a bit of `boundaries`, the highest of its field, is lost.
+    pub const fn new(add: u64, boundaries: u64) -> Self {
+        Self { segment: [add.to_be(), boundaries.to_be()] }
+    }
 }
 
 /// Forms that have a short way of their own.
@@ -182,7 +241,7 @@ impl<'a> WorkRequest<'a> {
     ) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
         let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        request.become_atomic();
+        request.become_long(Shape::Atomic);
         request.atomic = [swap.to_be(), compare.to_be()];
         request
     }
@@ -192,8 +251,47 @@ impl<'a> WorkRequest<'a> {
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
         let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        request.become_atomic();
+        request.become_long(Shape::Atomic);
         request.atomic = [add.to_be(), 0];
+        request
+    }
+
+    /// Atomic compare and swap of a part of 8 bytes; what was there before goes to the slice.
+    #[doc(alias = "IB_WR_MASKED_ATOMIC_CMP_AND_SWP")]
+    pub fn masked_compare_swap(
+        id: u64,
+        old: &'a [MemorySlice; 1],
+        remote: RemoteSlice,
+        operands: &'a MaskedCompareSwap,
+    ) -> Self {
+        let (opcode, kind) = (WqeOpcode::AtomicMaskedCompareSwap, WorkCompletionOpcode::MaskedCompareSwap);
+        Self::masked(Self::new(id, opcode, kind, old, &[]).to(remote), operands.segment.as_bytes())
+    }
+
+    /// Atomic fetch and add of fields of 8 bytes; what was there before goes to the slice.
+    #[doc(alias = "IB_WR_MASKED_ATOMIC_FETCH_AND_ADD")]
+    pub fn masked_fetch_add(
+        id: u64,
+        old: &'a [MemorySlice; 1],
+        remote: RemoteSlice,
+        operands: &'a MaskedFetchAdd,
+    ) -> Self {
+        let (opcode, kind) = (WqeOpcode::AtomicMaskedFetchAdd, WorkCompletionOpcode::MaskedFetchAdd);
+        Self::masked(Self::new(id, opcode, kind, old, &[]).to(remote), operands.segment.as_bytes())
+    }
+
+    fn masked(mut self, operands: &'a [u8]) -> Self {
+        self.become_long(Shape::MaskedAtomic);
+        self.bytes = operands;
+        self.with_opmod(masked_opmod::EIGHT_BYTES)
+    }
+
+    /// A change of a memory key: its segments behind the control segment.
+    pub(crate) fn update(id: u64, kind: WorkCompletionOpcode, key: Mkey, segments: &'a [u8]) -> Self {
+        let mut request = Self::new(id, WqeOpcode::Umr, kind, &[], &[]);
+        request.become_long(Shape::Update);
+        request.bytes = segments;
+        request.set_immediate(key.value());
         request
     }
 
@@ -234,9 +332,9 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// There is no short way for atomics: the segments are counted when the request is posted.
-    const fn become_atomic(&mut self) {
-        (self.shape, self.form) = (Shape::Atomic, Form::Other);
+    /// There is no short way for atomics and changes of keys: the segments are counted when the request is posted.
+    const fn become_long(&mut self, shape: Shape) {
+        (self.shape, self.form) = (shape, Form::Other);
         self.control &= !(MAX_SEGMENTS as u64);
     }
 
@@ -251,9 +349,32 @@ impl<'a> WorkRequest<'a> {
             WorkCompletionOpcode::RdmaWrite => WqeOpcode::RdmaWriteImm,
             _ => return self,
         };
-        self.control = self.control & !(0xff << 32) | (opcode.raw() as u64) << 32;
-        self.flags = self.flags & !(u32::MAX as u64).to_be() | (immediate as u64).to_be();
+        self.set_opcode(opcode);
+        self.set_immediate(immediate);
         self
+    }
+
+    /// Takes `key` away from the peer that receives this SEND: one of its memory windows, or a fast registration. Others
+    /// than SEND stay as they are.
+    #[inline]
+    #[must_use]
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    pub const fn invalidating(mut self, key: Mkey) -> Self {
+        if matches!(self.kind, WorkCompletionOpcode::Send) {
+            self.set_opcode(WqeOpcode::SendInval);
+            self.set_immediate(key.value());
+        }
+        self
+    }
+
+    #[inline(always)]
+    const fn set_opcode(&mut self, opcode: WqeOpcode) {
+        self.control = self.control & !(0xff << 32) | (opcode.raw() as u64) << 32;
+    }
+
+    #[inline(always)]
+    const fn set_immediate(&mut self, immediate: u32) {
+        self.flags = self.flags & !(u32::MAX as u64).to_be() | (immediate as u64).to_be();
     }
 
     /// Whether success is reported too. The default is yes. A request that is not signalled gives its place in the
@@ -293,8 +414,28 @@ impl<'a> WorkRequest<'a> {
     #[must_use]
     #[doc(alias = "IBV_SEND_FENCE")]
     pub const fn fence(mut self) -> Self {
-        self.flags |= flag(FENCE);
+        self.flags = self.flags & !flag(FENCE_MODES) | flag(FENCE);
         self
+    }
+
+    /// Waits until everything earlier in the queue is done. So does a change of a key have to that something earlier
+    /// may still need.
+    #[inline]
+    #[must_use]
+    pub const fn strong_ordering(mut self) -> Self {
+        self.flags = self.flags & !flag(FENCE_MODES) | flag(STRONG_ORDERING);
+        self
+    }
+
+    /// The second 8 bytes in memory order behind a change of a key: what follows it says that it waits for it.
+    pub(crate) const fn flags_behind_update(&self) -> u64 {
+        let mode = (u64::from_be(self.flags) >> 37) as u8 & 7;
+        let mode = match mode {
+            fence_mode::NONE => fence_mode::INITIATOR_SMALL,
+            fence_mode::FENCE => fence_mode::SMALL_AND_FENCE,
+            stronger => stronger,
+        };
+        self.flags & !flag(FENCE_MODES) | flag((mode as u32) << 5)
     }
 
     /// The first 8 bytes of the entry as a number; for [`Form::Other`] the number of segments is still to be added.
@@ -446,6 +587,31 @@ mod tests {
         );
         let c = control(&WorkRequest::rpc_params(1, 9, Mkey::new(4), &[]));
         assert_eq!((c.opcode(), c.opmod()), (WqeOpcode::RdmaWrite, strom_opmod::RPC_PARAMS));
+    }
+
+    #[test]
+    fn what_follows_a_change_of_a_key_waits_for_it() {
+        let mode = |request: WorkRequest<'_>| {
+            let words = [(request.control(0, 0) | 3).to_be(), request.flags_behind_update()];
+            let segment = ControlSegment::read_from_bytes(words.as_bytes()).unwrap();
+            assert_eq!((segment.completion_mode(), segment.solicited()), (completion_mode::ALWAYS, true));
+            segment.fence_mode()
+        };
+        let send = || WorkRequest::send(1, &[]).solicited();
+        assert_eq!(mode(send()), fence_mode::INITIATOR_SMALL);
+        assert_eq!(mode(send().fence()), fence_mode::SMALL_AND_FENCE);
+        assert_eq!(mode(send().fence().strong_ordering()), fence_mode::STRONG_ORDERING);
+    }
+
+    #[test]
+    fn keys_travel_where_immediate_data_do() {
+        let c = control(&WorkRequest::send(1, &[]).invalidating(Mkey::new(0x1234_5678)));
+        assert_eq!((c.opcode(), c.immediate()), (WqeOpcode::SendInval, 0x1234_5678));
+        let c = control(&WorkRequest::write(1, &[], RemoteSlice::default()).invalidating(Mkey::new(1)));
+        assert_eq!((c.opcode(), c.immediate()), (WqeOpcode::RdmaWrite, 0));
+        let c =
+            control(&WorkRequest::update(1, WorkCompletionOpcode::BindWindow, Mkey::new(0x99), &[0; 112]));
+        assert_eq!((c.opcode(), c.immediate(), c.opmod()), (WqeOpcode::Umr, 0x99, 0));
     }
 
     #[test]

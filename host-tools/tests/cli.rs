@@ -165,3 +165,29 @@ fn a_network_that_loses_nearly_everything_is_a_failure_and_not_a_hang() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("the connection broke"));
 }
+
+fn explain(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bareverbs"))
+        .arg("explain")
+        .args(arguments)
+        .output()
+        .expect("the command can be started")
+}
+
+#[test]
+fn explain_prints_cause_values_and_what_to_try() {
+    let output = explain(&["IBV_WC_RETRY_EXC_ERR"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    for part in ["cause", "compare", "try", "rq_psn", "path MTU"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let found = json(&explain(&["12", "--json"]));
+    let rows = found.as_array().expect("an array");
+    assert!(
+        rows.iter().any(|row| row["name"] == "IBV_WC_RETRY_EXC_ERR" && row["kind"] == "completion status")
+    );
+    let unknown = explain(&["what"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(unknown.stdout.is_empty());
+}

@@ -40,14 +40,17 @@ fn run(row: &str, chunks: &str) -> ExitCode {
 
 fn measure() -> ExitCode {
     println!("{:<34} {:>8} {:>8} {:>7}", "row", "libmlx5", "here", "ratio");
-    for (row, name, peer, _) in Row::ALL {
+    for (row, name, peer) in Row::ALL {
         let (few, many) = (count(row, FEW), count(row, MANY));
         let (Some(few), Some(many)) = (few, many) else {
             println!("SKIPPED: valgrind with callgrind is not installed or failed");
             return ExitCode::FAILURE;
         };
         let each = (many - few) as f64 / ((MANY - FEW) * CHUNK as u64) as f64;
-        println!("{name:<34} {peer:>8} {each:>8.1} {:>7.2}", each / peer as f64);
+        match peer {
+            Some(peer) => println!("{name:<34} {peer:>8} {each:>8.1} {:>7.2}", each / f64::from(peer)),
+            None => println!("{name:<34} {:>8} {each:>8.1} {:>7}", "-", "-"),
+        }
     }
     ExitCode::SUCCESS
 }
@@ -69,12 +72,16 @@ fn count(row: Row, chunks: u64) -> Option<u64> {
 
 fn function(row: Row) -> &'static str {
     match row {
-        Row::Write8 | Row::Write4K => "timed_send",
-        Row::Write8Batch | Row::Write4KBatch => "timed_batch_of_sends",
+        Row::Write8 | Row::Write4K | Row::Send64 | Row::Read4K | Row::FetchAdd => "timed_send",
+        Row::Write8Batch | Row::Write4KBatch | Row::Send64Batch | Row::Read4KBatch | Row::FetchAddBatch => {
+            "timed_batch_of_sends"
+        }
         Row::Receive => "timed_receive",
         Row::ReceiveBatch => "timed_batch_of_receives",
-        Row::Poll | Row::SharedPoll => "timed_poll",
-        Row::PollBatch | Row::SharedPollBatch => "timed_batch_of_polls",
+        Row::Poll | Row::PollReceive | Row::SharedPoll => "timed_poll",
+        Row::PollBatch | Row::PollReceiveBatch | Row::PollCompressed | Row::SharedPollBatch => {
+            "timed_batch_of_polls"
+        }
         Row::SharedReceive => "timed_shared_receive",
         Row::SharedReceiveBatch => "timed_batch_of_shared_receives",
         Row::PollEmpty => "timed_empty_poll",

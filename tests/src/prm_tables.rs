@@ -59,7 +59,7 @@ impl Tables {
     /// Reads the four files.
     pub fn load() -> Self {
         let mut tables = Self::default();
-        for row in rows("prm/layout_flat.csv") {
+        for row in rows("prm/layout_flat.csv").into_iter().chain(rows("prm/layout_more.csv")) {
             let place = Place { offset: number(&row[2]), width: number(&row[3]) };
             tables.add_place(&row[0], &row[1], 0, place);
         }

@@ -261,6 +261,11 @@ fn counters_tell_what_happened() {
     let nonzero: Vec<_> = counters.by_name().filter(|&(_, value)| value != 0).collect();
     assert_eq!(nonzero, [("rx_write_requests", 3), ("rx_read_requests", 1)]);
     assert_eq!(set.read().unwrap(), Default::default());
+    assert_eq!(
+        pair.b.node.device.congestion_counters(false).unwrap(),
+        Default::default(),
+        "no switch marked"
+    );
     drop(counted);
     drop(partner);
 }

@@ -75,7 +75,7 @@ fn the_answer_goes_where_the_datagram_came_from() {
 #[test]
 fn pieces_become_one_datagram_and_one_datagram_becomes_pieces() {
     let mut world = Datagrams::new(2, 3, IPV4);
-    let bytes: Vec<u8> = (0..3000).map(|i| (i * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3000).map(|i| ((i * 7) >> 3) as u8).collect();
     world.hosts[0].memory.copy_in(0, &bytes).unwrap();
     let receiver = &mut world.hosts[1];
     let parts =
@@ -148,7 +148,7 @@ fn a_receive_without_room_for_the_header_fails() {
 fn the_longest_datagram_is_one_packet() {
     let mut world = Datagrams::new(2, 7, IPV4);
     world.post_receive(1, 0, 4096 + ROUTE_HEADER);
-    let bytes: Vec<u8> = (0..4096).map(|i| (i * 13 >> 4) as u8).collect();
+    let bytes: Vec<u8> = (0..4096).map(|i| ((i * 13) >> 4) as u8).collect();
     send(&mut world, 0, 1, &bytes);
     let [received] = world.received(1)[..] else { panic!("one receive") };
     assert_eq!(received.byte_count, 4136);

@@ -24,6 +24,21 @@ const LENGTHS: &[(&str, &str)] = &[
     ("UarRegisters", "no C definition; declared up to the last event queue doorbell"),
 ];
 
+/// Numbers that the tables do not have, with their origin. An entry that is not needed is a fault.
+const NUMBERS: &[(&str, &str)] = &[
+    ("CommandOpcode::MLX5_CMD_OP_RTS2SQD_QP", "Linux 3.11 to 4.1, include/linux/mlx5/device.h, as 0x508"),
+    ("CommandOpcode::MLX5_CMD_OP_SQD2SQD_QP", "Linux 3.11 to 4.1, include/linux/mlx5/device.h, as 0x511"),
+];
+
+/// Takes the faults of explained numbers out; every explanation has to explain something.
+fn without_explained_numbers(faults: &mut Vec<String>) {
+    for (name, origin) in NUMBERS {
+        let before = faults.len();
+        faults.retain(|line| line != &format!("{name}: not in the tables"));
+        assert!(faults.len() < before, "{name} needs no exception ({origin})");
+    }
+}
+
 /// Takes the faults of explained lengths out; every explanation has to explain something.
 fn without_explained_lengths(faults: &mut Vec<String>) {
     for (name, reason) in LENGTHS {
@@ -57,7 +72,9 @@ fn every_field_lies_where_the_tables_put_it() {
 fn every_number_is_the_tables_number() {
     let (tables, mut out) = (Tables::load(), Comparison::default());
     NUMBERINGS.iter().for_each(|info| tables.compare_numbering(info, &mut out));
-    println!("prm oracle: {} numbers in {} numberings", out.fields, NUMBERINGS.len());
+    let explained = NUMBERS.len();
+    println!("prm oracle: {} numbers in {} numberings ({explained} explained)", out.fields, NUMBERINGS.len());
+    without_explained_numbers(&mut out.faults);
     assert!(out.faults.is_empty(), "{} faults:\n{}", out.faults.len(), out.faults.join("\n"));
     assert!(out.fields >= NUMBER_FLOOR, "only {} numbers were compared", out.fields);
 }

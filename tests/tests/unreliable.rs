@@ -35,7 +35,7 @@ fn received(pair: &mut Pair<Uc>) -> Vec<WorkCompletion> {
 fn sends_and_writes_arrive() {
     for seed in [1, 2] {
         let mut pair = Pair::<Uc>::of_service(&options(seed));
-        let bytes: Vec<u8> = (0..70_000).map(|i| (i * 31 >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..70_000).map(|i| ((i * 31) >> 5) as u8).collect();
         pair.a.memory.copy_in(0, &bytes).unwrap();
         let whole = [pair.a.memory.slice(0, 30_000).unwrap(), pair.a.memory.slice(30_000, 40_000).unwrap()];
         let there = [pair.b.memory.slice(100, 70_000).unwrap()];

@@ -5,8 +5,8 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_sim::wire::opcode::ExtensionKind;
 use bareverbs_sim::wire::route::VlanTag;
 use bareverbs_sim::wire::{
-    Aeth, AtomicEth, BthOpcode, Deth, Extension, FrameWriter, HeaderTemplate, Network, OperationKind,
-    PacketHeader, Position, Reth, Route, ServiceClass, ServiceHeader, Syndrome,
+    Aeth, AtomicEth, BthOpcode, Deth, Extension, FrameWriter, HeaderTemplate, MaskedAtomicEth, Network,
+    OperationKind, PacketHeader, Position, Reth, Route, ServiceClass, ServiceHeader, Syndrome,
 };
 use bareverbs_tests::judges;
 use bareverbs_tests::walk::{Conditions, walk_captured};
@@ -83,6 +83,7 @@ fn service_header(class: ServiceClass, opcode: BthOpcode) -> ServiceHeader {
 fn extension(kind: ExtensionKind, length: u32) -> Extension {
     let reth = Reth { address: ADDRESS, rkey: RKEY, length };
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: MSN };
+    let atomic = AtomicEth { address: ADDRESS, rkey: RKEY, swap_or_add: 5, compare: 6 };
     match kind {
         ExtensionKind::None => Extension::None,
         ExtensionKind::Reth => Extension::Reth(reth),
@@ -91,8 +92,9 @@ fn extension(kind: ExtensionKind, length: u32) -> Extension {
         ExtensionKind::Ieth => Extension::Ieth(RKEY),
         ExtensionKind::Aeth => Extension::Aeth(aeth),
         ExtensionKind::AtomicAck => Extension::AtomicAck(aeth, ADDRESS),
-        ExtensionKind::AtomicEth => {
-            Extension::AtomicEth(AtomicEth { address: ADDRESS, rkey: RKEY, swap_or_add: 5, compare: 6 })
+        ExtensionKind::AtomicEth => Extension::AtomicEth(atomic),
+        ExtensionKind::MaskedAtomicEth => {
+            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: 7, compare_mask: 8 })
         }
     }
 }
@@ -215,12 +217,13 @@ fn expected(sample: &Sample) -> [String; FIELDS.len()] {
     ]
 }
 
-/// StRoM's op-codes are not in the standard, and tshark does not know those of extended reliable connections: it cannot
+/// StRoM's op-codes and masked atomics are not in the standard, and tshark does not know those of extended reliable connections: it cannot
 /// tell what follows their BTH.
 fn is_known_to_tshark(sample: &Sample) -> bool {
     use OperationKind::{RpcParams, RpcWrite};
     let rpc = matches!(sample.header.opcode.kind(), RpcParams | RpcWrite);
-    !rpc && sample.service != ServiceClass::ExtendedReliableConnection
+    let masked = matches!(sample.header.extension, Extension::MaskedAtomicEth(_));
+    !rpc && !masked && sample.service != ServiceClass::ExtendedReliableConnection
 }
 
 /// Requirement: IBTA v1.4 §9.2: the base transport header and what follows it lie where the specification puts them

@@ -160,7 +160,7 @@ fn message(from: usize, number: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 11 + number * 37 + from * 101) as u8).collect()
 }
 
-/// Requirement: IBTA v1.4 annex A14: messages of many initiators go to the shared receive queue that they name, and complete
+/// Requirement: XRC A14: messages of many initiators go to the shared receive queue that they name, and complete
 /// into its completion queue
 #[test]
 fn many_initiators_reach_one_queue_under_loss() {
@@ -189,7 +189,7 @@ fn many_initiators_reach_one_queue_under_loss() {
     assert_eq!(setting.inboxes[0].queue.outstanding(), RECEIVES, "all are posted again");
 }
 
-/// Requirement: IBTA v1.4 annex A14: one connection reaches every shared receive queue of the domain
+/// Requirement: XRC A14: one connection reaches every shared receive queue of the domain
 #[test]
 fn one_connection_reaches_several_queues() {
     let mut setting = Setting::new(1, NodeOptions::default());
@@ -205,7 +205,7 @@ fn one_connection_reaches_several_queues() {
     }
 }
 
-/// Requirement: IBTA v1.4 annex A14: a request that names a shared receive queue that does not exist or is of another XRC
+/// Requirement: XRC A14: a request that names a shared receive queue that does not exist or is of another XRC
 /// domain is answered with NAK «invalid request»
 #[test]
 fn a_queue_that_the_target_does_not_have_breaks_the_connection() {
@@ -220,7 +220,7 @@ fn a_queue_that_the_target_does_not_have_breaks_the_connection() {
     }
 }
 
-/// Requirement: IBTA v1.4 annex A14: keys of RDMA and atomics are looked up in the protection domain of the shared receive
+/// Requirement: XRC A14: keys of RDMA and atomics are looked up in the protection domain of the shared receive
 /// queue that the request names
 #[test]
 fn memory_is_reached_through_the_domain_of_the_queue() {

@@ -213,6 +213,14 @@ layout! {
     bits byte_count / set_byte_count: u16 = 0[9:0], "byte_count.length";
 }
 
+/// Values of the `opmod` byte of masked atomics: bit 3 says that they are, then the logarithm of the bytes less two.
+pub mod masked_opmod {
+    /// Operands of 4 bytes.
+    pub const FOUR_BYTES: u8 = 0x8;
+    /// Operands of 8 bytes.
+    pub const EIGHT_BYTES: u8 = 0x9;
+}
+
 layout! {
     /// Ethernet segment: offloads, then the first bytes of the packet inline, or a VLAN tag to insert.
     pub struct EthernetSegment, "mlx5_wqe_eth_seg", 4;

@@ -30,6 +30,16 @@ pub enum Tail<'a> {
     },
     /// Addresses of pages anywhere.
     Addresses(&'a [u64]),
+    /// Words that are made when they are wanted.
+    Words(&'a dyn WordList),
+}
+
+/// The words of a variable part.
+pub trait WordList: core::fmt::Debug {
+    /// How many.
+    fn count(&self) -> usize;
+    /// The word number `index`, in the processor's byte order; zero beyond the end.
+    fn word(&self, index: usize) -> u64;
 }
 
 impl Tail<'_> {
@@ -39,16 +49,18 @@ impl Tail<'_> {
             Self::Bytes(bytes) => bytes.len(),
             Self::Pages { count, .. } => count as usize * 8,
             Self::Addresses(list) => list.len() * 8,
+            Self::Words(list) => list.count() * 8,
         }
     }
 
-    /// The address number `index`; zero beyond the end.
+    /// The word number `index`; zero beyond the end.
     fn word(&self, index: usize) -> u64 {
         match *self {
             Self::Pages { first, log_size, count } if index < count as usize => {
                 first.wrapping_add((index as u64) << (log_size as u32 & 63))
             }
             Self::Addresses(list) => list.get(index).copied().unwrap_or(0),
+            Self::Words(list) => list.word(index),
             _ => 0,
         }
     }

@@ -11,7 +11,7 @@ mod mailbox;
 pub mod queue;
 mod signature;
 
-pub use entry::{Request, Tail};
+pub use entry::{Request, Tail, WordList};
 pub use error::{CommandError, CommandFailure, HealthReport};
 pub use queue::{CommandQueue, CommandQueueConfig, Ticket};
 

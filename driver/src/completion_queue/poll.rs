@@ -293,10 +293,13 @@ impl<D: DeviceRef> CompletionQueue<D> {
         completion.origin = Origin::new(window.load_be32::<24>());
         completion.opcode = match opcode {
             CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
+            CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
             _ => WorkCompletionOpcode::Receive,
         };
         match opcode {
-            CqeOpcode::ResponderWriteImmediate | CqeOpcode::ResponderSendImmediate => {
+            CqeOpcode::ResponderWriteImmediate
+            | CqeOpcode::ResponderSendImmediate
+            | CqeOpcode::ResponderSendInvalidate => {
                 completion.immediate = Some(window.load_be32::<36>());
             }
             CqeOpcode::ResponderError => fail(&mut completion, window),

@@ -4,7 +4,7 @@ use super::transitions::Attributes;
 use crate::memory_region::AccessFlags;
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::numbering::{PathMtu, ServiceType};
 use bareverbs_prm::psn::Psn;
 
 /// The way to the peer.
@@ -64,6 +64,10 @@ pub struct QueuePairAttributes {
     pub log_max_requester_reads: Option<u8>,
     /// The Q_Key that datagrams must carry.
     pub q_key: Option<u32>,
+    /// Another way to the peer. There is no automatic path migration, so giving one is always refused, with the reason.
+    pub alternate_path: Option<AddressVector>,
+    /// Ask for the event «send queue drained» when moving to SQD. mlx5 always tells; asking documents that it is awaited.
+    pub drained_event: bool,
 }
 
 /// Bits of `opt_param_mask`.
@@ -116,6 +120,8 @@ impl QueuePairAttributes {
         add(self.rnr_retry.is_some(), Attributes::RNR_RETRY);
         add(self.log_max_requester_reads.is_some(), Attributes::MAX_REQUESTER_READS);
         add(self.q_key.is_some(), Attributes::Q_KEY);
+        add(self.alternate_path.is_some(), Attributes::ALTERNATE_PATH);
+        add(self.drained_event, Attributes::DRAINED_EVENT);
         set
     }
 
@@ -155,10 +161,15 @@ impl QueuePairAttributes {
             .set_rmac_31_0(vector.mac.low());
     }
 
-    /// `opt_param_mask` for those of `optional` that are given.
-    pub(crate) fn optional_mask(&self, optional: Attributes) -> u32 {
+    /// `opt_param_mask` for those of `optional` that are given. Nobody reads over an unreliable connection, so the rights to
+    /// do so are not selected there: firmware would refuse.
+    pub(crate) fn optional_mask(&self, optional: Attributes, service: ServiceType) -> u32 {
+        let rights = match service {
+            ServiceType::Uc => optional::WRITE,
+            _ => optional::READ | optional::ATOMIC | optional::WRITE,
+        };
         let bits = [
-            (Attributes::ACCESS, optional::READ | optional::ATOMIC | optional::WRITE),
+            (Attributes::ACCESS, rights),
             (Attributes::PKEY_INDEX, optional::PKEY_INDEX),
             (Attributes::PORT, optional::PORT),
             (Attributes::Q_KEY, optional::Q_KEY),

@@ -400,6 +400,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << S::log_max_message(capabilities.log_max_message),
+            closed: None,
             names_shared_queue: xrc,
         };
         let receive = ReceiveQueue {

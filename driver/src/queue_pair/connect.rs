@@ -1,8 +1,10 @@
 //! Connecting: what the two sides tell each other, and the way from INIT to RTS.
 
 use super::attributes::{AddressVector, QueuePairAttributes};
-use super::{ConnectError, Connected, PreparedQueuePair, QueuePair};
+use super::diagnosis::{AddressError, Suspect};
+use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
+use crate::port::PortState;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, PortType, QpState};
 use bareverbs_prm::psn::Psn;
@@ -92,15 +94,15 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         options: ConnectOptions,
     ) -> Result<QueuePair<D, S>, ConnectError> {
         self.check(&options)?;
+        self.check_address(&self.path(remote, &options))?;
         let (to_receive, to_send) = (self.to_receive(remote, &options), self.to_send(&options));
-        self.core.modify(QpState::Rtr, &to_receive)?;
+        self.prepare_to_receive(&to_receive)?;
         self.core.modify(QpState::Rts, &to_send)?;
         Ok(QueuePair { core: self.core, service: PhantomData })
     }
 
     /// What INIT to RTR sets; what is acknowledged and read only if the service does that.
     fn to_receive(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> QueuePairAttributes {
-        let limit = self.core.device.device().capabilities().log_max_reads_as_responder;
         let set = QueuePairAttributes {
             path: Some(self.path(remote, options)),
             path_mtu: Some(options.path_mtu),
@@ -112,7 +114,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
             return set;
         }
         QueuePairAttributes {
-            log_max_responder_reads: Some(options.log_reads().min(limit)),
+            log_max_responder_reads: Some(options.log_reads()),
             min_rnr_timer: Some(options.min_rnr_timer),
             ..set
         }
@@ -120,7 +122,6 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
 
     /// What RTR to RTS sets.
     fn to_send(&self, options: &ConnectOptions) -> QueuePairAttributes {
-        let limit = self.core.device.device().capabilities().log_max_reads_as_requester;
         let set =
             QueuePairAttributes { send_psn: Some(self.core.parts.psn), ..QueuePairAttributes::default() };
         if !S::ACKNOWLEDGED {
@@ -130,7 +131,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
             ack_timeout: Some(options.ack_timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
-            log_max_requester_reads: Some(options.log_reads().min(limit)),
+            log_max_requester_reads: Some(options.log_reads()),
             ..set
         }
     }
@@ -141,7 +142,6 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
             ("retry_count", options.retry_count as u32, 7),
             ("rnr_retry", options.rnr_retry as u32, 7),
             ("min_rnr_timer", options.min_rnr_timer as u32, 31),
-            ("max_reads", options.max_reads as u32, 128),
             ("flow_label", options.flow_label, 0xf_ffff),
             ("service_level", options.service_level as u32, 15),
         ];
@@ -151,13 +151,48 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         if !(PathMtu::Mtu256.raw()..=PathMtu::Mtu4096.raw()).contains(&options.path_mtu.raw()) {
             return Err(ConnectError::PathMtu { raw: options.path_mtu.raw() });
         }
+        self.check_reads(options)
+    }
+
+    /// A limit that is not kept would show as a NAK for an invalid request much later.
+    fn check_reads(&self, options: &ConnectOptions) -> Result<(), ConnectError> {
+        let limits = self.core.device.device().capabilities();
+        let limit = 1 << limits.log_max_reads_as_requester.min(limits.log_max_reads_as_responder);
+        let asked = options.max_reads;
+        let good = !S::ACKNOWLEDGED || asked.is_power_of_two() && asked <= limit;
+        if good { Ok(()) } else { Err(ConnectError::Reads { asked, limit }) }
+    }
+
+    /// What is wrong with the address of the peer is said here; firmware would only say «bad parameter».
+    fn check_address(&self, vector: &AddressVector) -> Result<(), ConnectError> {
         let device = self.core.device.device();
-        let gid_index = options.gid_index;
-        match device.capabilities().port_type == PortType::Ethernet && device.gid(gid_index as u16).is_none()
-        {
-            true => Err(ConnectError::NoAddress { gid_index }),
-            false => Ok(()),
+        if device.capabilities().port_type != PortType::Ethernet {
+            return Ok(());
         }
+        AddressError::check(vector, device.gid(vector.gid_index.into())).map_err(|error| match error {
+            AddressError::NoOwnAddress { gid_index } => ConnectError::NoAddress { gid_index },
+            error => ConnectError::Address(error),
+        })
+    }
+
+    /// INIT to RTR; a refusal is looked into.
+    fn prepare_to_receive(&mut self, attributes: &QueuePairAttributes) -> Result<(), ConnectError> {
+        let error = match self.core.modify(QpState::Rtr, attributes) {
+            Err(ModifyError::Command(error)) => error,
+            other => return other.map_err(ConnectError::Modify),
+        };
+        let asked = attributes.path_mtu.unwrap_or(PathMtu::Mtu256);
+        let port = self.core.device.device().port();
+        Err(match port {
+            Ok(port) if asked.raw() > port.active_mtu.raw() => {
+                let (fits, operational) = (port.active_mtu, port.operational_mtu);
+                ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, error }
+            }
+            Ok(port) if port.state == PortState::Down => {
+                ConnectError::Refused { suspect: Suspect::PortDown(port.state), error }
+            }
+            _ => ConnectError::Modify(ModifyError::Command(error)),
+        })
     }
 
     fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {

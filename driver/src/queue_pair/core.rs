@@ -4,7 +4,7 @@ use super::attributes::QueuePairAttributes;
 use super::receive::ReceiveQueue;
 use super::send::SendQueue;
 use super::service::LOG_LARGEST_PACKET;
-use super::transitions::{TransitionError, check};
+use super::transitions::{Column, Transition, TransitionError, check};
 use super::{ModifyError, QueuePairStatus};
 use crate::command::{CommandError, Request};
 use crate::device::control::Doomed;
@@ -16,7 +16,7 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode, PathMigration, PathMtu, QpState, ServiceType};
+use bareverbs_prm::numbering::{CommandOpcode, CommandStatus, PathMigration, PathMtu, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 
 /// `log_ack_req_freq`: an ACK is asked for every 2^8 packets at least, as Linux has it.
@@ -56,8 +56,8 @@ impl<D: DeviceRef> Core<D> {
     pub(crate) fn initialise(&mut self, initial: &QueuePairAttributes) -> Result<(), CommandError> {
         match self.modify(QpState::Init, initial) {
             Ok(()) => Ok(()),
-            Err(ModifyError::Command(error)) => Err(error),
-            Err(ModifyError::Transition(_)) => {
+            Err(ModifyError::Command(error) | ModifyError::State { error, .. }) => Err(error),
+            Err(ModifyError::Transition(_) | ModifyError::Draining { .. }) => {
                 unreachable!("the table has RESET to INIT with these attributes")
             }
         }
@@ -69,36 +69,74 @@ impl<D: DeviceRef> Core<D> {
         to: QpState,
         attributes: &QueuePairAttributes,
     ) -> Result<(), ModifyError> {
-        let Parts { service, state, .. } = self.parts;
-        let (way, command) =
-            check(service, state, to, attributes.given()).map_err(ModifyError::Transition)?;
-        match command {
-            CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(command),
-            _ => {
-                let mut input = ResetToInitQpIn::new();
-                let parts = &self.parts;
-                // All modify commands have the layout of RST2INIT (PRM, modify queue pair commands).
-                input.set_opcode(command).set_qpn(parts.qpn);
-                input.set_opt_param_mask(attributes.optional_mask(way.optional));
-                let [send, receive] = parts.queues;
-                input
-                    .qpc_mut()
-                    .set_st(service)
-                    .set_pm_state(PathMigration::Migrated)
-                    .set_pd(parts.domain)
-                    .set_cqn_snd(send)
-                    .set_cqn_rcv(receive)
-                    .set_counter_set_id(parts.counter_set)
-                    .set_log_ack_req_freq(LOG_ACK_REQUEST)
-                    .set_dbr_addr(parts.rings.memory().iova() + parts.send.record as u64 * 64);
-                self.fill_message_limit(input.qpc_mut());
-                attributes.fill(input.qpc_mut());
-                self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
-            }
-        }
-        .map_err(ModifyError::Command)?;
-        self.parts.state = to;
+        let from = self.state_before(to)?;
+        let way = check(self.column(), from, to, attributes.given()).map_err(ModifyError::Transition)?;
+        let done = match way.command {
+            CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(way.command),
+            _ => self.run_with(way, attributes),
+        };
+        done.map_err(|error| self.blame(from, error))?;
+        let begins_to_drain = way.command == CommandOpcode::RtsToSqdQp;
+        self.parts.state = if begins_to_drain { QpState::SqDraining } else { to };
         Ok(())
+    }
+
+    /// The column of the table. Both ends of XRC are set up alike, with all that a reliable connection has: firmware takes the
+    /// same from them.
+    fn column(&self) -> Column {
+        match self.parts.service {
+            ServiceType::Xrc => Column::Rc,
+            service => Column::of(service, true),
+        }
+    }
+
+    /// The state from which a way begins. The device alone knows whether a queue that drained is drained by now.
+    fn state_before(&mut self, to: QpState) -> Result<QpState, ModifyError> {
+        if self.parts.state == QpState::SqDraining {
+            self.query().map_err(ModifyError::Command)?;
+        }
+        match self.parts.state {
+            QpState::SqDraining if matches!(to, QpState::Rts | QpState::SqDrained) => {
+                Err(ModifyError::Draining { to })
+            }
+            QpState::SqDraining => Ok(QpState::SqDrained),
+            state => Ok(state),
+        }
+    }
+
+    /// A device that refuses for the state moved the queue pair by itself: it is asked where it is.
+    fn blame(&mut self, believed: QpState, error: CommandError) -> ModifyError {
+        if error.status() != Some(CommandStatus::BadQpState) {
+            return ModifyError::Command(error);
+        }
+        match self.query() {
+            Ok(status) if status.state != believed => {
+                ModifyError::State { believed, actual: status.state, error }
+            }
+            _ => ModifyError::Command(error),
+        }
+    }
+
+    /// A command with a context. All of them have the layout of RST2INIT (PRM, modify queue pair commands).
+    fn run_with(&self, way: &Transition, attributes: &QueuePairAttributes) -> Result<(), CommandError> {
+        let mut input = ResetToInitQpIn::new();
+        let parts = &self.parts;
+        input.set_opcode(way.command).set_qpn(parts.qpn);
+        input.set_opt_param_mask(attributes.optional_mask(way.optional.of(self.column()), parts.service));
+        let [send, receive] = parts.queues;
+        input
+            .qpc_mut()
+            .set_st(parts.service)
+            .set_pm_state(PathMigration::Migrated)
+            .set_pd(parts.domain)
+            .set_cqn_snd(send)
+            .set_cqn_rcv(receive)
+            .set_counter_set_id(parts.counter_set)
+            .set_log_ack_req_freq(LOG_ACK_REQUEST)
+            .set_dbr_addr(parts.rings.memory().iova() + parts.send.record as u64 * 64);
+        self.fill_message_limit(input.qpc_mut());
+        attributes.fill(input.qpc_mut());
+        self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
     }
 
     /// The longest message; of datagrams also the largest packet, which is no attribute: it is the port's.
@@ -139,6 +177,7 @@ impl<D: DeviceRef> Core<D> {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
         parts.send.progress.poster.restart(ledgers);
+        parts.send.open_short_way();
         parts.receive.poster.restart(ledgers);
         parts.rings.record().store_be64::<0>(0);
     }

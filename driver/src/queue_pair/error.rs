@@ -1,12 +1,13 @@
 //! What can go wrong with a queue pair, one type an operation.
 
+use super::diagnosis::{AddressError, Suspect};
 use super::transitions::TransitionError;
 use crate::command::CommandError;
 use crate::hal::HalError;
 use crate::shared_receive_queue::SharedReceiveQueueKind;
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Cqn, Gid};
-use bareverbs_prm::numbering::ServiceType;
+use bareverbs_prm::numbering::{QpState, ServiceType};
 use core::fmt;
 
 /// Why a queue pair could not be made.
@@ -189,6 +190,20 @@ impl core::error::Error for PostError {}
 pub enum ModifyError {
     /// The state table does not allow it. Nothing was sent.
     Transition(TransitionError),
+    /// The send queue still drains: what has begun has not ended.
+    Draining {
+        /// Where it was to go.
+        to: QpState,
+    },
+    /// The device had moved the queue pair to another state by itself, and refused.
+    State {
+        /// The state that was commanded last.
+        believed: QpState,
+        /// The state that the device says.
+        actual: QpState,
+        /// The refusal.
+        error: CommandError,
+    },
     /// The device refused.
     Command(CommandError),
 }
@@ -197,6 +212,15 @@ impl fmt::Display for ModifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transition(error) => write!(f, "{error}"),
+            Self::Draining { to } => write!(
+                f,
+                "to {to}: the send queue is still draining; wait for the event SQ_DRAINED, or query until the state is SQD"
+            ),
+            Self::State { believed, actual, error } => write!(
+                f,
+                "the queue pair is in {actual}, not in {believed}: the device moved it by itself, look at the completions and \
+                 events; {error}"
+            ),
             Self::Command(error) => write!(f, "{error}"),
         }
     }
@@ -222,10 +246,26 @@ pub enum ConnectError {
         /// Its index.
         gid_index: u8,
     },
+    /// The addresses cannot be those of a connection.
+    Address(AddressError),
+    /// The number of READs at a time is not a power of two, or more than the device can do.
+    Reads {
+        /// Asked for.
+        asked: u8,
+        /// The device's limit, as requester and as responder.
+        limit: u8,
+    },
     /// The path MTU is not one of 256 to 4096 bytes.
     PathMtu {
         /// Its number.
         raw: u8,
+    },
+    /// The device refused, and this is why, most likely.
+    Refused {
+        /// What contradicts.
+        suspect: Suspect,
+        /// The refusal.
+        error: CommandError,
     },
     /// The queue pair could not be modified.
     Modify(ModifyError),
@@ -238,7 +278,15 @@ impl fmt::Display for ConnectError {
             Self::NoAddress { gid_index } => {
                 write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
             }
+            Self::Address(error) => write!(f, "{error}"),
+            Self::Reads { asked, limit } => {
+                write!(
+                    f,
+                    "max_reads {asked}: use a power of two from 1 to {limit}, the device's limit, at both ends"
+                )
+            }
             Self::PathMtu { raw } => write!(f, "path MTU number {raw}: use 256 to 4096 bytes"),
+            Self::Refused { suspect, error } => write!(f, "{suspect}; {error}"),
             Self::Modify(error) => write!(f, "{error}"),
         }
     }

@@ -12,6 +12,8 @@ use crate::work_request::{
     slice_words,
 };
 
+use bareverbs_prm::wqe::SEGMENT;
+
 /// Segments of a basic block.
 const BLOCK_SEGMENTS: u32 = 4;
 /// Words of a segment.
@@ -30,11 +32,14 @@ pub(crate) struct SendQueue {
     pub(crate) max_inline: u32,
     pub(crate) max_slices: u32,
     pub(crate) max_message: u64,
+    /// The limits of the short way while it is closed, because the next request follows a change of a memory key.
+    pub(crate) closed: Option<Limits>,
     /// Requests name a shared receive queue of the peer.
     pub(crate) names_shared_queue: bool,
 }
 
 /// What the short way must know.
+#[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Queue pair number where the control segment has it.
     pub(crate) qpn_shifted: u32,
@@ -114,7 +119,7 @@ impl SendQueue {
         let segments = 1
             + (address.len() / SEGMENT_WORDS) as u32
             + self.queue_segment(request)?
-            + request.shape as u32
+            + request.shape.segments()
             + self.data_segments(request)?;
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         if !self.progress.poster.has_room(words, blocks) {
@@ -124,15 +129,35 @@ impl SendQueue {
         let control = request.control(self.progress.poster.head(), self.limits.qpn_shifted)
             & !(MAX_SEGMENTS as u64)
             | segments as u64;
-        self.write_blocks(ring, [control.to_be(), request.flags()], address, request);
+        let behind_update = self.open_short_way();
+        let flags = if behind_update { request.flags_behind_update() } else { request.flags() };
+        self.write_blocks(ring, [control.to_be(), flags], address, request);
+        if request.shape == Shape::Update {
+            self.close_short_way();
+        }
         self.progress.last_control = control;
         self.progress.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(())
     }
 
+    /// The next request comes by [`Self::write_any`], which knows that it follows a change of a memory key: so the short
+    /// way need not ask.
+    fn close_short_way(&mut self) {
+        self.closed = Some(self.limits);
+        (self.limits.max_slice, self.limits.max_short) = (0, 0);
+    }
+
+    /// Whether it was closed.
+    pub(crate) fn open_short_way(&mut self) -> bool {
+        let open = self.closed.take();
+        self.limits = open.unwrap_or(self.limits);
+        open.is_some()
+    }
+
     /// The segment that names a shared receive queue: one or none.
     fn queue_segment(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
-        let needed = self.names_shared_queue && request.kind != WorkCompletionOpcode::Nop;
+        let stays = request.kind == WorkCompletionOpcode::Nop || request.shape == Shape::Update;
+        let needed = self.names_shared_queue && !stays;
         match request.shared_queue.is_some() {
             named if named == needed => Ok(named as u32),
             named => Err(PostError::SharedReceiveQueue { named }),
@@ -141,6 +166,9 @@ impl SendQueue {
 
     /// Segments of the data, after checking them.
     fn data_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
+        if request.shape.is_raw() {
+            return self.raw_segments(request);
+        }
         if request.bytes.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong { length: request.bytes.len(), limit: self.max_inline });
         }
@@ -148,11 +176,23 @@ impl SendQueue {
             return Err(PostError::TooManySlices { count: request.slices.len(), limit: self.max_slices });
         }
         check_slices(request.slices, self.max_message)?;
-        if request.shape == Shape::Atomic {
+        if request.shape.is_atomic() {
             check_atomic(request.slices)?;
         }
         let inline = if request.bytes.is_empty() { 0 } else { inline_segments(request.bytes.len() as u32) };
         Ok(inline + request.slices.len() as u32)
+    }
+
+    /// Segments of a request that brings some of them as they are.
+    fn raw_segments(&self, request: &WorkRequest<'_>) -> Result<u32, PostError> {
+        if request.shape.is_atomic() {
+            check_atomic(request.slices)?;
+        }
+        let segments = (request.bytes.len() / SEGMENT + request.slices.len()) as u32;
+        match (1 + request.shape.segments() + segments).div_ceil(BLOCK_SEGMENTS) {
+            needed if needed > self.mask + 1 => Err(PostError::QueueFull { needed, size: self.mask + 1 }),
+            _ => Ok(segments),
+        }
     }
 
     /// Writes an entry of several blocks word by word; it may wrap around the end of the ring.
@@ -174,13 +214,16 @@ impl SendQueue {
         if let Some(queue) = request.shared_queue {
             [((queue.value() as u64) << 32).to_be(), 0].into_iter().for_each(&mut put);
         }
-        if request.shape != Shape::Plain {
+        if request.shape.is_remote() {
             request.remote().into_iter().for_each(&mut put);
         }
         if request.shape == Shape::Atomic {
             request.atomic.into_iter().for_each(&mut put);
         }
-        if !request.bytes.is_empty() {
+        if request.shape.is_raw() {
+            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+            request.bytes.chunks_exact(8).for_each(|bytes| put(word(bytes)));
+        } else if !request.bytes.is_empty() {
             inline_words(request.bytes, &mut put);
         }
         request.slices.iter().flat_map(slice_words).for_each(|word| put(word.to_be()));

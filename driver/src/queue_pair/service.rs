@@ -83,8 +83,8 @@ impl Service for Uc {
 
     #[inline(always)]
     fn offers(kind: WorkCompletionOpcode) -> bool {
-        use WorkCompletionOpcode::{CompareSwap, FetchAdd, RdmaRead};
-        !matches!(kind, RdmaRead | CompareSwap | FetchAdd)
+        use WorkCompletionOpcode::{CompareSwap, FetchAdd, MaskedCompareSwap, MaskedFetchAdd, RdmaRead};
+        !matches!(kind, RdmaRead | CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd)
     }
 }
 

@@ -1,8 +1,11 @@
-//! The states of a queue pair and the ways between them: one table (IBTA v1.4 §11.2.5.2, tables 91 to 96; the ways
-//! that mlx5 has commands for: PRM, queue pair state machine). It names the attributes of all services; each service has
-//! some of them.
+//! The states of a queue pair and the ways between them, with what must and what may be given on each: checked here,
+//! before a command is sent, so that an error can name every attribute that is missing or too much.
 
-use bareverbs_prm::numbering::{CommandOpcode, QpState, ServiceType};
+mod table;
+
+pub use table::{Column, PerService, Services, TRANSITIONS, Transition};
+
+use bareverbs_prm::numbering::QpState;
 use core::fmt;
 use core::ops::BitOr;
 
@@ -58,22 +61,6 @@ impl Attributes {
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
-    /// Those that are in `other` too.
-    #[must_use]
-    pub const fn within(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-    /// Those that queue pairs of a service have (IBTA v1.4 §11.2.5.2, tables 92 to 96).
-    pub const fn of(service: ServiceType) -> Self {
-        let any = Self::PKEY_INDEX.with(Self::PORT).with(Self::SEND_PSN).with(Self::DRAINED_EVENT);
-        let path = Self::PATH.with(Self::ALTERNATE_PATH).with(Self::PATH_MIGRATION).with(Self::PATH_MTU);
-        let connected = path.with(Self::ACCESS).with(Self::REMOTE_QPN).with(Self::RECEIVE_PSN);
-        match service {
-            ServiceType::Ud => any.with(Self::Q_KEY),
-            ServiceType::Uc => any.with(connected),
-            _ => Self(!Self::Q_KEY.0),
-        }
-    }
     /// Whether all of `other` are in it.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -108,114 +95,6 @@ impl fmt::Debug for Attributes {
     }
 }
 
-/// A way from one state to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transition {
-    /// State before.
-    pub from: QpState,
-    /// State after.
-    pub to: QpState,
-    /// Attributes that must be given.
-    pub required: Attributes,
-    /// Attributes that may be given.
-    pub optional: Attributes,
-    /// The command; none if mlx5 has none.
-    pub command: Option<CommandOpcode>,
-}
-
-const fn way(
-    from: QpState,
-    to: QpState,
-    required: Attributes,
-    optional: Attributes,
-    command: CommandOpcode,
-) -> Transition {
-    Transition { from, to, required, optional, command: Some(command) }
-}
-
-const fn bare(from: QpState, to: QpState, command: CommandOpcode) -> Transition {
-    way(from, to, Attributes::NONE, Attributes::NONE, command)
-}
-
-const NONE: Attributes = Attributes::NONE;
-const INIT: Attributes =
-    Attributes::PKEY_INDEX.with(Attributes::PORT).with(Attributes::ACCESS).with(Attributes::Q_KEY);
-const RTR: Attributes = Attributes::PATH
-    .with(Attributes::PATH_MTU)
-    .with(Attributes::REMOTE_QPN)
-    .with(Attributes::RECEIVE_PSN)
-    .with(Attributes::MAX_RESPONDER_READS)
-    .with(Attributes::MIN_RNR_TIMER);
-const RTS: Attributes = Attributes::SEND_PSN
-    .with(Attributes::ACK_TIMEOUT)
-    .with(Attributes::RETRY_COUNT)
-    .with(Attributes::RNR_RETRY)
-    .with(Attributes::MAX_REQUESTER_READS);
-/// What may change while the connection runs.
-const RUNNING: Attributes = Attributes::ALTERNATE_PATH
-    .with(Attributes::ACCESS)
-    .with(Attributes::MIN_RNR_TIMER)
-    .with(Attributes::PATH_MIGRATION)
-    .with(Attributes::Q_KEY);
-/// What may change while nothing is sent.
-const DRAINED: Attributes = RUNNING
-    .with(Attributes::PKEY_INDEX)
-    .with(Attributes::PORT)
-    .with(Attributes::PATH)
-    .with(Attributes::ACK_TIMEOUT)
-    .with(Attributes::RETRY_COUNT)
-    .with(Attributes::RNR_RETRY)
-    .with(Attributes::MAX_REQUESTER_READS)
-    .with(Attributes::MAX_RESPONDER_READS);
-
-use CommandOpcode::{
-    InitToInitQp, InitToRtrQp, ResetToInitQp, RtrToRtsQp, RtsToRtsQp, SqErrorToRtsQp, SqdToRtsQp, ToErrorQp,
-    ToResetQp,
-};
-use QpState::{Error, Init, Reset, Rtr, Rts, SqDrained, SqError};
-
-/// All ways, with the attributes of all services.
-pub const TRANSITIONS: &[Transition] = &[
-    bare(Reset, Reset, ToResetQp),
-    way(Reset, Init, INIT, NONE, ResetToInitQp),
-    bare(Reset, Error, ToErrorQp),
-    bare(Init, Reset, ToResetQp),
-    way(Init, Init, NONE, INIT, InitToInitQp),
-    way(
-        Init,
-        Rtr,
-        RTR,
-        Attributes::ALTERNATE_PATH
-            .with(Attributes::ACCESS)
-            .with(Attributes::PKEY_INDEX)
-            .with(Attributes::Q_KEY),
-        InitToRtrQp,
-    ),
-    bare(Init, Error, ToErrorQp),
-    bare(Rtr, Reset, ToResetQp),
-    way(Rtr, Rts, RTS, RUNNING, RtrToRtsQp),
-    bare(Rtr, Error, ToErrorQp),
-    bare(Rts, Reset, ToResetQp),
-    way(Rts, Rts, NONE, RUNNING, RtsToRtsQp),
-    Transition {
-        from: Rts,
-        to: SqDrained,
-        required: NONE,
-        optional: Attributes::DRAINED_EVENT,
-        command: None,
-    },
-    bare(Rts, Error, ToErrorQp),
-    bare(SqDrained, Reset, ToResetQp),
-    way(SqDrained, Rts, NONE, RUNNING, SqdToRtsQp),
-    Transition { from: SqDrained, to: SqDrained, required: NONE, optional: DRAINED, command: None },
-    bare(SqDrained, Error, ToErrorQp),
-    bare(SqError, Reset, ToResetQp),
-    way(SqError, Rts, NONE, Attributes::ACCESS.with(Attributes::MIN_RNR_TIMER), SqErrorToRtsQp),
-    bare(SqError, Error, ToErrorQp),
-    bare(Error, Reset, ToResetQp),
-    bare(Error, Error, ToErrorQp),
-];
-
 /// Why a way cannot be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransitionError {
@@ -226,13 +105,13 @@ pub enum TransitionError {
         /// State after.
         to: QpState,
     },
-    /// mlx5 has no command for it.
-    NotSupported {
+    /// Only [`QueuePair::reset`](super::QueuePair::reset) leads to RESET: it also cleans the completion queues.
+    OnlyByReset {
         /// State before.
         from: QpState,
-        /// State after.
-        to: QpState,
     },
+    /// Alternate paths and their migration: RoCE has none, and this driver makes none on InfiniBand.
+    NoPathMigration,
     /// The attributes are not those that the way needs.
     WrongAttributes {
         /// State before.
@@ -252,7 +131,13 @@ impl fmt::Display for TransitionError {
             Self::NoSuchWay { from, to } => {
                 write!(f, "there is no way from {from} to {to}")
             }
-            Self::NotSupported { from, to } => write!(f, "the device has no command from {from} to {to}"),
+            Self::OnlyByReset { from } => {
+                write!(f, "from {from} to RESET: use QueuePair::reset, which also cleans the completion queues")
+            }
+            Self::NoPathMigration => f.write_str(
+                "alternate paths are InfiniBand's automatic path migration; RoCE has none: let the network find another way, \
+                 or connect again over another GID",
+            ),
             Self::WrongAttributes { from, to, missing, forbidden } => {
                 write!(f, "from {from} to {to}:")?;
                 if !missing.is_empty() {
@@ -268,78 +153,24 @@ impl fmt::Display for TransitionError {
 
 impl core::error::Error for TransitionError {}
 
-/// Finds the way and checks the attributes given for queue pairs of a service. Returns the command.
+/// Finds the way of a service and checks the attributes that are given.
 pub fn check(
-    service: ServiceType,
+    service: Column,
     from: QpState,
     to: QpState,
     given: Attributes,
-) -> Result<(&'static Transition, CommandOpcode), TransitionError> {
-    let way = TRANSITIONS.iter().find(|way| way.from == from && way.to == to);
+) -> Result<&'static Transition, TransitionError> {
+    let way = TRANSITIONS.iter().find(|way| way.from == from && way.to == to && way.services.has(service));
     let way = way.ok_or(TransitionError::NoSuchWay { from, to })?;
-    let all = Attributes::of(service);
-    let missing = way.required.within(all).without(given);
-    let forbidden = given.without(way.required.with(way.optional).within(all));
+    let (required, optional) = (way.required.of(service), way.optional.of(service));
+    let missing = required.without(given);
+    let forbidden = given.without(required.with(optional));
     if !missing.is_empty() || !forbidden.is_empty() {
         return Err(TransitionError::WrongAttributes { from, to, missing, forbidden });
     }
-    way.command.map(|command| (way, command)).ok_or(TransitionError::NotSupported { from, to })
+    let migration = Attributes::ALTERNATE_PATH | Attributes::PATH_MIGRATION;
+    if given.without(migration) != given { Err(TransitionError::NoPathMigration) } else { Ok(way) }
 }
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use std::string::ToString;
-
-    #[test]
-    fn every_state_can_be_left_to_reset_and_error() {
-        for from in [Init, Rtr, Rts, SqDrained, SqError, Error, Reset] {
-            for to in [Reset, Error] {
-                assert!(check(ServiceType::Rc, from, to, NONE).is_ok(), "{from} to {to}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_way_is_listed_twice_and_no_attribute_is_both() {
-        for (i, way) in TRANSITIONS.iter().enumerate() {
-            assert!(!TRANSITIONS[..i].iter().any(|other| (other.from, other.to) == (way.from, way.to)));
-            assert_eq!(way.required.without(way.optional), way.required);
-        }
-    }
-
-    #[test]
-    fn what_is_missing_and_what_is_too_much_is_named() {
-        let given = RTR
-            .within(Attributes::of(ServiceType::Rc))
-            .without(Attributes::PATH_MTU)
-            .with(Attributes::SEND_PSN);
-        let error = check(ServiceType::Rc, Init, Rtr, given).unwrap_err();
-        let (missing, forbidden) = (Attributes::PATH_MTU, Attributes::SEND_PSN);
-        assert_eq!(error, TransitionError::WrongAttributes { from: Init, to: Rtr, missing, forbidden });
-        assert_eq!(
-            error.to_string(),
-            "from INIT(0x1) to RTR(0x2): give path MTU; do not give first PSN to send"
-        );
-        assert_eq!(
-            check(ServiceType::Rc, Reset, Rts, NONE).unwrap_err(),
-            TransitionError::NoSuchWay { from: Reset, to: Rts }
-        );
-        assert_eq!(
-            check(ServiceType::Rc, Rts, SqDrained, NONE).unwrap_err(),
-            TransitionError::NotSupported { from: Rts, to: SqDrained }
-        );
-    }
-
-    #[test]
-    fn a_service_has_its_own_attributes() {
-        let initial = Attributes::PKEY_INDEX | Attributes::PORT;
-        assert!(check(ServiceType::Ud, Reset, Init, initial | Attributes::Q_KEY).is_ok());
-        assert!(check(ServiceType::Ud, Init, Rtr, NONE).is_ok());
-        let error = check(ServiceType::Uc, Reset, Init, initial | Attributes::Q_KEY).unwrap_err();
-        let (missing, forbidden) = (Attributes::ACCESS, Attributes::Q_KEY);
-        assert_eq!(error, TransitionError::WrongAttributes { from: Reset, to: Init, missing, forbidden });
-        assert!(check(ServiceType::Uc, Rtr, Rts, Attributes::SEND_PSN).is_ok());
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use bareverbs_prm::command::mkey::CreateMkeyIn;
 use bareverbs_prm::command::qp::CreateQpIn;
 use bareverbs_prm::command::srq::{CreateRmpIn, RmpContext};
 use bareverbs_prm::context::{CompletionQueueContext, EventQueueContext, MkeyContext, QueuePairContext};
-use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CompletionEntry, MINI_CQES, MiniEntry};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, PortType};
@@ -155,6 +155,7 @@ fn general() -> GeneralCapabilities {
     page.set_log_max_srq(18).set_log_max_srq_sz(15);
     page.set_roce(true).set_roce_rw_supported(true).set_bf(true).set_log_bf_reg_size(9);
     page.set_max_wqe_sz_sq(1024).set_max_wqe_sz_rq(512).set_mkey_by_name(true).set_cmdif_checksum(3);
+    page.set_imaicl(true).set_max_indirection(4).set_log_max_klm_list_size(16);
     page
 }
 
@@ -657,6 +658,29 @@ impl Firmware {
         let slot = ring.producer & ((1 << ring.log_size) - 1);
         memory.write(ring.base + slot as u64 * 64, entry.as_bytes());
         ring.producer += 1;
+    }
+
+    /// Writes a compressed run: arrays of eight mini entries, then the title.
+    pub fn complete_run(
+        &mut self,
+        memory: &Memory,
+        cqn: u32,
+        mut title: CompletionEntry,
+        minis: &[MiniEntry],
+    ) {
+        let ring = self.completion_queues.get_mut(&cqn).expect("the queue exists");
+        let mask = (1 << ring.log_size) - 1;
+        let place = |number: usize| ring.base + ((ring.producer + number as u32) & mask) as u64 * 64;
+        for (number, array) in minis.chunks(MINI_CQES).enumerate() {
+            let at = place(if number == 0 { 1 } else { number * MINI_CQES });
+            for (index, mini) in array.iter().enumerate() {
+                memory.write(at + index as u64 * 8, mini.as_bytes());
+            }
+        }
+        title.set_owner(ring.producer >> ring.log_size & 1 != 0);
+        title.set_byte_count(minis.len() as u32).set_format(CQE_FORMAT_COMPRESSED);
+        memory.write(place(0), title.as_bytes());
+        ring.producer += minis.len() as u32;
     }
 }
 

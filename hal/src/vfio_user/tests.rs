@@ -26,7 +26,7 @@ fn small() -> VfioUserConfig {
 fn serve(nic: NicConfig, clients: usize) -> (TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
-    let config = ServerConfig { nic, wire: None, capture: None, trace_commands: false };
+    let config = ServerConfig::new(nic);
     let mut server = Server::bind(&path, config).unwrap();
     std::thread::spawn(move || (0..clients).for_each(|_| drop(server.serve())));
     (directory, path)

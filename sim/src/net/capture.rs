@@ -1,4 +1,4 @@
-//! Captures in pcapng, with virtual nanoseconds. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
+//! Captures in pcapng, with nanoseconds, virtual or of a clock. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
 //! description), §4.3 (enhanced packet).
 //!
 //! An error of the writer is kept and told by [`Capture::finish`]; it stops the capture and not the world.
@@ -10,7 +10,56 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const LINKTYPE_ETHERNET: u16 = 1;
+
+/// What the frames of an interface begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet,
+    /// The local route header of InfiniBand. Each is written behind a header of the extensible record format, since programs
+    /// that read captures know InfiniBand by that (link type 197) and not by the link type that it has (247).
+    InfiniBand,
+}
+
+impl LinkType {
+    const fn to_raw(self) -> u16 {
+        match self {
+            Self::Ethernet => 1,
+            Self::InfiniBand => 197,
+        }
+    }
+}
+
+/// Bytes of a header of the extensible record format, and the type of records that hold a packet of InfiniBand.
+const RECORD_HEADER: usize = 16;
+const RECORD_INFINIBAND: u8 = 21;
+/// `flags`: records have varying lengths.
+const RECORD_VARYING: u8 = 4;
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
+
+/// Time as seconds and 2^-32 of them, low byte first; type and flags; length of the record, frames lost, length on the wire.
+fn record_header(nanos: u64, length: usize) -> [u8; RECORD_HEADER] {
+    let (seconds, rest) = (nanos / NANOS, nanos % NANOS);
+    let time = (seconds << 32) + (rest << 32) / NANOS;
+    let length = u16::try_from(length).unwrap_or(u16::MAX);
+    let record = length.saturating_add(RECORD_HEADER as u16);
+    let mut header = [0; RECORD_HEADER];
+    header[..8].copy_from_slice(&time.to_le_bytes());
+    header[8..10].copy_from_slice(&[RECORD_INFINIBAND, RECORD_VARYING]);
+    header[10..12].copy_from_slice(&record.to_be_bytes());
+    header[14..].copy_from_slice(&length.to_be_bytes());
+    header
+}
+
+/// Whose nanoseconds the frames carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// Those of a world: 0 is its beginning.
+    Virtual,
+    /// Those of the machine: 0 is the beginning of 1970.
+    Real,
+}
 
 const OPTION_END: u16 = 0;
 const OPTION_COMMENT: u16 = 1;
@@ -55,15 +104,15 @@ impl core::error::Error for CaptureError {
 }
 
 /// A pcapng section being written.
-pub struct Capture {
-    out: Box<dyn Write>,
+pub struct Capture<W: ?Sized + Write = dyn Write> {
+    out: Box<W>,
     block: Vec<u8>,
-    interfaces: u32,
+    interfaces: Vec<LinkType>,
     frames: u64,
     error: Option<io::Error>,
 }
 
-impl fmt::Debug for Capture {
+impl<W: ?Sized + Write> fmt::Debug for Capture<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capture")
             .field("frames", &self.frames)
@@ -72,33 +121,37 @@ impl fmt::Debug for Capture {
     }
 }
 
-impl Capture {
+impl<W: ?Sized + Write> Capture<W> {
     /// Begins a section on `out`. Give a buffered writer.
-    pub fn new(out: Box<dyn Write>) -> Self {
-        let mut capture = Self { out, block: Vec::new(), interfaces: 0, frames: 0, error: None };
+    pub fn new(out: Box<W>, clock: Clock) -> Self {
+        let mut capture = Self { out, block: Vec::new(), interfaces: Vec::new(), frames: 0, error: None };
         capture.begin(SECTION_HEADER);
         capture.u32(BYTE_ORDER_MAGIC);
         capture.u16(1);
         capture.u16(0);
         capture.block.extend_from_slice(&u64::MAX.to_le_bytes());
-        capture.option(OPTION_USER_APPLICATION, b"bareverbs-sim, virtual time");
+        let application: &[u8] = match clock {
+            Clock::Virtual => b"bareverbs-sim, virtual time",
+            Clock::Real => b"bareverbs-sim, real time",
+        };
+        capture.option(OPTION_USER_APPLICATION, application);
         capture.end_options();
         capture.end();
         capture
     }
 
     /// Describes an interface and gives its number.
-    pub fn add_interface(&mut self, name: &str) -> u32 {
+    pub fn add_interface(&mut self, name: &str, link: LinkType) -> u32 {
         self.begin(INTERFACE_DESCRIPTION);
-        self.u16(LINKTYPE_ETHERNET);
+        self.u16(link.to_raw());
         self.u16(0);
         self.u32(0);
         self.option(OPTION_INTERFACE_NAME, name.as_bytes());
         self.option(OPTION_TIME_RESOLUTION, &[NANOSECONDS]);
         self.end_options();
         self.end();
-        self.interfaces += 1;
-        self.interfaces - 1
+        self.interfaces.push(link);
+        self.interfaces.len() as u32 - 1
     }
 
     /// Writes one frame.
@@ -114,8 +167,13 @@ impl Capture {
         self.u32(interface);
         self.u32((nanos >> 32) as u32);
         self.u32(nanos as u32);
-        self.u32(bytes.len() as u32);
-        self.u32(bytes.len() as u32);
+        let infiniband = self.interfaces.get(interface as usize) == Some(&LinkType::InfiniBand);
+        let length = bytes.len() + if infiniband { RECORD_HEADER } else { 0 };
+        self.u32(length as u32);
+        self.u32(length as u32);
+        if infiniband {
+            self.padded(&record_header(nanos, bytes.len()));
+        }
         self.padded(bytes);
         if let Some(comment) = comment {
             self.option(OPTION_COMMENT, comment.as_bytes());

@@ -218,6 +218,7 @@ pub struct Faults {
     script: Vec<Armed>,
     frames: u64,
     opcodes: [u64; 256],
+    infiniband: bool,
 }
 
 #[derive(Debug)]
@@ -230,7 +231,21 @@ struct Armed {
 impl Faults {
     /// No faults yet; chances will be drawn from `stream`.
     pub fn new(stream: ChaCha8Rng) -> Self {
-        Self { random: RandomFaults::default(), stream, script: Vec::new(), frames: 0, opcodes: [0; 256] }
+        Self {
+            random: RandomFaults::default(),
+            stream,
+            script: Vec::new(),
+            frames: 0,
+            opcodes: [0; 256],
+            infiniband: false,
+        }
+    }
+
+    /// The same on a link of InfiniBand, whose packets have their op-codes elsewhere.
+    #[must_use]
+    pub const fn of_infiniband(mut self) -> Self {
+        self.infiniband = true;
+        self
     }
 
     /// Sets the faults by chance.
@@ -250,7 +265,7 @@ impl Faults {
 
     /// Decides on a frame that leaves at `now`, and flips its bits if that is decided.
     pub fn judge(&mut self, now: Time, frame: &mut [u8]) -> Verdict {
-        let opcode = bth_opcode(frame);
+        let opcode = if self.infiniband { infiniband_opcode(frame) } else { bth_opcode(frame) };
         self.count(opcode);
         let mut verdict = Verdict::default();
         self.play_script(now, opcode, frame, &mut verdict);
@@ -335,6 +350,15 @@ pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
         return None;
     }
     frame.get(udp + UDP_HEADER).copied()
+}
+
+/// The BTH op-code of a packet of InfiniBand. IBTA v1.4 §7.7.5.
+fn infiniband_opcode(frame: &[u8]) -> Option<u8> {
+    match frame.get(1)? & 3 {
+        2 => frame.get(8).copied(),
+        3 => frame.get(8 + 40).copied(),
+        _ => None,
+    }
 }
 
 fn be16(frame: &[u8], at: usize) -> Option<u16> {

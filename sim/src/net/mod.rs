@@ -15,7 +15,7 @@ pub mod queue;
 pub mod subnet;
 pub mod switch;
 
-pub use capture::{Capture, CaptureError, Direction};
+pub use capture::{Capture, CaptureError, Clock, Direction, LinkType};
 pub use fault::{Action, Chance, Fate, FaultId, RandomFaults, ScriptedFault, Trigger, UnfiredFault};
 pub use frame::{FrameId, FramePool};
 pub use link::LinkConfig;

@@ -125,7 +125,7 @@ impl Nic {
         let mut payload = vec![0; length];
         if qp.send.gather(memory, &self.mkeys, token, 0, &mut payload).is_err() {
             self.end_wqe(now, memory, qpn, Err(wqe::DATA_ACCESS));
-            self.move_to_error(now, memory, qpn);
+            self.fail_send_queue(memory, qpn);
             return;
         }
         let vector = &envelope.vector;
@@ -280,7 +280,7 @@ impl Nic {
     ) {
         let qkey = self.own_qkey(qpn);
         let Some(qp) = self.queue_pairs.get(qpn.value()) else { return };
-        let receives = matches!(qp.state(), QpState::Rtr | QpState::Rts);
+        let receives = !matches!(qp.state(), QpState::Reset | QpState::Init | QpState::Error);
         // Management packets have no Q_Key to be checked (IBTA v1.4 §9.8.3.2).
         if !receives || qp.context.st() != ServiceType::Qp0 && datagram.qkey != qkey {
             self.counters.datagrams_bad_qkey += u64::from(receives);

@@ -6,7 +6,7 @@ use super::wqe::{self, WorkFault};
 use super::{HostMemory, Nic, cqe, shared_receive};
 use crate::transport::{RequestCompletion, RequesterError};
 use bareverbs_prm::ids::{Cqn, Qpn};
-use bareverbs_prm::numbering::{EventType, QpState};
+use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 use bareverbs_prm::time::{Duration, Time};
 
 /// How often a queue pair in the error state looks whether receives were posted, which no doorbell tells: after 1, 2, 4
@@ -22,6 +22,11 @@ impl Nic {
         self.raise_stopped(now, memory, qpn);
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let mut deadline = qp.requester.as_ref().and_then(|requester| requester.poll_timeout());
+        if qp.state() == QpState::SqError {
+            self.flush_sends(now, memory, qpn);
+        }
+        self.end_draining(memory, qpn);
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         if qp.state() == QpState::Error {
             self.flush(now, memory, qpn);
             let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
@@ -66,7 +71,7 @@ impl Nic {
             if qp.send.front().is_none_or(|slot| slot.submitted) {
                 return;
             }
-            let dead = qp.state() == QpState::Error;
+            let dead = matches!(qp.state(), QpState::Error | QpState::SqError);
             self.end_wqe(now, memory, qpn, if dead { Err(wqe::FLUSHED) } else { Ok(()) });
         }
     }
@@ -85,7 +90,7 @@ impl Nic {
             qp.replies.retire();
         }
         if result.is_err() {
-            self.enter_error(memory, qpn, true);
+            self.fail_send_queue(memory, qpn);
         }
     }
 
@@ -122,8 +127,18 @@ impl Nic {
         let mut entry = cqe::requester_error(&qp.context, qpn, (index, opcode), fault);
         let cqn = qp.context.cqn_snd();
         self.completions.post(memory, &mut self.events, cqn, &mut entry, true);
-        self.enter_error(memory, qpn, true);
+        self.fail_send_queue(memory, qpn);
         self.end_requests(now, memory, qpn);
+    }
+
+    /// A request failed. Without acknowledgements that stops the send queue alone, the rest of the queue pair goes on
+    /// (IBTA v1.4 §10.3.1.6); else the connection is broken.
+    pub(super) fn fail_send_queue<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        match qp.context.st() {
+            ServiceType::Uc | ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => qp.enter_send_error(),
+            _ => self.enter_error(memory, qpn, true),
+        }
     }
 
     /// Moves a queue pair to the error state and flushes it, from whatever state.
@@ -165,14 +180,18 @@ impl Nic {
     }
 
     /// Flushes what is left in both rings of a dead queue pair: sends first, each queue in order.
-    pub(super) fn flush<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
+    fn flush<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
+        self.flush_sends(now, memory, qpn);
+        self.flush_receives(memory, qpn);
+    }
+
+    fn flush_sends<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn) {
         self.end_requests(now, memory, qpn);
         while let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
             let Some(which) = qp.send.skip(memory) else { break };
             let mut entry = cqe::requester_error(&qp.context, qpn, which, wqe::FLUSHED);
             self.completions.post(memory, &mut self.events, qp.context.cqn_snd(), &mut entry, true);
         }
-        self.flush_receives(memory, qpn);
     }
 
     /// Whether there were any.

@@ -10,7 +10,7 @@ use super::wqe::{self, Format, WorkFault};
 use super::{HostMemory, Nic};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
-use bareverbs_prm::wqe::SEGMENT;
+use bareverbs_prm::wqe::{SEGMENT, mkey_mask};
 
 impl Nic {
     /// Does a change on a connected queue pair, if what was posted before it allows. Whether the queue goes on.
@@ -62,6 +62,10 @@ impl Nic {
             fixed_atomic: general.umr_modify_atomic_disabled(),
             fixed_indirect: general.umr_indirect_mkey_disabled(),
         };
+        let moves = update.mask & mkey_mask::PD != 0;
+        if moves && self.domains.get(update.context.pd().value()).is_none() {
+            return Err(wqe::KEY_UPDATE);
+        }
         self.mkeys.update(update, &entries, &rules).map_err(|_| wqe::KEY_UPDATE)
     }
 

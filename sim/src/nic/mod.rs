@@ -19,10 +19,12 @@ mod bar;
 mod buffer;
 mod completion;
 mod config;
+mod congestion;
 mod contexts;
 mod counters;
 mod cqe;
 mod datagram;
+mod drain;
 mod error;
 mod ethernet;
 mod event;
@@ -92,6 +94,7 @@ pub struct Nic {
     events: event::EventQueues,
     completions: completion::CompletionQueues,
     queue_pairs: Slab<QueuePair>,
+    congestion: congestion::CongestionCounters,
     counter_sets: queue_counters::CounterSets,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
@@ -125,6 +128,7 @@ impl Nic {
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
             queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
+            congestion: congestion::CongestionCounters::default(),
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),

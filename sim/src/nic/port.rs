@@ -46,7 +46,8 @@ impl Port {
     pub(crate) fn new(config: &NicConfig) -> Self {
         let mut vport = NicVportContext::new();
         let guid = guid(config.mac);
-        vport.set_mtu(config.mtu).set_node_guid(guid).set_port_guid(guid).set_system_image_guid(guid);
+        vport.set_mtu(config.mtu).set_node_guid(guid).set_port_guid(guid);
+        vport.set_system_image_guid(card_guid(config));
         vport
             .permanent_address_mut()
             .set_mac_addr_47_32(config.mac.high())
@@ -61,7 +62,7 @@ impl Port {
             admin_up: true,
             addresses,
             vport,
-            hca_vport: hca_vport(guid, config.subnet),
+            hca_vport: hca_vport(guid, card_guid(config), config.subnet),
             link_layer: config.link_layer,
             subnet: config.subnet,
             trained: PortState::Initialize,
@@ -305,9 +306,9 @@ impl Port {
 }
 
 /// What a subnet manager of a subnet with one port says: LID 1, which is also its own. In a managed subnet nothing yet.
-fn hca_vport(guid: u64, subnet: Subnet) -> HcaVportContext {
+fn hca_vport(guid: u64, card: u64, subnet: Subnet) -> HcaVportContext {
     let mut context = HcaVportContext::new();
-    context.set_system_image_guid(guid).set_port_guid(guid).set_node_guid(guid);
+    context.set_system_image_guid(card).set_port_guid(guid).set_node_guid(guid);
     context.set_subnet_timeout(SUBNET_TIMEOUT);
     if subnet == Subnet::Alone {
         context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
@@ -382,6 +383,14 @@ const fn lid_end(lid: u16) -> Gid {
 fn guid(mac: MacAddress) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// What the functions of one card have in common: the GUID of the first. Their MAC addresses follow each other.
+fn card_guid(config: &NicConfig) -> u64 {
+    let [a, b, c, d, e, f] = config.mac.0;
+    let number = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    let [_, _, first @ ..] = number.saturating_sub(u64::from(config.card_port.max(1) - 1)).to_be_bytes();
+    guid(MacAddress(first))
 }
 
 fn link_local(mac: MacAddress) -> RoceAddress {

@@ -1,6 +1,7 @@
 //! A queue pair: its context, both work queues, both halves of the transport.
 
 use super::buffer::PagedBuffer;
+use super::congestion::NotificationPoint;
 use super::mkey::{Accessor, HostRange};
 use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
@@ -47,6 +48,8 @@ pub(crate) struct QueuePair {
     pub(crate) shared: Option<Srqn>,
     /// Replies of the RPC engine.
     pub(crate) replies: Replies,
+    /// What it remembers of congestion that it has to tell of.
+    pub(crate) notification: NotificationPoint,
     /// What it counted for its counter set, besides what the transport counts.
     pub(crate) tally: QueuePairTally,
     /// From RTS on.
@@ -55,6 +58,8 @@ pub(crate) struct QueuePair {
     pub(crate) responder: Option<ReceivingSide<HostRange>>,
     /// From RTR on.
     pub(crate) path: Option<Path>,
+    /// Whether a packet of the peer was taken since the queue pair is in RTR.
+    pub(crate) heard: bool,
     /// Whether the number stands in the device's list of queue pairs with work.
     pub(crate) ready: bool,
     /// Deadline for which the device's clock is set; `Time::MAX` if for none.
@@ -93,10 +98,12 @@ impl QueuePair {
             landing: Landing::default(),
             shared: None,
             replies: Replies::default(),
+            notification: NotificationPoint::default(),
             tally: QueuePairTally::default(),
             requester: None,
             responder: None,
             path: None,
+            heard: false,
             ready: false,
             alarm: Time::MAX,
             rescans: 0,
@@ -142,12 +149,14 @@ impl QueuePair {
         if self.format() != Format::Connected {
             return self.state() == QpState::Rts && self.send.wants_fetch();
         }
-        let answers = self.responder.as_ref().is_some_and(ReceivingSide::has_work);
-        let Some(requester) = self.requester.as_ref().filter(|_| self.state() == QpState::Rts) else {
+        let answers = self.notification.due || self.responder.as_ref().is_some_and(ReceivingSide::has_work);
+        let sends = matches!(self.state(), QpState::Rts | QpState::SqDraining);
+        let Some(requester) = self.requester.as_ref().filter(|_| sends) else {
             return answers;
         };
         let wanted = self.send.wants_fetch() && self.send.held.is_none_or(|fence| is_clear(requester, fence));
-        let fresh = requester.has_room() && (wanted || self.replies.is_waiting());
+        let fresh =
+            self.state() == QpState::Rts && requester.has_room() && (wanted || self.replies.is_waiting());
         answers || requester.has_work() || fresh
     }
 
@@ -171,6 +180,9 @@ impl QueuePair {
     pub(crate) fn shown_context(&self) -> QueuePairContext {
         let mut context = self.context;
         context.set_sw_sq_wqebb_counter(self.send.posted()).set_hw_sq_wqebb_counter(self.send.fetched());
+        if let Some(requester) = &self.requester {
+            context.set_next_send_psn(requester.next_psn());
+        }
         if let Some(responder) = &self.responder {
             context.set_next_rcv_psn(responder.expected_psn());
         }
@@ -189,9 +201,11 @@ impl QueuePair {
         }
         self.replies.clear();
         self.keep_transport_tally();
+        self.notification = NotificationPoint::default();
         self.requester = None;
         self.responder = None;
         self.path = None;
+        self.heard = false;
         self.rescans = 0;
     }
 }

@@ -59,6 +59,9 @@ impl Nic {
                 return;
             }
         };
+        if self.take_notification(&packet) {
+            return;
+        }
         let datagram = packet.service_header.deth().is_some();
         if datagram && !self.port.is_infiniband() {
             return self.accept_datagram(now, memory, &packet, frame);
@@ -70,6 +73,7 @@ impl Nic {
         if datagram {
             self.deliver_datagram(now, memory, qpn, &packet);
         } else {
+            self.notice_congestion(now, qpn, &packet);
             self.deliver(now, memory, qpn, &packet);
         }
     }
@@ -108,12 +112,22 @@ impl Nic {
         if is_response(packet) {
             self.deliver_response(now, memory, qpn, packet);
         } else {
+            self.tell_established(memory, qpn);
             self.with_responder(now, memory, qpn, |responder, host| {
                 responder.handle_request(now, packet, host)
             });
             self.take_replies();
         }
         self.refresh(now, memory, qpn);
+    }
+
+    /// The first packet before RTS says that the peer is there (IBTA v1.4 §11.6.3.1, communication established).
+    #[inline]
+    fn tell_established<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        if !core::mem::replace(&mut qp.heard, true) && qp.state() == QpState::Rtr {
+            self.post_queue_event(memory, qpn, EventType::CommEst);
+        }
     }
 
     fn deliver_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
@@ -207,10 +221,10 @@ impl Nic {
     }
 }
 
-/// Requests are taken from RTR on, answers from RTS on (IBTA v1.4 §10.3.1).
+/// Requests are taken from RTR on, answers from RTS on; what stops the send queue alone stops neither (IBTA v1.4 §10.3.1).
 fn is_receiving(state: QpState, packet: &Packet<'_>) -> bool {
     match state {
-        QpState::Rts => true,
+        QpState::Rts | QpState::SqDraining | QpState::SqDrained | QpState::SqError => true,
         QpState::Rtr => !is_response(packet),
         _ => false,
     }

@@ -153,12 +153,9 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
         let mut bytes = [0; 8];
         self.mkeys.read(self.memory, range, 0, &mut bytes).map_err(|_| RemoteFault)?;
         let old = u64::from_le_bytes(bytes);
-        let new = match operation {
-            AtomicOperation::CompareSwap { compare, swap } if compare == old => swap,
-            AtomicOperation::CompareSwap { .. } => old,
-            AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
-        };
-        self.mkeys.write(self.memory, range, 0, &new.to_le_bytes()).map_err(|_| RemoteFault)?;
+        self.mkeys
+            .write(self.memory, range, 0, &operation.apply(old).to_le_bytes())
+            .map_err(|_| RemoteFault)?;
         Ok(old)
     }
 

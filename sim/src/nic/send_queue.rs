@@ -6,7 +6,7 @@ use super::buffer::PagedBuffer;
 use super::mkey::{KeyUpdate, MkeyTable};
 use super::wqe::{self, Piece, PieceList, Work, WorkFault, WqeRules};
 use bareverbs_prm::doorbell::QueuePairRecord;
-use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode};
+use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -93,6 +93,8 @@ pub(crate) struct SendQueue {
     pub(crate) stopped: Option<Stopped>,
     /// Fence mode of the change of a memory key that waits for what was posted before it.
     pub(crate) held: Option<u8>,
+    /// The WQE before the next one changed a memory key.
+    behind_update: bool,
     /// Blocks read ahead: `ahead_from` is the counter of the first.
     ahead: Vec<u8>,
     ahead_from: u16,
@@ -110,6 +112,7 @@ impl SendQueue {
             first_token: 0,
             stopped: None,
             held: None,
+            behind_update: false,
             ahead: Vec::new(),
             ahead_from: 0,
         }
@@ -131,6 +134,7 @@ impl SendQueue {
         self.fetched = 0;
         self.stopped = None;
         self.held = None;
+        self.behind_update = false;
         self.ahead.clear();
     }
 
@@ -198,6 +202,9 @@ impl SendQueue {
         };
         let blocks = length.div_ceil(BASIC_BLOCK) as u16;
         let Ok(()) = self.read_ahead(memory, blocks) else { return self.refuse(0, wqe::FETCH) };
+        if context.strict && self.behind_update && !is_fenced(&control) {
+            return self.refuse(control.opcode().raw(), wqe::UNFENCED);
+        }
         match self.parse(&control, length, context) {
             Ok(Work::KeyUpdate(update)) => {
                 let token = self.first_token + self.slots.len() as u64 - 1;
@@ -295,6 +302,7 @@ impl SendQueue {
         slot.opcode = control.opcode().raw();
         slot.signalled = mode == completion_mode::ALWAYS || event;
         slot.event = event;
+        self.behind_update = matches!(work, Work::KeyUpdate(_));
         slot.submitted = !matches!(work, Work::Nop | Work::KeyUpdate(_));
         let length = slot.pieces.length() as u32;
         self.fetched = self.fetched.wrapping_add(blocks);
@@ -403,6 +411,13 @@ impl SendQueue {
         let slot = self.slot(token).ok_or(missing)?;
         write_pieces(memory, mkeys, &slot.pieces, offset.into(), bytes)
     }
+}
+
+/// Whether a WQE waits for changes of memory keys before it. Hardware that is not asked to wait may still use the old key;
+/// this model always waits, and says what is missing in strict mode.
+fn is_fenced(control: &ControlSegment) -> bool {
+    use fence_mode::{INITIATOR_SMALL, SMALL_AND_FENCE, STRONG_ORDERING};
+    matches!(control.fence_mode(), INITIATOR_SMALL | SMALL_AND_FENCE | STRONG_ORDERING)
 }
 
 /// Writes bytes into a list of checked ranges.

@@ -63,10 +63,9 @@ impl Nic {
         if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
             qp.send.stop(0, wqe::FETCH);
         }
-        match qp.state() {
-            QpState::Rts => self.schedule.wake(qp),
-            QpState::Error => self.flush(now, memory, qpn),
-            _ => {}
+        // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
+        if qp.state() == QpState::Rts {
+            self.schedule.wake(qp);
         }
         self.refresh(now, memory, qpn);
     }
@@ -159,6 +158,9 @@ impl Nic {
             return None;
         }
         let loops_back = self.queue_pairs.get(qpn.value())?.path.as_ref()?.loops_back;
+        if let Some(transmit) = self.transmit_notification(qpn, frame) {
+            return Some((transmit, loops_back));
+        }
         let transmit = match self.transmit_response(now, memory, qpn, frame) {
             Some(transmit) => transmit,
             None => {
@@ -291,12 +293,18 @@ impl Nic {
 impl Nic {
     /// INIT2RTR: the responder and the way of packets begin.
     pub(super) fn connect(&mut self, qpn: Qpn) {
-        let software_port = self.firmware.capabilities.software_source_port();
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
-        let service = qp.service_class();
-        let reliable = service != ServiceClass::UnreliableConnection;
+        let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
         qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
+        self.set_path(qpn);
+    }
+
+    /// The way of packets, as the context says it.
+    pub(super) fn set_path(&mut self, qpn: Qpn) {
+        let software_port = self.firmware.capabilities.software_source_port();
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let service = qp.service_class();
         qp.path = self.port.route(&qp.context, qpn.value(), software_port).map(|route| {
             let (local, remote) = port::ends(&route.network);
             let partition_key = self.port.partition_key(qp.context.primary_address_path().pkey_index());

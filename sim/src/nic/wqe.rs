@@ -2,7 +2,7 @@
 
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
-use crate::transport::Operation;
+use crate::transport::{MaskedCompareSwap, Operation};
 use crate::wire::ServiceHeader;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
@@ -10,7 +10,7 @@ use bareverbs_prm::ids::{Mkey, Qpn, Srqn};
 use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
     AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, KeyUpdateSegment,
-    RemoteAddressSegment, SEGMENT, XrcSegment, strom_opmod, umr_flags,
+    MaskedAtomicSegment, RemoteAddressSegment, SEGMENT, XrcSegment, masked_opmod, strom_opmod, umr_flags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -57,6 +57,7 @@ faults! {
     COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
     OFFLOAD = LocalQpOperation, 0x73, "the Ethernet segment asks for what is not offered, or for a packet that cannot be made so";
     KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
+    UNFENCED = LocalQpOperation, 0x74, "a work request follows a change of a memory key without a fence (strict mode)";
     ADDRESS = LocalQpOperation, 0x73, "the address vector names no entry of the RoCE address table, or one of another family";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
@@ -279,6 +280,10 @@ fn parse_work(
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
     }
+    if matches!(opcode, WqeOpcode::AtomicMaskedCompareSwap | WqeOpcode::AtomicMaskedFetchAdd) {
+        let operation = masked_atomic(control, cursor, rules)?;
+        return Ok(Work::Request(operation, service_header));
+    }
     if control.opmod() != 0 {
         return Err(OPMOD);
     }
@@ -398,6 +403,33 @@ fn atomic(opcode: WqeOpcode, cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> R
     })
 }
 
+/// Masked atomics of eight bytes: the opmod tells the size, and other sizes are not offered. Of fetch and add the field
+/// boundaries stand in place of the value to compare with.
+fn masked_atomic(
+    control: &ControlSegment,
+    cursor: &mut Cursor<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<Operation, WorkFault> {
+    if control.opmod() != masked_opmod::EIGHT_BYTES {
+        return Err(OPMOD);
+    }
+    let remote: RemoteAddressSegment = cursor.segment(rules)?;
+    let (address, rkey) = (remote.address(), remote.rkey().value());
+    if control.opcode() == WqeOpcode::AtomicMaskedFetchAdd {
+        let operands: AtomicSegment = cursor.segment(rules)?;
+        let (add, boundaries) = (operands.swap_add(), operands.compare());
+        return Ok(Operation::MaskedFetchAdd { address, rkey, add, boundaries });
+    }
+    let operands: MaskedAtomicSegment = cursor.segment(rules)?;
+    let operands = MaskedCompareSwap {
+        compare: operands.compare(),
+        compare_mask: operands.compare_mask(),
+        swap: operands.swap_add(),
+        swap_mask: operands.swap_add_mask(),
+    };
+    Ok(Operation::MaskedCompareSwap { address, rkey, operands })
+}
+
 /// StRoM's remote procedure calls: an RDMA WRITE with an `opmod` of its own. Not mlx5.
 fn parse_rpc(
     control: &ControlSegment,
@@ -423,10 +455,7 @@ fn parse_data(
     work: &Work,
     pieces: &mut PieceList,
 ) -> Result<(), WorkFault> {
-    let scatters = matches!(
-        work,
-        Work::Request(Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. }, _)
-    );
+    let scatters = matches!(work, Work::Request(operation, _) if operation.expects_data());
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
         if head[0] & 0x80 == 0 {
@@ -480,7 +509,7 @@ fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), Wo
     let fits = match work {
         Work::Nop => true,
         Work::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
-        Work::Request(Operation::CompareSwap { .. } | Operation::FetchAdd { .. }, _) => length == 8,
+        Work::Request(operation, _) if operation.is_atomic() => length == 8,
         Work::Request(..) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }

@@ -5,12 +5,12 @@ use super::latency::Latency;
 use super::node::Node;
 use super::topology::{End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, way_numbers};
 use super::world::{SwitchNode, World};
-use crate::net::capture::{Capture, CaptureError};
+use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
 use crate::net::switch::{Switch, SwitchConfig, SwitchCounters};
-use crate::nic::HostMemory;
+use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
 use std::io::Write;
 
@@ -30,7 +30,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         id
     }
 
-    /// Joins two ports with a cable: two nodes back to back, a node and a switch, or two switches.
+    /// Joins two ports with a cable: two nodes back to back, a node and a switch, or two switches. Between ports of
+    /// different link layers the link stays down, as real ones do; switches are of Ethernet.
     pub fn connect(
         &mut self,
         a: impl Into<Port>,
@@ -48,18 +49,33 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (self.plug(a, there), self.plug(b, back));
         self.add_way(a, b, config);
         self.add_way(b, a, config);
-        self.tell_devices(link, true);
+        self.set_link_up(link, true)?;
         Ok(link)
     }
 
     /// Pulls the cable out (`up` false) or plugs it in again; frames on the way are not touched, frames sent while it is
     /// out are lost.
     pub fn set_link_up(&mut self, link: LinkId, up: bool) -> Result<(), TopologyError> {
+        let up = up && self.speaks_one_language(link)?;
         for way in way_numbers(link) {
             self.ways.get_mut(way).ok_or(TopologyError::Unknown)?.up = up;
         }
         self.tell_devices(link, up);
         Ok(())
+    }
+
+    /// Whether both ends of a link have the same link layer.
+    fn speaks_one_language(&self, link: LinkId) -> Result<bool, TopologyError> {
+        let [there, _] = way_numbers(link);
+        let way = self.ways.get(there).ok_or(TopologyError::Unknown)?;
+        Ok(self.link_layer(way.from) == self.link_layer(way.to))
+    }
+
+    fn link_layer(&self, end: End) -> LinkLayer {
+        match end {
+            End::Node(node) => self.nodes[node.index()].device.link_layer(),
+            End::Switch { .. } => LinkLayer::Ethernet,
+        }
     }
 
     /// Tells a switch by hand that `address` is behind the link to `neighbour`.
@@ -134,11 +150,11 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Begins to record every frame that leaves a node, and every frame that a switch or a fault beyond it loses. Add all
     /// nodes and switches first: each is an interface of the capture. A capture that was running is thrown away.
     pub fn start_capture(&mut self, out: Box<dyn Write>) {
-        let mut capture = Capture::new(out);
+        let mut capture = Capture::new(out, Clock::Virtual);
         for name in
             self.nodes.iter().map(|node| &node.name).chain(self.switches.iter().map(|entry| &entry.name))
         {
-            capture.add_interface(name);
+            capture.add_interface(name, LinkType::Ethernet);
         }
         self.capture = Some(capture);
     }

@@ -1,6 +1,6 @@
 //! What the world needs of a device: five inputs, three outputs and the next deadline.
 
-use crate::nic::{HostMemory, Nic};
+use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
 use bareverbs_prm::time::Time;
 
@@ -33,6 +33,10 @@ pub trait Device {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
     /// Bytes of BAR0.
     fn bar_length(&self) -> u64;
+    /// Link layer of the port. A cable between two different ones carries nothing.
+    fn link_layer(&self) -> LinkLayer {
+        LinkLayer::Ethernet
+    }
 }
 
 impl Device for Nic {
@@ -76,6 +80,9 @@ impl Device for Nic {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
         Self::set_link_up(self, up);
         Self::handle_timeout(self, now, memory);
+    }
+    fn link_layer(&self) -> LinkLayer {
+        self.config().link_layer
     }
     fn bar_length(&self) -> u64 {
         u64::from(self.config().bar_pages) * UAR_PAGE_SIZE as u64

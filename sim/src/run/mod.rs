@@ -5,11 +5,13 @@
 //!
 //! **What it may not do.** It reads no clock and draws no randomness but from the seed it was given. Same seed and same
 //! calls, same event digest. The exceptions are [`real_time`], for one device
-//! among programs of other people, and [`vfio_user`], which puts it into a virtual machine.
+//! among programs of other people, [`fabric`], which joins several of them, and [`vfio_user`], which puts them into virtual
+//! machines.
 
 mod build;
 pub mod device;
 pub mod digest;
+pub mod fabric;
 pub mod latency;
 pub mod node;
 pub mod preset;

@@ -8,12 +8,14 @@
 //! other side cannot take yet waits, and while frames wait the device is asked for no more.
 
 mod lane;
+mod recorder;
 mod unix_datagram;
 
+pub use recorder::Recorder;
 pub use unix_datagram::UnixDatagramIo;
 
 use super::device::Device;
-use crate::net::capture::{Capture, CaptureError, Direction};
+use crate::net::capture::{CaptureError, Direction};
 use crate::net::fault::Faults;
 use crate::nic::HostMemory;
 use bareverbs_prm::time::{Duration, Time};
@@ -64,7 +66,7 @@ pub struct RealTime<M, D, F> {
     inbound: Lane,
     outbound: Lane,
     frame: Vec<u8>,
-    capture: Option<Capture>,
+    capture: Option<Recorder>,
     interrupts: BTreeMap<u16, u64>,
     counters: FrameCounters,
 }
@@ -88,14 +90,13 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     }
 
     /// Writes every frame to `capture`, as the device sees it, with what a fault did to it.
-    pub fn set_capture(&mut self, mut capture: Capture) {
-        capture.add_interface("wire");
+    pub fn set_capture(&mut self, capture: Recorder) {
         self.capture = Some(capture);
     }
 
-    /// Ends the capture; `None` if there was none.
+    /// Ends the capture, for all that write it; `None` if there was none.
     pub fn finish_capture(&mut self) -> Option<Result<u64, CaptureError>> {
-        self.capture.take().map(Capture::finish)
+        self.capture.take()?.finish()
     }
 
     /// Puts faults on what the device receives and sends; `None` ends them.
@@ -200,7 +201,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             self.counters.received += 1;
             let now = self.now();
             let fate = self.inbound.push(now, &mut self.frame);
-            record(self.capture.as_mut(), now, Direction::Inbound, &self.frame, fate);
+            record(self.capture.as_ref(), Direction::Inbound, &self.frame, fate);
         }
         Ok(true)
     }
@@ -233,7 +234,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
                 break;
             }
             let fate = self.outbound.push(now, &mut self.frame);
-            record(self.capture.as_mut(), now, Direction::Outbound, &self.frame, fate);
+            record(self.capture.as_ref(), Direction::Outbound, &self.frame, fate);
             busy = true;
         }
         busy
@@ -255,15 +256,9 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     }
 }
 
-fn record(
-    capture: Option<&mut Capture>,
-    now: Time,
-    direction: Direction,
-    frame: &[u8],
-    comment: Option<&'static str>,
-) {
+fn record(capture: Option<&Recorder>, direction: Direction, frame: &[u8], comment: Option<&'static str>) {
     if let Some(capture) = capture {
-        capture.frame(0, now.as_picos() / 1000, direction, frame, comment);
+        capture.frame(direction, frame, comment);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a responder asks of the device around it.
 
+use super::arithmetic::AtomicOperation;
 use bareverbs_prm::ids::Srqn;
 
 /// What a responder does to remote memory.
@@ -116,23 +117,6 @@ pub trait ResponderHost {
     fn rpc(&mut self, packet: RpcPacket<'_>);
     /// The connection broke: the queue pair goes to the error state.
     fn connection_error(&mut self, error: ResponderError);
-}
-
-/// The arithmetic of an atomic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtomicOperation {
-    /// Store `swap` if the old value equals `compare`.
-    CompareSwap {
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store.
-        swap: u64,
-    },
-    /// Add, modulo 2^64.
-    FetchAdd {
-        /// Value to add.
-        add: u64,
-    },
 }
 
 /// One packet of a StRoM RPC, in order and never twice.

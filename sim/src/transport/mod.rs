@@ -12,6 +12,7 @@
 //!
 //! **Where to read first.** [`Requester::poll_transmit`] and [`Responder::handle_request`].
 
+mod arithmetic;
 mod host;
 mod outstanding;
 mod parameters;
@@ -28,9 +29,10 @@ mod tests;
 mod timers;
 mod unreliable;
 
+pub use arithmetic::{AtomicOperation, MaskedCompareSwap};
 pub use host::{
-    AtomicOperation, LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
-    RemoteFault, ResponderError, ResponderHost, RpcPacket, UnknownQueue,
+    LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, RemoteFault,
+    ResponderError, ResponderHost, RpcPacket, UnknownQueue,
 };
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{

@@ -2,7 +2,7 @@
 //!
 //! Packets are counted without end, in 64 bits; a PSN is the low end of such a sequence number. So nothing here wraps.
 
-use super::request::{Operation, Request};
+use super::request::Request;
 use std::collections::VecDeque;
 
 /// A message and the sequence numbers it occupies.
@@ -20,12 +20,8 @@ pub struct Message {
 impl Message {
     /// Whether it ends with data of the peer, not with an ACK.
     pub fn expects_data(&self) -> bool {
-        expects_data(&self.request.operation)
+        self.request.operation.expects_data()
     }
-}
-
-fn expects_data(operation: &Operation) -> bool {
-    matches!(operation, Operation::Read { .. } | Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
 }
 
 /// A READ or an atomic is not answered although something after it is acknowledged.
@@ -71,7 +67,7 @@ impl Outstanding {
         let end = start + u64::from(span);
         self.messages.push_back(Message { request, start, end, reads_before });
         self.next_sequence = end;
-        self.reads_submitted += u64::from(expects_data(&request.operation));
+        self.reads_submitted += u64::from(request.operation.expects_data());
         self.first + self.messages.len() as u64 - 1
     }
 
@@ -84,6 +80,16 @@ impl Outstanding {
     pub fn find(&self, token: u64) -> Option<u64> {
         let index = self.messages.iter().position(|message| message.request.token == token)?;
         Some(self.first + index as u64)
+    }
+
+    /// Number of the first message that begins at `sequence` or behind it, submitted already or not.
+    pub fn number_from(&self, sequence: u64) -> u64 {
+        self.first + self.messages.partition_point(|message| message.start < sequence) as u64
+    }
+
+    /// Number of the oldest message, or of the next one if there is none.
+    pub fn first(&self) -> u64 {
+        self.first
     }
 
     /// The oldest message and its number.

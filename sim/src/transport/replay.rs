@@ -32,6 +32,12 @@ impl Replay {
         Self { entries: VecDeque::with_capacity(capacity), capacity }
     }
 
+    /// Remembers so many from now on, the latest first.
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        self.entries.drain(..self.entries.len().saturating_sub(capacity));
+    }
+
     /// Remembers an operation of `span` packets in place of the oldest.
     pub fn remember(&mut self, start: u64, span: u32, what: Remembered) {
         if self.entries.len() == self.capacity {

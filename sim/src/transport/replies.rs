@@ -59,6 +59,11 @@ impl<R: Clone> Replies<R> {
         Self { queue: VecDeque::with_capacity(capacity + 1), capacity, mtu, fresh_reads: 0 }
     }
 
+    /// Takes at most `capacity` answers from now on. Those that wait stay.
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

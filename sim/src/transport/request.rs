@@ -1,5 +1,6 @@
 //! What a requester is given and what it gives back: messages, packets, placements and completions.
 
+use super::arithmetic::MaskedCompareSwap;
 use crate::wire::{PacketHeader, ServiceHeader};
 use core::fmt;
 
@@ -49,6 +50,26 @@ pub enum Operation {
         /// Value to add.
         add: u64,
     },
+    /// Atomic compare and swap of a part of 8 bytes.
+    MaskedCompareSwap {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Values and masks.
+        operands: MaskedCompareSwap,
+    },
+    /// Atomic fetch and add of fields of 8 bytes.
+    MaskedFetchAdd {
+        /// Remote virtual address.
+        address: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Value to add.
+        add: u64,
+        /// The highest bit of each field.
+        boundaries: u64,
+    },
     /// StRoM RPC Params (BTH op-code 0x18): at most one path MTU.
     RpcParams {
         /// RPC op-code, in the address field of the RETH.
@@ -63,6 +84,24 @@ pub enum Operation {
         /// Region handle, in the key field of the RETH.
         region: u32,
     },
+}
+
+impl Operation {
+    /// Whether it is an atomic: its old value comes back.
+    pub fn is_atomic(&self) -> bool {
+        matches!(
+            self,
+            Self::CompareSwap { .. }
+                | Self::FetchAdd { .. }
+                | Self::MaskedCompareSwap { .. }
+                | Self::MaskedFetchAdd { .. }
+        )
+    }
+
+    /// Whether it ends with data of the peer, not with an ACK.
+    pub fn expects_data(&self) -> bool {
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
 }
 
 /// A message given to a requester.

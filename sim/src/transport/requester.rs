@@ -1,6 +1,7 @@
 //! The requester of a reliable connection: go-back-N over numbered packets. IBTA v1.4 §9.7.5.2.
 
 mod answer;
+mod drain;
 
 use super::outstanding::{Message, MissingAnswer, Outstanding};
 use super::parameters::ConnectionParameters;
@@ -50,6 +51,8 @@ pub struct Requester {
     unrequested: u32,
     patience: Patience,
     failure: Option<Failure>,
+    /// Number of the first message that may not begin, while the send queue drains or is drained.
+    hold: Option<u64>,
     counters: RequesterCounters,
 }
 
@@ -85,6 +88,7 @@ impl Requester {
             unrequested: 0,
             patience: Patience::new(parameters),
             failure: None,
+            hold: None,
             counters: RequesterCounters::default(),
         }
     }
@@ -157,7 +161,9 @@ impl Requester {
     /// The message at the cursor, if its next packet may go out.
     fn sendable(&self) -> Option<&Message> {
         let Cursor { number, sequence } = self.cursor;
-        if self.failure.is_some_and(|failure| number >= failure.number) {
+        if self.failure.is_some_and(|failure| number >= failure.number)
+            || self.hold.is_some_and(|hold| number >= hold)
+        {
             return None;
         }
         let message = self.outstanding.get(number)?;

@@ -127,6 +127,13 @@ impl<R: Clone> Responder<R> {
         self.min_rnr_timer = code;
     }
 
+    /// Changes how many READs and atomics are remembered; SQD2SQD may do so. What is remembered stays.
+    pub fn set_max_remembered_reads(&mut self, limit: u8) {
+        self.read_limit = usize::from(limit);
+        self.replay.set_capacity(self.read_limit);
+        self.replies.set_capacity(2 * self.read_limit + SPARE_REPLIES);
+    }
+
     /// Whether [`Self::poll_transmit`] would give a packet.
     pub fn has_work(&self) -> bool {
         !self.replies.is_empty()

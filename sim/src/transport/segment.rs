@@ -1,8 +1,9 @@
 //! Messages to packets: how many there are, and what each of them says. IBTA v1.4 §9.7.2, table 38.
 
+use super::arithmetic::MaskedCompareSwap;
 use super::outstanding::Message;
 use super::request::{Operation, Request, RequestPacket};
-use crate::wire::{AtomicEth, BthOpcode, Extension, PacketHeader, Position, Reth};
+use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, PacketHeader, Position, Reth};
 use bareverbs_prm::psn::Psn;
 
 /// Bytes of the longest message.
@@ -42,7 +43,7 @@ impl PathMtu {
 /// Packets of a message, which is also how many PSNs it occupies; `None` if it is longer than allowed.
 pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
     match request.operation {
-        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Some(1),
+        operation if operation.is_atomic() => Some(1),
         Operation::RpcParams { .. } => (request.length <= mtu.bytes()).then_some(1),
         _ => (request.length <= MAX_MESSAGE).then(|| mtu.packets(request.length)),
     }
@@ -81,6 +82,8 @@ fn opcode(operation: &Operation, position: Position) -> BthOpcode {
         Operation::Read { .. } => BthOpcode::ReadRequest,
         Operation::CompareSwap { .. } => BthOpcode::CompareSwap,
         Operation::FetchAdd { .. } => BthOpcode::FetchAdd,
+        Operation::MaskedCompareSwap { .. } => BthOpcode::MaskedCompareSwap,
+        Operation::MaskedFetchAdd { .. } => BthOpcode::MaskedFetchAdd,
         Operation::RpcParams { .. } => BthOpcode::RpcParams,
         Operation::RpcWrite { .. } => match position {
             Position::First => BthOpcode::RpcWriteFirst,
@@ -129,6 +132,19 @@ fn extension(operation: &Operation, position: Position, offset: u32, left: u32) 
         }
         Operation::FetchAdd { address, rkey, add } => {
             Extension::AtomicEth(AtomicEth { address, rkey, swap_or_add: add, compare: 0 })
+        }
+        Operation::MaskedCompareSwap { address, rkey, operands } => {
+            let MaskedCompareSwap { compare, compare_mask, swap, swap_mask } = operands;
+            let atomic = AtomicEth { address, rkey, swap_or_add: swap, compare };
+            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: swap_mask, compare_mask })
+        }
+        Operation::MaskedFetchAdd { address, rkey, add, boundaries } => {
+            let atomic = AtomicEth { address, rkey, swap_or_add: add, compare: 0 };
+            Extension::MaskedAtomicEth(MaskedAtomicEth {
+                atomic,
+                swap_or_add_mask: boundaries,
+                compare_mask: 0,
+            })
         }
         Operation::RpcParams { rpc_opcode, region } | Operation::RpcWrite { rpc_opcode, region } => {
             write_extension(position, Reth { address: rpc_opcode, rkey: region, length: left }, None)

@@ -139,6 +139,28 @@ impl SendingSide {
     pub fn flush(&mut self) {
         both!(self, half => half.flush());
     }
+
+    /// Lets no further message begin.
+    pub fn drain(&mut self) {
+        both!(self, half => half.drain());
+    }
+
+    /// Whether it drains, and every message that had begun was given back.
+    pub fn is_drained(&self) -> bool {
+        both!(self, half => half.is_drained())
+    }
+
+    /// Messages may begin again.
+    pub fn resume(&mut self) {
+        both!(self, half => half.resume());
+    }
+
+    /// Takes over timeout, retries and READs at a time; an unreliable connection has none.
+    pub fn change(&mut self, parameters: &ConnectionParameters) {
+        if let Self::Reliable(half) = self {
+            half.change(parameters);
+        }
+    }
 }
 
 impl<R: Clone> ReceivingSide<R> {
@@ -165,6 +187,13 @@ impl<R: Clone> ReceivingSide<R> {
     pub fn set_min_rnr_timer(&mut self, code: u8) {
         if let Self::Reliable(half) = self {
             half.set_min_rnr_timer(code);
+        }
+    }
+
+    /// Changes how many READs and atomics are remembered; an unreliable connection has none.
+    pub fn set_max_remembered_reads(&mut self, limit: u8) {
+        if let Self::Reliable(half) = self {
+            half.set_max_remembered_reads(limit);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Conversations between a requester, a responder and a model of the device around them.
 
 mod arbitrary;
+mod conformance;
 mod model;
 mod requester;
 mod responder;

@@ -28,6 +28,17 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
+/// Atomic extended transport header of masked atomics: AtomicETH with a mask for each value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedAtomicEth {
+    /// The header without masks.
+    pub atomic: AtomicEth,
+    /// Bits that are swapped in; of an addition the highest bit of each field.
+    pub swap_or_add_mask: u64,
+    /// Bits that are compared.
+    pub compare_mask: u64,
+}
+
 /// What stands between the BTH and the payload. The op-code decides which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
@@ -47,10 +58,12 @@ pub enum Extension {
     AtomicAck(Aeth, u64),
     /// AtomicETH.
     AtomicEth(AtomicEth),
+    /// AtomicETH with masks.
+    MaskedAtomicEth(MaskedAtomicEth),
 }
 
 /// Bytes of the longest extension.
-pub const MAX_EXTENSION_SIZE: usize = ExtensionKind::AtomicEth.size();
+pub const MAX_EXTENSION_SIZE: usize = ExtensionKind::MaskedAtomicEth.size();
 
 impl Extension {
     /// Which headers these are.
@@ -64,6 +77,7 @@ impl Extension {
             Self::Aeth(_) => ExtensionKind::Aeth,
             Self::AtomicAck(..) => ExtensionKind::AtomicAck,
             Self::AtomicEth(_) => ExtensionKind::AtomicEth,
+            Self::MaskedAtomicEth(_) => ExtensionKind::MaskedAtomicEth,
         }
     }
     /// The RETH, if there is one.
@@ -109,6 +123,11 @@ impl Extension {
                 Self::AtomicAck(Aeth::from_raw(read_u32(head, 0)?), read_u64(head, 4)?)
             }
             ExtensionKind::AtomicEth => Self::AtomicEth(AtomicEth::read(head)?),
+            ExtensionKind::MaskedAtomicEth => Self::MaskedAtomicEth(MaskedAtomicEth {
+                atomic: AtomicEth::read(head)?,
+                swap_or_add_mask: read_u64(head, 28)?,
+                compare_mask: read_u64(head, 36)?,
+            }),
         };
         Some((extension, rest))
     }
@@ -130,6 +149,11 @@ impl Extension {
                 bytes[4..12].copy_from_slice(&old.to_be_bytes());
             }
             Self::AtomicEth(atomic) => atomic.write(&mut bytes),
+            Self::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask }) => {
+                atomic.write(&mut bytes);
+                bytes[28..36].copy_from_slice(&swap_or_add_mask.to_be_bytes());
+                bytes[36..].copy_from_slice(&compare_mask.to_be_bytes());
+            }
         }
         (bytes, self.kind().size())
     }
@@ -190,6 +214,7 @@ mod tests {
             Extension::Aeth(aeth),
             Extension::AtomicAck(aeth, 0x55),
             Extension::AtomicEth(atomic),
+            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: 0x77, compare_mask: !1 }),
         ] {
             let (bytes, size) = extension.to_bytes();
             let kind = extension.kind();

@@ -87,6 +87,13 @@ impl HeaderTemplate {
         self
     }
 
+    /// The same with the bit that tells the sender of congestion (RoCEv2 A17.9.3).
+    #[must_use]
+    pub const fn with_backward_notification(mut self) -> Self {
+        self.bth.becn = true;
+        self
+    }
+
     /// Bytes of the frame of a packet with `payload_length` bytes of payload.
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
         let extensions = header.service_header.size() + header.extension.kind().size();

@@ -2,7 +2,7 @@
 //! invariant and variant CRC. IBTA v1.4 §7.7 and §7.8, §8.3.
 //!
 //! On our wires a frame of an InfiniBand link is exactly this, from the first byte of the local route header to the last
-//! of the variant CRC: no Ethernet header, no symbols of the link. pcapng knows it as link type 247.
+//! of the variant CRC: no Ethernet header, no symbols of the link.
 
 use super::Packet;
 use super::bth::Bth;

@@ -29,7 +29,7 @@ mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::{Bth, DEFAULT_PARTITION_KEY};
-pub use extension::{AtomicEth, Extension, Reth};
+pub use extension::{AtomicEth, Extension, MaskedAtomicEth, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
 pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};
 pub use packet::{Packet, PacketHeader};

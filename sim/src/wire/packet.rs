@@ -1,7 +1,7 @@
 //! A packet as values, and as one line of text.
 
 use super::bth::Bth;
-use super::extension::Extension;
+use super::extension::{AtomicEth, Extension};
 use super::opcode::BthOpcode;
 use super::route::Route;
 use super::service::{ServiceClass, ServiceHeader};
@@ -79,16 +79,19 @@ impl fmt::Display for Extension {
             Self::Immediate(data) | Self::RethImmediate(_, data) => write!(f, " imm={data:#010x}"),
             Self::Ieth(key) => write!(f, " inv={key:#010x}"),
             Self::AtomicAck(_, old) => write!(f, " old={old:#x}"),
-            Self::AtomicEth(a) => {
-                write!(
-                    f,
-                    " va={:#x} rkey={:#010x} val={:#x} cmp={:#x}",
-                    a.address, a.rkey, a.swap_or_add, a.compare
-                )
+            Self::AtomicEth(a) => write_atomic(f, a),
+            Self::MaskedAtomicEth(masked) => {
+                write_atomic(f, &masked.atomic)?;
+                write!(f, " masks={:#x},{:#x}", masked.swap_or_add_mask, masked.compare_mask)
             }
             _ => Ok(()),
         }
     }
+}
+
+fn write_atomic(f: &mut fmt::Formatter<'_>, a: &AtomicEth) -> fmt::Result {
+    let AtomicEth { address, rkey, swap_or_add, compare } = a;
+    write!(f, " va={address:#x} rkey={rkey:#010x} val={swap_or_add:#x} cmp={compare:#x}")
 }
 
 fn write_flag(f: &mut fmt::Formatter<'_>, set: bool, text: &str) -> fmt::Result {

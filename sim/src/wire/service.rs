@@ -208,10 +208,10 @@ mod tests {
     #[test]
     fn classes_have_their_operations() {
         let known = |class: ServiceClass| BthOpcode::ALL.iter().filter(|opcode| class.has(**opcode)).count();
-        assert_eq!(known(ServiceClass::ReliableConnection), 28);
+        assert_eq!(known(ServiceClass::ReliableConnection), 30);
         assert_eq!(known(ServiceClass::UnreliableConnection), 12);
         assert_eq!(known(ServiceClass::UnreliableDatagram), 2);
-        assert_eq!(known(ServiceClass::ExtendedReliableConnection), 23);
+        assert_eq!(known(ServiceClass::ExtendedReliableConnection), 25);
         assert_eq!(
             ServiceClass::split(0x64),
             (ServiceClass::UnreliableDatagram, BthOpcode::SendOnly),

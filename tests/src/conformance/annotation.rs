@@ -1,8 +1,13 @@
 //! One annotation: `Requirement: IBTA v1.4 §9.7.5.2.1: words`.
 
 /// The documents that requirements come from, in the order of the table.
-const DOCUMENTS: [(&str, &str); 4] =
-    [("IBTA v1.4", "IBTA v1.4 §"), ("RoCE", "RoCE A16"), ("RoCEv2", "RoCEv2 A17"), ("PRM", "PRM §")];
+const DOCUMENTS: [(&str, &str); 5] = [
+    ("IBTA v1.4", "IBTA v1.4 §"),
+    ("XRC", "XRC A14"),
+    ("RoCE", "RoCE A16"),
+    ("RoCEv2", "RoCEv2 A17"),
+    ("PRM", "PRM §"),
+];
 
 /// What a specification requires. The order is the table's: document, section by its numbers, words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -73,6 +73,15 @@ impl Control {
         Ok(Job { number: self.issued, command: command.to_owned(), deadline })
     }
 
+    /// Gives a command after which the guest begins anew: what ran is forgotten, and so is that the guest was ready.
+    pub fn restart(&mut self, command: &str) -> Result<()> {
+        let _ends_with_the_guest = self.start(command, GRACE)?;
+        self.kernel = None;
+        self.ended.clear();
+        self.received.clear();
+        Ok(())
+    }
+
     /// The outcome of a command if it has ended.
     pub fn poll(&mut self, job: &Job) -> Result<Option<Outcome>> {
         self.receive()?;

@@ -49,6 +49,8 @@ pub struct Configuration {
     pub kernel_words: Vec<String>,
     /// More arguments for QEMU, in front of the network cards. Paths are inside the root; see [`Machine::path_inside`].
     pub devices: Vec<String>,
+    /// Whether the guest may reboot; otherwise QEMU ends when it does.
+    pub reboots: bool,
     /// Files that the guest finds under [`Machine::path_inside`], by name.
     pub files: Vec<(String, Vec<u8>)>,
 }
@@ -64,6 +66,7 @@ impl Default for Configuration {
             sockets: Vec::new(),
             kernel_words: Vec::new(),
             devices: Vec::new(),
+            reboots: false,
             files: Vec::new(),
         }
     }
@@ -122,6 +125,15 @@ impl Machine {
         machine.configure_tcp()?;
         eprintln!("guest: Linux {kernel} is up after {:.0} s", started.elapsed().as_secs_f64());
         Ok(machine)
+    }
+
+    /// Boots the guest once more, with the same machine around it, and gives the release of its kernel.
+    pub fn reboot(&mut self) -> Result<String> {
+        let started = Instant::now();
+        self.control.restart("sync; echo b >/proc/sysrq-trigger")?;
+        let kernel = self.wait_until_ready(started)?;
+        self.configure_tcp()?;
+        Ok(kernel)
     }
 
     /// Sockets of wire `index`: where this process has to listen, and where it has to send to.
@@ -289,7 +301,10 @@ impl Arguments<'_> {
                 ("-serial", "stdio".into()),
             ],
         );
-        list.extend(["-no-reboot".into(), "-nodefaults".into()]);
+        list.push("-nodefaults".into());
+        if !self.configuration.reboots {
+            list.push("-no-reboot".into());
+        }
         list
     }
 

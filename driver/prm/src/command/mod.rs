@@ -2,6 +2,7 @@
 
 pub mod caps;
 pub mod caps_ethernet;
+pub mod congestion;
 pub mod cq;
 pub mod entry;
 pub mod eq;

@@ -36,9 +36,9 @@ const NANOS: u64 = (7 << 32) + 123_456_789;
 
 fn example() -> Vec<u8> {
     let file = Shared::default();
-    let mut capture = Capture::new(Box::new(file.clone()));
-    assert_eq!(capture.add_interface("client"), 0);
-    assert_eq!(capture.add_interface("server"), 1);
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Virtual);
+    assert_eq!(capture.add_interface("client", LinkType::Ethernet), 0);
+    assert_eq!(capture.add_interface("server", LinkType::Ethernet), 1);
     capture.frame(0, NANOS, Direction::Outbound, &frame(61), None);
     capture.frame(1, NANOS + 1, Direction::Inbound, &frame(64), Some("fault: dropped"));
     assert_eq!(capture.finish().unwrap(), 2);
@@ -110,4 +110,18 @@ fn tshark_reads_it() {
     assert_eq!(rows[0][1..], ["client", "4"]);
     assert!(rows[0][0].ends_with(&format!("{:09}", NANOS % 1_000_000_000)), "{text}");
     assert_eq!(rows[1][1..], ["server", "4"]);
+}
+
+#[test]
+fn packets_of_infiniband_stand_in_records() {
+    let file = Shared::default();
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Real);
+    let port = capture.add_interface("port", LinkType::InfiniBand);
+    capture.frame(port, 1_500_000_000, Direction::Outbound, &[0xab; 30], None);
+    assert_eq!(capture.finish().unwrap(), 1);
+    let (_, packets) = packets(&file.0.take());
+    let record = &packets[0].data;
+    assert_eq!(record[..8], (1u64 << 32 | 1 << 31).to_le_bytes(), "a second and a half");
+    assert_eq!((record[8], &record[10..12], &record[14..16]), (21, &[0, 46][..], &[0, 30][..]));
+    assert_eq!((record.len(), &record[16..]), (46, &[0xab; 30][..]));
 }

@@ -101,3 +101,20 @@ fn impossible_ratios_are_clamped() {
     assert_eq!(Chance::from_ratio(-1.0), Chance::NEVER);
     assert_eq!(Chance::from_ratio(9.0), Chance::ALWAYS);
 }
+
+#[test]
+fn opcode_of_infiniband_is_found_behind_either_route_header() {
+    let mut frame = vec![0; 60];
+    (frame[8], frame[48]) = (0x64, 0x0a);
+    for (next, opcode) in [(2, Some(0x64)), (3, Some(0x0a)), (0, None)] {
+        frame[1] = next;
+        assert_eq!(infiniband_opcode(&frame), opcode);
+    }
+    frame[1] = 2;
+    let mut faults = faults().of_infiniband();
+    faults.arm(
+        FaultId(0),
+        ScriptedFault { when: Trigger::Opcode { opcode: 0x64, nth: 1 }, action: Action::Drop },
+    );
+    assert_eq!(faults.judge(Time::ZERO, &mut frame).fate, Fate::Dropped);
+}

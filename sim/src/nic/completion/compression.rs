@@ -26,24 +26,40 @@ pub(super) fn is_compressible(entry: &CompletionEntry) -> bool {
     entry.format() == 0 && matches!(entry.opcode(), CqeOpcode::Requester | CqeOpcode::ResponderSend)
 }
 
-/// Whether `next` may follow `last` in a run.
+/// Bytes of an entry that a mini entry, or its place in the run, says: hash, checksum, byte count, time stamp, send
+/// opcode, counter.
+const OWN_BYTES: [core::ops::Range<usize>; 6] = [12..16, 20..22, 44..48, 48..56, 56..57, 60..62];
+const HASH: core::ops::Range<usize> = 12..16;
+const CHECKSUM: core::ops::Range<usize> = 20..22;
+/// `mini_cqe_res_format`: mini entries of receives have a checksum, otherwise a hash.
+const FORMAT_CHECKSUM: u8 = 1;
+
+/// Whether `next` may follow `last` in a run: nothing but what a mini entry says tells them apart.
 pub(super) fn follows(last: &CompletionEntry, next: &CompletionEntry) -> bool {
-    let same = |entry: &CompletionEntry| {
-        let opcode = entry.opcode();
-        (opcode, entry.qpn(), entry.user_index(), entry.remote_qpn(), entry.slid(), entry.service_level())
-    };
     let in_order =
         next.opcode() == CqeOpcode::Requester || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
-    is_compressible(next) && same(last) == same(next) && in_order
+    is_compressible(next) && in_order && shared(last) == shared(next)
 }
 
-fn mini(entry: &CompletionEntry) -> MiniEntry {
+fn shared(entry: &CompletionEntry) -> [u8; CQE_SIZE] {
+    let mut bytes = [0; CQE_SIZE];
+    bytes.copy_from_slice(entry.as_bytes());
+    OWN_BYTES.into_iter().for_each(|own| bytes[own].fill(0));
+    bytes
+}
+
+fn mini(entry: &CompletionEntry, format: u8) -> [u8; MiniEntry::SIZE] {
     let mut mini = MiniEntry::new();
     mini.set_byte_count(entry.byte_count());
-    if entry.opcode() == CqeOpcode::Requester {
-        mini.set_wqe_counter(entry.wqe_counter()).set_send_opcode(entry.send_opcode());
+    let bytes = entry.as_bytes();
+    match (entry.opcode(), format) {
+        (CqeOpcode::Requester, _) => {
+            mini.set_wqe_counter(entry.wqe_counter()).set_send_opcode(entry.send_opcode());
+        }
+        (_, FORMAT_CHECKSUM) => mini.as_mut_bytes()[..2].copy_from_slice(&bytes[CHECKSUM]),
+        _ => mini.as_mut_bytes()[..4].copy_from_slice(&bytes[HASH]),
     }
-    mini
+    zerocopy::transmute!(mini)
 }
 
 impl CompletionQueue {
@@ -54,10 +70,11 @@ impl CompletionQueue {
         run: &[Waiting],
     ) -> Result<(), BrokenQueue> {
         let Some(first) = run.first() else { return Ok(()) };
+        let format = self.context.mini_cqe_res_format();
         for (number, minis) in run.chunks(MINI_CQES).enumerate() {
             let mut bytes = [0; CQE_SIZE];
             for (place, waiting) in bytes.chunks_exact_mut(MiniEntry::SIZE).zip(minis) {
-                place.copy_from_slice(mini(&waiting.entry).as_bytes());
+                place.copy_from_slice(&mini(&waiting.entry, format));
             }
             let place = if number == 0 { 1 } else { number * MINI_CQES };
             self.write_half(memory, self.producer.wrapping_add(place as u32), 0, &bytes)?;

@@ -166,17 +166,16 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_log_max_ra_res_qp(limits.log_max_responder_resources);
     page.set_max_wqe_sz_sq(limits.max_send_wqe).set_max_wqe_sz_rq(limits.max_receive_wqe);
     page.set_gid_table_size(limits.gid_table_size).set_pkey_table_size(0);
-    page.set_num_ports(1).set_native_port_num(1);
+    page.set_num_ports(1).set_native_port_num(config.card_port);
     page.set_local_ca_ack_delay(15).set_max_sgl_for_optimized_performance(4);
     page.set_hca_cap_2(true).set_atomic(true).set_rc(true).set_uc(true).set_ud(true);
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
+    page.set_cc_query_allowed(true);
     page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
-    // Memory keys: windows, indirect keys, changes by work requests of everything but signatures.
     page.set_umr_modify_entity_size_disabled(!config.translation_updates);
-    page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
-    page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
+    memory_keys(&mut page);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
     page.set_log_pg_sz(12).set_log_bf_reg_size(9).set_driver_version(true);
@@ -197,6 +196,15 @@ fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
 }
 
+/// Windows, keys made of other keys, changes by work requests of everything but signatures.
+fn memory_keys(page: &mut GeneralCapabilities) {
+    page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
+    page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
+    // Accesses are always in order, which relaxed ordering allows.
+    page.set_relaxed_ordering_write(true).set_relaxed_ordering_write_umr(true);
+    page.set_relaxed_ordering_read(true).set_relaxed_ordering_read_umr(true);
+}
+
 /// Shared receive queues and XRC. Without XRC domains Linux does not register a device.
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
@@ -207,8 +215,8 @@ fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
 fn atomic() -> AtomicCapabilities {
     let mut page = AtomicCapabilities::new();
     page.set_supported_atomic_req_8b_endianness_mode_1(true);
-    // Compare and swap, fetch and add; 8 bytes only.
-    page.set_atomic_operations(0x3).set_atomic_size_qp(0x8);
+    // Compare and swap, fetch and add, and both with masks; 8 bytes only.
+    page.set_atomic_operations(0xf).set_atomic_size_qp(0x8);
     page
 }
 

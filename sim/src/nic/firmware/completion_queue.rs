@@ -160,7 +160,8 @@ fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCq
     if wish.log_cq_size() > nic.firmware.capabilities.general.log_max_cq_sz() {
         return Err(syndrome::CQ_SIZE);
     }
-    if input.cq_umem_valid() || wish.cqe_sz() > LARGEST_ENTRY {
+    let compressed_wide = queue.context().cqe_comp_en() && wish.cqe_sz() != 0;
+    if input.cq_umem_valid() || wish.cqe_sz() > LARGEST_ENTRY || compressed_wide {
         return Err(syndrome::CQ_FEATURE);
     }
     let place = (wish.log_page_size(), wish.page_offset());

@@ -128,6 +128,8 @@ refusals! {
     QP_PKEY_INDEX = 0xb0_0078, BadIndex, "pkey_index is outside the table";
     QP_PORT = 0xb0_0079, BadIndex, "the port does not exist";
     QP_SOURCE_PORT = 0xb0_007a, BadParameter, "udp_sport is outside the range of the RoCE capabilities";
+    QP_DRAINING = 0xb0_007b, BadQpState, "the send queue is still draining: wait for the event, or query until it is drained";
+    QP_ALTERNATE_PATH = 0xb0_007c, BadParameter, "alternate paths and their migration are not offered (apm)";
     MCG_GID = 0xb0_00e0, BadParameter, "the GID is not that of a multicast group";
     MCG_SERVICE = 0xb0_00e1, BadParameter, "only queue pairs of unreliable datagrams join multicast groups";
     MCG_LIMIT = 0xb0_00e2, ExceedsLimit, "no multicast group left, or no place in the group";

@@ -258,6 +258,7 @@ fn bad_queue_pairs_are_not_made() {
     }
 }
 
+/// Requirement: IBTA v1.4 §10.3.1: each transition starts from its own state, every other is refused
 #[test]
 fn every_transition_starts_from_its_state() {
     let mut node = Node::new(1, NicConfig::default());
@@ -271,6 +272,8 @@ fn every_transition_starts_from_its_state() {
         Op::RtrToRtsQp,
         Op::RtsToRtsQp,
         Op::SqErrorToRtsQp,
+        Op::RtsToSqdQp,
+        Op::SqdToSqdQp,
         Op::SqdToRtsQp,
     ];
     let expect_only = |node: &mut Node, allowed: &[Op]| {
@@ -286,8 +289,14 @@ fn every_transition_starts_from_its_state() {
     expect_only(&mut node, &[Op::RtrToRtsQp]);
     node.modify(Op::RtrToRtsQp, |c| rts(c, none)).unwrap();
     assert_eq!(node.state(), QpState::Rts);
-    expect_only(&mut node, &[Op::RtsToRtsQp]);
+    expect_only(&mut node, &[Op::RtsToRtsQp, Op::RtsToSqdQp]);
     node.modify(Op::RtsToRtsQp, none).unwrap();
+    node.modify(Op::RtsToSqdQp, none).unwrap();
+    assert_eq!(node.state(), QpState::SqDrained);
+    expect_only(&mut node, &[Op::SqdToSqdQp, Op::SqdToRtsQp]);
+    node.modify(Op::SqdToSqdQp, none).unwrap();
+    node.modify(Op::SqdToRtsQp, none).unwrap();
+    assert_eq!(node.state(), QpState::Rts);
     node.short(Op::ToErrorQp).unwrap();
     assert_eq!(node.state(), QpState::Error);
     expect_only(&mut node, &[]);

@@ -1,11 +1,11 @@
 //! Completion queues: resizing, moderation, entries of 128 bytes.
 
 use super::pair::Pair;
-use super::verbs::{Node, create_qp, inline};
+use super::verbs::{Node, create_qp, inline, remote};
 use crate::nic::firmware::syndrome::{self, Refusal};
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut, ModifyCqIn, ModifyCqOut};
 use bareverbs_prm::context::CompletionQueueContext;
-use bareverbs_prm::cqe::{CompletionEntry, OP_OWN_INITIAL};
+use bareverbs_prm::cqe::{CompletionEntry, MiniEntry, OP_OWN_INITIAL};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, EventType, QpState, WqeOpcode};
 use bareverbs_prm::time::Duration;
 
@@ -178,4 +178,71 @@ fn entries_of_128_bytes_stand_in_the_second_half() {
         let entry: CompletionEntry = pair.a.host.memory.load(address + index * 128 + 64);
         assert_eq!((entry.opcode(), u64::from(entry.wqe_counter())), (CqeOpcode::Requester, index));
     }
+}
+
+/// A compressed queue for the left side's queue pair, of which `log_size` is the size.
+fn compressed(pair: &mut Pair, log_size: u8) -> u64 {
+    let node = &mut pair.a;
+    let (address, list) = buffer(node, log_size, 64);
+    let record = node.host.memory.allocate(8);
+    let mut input = CreateCqIn::new();
+    let context = input.cq_context_mut();
+    context.set_log_cq_size(log_size).set_uar_page(node.uar);
+    context.set_c_eqn_or_apu_element(node.eq.eqn.value()).set_dbr_addr(record).set_cqe_comp_en(true);
+    let (output, _): (CreateCqOut, _) =
+        node.host.command(CommandOpcode::CreateCq, 0, input, &list, 16).unwrap();
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, output.cqn(), |_| {}).unwrap();
+    let (number, gid, mac) = (node.qp.qpn, node.gid, node.mac);
+    pair.a.connect((pair.b.qp.qpn, pair.b.gid, pair.b.mac), |_| {});
+    pair.b.short(CommandOpcode::ToResetQp).unwrap();
+    pair.b.connect((number, gid, mac), |_| {});
+    address
+}
+
+#[test]
+fn a_run_is_a_title_and_arrays_of_eight() {
+    let mut pair = Pair::new();
+    let address = compressed(&mut pair, 5);
+    let target = remote(pair.b.mr.va, pair.b.mr.key);
+    for length in 1..=12usize {
+        let segments = [target.clone(), inline(&vec![7; length])].concat();
+        pair.a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &segments);
+    }
+    pair.a.ring();
+    pair.run();
+    let title: CompletionEntry = pair.a.host.memory.load(address);
+    assert_eq!((title.format(), title.byte_count(), title.owner()), (3, 12, false));
+    assert_eq!((title.opcode(), title.qpn()), (CqeOpcode::Requester, pair.a.qp.qpn));
+    for number in 0..12u64 {
+        let array = if number < 8 { 1 } else { 8 };
+        let mini: MiniEntry = pair.a.host.memory.load(address + array * 64 + number % 8 * 8);
+        assert_eq!(u64::from(mini.byte_count()), number + 1, "entry {number}");
+        assert_eq!((u64::from(mini.wqe_counter()), mini.send_opcode()), (number, 0x08));
+    }
+    assert_eq!(pair.a.host.memory.slice(address + 2 * 64 + 63, 1), [OP_OWN_INITIAL], "not written");
+    assert_eq!(pair.a.host.nic.counters().completions_compressed, 12);
+    // One entry alone is written as it is, behind the run.
+    pair.a.post(WqeOpcode::RdmaWrite, &[target, inline(&[7])].concat());
+    pair.run();
+    let single: CompletionEntry = pair.a.host.memory.load(address + 12 * 64);
+    assert_eq!((single.format(), single.byte_count(), single.wqe_counter()), (0, 1, 12));
+}
+
+#[test]
+fn what_is_not_offered_with_compression_is_refused() {
+    let mut pair = Pair::new();
+    let wish = |node: &mut Node, edit: fn(&mut CompletionQueueContext)| {
+        let (_, list) = buffer(node, 4, 128);
+        let mut input = CreateCqIn::new();
+        let context = input.cq_context_mut();
+        context.set_log_cq_size(4).set_uar_page(node.uar).set_c_eqn_or_apu_element(node.eq.eqn.value());
+        context.set_dbr_addr(node.cq.record).set_cqe_comp_en(true);
+        edit(context);
+        let answer = node.host.command::<_, CreateCqOut>(CommandOpcode::CreateCq, 0, input, &list, 16);
+        answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+    };
+    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_sz(1)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(wish(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(3)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_compression_layout(1)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(wish(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(1)), Ok(()));
 }

@@ -3,6 +3,7 @@
 use super::pair::Pair;
 use super::verbs::{Node, data, inline, operands, remote};
 use crate::nic::firmware::syndrome::{self, Refusal};
+use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::qp::RtsToRtsQpIn;
 use bareverbs_prm::command::queue_counter::{
     AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, QueryQueueCounterIn,
@@ -211,4 +212,68 @@ fn a_set_that_does_not_exist_cannot_be_joined() {
     assert!(ids.windows(2).all(|pair| pair[0] < pair[1]) && ids[0] == 1);
     let none = pair.a.host.run::<_, AllocQueueCounterOut>(Op::AllocQCounter, 0, AllocQueueCounterIn::new());
     assert_eq!(none.unwrap_err().1, syndrome::COUNTER_LIMIT.syndrome);
+}
+
+/// Marks a frame as a switch does: congestion experienced, in the IPv4 header.
+fn mark(frame: &mut [u8]) {
+    frame[15] |= 3;
+    frame[24..26].fill(0);
+    let words = frame[14..34].chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+}
+
+/// Marked packets, notifications sent, handled, ignored.
+fn congestion(node: &mut Node, clear: bool) -> [u32; 4] {
+    let mut input = QueryCongStatisticsIn::new();
+    input.set_clear(clear);
+    let (output, _): (QueryCongStatisticsOut, _) = node.host.run(Op::QueryCongStatistics, 0, input).unwrap();
+    [
+        output.np_ecn_marked_roce_packets_low(),
+        output.np_cnp_sent_low(),
+        output.rp_cnp_handled_low(),
+        output.rp_cnp_ignored_low(),
+    ]
+}
+
+/// Requirement: RoCEv2 A17.9.3: a packet that was marked on its way makes the receiver tell its sender by a congestion
+/// notification packet, op-code 0x81 with 16 bytes of zeros and the bit BECN.
+#[test]
+fn marked_packets_are_told_of_once_in_a_while() {
+    let (mut pair, ..) = counting();
+    let mut notifications = Vec::new();
+    for _ in 0..3 {
+        write(&mut pair);
+    }
+    let mut watch = |_: u64, frame: &mut Vec<u8>| {
+        match frame[42] {
+            0x0a => mark(frame),
+            0x81 => notifications.push(frame.clone()),
+            _ => {}
+        }
+        true
+    };
+    pair.run_with(&mut watch);
+    let [notification] = notifications.try_into().expect("one, because it is the same moment");
+    assert_eq!((notification.len(), notification[46] & 0x40), (42 + 12 + 16 + 4, 0x40));
+    assert!(notification[54..70].iter().all(|&byte| byte == 0));
+    assert_eq!(notification[15] >> 2, 48, "the priority of notifications");
+    assert_eq!(congestion(&mut pair.b, false), [3, 1, 0, 0]);
+    assert_eq!(congestion(&mut pair.a, true), [0, 0, 1, 0]);
+    assert_eq!(congestion(&mut pair.a, false), [0; 4], "cleared");
+    pair.b.host.advance(Duration::from_micros(5));
+    write(&mut pair);
+    pair.run_with(|_, frame| {
+        if frame[42] == 0x0a {
+            mark(frame);
+        }
+        true
+    });
+    assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 0]);
+    let (now, memory) = (pair.b.host.now, &mut pair.b.host.memory);
+    let mut astray = notification;
+    astray[..6].copy_from_slice(&pair.b.mac.0);
+    pair.b.host.nic.handle_frame(now, memory, &astray);
+    assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 1], "it is not from the peer of that queue pair");
 }

@@ -279,3 +279,46 @@ fn lost_frames_are_sent_again() {
     pair.a.expect();
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 30_000), bytes);
 }
+
+/// Operands of a masked compare and swap: value and mask to swap in, value and mask to compare with.
+fn masked(swap: u64, swap_mask: u64, compare: u64, compare_mask: u64) -> Vec<u8> {
+    [swap, compare, swap_mask, compare_mask].map(u64::to_be_bytes).concat()
+}
+
+/// Posts an atomic with an `opmod` on the first word of side B; its old value.
+fn masked_atomic(pair: &mut Pair, opcode: WqeOpcode, opmod: u8, operands: &[u8]) -> Option<u64> {
+    let segments = [&remote(pair.b.mr.va, pair.b.mr.key), operands, &data(pair.a.mr.sge(0, 8))[..]].concat();
+    pair.a.write_wqe(
+        opcode,
+        |c| {
+            c.set_opmod(opmod);
+        },
+        &segments,
+    );
+    pair.a.ring();
+    pair.run();
+    let good = pair.a.expect().opcode() == CqeOpcode::Requester;
+    // Nobody asked for replies in the byte order of the host.
+    let old = pair.a.host.memory.slice(pair.a.mr.iova, 8).try_into().map(u64::from_be_bytes);
+    old.ok().filter(|_| good)
+}
+
+/// Requirement: IBTA v1.4 §9.4.5: an atomic is carried out once, and its old value comes back, masked or not.
+#[test]
+fn masked_atomics_compute_in_the_byte_order_of_the_host() {
+    let mut pair = Pair::new();
+    pair.b.host.memory.put(pair.b.mr.iova, &0x1122_3344_5566_7788u64.to_le_bytes());
+    let word =
+        |pair: &Pair| u64::from_le_bytes(pair.b.host.memory.slice(pair.b.mr.iova, 8).try_into().unwrap());
+    let (swap, add) = (WqeOpcode::AtomicMaskedCompareSwap, WqeOpcode::AtomicMaskedFetchAdd);
+    let operands = masked(0xaa << 56, 0xff << 56, 0x88, 0xff);
+    assert_eq!(masked_atomic(&mut pair, swap, 9, &operands), Some(0x1122_3344_5566_7788));
+    assert_eq!(word(&pair), 0xaa22_3344_5566_7788);
+    let operands = masked(0, u64::MAX, 0x89, 0xff);
+    assert_eq!(masked_atomic(&mut pair, swap, 9, &operands), Some(0xaa22_3344_5566_7788));
+    assert_eq!(word(&pair), 0xaa22_3344_5566_7788, "not equal in the bits that are compared");
+    let bytes = super::verbs::operands(0xff00_0000_0000_0078, 0x8080_8080_8080_8080);
+    assert_eq!(masked_atomic(&mut pair, add, 9, &bytes), Some(0xaa22_3344_5566_7788));
+    assert_eq!(word(&pair), 0xa922_3344_5566_7700, "eight fields, no carry between them");
+    assert_eq!(masked_atomic(&mut pair, add, 8, &bytes), None, "four bytes are not offered");
+}

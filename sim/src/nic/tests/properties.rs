@@ -148,6 +148,7 @@ proptest! {
         for (opcode, noise, bytes, payload, step) in packets {
             let opcode = crate::wire::BthOpcode::from_raw(opcode);
             let mut extension = bytes.to_vec();
+            extension.resize(crate::wire::extension::MAX_EXTENSION_SIZE, 0x11);
             if noise & 1 == 0 {
                 extension[..8].copy_from_slice(&(va + u64::from(noise >> 20)).to_be_bytes());
                 extension[8..12].copy_from_slice(&key.to_be_bytes());

@@ -411,6 +411,27 @@ fn changes_wait_for_what_is_before_them() {
     }
 }
 
+/// What follows a change without a fence is a fault of the driver, which strict mode shows.
+#[test]
+fn what_follows_a_change_is_fenced() {
+    for (fence, fenced) in
+        [(fence_mode::NONE, false), (fence_mode::FENCE, false), (fence_mode::INITIATOR_SMALL, true)]
+    {
+        let mut pair = Pair::with(NicConfig { strict: true, ..NicConfig::default() }, |_| {});
+        let key = window(&mut pair.b);
+        let mut bind = Update::bind(&pair.b, key, key, 0, 16);
+        bind.succeed(&mut pair);
+        bind = Update::invalidate(key);
+        bind.fence = fence;
+        bind.post(&mut pair.b);
+        pair.run();
+        match fenced {
+            true => assert_eq!(pair.b.expect().opcode(), CqeOpcode::Requester),
+            false => assert_eq!(fault(&mut pair.b), wqe::UNFENCED),
+        }
+    }
+}
+
 /// A list of pieces of two regions is one region for the peer.
 #[test]
 fn pieces_of_regions_are_one_region() {

@@ -20,14 +20,15 @@ mod wire;
 
 pub use memory::ClientMemory;
 
-use super::real_time::{RealTime, UnixDatagramIo};
-use crate::net::capture::Capture;
-use crate::nic::{Nic, NicConfig};
+use super::fabric::{Bell, Fabric};
+use super::real_time::{RealTime, Recorder, UnixDatagramIo};
+use super::seed::Seed;
+use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
+use crate::nic::{LinkLayer, Nic, NicConfig};
 use core::fmt;
 use door::Door;
 use engine::{Engine, Link, Request};
-use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ use vfio_bindings::bindings::vfio::{
     vfio_region_info,
 };
 use vfio_user::{IrqInfo, ServerRegion};
-use wire::Wire;
+use wire::{Frames, Wire};
 
 /// Bytes of PCI configuration space.
 const CONFIG_SIZE: u64 = 4096;
@@ -50,12 +51,60 @@ const CONFIG_SIZE: u64 = 4096;
 pub struct ServerConfig {
     /// The device.
     pub nic: NicConfig,
-    /// Sockets of the wire: our own, and the other side's. Without, frames that leave the device are lost.
-    pub wire: Option<(PathBuf, PathBuf)>,
-    /// Where to write all frames of the wire, as pcapng.
-    pub capture: Option<PathBuf>,
+    /// What its port is joined to.
+    pub attachment: Attachment,
+    /// Where to write all frames of the port.
+    pub capture: Option<Recorder>,
+    /// Faults on what it receives and sends.
+    pub faults: Option<WireFaults>,
     /// Whether to log every command with its outcome.
     pub trace_commands: bool,
+}
+
+impl ServerConfig {
+    /// A device that is joined to nothing.
+    pub const fn new(nic: NicConfig) -> Self {
+        Self { nic, attachment: Attachment::Nothing, capture: None, faults: None, trace_commands: false }
+    }
+}
+
+/// What a port is joined to.
+#[derive(Debug, Clone)]
+pub enum Attachment {
+    /// Nothing: frames that leave the device are lost.
+    Nothing,
+    /// Another process, over Unix datagram sockets: our own, and the other side's.
+    Wire(PathBuf, PathBuf),
+    /// A switch of this process.
+    Fabric(Fabric),
+}
+
+/// Faults of a wire: by chance, and by a script for each direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireFaults {
+    /// From what chances are drawn.
+    pub seed: Seed,
+    /// Faults by chance, in both directions.
+    pub random: RandomFaults,
+    /// Script for what the device receives.
+    pub inbound: Vec<ScriptedFault>,
+    /// Script for what it sends.
+    pub outbound: Vec<ScriptedFault>,
+}
+
+impl WireFaults {
+    /// The faults of one direction of a wire.
+    fn of(&self, name: &str, layer: LinkLayer, script: &[ScriptedFault]) -> Faults {
+        let mut faults = Faults::new(self.seed.stream(&format!("faults of {name}")));
+        if layer == LinkLayer::InfiniBand {
+            faults = faults.of_infiniband();
+        }
+        faults.set_random(self.random);
+        for (id, fault) in (0..).zip(script) {
+            faults.arm(FaultId(id), *fault);
+        }
+        faults
+    }
 }
 
 /// Why nothing is served.
@@ -67,8 +116,6 @@ pub enum ServeError {
     InUse(PathBuf),
     /// The wire's socket cannot be made.
     Wire(io::Error),
-    /// The capture cannot be written.
-    Capture(PathBuf, io::Error),
     /// The device's thread ended: the model panicked.
     DeviceEnded,
 }
@@ -81,7 +128,6 @@ impl fmt::Display for ServeError {
                 write!(f, "{} is in use; end the other server or choose another path", path.display())
             }
             Self::Wire(cause) => write!(f, "cannot make the socket of the wire: {cause}"),
-            Self::Capture(path, cause) => write!(f, "cannot write the capture {}: {cause}", path.display()),
             Self::DeviceEnded => write!(f, "the device model has ended; its last words are above"),
         }
     }
@@ -172,26 +218,40 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 
 /// Starts the device's thread.
 fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
-    let frames = config.wire.as_ref().map(|(own, peer)| UnixDatagramIo::bind(own, peer)).transpose();
-    let (wire, bell) = frames.and_then(Wire::new).map_err(ServeError::Wire)?;
-    let capture = config
-        .capture
-        .as_ref()
-        .map(|path| File::create(path).map_err(|cause| ServeError::Capture(path.clone(), cause)));
-    let capture = capture.transpose()?;
+    let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
+    let (wire, bell) = Wire::new(|bell| join(&attachment, layer, bell)).map_err(ServeError::Wire)?;
     let ((requests, incoming), (outgoing, answers)) = (channel(), channel());
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
-        let mut nic = Nic::new(config.nic);
-        nic.trace_commands(config.trace_commands);
-        let mut runner = RealTime::new(nic, ClientMemory::default(), wire);
-        if let Some(file) = capture {
-            runner.set_capture(Capture::new(Box::new(BufWriter::new(file))));
-        }
+        let runner = runner(&config, wire);
         Engine { runner, vectors: Vectors::new(config.nic.vectors), requests: incoming, answers: outgoing }
             .run();
     });
     let device = device.map_err(ServeError::Wire)?;
     Ok((Link { requests, answers, bell }, device))
+}
+
+fn join(attachment: &Attachment, layer: LinkLayer, bell: Bell) -> io::Result<Frames> {
+    Ok(match attachment {
+        Attachment::Nothing => Frames::Nowhere,
+        Attachment::Wire(own, peer) => Frames::Datagram(UnixDatagramIo::bind(own, peer)?),
+        Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, bell)),
+    })
+}
+
+/// The device with everything around it.
+fn runner(config: &ServerConfig, wire: Wire) -> RealTime<ClientMemory, Nic, Wire> {
+    let mut nic = Nic::new(config.nic);
+    nic.trace_commands(config.trace_commands);
+    let mut runner = RealTime::new(nic, ClientMemory::default(), wire);
+    if let Some(capture) = &config.capture {
+        runner.set_capture(capture.clone());
+    }
+    if let Some(faults) = &config.faults {
+        let layer = config.nic.link_layer;
+        let inbound = faults.of("inbound", layer, &faults.inbound);
+        runner.set_faults(Some(inbound), Some(faults.of("outbound", layer, &faults.outbound)));
+    }
+    runner
 }
 
 /// Interrupts by index: only MSI-X has vectors. They can be added one by one, also while MSI-X is on.

@@ -7,6 +7,7 @@ use bareverbs_prm::command::hca::{EnableHcaIn, QueryIssiIn};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::numbering::CommandOpcode;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -31,7 +32,7 @@ impl Rig {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let nic = NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 1]));
-        let config = ServerConfig { nic, wire: None, capture: None, trace_commands: true };
+        let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic) };
         let mut server = Server::bind(&directory.path().join("nic"), config).unwrap();
         let (sender, farewells) = channel();
         std::thread::spawn(move || while sender.send(server.serve().unwrap()).is_ok() {});
@@ -227,7 +228,7 @@ fn garbage_leaves_the_server_alive() {
 #[test]
 fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
     let rig = Rig::new();
-    let config = ServerConfig { nic: NicConfig::default(), wire: None, capture: None, trace_commands: false };
+    let config = ServerConfig::new(NicConfig::default());
     let file = rig.directory.path().join("file");
     std::fs::write(&file, "precious").unwrap();
     assert!(matches!(Server::bind(&file, config.clone()), Err(ServeError::InUse(_))));

@@ -1,8 +1,9 @@
 //! The wire of a served device, and the bell by which its thread is woken: both are waited for at once.
 
+use crate::run::fabric::{self, FabricPort};
 use crate::run::real_time::{FrameIo, UnixDatagramIo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -17,20 +18,33 @@ impl Bell {
     }
 }
 
-/// The wire, if there is one, and the other end of the bell.
+/// What a port is joined to.
+#[derive(Debug)]
+pub(super) enum Frames {
+    /// Nothing.
+    Nowhere,
+    /// Another process.
+    Datagram(UnixDatagramIo),
+    /// A switch of this process.
+    Fabric(FabricPort),
+}
+
+/// What the port is joined to, and the other end of the bell.
 #[derive(Debug)]
 pub(super) struct Wire {
-    frames: Option<UnixDatagramIo>,
+    frames: Frames,
     bell: UnixStream,
-    /// Frames that left a device without a wire, or while nobody was at its other end.
+    /// Frames that left a device that is joined to nothing.
     pub(super) lost: u64,
 }
 
 impl Wire {
-    pub(super) fn new(frames: Option<UnixDatagramIo>) -> io::Result<(Self, Bell)> {
+    /// `join` is given a second end of the bell, to be rung when there are frames.
+    pub(super) fn new(join: impl FnOnce(fabric::Bell) -> io::Result<Frames>) -> io::Result<(Self, Bell)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
+        let frames = join(fabric::socket_bell(theirs.try_clone()?))?;
         Ok((Self { frames, bell: ours, lost: 0 }, Bell(theirs)))
     }
 
@@ -41,7 +55,9 @@ impl Wire {
             tv_nsec: i64::from(limit.subsec_nanos()),
         });
         let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        sources.extend(self.frames.iter().map(|frames| PollFd::new(frames, PollFlags::IN)));
+        if let Frames::Datagram(frames) = &self.frames {
+            sources.push(PollFd::new(frames, PollFlags::IN));
+        }
         match poll(&mut sources, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -55,22 +71,22 @@ impl Wire {
 
 impl FrameIo for Wire {
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
-        let Some(frames) = &mut self.frames else {
-            self.lost += 1;
-            return Ok(true);
-        };
-        match frames.send(frame) {
-            // Nobody at the other end: the frame is lost, as in a cable that ends nowhere.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+        match &mut self.frames {
+            Frames::Nowhere => {
                 self.lost += 1;
                 Ok(true)
             }
-            sent => sent,
+            Frames::Datagram(frames) => fabric::is_sent(frames.send(frame)),
+            Frames::Fabric(port) => port.send(frame),
         }
     }
 
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
-        self.frames.as_mut().map_or(Ok(false), |frames| frames.receive(frame))
+        match &mut self.frames {
+            Frames::Nowhere => Ok(false),
+            Frames::Datagram(frames) => frames.receive(frame),
+            Frames::Fabric(port) => port.receive(frame),
+        }
     }
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {

@@ -115,15 +115,14 @@ impl Requester {
                 self.is_good_response(message, sequence, offset, packet)
                     .then_some(Placement::Payload { token, offset })
             }
-            (
-                Operation::CompareSwap { .. } | Operation::FetchAdd { .. },
-                OperationKind::AtomicAcknowledge,
-            ) => match packet.extension {
-                Extension::AtomicAck(aeth, old) if is_ack(aeth.syndrome) => {
-                    Some(Placement::Atomic { token, old })
+            (operation, OperationKind::AtomicAcknowledge) if operation.is_atomic() => {
+                match packet.extension {
+                    Extension::AtomicAck(aeth, old) if is_ack(aeth.syndrome) => {
+                        Some(Placement::Atomic { token, old })
+                    }
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             _ => None,
         }
     }

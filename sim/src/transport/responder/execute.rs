@@ -1,14 +1,15 @@
 //! The packet that is expected: its place, its length, its key, then what it asks for.
 
 use super::{Current, Refusal, Responder, failed_receive};
+use crate::transport::arithmetic::{AtomicOperation, MaskedCompareSwap};
 use crate::transport::host::{
-    AtomicOperation, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess,
-    ResponderError, ResponderHost, RpcPacket,
+    ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, ResponderError,
+    ResponderHost, RpcPacket,
 };
 use crate::transport::replay::Remembered;
 use crate::transport::replies::{ReadReply, Stamp};
 use crate::transport::segment::MAX_MESSAGE;
-use crate::wire::{AtomicEth, BthOpcode, Extension, OperationKind, Packet, Position, Reth};
+use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, OperationKind, Packet, Position, Reth};
 use core::mem;
 
 const INVALID: Refusal = Refusal::Break(ResponderError::InvalidRequest);
@@ -175,13 +176,13 @@ impl<R: Clone> Responder<R> {
         packet: &Packet<'_>,
         host: &mut H,
     ) -> Result<u32, Refusal> {
-        let Extension::AtomicEth(atomic) = packet.extension else { return Err(INVALID) };
+        let (atomic, operation) = arithmetic(packet).ok_or(INVALID)?;
         if self.read_limit == 0 || atomic.address & 7 != 0 {
             return Err(INVALID);
         }
         let range =
             host.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.address, 8).map_err(|_| ACCESS)?;
-        let old = host.atomic(&range, arithmetic(packet.bth.opcode, atomic)).map_err(|_| ACCESS)?;
+        let old = host.atomic(&range, operation).map_err(|_| ACCESS)?;
         self.replay.remember(self.expected, 1, Remembered::Atomic(old));
         let stamp = self.stamp_of_data();
         self.replies.push_atomic(stamp, old);
@@ -279,11 +280,25 @@ pub(in crate::transport) fn finished_write(
     }
 }
 
-fn arithmetic(opcode: BthOpcode, atomic: AtomicEth) -> AtomicOperation {
-    match opcode {
-        BthOpcode::CompareSwap => {
-            AtomicOperation::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
+/// What an atomic asks for.
+fn arithmetic(packet: &Packet<'_>) -> Option<(AtomicEth, AtomicOperation)> {
+    let compares = packet.bth.opcode.kind() == OperationKind::CompareSwap;
+    Some(match packet.extension {
+        Extension::AtomicEth(atomic) if compares => {
+            let AtomicEth { compare, swap_or_add: swap, .. } = atomic;
+            (atomic, AtomicOperation::CompareSwap { compare, swap })
         }
-        _ => AtomicOperation::FetchAdd { add: atomic.swap_or_add },
-    }
+        Extension::AtomicEth(atomic) => (atomic, AtomicOperation::FetchAdd { add: atomic.swap_or_add }),
+        Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask })
+            if compares =>
+        {
+            let AtomicEth { compare, swap_or_add: swap, .. } = atomic;
+            let operands = MaskedCompareSwap { compare, compare_mask, swap, swap_mask: swap_or_add_mask };
+            (atomic, AtomicOperation::MaskedCompareSwap(operands))
+        }
+        Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: boundaries, .. }) => {
+            (atomic, AtomicOperation::MaskedFetchAdd { add: atomic.swap_or_add, boundaries })
+        }
+        _ => return None,
+    })
 }

@@ -14,6 +14,7 @@ fn any_packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
         let (solicited, ack_request, byte) = flags;
         let reth = Reth { address: BASE + u64::from(byte & 0xf8), rkey: RKEY, length: total };
         let aeth = Aeth { syndrome: Syndrome::from_raw(byte), msn: 0 };
+        let atomic = AtomicEth { address: reth.address, rkey: RKEY, swap_or_add: 1, compare: 0 };
         let extension = match opcode.extension() {
             ExtensionKind::None => Extension::None,
             ExtensionKind::Reth => Extension::Reth(reth),
@@ -22,11 +23,11 @@ fn any_packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
             ExtensionKind::Ieth => Extension::Ieth(1),
             ExtensionKind::Aeth => Extension::Aeth(aeth),
             ExtensionKind::AtomicAck => Extension::AtomicAck(aeth, 5),
-            ExtensionKind::AtomicEth => Extension::AtomicEth(AtomicEth {
-                address: reth.address,
-                rkey: RKEY,
-                swap_or_add: 1,
-                compare: 0,
+            ExtensionKind::AtomicEth => Extension::AtomicEth(atomic),
+            ExtensionKind::MaskedAtomicEth => Extension::MaskedAtomicEth(MaskedAtomicEth {
+                atomic,
+                swap_or_add_mask: 0xff,
+                compare_mask: 0,
             }),
         };
         (PacketHeader { solicited, ack_request, ..header(opcode, psn, extension) }, vec![byte; length])

@@ -195,6 +195,8 @@ impl ResponderHost for Host {
                 }
             }
             AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
+            // Compared with a model of its own beside it.
+            masked => masked.apply(old),
         };
         cell.copy_from_slice(&new.to_be_bytes());
         Ok(old)

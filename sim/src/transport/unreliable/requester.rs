@@ -22,6 +22,8 @@ pub struct UnreliableRequester {
     /// Sequence number of the next packet.
     sent: u64,
     failure: Option<Failure>,
+    /// Sequence number behind the last message that may be sent, while the send queue drains or is drained.
+    hold: Option<u64>,
     packets: u64,
 }
 
@@ -42,6 +44,7 @@ impl UnreliableRequester {
             next_sequence: 0,
             sent: 0,
             failure: None,
+            hold: None,
             packets: 0,
         }
     }
@@ -106,8 +109,26 @@ impl UnreliableRequester {
 
     fn sendable(&self) -> Option<&Message> {
         let failed = self.failure.is_some_and(|failure| self.sent >= failure.start);
+        let held = self.hold.is_some_and(|hold| self.sent >= hold);
         let at = self.messages.partition_point(|message| message.end <= self.sent);
-        self.messages.get(at).filter(|_| !failed)
+        self.messages.get(at).filter(|_| !failed && !held)
+    }
+
+    /// Lets no further message begin. IBTA v1.4 §10.3.1.5.
+    pub fn drain(&mut self) {
+        let begun = self.messages.iter().find(|message| message.start < self.sent && self.sent < message.end);
+        self.hold = Some(begun.map_or(self.sent, |message| message.end));
+    }
+
+    /// Whether it drains, and every message that had begun was given back.
+    pub fn is_drained(&self) -> bool {
+        let waits = |hold| self.messages.front().is_none_or(|message| message.start >= hold);
+        self.hold.is_some_and(waits)
+    }
+
+    /// Messages may begin again.
+    pub fn resume(&mut self) {
+        self.hold = None;
     }
 
     /// The next message that has ended, in order of submission. After a failure every later message is flushed.

@@ -39,7 +39,7 @@ fn the_variant_crc_is_that_of_its_polynomial() {
     let bytes = b"123456789";
     let mut register = 0xffff_u16;
     for bit in bytes.iter().flat_map(|byte| (0..8).map(move |n| u16::from(byte >> n & 1))) {
-        let carry = register >> 15 ^ bit;
+        let carry = (register >> 15) ^ bit;
         register = (register << 1) ^ (carry * 0x100b);
     }
     assert_eq!(variant_crc(bytes), (!register.reverse_bits()).to_le_bytes());

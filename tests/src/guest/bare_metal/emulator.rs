@@ -7,7 +7,7 @@ use super::image::{Image, Processor};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
+use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -109,12 +109,8 @@ fn wire(place: &Path) -> [PathBuf; 2] {
 /// Serves the NIC from a thread that lives as long as this process.
 fn serve(place: &Path) -> Result<()> {
     let [near, far] = wire(place);
-    let config = ServerConfig {
-        nic: NicConfig { strict: true, ..NicConfig::new(MAC) },
-        wire: Some((near, far)),
-        capture: None,
-        trace_commands: false,
-    };
+    let nic = NicConfig { strict: true, ..NicConfig::new(MAC) };
+    let config = ServerConfig { attachment: Attachment::Wire(near, far), ..ServerConfig::new(nic) };
     let mut server = Server::bind(&place.join("nic"), config)?;
     std::thread::Builder::new().name("vfio-user".into()).spawn(move || while server.serve().is_ok() {})?;
     Ok(())

@@ -38,14 +38,20 @@ const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
 /// Nothing of mlx5 or of the RDMA core in the kernel's log at a level from warning up.
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
     echo \"$bad\"; test -z \"$bad\" || exit 1";
-/// Waits until the device has a port in state ACTIVE.
-const WAIT_ACTIVE: &str =
-    "for i in $(seq 100); do ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE && break; sleep 0.2; done";
+/// Waits until every device has a port in state ACTIVE.
+const WAIT_ACTIVE: &str = "for i in $(seq 100); do
+        all=$(ls /sys/bus/pci/drivers/mlx5_core | grep -c :)
+        active=$(cat /sys/class/infiniband/*/ports/1/state 2>/dev/null | grep -c ACTIVE)
+        [ $all -gt 0 ] && [ $active = $all ] && break; sleep 0.2
+    done";
 
 /// All questions, in order.
 pub fn all(long: bool) -> Vec<Case> {
-    let mut cases = vec![probe(), clean("after the probe"), device_info()];
+    let mut cases = vec![probe(), clean("after the probe")];
+    cases.extend(lists());
     cases.extend(programs(long));
+    cases.extend(between_two_nics());
+    cases.push(pages());
     cases.push(rebind(if long { 20 } else { 3 }));
     cases.push(reload());
     cases.push(reset());
@@ -69,8 +75,65 @@ pub(super) fn clean(when: &str) -> Case {
     Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
 }
 
-fn device_info() -> Case {
-    Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
+/// What programs say of the devices: both NICs, active, with LIDs.
+fn lists() -> Vec<Case> {
+    vec![
+        Case::new("ibv_devices", "mlx5_1", "ibv_devices"),
+        Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v"),
+        Case::new(
+            "ibstat",
+            "State: Active",
+            "modprobe ib_umad && ibstat && ! ibstat | grep -q 'Base lid: 0$'",
+        ),
+        Case::new(
+            "rdma link",
+            "state ACTIVE",
+            "rdma link && ! rdma link | grep -v 'state ACTIVE physical_state LINK_UP'",
+        ),
+    ]
+}
+
+/// Server on one NIC, client on the other: what is sent crosses the switch.
+fn between_two_nics() -> Vec<Case> {
+    let programs = [
+        "ibv_rc_pingpong -n 200 -c",
+        "ibv_rc_pingpong -s 262144 -n 20 -c",
+        "ibv_rc_pingpong -g 0 -n 100 -c",
+        "ibv_uc_pingpong -n 200 -c",
+        "ibv_ud_pingpong -n 200 -c",
+        "ibv_srq_pingpong -n 200 -c",
+    ];
+    let pingpongs = programs.iter().map(|program| across(program, "iters in"));
+    let perftest = [
+        "ib_send_bw -s 4096",
+        "ib_send_lat -c UD -s 64",
+        "ib_write_bw -s 65536",
+        "ib_read_bw -s 65536",
+        "ib_atomic_lat -A FETCH_AND_ADD",
+    ];
+    let perftest = perftest.iter().map(|program| across(&format!("{program} -F -n 100 -p 18515"), "100"));
+    pingpongs.chain(perftest).collect()
+}
+
+fn across(program: &str, wanted: &'static str) -> Case {
+    let command = both(&format!("{program} -d mlx5_0"), &format!("{program} -d mlx5_1"));
+    Case::new(format!("between two NICs: {program}"), wanted, command)
+}
+
+/// Linux itself warns if pages do not come back when it takes a device down; what it gave is counted before and after.
+fn pages() -> Case {
+    let command = format!(
+        "{FIND_DEVICE}
+         grep -q ' /sys/kernel/debug ' /proc/mounts || mount -t debugfs debugfs /sys/kernel/debug
+         count=/sys/kernel/debug/mlx5/$device/pages/fw_pages_total
+         before=$(cat $count) || exit 1
+         echo $device >$driver/unbind && echo $device >$driver/bind || exit 1
+         {WAIT_ACTIVE}
+         after=$(cat $count)
+         dmesg | grep 'FW pages counter' && exit 1
+         echo \"pages given before and after: $before $after\"; test $before = $after -a $before -gt 0"
+    );
+    Case::new("all pages come back", "pages given", command)
 }
 
 fn programs(long: bool) -> Vec<Case> {
@@ -82,6 +145,7 @@ fn programs(long: bool) -> Vec<Case> {
         ("ibv_rc_pingpong -n 100 -e -c".to_owned(), "iters in"),
         ("ibv_rc_pingpong -g 0 -n 100 -c".to_owned(), "iters in"),
         (format!("ibv_srq_pingpong -n {many} -c"), "iters in"),
+        ("ibv_uc_pingpong -n 500 -c".to_owned(), "iters in"),
         // It says no more when all has arrived.
         ("ibv_xsrq_pingpong -n 200".to_owned(), "success"),
         ("ibv_xsrq_pingpong -s 100000 -n 100 -e".to_owned(), "success"),
@@ -109,10 +173,6 @@ const PERFTEST: &[&str] = &[
     "ib_atomic_lat -A CMP_AND_SWAP",
 ];
 
-/// Programs that need what the model does not have, and why.
-pub const LACKING: &[(&str, &str)] =
-    &[("ibv_uc_pingpong", "the model has no unreliable connections (capability uc is 0)")];
-
 /// Waits, without a process for every look, until somebody listens at TCP port 18515.
 const LISTENING: &str = "listening() {
         for i in $(seq 200); do
@@ -128,14 +188,46 @@ const LISTENING: &str = "listening() {
 
 /// Both sides of a program in one guest, on one device: what is sent does not leave it.
 fn pair(program: &str, wanted: &'static str) -> Case {
-    let command = format!(
+    Case::new(program, wanted, both(program, program))
+}
+
+/// Runs two programs that meet over TCP.
+fn both(server: &str, client: &str) -> String {
+    format!(
         "{LISTENING}
-         {program} >/tmp/server 2>&1 & server=$!
-         listening && {program} 127.0.0.1; client=$?
+         {server} >/tmp/server 2>&1 & server=$!
+         listening && {client} 127.0.0.1; client=$?
          [ $client = 0 ] || kill $server
          wait $server; status=$?; cat /tmp/server; exit $((client + status))"
-    );
-    Case::new(program, wanted, command)
+    )
+}
+
+/// A server that runs in the background of a guest of its own.
+pub fn server(program: &str) -> String {
+    format!("{program} 2>&1")
+}
+
+/// Waits until that server listens.
+pub fn wait_for_server() -> String {
+    format!("{LISTENING}; listening")
+}
+
+/// After a reboot of the guest: the drivers find the device as after power-on.
+pub fn after_reboot() -> Vec<Case> {
+    let clean = Case { name: "kernel log after the reboot".into(), ..clean("after the reboot") };
+    vec![
+        Case { name: "probe after the reboot".into(), ..probe() },
+        Case {
+            name: "ibv_rc_pingpong after the reboot".into(),
+            ..pair("ibv_rc_pingpong -n 20 -c", "iters in")
+        },
+        clean,
+    ]
+}
+
+/// Second guest: its drivers.
+pub fn second_guest() -> Case {
+    Case { name: "second guest: probe".into(), ..probe() }
 }
 
 fn rebind(times: u32) -> Case {

@@ -8,6 +8,7 @@ pub mod cases;
 mod ethernet;
 mod nic;
 pub mod suite;
+mod two_guests;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
@@ -18,6 +19,10 @@ use cases::Case;
 use nic::ServedNics;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// NICs of the guest, at one switch.
+const NICS: usize = 2;
+const REBOOT: &str = "reboot of the guest";
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -32,45 +37,72 @@ pub struct Options {
     pub output: PathBuf,
 }
 
+impl Options {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+}
+
 /// Boots the guest and asks every question.
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let nics = ServedNics::start(options.link, &options.output.join("mlx5-commands.log"))?;
-    let ethernet = options.link == LinkLayer::Ethernet;
-    let configuration = Configuration {
-        vfio_user: nics.sockets(),
-        wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
-        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
-        ..Configuration::default()
-    };
-    let mut machine = Machine::boot(&root, &configuration, &options.output.join("mlx5-console.log"))?;
-    if ethernet {
-        nics.join(machine.wire_sockets(0))?;
-    }
+    let count = NICS + 1;
+    let mut nics = ServedNics::start(options.link, count, &options.output)?;
     let mut report = Report::new(&["case"]);
-    let all = match options.link {
-        LinkLayer::InfiniBand => cases::all(options.long),
-        LinkLayer::Ethernet => ethernet::all(options.long),
-    };
-    for case in all {
-        let wanted = options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()));
-        if case.set_up || wanted {
-            report.add(ask(&mut machine, &case)?);
-        }
+    let console = options.output.join("mlx5-console.log");
+    let mut machine = Machine::boot(&root, &configuration(&nics, options.link), &console)?;
+    if options.link == LinkLayer::Ethernet {
+        nics.join(machine.wire_sockets(0))?;
+        ask_all(&mut machine, ethernet::all(options.long), options, &mut report)?;
+        report.add(nics.entry("commands of the drivers"));
+        return Ok(report);
     }
-    let lacking = if options.link == LinkLayer::InfiniBand { cases::LACKING } else { &[] };
-    for (program, reason) in lacking {
-        let verdict = Verdict::Skip((*reason).to_owned());
-        report.add(Entry { columns: vec![(*program).to_owned()], verdict, elapsed: Duration::ZERO });
+    ask_all(&mut machine, cases::all(options.long), options, &mut report)?;
+    let place = (&root, options.output.as_path());
+    two_guests::run(place, &mut machine, nics.socket(NICS), &|name| options.wants(name), &mut report)?;
+    if options.long && options.wants(REBOOT) {
+        report.add(reboot(&mut machine)?);
+        ask_all(&mut machine, cases::after_reboot(), options, &mut report)?;
     }
-    report.add(nics.entry());
-    let suite = (options.link == LinkLayer::InfiniBand).then(|| suite_names(options)).flatten();
-    if let Some(names) = suite {
+    report.add(nics.entry("commands of the drivers"));
+    if let Some(names) = suite_names(options) {
         let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
         suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
+        report.add(nics.refusals("commands of the suite"));
     }
     Ok(report)
+}
+
+/// On InfiniBand the third NIC is that of the second guest; on Ethernet it is joined with another card.
+fn configuration(nics: &ServedNics, link: LinkLayer) -> Configuration {
+    let ethernet = link == LinkLayer::Ethernet;
+    let count = if ethernet { NICS + 1 } else { NICS };
+    Configuration {
+        vfio_user: (0..count).map(|index| nics.socket(index)).collect(),
+        wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
+        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
+        reboots: !ethernet,
+        ..Configuration::default()
+    }
+}
+
+fn ask_all(machine: &mut Machine, cases: Vec<Case>, options: &Options, report: &mut Report) -> Result<()> {
+    for case in cases {
+        if case.set_up || options.wants(&case.name) {
+            report.add(ask(machine, &case)?);
+        }
+    }
+    Ok(())
+}
+
+fn reboot(machine: &mut Machine) -> Result<Entry> {
+    let start = Instant::now();
+    let verdict = match machine.reboot() {
+        Ok(kernel) => Verdict::Pass(format!("Linux {kernel} is up again")),
+        Err(error) => Verdict::Fail(format!("{error:#}")),
+    };
+    Ok(Entry { columns: vec![REBOOT.to_owned()], verdict, elapsed: start.elapsed() })
 }
 
 /// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in

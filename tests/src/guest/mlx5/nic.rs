@@ -1,10 +1,15 @@
-//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log.
+//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log: InfiniBand ports at one
+//! switch, Ethernet ports at wires.
 
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
-use bareverbs_sim::nic::{LinkLayer, NicConfig};
-use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
+use bareverbs_sim::net::{LinkType, SubnetConfig};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, Subnet};
+use bareverbs_sim::run::fabric::Fabric;
+use bareverbs_sim::run::real_time::Recorder;
+use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -25,39 +30,48 @@ pub struct ServedNics {
     directory: TempDir,
     count: usize,
     log: PathBuf,
+    fabric: Fabric,
+    read: usize,
 }
 
 impl ServedNics {
-    /// Powers on one NIC with an InfiniBand port, or three with Ethernet ports: two with a wire between them, and one for
-    /// [`Self::join`]. Every command that their driver gives is written to `log`.
-    pub fn start(link: LinkLayer, log: &Path) -> Result<Self> {
+    /// Powers `count` NICs on. InfiniBand ports are at one switch; of Ethernet ports the first two have a wire between
+    /// them, and the last is for [`Self::join`]. Every command that their drivers give is written to `mlx5-commands.log` in
+    /// `output`, every frame of InfiniBand to `mlx5.pcapng`.
+    pub fn start(link: LinkLayer, count: usize, output: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
-        log_to(log)?;
-        let count = match link {
-            LinkLayer::InfiniBand => 1,
-            LinkLayer::Ethernet => 3,
-        };
-        let nics = Self { directory, count, log: log.to_owned() };
+        let log = output.join("mlx5-commands.log");
+        log_to(&log)?;
+        let fabric = Fabric::new(SubnetConfig::default())?;
+        let nics = Self { directory, count, log, fabric, read: 0 };
+        let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
         for index in 0..count {
-            nics.serve(link, index)?;
+            nics.serve(index, nics.config(link, index, &capture))?;
         }
         Ok(nics)
     }
 
-    fn serve(&self, link: LinkLayer, index: usize) -> Result<()> {
-        let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, index as u8 + 1]);
-        let (nic, wire) = match link {
-            LinkLayer::InfiniBand => (NicConfig::infiniband(mac), None),
-            LinkLayer::Ethernet => (
-                NicConfig { translation_updates: false, ..NicConfig::new(mac) },
-                Some((self.end(index), self.end(index ^ 1))),
-            ),
+    fn config(&self, link: LinkLayer, index: usize, capture: &Recorder) -> ServerConfig {
+        let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 1 + index as u8]);
+        let config = match link {
+            LinkLayer::InfiniBand => ServerConfig {
+                attachment: Attachment::Fabric(self.fabric.clone()),
+                capture: Some(capture.interface(&format!("nic{index}"), LinkType::InfiniBand)),
+                ..ServerConfig::new(NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) })
+            },
+            LinkLayer::Ethernet => ServerConfig {
+                attachment: Attachment::Wire(self.end(index), self.end(index ^ 1)),
+                ..ServerConfig::new(NicConfig { translation_updates: false, ..NicConfig::new(mac) })
+            },
         };
-        let config = ServerConfig { nic, wire, capture: None, trace_commands: true };
+        ServerConfig { trace_commands: true, ..config }
+    }
+
+    fn serve(&self, index: usize, config: ServerConfig) -> Result<()> {
         let mut server = Server::bind(&self.socket(index), config)?;
-        std::thread::Builder::new().name("vfio-user".into()).spawn(move || {
+        std::thread::Builder::new().name(format!("nic{index}")).spawn(move || {
             while let Ok(farewell) = server.serve() {
-                tracing::info!("client: {farewell:?}");
+                tracing::info!("client of nic{index}: {farewell:?}");
             }
         })?;
         Ok(())
@@ -82,33 +96,64 @@ impl ServedNics {
         Ok(())
     }
 
-    fn socket(&self, index: usize) -> PathBuf {
+    /// Where the guest's machine finds one.
+    pub fn socket(&self, index: usize) -> PathBuf {
         self.directory.path().join(format!("socket{index}"))
     }
 
-    /// Where the guest's machine finds them.
-    pub fn sockets(&self) -> Vec<PathBuf> {
-        (0..self.count).map(|index| self.socket(index)).collect()
+    /// Lines of the log since the last time.
+    fn new_lines(&mut self) -> Vec<String> {
+        let lines = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let new: Vec<String> = lines.lines().skip(self.read).map(str::to_owned).collect();
+        self.read += new.len();
+        new
     }
 
-    /// Whether the model refused anything that Linux asked for.
-    pub fn entry(&self) -> Entry {
-        let lines = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let commands = lines.lines().filter(|line| line.contains(" in ") && line.contains(" out ")).count();
-        let refused: Vec<&str> = lines
-            .lines()
-            .filter(|line| {
-                line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
-            })
-            .collect();
+    /// Whether the model refused anything that Linux's drivers asked for since the last time.
+    pub fn entry(&mut self, name: &str) -> Entry {
+        let lines = self.new_lines();
+        let commands = lines.iter().filter(|line| is_command(line)).count();
+        let refused: Vec<&String> = lines.iter().filter(|line| is_refusal(line)).collect();
         let verdict = match refused.first() {
             None => Verdict::Pass(format!("{commands} commands, none refused")),
             Some(first) => {
                 Verdict::Fail(format!("{} of {commands} commands refused, first {first}", refused.len()))
             }
         };
-        Entry { columns: vec!["commands of the drivers".into()], verdict, elapsed: Duration::ZERO }
+        Entry { columns: vec![name.into()], verdict, elapsed: Duration::ZERO }
     }
+
+    /// Commands that were refused since the last time, by name and reason, with how often: the suite asks for what cannot
+    /// be on purpose. A command that the model does not have is a failure.
+    pub fn refusals(&mut self, name: &str) -> Entry {
+        let lines = self.new_lines();
+        let commands = lines.iter().filter(|line| is_command(line)).count();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for line in lines.iter().filter(|line| is_refusal(line)) {
+            *counts.entry(name_of_refusal(line)).or_default() += 1;
+        }
+        let list: Vec<String> = counts.iter().map(|(what, times)| format!("{times} × {what}")).collect();
+        let summary = format!("{commands} commands; refused: {}", list.join("; "));
+        let unknown = counts.keys().any(|what| what.contains("no such command"));
+        let verdict = if unknown { Verdict::Fail(summary) } else { Verdict::Pass(summary) };
+        Entry { columns: vec![name.into()], verdict, elapsed: Duration::ZERO }
+    }
+}
+
+fn is_command(line: &str) -> bool {
+    line.contains(" in ") && line.contains(" out ")
+}
+
+fn is_refusal(line: &str) -> bool {
+    line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
+}
+
+/// The command and why it was refused, without what differs from one time to the next: «WARN DestroyCq 0x401/0x0 0x…».
+fn name_of_refusal(line: &str) -> String {
+    let command = line.split_whitespace().skip_while(|word| *word != "WARN").nth(1).unwrap_or("a command");
+    let syndrome = line.rsplit("0x").next().and_then(|digits| u32::from_str_radix(digits.trim(), 16).ok());
+    let reason = syndrome.and_then(Refusal::by_syndrome).map_or("no such command", |refusal| refusal.reason);
+    format!("{command}: {reason}")
 }
 
 /// Carries frames until the process ends. A frame that nobody takes is lost.
@@ -128,4 +173,18 @@ fn log_to(path: &Path) -> Result<()> {
         .with_writer(Arc::new(file))
         .try_init()
         .map_err(|error| anyhow::anyhow!("cannot log to {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_command, is_refusal, name_of_refusal};
+
+    #[test]
+    fn a_refusal_is_named_by_command_and_reason() {
+        let line = "2026-01-01T00:00:00Z  WARN DeallocPd 0x801/0x0 0x00000007 in 16 out 16: BadResourceState, syndrome 0xb00021";
+        assert!(is_command(line) && is_refusal(line));
+        assert!(name_of_refusal(line).starts_with("DeallocPd: memory keys or queue pairs"));
+        let unknown = line.replace("0xb00021", "0xdead0801");
+        assert_eq!(name_of_refusal(&unknown), "DeallocPd: no such command");
+    }
 }

@@ -3,11 +3,46 @@
 use super::super::exchange::Role;
 use core::fmt;
 
+/// Transport service of the queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        })
+    }
+}
+
 /// An unmodified program of Debian in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// `ibv_rc_pingpong`: SEND both ways. What it receives it sends back, so that all bytes can be compared.
     RcPingpong,
+    /// `ibv_uc_pingpong`: the same over an unreliable connection.
+    UcPingpong,
+    /// `ibv_ud_pingpong`: the same by datagrams.
+    UdPingpong,
+    /// `ib_send_bw -c UC`: SEND one way over an unreliable connection.
+    UcSendBandwidth,
+    /// `ib_send_bw -c UD`: datagrams one way.
+    UdSendBandwidth,
+    /// `ib_write_bw -c UC`: RDMA WRITE over an unreliable connection.
+    UcWriteBandwidth,
+    /// `ib_send_lat -c UC`: SEND there and back over an unreliable connection.
+    UcSendLatency,
+    /// `ib_send_lat -c UD`: datagrams there and back.
+    UdSendLatency,
     /// `ib_write_bw`: RDMA WRITE.
     WriteBandwidth,
     /// `ib_write_bw --write_with_imm`: RDMA WRITE with immediate.
@@ -27,6 +62,13 @@ impl Program {
     pub const fn command(self) -> &'static str {
         match self {
             Self::RcPingpong => "ibv_rc_pingpong",
+            Self::UcPingpong => "ibv_uc_pingpong",
+            Self::UdPingpong => "ibv_ud_pingpong",
+            Self::UcSendBandwidth => "ib_send_bw -c UC",
+            Self::UdSendBandwidth => "ib_send_bw -c UD",
+            Self::UcWriteBandwidth => "ib_write_bw -c UC",
+            Self::UcSendLatency => "ib_send_lat -c UC",
+            Self::UdSendLatency => "ib_send_lat -c UD",
             Self::WriteBandwidth => "ib_write_bw",
             Self::WriteImmediate => "ib_write_bw --write_with_imm",
             Self::SendBandwidth => "ib_send_bw",
@@ -34,6 +76,22 @@ impl Program {
             Self::FetchAdd => "ib_atomic_lat -A FETCH_AND_ADD",
             Self::CompareSwap => "ib_atomic_lat -A CMP_AND_SWAP",
         }
+    }
+
+    /// The service of its queue pairs.
+    pub const fn service(self) -> Service {
+        match self {
+            Self::UcPingpong | Self::UcSendBandwidth | Self::UcWriteBandwidth | Self::UcSendLatency => {
+                Service::Uc
+            }
+            Self::UdPingpong | Self::UdSendBandwidth | Self::UdSendLatency => Service::Ud,
+            _ => Service::Rc,
+        }
+    }
+
+    /// Whether it is one of rdma-core's pingpongs, and not of perftest.
+    pub const fn is_pingpong(self) -> bool {
+        matches!(self, Self::RcPingpong | Self::UcPingpong | Self::UdPingpong)
     }
 
     /// Whether the size of its messages is not for the caller to choose.
@@ -129,12 +187,6 @@ pub fn row(name: &str) -> Vec<String> {
     columns
 }
 
-/// Programs that are not asked yet, and why.
-pub const NOT_YET: [(&str, &str); 2] = [
-    ("ibv_ud_pingpong", "the driver has no UD queue pairs yet"),
-    ("ibv_uc_pingpong", "the driver has no UC queue pairs yet"),
-];
-
 /// Every path MTU of IBTA.
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// Sizes around what matters: one packet, a full packet and one byte more, many packets, the largest.
@@ -150,6 +202,18 @@ const SIZED: [Program; 5] = [
     Program::WriteBandwidth,
     Program::WriteImmediate,
 ];
+/// Programs over unreliable services: they end only if nothing is lost.
+const UNRELIABLE: [Program; 7] = [
+    Program::UcPingpong,
+    Program::UdPingpong,
+    Program::UcSendBandwidth,
+    Program::UdSendBandwidth,
+    Program::UcWriteBandwidth,
+    Program::UcSendLatency,
+    Program::UdSendLatency,
+];
+/// Sizes that fit a packet.
+const DATAGRAM_SIZES: [u32; 4] = [2, 256, 1023, 4096];
 const ATOMICS: [Program; 2] = [Program::FetchAdd, Program::CompareSwap];
 
 /// All questions, in the order they are put.
@@ -159,6 +223,27 @@ pub fn all() -> Vec<Case> {
         cases.push(Case { program, role, size: 8, mtu: 1024, family, wire: Wire::Clean, iterations: 20 });
     }
     cases.extend(SIZED.into_iter().flat_map(sizes_and_mtus));
+    cases.extend(UNRELIABLE.into_iter().flat_map(unreliable));
+    cases
+}
+
+/// Every size that the program takes, with path MTUs, roles and families in turn.
+fn unreliable(program: Program) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let sizes: &[u32] = if program.service() == Service::Ud { &DATAGRAM_SIZES } else { &SIZES };
+    let turns = MTUS.into_iter().cycle().zip(pairs(&FAMILIES, &ROLES).into_iter().cycle());
+    for (round, (size, (turn, (family, role)))) in sizes.iter().cycle().zip(turns).enumerate() {
+        if round == 2 * sizes.len() {
+            break;
+        }
+        let size = *size;
+        // A datagram fits a packet.
+        let mtu = if program.service() == Service::Ud { size.max(turn).next_power_of_two() } else { turn };
+        // A size meets one role in the first half and the other in the second.
+        let role = if round < sizes.len() { role } else { role.peer() };
+        let iterations = iterations(program, size);
+        cases.push(Case { program, role, size, mtu, family, wire: Wire::Clean, iterations });
+    }
     cases
 }
 
@@ -211,7 +296,7 @@ fn reads_much(program: Program, role: Role, size: u32) -> bool {
 /// Few messages: emulation is slow, and what is asked is whether the bytes are right. perftest takes no less than five.
 const fn iterations(program: Program, size: u32) -> u32 {
     match program {
-        Program::RcPingpong if size > 65_536 => 2,
+        Program::RcPingpong | Program::UcPingpong if size > 65_536 => 2,
         Program::RcPingpong if size < 4096 => 10,
         _ => 5,
     }
@@ -243,10 +328,19 @@ mod tests {
                 );
             }
         }
+        for (program, (role, family)) in pairs(&UNRELIABLE, &pairs(&ROLES, &FAMILIES)) {
+            let meets = |case: &&Case| (case.program, case.role) == (program, role);
+            assert!(
+                cases.iter().filter(meets).any(|case| case.family == family),
+                "{program} {role} {family}"
+            );
+            let long = cases.iter().filter(meets).filter(|case| case.size > case.mtu).count();
+            assert!((program.service() == Service::Ud) == (long == 0), "{program} {role}");
+        }
         for (program, role) in pairs(&SIZED, &ROLES).into_iter().chain(pairs(&ATOMICS, &ROLES)) {
             let faulty = |case: &Case| (case.program, case.role, case.wire) == (program, role, Wire::Faulty);
             assert!(cases.iter().any(faulty), "{program} {role}");
         }
-        assert!(cases.len() < 280, "{} cases take too long", cases.len());
+        assert!(cases.len() < 340, "{} cases take too long", cases.len());
     }
 }

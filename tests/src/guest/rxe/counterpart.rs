@@ -38,15 +38,18 @@ pub struct Played {
 /// Plays our part of a case.
 pub fn play(nic: &Nic, case: &Case, meeting: Meeting<'_>) -> Result<Played> {
     let half = (case.size as usize).max(CYCLE_BUFFER as usize);
-    let connection = nic.connection(2 * half, case.family)?;
+    let connection = nic.connection(case.program.service(), 2 * half, case.family)?;
     let mut part = Part { connection, case, half, deadline: Instant::now() + LIMIT };
     let seen = match case.program {
-        Program::RcPingpong => part.pingpong(meeting),
-        Program::WriteBandwidth => part.write_bandwidth(meeting),
+        program if program.is_pingpong() => part.pingpong(meeting),
+        Program::WriteBandwidth | Program::UcWriteBandwidth => part.write_bandwidth(meeting),
         Program::WriteImmediate => part.write_immediate(meeting),
-        Program::SendBandwidth => part.send_bandwidth(meeting),
+        Program::UcSendLatency | Program::UdSendLatency => part.send_latency(meeting),
+        Program::SendBandwidth | Program::UcSendBandwidth | Program::UdSendBandwidth => {
+            part.send_bandwidth(meeting)
+        }
         Program::ReadLatency => part.read_latency(meeting),
-        Program::FetchAdd | Program::CompareSwap => part.atomic_latency(meeting),
+        _ => part.atomic_latency(meeting),
     };
     let seen = seen.map_err(|error| error.context(part.connection.counters()));
     Ok(Played { connection: part.connection, seen })

@@ -1,15 +1,17 @@
 //! Our side of the wire: the simulated NIC in real time, and the driver on it.
 
-use super::cases::{Family, Wire};
+use super::cases::{Family, Service, Wire};
 use super::guest_side::{GUEST_MAC, OUR_MAC, gid};
+use super::link::Link;
 use anyhow::{Context, Result, bail};
+use bareverbs::address_handle::ROUTE_HEADER;
 use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
 use bareverbs::device::{Device, DeviceConfig};
 use bareverbs::gid::GidEntry;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
 use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
+use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal::real_time::RealTimeHal;
@@ -18,19 +20,18 @@ use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::net::capture::Capture;
+use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig};
 use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::real_time::Recorder;
 use bareverbs_sim::run::real_time::UnixDatagramIo;
 use core::fmt;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
 type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
-type Handle = Rc<Device<Bus>>;
+pub(super) type Handle = Rc<Device<Bus>>;
 
 /// READs and atomics that our side takes at once.
 pub const OUTSTANDING_READS: u8 = 16;
@@ -139,21 +140,25 @@ impl Nic {
     }
 
     /// A queue pair with a buffer that the peer may use in every way.
-    pub fn connection(&self, bytes: usize, family: Family) -> Result<Connection> {
+    pub fn connection(&self, service: Service, bytes: usize, family: Family) -> Result<Connection> {
         let domain = ProtectionDomain::allocate(Rc::clone(&self.device))?;
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_ATOMIC;
-        let memory = MemoryRegion::allocate(&domain, bytes, access)?;
+        // Behind the buffer lies the room for the route headers of datagrams.
+        let memory = MemoryRegion::allocate(&domain, bytes + ROUTE_HEADER, access)?;
         let entries = 2 * DEPTH;
         let completions =
             CompletionQueue::create(Rc::clone(&self.device), CompletionQueueConfig { entries })?;
         let builder = QueuePairBuilder::new(&domain, &completions, &completions);
-        let prepared = builder.send_queue(DEPTH).receive_queue(DEPTH).build()?;
-        let identity = Identity::of(&prepared, &memory, family)?;
-        let queue_pair = State::Prepared(prepared);
-        Ok(Connection { family, identity, queue_pair, completions, memory, domain, nic: self.clone() })
+        let builder = builder.send_queue(DEPTH).receive_queue(DEPTH).max_receive_sge(2);
+        let link = Link::build(builder, service)?;
+        let endpoint = link.endpoint(&self.device, gid_index(family))?;
+        let identity = Identity::of(&endpoint, &memory);
+        let headers = Span { offset: bytes, length: ROUTE_HEADER };
+        let (device, nic) = (Rc::clone(&self.device), self.clone());
+        Ok(Connection { family, identity, headers, link, completions, memory, domain, device, nic })
     }
 
     fn bus(&self) -> &Bus {
@@ -185,8 +190,8 @@ impl Nic {
 
     /// Begins to write every frame to a file.
     pub fn begin_capture(&self, path: &Path) -> Result<()> {
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let capture = Capture::new(Box::new(BufWriter::new(file)));
+        let capture = Recorder::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let capture = capture.interface("wire", LinkType::Ethernet);
         self.bus().with(|runner| runner.set_capture(capture));
         Ok(())
     }
@@ -223,13 +228,9 @@ const fn gid_index(family: Family) -> u8 {
 }
 
 impl Identity {
-    fn of(
-        prepared: &PreparedQueuePair<Handle>,
-        memory: &MemoryRegion<Handle>,
-        family: Family,
-    ) -> Result<Self> {
-        let RemoteEndpoint { qpn, psn, gid, .. } = prepared.endpoint(gid_index(family))?;
-        Ok(Self { qpn, psn, gid, rkey: memory.rkey().value(), address: memory.address() })
+    fn of(endpoint: &RemoteEndpoint, memory: &MemoryRegion<Handle>) -> Self {
+        let RemoteEndpoint { qpn, psn, gid, .. } = *endpoint;
+        Self { qpn, psn, gid, rkey: memory.rkey().value(), address: memory.address() }
     }
 }
 
@@ -237,18 +238,15 @@ impl Identity {
 pub struct Connection {
     family: Family,
     identity: Identity,
-    queue_pair: State,
+    /// Where the route headers of datagrams go.
+    headers: Span,
+    link: Link,
     completions: CompletionQueue<Handle>,
     memory: MemoryRegion<Handle>,
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     domain: ProtectionDomain<Handle>,
+    device: Handle,
     nic: Nic,
-}
-
-enum State {
-    Prepared(PreparedQueuePair<Handle>),
-    Connected(QueuePair<Handle>),
-    Broken,
 }
 
 impl Connection {
@@ -259,31 +257,24 @@ impl Connection {
 
     /// Connects to the peer.
     pub fn connect(&mut self, peer: &Peer, mtu: u32) -> Result<()> {
-        let State::Prepared(prepared) = core::mem::replace(&mut self.queue_pair, State::Broken) else {
-            bail!("the queue pair was connected before");
-        };
         let options = ConnectOptions {
             gid_index: gid_index(self.family),
             path_mtu: path_mtu(mtu)?,
             ack_timeout: ACK_TIMEOUT,
-            max_reads: peer.outstanding_reads.clamp(1, OUTSTANDING_READS),
+            // Ours is a power of two; the peer may serve a few more than we ask.
+            max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
         let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid: peer.gid, mac: GUEST_MAC };
-        self.queue_pair = State::Connected(prepared.connect(&remote, options)?);
-        Ok(())
+        self.link.connect(&self.device, &remote, options)
     }
 
     /// Posts a receive into a piece of the buffer.
     pub fn post_receive(&mut self, token: u64, span: Span) -> Result<()> {
-        let slices = [self.memory.slice(span.offset, span.length)?];
-        let request = ReceiveRequest::new(token, &slices);
-        match &mut self.queue_pair {
-            State::Prepared(queue_pair) => queue_pair.post_receive(&request)?,
-            State::Connected(queue_pair) => queue_pair.post_receive(&request)?,
-            State::Broken => bail!("the queue pair could not be connected"),
-        }
-        Ok(())
+        let slice = |span: Span| self.memory.slice(span.offset, span.length);
+        let slices = [slice(self.headers)?, slice(span)?];
+        let slices = if self.link.is_datagram() { &slices[..] } else { &slices[1..] };
+        self.link.post_receive(&ReceiveRequest::new(token, slices))
     }
 
     /// Posts work on a piece of the buffer.
@@ -301,10 +292,7 @@ impl Connection {
                 WorkRequest::compare_swap(token, &slices, remote.slice(), compare, swap)
             }
         };
-        match &mut self.queue_pair {
-            State::Connected(queue_pair) => Ok(queue_pair.post_send(&request)?),
-            State::Prepared(_) | State::Broken => bail!("the queue pair is not connected"),
-        }
+        self.link.post_send(&request)
     }
 
     /// The next completion; a failed one is an error.
@@ -315,7 +303,8 @@ impl Connection {
         }
         let WorkCompletion { wr_id, byte_count, opcode, .. } = completion;
         let receives = [WorkCompletionOpcode::Receive, WorkCompletionOpcode::ReceiveRdmaWithImmediate];
-        let received = receives.contains(&opcode).then_some(byte_count);
+        let header = if self.link.is_datagram() { ROUTE_HEADER as u32 } else { 0 };
+        let received = receives.contains(&opcode).then_some(byte_count.saturating_sub(header));
         Ok(Some(Completion { token: wr_id, received }))
     }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
+use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -70,7 +70,8 @@ fn nic(name: &str, number: u8) -> NicConfig {
 }
 
 fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Result<()> {
-    let mut server = Server::bind(socket, ServerConfig { nic, wire, capture: None, trace_commands: false })?;
+    let attachment = wire.map_or(Attachment::Nothing, |(own, peer)| Attachment::Wire(own, peer));
+    let mut server = Server::bind(socket, ServerConfig { attachment, ..ServerConfig::new(nic) })?;
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     std::thread::Builder::new().name(name).spawn(move || while server.serve().is_ok() {})?;
     Ok(())

@@ -4,147 +4,30 @@
 //! protection domain and completion queues are those of CREATE_QP. The new state follows from the opcode; `qpc.state` of
 //! the input is not looked at.
 
+mod parameters;
+mod table;
+
+pub(crate) use parameters::path_mtu;
+
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::port::{PARTITION_KEYS, Port};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{
     InitToInitQpIn, InitToInitQpOut, InitToRtrQpIn, InitToRtrQpOut, ResetToInitQpIn, ResetToInitQpOut,
     RtrToRtsQpIn, RtrToRtsQpOut, RtsToRtsQpIn, RtsToRtsQpOut, SqErrorToRtsQpIn, SqErrorToRtsQpOut,
     SqdToRtsQpIn, SqdToRtsQpOut, ToErrorQpIn, ToErrorQpOut, ToResetQpIn, ToResetQpOut,
 };
-use bareverbs_prm::context::{AddressPath, QueuePairContext};
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMtu, QpState, ServiceType};
-
-/// Bits of `opt_param_mask`.
-mod optional {
-    pub(super) const RRE: u32 = 1 << 1;
-    pub(super) const RAE: u32 = 1 << 2;
-    pub(super) const RWE: u32 = 1 << 3;
-    pub(super) const PKEY_INDEX: u32 = 1 << 4;
-    pub(super) const Q_KEY: u32 = 1 << 5;
-    pub(super) const RNR_TIMER: u32 = 1 << 6;
-    pub(super) const PORT: u32 = 1 << 16;
-    pub(super) const COUNTER_SET: u32 = 1 << 25;
-    pub(super) const RIGHTS: u32 = RRE | RAE | RWE;
-}
-
-/// One row of the transition table.
-struct Transition {
-    from: QpState,
-    to: QpState,
-    optional: u32,
-}
-
-const RESET_TO_INIT: Transition = Transition { from: QpState::Reset, to: QpState::Init, optional: 0 };
-const INIT_TO_INIT: Transition = Transition {
-    from: QpState::Init,
-    to: QpState::Init,
-    optional: optional::RIGHTS | optional::PKEY_INDEX | optional::PORT | optional::Q_KEY,
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::ServiceType;
+use parameters::{
+    begin, check_path, check_requester_reads, check_responder_reads, take_counter_set, take_path,
+    take_pkey_index, take_port,
 };
-const INIT_TO_RTR: Transition = Transition {
-    from: QpState::Init,
-    to: QpState::Rtr,
-    optional: optional::RIGHTS | optional::PKEY_INDEX | optional::Q_KEY,
+use table::{
+    INIT_TO_INIT, INIT_TO_RTR, RESET_TO_INIT, RTR_TO_RTS, RTS_TO_RTS, RTS_TO_SQD, SQ_ERROR_TO_RTS,
+    SQD_TO_RTS, SQD_TO_SQD,
 };
-const RTR_TO_RTS: Transition = Transition {
-    from: QpState::Rtr,
-    to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
-};
-const RTS_TO_RTS: Transition = Transition {
-    from: QpState::Rts,
-    to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY | optional::COUNTER_SET,
-};
-const SQ_ERROR_TO_RTS: Transition = Transition {
-    from: QpState::SqError,
-    to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
-};
-const SQD_TO_RTS: Transition = Transition {
-    from: QpState::SqDrained,
-    to: QpState::Rts,
-    optional: optional::RIGHTS | optional::RNR_TIMER | optional::Q_KEY,
-};
-
-/// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
-fn begin(
-    nic: &Nic,
-    qpn: Qpn,
-    row: &Transition,
-    wish: &QueuePairContext,
-    mask: u32,
-) -> Result<QueuePairContext, Refusal> {
-    let mut context = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.context;
-    if context.state() != row.from {
-        return Err(syndrome::QP_STATE);
-    }
-    // Connections have no Q_Key.
-    let foreign = if connects(context.st()) { optional::Q_KEY } else { 0 };
-    if mask & (!row.optional | foreign) != 0 {
-        return Err(syndrome::QP_OPTIONAL_PARAMETER);
-    }
-    let selected = |bit| mask & bit != 0;
-    if selected(optional::RRE) {
-        context.set_rre(wish.rre());
-    }
-    if selected(optional::RAE) {
-        context.set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
-    }
-    if selected(optional::RWE) {
-        context.set_rwe(wish.rwe());
-    }
-    if selected(optional::Q_KEY) {
-        context.set_q_key(wish.q_key());
-    }
-    if selected(optional::RNR_TIMER) {
-        context.set_min_rnr_nak(wish.min_rnr_nak());
-    }
-    if selected(optional::PKEY_INDEX) {
-        take_pkey_index(&mut context, wish.primary_address_path())?;
-    }
-    if selected(optional::PORT) {
-        take_port(&mut context, wish.primary_address_path())?;
-    }
-    if selected(optional::COUNTER_SET) {
-        take_counter_set(nic, &mut context, wish)?;
-    }
-    context.set_state(row.to);
-    Ok(context)
-}
-
-/// A queue pair counts in a set that exists, or, with number 0, nowhere.
-fn take_counter_set(
-    nic: &Nic,
-    context: &mut QueuePairContext,
-    wish: &QueuePairContext,
-) -> Result<(), Refusal> {
-    let set = wish.counter_set_id();
-    if set != 0 {
-        nic.counter_sets.get(set.into()).ok_or(syndrome::COUNTER_UNKNOWN)?;
-    }
-    context.set_counter_set_id(set);
-    Ok(())
-}
-
-fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
-    if usize::from(path.pkey_index()) >= PARTITION_KEYS {
-        return Err(syndrome::QP_PKEY_INDEX);
-    }
-    context.primary_address_path_mut().set_pkey_index(path.pkey_index());
-    Ok(())
-}
-
-/// Drivers of devices with one port may leave the number zero.
-fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
-    if path.vhca_port_num() > 1 {
-        return Err(syndrome::QP_PORT);
-    }
-    context.primary_address_path_mut().set_vhca_port_num(path.vhca_port_num());
-    Ok(())
-}
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
     let before = nic.queue_pairs.get(qpn.value()).map(|qp| qp.context.counter_set_id());
@@ -204,13 +87,7 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     context.set_mtu(wish.mtu()).set_log_msg_max(wish.log_msg_max()).set_remote_qpn(wish.remote_qpn());
     context.set_next_rcv_psn(wish.next_rcv_psn()).set_min_rnr_nak(wish.min_rnr_nak());
     context.set_log_rra_max(wish.log_rra_max()).set_log_ack_req_freq(wish.log_ack_req_freq());
-    let (pkey_index, port) = {
-        let path = context.primary_address_path();
-        (path.pkey_index(), path.vhca_port_num())
-    };
-    let path = context.primary_address_path_mut();
-    path.clone_from(wish.primary_address_path());
-    path.set_pkey_index(pkey_index).set_vhca_port_num(port);
+    take_path(&mut context, wish.primary_address_path());
     store(nic, input.qpn(), context);
     if connects(context.st()) {
         nic.connect(input.qpn());
@@ -232,37 +109,8 @@ fn check_connection(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
     if wish.log_msg_max() > limits.log_max_msg() {
         return Err(syndrome::QP_MESSAGE_SIZE);
     }
-    if wish.log_rra_max() > limits.log_max_ra_res_qp() {
-        return Err(syndrome::QP_RESPONDER_RESOURCES);
-    }
+    check_responder_reads(nic, wish)?;
     check_path(nic, wish.primary_address_path())
-}
-
-/// Bytes of a path MTU.
-pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
-    match mtu.raw() {
-        raw @ 1..=5 => Some(128 << raw),
-        _ => None,
-    }
-}
-
-fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
-    if nic.port.is_infiniband() {
-        let known = !path.grh() || nic.port.address(path.src_addr_index()).is_some();
-        return if known { Ok(()) } else { Err(syndrome::QP_SOURCE_ADDRESS) };
-    }
-    let source = nic.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
-    let remote = Gid(path.rgid_rip());
-    let mac = MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0());
-    let same_family = Port::gid(source).to_ipv4().is_some() == remote.to_ipv4().is_some();
-    if remote.is_zero() || !same_family || mac == MacAddress::default() || mac.0[0] & 1 != 0 {
-        return Err(syndrome::QP_REMOTE_ADDRESS);
-    }
-    let chosen = path.udp_sport();
-    if chosen != 0 && !super::capabilities::SOURCE_PORTS.contains(&chosen) {
-        return Err(syndrome::QP_SOURCE_PORT);
-    }
-    Ok(())
 }
 
 pub(super) fn rtr_to_rts<M: HostMemory>(
@@ -274,9 +122,7 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     call.expect_no_op_mod()?;
     let wish = input.qpc();
     let mut context = begin(nic, input.qpn(), &RTR_TO_RTS, wish, input.opt_param_mask())?;
-    if wish.log_sra_max() > nic.firmware.capabilities.general.log_max_ra_req_qp() {
-        return Err(syndrome::QP_INITIATOR_DEPTH);
-    }
+    check_requester_reads(nic, wish)?;
     context.set_next_send_psn(wish.next_send_psn()).set_log_sra_max(wish.log_sra_max());
     context.set_retry_count(wish.retry_count()).set_rnr_retry(wish.rnr_retry());
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
@@ -298,7 +144,8 @@ pub(super) fn rts_to_rts<M: HostMemory>(
     Ok(())
 }
 
-/// A reliable connection never is in the SQ error state (IBTA v1.4 §10.3.1), so this refuses for the state.
+/// The send queue of a queue pair that lost one request goes on behind what was flushed. Only services without
+/// acknowledgements get there (IBTA v1.4 §10.3.1.6).
 pub(super) fn sq_error_to_rts<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -308,10 +155,42 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
     call.expect_no_op_mod()?;
     let context = begin(nic, input.qpn(), &SQ_ERROR_TO_RTS, input.qpc(), input.opt_param_mask())?;
     store(nic, input.qpn(), context);
+    nic.recover_send_queue(input.qpn());
     Ok(())
 }
 
-/// No command of the driver interface leads to SQD, so this refuses for the state.
+/// Messages that have begun end, no other begins; the event says when that is done (IBTA v1.4 §10.3.1.5).
+///
+/// The number of the command and its layout, that of every modify command, are those of Linux 3.11 to 4.1; later headers
+/// do not have it.
+pub(super) fn rts_to_sqd<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &RtsToRtsQpIn,
+    _: &mut RtsToRtsQpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let context = begin(nic, input.qpn(), &RTS_TO_SQD, input.qpc(), input.opt_param_mask())?;
+    store(nic, input.qpn(), context);
+    nic.drain(call.now, call.memory, input.qpn());
+    Ok(())
+}
+
+/// What may change while nothing is sent; see [`rts_to_sqd`] for its origin.
+pub(super) fn sqd_to_sqd<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &RtsToRtsQpIn,
+    _: &mut RtsToRtsQpOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let context = begin(nic, input.qpn(), &SQD_TO_SQD, input.qpc(), input.opt_param_mask())?;
+    store(nic, input.qpn(), context);
+    nic.change_connection(input.qpn());
+    Ok(())
+}
+
+/// Sending goes on with the message that waits.
 pub(super) fn sqd_to_rts<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -321,6 +200,7 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
     call.expect_no_op_mod()?;
     let context = begin(nic, input.qpn(), &SQD_TO_RTS, input.qpc(), input.opt_param_mask())?;
     store(nic, input.qpn(), context);
+    nic.resume(input.qpn());
     Ok(())
 }
 

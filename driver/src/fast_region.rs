@@ -1,0 +1,282 @@
+//! Fast registration: a region whose pages get a key by work request (IBTA v1.4 §10.6.4.4, fast register physical MR).
+//!
+//! The memory is the region's own, so that nothing a work request says can lead the device anywhere else; which of its
+//! pages are registered, in which order, under which addresses and with which rights is said each time anew.
+
+use crate::command::CommandError;
+use crate::device::{DeviceRef, DmaOf};
+use crate::dma::{Dma, RangeError};
+use crate::hal::HalError;
+use crate::key_update::{Change, KeyUpdate, MAX_OCTWORDS, next_variant};
+use crate::memory_key::{KeyWish, Translations, create_key, destroy_key};
+use crate::memory_region::{AccessFlags, MemorySlice, RemoteSlice};
+use crate::protection_domain::ProtectionDomain;
+use crate::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::MkeyAccessMode;
+use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
+use core::fmt;
+
+/// Pages that one work request can register.
+pub const MAX_PAGES: usize = MAX_OCTWORDS * 2;
+/// Logarithms of page sizes that there are.
+const PAGE_SIZES: core::ops::RangeInclusive<u8> = 12..=31;
+/// Low bits of a page entry: present for writing, present for reading.
+const PRESENT: u64 = 3;
+
+/// Why a region for fast registration could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FastRegionError {
+    /// The device has no such requests.
+    NotOffered,
+    /// Pages of a size that there is not.
+    PageSize {
+        /// Its logarithm.
+        log_size: u8,
+    },
+    /// No page, or more than one request can register.
+    Pages {
+        /// How many.
+        count: usize,
+    },
+    /// There is no memory.
+    Memory(HalError),
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for FastRegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NotOffered => f.write_str("fast registration: the device does not offer it"),
+            Self::PageSize { log_size } => {
+                write!(f, "pages of 2^{log_size} bytes: 2^12 to 2^31 are possible")
+            }
+            Self::Pages { count } => {
+                write!(f, "{count} pages: 1 to {MAX_PAGES} are possible, use larger ones")
+            }
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for FastRegionError {}
+
+/// Why pages cannot be registered so. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FastRegisterError {
+    /// The region is registered: invalidate it first.
+    StillRegistered,
+    /// The region is not registered.
+    NotRegistered,
+    /// No pages, or more than the region has places.
+    TooManyPages {
+        /// How many.
+        count: usize,
+        /// How many it has.
+        limit: usize,
+    },
+    /// A page that the region does not have.
+    Page {
+        /// Its number.
+        page: u32,
+        /// Pages of the region.
+        pages: usize,
+    },
+    /// The bytes are none, or not all in the pages.
+    Range {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Remote writing or atomics without local writing.
+    InconsistentAccess {
+        /// What was asked for.
+        access: AccessFlags,
+    },
+}
+
+impl fmt::Display for FastRegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::StillRegistered => {
+                f.write_str("registering pages of a region that is registered: invalidate it")
+            }
+            Self::NotRegistered => f.write_str("invalidating a region that is not registered"),
+            Self::TooManyPages { count, limit } => {
+                write!(f, "registering {count} pages: the region was made for 1 to {limit}")
+            }
+            Self::Page { page, pages } => write!(f, "registering page {page} of {pages}"),
+            Self::Range { address, length } => {
+                write!(f, "registering {length} bytes from {address:#x}: they are none or leave the pages")
+            }
+            Self::InconsistentAccess { access } => {
+                write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FastRegisterError {}
+
+/// What is registered.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "ib_reg_wr")]
+pub struct FastRegistration<'a> {
+    /// Pages of the region by number, in the order in which peers see them.
+    pub pages: &'a [u32],
+    /// First address. Its place in its page is that of the first byte in the first page.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// What may be done.
+    pub access: AccessFlags,
+}
+
+/// Memory whose pages are registered by work requests.
+#[doc(alias = "ib_alloc_mr")]
+pub struct FastRegion<D: DeviceRef> {
+    device: D,
+    memory: Dma<DmaOf<D>>,
+    log_page: u8,
+    key: Mkey,
+    registered: bool,
+}
+
+impl<D: DeviceRef> FastRegion<D> {
+    /// Allocates `pages` zeroed pages of `2^log_page` bytes that nobody can reach yet.
+    pub fn allocate(
+        domain: &ProtectionDomain<D>,
+        pages: usize,
+        log_page: u8,
+    ) -> Result<Self, FastRegionError> {
+        let device = domain.device().clone();
+        if !device.device().capabilities().memory_windows {
+            return Err(FastRegionError::NotOffered);
+        }
+        if !PAGE_SIZES.contains(&log_page) {
+            return Err(FastRegionError::PageSize { log_size: log_page });
+        }
+        let length = pages.checked_mul(1 << log_page).filter(|_| (1..=MAX_PAGES).contains(&pages));
+        let length = length.ok_or(FastRegionError::Pages { count: pages })?;
+        let memory =
+            Dma::allocate(device.device().hal(), length, 1 << log_page).map_err(FastRegionError::Memory)?;
+        let mut wish = KeyWish::free(domain.number(), MkeyAccessMode::Mtt);
+        wish.context.set_log_page_size(log_page).set_en_rinval(true);
+        match create_key(device.device(), wish, Translations::Room(MAX_OCTWORDS as u32)) {
+            Ok(key) => Ok(Self { device, memory, log_page, key, registered: false }),
+            // A key that the device may have made without answering gives nothing: the memory can be freed.
+            Err(error) => Err(FastRegionError::Command(error)),
+        }
+    }
+
+    /// The key of the last registration, for local use.
+    pub fn lkey(&self) -> Mkey {
+        self.key
+    }
+
+    /// The key of the last registration, for peers.
+    pub fn rkey(&self) -> Mkey {
+        self.key
+    }
+
+    /// What a peer needs to reach the bytes from `address` on, as they were registered last.
+    pub fn remote(&self, address: u64) -> RemoteSlice {
+        RemoteSlice { address, rkey: self.key }
+    }
+
+    /// `length` bytes from `address` on, as they were registered last, for a work request. The device checks them.
+    pub fn slice(&self, address: u64, length: u32) -> MemorySlice {
+        MemorySlice::from_raw(address, length, self.key)
+    }
+
+    fn pages(&self) -> usize {
+        self.memory.len() >> self.log_page
+    }
+
+    /// Makes the request that registers pages under a new key: [`KeyUpdate::key`].
+    #[doc(alias = "IB_WR_REG_MR")]
+    pub fn register(&mut self, wish: &FastRegistration<'_>) -> Result<KeyUpdate, FastRegisterError> {
+        self.check(wish)?;
+        let fields = mask::FREE | mask::KEY | mask::LENGTH | mask::START_ADDRESS;
+        let mut change = Change::new(fields, flag::FAIL_IF_NOT_FREE);
+        change.rights(wish.access, true);
+        change.context.set_start_addr(wish.address).set_length(wish.length);
+        let (first, log_page) = (self.memory.iova(), self.log_page);
+        let entries = wish.pages.iter().map(|&page| (first + ((page as u64) << log_page)) | PRESENT);
+        self.registered = true;
+        let keys = (self.key, next_variant(self.key));
+        self.key = keys.1;
+        Ok(KeyUpdate::new(keys, WorkCompletionOpcode::FastRegister, change, entries))
+    }
+
+    /// Makes the request that takes the key away.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    pub fn invalidate(&mut self) -> Result<KeyUpdate, FastRegisterError> {
+        if !core::mem::take(&mut self.registered) {
+            return Err(FastRegisterError::NotRegistered);
+        }
+        let mut change = Change::new(mask::FREE, 0);
+        change.context.set_free(true);
+        let keys = (self.key, self.key);
+        Ok(KeyUpdate::new(keys, WorkCompletionOpcode::LocalInvalidate, change, core::iter::empty()))
+    }
+
+    /// Takes note that a peer took the key away
+    /// ([`WorkCompletion::invalidated`](crate::work_completion::WorkCompletion::invalidated)). Whether it was this key.
+    pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
+        let ours = self.registered && key == self.key;
+        self.registered &= !ours;
+        ours
+    }
+
+    fn check(&self, wish: &FastRegistration<'_>) -> Result<(), FastRegisterError> {
+        let FastRegistration { pages, address, length, access } = *wish;
+        let limit = self.pages();
+        if self.registered {
+            return Err(FastRegisterError::StillRegistered);
+        }
+        if !(1..=MAX_PAGES).contains(&pages.len()) {
+            return Err(FastRegisterError::TooManyPages { count: pages.len(), limit: MAX_PAGES });
+        }
+        if let Some(&page) = pages.iter().find(|page| **page as usize >= limit) {
+            return Err(FastRegisterError::Page { page, pages: limit });
+        }
+        let room = ((pages.len() as u64) << self.log_page) - (address & ((1 << self.log_page) - 1));
+        let ends = address.checked_add(length.saturating_sub(1)).is_some();
+        if length == 0 || length > room || !ends {
+            return Err(FastRegisterError::Range { address, length });
+        }
+        if access.is_consistent() { Ok(()) } else { Err(FastRegisterError::InconsistentAccess { access }) }
+    }
+
+    /// Copies `bytes` in at `offset` of the memory, whatever is registered.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
+        self.memory.copy_in(offset, bytes)
+    }
+
+    /// Copies bytes at `offset` of the memory out into `buffer`, whatever is registered.
+    pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
+        self.memory.copy_out(offset, buffer)
+    }
+}
+
+impl<D: DeviceRef> fmt::Debug for FastRegion<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastRegion")
+            .field("length", &self.memory.len())
+            .field("key", &self.key)
+            .field("registered", &self.registered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: DeviceRef> Drop for FastRegion<D> {
+    fn drop(&mut self) {
+        destroy_key(self.device.device(), self.key, Some(self.memory.take()));
+    }
+}

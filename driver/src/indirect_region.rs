@@ -1,0 +1,155 @@
+//! Indirect regions: pieces of regions, of windows, or of other indirect regions, one after the other under one key.
+//!
+//! The memory stays that of the pieces: an access through a piece whose key is gone fails, as it does for a key of one's
+//! own.
+
+use crate::command::CommandError;
+use crate::device::DeviceRef;
+use crate::dma::RangeError;
+use crate::memory_key::{KeyWish, Slices, Translations, create_key, destroy_key};
+use crate::memory_region::{AccessFlags, MemorySlice, RemoteSlice};
+use crate::protection_domain::ProtectionDomain;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::MkeyAccessMode;
+use core::fmt;
+
+/// Longest piece: the device counts its bytes in 31 bits.
+const MAX_PIECE: u32 = 1 << 31;
+
+/// Why an indirect region could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndirectError {
+    /// There are no pieces.
+    Empty,
+    /// More pieces than a key can have; zero if the device has no such keys.
+    TooManyPieces {
+        /// How many.
+        count: usize,
+        /// How many it can have.
+        limit: u32,
+    },
+    /// A piece of no bytes, or of more than 2^31.
+    PieceLength {
+        /// Which piece.
+        index: usize,
+        /// Its length.
+        length: u32,
+    },
+    /// Remote writing or atomics without local writing.
+    InconsistentAccess {
+        /// What was asked for.
+        access: AccessFlags,
+    },
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for IndirectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Empty => f.write_str("an indirect region of no pieces: name at least 1"),
+            Self::TooManyPieces { count, limit } => {
+                write!(f, "an indirect region of {count} pieces: the device allows {limit}, nest several")
+            }
+            Self::PieceLength { index, length } => {
+                write!(f, "piece {index} of an indirect region has {length} bytes: 1 to 2^31 are possible")
+            }
+            Self::InconsistentAccess { access } => {
+                write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
+            }
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for IndirectError {}
+
+/// Pieces under one key. Addresses count from zero.
+#[doc(alias = "mlx5dv_create_mkey")]
+pub struct IndirectRegion<D: DeviceRef> {
+    device: D,
+    key: Mkey,
+    length: u64,
+}
+
+impl<D: DeviceRef> IndirectRegion<D> {
+    /// Makes one region of `pieces`, which are of the same protection domain; each needs of local rights what `access`
+    /// allows.
+    pub fn create(
+        domain: &ProtectionDomain<D>,
+        pieces: &[MemorySlice],
+        access: AccessFlags,
+    ) -> Result<Self, IndirectError> {
+        let device = domain.device().clone();
+        let length = check(pieces, access, device.device().capabilities().max_key_list)?;
+        let mut wish = KeyWish::new(domain.number(), MkeyAccessMode::Klms);
+        access.apply(&mut wish.context);
+        wish.context.set_length(length);
+        let list = Slices(pieces);
+        let key =
+            create_key(device.device(), wish, Translations::Slices(&list)).map_err(IndirectError::Command)?;
+        Ok(Self { device, key, length })
+    }
+
+    /// The key for local use.
+    pub fn lkey(&self) -> Mkey {
+        self.key
+    }
+
+    /// The key for peers.
+    pub fn rkey(&self) -> Mkey {
+        self.key
+    }
+
+    /// Bytes of all pieces.
+    #[allow(clippy::len_without_is_empty, reason = "it has at least one byte")]
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// What a peer needs to reach the bytes from `offset` on.
+    pub fn remote(&self, offset: u64) -> RemoteSlice {
+        RemoteSlice { address: offset, rkey: self.key }
+    }
+
+    /// `length` bytes at `offset`, for a work request.
+    pub fn slice(&self, offset: u64, length: u32) -> Result<MemorySlice, RangeError> {
+        if offset > self.length || u64::from(length) > self.length - offset {
+            return Err(RangeError { offset, length: length.into(), region: self.length });
+        }
+        Ok(MemorySlice::from_raw(offset, length, self.key))
+    }
+}
+
+/// Bytes of all pieces.
+fn check(pieces: &[MemorySlice], access: AccessFlags, limit: u32) -> Result<u64, IndirectError> {
+    let count = pieces.len();
+    if count == 0 {
+        return Err(IndirectError::Empty);
+    }
+    if count > limit as usize {
+        return Err(IndirectError::TooManyPieces { count, limit });
+    }
+    if !access.is_consistent() {
+        return Err(IndirectError::InconsistentAccess { access });
+    }
+    let wrong = |slice: &MemorySlice| slice.length.wrapping_sub(1) >= MAX_PIECE;
+    if let Some(index) = pieces.iter().position(wrong) {
+        return Err(IndirectError::PieceLength { index, length: pieces[index].length });
+    }
+    Ok(pieces.iter().map(|slice| u64::from(slice.length)).sum())
+}
+
+impl<D: DeviceRef> fmt::Debug for IndirectRegion<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("IndirectRegion");
+        s.field("length", &self.length).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl<D: DeviceRef> Drop for IndirectRegion<D> {
+    fn drop(&mut self) {
+        destroy_key(self.device.device(), self.key, None);
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong with memory regions.
+
+use super::AccessFlags;
+use crate::command::CommandError;
+use crate::hal::HalError;
+use core::fmt;
+
+/// Why a memory region could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The region has no bytes.
+    Empty,
+    /// Remote writing or atomics without local writing.
+    InconsistentAccess {
+        /// What was asked for.
+        access: AccessFlags,
+    },
+    /// The first address and the memory behind it are at different places in their pages.
+    Unaligned {
+        /// First address of the region, as peers are to see it.
+        address: u64,
+        /// First address of the memory, as the device sees it.
+        memory: u64,
+    },
+    /// The region would leave the address space.
+    Range {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The device was opened without relaxed ordering.
+    NoRelaxedOrdering,
+    /// The peers are to do atomics, which the device does not.
+    NoAtomics,
+    /// There is no memory, or it cannot be mapped.
+    Memory(HalError),
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl From<HalError> for RegisterError {
+    fn from(error: HalError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl From<CommandError> for RegisterError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Empty => f.write_str("a memory region of 0 bytes: ask for at least 1"),
+            Self::InconsistentAccess { access } => {
+                write!(f, "access {access:?}: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
+            }
+            Self::Unaligned { address, memory } => write!(
+                f,
+                "a region at {address:#x} over memory at {memory:#x}: the low 12 bits must be the same"
+            ),
+            Self::Range { address, length } => {
+                write!(f, "{length} bytes from {address:#x} leave the address space")
+            }
+            Self::NoRelaxedOrdering => f.write_str("access RELAXED_ORDERING: the device does not offer it"),
+            Self::NoAtomics => f.write_str("access REMOTE_ATOMIC: the device has no atomics"),
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for RegisterError {}

@@ -1,0 +1,278 @@
+//! Memory windows: rights to a part of a region for peers, given and taken by work requests (IBTA v1.4 §10.6.7).
+//!
+//! A window of type 1 is bound as often as one wants, for every queue pair of its domain. A window of type 2 (2B) is bound
+//! through one queue pair, serves only that one, and has to be invalidated before it is bound again: by a work request of
+//! that queue pair or by its peer, with SEND with invalidate.
+
+use crate::command::CommandError;
+use crate::command::WordList;
+use crate::device::DeviceRef;
+use crate::key_update::{Change, KeyUpdate, next_variant};
+use crate::memory_key::{ANY_QUEUE_PAIR, KeyWish, Slices, Translations, create_key, destroy_key};
+use crate::memory_region::{AccessFlags, MemoryRegion, MemorySlice};
+use crate::protection_domain::ProtectionDomain;
+use crate::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
+use bareverbs_prm::numbering::MkeyAccessMode;
+use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
+use core::fmt;
+
+/// Octwords of the list of a window: one, padded to a block.
+const ROOM: u32 = 4;
+/// Longest window: the device counts its bytes in 31 bits.
+const MAX_WINDOW: u64 = 1 << 31;
+
+/// How a window is bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_mw_type")]
+pub enum WindowType {
+    /// To a protection domain; the device chooses each key.
+    #[doc(alias = "IBV_MW_TYPE_1")]
+    Type1,
+    /// To a queue pair; peers may invalidate it.
+    #[doc(alias = "IBV_MW_TYPE_2")]
+    Type2,
+}
+
+/// Why a window could not be allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// The device has no windows.
+    NotOffered,
+    /// The device refused.
+    Command(CommandError),
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NotOffered => f.write_str("a memory window: the device does not offer them"),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for WindowError {}
+
+/// Why a window cannot be bound so, or not be invalidated. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Region and window are in different protection domains.
+    WrongDomain {
+        /// Of the window.
+        window: Pdn,
+        /// Of the region.
+        region: Pdn,
+    },
+    /// A window of no bytes: invalidate it instead.
+    Empty,
+    /// The bytes are not all in the region.
+    Range {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// More bytes than a window can have.
+    TooLong {
+        /// Bytes.
+        length: u64,
+        /// How many it can have.
+        limit: u64,
+    },
+    /// The region was registered without [`AccessFlags::MEMORY_WINDOW_BIND`].
+    NotBindable,
+    /// Peers are to write what the region does not let the host write.
+    NotWritable,
+    /// A window of type 2 is bound: invalidate it first.
+    StillBound {
+        /// To this queue pair.
+        qpn: Qpn,
+    },
+    /// The window is not bound, or is of type 1, whose binding ends with the next.
+    NotBound,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::WrongDomain { window, region } => write!(
+                f,
+                "window of protection domain {} to a region of {}: allocate both in one domain",
+                window.value(),
+                region.value()
+            ),
+            Self::Empty => f.write_str("a window of 0 bytes: invalidate it instead"),
+            Self::Range { offset, length, region } => {
+                write!(f, "window of {length} bytes at {offset} to a region of {region} bytes")
+            }
+            Self::TooLong { length, limit } => {
+                write!(f, "window of {length} bytes: it can have {limit}, bind several")
+            }
+            Self::NotBindable => f.write_str("window to a region without access MEMORY_WINDOW_BIND"),
+            Self::NotWritable => {
+                f.write_str("window with REMOTE_WRITE or REMOTE_ATOMIC to a region without LOCAL_WRITE")
+            }
+            Self::StillBound { qpn } => {
+                write!(f, "window of type 2 is bound to queue pair {:#x}: invalidate it first", qpn.value())
+            }
+            Self::NotBound => f.write_str("invalidating a window of type 2 that is not bound"),
+        }
+    }
+}
+
+impl core::error::Error for BindError {}
+
+/// What a window opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "ibv_mw_bind_info")]
+pub struct WindowRange {
+    /// First byte in the region.
+    pub offset: u64,
+    /// Bytes, at most 2^31.
+    pub length: u64,
+    /// What peers may do; local rights mean nothing here.
+    pub access: AccessFlags,
+    /// Peers count addresses from zero on, not as those of the region.
+    pub zero_based: bool,
+}
+
+/// A memory window.
+#[doc(alias = "ibv_mw")]
+pub struct MemoryWindow<D: DeviceRef> {
+    device: D,
+    domain: Pdn,
+    key: Mkey,
+    kind: WindowType,
+    /// Queue pair of the last binding of a window of type 2 that was not taken back.
+    bound: Option<Qpn>,
+}
+
+impl<D: DeviceRef> MemoryWindow<D> {
+    /// Allocates a window that opens nothing yet.
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn allocate(domain: &ProtectionDomain<D>, kind: WindowType) -> Result<Self, WindowError> {
+        let device = domain.device().clone();
+        if !device.device().capabilities().memory_windows {
+            return Err(WindowError::NotOffered);
+        }
+        let mut wish = KeyWish::free(domain.number(), MkeyAccessMode::Klms);
+        wish.context.set_en_rinval(kind == WindowType::Type2);
+        let key =
+            create_key(device.device(), wish, Translations::Room(ROOM)).map_err(WindowError::Command)?;
+        Ok(Self { device, domain: domain.number(), key, kind, bound: None })
+    }
+
+    /// How it is bound.
+    pub fn kind(&self) -> WindowType {
+        self.kind
+    }
+
+    /// The key of the last binding, for peers.
+    pub fn rkey(&self) -> Mkey {
+        self.key
+    }
+
+    /// Makes the request that opens a part of `region` for the peers of a queue pair (type 2), or of all in the domain
+    /// (type 1), under a new key: [`KeyUpdate::key`]. It has to be posted on that queue pair. What the window opened
+    /// before is closed by then.
+    #[doc(alias = "ibv_bind_mw")]
+    pub fn bind(
+        &mut self,
+        region: &MemoryRegion<D>,
+        range: &WindowRange,
+        queue_pair: Qpn,
+    ) -> Result<KeyUpdate, BindError> {
+        self.check(region, range)?;
+        let address = region.remote(range.offset).address;
+        let free_first = self.kind == WindowType::Type2;
+        let fields = mask::FREE | mask::KEY | mask::LENGTH | mask::START_ADDRESS;
+        let mut change = Change::new(fields, if free_first { flag::FAIL_IF_NOT_FREE } else { 0 });
+        change.rights(range.access, false);
+        change.context.set_start_addr(if range.zero_based { 0 } else { address }).set_length(range.length);
+        if self.kind == WindowType::Type2 {
+            change.queue_pair(queue_pair);
+            self.bound = Some(queue_pair);
+        }
+        // check() allows no more than 2^31 bytes.
+        let slice = [MemorySlice::from_raw(address, range.length as u32, region.lkey())];
+        Ok(self.update(WorkCompletionOpcode::BindWindow, change, &slice))
+    }
+
+    /// Makes the request that closes a window of type 2, for the queue pair that it is bound to.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    pub fn invalidate(&mut self) -> Result<KeyUpdate, BindError> {
+        self.bound.take().ok_or(BindError::NotBound)?;
+        let mut change = Change::new(mask::FREE | mask::KEY, flag::CHECK_QPN);
+        change.context.set_free(true);
+        change.queue_pair(ANY_QUEUE_PAIR);
+        Ok(self.update(WorkCompletionOpcode::LocalInvalidate, change, &[]))
+    }
+
+    /// Takes note that a peer closed the window ([`WorkCompletion::invalidated`]). Whether it was this window.
+    ///
+    /// [`WorkCompletion::invalidated`]: crate::work_completion::WorkCompletion::invalidated
+    pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
+        let ours = self.bound.is_some() && key == self.key;
+        if ours {
+            self.bound = None;
+        }
+        ours
+    }
+
+    fn check(&self, region: &MemoryRegion<D>, range: &WindowRange) -> Result<(), BindError> {
+        let WindowRange { offset, length, access, .. } = *range;
+        let size = region.len() as u64;
+        if let Some(qpn) = self.bound {
+            return Err(BindError::StillBound { qpn });
+        }
+        if region.domain() != self.domain {
+            return Err(BindError::WrongDomain { window: self.domain, region: region.domain() });
+        }
+        if length == 0 {
+            return Err(BindError::Empty);
+        }
+        if offset > size || length > size - offset {
+            return Err(BindError::Range { offset, length, region: size });
+        }
+        if length > MAX_WINDOW {
+            return Err(BindError::TooLong { length, limit: MAX_WINDOW });
+        }
+        if !region.access().contains(AccessFlags::MEMORY_WINDOW_BIND) {
+            return Err(BindError::NotBindable);
+        }
+        let writes = !access.without(AccessFlags::LOCAL_WRITE).is_consistent();
+        if writes && !region.access().contains(AccessFlags::LOCAL_WRITE) {
+            return Err(BindError::NotWritable);
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, kind: WorkCompletionOpcode, change: Change, slices: &[MemorySlice]) -> KeyUpdate {
+        let keys = (self.key, next_variant(self.key));
+        self.key = keys.1;
+        let list = Slices(slices);
+        KeyUpdate::new(keys, kind, change, (0..list.count()).map(|index| list.word(index)))
+    }
+}
+
+impl<D: DeviceRef> fmt::Debug for MemoryWindow<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("MemoryWindow");
+        s.field("kind", &self.kind)
+            .field("key", &self.key)
+            .field("bound", &self.bound)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: DeviceRef> Drop for MemoryWindow<D> {
+    #[doc(alias = "ibv_dealloc_mw")]
+    fn drop(&mut self) {
+        destroy_key(self.device.device(), self.key, None);
+    }
+}

@@ -1,0 +1,206 @@
+//! The table: every way between two states, its command, and the attributes of each service on it (IBTA v1.4 §10.3.1 and
+//! §11.2.5.2, tables 91 to 96).
+//!
+//! RTS2SQD and SQD2SQD are commands of the first public headers of mlx5 (Linux 3.11 to 4.1); the device may have dropped
+//! them, and then answers with a bad opcode.
+
+use super::Attributes;
+use bareverbs_prm::numbering::CommandOpcode::{
+    self, InitToInitQp, InitToRtrQp, ResetToInitQp, RtrToRtsQp, RtsToRtsQp, RtsToSqdQp, SqErrorToRtsQp,
+    SqdToRtsQp, SqdToSqdQp, ToErrorQp, ToResetQp,
+};
+use bareverbs_prm::numbering::QpState::{self, Error, Init, Reset, Rtr, Rts, SqDrained, SqError};
+use bareverbs_prm::numbering::ServiceType;
+
+/// A column of the table. XRC has two: what sends is not what receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram, and the queue pairs of management.
+    Ud,
+    /// Extended reliable connection, the side that sends.
+    XrcInitiator,
+    /// Extended reliable connection, the side that receives.
+    XrcTarget,
+}
+
+impl Column {
+    /// The column of a queue pair by its context; XRC by whether it has a send queue.
+    pub const fn of(service: ServiceType, sends: bool) -> Self {
+        match service {
+            ServiceType::Uc => Self::Uc,
+            ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => Self::Ud,
+            ServiceType::Xrc if sends => Self::XrcInitiator,
+            ServiceType::Xrc => Self::XrcTarget,
+            _ => Self::Rc,
+        }
+    }
+}
+
+/// Attributes by column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PerService {
+    /// Of a reliable connection.
+    pub rc: Attributes,
+    /// Of an unreliable connection.
+    pub uc: Attributes,
+    /// Of unreliable datagrams.
+    pub ud: Attributes,
+    /// Of an XRC initiator.
+    pub xrc_initiator: Attributes,
+    /// Of an XRC target.
+    pub xrc_target: Attributes,
+}
+
+impl PerService {
+    /// Those of one column.
+    pub const fn of(&self, service: Column) -> Attributes {
+        match service {
+            Column::Rc => self.rc,
+            Column::Uc => self.uc,
+            Column::Ud => self.ud,
+            Column::XrcInitiator => self.xrc_initiator,
+            Column::XrcTarget => self.xrc_target,
+        }
+    }
+}
+
+/// Who may go a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Services {
+    /// Every service.
+    All,
+    /// Those without acknowledgements: a failed request of another breaks the connection (IBTA v1.4 §10.3.1.6).
+    Unreliable,
+}
+
+impl Services {
+    /// Whether `service` is one of them.
+    pub const fn has(self, service: Column) -> bool {
+        matches!(self, Self::All) || matches!(service, Column::Uc | Column::Ud)
+    }
+}
+
+/// A way from one state to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// State before.
+    pub from: QpState,
+    /// State after.
+    pub to: QpState,
+    /// The command.
+    pub command: CommandOpcode,
+    /// Who may go it.
+    pub services: Services,
+    /// Attributes that must be given.
+    pub required: PerService,
+    /// Attributes that may be given.
+    pub optional: PerService,
+}
+
+const fn way(
+    (from, to): (QpState, QpState),
+    command: CommandOpcode,
+    required: PerService,
+    optional: PerService,
+) -> Transition {
+    Transition { from, to, command, services: Services::All, required, optional }
+}
+
+const fn bare(from: QpState, to: QpState, command: CommandOpcode) -> Transition {
+    way((from, to), command, NOTHING, NOTHING)
+}
+
+const NONE: Attributes = Attributes::NONE;
+const NOTHING: PerService = all(NONE);
+
+const fn all(set: Attributes) -> PerService {
+    PerService { rc: set, uc: set, ud: set, xrc_initiator: set, xrc_target: set }
+}
+
+const fn and(a: Attributes, b: Attributes) -> Attributes {
+    a.with(b)
+}
+
+/// What INIT begins with; may change in it.
+const INITIAL: PerService = {
+    let common = and(Attributes::PKEY_INDEX, Attributes::PORT);
+    PerService { ud: and(common, Attributes::Q_KEY), ..all(and(common, Attributes::ACCESS)) }
+};
+
+const RECEIVING: PerService = {
+    let path = and(Attributes::PATH, Attributes::PATH_MTU);
+    let connected = and(path, and(Attributes::REMOTE_QPN, Attributes::RECEIVE_PSN));
+    let serving = and(connected, and(Attributes::MAX_RESPONDER_READS, Attributes::MIN_RNR_TIMER));
+    PerService { rc: serving, xrc_target: serving, ud: NONE, ..all(connected) }
+};
+
+const RECEIVING_OPTIONAL: PerService = {
+    let connected = and(Attributes::PKEY_INDEX, and(Attributes::ACCESS, Attributes::ALTERNATE_PATH));
+    PerService { ud: and(Attributes::PKEY_INDEX, Attributes::Q_KEY), ..all(connected) }
+};
+
+const SENDING: PerService = {
+    let retries = and(Attributes::RETRY_COUNT, and(Attributes::RNR_RETRY, Attributes::MAX_REQUESTER_READS));
+    let answering = and(Attributes::SEND_PSN, Attributes::ACK_TIMEOUT);
+    let asking = and(answering, retries);
+    PerService { rc: asking, xrc_initiator: asking, xrc_target: answering, ..all(Attributes::SEND_PSN) }
+};
+
+/// What may change while the connection runs.
+const RUNNING: PerService = {
+    let migration = and(Attributes::ALTERNATE_PATH, Attributes::PATH_MIGRATION);
+    let sender = and(migration, Attributes::ACCESS);
+    let receiver = and(sender, Attributes::MIN_RNR_TIMER);
+    PerService { rc: receiver, xrc_target: receiver, ud: Attributes::Q_KEY, ..all(sender) }
+};
+
+/// What may change while nothing is sent.
+const DRAINED: PerService = {
+    let place = and(Attributes::PATH, Attributes::PKEY_INDEX);
+    let timed = and(place, and(Attributes::PORT, Attributes::ACK_TIMEOUT));
+    let retries = and(Attributes::RETRY_COUNT, and(Attributes::RNR_RETRY, Attributes::MAX_REQUESTER_READS));
+    let served = and(timed, Attributes::MAX_RESPONDER_READS);
+    PerService {
+        rc: and(RUNNING.rc, and(served, retries)),
+        uc: and(RUNNING.uc, place),
+        ud: and(RUNNING.ud, Attributes::PKEY_INDEX),
+        xrc_initiator: and(RUNNING.xrc_initiator, and(timed, retries)),
+        xrc_target: and(RUNNING.xrc_target, served),
+    }
+};
+
+const AFTER_ERROR: PerService = PerService { uc: Attributes::ACCESS, ud: Attributes::Q_KEY, ..NOTHING };
+
+/// All ways.
+pub const TRANSITIONS: &[Transition] = &[
+    bare(Reset, Reset, ToResetQp),
+    way((Reset, Init), ResetToInitQp, INITIAL, NOTHING),
+    bare(Reset, Error, ToErrorQp),
+    bare(Init, Reset, ToResetQp),
+    way((Init, Init), InitToInitQp, NOTHING, INITIAL),
+    way((Init, Rtr), InitToRtrQp, RECEIVING, RECEIVING_OPTIONAL),
+    bare(Init, Error, ToErrorQp),
+    bare(Rtr, Reset, ToResetQp),
+    way((Rtr, Rts), RtrToRtsQp, SENDING, RUNNING),
+    bare(Rtr, Error, ToErrorQp),
+    bare(Rts, Reset, ToResetQp),
+    way((Rts, Rts), RtsToRtsQp, NOTHING, RUNNING),
+    way((Rts, SqDrained), RtsToSqdQp, NOTHING, all(Attributes::DRAINED_EVENT)),
+    bare(Rts, Error, ToErrorQp),
+    bare(SqDrained, Reset, ToResetQp),
+    way((SqDrained, Rts), SqdToRtsQp, NOTHING, RUNNING),
+    way((SqDrained, SqDrained), SqdToSqdQp, NOTHING, DRAINED),
+    bare(SqDrained, Error, ToErrorQp),
+    bare(SqError, Reset, ToResetQp),
+    Transition {
+        services: Services::Unreliable,
+        ..way((SqError, Rts), SqErrorToRtsQp, NOTHING, AFTER_ERROR)
+    },
+    bare(SqError, Error, ToErrorQp),
+    bare(Error, Reset, ToResetQp),
+    bare(Error, Error, ToErrorQp),
+];

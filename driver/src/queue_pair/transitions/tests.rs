@@ -1,0 +1,112 @@
+extern crate std;
+use super::*;
+use bareverbs_prm::numbering::QpState::{Error, Init, Reset, Rtr, Rts, SqDrained, SqError};
+use bareverbs_prm::numbering::{CommandOpcode, ServiceType};
+use std::string::ToString;
+
+const NONE: Attributes = Attributes::NONE;
+const COLUMNS: [Column; 5] = [Column::Rc, Column::Uc, Column::Ud, Column::XrcInitiator, Column::XrcTarget];
+
+/// Requirement: IBTA v1.4 §10.3.1: every state can be left to RESET and to ERROR
+#[test]
+fn every_state_can_be_left_to_reset_and_error() {
+    for (service, from) in
+        COLUMNS.map(|c| [Init, Rtr, Rts, SqDrained, SqError, Error, Reset].map(|s| (c, s))).concat()
+    {
+        for to in [Reset, Error] {
+            assert!(check(service, from, to, NONE).is_ok(), "{service:?} {from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn no_way_is_listed_twice_and_no_attribute_is_both() {
+    for (i, way) in TRANSITIONS.iter().enumerate() {
+        assert!(!TRANSITIONS[..i].iter().any(|other| (other.from, other.to) == (way.from, way.to)));
+        for service in COLUMNS {
+            let required = way.required.of(service);
+            assert_eq!(required.without(way.optional.of(service)), required);
+        }
+    }
+}
+
+/// Requirement: IBTA v1.4 §11.2.5.2: a modify with missing or forbidden attributes is refused, and names them
+#[test]
+fn what_is_missing_and_what_is_too_much_is_named() {
+    let way = check(Column::Rc, Init, Rtr, TRANSITIONS[5].required.rc).unwrap();
+    assert_eq!(way.command, CommandOpcode::InitToRtrQp);
+    let given = way.required.rc.without(Attributes::PATH_MTU).with(Attributes::SEND_PSN);
+    let error = check(Column::Rc, Init, Rtr, given).unwrap_err();
+    let (missing, forbidden) = (Attributes::PATH_MTU, Attributes::SEND_PSN);
+    assert_eq!(error, TransitionError::WrongAttributes { from: Init, to: Rtr, missing, forbidden });
+    assert_eq!(error.to_string(), "from INIT(0x1) to RTR(0x2): give path MTU; do not give first PSN to send");
+    assert_eq!(
+        check(Column::Rc, Reset, Rts, NONE).unwrap_err(),
+        TransitionError::NoSuchWay { from: Reset, to: Rts }
+    );
+}
+
+/// Required and optional attributes of each column, as IBTA's tables have them, independent of how the table is written.
+/// Requirement: IBTA v1.4 §11.2.5.2: each transition and service has its own required and optional attributes
+#[test]
+fn the_columns_are_those_of_the_specification() {
+    use Attributes as A;
+    let of = |from, to, service: Column| {
+        let way = TRANSITIONS.iter().find(|way| (way.from, way.to) == (from, to)).unwrap();
+        (way.required.of(service), way.optional.of(service))
+    };
+    let rtr = A::PATH | A::PATH_MTU | A::REMOTE_QPN | A::RECEIVE_PSN;
+    let serves = rtr | A::MAX_RESPONDER_READS | A::MIN_RNR_TIMER;
+    let rts = A::SEND_PSN | A::ACK_TIMEOUT | A::RETRY_COUNT | A::RNR_RETRY | A::MAX_REQUESTER_READS;
+    let runs = A::ALTERNATE_PATH | A::PATH_MIGRATION | A::ACCESS;
+    let rows = [
+        (Column::Rc, serves, rts, runs | A::MIN_RNR_TIMER),
+        (Column::Uc, rtr, A::SEND_PSN, runs),
+        (Column::Ud, NONE, A::SEND_PSN, A::Q_KEY),
+        (Column::XrcInitiator, rtr, rts, runs),
+        (Column::XrcTarget, serves, A::SEND_PSN | A::ACK_TIMEOUT, runs | A::MIN_RNR_TIMER),
+    ];
+    for (service, to_receive, to_send, running) in rows {
+        assert_eq!(of(Init, Rtr, service).0, to_receive, "{service:?}");
+        assert_eq!(of(Rtr, Rts, service), (to_send, running), "{service:?}");
+        assert_eq!(of(Rts, Rts, service), (NONE, running), "{service:?}");
+        assert_eq!(of(SqDrained, Rts, service), (NONE, running), "{service:?}");
+        assert_eq!(of(Rts, SqDrained, service), (NONE, A::DRAINED_EVENT), "{service:?}");
+    }
+    let anything = of(SqDrained, SqDrained, Column::Rc).1;
+    for changed in [A::PATH, A::PORT, A::ACK_TIMEOUT, A::RETRY_COUNT, A::RNR_RETRY, A::PKEY_INDEX] {
+        assert!(anything.contains(changed), "{changed}");
+    }
+    assert!(!of(SqDrained, SqDrained, Column::XrcInitiator).1.contains(A::MAX_RESPONDER_READS));
+    assert!(!of(SqDrained, SqDrained, Column::XrcTarget).1.contains(A::RETRY_COUNT));
+    assert_eq!(of(SqDrained, SqDrained, Column::Ud).1, A::PKEY_INDEX | A::Q_KEY);
+}
+
+/// Requirement: IBTA v1.4 §10.3.1.6: only services without acknowledgements know SQE
+#[test]
+fn a_reliable_service_has_no_way_out_of_sqe_but_reset_and_error() {
+    assert!(check(Column::Ud, SqError, Rts, Attributes::Q_KEY).is_ok());
+    assert!(check(Column::Uc, SqError, Rts, Attributes::ACCESS).is_ok());
+    for service in [Column::Rc, Column::XrcInitiator, Column::XrcTarget] {
+        assert_eq!(
+            check(service, SqError, Rts, NONE).unwrap_err(),
+            TransitionError::NoSuchWay { from: SqError, to: Rts }
+        );
+    }
+}
+
+#[test]
+fn path_migration_is_refused_with_its_reason() {
+    for attribute in [Attributes::ALTERNATE_PATH, Attributes::PATH_MIGRATION] {
+        let error = check(Column::Rc, Rts, Rts, attribute).unwrap_err();
+        assert_eq!(error, TransitionError::NoPathMigration);
+    }
+    assert!(TransitionError::NoPathMigration.to_string().contains("RoCE has none"));
+}
+
+#[test]
+fn xrc_is_told_apart_by_its_send_queue() {
+    assert_eq!(Column::of(ServiceType::Xrc, true), Column::XrcInitiator);
+    assert_eq!(Column::of(ServiceType::Xrc, false), Column::XrcTarget);
+    assert_eq!(Column::of(ServiceType::Qp1, true), Column::Ud);
+}

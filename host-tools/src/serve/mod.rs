@@ -1,0 +1,233 @@
+//! `bareverbs serve`: simulated NICs as PCI functions of virtual machines, over vfio-user.
+//!
+//! Every socket is a card. Two cards or ports of one link layer, and every InfiniBand port that has no wire of its own, are
+//! joined by a switch of this process; the InfiniBand one has the subnet's manager.
+
+mod faults;
+
+pub use faults::FaultScript;
+
+use crate::Failure;
+use anyhow::{Context, Result, bail};
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_sim::net::{LinkType, SubnetConfig};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, Subnet};
+use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::fabric::Fabric;
+use bareverbs_sim::run::real_time::{Recorder, UnixDatagramIo};
+use bareverbs_sim::run::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
+use clap::{Args, ValueEnum};
+use rand_core::RngCore;
+use std::path::{Path, PathBuf};
+use tracing_subscriber::EnvFilter;
+
+/// Serve simulated NICs to virtual machines.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where to listen, once for each card; QEMU: -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'.
+    #[arg(long, required = true)]
+    pub socket: Vec<PathBuf>,
+    /// Link layer of the ports: once for all cards, or once for each of them.
+    #[arg(long, value_enum, default_value = "ib")]
+    pub link: Vec<Link>,
+    /// Ports of each card. As on a ConnectX-5 each is a function of its own: the second listens at PATH.1.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub ports: u8,
+    /// Write all frames of all ports to this file, as pcapng.
+    #[arg(long)]
+    pub capture: Option<PathBuf>,
+    #[command(flatten)]
+    wire: Wire,
+    /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    #[arg(long)]
+    pub faults: Option<FaultScript>,
+    /// From what the addresses of the devices and the chances of faults are drawn: servers with different seeds are
+    /// different devices.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// LID mask control of the subnet: every InfiniBand port gets so many LIDs, as a power of two.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub lmc: u8,
+    /// What to log besides what goes wrong.
+    #[arg(long, value_enum)]
+    pub trace: Vec<Trace>,
+}
+
+/// Both ends of a wire.
+#[derive(Debug, Args)]
+struct Wire {
+    /// Unix datagram socket that takes frames from another process, one a datagram, as QEMU's -netdev dgram sends them. It is
+    /// joined to the one port, or to the switch of the ports.
+    #[arg(long, requires = "wire_to")]
+    wire: Option<PathBuf>,
+    /// Unix datagram socket to which frames for the other process go.
+    #[arg(long, requires = "wire")]
+    wire_to: Option<PathBuf>,
+}
+
+impl Wire {
+    fn paths(&self) -> Option<(PathBuf, PathBuf)> {
+        self.wire.clone().zip(self.wire_to.clone())
+    }
+}
+
+/// Link layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    /// InfiniBand.
+    Ib,
+    /// Ethernet (RoCEv2).
+    Eth,
+}
+
+/// What can be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Trace {
+    /// Every command with its outcome.
+    Commands,
+    /// The vfio-user protocol.
+    Protocol,
+}
+
+/// Serves clients, each socket one after the other, until the process is ended.
+pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
+    log_to_stderr(&arguments.trace)?;
+    let cards = cards(arguments).map_err(Failure::Input)?;
+    let network = Network::new(arguments, &cards).map_err(Failure::Input)?;
+    let mut servers = Vec::new();
+    for (path, nic) in &cards {
+        let config = network.server(arguments, path, *nic).map_err(Failure::Input)?;
+        let server = Server::bind(path, config).map_err(|error| Failure::Input(error.into()))?;
+        tracing::warn!("serving at {}", path.display());
+        servers.push((path, server));
+    }
+    let ends = std::thread::scope(|scope| {
+        let threads: Vec<_> = servers
+            .into_iter()
+            .map(|(path, mut server)| scope.spawn(move || serve_clients(path, &mut server)))
+            .collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    for end in ends {
+        end.map_err(|_| Failure::Run(anyhow::anyhow!("a server has panicked")))??;
+    }
+    Ok(())
+}
+
+fn serve_clients(path: &Path, server: &mut Server) -> Result<()> {
+    loop {
+        let farewell = server.serve()?;
+        let why = if farewell == Farewell::Closed { "has gone" } else { "sent garbage" };
+        tracing::warn!("{}: the client {why}; the device is reset and waits for the next", path.display());
+    }
+}
+
+/// Sockets and devices: a function for each port of each card.
+fn cards(arguments: &ServeArguments) -> Result<Vec<(PathBuf, NicConfig)>> {
+    let (sockets, links) = (&arguments.socket, &arguments.link);
+    if links.len() != 1 && links.len() != sockets.len() {
+        bail!(
+            "--link is given once or once for each of the {} sockets, not {} times",
+            sockets.len(),
+            links.len()
+        );
+    }
+    let mut random = Seed(arguments.seed).stream("mac");
+    let mut cards = Vec::new();
+    for (socket, link) in sockets.iter().zip(links.iter().cycle()) {
+        let mut bytes = [0; 3];
+        random.fill_bytes(&mut bytes);
+        for port in 1..=arguments.ports {
+            cards.push((socket_of(socket, port), device(*link, bytes, port)));
+        }
+    }
+    Ok(cards)
+}
+
+fn socket_of(socket: &Path, port: u8) -> PathBuf {
+    if port == 1 {
+        return socket.to_owned();
+    }
+    let mut name = socket.as_os_str().to_owned();
+    name.push(format!(".{}", port - 1));
+    name.into()
+}
+
+/// MAC addresses of the ports of a card follow each other, the first is even.
+fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
+    let mac = MacAddress([0x02, 0x02, 0xc9, a, b, (c & 0xfe) + (port - 1)]);
+    let nic = match link {
+        Link::Ib => NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) },
+        Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
+    };
+    NicConfig { card_port: port, ..nic }
+}
+
+/// What joins the ports.
+struct Network {
+    fabric: Option<Fabric>,
+    capture: Option<Recorder>,
+}
+
+impl Network {
+    fn new(arguments: &ServeArguments, cards: &[(PathBuf, NicConfig)]) -> Result<Self> {
+        let layers: Vec<LinkLayer> = cards.iter().map(|(_, nic)| nic.link_layer).collect();
+        let wire = arguments.wire.paths();
+        let switched = cards.len() > 1 || wire.is_none() && layers.contains(&LinkLayer::InfiniBand);
+        let fabric = switched
+            .then(|| Fabric::new(SubnetConfig { lmc: arguments.lmc, ..SubnetConfig::default() }))
+            .transpose()?;
+        if let (Some(fabric), Some((own, peer))) = (&fabric, wire) {
+            let layer = layers.first().copied().unwrap_or(LinkLayer::InfiniBand);
+            if layers.iter().any(|other| *other != layer) {
+                bail!("--wire carries frames of one link layer, but the cards have two");
+            }
+            fabric.plug_wire(layer, UnixDatagramIo::bind(&own, &peer).context("the wire's socket")?);
+        }
+        let create = |path: &PathBuf| {
+            Recorder::create(path).with_context(|| format!("cannot write the capture {}", path.display()))
+        };
+        Ok(Self { fabric, capture: arguments.capture.as_ref().map(create).transpose()? })
+    }
+
+    fn server(&self, arguments: &ServeArguments, path: &Path, nic: NicConfig) -> Result<ServerConfig> {
+        let attachment = match (&self.fabric, arguments.wire.paths()) {
+            (Some(fabric), _) => Attachment::Fabric(fabric.clone()),
+            (None, Some((own, peer))) => Attachment::Wire(own, peer),
+            (None, None) => Attachment::Nothing,
+        };
+        let link = match nic.link_layer {
+            LinkLayer::Ethernet => LinkType::Ethernet,
+            LinkLayer::InfiniBand => LinkType::InfiniBand,
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let capture = self.capture.as_ref().map(|capture| capture.interface(&name, link));
+        let faults = arguments.faults.as_ref().map(|script| WireFaults {
+            seed: Seed(arguments.seed ^ u64::from(nic.mac.low())),
+            random: script.random,
+            inbound: script.inbound.clone(),
+            outbound: script.outbound.clone(),
+        });
+        let trace_commands = arguments.trace.contains(&Trace::Commands);
+        Ok(ServerConfig { nic, attachment, capture, faults, trace_commands })
+    }
+}
+
+/// `RUST_LOG` has the last word.
+fn log_to_stderr(trace: &[Trace]) -> Result<()> {
+    let mut directives = "warn".to_owned();
+    if trace.contains(&Trace::Commands) {
+        directives.push_str(",bareverbs_sim=info");
+    }
+    if trace.contains(&Trace::Protocol) {
+        directives.push_str(",bareverbs_sim=trace,vfio_user=debug");
+    }
+    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("{error}"))
+        .context("cannot log")
+}

@@ -1,0 +1,81 @@
+//! `bareverbs serve` as a process: several cards and ports, a capture that says whose time it has, options that cannot be.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn serve(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    command.arg("serve").args(arguments).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn refused(arguments: &[&str], complaint: &str) {
+    let directory = TempDir::new().expect("a directory");
+    let output: Output = serve(directory.path(), arguments).output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(said.contains(complaint), "{arguments:?}: {said}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_status_2() {
+    refused(&[], "--socket");
+    refused(&["--socket", "a", "--faults", "lost=1"], "«lost=1»");
+    refused(&["--socket", "a", "--ports", "3"], "--ports");
+    refused(&["--socket", "a", "--link", "ib", "--link", "eth"], "once for each");
+    refused(&["--socket", "none/a"], "cannot listen at none/a");
+    refused(&["--socket", "a", "--capture", "none/c"], "none/c");
+    let two = ["--socket", "a", "--socket", "b", "--link", "ib", "--link", "eth"];
+    refused(&[&two[..], &["--wire", "w", "--wire-to", "x"]].concat(), "one link layer");
+}
+
+/// A server that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < deadline, "{}: {error}", path.display()),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn every_port_of_every_card_has_a_socket_and_the_capture_an_interface_for_each() {
+    let directory = TempDir::new().expect("a directory");
+    let arguments = [
+        "--socket",
+        "one",
+        "--socket",
+        "two",
+        "--ports",
+        "2",
+        "--capture",
+        "all.pcapng",
+        "--faults",
+        "jitter=1us",
+    ];
+    let child = serve(directory.path(), &arguments).stderr(Stdio::null()).spawn().expect("the program");
+    let _server = Server(child);
+    for name in ["one", "one.1", "two", "two.1"] {
+        drop(connect(&directory.path().join(name)));
+    }
+    let capture = fs::read(directory.path().join("all.pcapng")).expect("a capture");
+    let text = String::from_utf8_lossy(&capture);
+    assert!(text.contains("real time") && !text.contains("virtual time"));
+    assert!(["one", "one.1", "two", "two.1"].iter().all(|name| text.contains(name)));
+}

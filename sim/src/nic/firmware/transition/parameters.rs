@@ -1,0 +1,181 @@
+//! The optional parameters of a transition, and the checks that each of them has to pass.
+
+use super::syndrome::{self, Refusal};
+use super::table::{Transition, optional};
+use crate::nic::Nic;
+use crate::nic::port::{PARTITION_KEYS, Port};
+use bareverbs_prm::context::{AddressPath, QueuePairContext};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::numbering::{PathMigration, PathMtu, QpState};
+
+/// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
+pub(super) fn begin(
+    nic: &Nic,
+    qpn: Qpn,
+    row: &Transition,
+    wish: &QueuePairContext,
+    mask: u32,
+) -> Result<QueuePairContext, Refusal> {
+    let mut context = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.context;
+    check_state(context.state(), row)?;
+    if mask & !row.optional(context.st()) != 0 {
+        return Err(syndrome::QP_OPTIONAL_PARAMETER);
+    }
+    let selected = |bit| mask & bit != 0;
+    check_migration(wish, selected(optional::ALTERNATE_PATH), selected(optional::PATH_MIGRATION))?;
+    take_rights(&mut context, wish, mask);
+    if selected(optional::Q_KEY) {
+        context.set_q_key(wish.q_key());
+    }
+    if selected(optional::PKEY_INDEX) {
+        take_pkey_index(&mut context, wish.primary_address_path())?;
+    }
+    if selected(optional::PORT) {
+        take_port(&mut context, wish.primary_address_path())?;
+    }
+    take_patience(nic, &mut context, wish, mask)?;
+    if selected(optional::PRIMARY_PATH) {
+        check_path(nic, wish.primary_address_path())?;
+        take_path(&mut context, wish.primary_address_path());
+    }
+    if selected(optional::COUNTER_SET) {
+        take_counter_set(nic, &mut context, wish)?;
+    }
+    context.set_state(row.to);
+    Ok(context)
+}
+
+/// A queue pair counts in a set that exists, or, with number 0, nowhere.
+pub(super) fn take_counter_set(
+    nic: &Nic,
+    context: &mut QueuePairContext,
+    wish: &QueuePairContext,
+) -> Result<(), Refusal> {
+    let set = wish.counter_set_id();
+    if set != 0 {
+        nic.counter_sets.get(set.into()).ok_or(syndrome::COUNTER_UNKNOWN)?;
+    }
+    context.set_counter_set_id(set);
+    Ok(())
+}
+
+/// A queue that still drains is refused by itself: it will be where the transition starts (IBTA v1.4 §10.3.1.5).
+fn check_state(state: QpState, row: &Transition) -> Result<(), Refusal> {
+    match state {
+        state if state == row.from => Ok(()),
+        QpState::SqDraining if row.from == QpState::SqDrained => Err(syndrome::QP_DRAINING),
+        _ => Err(syndrome::QP_STATE),
+    }
+}
+
+/// There is no automatic path migration: the one state of it is «migrated».
+fn check_migration(wish: &QueuePairContext, alternate: bool, state: bool) -> Result<(), Refusal> {
+    let moves = state && wish.pm_state() != PathMigration::Migrated;
+    if alternate || moves { Err(syndrome::QP_ALTERNATE_PATH) } else { Ok(()) }
+}
+
+fn take_rights(context: &mut QueuePairContext, wish: &QueuePairContext, mask: u32) {
+    if mask & optional::RRE != 0 {
+        context.set_rre(wish.rre());
+    }
+    if mask & optional::RAE != 0 {
+        context.set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
+    }
+    if mask & optional::RWE != 0 {
+        context.set_rwe(wish.rwe());
+    }
+}
+
+/// Timers, retries, and READs at a time.
+fn take_patience(
+    nic: &Nic,
+    context: &mut QueuePairContext,
+    wish: &QueuePairContext,
+    mask: u32,
+) -> Result<(), Refusal> {
+    let selected = |bit| mask & bit != 0;
+    if selected(optional::RNR_TIMER) {
+        context.set_min_rnr_nak(wish.min_rnr_nak());
+    }
+    if selected(optional::RETRY_COUNT) {
+        context.set_retry_count(wish.retry_count());
+    }
+    if selected(optional::RNR_RETRY) {
+        context.set_rnr_retry(wish.rnr_retry());
+    }
+    if selected(optional::ACK_TIMEOUT) {
+        let timeout = wish.primary_address_path().ack_timeout();
+        context.primary_address_path_mut().set_ack_timeout(timeout);
+    }
+    if selected(optional::REQUESTER_READS) {
+        check_requester_reads(nic, wish)?;
+        context.set_log_sra_max(wish.log_sra_max());
+    }
+    if selected(optional::RESPONDER_READS) {
+        check_responder_reads(nic, wish)?;
+        context.set_log_rra_max(wish.log_rra_max());
+    }
+    Ok(())
+}
+
+pub(super) fn check_requester_reads(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
+    let limit = nic.firmware.capabilities.general.log_max_ra_req_qp();
+    if wish.log_sra_max() > limit { Err(syndrome::QP_INITIATOR_DEPTH) } else { Ok(()) }
+}
+
+pub(super) fn check_responder_reads(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
+    let limit = nic.firmware.capabilities.general.log_max_ra_res_qp();
+    if wish.log_rra_max() > limit { Err(syndrome::QP_RESPONDER_RESOURCES) } else { Ok(()) }
+}
+
+pub(super) fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
+    if usize::from(path.pkey_index()) >= PARTITION_KEYS {
+        return Err(syndrome::QP_PKEY_INDEX);
+    }
+    context.primary_address_path_mut().set_pkey_index(path.pkey_index());
+    Ok(())
+}
+
+/// Drivers of devices with one port may leave the number zero.
+pub(super) fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
+    if path.vhca_port_num() > 1 {
+        return Err(syndrome::QP_PORT);
+    }
+    context.primary_address_path_mut().set_vhca_port_num(path.vhca_port_num());
+    Ok(())
+}
+
+/// The way to the peer; P_Key index, port and timeout have bits of their own.
+pub(super) fn take_path(context: &mut QueuePairContext, wish: &AddressPath) {
+    let path = context.primary_address_path_mut();
+    let (pkey_index, port, timeout) = (path.pkey_index(), path.vhca_port_num(), path.ack_timeout());
+    path.clone_from(wish);
+    path.set_pkey_index(pkey_index).set_vhca_port_num(port).set_ack_timeout(timeout);
+}
+
+/// Bytes of a path MTU.
+pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
+    match mtu.raw() {
+        raw @ 1..=5 => Some(128 << raw),
+        _ => None,
+    }
+}
+
+pub(super) fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
+    if nic.port.is_infiniband() {
+        let known = !path.grh() || nic.port.address(path.src_addr_index()).is_some();
+        return if known { Ok(()) } else { Err(syndrome::QP_SOURCE_ADDRESS) };
+    }
+    let source = nic.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
+    let remote = Gid(path.rgid_rip());
+    let mac = MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0());
+    let same_family = Port::gid(source).to_ipv4().is_some() == remote.to_ipv4().is_some();
+    if remote.is_zero() || !same_family || mac == MacAddress::default() || mac.0[0] & 1 != 0 {
+        return Err(syndrome::QP_REMOTE_ADDRESS);
+    }
+    let chosen = path.udp_sport();
+    if chosen != 0 && !crate::nic::firmware::capabilities::SOURCE_PORTS.contains(&chosen) {
+        return Err(syndrome::QP_SOURCE_PORT);
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! States in which the send queue rests: draining and drained, and the error of the send queue alone.
+
+use super::pair::Pair;
+use super::verbs::{Node, create_qp, data, inline, remote};
+use crate::nic::firmware::syndrome;
+use crate::nic::{LinkLayer, NicConfig, Refusal};
+use bareverbs_prm::command::qp::InitToRtrQpIn;
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::cqe::ErrorEntry;
+use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, PathMigration, QpState, ServiceType, WqeOpcode,
+};
+use bareverbs_prm::time::Duration;
+use bareverbs_prm::wqe::AddressVector;
+use zerocopy::IntoBytes;
+
+/// Bits of `opt_param_mask`.
+const ALTERNATE_PATH: u32 = 1;
+const RWE: u32 = 1 << 3;
+const PKEY_INDEX: u32 = 1 << 4;
+const Q_KEY: u32 = 1 << 5;
+const PRIMARY_PATH: u32 = 1 << 7;
+const REQUESTER_READS: u32 = 1 << 8;
+const RESPONDER_READS: u32 = 1 << 9;
+const PATH_MIGRATION: u32 = 1 << 10;
+const RETRY_COUNT: u32 = 1 << 12;
+const RNR_RETRY: u32 = 1 << 13;
+const ACK_TIMEOUT: u32 = 1 << 14;
+
+fn change(
+    node: &mut Node,
+    opcode: Op,
+    mask: u32,
+    edit: impl Fn(&mut QueuePairContext),
+) -> Result<(), (bareverbs_prm::numbering::CommandStatus, u32)> {
+    let mut input = InitToRtrQpIn::new();
+    input.set_qpn(node.qp.qpn).set_opt_param_mask(mask);
+    edit(input.qpc_mut());
+    node.host.run::<_, [u8; 16]>(opcode, 0, input).map(|_| ())
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(
+    answer: Result<T, (bareverbs_prm::numbering::CommandStatus, u32)>,
+    why: Refusal,
+) {
+    assert_eq!(answer.map(|_| ()).unwrap_err(), (why.status, why.syndrome), "{why}");
+}
+
+fn write(pair: &Pair, offset: u64, byte: u8) -> Vec<u8> {
+    [remote(pair.b.mr.va + offset, pair.b.mr.key), inline(&[byte; 8])].concat()
+}
+
+/// Requirement: IBTA v1.4 §10.3.1.5: in SQD what has begun ends, nothing else begins, and receives go on
+/// Requirement: IBTA v1.4 §11.6.3: the event «send queue drained» comes when the last message that had begun has ended
+#[test]
+fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
+    let mut pair = Pair::new();
+    let long = [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, 3000))].concat();
+    pair.a.post(WqeOpcode::RdmaWrite, &long);
+    let second = write(&pair, 0x4000, 1);
+    pair.a.post(WqeOpcode::RdmaWrite, &second);
+    let mut frame = Vec::new();
+    pair.a.host.nic.poll_transmit(pair.a.host.now, &mut pair.a.host.memory, &mut frame).unwrap();
+    pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    assert_eq!(pair.a.state(), QpState::SqDraining);
+    refused(pair.a.modify(Op::SqdToRtsQp, |_| {}), syndrome::QP_DRAINING);
+    refused(change(&mut pair.a, Op::SqdToSqdQp, RETRY_COUNT, |_| {}), syndrome::QP_DRAINING);
+    assert_eq!(pair.a.poll_event().map(|event| event.kind()), None);
+    pair.b.host.nic.handle_frame(pair.b.host.now, &mut pair.b.host.memory, &frame);
+    pair.run();
+    assert_eq!(pair.a.expect().wqe_counter(), 0);
+    pair.a.expect_none();
+    assert_eq!(pair.a.state(), QpState::SqDrained);
+    assert_eq!(pair.a.poll_event().map(|event| event.kind()), Some(EventType::SqDrained));
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 0x4000, 8), [0; 8], "the second has not begun");
+
+    let third = write(&pair, 0x5000, 2);
+    pair.a.post(WqeOpcode::RdmaWrite, &third);
+    pair.a.post_receive(&[pair.a.mr.sge(0x8000, 8)]);
+    pair.b.post(WqeOpcode::Send, &inline(b"received"));
+    pair.run();
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::ResponderSend, "receives go on");
+    pair.b.expect();
+    pair.a.expect_none();
+
+    pair.a.modify(Op::SqdToRtsQp, |_| {}).unwrap();
+    pair.run();
+    assert_eq!([pair.a.expect().wqe_counter(), pair.a.expect().wqe_counter()], [1, 2]);
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 0x4000, 8), [1; 8]);
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 0x5000, 8), [2; 8]);
+}
+
+/// Requirement: IBTA v1.4 §10.3.1.5: a queue that has nothing under way is drained at once
+#[test]
+fn an_idle_queue_drains_at_once_and_can_be_left_to_error_and_reset() {
+    let mut pair = Pair::new();
+    pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    assert_eq!(pair.a.state(), QpState::SqDrained);
+    assert_eq!(pair.a.poll_event().map(|event| event.kind()), Some(EventType::SqDrained));
+    let waiting = write(&pair, 0, 1);
+    pair.a.post(WqeOpcode::RdmaWrite, &waiting);
+    pair.run();
+    pair.a.expect_none();
+    pair.a.short(Op::ToErrorQp).unwrap();
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::RequesterError, "what waits is flushed");
+    pair.b.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    pair.b.short(Op::ToResetQp).unwrap();
+    assert_eq!(pair.b.state(), QpState::Reset);
+}
+
+#[test]
+fn draining_survives_loss() {
+    let mut pair = Pair::new();
+    let request = write(&pair, 0, 7);
+    pair.a.post(WqeOpcode::RdmaWrite, &request);
+    pair.a.post(WqeOpcode::RdmaWrite, &request);
+    // Only the first is on its way, without the wish for an acknowledgement; it gets lost.
+    pair.a.host.nic.poll_transmit(pair.a.host.now, &mut pair.a.host.memory, &mut Vec::new()).unwrap();
+    pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    assert_eq!(pair.a.state(), QpState::SqDraining);
+    pair.run();
+    assert_eq!((pair.a.state(), pair.a.expect().wqe_counter()), (QpState::SqDrained, 0));
+    pair.a.expect_none();
+}
+
+/// Requirement: IBTA v1.4 §11.2.5.2: in SQD path, timeout, retries and READs at a time may change
+#[test]
+fn a_drained_connection_can_be_changed() {
+    let mut pair = Pair::new();
+    pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    let mask = RETRY_COUNT | ACK_TIMEOUT | RNR_RETRY | REQUESTER_READS | RESPONDER_READS;
+    let edit = |c: &mut QueuePairContext| {
+        c.set_retry_count(1).set_rnr_retry(3).set_log_sra_max(1).set_log_rra_max(2);
+        c.primary_address_path_mut().set_ack_timeout(9);
+    };
+    change(&mut pair.a, Op::SqdToSqdQp, mask, edit).unwrap();
+    refused(
+        change(&mut pair.a, Op::SqdToSqdQp, REQUESTER_READS, |c| {
+            c.set_log_sra_max(7);
+        }),
+        syndrome::QP_INITIATOR_DEPTH,
+    );
+    refused(change(&mut pair.a, Op::SqdToSqdQp, PRIMARY_PATH, |_| {}), syndrome::QP_REMOTE_ADDRESS);
+    pair.a.modify(Op::SqdToRtsQp, |_| {}).unwrap();
+    let request = write(&pair, 0, 7);
+    pair.a.post(WqeOpcode::RdmaWrite, &request);
+    pair.run_with(|_, _| false);
+    // 4.096 µs · 2^9 are 2.1 ms: once and one retry.
+    for _ in 0..3 {
+        pair.a.host.advance(Duration::from_millis(3));
+        pair.run_with(|_, _| false);
+    }
+    let entry: ErrorEntry = zerocopy::transmute!(pair.a.expect());
+    assert_eq!((entry.syndrome(), pair.frames), (CqeSyndrome::TransportRetryExceeded, 2));
+}
+
+/// Requirement: IBTA v1.4 §11.2.5.2: what a transition does not take is refused and nothing changes
+#[test]
+fn what_a_transition_does_not_take_is_refused() {
+    let mut pair = Pair::new();
+    for mask in [PKEY_INDEX, Q_KEY, PRIMARY_PATH, RETRY_COUNT, ACK_TIMEOUT, REQUESTER_READS, 1 << 11] {
+        refused(change(&mut pair.a, Op::RtsToRtsQp, mask, |_| {}), syndrome::QP_OPTIONAL_PARAMETER);
+    }
+    refused(change(&mut pair.a, Op::RtsToSqdQp, RWE, |_| {}), syndrome::QP_OPTIONAL_PARAMETER);
+    refused(change(&mut pair.a, Op::RtsToRtsQp, ALTERNATE_PATH, |_| {}), syndrome::QP_ALTERNATE_PATH);
+    let rearm = |c: &mut QueuePairContext| {
+        c.set_pm_state(PathMigration::Rearm);
+    };
+    refused(change(&mut pair.a, Op::RtsToRtsQp, PATH_MIGRATION, rearm), syndrome::QP_ALTERNATE_PATH);
+    change(&mut pair.a, Op::RtsToRtsQp, PATH_MIGRATION, |c| {
+        c.set_pm_state(PathMigration::Migrated);
+    })
+    .unwrap();
+    assert_eq!(pair.a.state(), QpState::Rts);
+    // A right that is taken away counts from the next request on.
+    change(&mut pair.b, Op::RtsToRtsQp, RWE, |c| {
+        c.set_rwe(false);
+    })
+    .unwrap();
+    let request = write(&pair, 0, 7);
+    pair.a.post(WqeOpcode::RdmaWrite, &request);
+    pair.run();
+    let entry: ErrorEntry = zerocopy::transmute!(pair.a.expect());
+    assert_eq!(entry.syndrome(), CqeSyndrome::RemoteInvalidRequest);
+}
+
+/// Requirement: IBTA v1.4 §11.6.3: the event «communication established» comes with the first packet in RTR, once
+#[test]
+fn the_first_packet_before_rts_is_told() {
+    let mut pair = Pair::new();
+    let peer = (pair.a.qp.qpn, pair.a.gid, pair.a.mac);
+    pair.b.short(Op::ToResetQp).unwrap();
+    pair.b.modify(Op::ResetToInitQp, |c| super::verbs::init(c, |_| {})).unwrap();
+    pair.b.modify(Op::InitToRtrQp, |c| super::verbs::rtr(c, peer, |_| {})).unwrap();
+    for byte in 1..3 {
+        let request = write(&pair, 0, byte);
+        pair.a.post(WqeOpcode::RdmaWrite, &request);
+        pair.run();
+        pair.a.expect();
+    }
+    assert_eq!(pair.b.poll_event().map(|event| event.kind()), Some(EventType::CommEst));
+    assert_eq!(pair.b.poll_event().map(|event| event.kind()), None);
+}
+
+const QKEY: u32 = 0x1234;
+
+/// A node whose queue pair sends datagrams to itself.
+fn datagram_node() -> Node {
+    let mut node = Node::new(1, NicConfig { link_layer: LinkLayer::InfiniBand, ..NicConfig::default() });
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+        c.set_st(ServiceType::Ud);
+    })
+    .unwrap();
+    let key = |c: &mut QueuePairContext| {
+        c.set_q_key(QKEY).set_log_msg_max(12).primary_address_path_mut().set_vhca_port_num(1);
+    };
+    for step in [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp] {
+        node.modify(step, key).unwrap();
+    }
+    node
+}
+
+fn send_datagram(node: &mut Node, key: Mkey) {
+    let mut vector = AddressVector::new();
+    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rlid(1);
+    let mut sge = node.mr.sge(0, 8);
+    sge.key = key;
+    let segments = [vector.as_bytes(), &data(sge)].concat();
+    node.post(WqeOpcode::Send, &segments);
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+}
+
+/// Requirement: IBTA v1.4 §10.3.1.6: a failed send of a datagram moves the send queue alone to SQE: later sends are flushed, receives go on
+/// Requirement: IBTA v1.4 §10.3.1.6: SQE is left to RTS, and sending goes on
+#[test]
+fn a_failed_datagram_stops_the_send_queue_alone() {
+    let mut node = datagram_node();
+    let key = node.mr.key;
+    send_datagram(&mut node, Mkey::new(0x9999_9900));
+    send_datagram(&mut node, key);
+    let syndromes: Vec<_> = core::iter::from_fn(|| node.poll())
+        .map(|entry| {
+            let entry: ErrorEntry = zerocopy::transmute!(entry);
+            (entry.wqe_counter(), entry.syndrome())
+        })
+        .collect();
+    assert_eq!(syndromes, [(0, CqeSyndrome::LocalProtection), (2, CqeSyndrome::WorkRequestFlushed)]);
+    assert_eq!(node.state(), QpState::SqError);
+    assert!(node.poll_event().is_none(), "the completion says it all");
+    change(&mut node, Op::SqErrorToRtsQp, Q_KEY, |c| {
+        c.set_q_key(QKEY);
+    })
+    .unwrap();
+    node.post_receive(&[node.mr.sge(0x1000, 48)]);
+    send_datagram(&mut node, key);
+    assert_eq!(node.expect().opcode(), CqeOpcode::Requester);
+    assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend);
+    node.modify(Op::RtsToSqdQp, |_| {}).unwrap();
+    assert_eq!(node.state(), QpState::SqDrained);
+    node.modify(Op::SqdToRtsQp, |_| {}).unwrap();
+    assert_eq!(node.state(), QpState::Rts);
+}
+
+/// Requirement: IBTA v1.4 §10.3.1.7: from SQE, as from every state, a queue pair can be moved to ERROR, and everything is flushed
+#[test]
+fn a_stopped_send_queue_can_be_moved_to_error() {
+    let mut node = datagram_node();
+    send_datagram(&mut node, Mkey::new(0x9999_9900));
+    node.expect();
+    node.post_receive(&[node.mr.sge(0x1000, 48)]);
+    node.expect_none();
+    node.short(Op::ToErrorQp).unwrap();
+    assert_eq!(node.expect().opcode(), CqeOpcode::ResponderError);
+    assert_eq!(node.state(), QpState::Error);
+}

@@ -1,0 +1,250 @@
+//! Two InfiniBand ports at a switch with the subnet's manager: LIDs, states, packets between devices, partitions.
+
+use super::host::Host;
+use super::verbs::{Node, create_qp, data};
+use crate::net::{SubnetConfig, SubnetSwitch};
+use crate::nic::{NicConfig, Subnet};
+use crate::wire::management::{Method, SubnetPacket};
+use bareverbs_prm::command::ib_port::{HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, EventType, PortChange, ServiceType, WqeOpcode,
+};
+use bareverbs_prm::wqe::AddressVector;
+use proptest::prelude::*;
+use zerocopy::IntoBytes;
+
+const QKEY: u32 = 0x1111_1111;
+
+struct Pair {
+    switch: SubnetSwitch,
+    nodes: [Node; 2],
+}
+
+fn config() -> NicConfig {
+    NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(MacAddress::default()) }
+}
+
+fn node(number: u8) -> Node {
+    let mut node = Node::new(number, config());
+    node.host.nic.set_link_up(false);
+    node
+}
+
+impl Pair {
+    /// Two ports whose cables are plugged in, and everything that follows from it.
+    fn new(subnet: SubnetConfig) -> Self {
+        let mut pair = Self { switch: SubnetSwitch::new(subnet), nodes: [node(1), node(2)] };
+        for port in 0..2 {
+            let Host { nic, memory, now, .. } = &mut pair.nodes[port].host;
+            nic.set_link_up(true);
+            nic.handle_timeout(*now, memory);
+            pair.switch.handle_link_up(*now, port);
+        }
+        pair.run();
+        pair
+    }
+
+    fn deliver(&mut self, port: usize, frame: &[u8]) {
+        let Host { nic, memory, now, .. } = &mut self.nodes[port].host;
+        nic.handle_frame(*now, memory, frame);
+    }
+
+    /// Moves frames until none is left.
+    fn run(&mut self) {
+        let mut frame = Vec::new();
+        loop {
+            let mut quiet = true;
+            for port in 0..2 {
+                let Host { nic, memory, now, .. } = &mut self.nodes[port].host;
+                if nic.poll_transmit(*now, memory, &mut frame).is_some() {
+                    quiet = false;
+                    if let Some(exit) = self.switch.handle_frame(*now, port, &frame) {
+                        self.deliver(exit, &frame);
+                    }
+                }
+            }
+            while let Some((port, frame)) = self.switch.poll_transmit() {
+                quiet = false;
+                self.deliver(port, &frame);
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn port(&mut self, index: usize) -> HcaVportContext {
+        let (out, _): (QueryHcaVportContextOut, _) =
+            self.nodes[index].host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+        *out.hca_vport_context()
+    }
+
+    /// Connects the queue pairs of both nodes, by LID, and by GID too if `global`.
+    fn connect(&mut self, global: bool) {
+        let ends: Vec<_> = (0..2)
+            .map(|index| {
+                let gid = Gid(self.nodes[index].host.nic.port.addresses[0].source_l3_address());
+                (self.nodes[index].qp.qpn, gid, self.port(index).lid())
+            })
+            .collect();
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let (qpn, gid, lid) = ends[1 - index];
+            node.connect((qpn, gid, MacAddress::default()), |c| {
+                c.primary_address_path_mut().set_rlid(lid).set_grh(global).set_sl(3).set_src_addr_index(0);
+            });
+        }
+    }
+
+    fn send(&mut self) {
+        let [first, second] = &mut self.nodes;
+        first.host.memory.put(first.mr.iova, b"from one");
+        second.post_receive(&[second.mr.sge(0x1000, 8)]);
+        let segment = data(first.mr.sge(0, 8));
+        first.post(WqeOpcode::Send, &segment);
+        self.run();
+    }
+}
+
+/// Requirement: IBTA v1.4 §7.2.7: a port goes from Initialize over Armed to Active when the subnet's manager says so.
+#[test]
+fn the_manager_gives_lids_and_makes_ports_active() {
+    let mut pair = Pair::new(SubnetConfig { lmc: 1, ..SubnetConfig::default() });
+    let (one, two) = (pair.port(0), pair.port(1));
+    assert_eq!((one.lid(), one.lmc(), one.port_state(), one.port_physical_state()), (2, 1, 4, 5));
+    assert_eq!((two.lid(), two.sm_lid(), two.vport_state(), two.subnet_timeout()), (4, 4, 4, 18));
+    let changes: Vec<u8> = core::iter::from_fn(|| pair.nodes[0].poll_event())
+        .filter(|event| event.kind() == EventType::PortChange)
+        .map(|event| event.sub_type())
+        .collect();
+    let expected = [PortChange::Initialized, PortChange::Pkey, PortChange::Lid, PortChange::Active];
+    assert_eq!(changes, expected.map(PortChange::raw));
+    pair.nodes[1].host.nic.set_link_up(false);
+    assert_eq!(pair.port(1).port_state(), 1);
+}
+
+/// Requirement: IBTA v1.4 §9.6.1.2: packets of a connection carry the LIDs of both ends, and a global route header only
+/// where the address vector has one.
+#[test]
+fn a_connection_crosses_the_switch_with_and_without_a_route_header() {
+    for global in [false, true] {
+        let mut pair = Pair::new(SubnetConfig::default());
+        pair.connect(global);
+        pair.send();
+        assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
+        assert_eq!(pair.nodes[1].expect().opcode(), CqeOpcode::ResponderSend);
+        let second = &pair.nodes[1];
+        assert_eq!(second.host.memory.slice(second.mr.iova + 0x1000, 8), b"from one");
+        assert!(pair.switch.counters.forwarded >= 2, "the message and its acknowledgement");
+        assert_eq!(second.host.nic.counters().frames_looped_back, 0);
+    }
+}
+
+fn make_datagram(node: &mut Node) {
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
+        c.set_st(ServiceType::Ud);
+    })
+    .unwrap();
+    let key = |c: &mut QueuePairContext| {
+        c.set_q_key(QKEY).set_log_msg_max(12);
+    };
+    for step in [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp] {
+        node.modify(step, key).unwrap();
+    }
+}
+
+/// Requirement: IBTA v1.4 §11.4.1.2: the completion of a datagram has the LID and the service level of the sender, and says
+/// whether a global route header is in front of the payload.
+#[test]
+fn a_datagram_crosses_the_switch() {
+    let mut pair = Pair::new(SubnetConfig::default());
+    pair.nodes.iter_mut().for_each(make_datagram);
+    let gid = pair.nodes[1].host.nic.port.addresses[0].source_l3_address();
+    for global in [0, 1u32] {
+        let [first, second] = &mut pair.nodes;
+        first.host.memory.put(first.mr.iova, b"datagram");
+        second.post_receive(&[second.mr.sge(0x1000, 48)]);
+        let mut vector = AddressVector::new();
+        vector
+            .set_qkey(QKEY)
+            .set_destination(1 << 31 | second.qp.qpn.value())
+            .set_rlid(2)
+            .set_stat_rate_sl(6);
+        vector.set_grh_gid_fl(global << 30).set_rgid(gid).set_hop_limit(1);
+        let segments = [vector.as_bytes(), &data(first.mr.sge(0, 8))].concat();
+        first.post(WqeOpcode::Send, &segments);
+        pair.run();
+        assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
+        let sender = pair.nodes[0].qp.qpn;
+        let entry = pair.nodes[1].expect();
+        assert_eq!((entry.byte_count(), entry.slid(), entry.service_level()), (48, 1, 6));
+        assert_eq!((entry.remote_qpn(), u32::from(entry.grh())), (sender, global));
+        let second = &pair.nodes[1];
+        assert_eq!(second.host.memory.slice(second.mr.iova + 0x1000 + 40, 8), b"datagram");
+    }
+}
+
+/// Requirement: IBTA v1.4 §10.9.3: two limited members of a partition cannot talk to each other.
+#[test]
+fn limited_members_of_a_partition_do_not_hear_each_other() {
+    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x1234], ..SubnetConfig::default() });
+    pair.connect(false);
+    pair.send();
+    pair.nodes[0].expect_none();
+    assert_eq!(pair.nodes[1].host.nic.counters().frames_bad_pkey, 1);
+    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x9234], ..SubnetConfig::default() });
+    pair.connect(false);
+    pair.send();
+    assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
+}
+
+/// Requirement: IBTA v1.4 §7.2.7: a port that is not active sends and takes nothing but subnet management.
+#[test]
+fn a_port_without_a_manager_stays_in_initialize() {
+    let mut node = node(1);
+    node.host.nic.set_link_up(true);
+    let (out, _): (QueryHcaVportContextOut, _) =
+        node.host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+    assert_eq!((out.hca_vport_context().port_state(), out.hca_vport_context().lid()), (2, 0));
+    make_datagram(&mut node);
+    let mut vector = AddressVector::new();
+    vector.set_qkey(QKEY).set_rlid(7);
+    let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
+    node.post(WqeOpcode::Send, &segments);
+    let Host { nic, memory, now, .. } = &mut node.host;
+    assert!(nic.poll_transmit(*now, memory, &mut Vec::new()).is_none());
+    assert_eq!(nic.counters().frames_without_path, 1);
+}
+
+/// A reset forgets the LID; the manager's next look finds the port and gives it again.
+#[test]
+fn a_reset_port_is_found_again() {
+    let mut pair = Pair::new(SubnetConfig::default());
+    pair.nodes[1].host.nic.reset();
+    assert_eq!(pair.nodes[1].host.nic.port.hca_vport.lid(), 0);
+    let later = pair.switch.poll_timeout().expect("a sweep");
+    pair.switch.handle_timeout(later);
+    pair.run();
+    assert_eq!(pair.nodes[1].host.nic.port.hca_vport.lid(), 2);
+}
+
+proptest! {
+    /// Whatever a manager says, the agent answers or is silent, and the port stays one that can be asked.
+    #[test]
+    fn the_agent_survives_arbitrary_packets(
+        method: u8, number in 0x0fu16..0x22, modifier: u32, content in proptest::collection::vec(any::<u8>(), 64),
+    ) {
+        let mut node = node(1);
+        node.host.nic.set_link_up(true);
+        let method = if method & 1 == 0 { Method::Get } else { Method::Set };
+        let mut packet = SubnetPacket::request(method, number, modifier, 1);
+        packet.data_mut().copy_from_slice(&content);
+        packet.leave_by(1);
+        let Host { nic, memory, now, .. } = &mut node.host;
+        nic.handle_frame(*now, memory, &packet.to_frame((0, 0)).0);
+        let mut answer = Vec::new();
+        prop_assert!(nic.poll_transmit(*now, memory, &mut answer).is_some());
+        prop_assert!(nic.port.hca_vport.lid() < 0xc000);
+    }
+}

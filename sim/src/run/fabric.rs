@@ -1,0 +1,262 @@
+//! A network in real time inside one process: devices that have threads of their own, joined by switches.
+//!
+//! **What this is.** [`Fabric::plug`] gives a device's runner a [`FabricPort`], which is its [`FrameIo`]. There is a switch for
+//! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with another process.
+//!
+//! **What it may not do.** It has no delay and loses nothing in silence: a port whose owner does not come for its frames makes
+//! the senders wait. Faults and captures are the runners'.
+
+use super::real_time::{FrameIo, UnixDatagramIo};
+use crate::net::subnet::{Member, SubnetConfig, SubnetSwitch};
+use crate::net::switch::{Forwarding, Switch};
+use crate::nic::LinkLayer;
+use bareverbs_prm::time::Time;
+use core::fmt;
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Frames that may wait at a port.
+const ROOM: usize = 1024;
+/// Longest rest of the thread that works for the manager and the wires.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What wakes the owner of a port.
+pub type Bell = Box<dyn FnMut() + Send>;
+
+/// Switches and their ports; see the module. Clones are the same network.
+#[derive(Debug, Clone)]
+pub struct Fabric(Arc<Mutex<State>>);
+
+struct Port {
+    layer: LinkLayer,
+    /// Number at its switch.
+    number: usize,
+    /// Whether somebody is plugged in.
+    open: bool,
+    waiting: VecDeque<Vec<u8>>,
+    bell: Bell,
+}
+
+struct State {
+    start: Instant,
+    ethernet: Switch,
+    subnet: SubnetSwitch,
+    ports: Vec<Port>,
+    wires: Vec<(usize, UnixDatagramIo)>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("ports", &self.ports.len()).field("wires", &self.wires.len()).finish()
+    }
+}
+
+impl Fabric {
+    /// A network without ports, and its thread, which ends with the last clone and port.
+    pub fn new(subnet: SubnetConfig) -> io::Result<Self> {
+        let state = State {
+            start: Instant::now(),
+            ethernet: Switch::default(),
+            subnet: SubnetSwitch::new(subnet),
+            ports: Vec::new(),
+            wires: Vec::new(),
+        };
+        let fabric = Self(Arc::new(Mutex::new(state)));
+        let weak = Arc::downgrade(&fabric.0);
+        std::thread::Builder::new().name("fabric".into()).spawn(move || work(&weak))?;
+        Ok(fabric)
+    }
+
+    /// Plugs a device of a link layer into the switch of that layer. `bell` is rung when there are frames for it.
+    pub fn plug(&self, layer: LinkLayer, bell: Bell) -> FabricPort {
+        let index = lock(&self.0).add(layer, bell);
+        FabricPort { fabric: self.clone(), index }
+    }
+
+    /// Joins the switch of a link layer with another process.
+    pub fn plug_wire(&self, layer: LinkLayer, wire: UnixDatagramIo) {
+        let mut state = lock(&self.0);
+        let index = state.add(layer, Box::new(|| ()));
+        state.wires.push((index, wire));
+    }
+
+    /// Who is in the InfiniBand subnet.
+    pub fn members(&self) -> Vec<Member> {
+        lock(&self.0).subnet.members().collect()
+    }
+}
+
+/// A panic of another thread leaves queues of frames behind, which are whole.
+fn lock(state: &Arc<Mutex<State>>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn now(&self) -> Time {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time::ZERO + bareverbs_prm::time::Duration::from_nanos(nanos)
+    }
+
+    fn add(&mut self, layer: LinkLayer, bell: Bell) -> usize {
+        let number = match layer {
+            LinkLayer::Ethernet => self.ethernet.add_port(),
+            LinkLayer::InfiniBand => self.ports.iter().filter(|port| port.layer == layer).count(),
+        };
+        self.ports.push(Port { layer, number, open: true, waiting: VecDeque::new(), bell });
+        if layer == LinkLayer::InfiniBand {
+            let now = self.now();
+            self.subnet.handle_link_up(now, number);
+            self.send_managements();
+        }
+        self.ports.len() - 1
+    }
+
+    /// A frame of the owner of a port; false if somebody has no room for it.
+    fn forward(&mut self, index: usize, frame: &[u8]) -> bool {
+        let Some(port) = self.ports.get(index) else { return true };
+        let (layer, number, now) = (port.layer, port.number, self.now());
+        match layer {
+            LinkLayer::InfiniBand => {
+                let exit = self.subnet.handle_frame(now, number, frame);
+                let taken = exit.is_none_or(|exit| self.put(layer, exit, frame));
+                self.send_managements();
+                taken
+            }
+            LinkLayer::Ethernet => match self.ethernet.forward(number, frame) {
+                Forwarding::Filter => true,
+                Forwarding::Port(exit) => self.put(layer, exit, frame),
+                Forwarding::Flood => {
+                    // A flood does not wait for one that is slow: the others would get the frame twice.
+                    for exit in (0..self.ethernet.ports()).filter(|exit| *exit != number) {
+                        self.put(layer, exit, frame);
+                    }
+                    true
+                }
+            },
+        }
+    }
+
+    fn send_managements(&mut self) {
+        while let Some((number, frame)) = self.subnet.poll_transmit() {
+            // What finds no room is asked again.
+            self.put(LinkLayer::InfiniBand, number, &frame);
+        }
+    }
+
+    fn put(&mut self, layer: LinkLayer, number: usize, frame: &[u8]) -> bool {
+        let port = self.ports.iter_mut().find(|port| port.layer == layer && port.number == number);
+        let Some(port) = port.filter(|port| port.open) else { return true };
+        if port.waiting.len() >= ROOM {
+            return false;
+        }
+        port.waiting.push_back(frame.to_vec());
+        (port.bell)();
+        true
+    }
+
+    fn unplug(&mut self, index: usize) {
+        let Some(port) = self.ports.get_mut(index) else { return };
+        port.open = false;
+        port.waiting.clear();
+        if port.layer == LinkLayer::InfiniBand {
+            self.subnet.handle_link_down(port.number);
+        }
+    }
+
+    /// What the manager has to do, and the frames of the wires in both directions.
+    fn tick(&mut self) -> io::Result<()> {
+        let now = self.now();
+        if self.subnet.poll_timeout().is_some_and(|due| due <= now) {
+            self.subnet.handle_timeout(now);
+            self.send_managements();
+        }
+        let mut frame = Vec::new();
+        for at in 0..self.wires.len() {
+            let index = self.wires[at].0;
+            while self.wires[at].1.receive(&mut frame)? {
+                self.forward(index, &frame);
+            }
+            while let Some(frame) = self.ports[index].waiting.front() {
+                if !is_sent(self.wires[at].1.send(frame))? {
+                    break;
+                }
+                self.ports[index].waiting.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nobody at the other end: the frame is lost, as in a cable that ends nowhere.
+pub(super) fn is_sent(sent: io::Result<bool>) -> io::Result<bool> {
+    match sent {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Ok(true)
+        }
+        sent => sent,
+    }
+}
+
+/// The thread of a network. With wires it looks at them often.
+fn work(state: &Weak<Mutex<State>>) {
+    while let Some(state) = state.upgrade() {
+        let has_wires = {
+            let mut state = lock(&state);
+            if let Err(error) = state.tick() {
+                tracing::warn!("wire of the network: {error}");
+            }
+            !state.wires.is_empty()
+        };
+        drop(state);
+        std::thread::sleep(if has_wires { Duration::from_micros(100) } else { TICK });
+    }
+}
+
+/// A device's place at a switch. Dropping it pulls the cable.
+#[derive(Debug)]
+pub struct FabricPort {
+    fabric: Fabric,
+    index: usize,
+}
+
+impl FrameIo for FabricPort {
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        Ok(lock(&self.fabric.0).forward(self.index, frame))
+    }
+
+    fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
+        let mut state = lock(&self.fabric.0);
+        let waiting = state.ports.get_mut(self.index).and_then(|port| port.waiting.pop_front());
+        Ok(waiting.is_some_and(|next| {
+            *frame = next;
+            true
+        }))
+    }
+
+    /// The owner waits for its bell instead.
+    fn wait(&mut self, limit: Duration) -> io::Result<()> {
+        std::thread::sleep(limit.min(TICK));
+        Ok(())
+    }
+}
+
+impl Drop for FabricPort {
+    fn drop(&mut self) {
+        lock(&self.fabric.0).unplug(self.index);
+    }
+}
+
+/// A bell that writes to a socket.
+pub fn socket_bell(socket: UnixStream) -> Bell {
+    let mut socket = socket;
+    Box::new(move || {
+        // A bell that rings already, or that nobody hears any more, is left alone.
+        let _ = io::Write::write(&mut socket, &[1]);
+    })
+}
+
+#[cfg(test)]
+mod tests;

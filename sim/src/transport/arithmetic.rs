@@ -1,0 +1,105 @@
+//! The arithmetic of atomics. IBTA v1.4 §9.4.5; masked forms as the manufacturer documents them.
+
+/// What an atomic makes of eight bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// Store `swap` if the old value equals `compare`.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store.
+        swap: u64,
+    },
+    /// Add, modulo 2^64.
+    FetchAdd {
+        /// Value to add.
+        add: u64,
+    },
+    /// Compare and swap of parts.
+    MaskedCompareSwap(MaskedCompareSwap),
+    /// Add field by field, each modulo its size.
+    MaskedFetchAdd {
+        /// Value to add.
+        add: u64,
+        /// The highest bit of each field.
+        boundaries: u64,
+    },
+}
+
+/// Compare and swap of parts: if the old value is `compare` in the bits of `compare_mask`, the bits of `swap_mask` become
+/// those of `swap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaskedCompareSwap {
+    /// Value to compare with.
+    pub compare: u64,
+    /// Bits that are compared.
+    pub compare_mask: u64,
+    /// Value to store.
+    pub swap: u64,
+    /// Bits that are stored.
+    pub swap_mask: u64,
+}
+
+impl AtomicOperation {
+    /// The new value.
+    pub fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::CompareSwap { compare, swap } if compare == old => swap,
+            Self::CompareSwap { .. } => old,
+            Self::FetchAdd { add } => old.wrapping_add(add),
+            Self::MaskedCompareSwap(MaskedCompareSwap { compare, compare_mask, swap, swap_mask }) => {
+                let equal = (old ^ compare) & compare_mask == 0;
+                if equal { old & !swap_mask | swap & swap_mask } else { old }
+            }
+            Self::MaskedFetchAdd { add, boundaries } => {
+                // Without the highest bits nothing is carried from one field into the next.
+                let below = (old & !boundaries).wrapping_add(add & !boundaries);
+                below ^ (old ^ add) & boundaries
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bit by bit, as the manufacturer writes it.
+    fn add_bits(old: u64, add: u64, boundaries: u64) -> u64 {
+        let (mut sum, mut carry) = (0, 0);
+        for bit in 0..64 {
+            let total = (old >> bit & 1) + (add >> bit & 1) + carry;
+            sum |= (total & 1) << bit;
+            carry = if boundaries >> bit & 1 == 1 { 0 } else { total >> 1 };
+        }
+        sum
+    }
+
+    proptest! {
+        #[test]
+        fn fields_are_added_bit_by_bit(old: u64, add: u64, boundaries: u64) {
+            let masked = |boundaries| AtomicOperation::MaskedFetchAdd { add, boundaries }.apply(old);
+            prop_assert_eq!(masked(boundaries), add_bits(old, add, boundaries));
+            prop_assert_eq!(masked(0), old.wrapping_add(add));
+            prop_assert_eq!(masked(1 << 63), old.wrapping_add(add));
+            prop_assert_eq!(masked(u64::MAX), old ^ add);
+        }
+
+        #[test]
+        fn full_masks_are_the_whole_word(old: u64, compare: u64, swap: u64, equal: bool) {
+            let compare = if equal { old } else { compare };
+            let operands = MaskedCompareSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
+            let whole = AtomicOperation::CompareSwap { compare, swap }.apply(old);
+            prop_assert_eq!(AtomicOperation::MaskedCompareSwap(operands).apply(old), whole);
+        }
+    }
+
+    #[test]
+    fn only_what_the_masks_name_is_compared_and_swapped() {
+        let operands =
+            MaskedCompareSwap { compare: 0xff12, compare_mask: 0xff, swap: 0xabcd, swap_mask: 0xff00 };
+        let apply = |old| AtomicOperation::MaskedCompareSwap(operands).apply(old);
+        assert_eq!((apply(0x7712), apply(0x7713)), (0xab12, 0x7713));
+    }
+}

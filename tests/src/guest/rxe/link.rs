@@ -1,0 +1,112 @@
+//! Our queue pair, of whatever service, before and after it knows its peer.
+
+use super::cases::Service;
+use super::our_side::Handle;
+use anyhow::{Context, Result, bail};
+use bareverbs::address_handle::{AddressHandle, Destination};
+use bareverbs::queue_pair::{
+    AddressVector, ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
+};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::psn::Psn;
+
+/// The Q_Key of rdma-core's pingpong and of perftest.
+const Q_KEY: u32 = 0x1111_1111;
+
+/// A queue pair in any state that a case needs.
+pub(super) enum Link {
+    PreparedRc(PreparedQueuePair<Handle, Rc>),
+    PreparedUc(PreparedQueuePair<Handle, Uc>),
+    Rc(QueuePair<Handle, Rc>),
+    Uc(QueuePair<Handle, Uc>),
+    /// From the beginning, with a peer later.
+    Ud(QueuePair<Handle, Ud>, Option<Destination>),
+    Broken,
+}
+
+impl Link {
+    pub(super) fn build(builder: QueuePairBuilder<'_, Handle>, service: Service) -> Result<Self> {
+        Ok(match service {
+            Service::Rc => Self::PreparedRc(builder.build()?),
+            Service::Uc => Self::PreparedUc(builder.service::<Uc>().build()?),
+            Service::Ud => {
+                let prepared = builder.service::<Ud>().q_key(Q_KEY).build()?;
+                Self::Ud(prepared.ready_to_send()?, None)
+            }
+        })
+    }
+
+    pub(super) const fn is_datagram(&self) -> bool {
+        matches!(self, Self::Ud(..))
+    }
+
+    /// Our side, for the peer.
+    pub(super) fn endpoint(&self, device: &Handle, gid_index: u8) -> Result<RemoteEndpoint> {
+        Ok(match self {
+            Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::Ud(queue_pair, _) => {
+                let entry = device.gid(gid_index.into()).context("an address of our own")?;
+                RemoteEndpoint { qpn: queue_pair.qpn(), psn: Psn::new(0), gid: entry.gid, mac: entry.mac }
+            }
+            Self::Rc(_) | Self::Uc(_) | Self::Broken => bail!("the queue pair was connected before"),
+        })
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        device: &Handle,
+        remote: &RemoteEndpoint,
+        options: ConnectOptions,
+    ) -> Result<()> {
+        *self = match core::mem::replace(self, Self::Broken) {
+            Self::PreparedRc(queue_pair) => Self::Rc(queue_pair.connect(remote, options)?),
+            Self::PreparedUc(queue_pair) => Self::Uc(queue_pair.connect(remote, options)?),
+            Self::Ud(queue_pair, None) => {
+                let handle = AddressHandle::new(device, &vector_to(remote, &options))?;
+                Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
+            }
+            Self::Rc(_) | Self::Uc(_) | Self::Ud(..) | Self::Broken => {
+                bail!("the queue pair was connected before")
+            }
+        };
+        Ok(())
+    }
+
+    pub(super) fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        match self {
+            Self::PreparedRc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::PreparedUc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Rc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Uc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Ud(queue_pair, _) => queue_pair.post_receive(request)?,
+            Self::Broken => bail!("the queue pair could not be connected"),
+        }
+        Ok(())
+    }
+
+    pub(super) fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<()> {
+        match self {
+            Self::Rc(queue_pair) => queue_pair.post_send(request)?,
+            Self::Uc(queue_pair) => queue_pair.post_send(request)?,
+            Self::Ud(queue_pair, Some(destination)) => queue_pair.post_send_to(request, destination)?,
+            Self::PreparedRc(_) | Self::PreparedUc(_) | Self::Ud(_, None) | Self::Broken => {
+                bail!("the queue pair is not connected")
+            }
+        }
+        Ok(())
+    }
+}
+
+fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
+    AddressVector {
+        gid_index: options.gid_index,
+        gid: remote.gid,
+        mac: remote.mac,
+        hop_limit: options.hop_limit,
+        traffic_class: options.traffic_class,
+        flow_label: options.flow_label,
+        service_level: options.service_level,
+        udp_source_port: options.udp_source_port.unwrap_or(0),
+    }
+}
