@@ -33,9 +33,9 @@ fn from_device() {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn flush_mmio() {
-    // SAFETY: `sfence` is part of every x86-64 processor and touches no memory.
-    unsafe { core::arch::x86_64::_mm_sfence() };
-    compiler_fence(Ordering::SeqCst);
+    // The intrinsic would be a call on targets without SSE registers (x86_64-unknown-none); the instruction needs none.
+    // SAFETY: `sfence` is part of every x86-64 processor and changes no register and no memory.
+    unsafe { core::arch::asm!("sfence", options(nostack, preserves_flags)) };
 }
 
 #[cfg(target_arch = "aarch64")]

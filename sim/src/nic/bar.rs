@@ -1,7 +1,7 @@
 //! BAR0: the initialization segment and the UAR pages (contract §1.4 and §1.5).
 
 use super::firmware::SystemState;
-use super::{HostMemory, Nic};
+use super::{HostMemory, Nic, NicConfig};
 use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, init_segment, send_doorbell_qpn, uar};
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::time::Time;
@@ -27,13 +27,20 @@ const ALL_ONES: u32 = u32::MAX;
 /// State of the registers that are not firmware's.
 #[derive(Debug, Default)]
 pub(crate) struct Registers {
-    /// When firmware has initialised; set by the first access after power-on or reset.
-    ready_at: Option<Time>,
+    /// When firmware has initialised.
+    ready_at: Time,
     queue_high: u32,
     queue_low: u32,
     interface: u8,
     /// First half of a 64-bit doorbell that came as two writes: its offset and value.
     latch: Option<(u64, u32)>,
+}
+
+impl Registers {
+    /// Registers after power-on or a reset at `now`.
+    pub(crate) fn new(config: &NicConfig, now: Time) -> Self {
+        Self { ready_at: now + config.firmware_ready_after, ..Self::default() }
+    }
 }
 
 impl Nic {
@@ -56,9 +63,8 @@ impl Nic {
     }
 
     /// Whether firmware has initialised.
-    fn is_ready(&mut self, now: Time) -> bool {
-        let delay = self.config.firmware_ready_after;
-        now >= *self.registers.ready_at.get_or_insert_with(|| now + delay)
+    fn is_ready(&self, now: Time) -> bool {
+        now >= self.registers.ready_at
     }
 
     fn read_init_segment(&self, now: Time, ready: bool, offset: usize) -> u32 {

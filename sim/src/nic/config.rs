@@ -42,7 +42,7 @@ pub struct NicConfig {
     pub strom: bool,
     /// Whether reserved bits must be zero in commands, work queue entries and doorbells.
     pub strict: bool,
-    /// How long firmware initialises after power-on and reset, counted from the first access.
+    /// How long firmware initialises after power-on, which is at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and after a reset.
     pub firmware_ready_after: Duration,
 }
 

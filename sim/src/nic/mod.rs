@@ -119,7 +119,7 @@ impl Nic {
     pub fn new(config: NicConfig) -> Self {
         let bar_size = u64::from(config.bar_pages) * bareverbs_prm::doorbell::UAR_PAGE_SIZE as u64;
         Self {
-            registers: bar::Registers::default(),
+            registers: bar::Registers::new(&config, Time::ZERO),
             pci: pci::ConfigSpace::new(&config, bar_size),
             firmware: Firmware::new(&config),
             domains: Slab::new(FIRST_PD, 24),
@@ -154,11 +154,11 @@ impl Nic {
 
     /// Function-level reset or reset of the bus: every object, page and register is forgotten. Counters, link and the
     /// engine behind the RPC op-codes stay.
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self, now: Time) {
         let config = self.config;
         let link_up = self.port.link_up;
         self.forget_objects();
-        self.registers = bar::Registers::default();
+        self.registers = bar::Registers::new(&config, now);
         self.firmware = Firmware::new(&config);
         self.pci = pci::ConfigSpace::new(&config, self.bar_size());
         self.port = Port::new(&config);

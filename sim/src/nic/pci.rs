@@ -1,6 +1,7 @@
 //! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X (contract §1.1 to §1.3).
 
 use super::{LinkLayer, Nic, NicConfig};
+use bareverbs_prm::time::Time;
 
 pub use bareverbs_prm::pci::VENDOR as VENDOR_ID;
 
@@ -149,13 +150,13 @@ impl Nic {
     }
 
     /// The host writes 1, 2 or 4 bytes of configuration space. A function-level reset is done before this returns.
-    pub fn handle_config_write(&mut self, offset: u16, length: u8, value: u32) {
+    pub fn handle_config_write(&mut self, now: Time, offset: u16, length: u8, value: u32) {
         let at = usize::from(offset);
         for (i, byte) in value.to_le_bytes().into_iter().take(length.into()).enumerate() {
             let reset_byte = at + i == offset::DEVICE_CONTROL + 1;
             self.pci.write(at + i, byte);
             if reset_byte && byte & (INITIATE_RESET >> 8) as u8 != 0 {
-                self.reset();
+                self.reset(now);
             }
         }
     }
@@ -164,12 +165,13 @@ impl Nic {
 #[cfg(test)]
 mod tests {
     use super::super::{Nic, NicConfig};
+    use bareverbs_prm::time::Time;
 
     #[test]
     fn the_bar_tells_its_size_and_capabilities_form_a_list() {
         let mut nic = Nic::new(NicConfig::default());
-        nic.handle_config_write(0x10, 4, u32::MAX);
-        nic.handle_config_write(0x14, 4, u32::MAX);
+        nic.handle_config_write(Time::ZERO, 0x10, 4, u32::MAX);
+        nic.handle_config_write(Time::ZERO, 0x14, 4, u32::MAX);
         let size = u64::from(nic.handle_config_read(0x14, 4)) << 32
             | u64::from(nic.handle_config_read(0x10, 4) & !0xf);
         assert_eq!(size.wrapping_neg(), nic.bar_size());

@@ -106,7 +106,7 @@ proptest! {
             node.host.write_bytes(offset, &bytes[..length]);
             node.host.nic.handle_mmio_read(node.host.now, offset);
             node.host.nic.handle_config_read(at as u16, length as u8);
-            node.host.nic.handle_config_write(at as u16, length as u8, value as u32);
+            node.host.nic.handle_config_write(node.host.now, at as u16, length as u8, value as u32);
         }
     }
 

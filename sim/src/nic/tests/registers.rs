@@ -34,7 +34,7 @@ fn a_function_level_reset_forgets_everything() {
     let mut node = Node::new(1, NicConfig::default());
     assert_ne!(node.host.nic.live_objects(), [0; 6]);
     let control = node.host.nic.handle_config_read(0x68, 2);
-    node.host.nic.handle_config_write(0x68, 2, control | 0x8000);
+    node.host.nic.handle_config_write(node.host.now, 0x68, 2, control | 0x8000);
     assert_eq!(node.host.nic.live_objects(), [0; 6]);
     assert_eq!(node.host.nic.held_pages(), 0);
     assert_eq!(node.host.read(0x10), 0, "the command queue address is forgotten");
@@ -43,6 +43,21 @@ fn a_function_level_reset_forgets_everything() {
     node.host.now += Duration::from_secs(1);
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
     assert_eq!(node.host.memory.bytes, before, "nothing is written any more");
+}
+
+/// rdma-core's VFIO driver announces its command queue before it looks at anything.
+#[test]
+fn firmware_initialises_although_nobody_looks() {
+    let config = NicConfig::default();
+    let mut host = Host::booted(config);
+    host.now += Duration::from_secs(1);
+    for wait in [Duration::ZERO, config.firmware_ready_after] {
+        host.nic.reset(host.now);
+        host.now += wait;
+        host.write(init_segment::CMDQ_ADDRESS_LOW, 0x0020_0000);
+        let heard = host.read(0x14) & !0xfff == 0x0020_0000;
+        assert_eq!(heard, wait == config.firmware_ready_after, "after {wait:?}");
+    }
 }
 
 #[test]

@@ -221,7 +221,8 @@ fn a_port_without_a_manager_stays_in_initialize() {
 #[test]
 fn a_reset_port_is_found_again() {
     let mut pair = Pair::new(SubnetConfig::default());
-    pair.nodes[1].host.nic.reset();
+    let now = pair.nodes[1].host.now;
+    pair.nodes[1].host.nic.reset(now);
     assert_eq!(pair.nodes[1].host.nic.port.hca_vport.lid(), 0);
     let later = pair.switch.poll_timeout().expect("a sweep");
     pair.switch.handle_timeout(later);

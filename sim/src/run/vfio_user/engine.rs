@@ -131,7 +131,7 @@ impl Engine {
             }
             Request::Vectors(request) => self.vectors.apply(request).map(|()| Vec::new()),
             Request::Reset => {
-                self.runner.device_mut().reset();
+                self.reset();
                 Ok(Vec::new())
             }
             Request::Forget => {
@@ -143,8 +143,13 @@ impl Engine {
         let _ = self.answers.send(done);
     }
 
+    fn reset(&mut self) {
+        let now = self.runner.now();
+        self.runner.device_mut().reset(now);
+    }
+
     fn forget(&mut self) {
-        self.runner.device_mut().reset();
+        self.reset();
         self.runner.memory_mut().clear();
         self.vectors.clear();
         while self.runner.poll_interrupt().is_some() {}
@@ -172,15 +177,13 @@ impl Engine {
         match region {
             Region::Bar => self.runner.mmio_write(offset, bytes),
             Region::Configuration => {
+                let now = self.runner.now();
                 for (at, part) in (offset..).step_by(4).zip(bytes.chunks(4)) {
                     let mut word = [0; 4];
                     word[..part.len()].copy_from_slice(part);
                     let at = u16::try_from(at).unwrap_or(u16::MAX);
-                    self.runner.device_mut().handle_config_write(
-                        at,
-                        part.len() as u8,
-                        u32::from_le_bytes(word),
-                    );
+                    let (length, value) = (part.len() as u8, u32::from_le_bytes(word));
+                    self.runner.device_mut().handle_config_write(now, at, length, value);
                 }
             }
         }
