@@ -2,12 +2,12 @@
 //! pairs have. Entries complete in any order, so their ledger is not a ring.
 //!
 //! An entry has a slot of two words: the identifier of the application, and a link. The link of an entry that is posted
-//! is [`POSTED`]; that of any other is the entry behind it in a list. There are two lists: entries that came back, to
+//! is `POSTED`; that of any other is the entry behind it in a list. There are two lists: entries that came back, to
 //! whose front every poller puts what it retires, and entries at hand, which belong to the poster. When the second is
 //! empty the poster takes over the whole first one in one exchange, so that there is no entry whose leaving and coming
 //! back somebody could overlook. Nobody ever waits for anybody.
 //!
-//! The poster writes the identifier and then the link (release). A poller turns the link from [`POSTED`] into the front
+//! The poster writes the identifier and then the link (release). A poller turns the link from `POSTED` into the front
 //! of the list (acquire): this is what only one poller can do, whatever devices say. Then it reads the identifier and
 //! puts the entry to the front (release); the poster takes the list (acquire) before it writes the slot again.
 //!
