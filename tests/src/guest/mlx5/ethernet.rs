@@ -47,7 +47,7 @@ pub fn all(long: bool) -> Vec<Case> {
     cases.extend(soft_roce());
     cases.extend(network(long));
     cases.push(cases::clean("after traffic"));
-    cases.push(rebind(if long { 20 } else { 1 }));
+    cases.push(rebind(if long { 20 } else { 2 }));
     cases.push(reload());
     cases.push(reset());
     cases.push(pair("ibv_rc_pingpong -g 0 -n 20 -c", "iters in"));

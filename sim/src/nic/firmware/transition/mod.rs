@@ -26,7 +26,7 @@ use parameters::{
 };
 use table::{
     INIT_TO_INIT, INIT_TO_RTR, RESET_TO_INIT, RTR_TO_RTS, RTS_TO_RTS, RTS_TO_SQD, SQ_ERROR_TO_RTS,
-    SQD_TO_RTS, SQD_TO_SQD,
+    SQD_TO_RTS, SQD_TO_SQD, Transition,
 };
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
@@ -39,6 +39,18 @@ fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
     if let Some(responder) = &mut qp.responder {
         responder.set_min_rnr_timer(context.min_rnr_nak());
     }
+}
+
+/// A transition that takes nothing but what `mask` selects.
+fn change(
+    nic: &mut Nic,
+    qpn: Qpn,
+    transition: &Transition,
+    (wish, mask): (&QueuePairContext, u32),
+) -> Result<(), Refusal> {
+    let context = begin(nic, qpn, transition, wish, mask)?;
+    store(nic, qpn, context);
+    Ok(())
 }
 
 pub(super) fn reset_to_init<M: HostMemory>(
@@ -67,9 +79,7 @@ pub(super) fn init_to_init<M: HostMemory>(
     _: &mut InitToInitQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &INIT_TO_INIT, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
-    Ok(())
+    change(nic, input.qpn(), &INIT_TO_INIT, (input.qpc(), input.opt_param_mask()))
 }
 
 pub(super) fn init_to_rtr<M: HostMemory>(
@@ -139,9 +149,7 @@ pub(super) fn rts_to_rts<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &RTS_TO_RTS, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
-    Ok(())
+    change(nic, input.qpn(), &RTS_TO_RTS, (input.qpc(), input.opt_param_mask()))
 }
 
 /// The send queue of a queue pair that lost one request goes on behind what was flushed. Only services without
@@ -153,8 +161,7 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
     _: &mut SqErrorToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &SQ_ERROR_TO_RTS, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
+    change(nic, input.qpn(), &SQ_ERROR_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
     nic.recover_send_queue(input.qpn());
     Ok(())
 }
@@ -170,8 +177,7 @@ pub(super) fn rts_to_sqd<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &RTS_TO_SQD, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
+    change(nic, input.qpn(), &RTS_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
     nic.drain(call.now, call.memory, input.qpn());
     Ok(())
 }
@@ -184,8 +190,7 @@ pub(super) fn sqd_to_sqd<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &SQD_TO_SQD, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
+    change(nic, input.qpn(), &SQD_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
     nic.change_connection(input.qpn());
     Ok(())
 }
@@ -198,8 +203,7 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
     _: &mut SqdToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let context = begin(nic, input.qpn(), &SQD_TO_RTS, input.qpc(), input.opt_param_mask())?;
-    store(nic, input.qpn(), context);
+    change(nic, input.qpn(), &SQD_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
     nic.resume(input.qpn());
     Ok(())
 }
