@@ -1,6 +1,5 @@
 //! A queue pair of any service: what a walk does is the same for all of them.
 
-use super::lane::Service;
 use crate::node::Handle;
 use bareverbs::address_handle::Destination;
 use bareverbs::completion_queue::CompletionQueue;
@@ -146,22 +145,4 @@ pub struct Initial {
     pub access: AccessFlags,
     /// What datagrams must carry, for those that have none.
     pub q_key: u32,
-}
-
-impl Prepared {
-    /// Its number.
-    pub fn qpn(&self) -> Qpn {
-        match self {
-            Self::Rc(queue) => queue.qpn(),
-            Self::Uc(queue) => queue.qpn(),
-            Self::Ud(queue) => queue.qpn(),
-            Self::Initiator(queue) => queue.qpn(),
-            Self::Target(queue) => queue.qpn(),
-        }
-    }
-}
-
-/// Which of the two sides of a lane this is, for services that tell them apart.
-pub const fn is_initiator(service: Service, side: usize) -> bool {
-    matches!(service, Service::Extended(initiator) if initiator == side)
 }
