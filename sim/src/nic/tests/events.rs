@@ -1,9 +1,11 @@
 //! Event queues and interrupts: arming, solicited completions, overrun, link and page events.
 
 use super::pair::Pair;
-use super::verbs::inline;
+use super::verbs::{Node, inline};
+use crate::nic::NicConfig;
 use bareverbs_prm::eqe::{CompletionEvent, PageRequestEvent};
 use bareverbs_prm::numbering::{EventType, PortChange, WqeOpcode};
+use bareverbs_prm::time::Duration;
 use zerocopy::FromBytes;
 
 fn send(pair: &mut Pair, solicited: bool) {
@@ -117,6 +119,21 @@ fn link_and_page_events_reach_their_queue() {
     let event = pair.b.poll_event().expect("a page event");
     let (data, _) = PageRequestEvent::read_from_prefix(&event.data()).unwrap();
     assert_eq!((event.kind(), data.num_pages() as i32), (EventType::PageRequest, -2));
+}
+
+#[test]
+fn a_link_that_has_trained_is_told_of() {
+    let training = Duration::from_secs(3);
+    let mut node = Node::new(1, NicConfig { link_training: training, ..NicConfig::default() });
+    assert!(!node.host.nic.port.is_up());
+    node.host.advance(training);
+    assert!(node.host.nic.port.is_up());
+    let event = node.poll_event().expect("a port event");
+    assert_eq!((event.kind(), event.sub_type()), (EventType::PortChange, PortChange::Active.raw()));
+    assert!(node.poll_event().is_none() && node.host.nic.poll_timeout().is_none());
+    let now = node.host.now;
+    node.host.nic.reset(now);
+    assert!(!node.host.nic.port.is_up(), "INIT_HCA trains it anew");
 }
 
 #[test]
