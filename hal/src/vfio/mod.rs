@@ -20,6 +20,9 @@ mod ioctl;
 mod iommu;
 mod window;
 
+#[cfg(test)]
+mod sequences;
+
 pub use error::VfioError;
 pub use iommu::{Iommu, IommuKind};
 pub use window::MappedBar;

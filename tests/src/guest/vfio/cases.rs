@@ -210,6 +210,21 @@ pub fn no_iommu() -> Vec<Case> {
     ]
 }
 
+/// The example that the documentation sends the owner of a card to: between two ports, and back to the same one.
+pub fn example() -> Vec<Case> {
+    let run = |name, arguments: &str| {
+        Case::new(
+            name,
+            &["the other end reads \"hello, remote memory\"", "Success"],
+            format!("vfio_write {arguments}"),
+        )
+    };
+    vec![
+        run("example vfio_write between two functions", "$a $b"),
+        run("example vfio_write on one function", "$a"),
+    ]
+}
+
 /// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core.
 pub fn rdma_core() -> Vec<Case> {
     let test = |name, which: &str| {
