@@ -345,7 +345,7 @@ mod tests {
     fn physical_addresses_are_those_of_the_table() {
         let mut bytes = vec![1u8; 4 * PAGE as usize];
         let lead = bytes.as_ptr().align_offset(PAGE as usize);
-        let start = NonNull::from(&mut bytes[lead]);
+        let start = NonNull::from(&mut bytes[lead..]).cast();
         let piece = Piece { start, length: 3 * PAGE as usize, page: PAGE as usize, file: None };
         let table = |pages| pagemap(start.as_ptr().addr(), pages);
         let stretch = |page: usize, frame, count: usize| Stretch {

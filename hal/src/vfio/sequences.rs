@@ -233,7 +233,7 @@ impl Pages {
 
     fn piece(&mut self) -> Piece<'_> {
         let lead = self.bytes.as_ptr().align_offset(PAGE);
-        let start = NonNull::from(&mut self.bytes[lead]);
+        let start = NonNull::from(&mut self.bytes[lead..]).cast();
         Piece { start, length: self.count * PAGE, page: PAGE, file: None }
     }
 }
