@@ -277,13 +277,18 @@ pub(super) mod fake {
         KERNEL.with_borrow_mut(|place| *place = Some(kernel));
     }
 
+    /// Name of the file behind a file descriptor of this process, also if it was removed.
+    pub(in crate::vfio) fn name_of(fd: c_int) -> Option<String> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+        Some(path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned())
+    }
+
     pub(super) fn answer(
         fd: BorrowedFd<'_>,
         request: c_ulong,
         argument: Argument<'_>,
     ) -> Option<io::Result<c_int>> {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
-        let name = path.file_name()?.to_string_lossy();
+        let name = name_of(fd.as_raw_fd())?;
         KERNEL.with_borrow_mut(|kernel| {
             let answer = kernel.as_mut()?(&name, request as u32, argument);
             Some(answer.map_err(io::Error::from_raw_os_error))
