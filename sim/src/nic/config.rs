@@ -44,8 +44,8 @@ pub struct NicConfig {
     pub strict: bool,
     /// How long firmware initialises after power-on, which is at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and after a reset.
     pub firmware_ready_after: Duration,
-    /// How long the link trains after INIT_HCA: until then the port is down. Zero: it is up from the beginning.
-    pub link_training: Duration,
+    /// Whether the port is down after power-on and reset until software brings it up (PAOS).
+    pub starts_down: bool,
 }
 
 /// Link layers of a port.
@@ -171,7 +171,7 @@ impl NicConfig {
             strom: false,
             strict: false,
             firmware_ready_after: Duration::from_millis(1),
-            link_training: Duration::ZERO,
+            starts_down: false,
         }
     }
 }

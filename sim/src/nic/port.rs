@@ -7,7 +7,6 @@ use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
-use bareverbs_prm::time::{Duration, Time};
 use bareverbs_prm::wqe::AddressVector;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,8 +26,6 @@ const HAS_GRH: u32 = 1 << 30;
 pub(crate) struct Port {
     pub(crate) link_up: bool,
     pub(crate) admin_up: bool,
-    /// When the link has trained, if it has not; `Time::MAX` before INIT_HCA.
-    training: Option<Time>,
     /// The RoCE address table.
     pub(crate) addresses: Vec<RoceAddress>,
     pub(crate) vport: NicVportContext,
@@ -62,8 +59,7 @@ impl Port {
         }
         Self {
             link_up: true,
-            admin_up: true,
-            training: (config.link_training > Duration::ZERO).then_some(Time::MAX),
+            admin_up: !config.starts_down,
             addresses,
             vport,
             hca_vport: hca_vport(guid, card_guid(config), config.subnet),
@@ -133,32 +129,7 @@ impl Port {
 
     /// Whether frames pass.
     pub(crate) const fn is_up(&self) -> bool {
-        self.has_link() && self.admin_up
-    }
-
-    /// Whether there is somebody at the other end of the cable, and the link has trained.
-    pub(crate) const fn has_link(&self) -> bool {
-        self.link_up && self.training.is_none()
-    }
-
-    /// INIT_HCA starts the training of the link, if that takes time.
-    pub(crate) fn start_training(&mut self, end: Time) {
-        self.training = self.training.map(|_| end);
-    }
-
-    /// When the link will have trained.
-    pub(crate) fn training_ends(&self) -> Option<Time> {
-        self.training.filter(|&end| end < Time::MAX)
-    }
-
-    /// Ends the training if that is due; whether the port came up by it.
-    pub(crate) fn end_training(&mut self, now: Time) -> bool {
-        if self.training.is_none_or(|end| end > now) {
-            return false;
-        }
-        self.training = None;
-        self.train();
-        self.is_up()
+        self.link_up && self.admin_up
     }
 
     /// The address to which frames must be sent.

@@ -61,14 +61,11 @@ impl Nic {
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let moderation = self.completions.poll_timeout();
-        [self.schedule.next_alarm(), moderation, engine, self.port.training_ends()]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.schedule.next_alarm(), moderation, engine].into_iter().flatten().min()
     }
 
-    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, the link's training,
-    /// what the RPC engine wants.
+    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
+    /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         while let Some((time, number)) = self.schedule.pop_due(now) {
             let Some(qp) = self.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) else { continue };
@@ -81,7 +78,6 @@ impl Nic {
         }
         self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);
-        self.link_changed |= self.port.end_training(now);
         self.settle(now, memory);
     }
 

@@ -101,7 +101,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
         register.set_proto_mask(INFINIBAND);
         register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
         register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
-        if nic.port.has_link() {
+        if nic.port.link_up {
             register.set_ib_link_width_oper(width).set_ib_proto_oper(speed);
         }
         return bytes(&register);
@@ -109,7 +109,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     let speed = nic.config.speed.ethernet_protocol();
     register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
-    register.set_eth_proto_oper(if nic.port.has_link() { speed } else { 0 });
+    register.set_eth_proto_oper(if nic.port.link_up { speed } else { 0 });
     bytes(&register)
 }
 

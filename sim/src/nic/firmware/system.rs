@@ -55,7 +55,6 @@ pub(super) fn init<M: HostMemory>(
     if !nic.firmware.pages.is_supplied() {
         return Err(syndrome::PAGES_MISSING);
     }
-    nic.port.start_training(call.now + nic.config.link_training);
     nic.firmware.state = SystemState::Initialized;
     Ok(())
 }
