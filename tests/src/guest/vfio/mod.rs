@@ -13,12 +13,12 @@ use super::machine::{Configuration, Machine};
 use super::process;
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
-use super::{Skipped, interrupt};
+use super::{Skipped, command, interrupt};
 use crate::places::{Line, Outcome};
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use cases::Case;
 use fleet::{CROWDED, Fleet, NAMES};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -80,14 +80,10 @@ struct Programs {
 }
 
 impl Programs {
-    /// Builds the command beside this program, with the same profile.
+    /// Builds what is not this program.
     fn find() -> Result<Self> {
-        let rig = std::env::current_exe()?;
-        let directory = rig.parent().context("this program is in no directory")?;
-        let bareverbs = build(directory, &["-p", "bareverbs-tools", "--bin"], "bareverbs")?;
-        let example = ["-p", "bareverbs-hal", "--example"];
-        let example = build(&directory.join("examples"), &example, "vfio_write")?;
-        Ok(Self { rig: std::fs::read(&rig)?, bareverbs, example })
+        let rig = std::fs::read(std::env::current_exe()?)?;
+        Ok(Self { rig, bareverbs: command::build()?, example: command::build_example("vfio_write")? })
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
@@ -98,21 +94,6 @@ impl Programs {
             ("vfio_write".into(), example),
         ])
     }
-}
-
-/// Builds a program with the profile of this one; where it then is.
-fn build(directory: &Path, what: &[&str], name: &str) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet"]).args(what).arg(name);
-    command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    process::output(&mut command).with_context(|| format!("{name} cannot be built"))?;
-    let program = directory.join(name);
-    if !program.is_file() {
-        bail!("{} is missing although it was built", program.display());
-    }
-    Ok(program)
 }
 
 /// Programs that were linked here run in the guest if its C library is not older than this machine's.
@@ -133,7 +114,7 @@ fn require_old_enough(root: &Root) -> Result<()> {
 }
 
 fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
-    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let configuration = Configuration {
         memory: 1536,
         devices: fleet::qemu_arguments(),
@@ -158,7 +139,7 @@ fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut 
 
 /// The same devices in a machine that has no IOMMU.
 fn without_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
-    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let devices = fleet::qemu_arguments().into_iter().skip(2).collect();
     let kernel_words = vec!["modprobe.blacklist=mlx5_core".to_owned()];
     let (sockets, files) = (fleet.sockets(), programs.files()?);
