@@ -127,14 +127,13 @@ fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut 
     let names: Vec<&str> = NAMES.iter().copied().chain([CROWDED]).collect();
     prepare(&mut machine, &names)?;
     let third = options.operations / 2;
-    for case in cases::before() {
+    for case in cases::before().into_iter().chain(cases::example()).chain(cases::rdma_core()) {
         ask(&mut machine, &mut fleet, &case, options, report)?;
     }
     conversations(&mut machine, "runs 1 and 2", 2, options.operations - third, options, report)?;
     ask(&mut machine, &mut fleet, &cases::kill(), options, report)?;
     conversations(&mut machine, cases::AFTER_KILL, 1, third, options, report)?;
-    let rest = cases::example().into_iter().chain(cases::rdma_core()).chain(cases::after());
-    rest.collect::<Vec<_>>().iter().try_for_each(|case| ask(&mut machine, &mut fleet, case, options, report))
+    cases::after().iter().try_for_each(|case| ask(&mut machine, &mut fleet, case, options, report))
 }
 
 /// The same devices in a machine that has no IOMMU.
