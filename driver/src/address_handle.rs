@@ -21,6 +21,8 @@ pub const OWN_Q_KEY: u32 = 1 << 31;
 /// The queue pair number of every multicast group (IBTA v1.4 §10.5.1).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 
+/// The first LID of multicast groups (IBTA v1.4 §4.1.3).
+const MULTICAST_LIDS: u16 = 0xc000;
 /// The vector has all 48 bytes.
 const EXTENDED: u32 = 1 << 31;
 /// There is a global route header, or an IP header.
@@ -114,7 +116,7 @@ impl AddressHandle {
     }
 
     /// The way back to the sender of a datagram. `header` is what lies before the payload; `mac` the address of the sender
-    /// or of the router on the way, which no completion tells.
+    /// or of the router on the way, which no completion tells. On InfiniBand it is refused: there is no LID in a completion.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn to_sender<D: DeviceRef>(
         device: &D,
@@ -161,10 +163,13 @@ fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<S
     Ok(segment)
 }
 
-/// Multicast LIDs are good too, and always have a global route header (IBTA v1.4 §4.1.3, §10.5.1).
+/// Multicast LIDs are good too, but always with a global route header (IBTA v1.4 §4.1.3, §10.5.1).
 fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressError> {
     if vector.lid == 0 {
         return Err(AddressError::NoLid);
+    }
+    if vector.lid >= MULTICAST_LIDS && vector.gid.is_zero() {
+        return Err(AddressError::NoPeer);
     }
     let mut segment = Segment::new();
     segment.set_stat_rate_sl(vector.service_level & 0xf).set_rlid(vector.lid).set_destination(EXTENDED);

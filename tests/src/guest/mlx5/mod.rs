@@ -39,6 +39,8 @@ const FAULTS: &str = "loss=0.01,duplicate=0.01,reorder=0.01";
 /// From what chances and addresses of our own NIC are drawn.
 const SEED: u64 = 11;
 const REBOOT: &str = "reboot of the guest";
+/// Reboots of a long run.
+const REBOOTS: u32 = 4;
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -106,13 +108,24 @@ impl<'a> Judge<'a> {
         })?;
         let (mut guests, report) = self.guests();
         guests.infiniband(report)?;
-        if long && options.wants(REBOOT) {
-            self.report.add(reboot(&mut self.machine)?);
-            self.ask_all(cases::after_reboot())?;
-            self.machine.control.require(cases::HIDE_FAULTY, Duration::from_secs(60))?;
-        }
+        let is_up = !options.wants(REBOOT) || self.reboot(if long { REBOOTS } else { 1 })?;
         self.report.add(self.nics.entry("commands of the drivers"));
-        self.suite()
+        if is_up { self.suite() } else { Ok(()) }
+    }
+
+    /// Reboots the guest some times; false once it does not come back, which leaves nobody to ask.
+    fn reboot(&mut self, times: u32) -> Result<bool> {
+        for _ in 0..times {
+            let entry = reboot(&mut self.machine)?;
+            let failed = matches!(entry.verdict, Verdict::Fail(_));
+            self.report.add(entry);
+            if failed {
+                return Ok(false);
+            }
+            self.ask_all(cases::after_reboot())?;
+        }
+        self.machine.control.require(cases::HIDE_FAULTY, Duration::from_secs(60))?;
+        Ok(true)
     }
 
     fn ethernet(&mut self) -> Result<()> {

@@ -2,9 +2,10 @@
 //! driver on the other, as the judge of the wire has them.
 
 use super::super::exchange::Role;
+use super::super::interrupt;
 use super::super::machine::Machine;
 use super::super::rxe::bout::Bout;
-use super::super::rxe::cases::{Case, Family, Program, Wire};
+use super::super::rxe::cases::{Case, Family, Program, Service, Wire};
 use super::super::rxe::guest_side::GuestDevice;
 use super::super::rxe::our_side::Nic;
 use super::super::table::{Entry, Report};
@@ -79,7 +80,7 @@ fn both_roles(programs: &[Program]) -> Vec<(Program, Role)> {
 fn size(program: Program, wire: Wire) -> u32 {
     match (program.service(), wire) {
         _ if program.is_atomic() => 8,
-        (super::super::rxe::cases::Service::Ud, _) => MTU,
+        (Service::Ud, _) => MTU,
         (_, Wire::Clean) => SIZE,
         (_, Wire::Faulty) => LONG_SIZE,
     }
@@ -110,7 +111,7 @@ impl Sides {
         report: &mut Report,
     ) -> Result<()> {
         for case in cases.iter().filter(|case| wanted(&name(case))) {
-            super::super::interrupt::check()?;
+            interrupt::check()?;
             let bout = Bout { machine, nic: &self.nic, guest: &self.guest, output };
             report.add(Entry { columns: vec![name(case)], ..bout.ask(case) });
         }
