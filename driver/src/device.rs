@@ -9,22 +9,19 @@ pub(crate) mod control;
 pub(crate) mod ledgers;
 
 use crate::capabilities::Capabilities;
-use crate::command::{CommandError, CommandFailure, HealthReport, Request, Tail};
+use crate::command::{CommandError, CommandFailure, HealthReport, Request};
 use crate::events::AsyncEvent;
 use crate::gid::{GidEntry, set_address};
 use crate::hal::{Hal, HalError};
 use crate::page_supply::PageError;
-use crate::port::{self, PortAttributes, PortState};
 use crate::trace::Observer;
-use bareverbs_prm::command::port::{PmtuRegister, QueryNicVportContextOut, QueryVportStateOut};
-use bareverbs_prm::ids::{Eqn, MacAddress, UarIndex};
-use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId};
+use bareverbs_prm::ids::{Eqn, UarIndex};
+use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::time::Duration;
 use control::{Control, Doomed, Pieces};
 use core::fmt;
 use core::ops::Deref;
 use ledgers::Ledgers;
-use zerocopy::{FromBytes, IntoBytes};
 
 /// A handle to a device, cloned into every object: `&Device<H>`, `Rc<Device<H>>`, `Arc<Device<H>>`.
 pub trait DeviceRef: Clone {
@@ -384,37 +381,6 @@ impl<H: Hal> Device<H> {
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
         &self.up().capabilities
-    }
-
-    /// What the port is like now.
-    #[doc(alias = "ibv_query_port")]
-    pub fn port(&self) -> Result<PortAttributes, CommandError> {
-        let mtu = self.mtu()?;
-        let link_layer = self.capabilities().port_type;
-        let (mut state, mut mac) = (PortState::Active, MacAddress::default());
-        if link_layer == PortType::Ethernet {
-            let output: QueryVportStateOut = self.call(&Request::new(&port::query_state()))?;
-            state = PortState::from_raw(output.state());
-            let output: QueryNicVportContextOut = self.call(&Request::new(&port::query_context()))?;
-            mac = port::mac_of(&output);
-        }
-        Ok(PortAttributes {
-            link_layer,
-            state,
-            active_mtu: port::path_mtu(link_layer, mtu.oper_mtu()),
-            operational_mtu: mtu.oper_mtu(),
-            max_mtu: mtu.max_mtu(),
-            mac,
-        })
-    }
-
-    fn mtu(&self) -> Result<PmtuRegister, CommandError> {
-        let (input, register) = (port::access(RegisterId::Pmtu, true), port::pmtu());
-        let request = Request::with_tail(&input, Tail::Bytes(register.as_bytes()));
-        let mut output = [0; 16 + PmtuRegister::SIZE];
-        let length = output.len();
-        self.control(&request, |control, hal| control.execute(hal, &request, &mut output, length))??;
-        Ok(PmtuRegister::read_from_bytes(&output[16..]).unwrap_or_default())
     }
 
     /// Sets entry `index` of the RoCE address table; an entry whose GID is all zero clears it.

@@ -137,7 +137,8 @@ fn connect_wrongly(edit: impl Fn(&mut RemoteEndpoint, &mut ConnectOptions)) -> R
     let build = QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
     let mut options = ConnectOptions::default();
     let psn = build.endpoint(0).unwrap().psn;
-    let mut remote = RemoteEndpoint { qpn: pair.b.queue_pair.qpn(), psn, gid: gid(2, false), mac: mac(2) };
+    let mut remote =
+        RemoteEndpoint { qpn: pair.b.queue_pair.qpn(), psn, gid: gid(2, false), mac: mac(2), lid: 0 };
     edit(&mut remote, &mut options);
     build.connect(&remote, options).map(|_| ())
 }
@@ -153,6 +154,7 @@ fn mistakes_of_addresses_are_named_before_a_command_is_sent() {
     assert_eq!(address(|r| r.gid = Gid::default()), AddressError::NoGlobalAddress { gid_index: 0 });
     let remote = gid(2, true);
     assert_eq!(address(|r| r.gid = gid(2, true)), AddressError::Family { gid_index: 0, own, remote });
+    assert_eq!(address(|r| r.lid = 7), AddressError::LidOnEthernet { lid: 7 });
     assert_eq!(address(|r| r.mac = MacAddress::default()), AddressError::Mac { mac: MacAddress::default() });
     let multicast = Gid([0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(
@@ -185,7 +187,8 @@ fn a_path_mtu_beyond_the_ports_is_explained() {
     let node = Node::open(&world, id, 1, NodeOptions::default());
     let queue = node.completion_queue(16);
     let prepared = QueuePairBuilder::new(&node.domain, &queue, &queue).build().unwrap();
-    let remote = RemoteEndpoint { qpn: prepared.qpn(), psn: Psn::new(0), gid: gid(2, false), mac: mac(2) };
+    let remote =
+        RemoteEndpoint { qpn: prepared.qpn(), psn: Psn::new(0), gid: gid(2, false), mac: mac(2), lid: 0 };
     let options = ConnectOptions { path_mtu: PathMtu::Mtu4096, ..ConnectOptions::default() };
     match prepared.connect(&remote, options).map(|_| ()) {
         Err(ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, .. }) => {

@@ -1,12 +1,14 @@
 //! A queue pair: its context, both work queues, both halves of the transport.
 
 use super::buffer::PagedBuffer;
+use super::config::NicConfig;
 use super::congestion::NotificationPoint;
 use super::mkey::{Accessor, HostRange};
 use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
+use super::user_memory::Record;
 use super::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
 use crate::wire::{HeaderTemplate, ServiceClass};
@@ -39,6 +41,8 @@ pub(crate) struct QueuePair {
     pub(crate) number: Qpn,
     /// What commands set; what runs is filled in by [`Self::shown_context`].
     pub(crate) context: QueuePairContext,
+    /// Its doorbell record.
+    pub(crate) record: Record,
     pub(crate) accessor: Accessor,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
@@ -84,7 +88,7 @@ impl QueuePair {
     pub(crate) fn new(
         number: Qpn,
         context: QueuePairContext,
-        buffer: PagedBuffer,
+        (buffer, record): (PagedBuffer, Record),
         receive: Option<ReceiveGeometry>,
     ) -> Self {
         let send_base = receive.map_or(0, ReceiveGeometry::bytes);
@@ -93,7 +97,8 @@ impl QueuePair {
             number,
             accessor: Accessor { pd: context.pd(), qpn: number },
             send: SendQueue::new(buffer.clone(), send_base, blocks),
-            receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, context.dbr_addr())),
+            receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, record.clone())),
+            record,
             context,
             landing: Landing::default(),
             shared: None,
@@ -161,13 +166,14 @@ impl QueuePair {
     }
 
     /// How the transport is to be set up.
-    pub(crate) fn parameters(&self, path_mtu: u32) -> ConnectionParameters {
+    pub(crate) fn parameters(&self, path_mtu: u32, config: &NicConfig) -> ConnectionParameters {
         let context = &self.context;
         ConnectionParameters {
             path_mtu,
             send_psn: context.next_send_psn(),
             receive_psn: context.next_rcv_psn(),
             ack_timeout: context.primary_address_path().ack_timeout(),
+            ack_timeout_factor: config.ack_timeout_factor,
             retry_count: context.retry_count(),
             rnr_retry: context.rnr_retry(),
             min_rnr_timer: context.min_rnr_nak(),

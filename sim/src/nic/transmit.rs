@@ -80,7 +80,7 @@ impl Nic {
             return;
         };
         self.counters.send_doorbells += 1;
-        if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
+        if qp.send.ring(memory, qp.record.address, self.config.strict).is_err() {
             qp.send.stop(0, wqe::FETCH);
         }
         // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
@@ -315,7 +315,7 @@ impl Nic {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
-        qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
+        qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu, &self.config)));
         self.set_path(qpn);
     }
 
@@ -347,7 +347,7 @@ impl Nic {
         }
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
-        qp.requester = Some(SendingSide::new(reliable, &qp.parameters(mtu)));
+        qp.requester = Some(SendingSide::new(reliable, &qp.parameters(mtu, &self.config)));
         self.schedule.wake(qp);
     }
 
