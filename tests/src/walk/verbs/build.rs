@@ -126,6 +126,7 @@ impl Builder<'_> {
         let (number, ipv6) = (2 - side as u8, self.conditions.ipv6);
         let vector = AddressVector {
             gid_index: 0,
+            lid: 0,
             gid: gid(number, ipv6),
             mac: mac(number),
             hop_limit: 64,
