@@ -147,7 +147,7 @@ struct Endpoint<'a>(&'a RemoteEndpoint);
 
 impl fmt::Display for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RemoteEndpoint { qpn, psn, gid, mac } = self.0;
+        let RemoteEndpoint { qpn, psn, gid, mac, .. } = self.0;
         write!(f, "qpn={:#x} psn={:#x} gid={} mac={mac}", qpn.value(), psn.value(), Hex(&gid.0))
     }
 }
@@ -200,6 +200,7 @@ impl<'a> Items<'a> {
             psn: Psn::new(self.number24("psn")?),
             gid: Gid(self.bytes("gid")?),
             mac: mac(self.text("mac")?).ok_or(ParseError::Item("mac"))?,
+            version: None,
         })
     }
 }
@@ -251,6 +252,7 @@ mod tests {
             psn: Psn::new(0xff_fffe),
             gid: Gid::from_ipv4([10, 0, 0, 1]),
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            version: None,
         }
     }
 

@@ -177,10 +177,10 @@ fn check<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), Addre
         return Err(AddressError::NotEthernet);
     }
     let gid_index = vector.gid_index;
-    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?.gid;
-    match own.to_ipv4().is_some() == vector.gid.to_ipv4().is_some() {
+    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?;
+    match own.is_compatible(vector.gid) {
         true => Ok(()),
-        false => Err(AddressError::Family { own, peer: vector.gid }),
+        false => Err(AddressError::Family { own: own.gid, peer: vector.gid }),
     }
 }
 

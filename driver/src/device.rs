@@ -11,14 +11,14 @@ pub(crate) mod ledgers;
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, CommandFailure, HealthReport, Request, Tail};
 use crate::events::AsyncEvent;
-use crate::gid::{GidEntry, set_address};
+use crate::gid::{GidEntry, set_address, version_name};
 use crate::hal::{Hal, HalError};
 use crate::page_supply::PageError;
 use crate::port::{self, PortAttributes, PortState};
 use crate::trace::Observer;
 use bareverbs_prm::command::port::{PmtuRegister, QueryNicVportContextOut, QueryVportStateOut};
 use bareverbs_prm::ids::{Eqn, MacAddress, UarIndex};
-use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId};
+use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId, RoceVersion};
 use bareverbs_prm::time::Duration;
 use control::{Control, Doomed, Pieces};
 use core::fmt;
@@ -311,6 +311,13 @@ pub enum GidError {
         /// Entries that can be used.
         entries: u16,
     },
+    /// The device does not speak this version of RoCE.
+    Version {
+        /// Index asked for.
+        index: u16,
+        /// Version asked for.
+        version: RoceVersion,
+    },
     /// The device refused.
     Command(CommandError),
 }
@@ -327,6 +334,11 @@ impl fmt::Display for GidError {
             Self::IndexOutOfRange { index, entries } => {
                 write!(f, "address index {index}: the RoCE address table has {entries} entries")
             }
+            Self::Version { index, version } => write!(
+                f,
+                "address index {index}: the device does not speak {}; see Capabilities::roce_v1 and roce_v2",
+                version_name(version)
+            ),
             Self::Command(error) => write!(f, "{error}"),
         }
     }
@@ -423,6 +435,9 @@ impl<H: Hal> Device<H> {
         let entries = self.capabilities().roce_addresses.min(control::GIDS as u16);
         if index >= entries {
             return Err(GidError::IndexOutOfRange { index, entries });
+        }
+        if !entry.gid.is_zero() && !self.capabilities().speaks(entry.version) {
+            return Err(GidError::Version { index, version: entry.version });
         }
         let input = set_address(index, &entry);
         let request = Request::new(&input);

@@ -137,7 +137,8 @@ fn connect_wrongly(edit: impl Fn(&mut RemoteEndpoint, &mut ConnectOptions)) -> R
     let build = QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
     let mut options = ConnectOptions::default();
     let psn = build.endpoint(0).unwrap().psn;
-    let mut remote = RemoteEndpoint { qpn: pair.b.queue_pair.qpn(), psn, gid: gid(2, false), mac: mac(2) };
+    let qpn = pair.b.queue_pair.qpn();
+    let mut remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None };
     edit(&mut remote, &mut options);
     build.connect(&remote, options).map(|_| ())
 }
@@ -185,7 +186,8 @@ fn a_path_mtu_beyond_the_ports_is_explained() {
     let node = Node::open(&world, id, 1, NodeOptions::default());
     let queue = node.completion_queue(16);
     let prepared = QueuePairBuilder::new(&node.domain, &queue, &queue).build().unwrap();
-    let remote = RemoteEndpoint { qpn: prepared.qpn(), psn: Psn::new(0), gid: gid(2, false), mac: mac(2) };
+    let (qpn, psn) = (prepared.qpn(), Psn::new(0));
+    let remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None };
     let options = ConnectOptions { path_mtu: PathMtu::Mtu4096, ..ConnectOptions::default() };
     match prepared.connect(&remote, options).map(|_| ()) {
         Err(ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, .. }) => {

@@ -6,7 +6,7 @@ use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
 use crate::port::PortState;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMtu, PortType, QpState};
+use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::marker::PhantomData;
 
@@ -21,6 +21,8 @@ pub struct RemoteEndpoint {
     pub gid: Gid,
     /// Its Ethernet address, or that of the router on the way.
     pub mac: MacAddress,
+    /// Version of RoCE that it speaks, if it has told. Ends of different versions never hear each other.
+    pub version: Option<RoceVersion>,
 }
 
 /// How a connection behaves. The default suits one switch between the peers. What is about acknowledgements and reads
@@ -84,7 +86,8 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         let parts = &self.core.parts;
         let entry =
             self.core.device.device().gid(gid_index as u16).ok_or(ConnectError::NoAddress { gid_index })?;
-        Ok(RemoteEndpoint { qpn: parts.qpn, psn: parts.psn, gid: entry.gid, mac: entry.mac })
+        let (qpn, psn) = (parts.qpn, parts.psn);
+        Ok(RemoteEndpoint { qpn, psn, gid: entry.gid, mac: entry.mac, version: Some(entry.version) })
     }
 
     /// Connects to `remote`: INIT to RTR to RTS. If it fails the queue pair is destroyed.
@@ -94,7 +97,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         options: ConnectOptions,
     ) -> Result<QueuePair<D, S>, ConnectError> {
         self.check(&options)?;
-        self.check_address(&self.path(remote, &options))?;
+        self.check_address(&self.path(remote, &options), remote.version)?;
         let (to_receive, to_send) = (self.to_receive(remote, &options), self.to_send(&options));
         self.prepare_to_receive(&to_receive)?;
         self.core.modify(QpState::Rts, &to_send)?;
@@ -164,12 +167,19 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 
     /// What is wrong with the address of the peer is said here; firmware would only say «bad parameter».
-    fn check_address(&self, vector: &AddressVector) -> Result<(), ConnectError> {
+    fn check_address(
+        &self,
+        vector: &AddressVector,
+        version: Option<RoceVersion>,
+    ) -> Result<(), ConnectError> {
         let device = self.core.device.device();
         if device.capabilities().port_type != PortType::Ethernet {
             return Ok(());
         }
-        AddressError::check(vector, device.gid(vector.gid_index.into())).map_err(|error| match error {
+        let entry = device.gid(vector.gid_index.into());
+        let checked = AddressError::check(vector, entry)
+            .and_then(|own| AddressError::check_version(vector, own, version));
+        checked.map_err(|error| match error {
             AddressError::NoOwnAddress { gid_index } => ConnectError::NoAddress { gid_index },
             error => ConnectError::Address(error),
         })

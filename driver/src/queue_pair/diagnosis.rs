@@ -9,7 +9,7 @@ use super::core::Core;
 use super::service::Connected;
 use crate::command::{CommandError, Request};
 use crate::device::DeviceRef;
-use crate::gid::GidEntry;
+use crate::gid::{GidEntry, version_name};
 use crate::port::{PortAttributes, PortState};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
@@ -41,6 +41,19 @@ pub enum AddressError {
         /// The peer's address.
         remote: Gid,
     },
+    /// One end speaks RoCE version 1, the other version 2.
+    Version {
+        /// Our own entry.
+        gid_index: u8,
+        /// What it holds.
+        own: Gid,
+        /// Its version.
+        own_version: RoceVersion,
+        /// The peer's address.
+        remote: Gid,
+        /// The peer's version.
+        remote_version: RoceVersion,
+    },
     /// The peer's GID is a multicast address.
     MulticastGid {
         /// That address.
@@ -54,8 +67,8 @@ pub enum AddressError {
 }
 
 impl AddressError {
-    /// Checks `vector` against our own `entry` of the address table.
-    pub(crate) fn check(vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
+    /// Checks `vector` against our own `entry` of the address table, and gives that.
+    pub(crate) fn check(vector: &AddressVector, entry: Option<GidEntry>) -> Result<GidEntry, Self> {
         let gid_index = vector.gid_index;
         let own = entry.ok_or(Self::NoOwnAddress { gid_index })?;
         let (remote, mac) = (vector.gid, vector.mac);
@@ -65,10 +78,29 @@ impl AddressError {
         if remote.0[0] == 0xff {
             return Err(Self::MulticastGid { remote });
         }
-        if own.gid.to_ipv4().is_some() != remote.to_ipv4().is_some() {
+        if !own.is_compatible(remote) {
             return Err(Self::Family { gid_index, own: own.gid, remote });
         }
-        if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(()) }
+        if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(own) }
+    }
+
+    /// Checks our `own` entry against the version of RoCE that the peer speaks, if it has told.
+    pub(crate) fn check_version(
+        vector: &AddressVector,
+        own: GidEntry,
+        remote: Option<RoceVersion>,
+    ) -> Result<(), Self> {
+        let (gid_index, own_version) = (vector.gid_index, own.version);
+        match remote {
+            Some(remote_version) if remote_version != own_version => Err(Self::Version {
+                gid_index,
+                own: own.gid,
+                own_version,
+                remote: vector.gid,
+                remote_version,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -92,6 +124,13 @@ impl fmt::Display for AddressError {
                 "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: choose the entry of the peer's family",
                 family(own),
                 family(remote)
+            ),
+            Self::Version { gid_index, own, own_version, remote, remote_version } => write!(
+                f,
+                "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: neither hears the other; choose entries of \
+                 one version at both ends",
+                version_name(own_version),
+                version_name(remote_version)
             ),
             Self::MulticastGid { remote } => {
                 write!(f, "the peer's GID {remote} is multicast: a connection has one peer; use datagrams")
@@ -130,6 +169,8 @@ pub enum Suspect {
     Version1 {
         /// Our own entry.
         gid_index: u8,
+        /// What it holds.
+        own: Gid,
     },
     /// A timeout of 0 waits for ever: a lost packet is never sent again.
     NoTimeout,
@@ -146,9 +187,9 @@ impl fmt::Display for Suspect {
                  or raise the MTU of the port"
             ),
             Self::Address(error) => write!(f, "{error}"),
-            Self::Version1 { gid_index } => write!(
+            Self::Version1 { gid_index, own } => write!(
                 f,
-                "entry {gid_index} of our address table is RoCE version 1: the peer must use version 1 too, on the same link"
+                "our GID {own} (entry {gid_index}) is RoCE version 1: the peer's must be of version 1 too, on the same link"
             ),
             Self::NoTimeout => {
                 f.write_str("the ACK timeout is 0, for ever: one lost packet stops the connection")
@@ -204,7 +245,7 @@ impl Diagnosis {
                 operational: port.operational_mtu,
             }),
             roce(AddressError::check(&path, own).err().map(Suspect::Address)),
-            roce(version.map(|_| Suspect::Version1 { gid_index: path.gid_index })),
+            roce(version.map(|entry| Suspect::Version1 { gid_index: path.gid_index, own: entry.gid })),
             (self.ack_timeout == 0).then_some(Suspect::NoTimeout),
         ]
         .into_iter()
@@ -228,7 +269,7 @@ impl fmt::Display for Diagnosis {
              and dest_qp_num {qpn}, in RTR at least; and it must hold our GID",
             path.gid
         )?;
-        self.own.map_or(Ok(()), |entry| write!(f, " {}", entry.gid))
+        self.own.map_or(Ok(()), |entry| write!(f, " {} and speak {}", entry.gid, version_name(entry.version)))
     }
 }
 

@@ -313,6 +313,7 @@ impl Nic {
                     .of_service(service),
                 local,
                 remote,
+                version: port::version(&route.network),
                 partition_key,
                 loops_back: self.port.is_ours(&route),
             }

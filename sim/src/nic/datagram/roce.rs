@@ -1,4 +1,4 @@
-//! Datagrams over Ethernet: RoCEv2 frames, to one queue pair or to a multicast group (RoCEv2 A17.4).
+//! Datagrams over Ethernet: RoCE frames, to one queue pair or to a multicast group (RoCEv2 A17.4).
 
 use super::{Datagram, GRH};
 use crate::nic::multicast::GROUP_QPN;
@@ -18,7 +18,7 @@ pub(super) const fn header_kind(network: &Network) -> u8 {
     match network {
         Network::V4 { .. } => IPV4,
         Network::V6 { .. } => IPV6,
-        Network::InfiniBand(_) => 0,
+        Network::Version1(_) | Network::InfiniBand(_) => 0,
     }
 }
 

@@ -47,7 +47,8 @@ impl Link {
             Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
             Self::Ud(queue_pair, _) => {
                 let entry = device.gid(gid_index.into()).context("an address of our own")?;
-                RemoteEndpoint { qpn: queue_pair.qpn(), psn: Psn::new(0), gid: entry.gid, mac: entry.mac }
+                let (qpn, psn) = (queue_pair.qpn(), Psn::new(0));
+                RemoteEndpoint { qpn, psn, gid: entry.gid, mac: entry.mac, version: Some(entry.version) }
             }
             Self::Rc(_) | Self::Uc(_) | Self::Broken => bail!("the queue pair was connected before"),
         })

@@ -17,15 +17,14 @@ use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal::real_time::RealTimeHal;
 use bareverbs_hal::sim::MemoryConfig;
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig};
 use bareverbs_sim::run::Seed;
-use bareverbs_sim::run::real_time::Recorder;
-use bareverbs_sim::run::real_time::UnixDatagramIo;
+use bareverbs_sim::run::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use core::fmt;
 use std::path::Path;
 use std::rc::Rc;
@@ -36,7 +35,7 @@ pub(super) type Handle = Rc<Device<Bus>>;
 /// READs and atomics that our side takes at once.
 pub const OUTSTANDING_READS: u8 = 16;
 /// Receives and sends that a case may post at once.
-const DEPTH: u32 = 32;
+const DEPTH: u32 = 256;
 /// How long one step of a wait may rest.
 const REST: Duration = Duration::from_micros(500);
 /// Local ACK timeout of 0.27 s: an emulated guest on a busy machine pauses for longer than one of 67 ms.
@@ -120,6 +119,27 @@ pub struct Completion {
     pub received: Option<u32>,
 }
 
+/// What faults did to the frames of either direction.
+#[derive(Debug, Clone, Copy)]
+pub struct WireFaults {
+    /// Of the guest's frames.
+    pub inbound: FaultCounters,
+    /// Of ours.
+    pub outbound: FaultCounters,
+}
+
+impl WireFaults {
+    /// What they did since then.
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |now: FaultCounters, then: FaultCounters| FaultCounters {
+            hit: now.hit - then.hit,
+            lost: now.lost - then.lost,
+            doubled: now.doubled - then.doubled,
+        };
+        Self { inbound: less(self.inbound, before.inbound), outbound: less(self.outbound, before.outbound) }
+    }
+}
+
 /// The NIC, open.
 #[derive(Clone)]
 pub struct Nic {
@@ -181,6 +201,14 @@ impl Nic {
         let faulty = wire == Wire::Faulty;
         let (inbound, outbound) = (faulty.then(|| faults("inbound")), faulty.then(|| faults("outbound")));
         self.bus().with(|runner| runner.set_faults(inbound, outbound));
+    }
+
+    /// What faults did so far, by direction.
+    pub fn wire_faults(&self) -> WireFaults {
+        self.bus().with(|runner| WireFaults {
+            inbound: runner.inbound_faults(),
+            outbound: runner.outbound_faults(),
+        })
     }
 
     /// Frames that a fault hit so far.
@@ -265,7 +293,8 @@ impl Connection {
             max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
-        let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid: peer.gid, mac: GUEST_MAC };
+        let Peer { qpn, psn, gid, .. } = *peer;
+        let remote = RemoteEndpoint { qpn, psn, gid, mac: GUEST_MAC, version: Some(RoceVersion::Version2) };
         self.link.connect(&self.device, &remote, options)
     }
 
@@ -323,6 +352,11 @@ impl Connection {
     /// Lets the NIC work for a moment.
     pub fn step(&self) -> Result<()> {
         self.nic.step()
+    }
+
+    /// What faults did so far.
+    pub fn wire_faults(&self) -> WireFaults {
+        self.nic.wire_faults()
     }
 
     /// What the NIC and the wire have counted, for messages.
