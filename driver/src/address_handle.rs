@@ -16,9 +16,9 @@ use zerocopy::IntoBytes;
 /// Bytes before the payload of every received datagram: the global route header, or, of IPv4, the IP header in the last 20
 /// of them (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
 pub const ROUTE_HEADER: usize = 40;
-/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2.5).
+/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2, Q_Keys).
 pub const OWN_Q_KEY: u32 = 1 << 31;
-/// The queue pair number of every multicast group (IBTA v1.4 §10.5.1).
+/// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 
 /// The vector has all 48 bytes.

@@ -155,7 +155,7 @@ impl Capabilities {
     }
 }
 
-/// RoCEv2 recommends the dynamic ports (RoCEv2 A17.4.3.1); a device may be narrower.
+/// The dynamic ports carry the entropy of flows (RoCEv2 A17.9.4); a device may be narrower.
 fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
     match (roce.r_roce_min_src_udp_port(), roce.r_roce_max_src_udp_port()) {
         (min, max) if max != 0 && min <= max => (min, max),

@@ -17,6 +17,7 @@ use crate::page_supply::PageError;
 use crate::port::{self, PortAttributes, PortState};
 use crate::trace::Observer;
 use bareverbs_prm::command::port::{PmtuRegister, QueryNicVportContextOut, QueryVportStateOut};
+use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::{Eqn, MacAddress, UarIndex};
 use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId, RoceVersion};
 use bareverbs_prm::time::Duration;
@@ -24,7 +25,7 @@ use control::{Control, Doomed, Pieces};
 use core::fmt;
 use core::ops::Deref;
 use ledgers::Ledgers;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A handle to a device, cloned into every object: `&Device<H>`, `Rc<Device<H>>`, `Arc<Device<H>>`.
 pub trait DeviceRef: Clone {
@@ -421,12 +422,23 @@ impl<H: Hal> Device<H> {
     }
 
     fn mtu(&self) -> Result<PmtuRegister, CommandError> {
-        let (input, register) = (port::access(RegisterId::Pmtu, true), port::pmtu());
+        self.register(RegisterId::Pmtu, &port::pmtu())
+    }
+
+    /// Reads a register; `register` says of what.
+    pub(crate) fn register<R>(&self, id: RegisterId, register: &R) -> Result<R, CommandError>
+    where
+        R: Layout + IntoBytes + FromBytes + Immutable + Default,
+    {
+        const { assert!(R::SIZE <= port::LARGEST_REGISTER) };
+        let input = port::access(id, true);
         let request = Request::with_tail(&input, Tail::Bytes(register.as_bytes()));
-        let mut output = [0; 16 + PmtuRegister::SIZE];
-        let length = output.len();
-        self.control(&request, |control, hal| control.execute(hal, &request, &mut output, length))??;
-        Ok(PmtuRegister::read_from_bytes(&output[16..]).unwrap_or_default())
+        let mut output = [0; port::REGISTER_HEADER + port::LARGEST_REGISTER];
+        let length = port::REGISTER_HEADER + R::SIZE;
+        self.control(&request, |control, hal| {
+            control.execute(hal, &request, &mut output[..length], length)
+        })??;
+        Ok(R::read_from_bytes(&output[port::REGISTER_HEADER..length]).unwrap_or_default())
     }
 
     /// Sets entry `index` of the RoCE address table; an entry whose GID is all zero clears it.

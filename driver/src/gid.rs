@@ -1,4 +1,5 @@
-//! The RoCE address table: which addresses the port answers to, and by which version of RoCE each.
+//! The RoCE address table: which addresses the port answers to, and by which version of RoCE each
+//! (RoCEv2 A17.4.3, A17.8).
 
 use bareverbs_prm::command::port::SetRoceAddressIn;
 use bareverbs_prm::context::RoceAddress;

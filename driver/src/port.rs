@@ -113,6 +113,11 @@ pub(crate) fn access(register: RegisterId, read: bool) -> AccessRegisterIn {
     input
 }
 
+/// Bytes of the output of ACCESS_REG before the register.
+pub(crate) const REGISTER_HEADER: usize = 16;
+/// Bytes of the largest register that this driver reads: PPCNT.
+pub(crate) const LARGEST_REGISTER: usize = 256;
+
 /// PMTU of port 1.
 pub(crate) fn pmtu() -> PmtuRegister {
     let mut register = PmtuRegister::new();

@@ -79,7 +79,7 @@ pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>
     Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
 }
 
-/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.1), which tshark mentions.
+/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.2.4), which tshark mentions.
 const ZERO_CHECKSUM: &str = "Illegal checksum value (0)";
 
 /// tshark took a payload for IP over InfiniBand because it begins like an EtherType followed by zeros, which random data

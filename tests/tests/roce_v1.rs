@@ -3,13 +3,16 @@
 //! Soft-RoCE speaks version 2 only, so the judges here are tshark and the independent ICRC.
 
 use bareverbs::gid::GidEntry;
-use bareverbs::queue_pair::{AddressError, ConnectError, ConnectOptions, QueuePairBuilder, Suspect, Uc};
+use bareverbs::hal::{Barrier, Hal};
+use bareverbs::queue_pair::{
+    AddressError, ConnectError, ConnectOptions, Mismatch, QueuePairBuilder, RemoteEndpoint, Suspect, Uc,
+};
 use bareverbs::work_completion::WorkCompletionStatus;
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, QpState, RoceVersion};
 use bareverbs_tests::judges::{self, Version};
 use bareverbs_tests::node::{NodeOptions, gid, mac};
-use bareverbs_tests::pair::{Pair, PairOptions};
+use bareverbs_tests::pair::{Pair, PairOptions, Side};
 
 const VERSION_1: NodeOptions = NodeOptions { ipv6: false, version_1: true, unforgiving: true };
 /// Bytes of a message of three packets.
@@ -51,6 +54,8 @@ fn converse(pair: &mut Pair) {
     }
     let before = pair.a.memory.load_u64(30_000).unwrap();
     assert_eq!(before, u64::from_le_bytes(sent[64..72].try_into().unwrap()));
+    // No completion told the other side of these.
+    pair.b.node.device.hal().barrier(Barrier::FromDevice);
     assert_eq!(pair.b.memory.load_u64(64).unwrap(), before.wrapping_add(3));
 }
 
@@ -93,13 +98,7 @@ fn version_1_has_no_families() {
     for (node, own_version) in [(1, RoceVersion::Version1), (2, RoceVersion::Version2)] {
         let entry = GidEntry { version: own_version, ..GidEntry::roce_v1(gid(1, false), mac(1)) };
         pair.a.node.device.set_gid(node, entry).unwrap();
-        let remote = bareverbs::queue_pair::RemoteEndpoint {
-            qpn,
-            psn,
-            gid: gid(2, true),
-            mac: mac(2),
-            version: Some(own_version),
-        };
+        let remote = RemoteEndpoint { qpn, psn, gid: gid(2, true), mac: mac(2), version: Some(own_version) };
         let prepared =
             QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
         let options = ConnectOptions { gid_index: node as u8, ..ConnectOptions::default() };
@@ -143,6 +142,8 @@ fn ends_of_different_versions_are_not_connected() {
     }
 }
 
+/// Requirement: RoCEv2 A17.8: an address of one version does not hear packets of the other
+///
 /// Ends that do not tell: neither hears the other, and a look at the queue pair of version 1 names the reason.
 #[test]
 fn ends_of_different_versions_do_not_hear_each_other() {
@@ -154,11 +155,10 @@ fn ends_of_different_versions_do_not_hear_each_other() {
         ack_timeout: 8,
         ..ConnectOptions::default()
     };
-    let build = |side: &bareverbs_tests::pair::Side| {
-        QueuePairBuilder::new(&side.node.domain, &side.sends, &side.receives).build().unwrap()
-    };
+    let build =
+        |side: &Side| QueuePairBuilder::new(&side.node.domain, &side.sends, &side.receives).build().unwrap();
     let (a, b) = (build(&pair.a), build(&pair.b));
-    let untold = |mut endpoint: bareverbs::queue_pair::RemoteEndpoint| {
+    let untold = |mut endpoint: RemoteEndpoint| {
         endpoint.version = None;
         endpoint
     };
@@ -177,5 +177,8 @@ fn ends_of_different_versions_do_not_hear_each_other() {
     let suspects: Vec<Suspect> = diagnosis.suspects().collect();
     assert_eq!(suspects, [Suspect::State(QpState::Error), Suspect::Version1 { gid_index: 1, own }]);
     assert!(diagnosis.to_string().contains("ffff:0a00:0001 and speak RoCE version 1"), "{diagnosis}");
-    assert!(b.diagnose().unwrap().to_string().contains("ffff:0a00:0002 and speak RoCE version 2"));
+    let (here, there) = (RoceVersion::Version1, RoceVersion::Version2);
+    let at_b = b.diagnose().unwrap();
+    assert_eq!(diagnosis.mismatches(&at_b).collect::<Vec<_>>(), [Mismatch::Version { here, there }]);
+    assert!(at_b.to_string().contains("ffff:0a00:0002 and speak RoCE version 2"));
 }

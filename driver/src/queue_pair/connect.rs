@@ -221,7 +221,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 }
 
-/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.4.3.1 asks for one port a flow, so
+/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.3.2.1 asks for one port a flow, so
 /// that switches spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;

@@ -1,4 +1,4 @@
-//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9).
+//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9.3).
 //!
 //! This is the notification point, and of the reaction point only the count: senders do not slow down here.
 

@@ -166,8 +166,8 @@ impl Port {
         self.finds(gid, |_| true)
     }
 
-    /// Whether RoCE packets for this GID in this VLAN are ours: an entry hears its own version only. VLAN 0 only says a
-    /// priority (IEEE 802.1Q).
+    /// Whether RoCE packets for this GID in this VLAN are ours: an entry hears its own version only (RoCEv2 A17.8). VLAN 0
+    /// only says a priority (IEEE 802.1Q).
     #[inline]
     fn hears(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
@@ -336,7 +336,7 @@ const fn default_partition() -> [u16; PARTITION_KEYS] {
     table
 }
 
-/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).
+/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.3.2.1).
 fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     if by_software && chosen != 0 {
         return chosen;
@@ -363,7 +363,7 @@ fn network(source: &RoceAddress, destination: Gid) -> Option<Network> {
     }
 }
 
-/// Source and destination of a packet: their GIDs (RoCEv2 A17.3.1), or, on InfiniBand, their LIDs in the low bytes of
+/// Source and destination of a packet: their GIDs (RoCEv2 A17.4.1.1), or, on InfiniBand, their LIDs in the low bytes of
 /// otherwise empty ones, since a connection is known by LIDs whether or not there is a global route header.
 #[inline]
 pub(crate) fn ends(network: &Network) -> (Gid, Gid) {

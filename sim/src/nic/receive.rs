@@ -67,8 +67,7 @@ impl Nic {
         }
         let taker = if datagram { self.datagram_taker(&packet) } else { self.addressee(&packet) };
         let Some(qpn) = taker else { return };
-        self.counters.frames_received += 1;
-        self.counters.bytes_received += frame.len() as u64;
+        self.count_received(frame);
         if datagram {
             self.deliver_datagram(now, memory, qpn, &packet);
         } else {

@@ -1,4 +1,4 @@
-//! The invariant CRC of RoCE. RoCEv2 A17.3.3.
+//! The invariant CRC of RoCE. RoCEv2 A17.3.3, whose note 9 says how version 1 does it; IBTA v1.4 §7.8.1.
 //!
 //! CRC-32 of Ethernet over eight bytes of ones (in place of the LRH that RoCE has not), the IP header and the UDP
 //! header, or the global route header of version 1, then the BTH and all that follows, with every field that may change

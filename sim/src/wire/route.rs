@@ -4,7 +4,7 @@ use bareverbs_prm::ids::MacAddress;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// UDP destination port of RoCEv2. RoCEv2 A17.3.1.
+/// UDP destination port of RoCEv2. RoCEv2 A17.3.2.2.
 pub const ROCE_UDP_PORT: u16 = 4791;
 
 /// Where a packet comes from, where it goes to, and how it is treated on its way.

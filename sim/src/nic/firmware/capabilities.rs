@@ -21,7 +21,7 @@ const PAGE: usize = 256;
 const COUNTER_SETS: u16 = 255;
 /// A bit for each version of RoCE: 1 and 2.
 const ROCE_VERSIONS: u8 = 1 << 0 | 1 << 2;
-/// UDP source ports that RoCEv2 packets may carry (RoCEv2 A17.9.1 recommends the dynamic range).
+/// UDP source ports that RoCEv2 packets may carry (the dynamic range; RoCEv2 A17.9.4).
 pub(crate) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 /// Bit of `cmdif_checksum` offers; 3 signs everything.
 const CHECKSUMS: u8 = 3;

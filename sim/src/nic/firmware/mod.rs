@@ -16,6 +16,7 @@ mod memory_key;
 mod multicast;
 mod pages;
 mod port;
+mod port_counters;
 mod queue_counter;
 mod queue_pair;
 mod register;
@@ -26,6 +27,7 @@ mod transition;
 
 pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
+pub(crate) use port_counters::Cleared;
 pub(crate) use transition::path_mtu;
 
 use super::{CommandRecord, HostMemory, Nic, NicConfig, strict};

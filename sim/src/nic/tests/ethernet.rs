@@ -354,7 +354,7 @@ fn what_is_in_use_is_not_destroyed() {
     assert_eq!(answer.unwrap_err().1, syndrome::TIR_BUSY.syndrome);
 }
 
-/// Requirement: RoCEv2 A17.3.1.1: packets to the port of RoCE are for the transport, and no network device sees them
+/// Requirement: RoCEv2 A17.3.2.2: packets to the port of RoCE are for the transport, and no network device sees them
 /// while RoCE is on.
 #[test]
 fn roce_packets_pass_the_flow_tables_by_while_roce_is_on() {
