@@ -201,6 +201,7 @@ impl<'a> Items<'a> {
             gid: Gid(self.bytes("gid")?),
             mac: mac(self.text("mac")?).ok_or(ParseError::Item("mac"))?,
             version: None,
+            lid: 0,
         })
     }
 }
@@ -253,6 +254,7 @@ mod tests {
             gid: Gid::from_ipv4([10, 0, 0, 1]),
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
             version: None,
+            lid: 0,
         }
     }
 

@@ -21,6 +21,8 @@ pub const OWN_Q_KEY: u32 = 1 << 31;
 /// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 
+/// The first LID of multicast groups (IBTA v1.4 §4.1.3).
+const MULTICAST_LIDS: u16 = 0xc000;
 /// The vector has all 48 bytes.
 const EXTENDED: u32 = 1 << 31;
 /// There is a global route header, or an IP header.
@@ -63,8 +65,13 @@ pub enum AddressError {
     },
     /// The peer's GID or MAC address is zero.
     NoPeer,
-    /// The port of the device is not an Ethernet port: it has no RoCE addresses.
-    NotEthernet,
+    /// The peer has a LID, but the port of the device is an Ethernet port.
+    LidOnEthernet {
+        /// That LID.
+        lid: u16,
+    },
+    /// The port of the device is an InfiniBand port, and the peer has no LID.
+    NoLid,
     /// The GID is not that of a multicast group.
     NotMulticast {
         /// The GID.
@@ -89,31 +96,27 @@ pub enum AddressError {
 }
 
 impl AddressHandle {
-    /// A way over Ethernet. `device` is the one that will send.
+    /// A way over Ethernet or InfiniBand. `device` is the one that will send.
     #[doc(alias = "ibv_create_ah")]
     pub fn new<D: DeviceRef>(device: &D, vector: &AddressVector) -> Result<Self, AddressError> {
-        check(device.device(), vector)?;
-        let mut segment = Segment::new();
-        segment
-            .set_stat_rate_sl((vector.service_level & 7) << 1)
-            .set_rlid(vector.udp_source_port)
-            .set_tclass(vector.traffic_class)
-            .set_hop_limit(vector.hop_limit)
-            .set_grh_gid_fl(HAS_ROUTE | u32::from(vector.gid_index) << 20 | vector.flow_label)
-            .set_rgid(vector.gid.0)
-            .set_destination(EXTENDED);
-        segment.set_remote_mac(vector.mac);
+        let device = device.device();
+        check_limits(vector)?;
+        let segment = match device.capabilities().port_type {
+            PortType::Ethernet => over_ethernet(device, vector)?,
+            _ => over_infiniband(vector)?,
+        };
         Ok(Self { segment })
     }
 
-    /// A way to all members of a multicast group: the MAC address follows from the group's.
+    /// A way to all members of a multicast group, on Ethernet: the MAC address follows from the group's. On InfiniBand the
+    /// subnet's manager chooses the LID of a group, and [`Self::new`] makes the way from both.
     pub fn multicast<D: DeviceRef>(device: &D, gid_index: u8, group: Gid) -> Result<Self, AddressError> {
         let mac = group.multicast_mac().ok_or(AddressError::NotMulticast { gid: group })?;
         Self::new(device, &AddressVector { hop_limit: 64, ..vector_to(gid_index, group, mac) })
     }
 
     /// The way back to the sender of a datagram. `header` is what lies before the payload; `mac` the address of the sender
-    /// or of the router on the way, which no completion tells.
+    /// or of the router on the way, which no completion tells. On InfiniBand it is refused: there is no LID in a completion.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn to_sender<D: DeviceRef>(
         device: &D,
@@ -151,6 +154,40 @@ impl Destination {
     }
 }
 
+fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<Segment, AddressError> {
+    check_ethernet(device, vector)?;
+    let mut segment = Segment::new();
+    segment.set_stat_rate_sl((vector.service_level & 7) << 1).set_rlid(vector.udp_source_port);
+    set_route(&mut segment, vector);
+    segment.set_remote_mac(vector.mac);
+    Ok(segment)
+}
+
+/// Multicast LIDs are good too, but always with a global route header (IBTA v1.4 §4.1.3, §10.5.1).
+fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressError> {
+    if vector.lid == 0 {
+        return Err(AddressError::NoLid);
+    }
+    if vector.lid >= MULTICAST_LIDS && vector.gid.is_zero() {
+        return Err(AddressError::NoPeer);
+    }
+    let mut segment = Segment::new();
+    segment.set_stat_rate_sl(vector.service_level & 0xf).set_rlid(vector.lid).set_destination(EXTENDED);
+    if !vector.gid.is_zero() {
+        set_route(&mut segment, vector);
+    }
+    Ok(segment)
+}
+
+fn set_route(segment: &mut Segment, vector: &AddressVector) {
+    segment
+        .set_tclass(vector.traffic_class)
+        .set_hop_limit(vector.hop_limit)
+        .set_grh_gid_fl(HAS_ROUTE | u32::from(vector.gid_index) << 20 | vector.flow_label)
+        .set_rgid(vector.gid.0)
+        .set_destination(EXTENDED);
+}
+
 fn vector_to(gid_index: u8, gid: Gid, mac: MacAddress) -> AddressVector {
     AddressVector {
         gid_index,
@@ -161,20 +198,28 @@ fn vector_to(gid_index: u8, gid: Gid, mac: MacAddress) -> AddressVector {
         flow_label: 0,
         service_level: 0,
         udp_source_port: 0,
+        lid: 0,
     }
 }
 
-fn check<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), AddressError> {
-    let limits =
-        [("flow_label", vector.flow_label, 0xf_ffff), ("service_level", u32::from(vector.service_level), 7)];
+fn check_limits(vector: &AddressVector) -> Result<(), AddressError> {
+    let levels = if vector.lid == 0 { 7 } else { 15 };
+    let limits = [
+        ("flow_label", vector.flow_label, 0xf_ffff),
+        ("service_level", u32::from(vector.service_level), levels),
+    ];
     if let Some(&(name, asked, limit)) = limits.iter().find(|(_, asked, limit)| asked > limit) {
         return Err(AddressError::Limit { name, asked, limit });
     }
+    Ok(())
+}
+
+fn check_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), AddressError> {
+    if vector.lid != 0 {
+        return Err(AddressError::LidOnEthernet { lid: vector.lid });
+    }
     if vector.gid.is_zero() || vector.mac == MacAddress::default() {
         return Err(AddressError::NoPeer);
-    }
-    if device.capabilities().port_type != PortType::Ethernet {
-        return Err(AddressError::NotEthernet);
     }
     let gid_index = vector.gid_index;
     let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?;
@@ -236,7 +281,12 @@ impl fmt::Display for AddressError {
                 "our address {own} and the peer's {peer} are of different families: use another gid_index"
             ),
             Self::NoPeer => f.write_str("the GID or the MAC address of the peer is zero"),
-            Self::NotEthernet => f.write_str("the port is not an Ethernet port: RoCE addresses lead nowhere"),
+            Self::LidOnEthernet { lid } => {
+                write!(f, "the peer has LID {lid:#06x}, but our port is an Ethernet port: give its GID and MAC address")
+            }
+            Self::NoLid => f.write_str(
+                "the peer has no LID, and our port is an InfiniBand port: exchange LIDs; the subnet's manager knows those of groups",
+            ),
             Self::NotMulticast { gid } => write!(f, "{gid} is not a multicast group"),
             Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
             Self::NoRouteHeader => {

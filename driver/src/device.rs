@@ -14,12 +14,11 @@ use crate::events::AsyncEvent;
 use crate::gid::{GidEntry, set_address, version_name};
 use crate::hal::{Hal, HalError};
 use crate::page_supply::PageError;
-use crate::port::{self, PortAttributes, PortState};
+use crate::port;
 use crate::trace::Observer;
-use bareverbs_prm::command::port::{PmtuRegister, QueryNicVportContextOut, QueryVportStateOut};
 use bareverbs_prm::field::Layout;
-use bareverbs_prm::ids::{Eqn, MacAddress, UarIndex};
-use bareverbs_prm::numbering::{CommandOpcode, PortType, RegisterId, RoceVersion};
+use bareverbs_prm::ids::{Eqn, UarIndex};
+use bareverbs_prm::numbering::{CommandOpcode, RegisterId, RoceVersion};
 use bareverbs_prm::time::Duration;
 use control::{Control, Doomed, Pieces};
 use core::fmt;
@@ -397,32 +396,6 @@ impl<H: Hal> Device<H> {
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
         &self.up().capabilities
-    }
-
-    /// What the port is like now.
-    #[doc(alias = "ibv_query_port")]
-    pub fn port(&self) -> Result<PortAttributes, CommandError> {
-        let mtu = self.mtu()?;
-        let link_layer = self.capabilities().port_type;
-        let (mut state, mut mac) = (PortState::Active, MacAddress::default());
-        if link_layer == PortType::Ethernet {
-            let output: QueryVportStateOut = self.call(&Request::new(&port::query_state()))?;
-            state = PortState::from_raw(output.state());
-            let output: QueryNicVportContextOut = self.call(&Request::new(&port::query_context()))?;
-            mac = port::mac_of(&output);
-        }
-        Ok(PortAttributes {
-            link_layer,
-            state,
-            active_mtu: port::path_mtu(link_layer, mtu.oper_mtu()),
-            operational_mtu: mtu.oper_mtu(),
-            max_mtu: mtu.max_mtu(),
-            mac,
-        })
-    }
-
-    fn mtu(&self) -> Result<PmtuRegister, CommandError> {
-        self.register(RegisterId::Pmtu, &port::pmtu())
     }
 
     /// Reads a register; `register` says of what.

@@ -1,10 +1,17 @@
-//! The port: state, MTU and address.
+//! The port: state, MTU and addresses.
 
+use crate::command::{CommandError, Request};
+use crate::device::Device;
+use crate::hal::Hal;
 use bareverbs_prm::command::hca::AccessRegisterIn;
-use bareverbs_prm::command::port::{
-    ModifyNicVportContextIn, PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn,
+use bareverbs_prm::command::ib_port::{
+    QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut,
 };
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::command::port::{
+    ModifyNicVportContextIn, PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut,
+    QueryVportStateIn, QueryVportStateOut,
+};
+use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode, PathMtu, PortType, RegisterId};
 use core::fmt;
 
@@ -25,9 +32,76 @@ pub struct PortAttributes {
     pub max_mtu: u16,
     /// The permanent Ethernet address; zero on InfiniBand.
     pub mac: MacAddress,
+    /// The local identifier that the subnet's manager gave; zero on Ethernet, and on InfiniBand until then.
+    pub lid: u16,
+    /// LID mask control: the port answers to 2^n LIDs from a multiple of that on (IBTA v1.4 §4.1.3).
+    pub lmc: u8,
+    /// LID of the subnet's manager; zero on Ethernet.
+    pub subnet_manager_lid: u16,
 }
 
-/// State of the virtual port.
+impl<H: Hal> Device<H> {
+    /// What the port is like now.
+    #[doc(alias = "ibv_query_port")]
+    pub fn port(&self) -> Result<PortAttributes, CommandError> {
+        let mtu = self.mtu()?;
+        let link_layer = self.capabilities().port_type;
+        let port = PortAttributes {
+            link_layer,
+            state: PortState::Down,
+            active_mtu: path_mtu(link_layer, mtu.oper_mtu()),
+            operational_mtu: mtu.oper_mtu(),
+            max_mtu: mtu.max_mtu(),
+            mac: MacAddress::default(),
+            lid: 0,
+            lmc: 0,
+            subnet_manager_lid: 0,
+        };
+        match link_layer {
+            PortType::Ethernet => self.ethernet_port(port),
+            _ => self.infiniband_port(port),
+        }
+    }
+
+    fn ethernet_port(&self, port: PortAttributes) -> Result<PortAttributes, CommandError> {
+        let output: QueryVportStateOut = self.call(&Request::new(&query_state()))?;
+        let state = PortState::from_raw(output.state());
+        let output: QueryNicVportContextOut = self.call(&Request::new(&query_context()))?;
+        Ok(PortAttributes { state, mac: mac_of(&output), ..port })
+    }
+
+    fn infiniband_port(&self, port: PortAttributes) -> Result<PortAttributes, CommandError> {
+        let output: QueryHcaVportContextOut = self.call(&Request::new(&query_infiniband()))?;
+        let context = output.hca_vport_context();
+        Ok(PortAttributes {
+            state: PortState::of_infiniband(context.port_state()),
+            lid: context.lid(),
+            lmc: context.lmc(),
+            subnet_manager_lid: context.sm_lid(),
+            ..port
+        })
+    }
+
+    /// Entry `index` of the GID table of an InfiniBand port, which the subnet's manager and the device's GUID make; for the
+    /// RoCE address table of an Ethernet port see [`Self::gid`].
+    ///
+    /// # Errors
+    /// The device refuses an index that is not in its table, and the command as such on Ethernet.
+    pub fn infiniband_gid(&self, index: u16) -> Result<Gid, CommandError> {
+        let input = query_gid(index);
+        let request = Request::new(&input);
+        let mut output = [0; QueryHcaVportGidOut::GID_OFFSET + size_of::<Gid>()];
+        let length = output.len();
+        self.control(&request, |control, hal| control.execute(hal, &request, &mut output, length))??;
+        Ok(Gid(output.last_chunk().copied().unwrap_or_default()))
+    }
+
+    fn mtu(&self) -> Result<PmtuRegister, CommandError> {
+        self.register(RegisterId::Pmtu, &pmtu())
+    }
+}
+
+/// State of the port: of an Ethernet port down or active, of an InfiniBand port one of the states of its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_port_state")]
 pub enum PortState {
@@ -37,16 +111,36 @@ pub enum PortState {
     Active,
     /// Follows another port.
     Follow,
+    /// InfiniBand: there is a link, and the subnet's manager has not been there yet (IBTA v1.4 §7.2.7).
+    Initialize,
+    /// InfiniBand: the subnet's manager has configured the port and not activated it yet.
+    Armed,
     /// A number that this driver does not know.
     Unknown(u8),
 }
 
 impl PortState {
-    pub(crate) const fn from_raw(raw: u8) -> Self {
+    /// Whether no packet can pass: there is no link, or the subnet's manager has not activated it.
+    pub const fn is_down(self) -> bool {
+        matches!(self, Self::Down | Self::Initialize | Self::Armed)
+    }
+
+    const fn from_raw(raw: u8) -> Self {
         match raw {
             0 => Self::Down,
             1 => Self::Active,
             2 => Self::Follow,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// From `PortState` of an InfiniBand port (IBTA v1.4 §14.2.5.6).
+    const fn of_infiniband(raw: u8) -> Self {
+        match raw {
+            1 => Self::Down,
+            2 => Self::Initialize,
+            3 => Self::Armed,
+            4 => Self::Active,
             other => Self::Unknown(other),
         }
     }
@@ -58,6 +152,8 @@ impl fmt::Display for PortState {
             Self::Down => f.write_str("down"),
             Self::Active => f.write_str("active"),
             Self::Follow => f.write_str("follows another port"),
+            Self::Initialize => f.write_str("waiting for the subnet's manager"),
+            Self::Armed => f.write_str("armed, not active yet"),
             Self::Unknown(raw) => write!(f, "unknown state {raw}"),
         }
     }
@@ -67,7 +163,7 @@ impl fmt::Display for PortState {
 const ROCE_HEADERS: u16 = 40 + 8 + 12 + 28 + 4;
 
 /// The largest path MTU that fits frames of `payload` bytes on such a link.
-pub(crate) const fn path_mtu(link: PortType, payload: u16) -> PathMtu {
+const fn path_mtu(link: PortType, payload: u16) -> PathMtu {
     let room = match link {
         PortType::Ethernet => payload.saturating_sub(ROCE_HEADERS),
         _ => payload,
@@ -81,19 +177,33 @@ pub(crate) const fn path_mtu(link: PortType, payload: u16) -> PathMtu {
     }
 }
 
-pub(crate) fn query_state() -> QueryVportStateIn {
+fn query_state() -> QueryVportStateIn {
     let mut input = QueryVportStateIn::new();
     input.set_opcode(CommandOpcode::QueryVportState);
     input
 }
 
-pub(crate) fn query_context() -> QueryNicVportContextIn {
+fn query_context() -> QueryNicVportContextIn {
     let mut input = QueryNicVportContextIn::new();
     input.set_opcode(CommandOpcode::QueryNicVportContext);
     input
 }
 
-pub(crate) fn mac_of(output: &QueryNicVportContextOut) -> MacAddress {
+/// QUERY_HCA_VPORT_CONTEXT of port 1.
+fn query_infiniband() -> QueryHcaVportContextIn {
+    let mut input = QueryHcaVportContextIn::new();
+    input.set_opcode(CommandOpcode::QueryHcaVportContext).set_port_num(1);
+    input
+}
+
+/// QUERY_HCA_VPORT_GID of one entry of port 1.
+fn query_gid(index: u16) -> QueryHcaVportGidIn {
+    let mut input = QueryHcaVportGidIn::new();
+    input.set_opcode(CommandOpcode::QueryHcaVportGid).set_port_num(1).set_gid_index(index);
+    input
+}
+
+fn mac_of(output: &QueryNicVportContextOut) -> MacAddress {
     let address = output.nic_vport_context().permanent_address();
     MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0())
 }
@@ -119,7 +229,7 @@ pub(crate) const REGISTER_HEADER: usize = 16;
 pub(crate) const LARGEST_REGISTER: usize = 256;
 
 /// PMTU of port 1.
-pub(crate) fn pmtu() -> PmtuRegister {
+fn pmtu() -> PmtuRegister {
     let mut register = PmtuRegister::new();
     register.set_local_port(1);
     register
@@ -128,6 +238,14 @@ pub(crate) fn pmtu() -> PmtuRegister {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_of_both_link_layers_have_their_own_numbers() {
+        assert_eq!([0, 1].map(PortState::from_raw), [PortState::Down, PortState::Active]);
+        let states = [PortState::Down, PortState::Initialize, PortState::Armed, PortState::Active];
+        assert_eq!([1, 2, 3, 4].map(PortState::of_infiniband), states);
+        assert_eq!(PortState::of_infiniband(0), PortState::Unknown(0));
+    }
 
     #[test]
     fn path_mtu_leaves_room_for_headers() {

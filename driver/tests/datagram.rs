@@ -31,6 +31,7 @@ fn vector() -> AddressVector {
         flow_label: 0x5_4321,
         service_level: 5,
         udp_source_port: 0xc123,
+        lid: 0,
     }
 }
 
@@ -155,6 +156,7 @@ fn addresses_that_lead_nowhere_are_refused() {
     let empty = AddressVector { gid_index: 3, ..vector() };
     assert_eq!(new(empty), Err(AddressError::NoAddress { gid_index: 3 }));
     assert_eq!(new(AddressVector { mac: MacAddress::default(), ..vector() }), Err(AddressError::NoPeer));
+    assert_eq!(new(AddressVector { lid: 7, ..vector() }), Err(AddressError::LidOnEthernet { lid: 7 }));
     let long = new(AddressVector { flow_label: 1 << 20, ..vector() });
     assert!(matches!(long, Err(AddressError::Limit { name: "flow_label", .. })));
 }

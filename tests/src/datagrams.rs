@@ -72,6 +72,7 @@ impl Datagrams {
             flow_label: if self.options.ipv6 { 0x1_2345 } else { 0 },
             service_level: 0,
             udp_source_port: 0xc321,
+            lid: 0,
         }
     }
 

@@ -98,7 +98,8 @@ fn version_1_has_no_families() {
     for (node, own_version) in [(1, RoceVersion::Version1), (2, RoceVersion::Version2)] {
         let entry = GidEntry { version: own_version, ..GidEntry::roce_v1(gid(1, false), mac(1)) };
         pair.a.node.device.set_gid(node, entry).unwrap();
-        let remote = RemoteEndpoint { qpn, psn, gid: gid(2, true), mac: mac(2), version: Some(own_version) };
+        let remote =
+            RemoteEndpoint { qpn, psn, gid: gid(2, true), mac: mac(2), version: Some(own_version), lid: 0 };
         let prepared =
             QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
         let options = ConnectOptions { gid_index: node as u8, ..ConnectOptions::default() };

@@ -138,7 +138,7 @@ fn connect_wrongly(edit: impl Fn(&mut RemoteEndpoint, &mut ConnectOptions)) -> R
     let mut options = ConnectOptions::default();
     let psn = build.endpoint(0).unwrap().psn;
     let qpn = pair.b.queue_pair.qpn();
-    let mut remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None };
+    let mut remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None, lid: 0 };
     edit(&mut remote, &mut options);
     build.connect(&remote, options).map(|_| ())
 }
@@ -154,6 +154,7 @@ fn mistakes_of_addresses_are_named_before_a_command_is_sent() {
     assert_eq!(address(|r| r.gid = Gid::default()), AddressError::NoGlobalAddress { gid_index: 0 });
     let remote = gid(2, true);
     assert_eq!(address(|r| r.gid = gid(2, true)), AddressError::Family { gid_index: 0, own, remote });
+    assert_eq!(address(|r| r.lid = 7), AddressError::LidOnEthernet { lid: 7 });
     assert_eq!(address(|r| r.mac = MacAddress::default()), AddressError::Mac { mac: MacAddress::default() });
     let multicast = Gid([0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     assert_eq!(
@@ -187,7 +188,7 @@ fn a_path_mtu_beyond_the_ports_is_explained() {
     let queue = node.completion_queue(16);
     let prepared = QueuePairBuilder::new(&node.domain, &queue, &queue).build().unwrap();
     let (qpn, psn) = (prepared.qpn(), Psn::new(0));
-    let remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None };
+    let remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None, lid: 0 };
     let options = ConnectOptions { path_mtu: PathMtu::Mtu4096, ..ConnectOptions::default() };
     match prepared.connect(&remote, options).map(|_| ()) {
         Err(ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, .. }) => {

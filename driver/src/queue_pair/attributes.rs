@@ -27,6 +27,9 @@ pub struct AddressVector {
     pub service_level: u8,
     /// UDP source port, which spreads flows over paths (RoCEv2 A17.3.2.1, A17.9.4).
     pub udp_source_port: u16,
+    /// The peer's LID on InfiniBand, from 1 to 0xbfff; zero on Ethernet. With it, Ethernet address and UDP port mean nothing,
+    /// and a GID of zero is a path within the subnet, whose packets have no global route header.
+    pub lid: u16,
 }
 
 /// Attributes to set. Which must and which may be given depends on the states; see
@@ -147,18 +150,11 @@ impl QueuePairAttributes {
         set(self.pkey_index, |index| path.set_pkey_index(index));
         set(self.port, |port| path.set_vhca_port_num(port));
         set(self.ack_timeout, |timeout| path.set_ack_timeout(timeout));
-        let Some(vector) = self.path else { return };
-        path.set_src_addr_index(vector.gid_index)
-            .set_hop_limit(vector.hop_limit)
-            .set_tclass(vector.traffic_class)
-            .set_flow_label(vector.flow_label & 0xf_ffff)
-            .set_rgid_rip(vector.gid.0)
-            .set_dscp(vector.traffic_class >> 2)
-            .set_udp_sport(vector.udp_source_port)
-            .set_eth_prio(vector.service_level & 7)
-            .set_sl(vector.service_level & 0xf)
-            .set_rmac_47_32(vector.mac.high())
-            .set_rmac_31_0(vector.mac.low());
+        match &self.path {
+            Some(vector) if vector.lid != 0 => fill_infiniband(path, vector),
+            Some(vector) => fill_ethernet(path, vector),
+            None => {}
+        }
     }
 
     /// `opt_param_mask` for those of `optional` that are given. Nobody reads over an unreliable connection, so the rights to
@@ -186,6 +182,30 @@ impl QueuePairAttributes {
             bits.iter().filter(|(attribute, _)| given.contains(*attribute) && optional.contains(*attribute));
         chosen.fold(0, |mask, (_, bit)| mask | bit)
     }
+}
+
+fn fill_route(path: &mut AddressPath, vector: &AddressVector) {
+    path.set_src_addr_index(vector.gid_index)
+        .set_hop_limit(vector.hop_limit)
+        .set_tclass(vector.traffic_class)
+        .set_flow_label(vector.flow_label & 0xf_ffff)
+        .set_rgid_rip(vector.gid.0)
+        .set_sl(vector.service_level & 0xf);
+}
+
+fn fill_ethernet(path: &mut AddressPath, vector: &AddressVector) {
+    fill_route(path, vector);
+    path.set_dscp(vector.traffic_class >> 2)
+        .set_udp_sport(vector.udp_source_port)
+        .set_eth_prio(vector.service_level & 7)
+        .set_rmac_47_32(vector.mac.high())
+        .set_rmac_31_0(vector.mac.low());
+}
+
+/// Between subnets, or where the peer wants one, there is a global route header (IBTA v1.4 §8.3).
+fn fill_infiniband(path: &mut AddressPath, vector: &AddressVector) {
+    fill_route(path, vector);
+    path.set_rlid(vector.lid).set_grh(!vector.gid.is_zero());
 }
 
 fn set<T, R>(value: Option<T>, setter: impl FnOnce(T) -> R) {

@@ -4,7 +4,7 @@ use super::attributes::{AddressVector, QueuePairAttributes};
 use super::diagnosis::{AddressError, Suspect};
 use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
-use crate::port::PortState;
+use crate::gid::GidEntry;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
@@ -19,17 +19,19 @@ pub struct RemoteEndpoint {
     pub psn: Psn,
     /// Its address.
     pub gid: Gid,
-    /// Its Ethernet address, or that of the router on the way.
+    /// Its Ethernet address, or that of the router on the way; zero on InfiniBand.
     pub mac: MacAddress,
     /// Version of RoCE that it speaks, if it has told. Ends of different versions never hear each other.
     pub version: Option<RoceVersion>,
+    /// Its LID on InfiniBand, where a GID of zero is a peer in our subnet that wants no global route header; zero on Ethernet.
+    pub lid: u16,
 }
 
 /// How a connection behaves. The default suits one switch between the peers. What is about acknowledgements and reads
 /// does not concern an unreliable connection, which has neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Index of our own address in the RoCE address table.
+    /// Index of our own address in the RoCE address table, or in the GID table of an InfiniBand port.
     pub gid_index: u8,
     /// The largest packet; both sides must agree, and the port must carry it.
     pub path_mtu: PathMtu,
@@ -81,13 +83,19 @@ impl ConnectOptions {
 }
 
 impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
-    /// Our side, for the peer.
+    /// Our side, for the peer. On InfiniBand the LID is that of now: give it away once the port is active.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
-        let parts = &self.core.parts;
-        let entry =
-            self.core.device.device().gid(gid_index as u16).ok_or(ConnectError::NoAddress { gid_index })?;
+        let (parts, device) = (&self.core.parts, self.core.device.device());
         let (qpn, psn) = (parts.qpn, parts.psn);
-        Ok(RemoteEndpoint { qpn, psn, gid: entry.gid, mac: entry.mac, version: Some(entry.version) })
+        if device.capabilities().port_type == PortType::Ethernet {
+            let entry = device.gid(gid_index.into()).ok_or(ConnectError::NoAddress { gid_index })?;
+            let GidEntry { gid, mac, version, .. } = entry;
+            return Ok(RemoteEndpoint { qpn, psn, gid, mac, version: Some(version), lid: 0 });
+        }
+        let (port, gid) = (device.port(), device.infiniband_gid(gid_index.into()));
+        let port = port.map_err(ConnectError::Port)?;
+        let (gid, mac) = (gid.map_err(ConnectError::Port)?, MacAddress::default());
+        Ok(RemoteEndpoint { qpn, psn, gid, mac, version: None, lid: port.lid })
     }
 
     /// Connects to `remote`: INIT to RTR to RTS. If it fails the queue pair is destroyed.
@@ -173,12 +181,9 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         version: Option<RoceVersion>,
     ) -> Result<(), ConnectError> {
         let device = self.core.device.device();
-        if device.capabilities().port_type != PortType::Ethernet {
-            return Ok(());
-        }
-        let entry = device.gid(vector.gid_index.into());
-        let checked = AddressError::check(vector, entry)
-            .and_then(|own| AddressError::check_version(vector, own, version));
+        let own = device.gid(vector.gid_index.into());
+        let checked = AddressError::check(device.capabilities().port_type, vector, own)
+            .and_then(|()| AddressError::check_version(vector, own, version));
         checked.map_err(|error| match error {
             AddressError::NoOwnAddress { gid_index } => ConnectError::NoAddress { gid_index },
             error => ConnectError::Address(error),
@@ -198,7 +203,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
                 let (fits, operational) = (port.active_mtu, port.operational_mtu);
                 ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, error }
             }
-            Ok(port) if port.state == PortState::Down => {
+            Ok(port) if port.state.is_down() => {
                 ConnectError::Refused { suspect: Suspect::PortDown(port.state), error }
             }
             _ => ConnectError::Modify(ModifyError::Command(error)),
@@ -217,6 +222,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
             flow_label: options.flow_label,
             service_level: options.service_level,
             udp_source_port: options.udp_source_port.unwrap_or(derived),
+            lid: remote.lid,
         }
     }
 }

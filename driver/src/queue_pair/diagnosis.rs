@@ -17,6 +17,7 @@ use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::fmt;
+use core::ops::RangeInclusive;
 
 /// What is wrong with the address of a peer, as seen from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +65,34 @@ pub enum AddressError {
         /// That address.
         mac: MacAddress,
     },
+    /// The peer has a LID, but our port is an Ethernet port.
+    LidOnEthernet {
+        /// That LID.
+        lid: u16,
+    },
+    /// The peer's LID is not that of one port (IBTA v1.4 §4.1.3).
+    Lid {
+        /// That LID.
+        lid: u16,
+    },
 }
 
+/// LIDs of single ports (IBTA v1.4 §4.1.3).
+const UNICAST_LIDS: RangeInclusive<u16> = 1..=0xbfff;
+
 impl AddressError {
-    /// Checks `vector` against our own `entry` of the address table, and gives that.
-    pub(crate) fn check(vector: &AddressVector, entry: Option<GidEntry>) -> Result<GidEntry, Self> {
+    /// Checks `vector` as the way from a port of a link layer; `entry` is our own of the address table.
+    pub(crate) fn check(link: PortType, vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
+        let lid = vector.lid;
+        match link {
+            PortType::Ethernet if lid != 0 => Err(Self::LidOnEthernet { lid }),
+            PortType::Ethernet => Self::check_ethernet(vector, entry),
+            _ if UNICAST_LIDS.contains(&lid) => Ok(()),
+            _ => Err(Self::Lid { lid }),
+        }
+    }
+
+    fn check_ethernet(vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
         let gid_index = vector.gid_index;
         let own = entry.ok_or(Self::NoOwnAddress { gid_index })?;
         let (remote, mac) = (vector.gid, vector.mac);
@@ -81,25 +105,26 @@ impl AddressError {
         if !own.is_compatible(remote) {
             return Err(Self::Family { gid_index, own: own.gid, remote });
         }
-        if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(own) }
+        if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(()) }
     }
 
     /// Checks our `own` entry against the version of RoCE that the peer speaks, if it has told.
     pub(crate) fn check_version(
         vector: &AddressVector,
-        own: GidEntry,
+        own: Option<GidEntry>,
         remote: Option<RoceVersion>,
     ) -> Result<(), Self> {
+        let (Some(own), Some(remote_version)) = (own, remote) else { return Ok(()) };
         let (gid_index, own_version) = (vector.gid_index, own.version);
-        match remote {
-            Some(remote_version) if remote_version != own_version => Err(Self::Version {
+        match remote_version != own_version {
+            true => Err(Self::Version {
                 gid_index,
                 own: own.gid,
                 own_version,
                 remote: vector.gid,
                 remote_version,
             }),
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 }
@@ -139,6 +164,15 @@ impl fmt::Display for AddressError {
                 f,
                 "the peer's Ethernet address {mac} is zero or multicast: exchange it with the GID, or resolve it (ARP, neighbour \
                  discovery); behind a router it is the router's"
+            ),
+            Self::LidOnEthernet { lid } => write!(
+                f,
+                "the peer has LID {lid:#06x} and our port is an Ethernet port: ports of different link layers cannot be joined"
+            ),
+            Self::Lid { lid } => write!(
+                f,
+                "the peer's LID {lid:#06x} is not that of a port, which is from 0x0001 to 0xbfff: exchange LIDs once the subnet's \
+                 manager has made both ports active"
             ),
         }
     }
@@ -180,7 +214,10 @@ impl fmt::Display for Suspect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::State(state) => write!(f, "the queue pair is in {state}: bring it to RTS"),
-            Self::PortDown(state) => write!(f, "the port is {state}: plug the cable in, or set the link up"),
+            Self::PortDown(state) => write!(
+                f,
+                "the port is {state}: plug the cable in, set the link up, or on InfiniBand start a subnet manager"
+            ),
             Self::PathMtu { asked, fits, operational } => write!(
                 f,
                 "the path MTU is {asked}, the port carries {fits} at most (MTU {operational}): use a smaller path MTU at both ends, \
@@ -232,24 +269,38 @@ impl Diagnosis {
     pub fn suspects(&self) -> impl Iterator<Item = Suspect> {
         let Self { state, port, path_mtu, path, own, .. } = *self;
         let ethernet = port.link_layer == PortType::Ethernet;
-        let roce = |suspect: Option<Suspect>| suspect.filter(|_| ethernet);
         let fits = port.active_mtu;
         let too_large = path_mtu.raw() > fits.raw();
-        let version = own.filter(|entry| entry.version == RoceVersion::Version1);
+        let version = own.filter(|entry| ethernet && entry.version == RoceVersion::Version1);
         [
             (state != QpState::Rts).then_some(Suspect::State(state)),
-            (port.state == PortState::Down).then_some(Suspect::PortDown(port.state)),
+            port.state.is_down().then_some(Suspect::PortDown(port.state)),
             too_large.then_some(Suspect::PathMtu {
                 asked: path_mtu,
                 fits,
                 operational: port.operational_mtu,
             }),
-            roce(AddressError::check(&path, own).err().map(Suspect::Address)),
-            roce(version.map(|entry| Suspect::Version1 { gid_index: path.gid_index, own: entry.gid })),
+            AddressError::check(port.link_layer, &path, own).err().map(Suspect::Address),
+            version.map(|entry| Suspect::Version1 { gid_index: path.gid_index, own: entry.gid }),
             (self.ack_timeout == 0).then_some(Suspect::NoTimeout),
         ]
         .into_iter()
         .flatten()
+    }
+}
+
+/// Where the other end is, in words.
+struct Place {
+    gid: Gid,
+    lid: u16,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lid {
+            0 => write!(f, "{}", self.gid),
+            lid => write!(f, "LID {lid:#06x}"),
+        }
     }
 }
 
@@ -266,10 +317,16 @@ impl fmt::Display for Diagnosis {
         write!(
             f,
             "the other end must be {remote_qpn} at {} with path MTU {path_mtu}, rq_psn {next_send_psn}, sq_psn {next_receive_psn} \
-             and dest_qp_num {qpn}, in RTR at least; and it must hold our GID",
-            path.gid
+             and dest_qp_num {qpn}, in RTR at least; and it must hold our ",
+            Place { gid: path.gid, lid: path.lid }
         )?;
-        self.own.map_or(Ok(()), |entry| write!(f, " {} and speak {}", entry.gid, version_name(entry.version)))
+        match (self.port.link_layer, self.own) {
+            (PortType::Ethernet, Some(entry)) => {
+                write!(f, "GID {} and speak {}", entry.gid, version_name(entry.version))
+            }
+            (PortType::Ethernet, None) => f.write_str("GID"),
+            _ => write!(f, "LID {:#06x}", self.port.lid),
+        }
     }
 }
 
@@ -318,6 +375,7 @@ fn vector_of(context: &QueuePairContext) -> AddressVector {
         flow_label: path.flow_label(),
         service_level: path.sl(),
         udp_source_port: path.udp_sport(),
+        lid: path.rlid(),
     }
 }
 
@@ -340,6 +398,7 @@ mod tests {
             flow_label: 0,
             service_level: 0,
             udp_source_port: 0xc000,
+            lid: 0,
         }
     }
 
@@ -351,6 +410,9 @@ mod tests {
             operational_mtu: 1500,
             max_mtu: 9978,
             mac: OWN,
+            lid: 0,
+            lmc: 0,
+            subnet_manager_lid: 0,
         };
         Diagnosis {
             state: QpState::Rts,
@@ -386,13 +448,20 @@ mod tests {
             edit(&mut path);
             path
         };
-        let cases: [(Diagnosis, &str); 9] = [
+        let infiniband = PortAttributes { link_layer: PortType::Ib, ..good.port };
+        let cases: [(Diagnosis, &str); 12] = [
             (Diagnosis { state: QpState::Init, ..good }, "bring it to RTS"),
             (Diagnosis { port: down, ..good }, "port is down"),
             (Diagnosis { path_mtu: PathMtu::Mtu4096, ..good }, "MTU 1500"),
             (Diagnosis { path: path(|path| path.gid = Gid::default()), ..good }, "global route header"),
             (Diagnosis { path: AddressVector { gid: ipv6, ..vector() }, ..good }, "is IPv4, the peer's GID"),
             (Diagnosis { path: path(|path| path.mac = MacAddress::default()), ..good }, "Ethernet address"),
+            (Diagnosis { path: path(|path| path.lid = 7), ..good }, "LID 0x0007 and our port is an Ethernet"),
+            (Diagnosis { port: infiniband, ..good }, "LID 0x0000 is not that of a port"),
+            (
+                Diagnosis { port: infiniband, path: path(|path| path.lid = 0xc001), ..good },
+                "LID 0xc001 is not that of a port",
+            ),
             (Diagnosis { own: None, ..good }, "entry 1 of the RoCE address table is empty"),
             (Diagnosis { own: v1, ..good }, "version 1"),
             (Diagnosis { ack_timeout: 0, ..good }, "for ever"),

@@ -246,6 +246,8 @@ pub enum ConnectError {
         /// Its index.
         gid_index: u8,
     },
+    /// The device would not tell the address of its InfiniBand port.
+    Port(CommandError),
     /// The addresses cannot be those of a connection.
     Address(AddressError),
     /// The number of READs at a time is not a power of two, or more than the device can do.
@@ -278,6 +280,7 @@ impl fmt::Display for ConnectError {
             Self::NoAddress { gid_index } => {
                 write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
             }
+            Self::Port(error) => write!(f, "asking for LID and GID of the port: {error}"),
             Self::Address(error) => write!(f, "{error}"),
             Self::Reads { asked, limit } => {
                 write!(

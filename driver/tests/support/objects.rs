@@ -59,6 +59,7 @@ pub fn peer() -> RemoteEndpoint {
         gid: Gid::from_ipv4([10, 0, 0, 2]),
         mac: MacAddress([2, 0, 0, 0, 0, 2]),
         version: None,
+        lid: 0,
     }
 }
 

@@ -160,7 +160,7 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
         Link::Ib => NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) },
         Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
     };
-    NicConfig { card_port: port, ..nic }
+    NicConfig { card_port: port, ..nic.patient() }
 }
 
 /// What joins the ports.

@@ -40,6 +40,8 @@ pub struct NicConfig {
     pub translation_updates: bool,
     /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
     pub strom: bool,
+    /// How many nominal times the local ACK timer runs, 1 to 4 (IBTA v1.4 §9.7.6.1.3).
+    pub ack_timeout_factor: u8,
     /// Whether reserved bits must be zero in commands, work queue entries and doorbells.
     pub strict: bool,
     /// How long firmware initialises after power-on, which is at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and after a reset.
@@ -167,6 +169,7 @@ impl NicConfig {
             mtu: 9216,
             translation_updates: true,
             strom: false,
+            ack_timeout_factor: 1,
             strict: false,
             firmware_ready_after: Duration::from_millis(1),
         }
@@ -177,6 +180,13 @@ impl NicConfig {
     /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
     pub const fn infiniband(mac: MacAddress) -> Self {
         Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, translation_updates: false, ..Self::new(mac) }
+    }
+
+    /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard
+    /// lets it.
+    #[must_use]
+    pub const fn patient(self) -> Self {
+        Self { ack_timeout_factor: 4, ..self }
     }
 }
 

@@ -67,7 +67,7 @@ impl Nic {
     pub(super) fn change_connection(&mut self, qpn: Qpn) {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
-        let parameters = qp.parameters(mtu);
+        let parameters = qp.parameters(mtu, &self.config);
         if let Some(requester) = &mut qp.requester {
             requester.change(&parameters);
         }

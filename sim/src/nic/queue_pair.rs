@@ -1,6 +1,7 @@
 //! A queue pair: its context, both work queues, both halves of the transport.
 
 use super::buffer::PagedBuffer;
+use super::config::NicConfig;
 use super::congestion::NotificationPoint;
 use super::mkey::{Accessor, HostRange};
 use super::port::{ends, version};
@@ -172,13 +173,14 @@ impl QueuePair {
     }
 
     /// How the transport is to be set up.
-    pub(crate) fn parameters(&self, path_mtu: u32) -> ConnectionParameters {
+    pub(crate) fn parameters(&self, path_mtu: u32, config: &NicConfig) -> ConnectionParameters {
         let context = &self.context;
         ConnectionParameters {
             path_mtu,
             send_psn: context.next_send_psn(),
             receive_psn: context.next_rcv_psn(),
             ack_timeout: context.primary_address_path().ack_timeout(),
+            ack_timeout_factor: config.ack_timeout_factor,
             retry_count: context.retry_count(),
             rnr_retry: context.rnr_retry(),
             min_rnr_timer: context.min_rnr_nak(),

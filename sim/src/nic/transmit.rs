@@ -294,7 +294,7 @@ impl Nic {
         let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
-        qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu)));
+        qp.responder = Some(ReceivingSide::new(reliable, &qp.parameters(mtu, &self.config)));
         self.set_path(qpn);
     }
 
@@ -327,7 +327,7 @@ impl Nic {
         }
         let Some(mtu) = super::firmware::path_mtu(qp.context.mtu()) else { return };
         let reliable = qp.service_class() != ServiceClass::UnreliableConnection;
-        qp.requester = Some(SendingSide::new(reliable, &qp.parameters(mtu)));
+        qp.requester = Some(SendingSide::new(reliable, &qp.parameters(mtu, &self.config)));
         self.schedule.wake(qp);
     }
 

@@ -4,7 +4,8 @@
 //! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with another process.
 //!
 //! **What it may not do.** It has no delay and loses nothing in silence: a port whose owner does not come for its frames makes
-//! the senders wait. Faults and captures are the runners'.
+//! the senders wait. Only a flood does not wait for one that is slow; what is lost so is counted ([`Fabric::lost`]) and logged.
+//! Faults and captures are the runners'.
 
 use super::real_time::{FrameIo, UnixDatagramIo};
 use crate::net::subnet::{Member, SubnetConfig, SubnetSwitch};
@@ -45,7 +46,17 @@ struct State {
     ethernet: Switch,
     subnet: SubnetSwitch,
     ports: Vec<Port>,
-    wires: Vec<(usize, UnixDatagramIo)>,
+    wires: Vec<Wire>,
+    lost: u64,
+}
+
+/// A wire to another process.
+struct Wire {
+    /// The port that it is.
+    index: usize,
+    io: UnixDatagramIo,
+    /// A frame from outside for which somebody had no room: it waits, and so do those behind it, in the socket.
+    stuck: Option<Vec<u8>>,
 }
 
 impl fmt::Debug for State {
@@ -63,6 +74,7 @@ impl Fabric {
             subnet: SubnetSwitch::new(subnet),
             ports: Vec::new(),
             wires: Vec::new(),
+            lost: 0,
         };
         let fabric = Self(Arc::new(Mutex::new(state)));
         let weak = Arc::downgrade(&fabric.0);
@@ -80,7 +92,12 @@ impl Fabric {
     pub fn plug_wire(&self, layer: LinkLayer, wire: UnixDatagramIo) {
         let mut state = lock(&self.0);
         let index = state.add(layer, Box::new(|| ()));
-        state.wires.push((index, wire));
+        state.wires.push(Wire { index, io: wire, stuck: None });
+    }
+
+    /// Frames that were lost because a port had no room for its copy of a flood.
+    pub fn lost(&self) -> u64 {
+        lock(&self.0).lost
     }
 
     /// Who is in the InfiniBand subnet.
@@ -131,11 +148,24 @@ impl State {
                 Forwarding::Flood => {
                     // A flood does not wait for one that is slow: the others would get the frame twice.
                     for exit in (0..self.ethernet.ports()).filter(|exit| *exit != number) {
-                        self.put(layer, exit, frame);
+                        if !self.put(layer, exit, frame) {
+                            self.lose(exit);
+                        }
                     }
                     true
                 }
             },
+        }
+    }
+
+    /// Counts a lost frame; the log has the first and then ever fewer.
+    fn lose(&mut self, exit: usize) {
+        self.lost += 1;
+        if self.lost.is_power_of_two() {
+            tracing::warn!(
+                "Ethernet port {exit} has {ROOM} frames waiting: a flooded frame is lost, {} so far",
+                self.lost
+            );
         }
     }
 
@@ -173,18 +203,35 @@ impl State {
             self.subnet.handle_timeout(now);
             self.send_managements();
         }
-        let mut frame = Vec::new();
         for at in 0..self.wires.len() {
-            let index = self.wires[at].0;
-            while self.wires[at].1.receive(&mut frame)? {
-                self.forward(index, &frame);
+            self.take_from_wire(at)?;
+            self.give_to_wire(at)?;
+        }
+        Ok(())
+    }
+
+    /// Frames from outside, until one of them has to wait.
+    fn take_from_wire(&mut self, at: usize) -> io::Result<()> {
+        let (index, stuck) = (self.wires[at].index, self.wires[at].stuck.take());
+        let mut frame = stuck.unwrap_or_default();
+        while !frame.is_empty() || self.wires[at].io.receive(&mut frame)? {
+            if !self.forward(index, &frame) {
+                self.wires[at].stuck = Some(frame);
+                break;
             }
-            while let Some(frame) = self.ports[index].waiting.front() {
-                if !is_sent(self.wires[at].1.send(frame))? {
-                    break;
-                }
-                self.ports[index].waiting.pop_front();
+            frame.clear();
+        }
+        Ok(())
+    }
+
+    /// Frames for outside, until the other process has no room.
+    fn give_to_wire(&mut self, at: usize) -> io::Result<()> {
+        let index = self.wires[at].index;
+        while let Some(frame) = self.ports[index].waiting.front() {
+            if !is_sent(self.wires[at].io.send(frame))? {
+                break;
             }
+            self.ports[index].waiting.pop_front();
         }
         Ok(())
     }

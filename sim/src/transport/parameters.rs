@@ -14,6 +14,8 @@ pub struct ConnectionParameters {
     pub receive_psn: Psn,
     /// Local ACK timeout exponent: 4.096 µs × 2^n, 0 means never. IBTA v1.4 §9.7.6.1.3.
     pub ack_timeout: u8,
+    /// How many of these times the timer runs, 1 to 4: the standard lets it take up to four times as long.
+    pub ack_timeout_factor: u8,
     /// Retries after a timeout or a sequence error, 0 to 7.
     pub retry_count: u8,
     /// Retries after RNR NAK, 7 means without end.

@@ -40,7 +40,8 @@ pub struct Exhausted;
 impl Patience {
     pub fn new(parameters: &ConnectionParameters) -> Self {
         Self {
-            ack_timeout: ack_timeout(parameters.ack_timeout),
+            ack_timeout: ack_timeout(parameters.ack_timeout)
+                .map(|time| time.saturating_mul(parameters.ack_timeout_factor.clamp(1, 4).into())),
             ack: None,
             rnr: None,
             retry_count: parameters.retry_count,
@@ -51,8 +52,7 @@ impl Patience {
         }
     }
 
-    /// A packet went out: the timer runs, unless it does already. The standard lets it take up to four times the
-    /// nominal time; here it takes exactly that.
+    /// A packet went out: the timer runs, unless it does already.
     pub fn packet_sent(&mut self, now: Time) {
         if self.ack.is_none() {
             self.ack = self.ack_timeout.map(|timeout| now + timeout);

@@ -6,6 +6,7 @@
 //! [`machine::Machine`]. **Where to read first.** [`machine::Machine::boot`].
 
 pub mod bare_metal;
+pub mod command;
 pub mod control;
 pub mod exchange;
 pub mod interrupt;

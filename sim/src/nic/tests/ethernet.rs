@@ -14,7 +14,8 @@ use bareverbs_prm::command::ethernet_send::{
 };
 use bareverbs_prm::command::flow::{
     CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, FlowDestination,
-    SetFlowEntryIn, SetFlowEntryOut, SetFlowTableRootIn, SetFlowTableRootOut,
+    QueryFlowGroupIn, QueryFlowGroupOut, SetFlowEntryIn, SetFlowEntryOut, SetFlowTableRootIn,
+    SetFlowTableRootOut,
 };
 use bareverbs_prm::command::port::{ModifyNicVportContextIn, ModifyNicVportContextOut};
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
@@ -352,6 +353,27 @@ fn what_is_in_use_is_not_destroyed() {
     tir.set_tirn(station.tirn);
     let answer = station.host().run::<_, DestroyTirOut>(Op::DestroyTir, 0, tir);
     assert_eq!(answer.unwrap_err().1, syndrome::TIR_BUSY.syndrome);
+}
+
+#[test]
+fn a_flow_group_is_shown_as_it_was_made() {
+    let mut station = Station::new(1);
+    let host = station.host();
+    let mut table = CreateFlowTableIn::new();
+    table.flow_table_context_mut().set_log_size(3);
+    let (table, _): (CreateFlowTableOut, _) = host.run(Op::CreateFlowTable, 0, table).unwrap();
+    let mut group = CreateFlowGroupIn::new();
+    group.set_table_id(table.table_id()).set_start_flow_index(2).set_end_flow_index(5);
+    group.set_match_criteria_enable(1).match_criteria_mut().outer_headers_mut().set_udp_dport(0xfff0);
+    let (made, _): (CreateFlowGroupOut, _) = host.run(Op::CreateFlowGroup, 0, group).unwrap();
+    let mut query = QueryFlowGroupIn::new();
+    query.set_table_id(table.table_id()).set_group_id(made.group_id());
+    let (shown, _): (QueryFlowGroupOut, _) = host.run(Op::QueryFlowGroup, 0, query).unwrap();
+    assert_eq!((shown.start_flow_index(), shown.end_flow_index()), (2, 5));
+    assert_eq!((shown.match_criteria_enable(), shown.match_criteria()), (1, group.match_criteria()));
+    query.set_group_id(made.group_id() + 1);
+    let refused = host.run::<_, QueryFlowGroupOut>(Op::QueryFlowGroup, 0, query).unwrap_err();
+    assert_eq!(refused.1, syndrome::FLOW_GROUP_UNKNOWN.syndrome);
 }
 
 /// Requirement: RoCEv2 A17.3.2.2: packets to the port of RoCE are for the transport, and no network device sees them

@@ -86,3 +86,48 @@ fn a_wire_joins_the_switch_with_another_process() {
     });
     assert_eq!(back.take(10_000).flatten().next(), Some(frame(1, 7)));
 }
+
+#[test]
+fn a_wire_waits_for_a_port_that_is_slow() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (near, far) = (directory.path().join("near"), directory.path().join("far"));
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    one.send(&frame(9, 1)).expect("so that the switch knows it");
+    fabric.plug_wire(LinkLayer::Ethernet, UnixDatagramIo::bind(&near, &far).expect("near end"));
+    let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
+    let count = ROOM as u16 + 5;
+    for number in 0..count {
+        let mut next = frame(1, 7);
+        next[20..22].copy_from_slice(&number.to_be_bytes());
+        until(|| other.send(&next).expect("the wire"));
+    }
+    until(|| lock(&fabric.0).wires[0].stuck.is_some());
+    let mut seen = Vec::new();
+    until(|| {
+        seen.extend(receive(&mut one).map(|frame| u16::from_be_bytes([frame[20], frame[21]])));
+        seen.len() == usize::from(count)
+    });
+    assert_eq!((seen, fabric.lost()), ((0..count).collect(), 0));
+}
+
+/// Waits for the thread of the network.
+#[track_caller]
+fn until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within 20 s");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn what_a_flood_loses_is_counted() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let (mut one, _slow) =
+        (fabric.plug(LinkLayer::Ethernet, silent()), fabric.plug(LinkLayer::Ethernet, silent()));
+    for _ in 0..ROOM + 5 {
+        assert!(one.send(&frame(0xff, 1)).expect("a port"));
+    }
+    assert_eq!(fabric.lost(), 5);
+}

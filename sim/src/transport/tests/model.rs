@@ -18,6 +18,7 @@ pub fn parameters() -> ConnectionParameters {
         send_psn: Psn::new(100),
         receive_psn: Psn::new(100),
         ack_timeout: 4,
+        ack_timeout_factor: 1,
         retry_count: 3,
         rnr_retry: 2,
         min_rnr_timer: 1,

@@ -299,6 +299,18 @@ fn timeouts_until_retries_are_used_up() {
     talk.submit(&[write(3, 1)]).expect_silence().expect_done(3, Err(RequesterError::Flushed));
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the local ACK timer may run up to four times as long as the timeout says, and no longer
+#[test]
+fn a_patient_timer_runs_up_to_four_times() {
+    for (factor, runs) in [(1, 1), (4, 4), (0, 1), (9, 4)] {
+        let mut talk = Talk::with(ConnectionParameters { ack_timeout_factor: factor, ..parameters() });
+        talk.submit(&[write(1, 1)]);
+        assert_eq!(talk.drain(), 1);
+        let due = ack_timeout(4).map(|timeout| at(0) + timeout.saturating_mul(runs));
+        assert_eq!(talk.requester.poll_timeout(), due, "{factor}");
+    }
+}
+
 /// Requirement: IBTA v1.4 §9.7.6.1.3: the retry counter is loaded again when an outstanding request is acknowledged
 #[test]
 fn progress_gives_the_retries_back() {

@@ -16,6 +16,10 @@ use std::time::Duration;
 
 /// Bytes of a hand shake with a GID.
 pub const LENGTH: usize = 108;
+/// Bytes of a hand shake between ends on InfiniBand that use no GID.
+pub const LOCAL_LENGTH: usize = 59;
+/// Number of a shared receive queue that is not there.
+const NO_QUEUE: &str = "00000000";
 /// What we say we are: the messages have had this form since 5.70.
 const VERSION: [u8; 16] = *b"6.20\0\0\0\0\0\0\0\0\0\0\0\0";
 const OLDEST: f32 = 5.70;
@@ -37,49 +41,67 @@ pub struct Destination {
     pub rkey: u32,
     /// Where the peer may write, read or do atomics.
     pub address: u64,
-    /// Its GID.
+    /// Its GID; zero if packets are to have no global route header.
     pub gid: Gid,
+    /// Its LID; zero on Ethernet.
+    pub lid: u16,
 }
 
 impl Destination {
-    /// As sent. There is no LID on Ethernet, and no shared receive queue.
+    /// As sent. There is no shared receive queue.
     pub fn encode(&self) -> [u8; LENGTH] {
-        let mut text = format!(
-            "0000:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:",
+        let mut text = self.begin();
+        for byte in self.gid.0 {
+            text.push_str(&format!("{byte:02x}:"));
+        }
+        text.push_str(&format!("{NO_QUEUE}:"));
+        padded(&text)
+    }
+
+    /// As sent between ends without GID.
+    pub fn encode_local(&self) -> [u8; LOCAL_LENGTH] {
+        padded(&format!("{}{NO_QUEUE}", self.begin()))
+    }
+
+    fn begin(&self) -> String {
+        format!(
+            "{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:",
+            self.lid,
             self.outstanding_reads,
             self.qpn.value(),
             self.psn.value(),
             self.rkey,
             self.address
-        );
-        for byte in self.gid.0 {
-            text.push_str(&format!("{byte:02x}:"));
-        }
-        text.push_str("00000000:");
-        let mut line = [0; LENGTH];
-        for (to, from) in line.iter_mut().zip(text.bytes()) {
-            *to = from;
-        }
-        line
+        )
     }
 
-    /// As received.
+    /// As received, with GID or without.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(line).ok()?;
         let mut parts = text.split(':').map(|part| u64::from_str_radix(part, 16).ok());
         let mut next = || parts.next().flatten();
-        let _lid = next()?;
+        let lid = u16::try_from(next()?).ok()?;
         let outstanding_reads = u8::try_from(next()?).ok()?;
         let qpn = Qpn::new(u32::try_from(next()?).ok()?)?;
         let psn = u32::try_from(next()?).ok().filter(|psn| *psn < 1 << 24)?;
         let rkey = u32::try_from(next()?).ok()?;
         let address = next()?;
         let mut gid = [0; 16];
-        for byte in &mut gid {
-            *byte = u8::try_from(next()?).ok()?;
+        if line.len() > LOCAL_LENGTH {
+            for byte in &mut gid {
+                *byte = u8::try_from(next()?).ok()?;
+            }
         }
-        Some(Self { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid) })
+        Some(Self { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid })
     }
+}
+
+fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let mut line = [0; N];
+    for (to, from) in line.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+    line
 }
 
 /// A connection whose parameters are agreed.
@@ -121,9 +143,13 @@ impl Session {
         self.mtu
     }
 
-    /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both.
+    /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. Where no GID index is
+    /// given to the program, which we know by our having no GID, the line is shorter.
     pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
-        let line = self.swap(&own.encode(), meanwhile)?;
+        let line = match own.gid.is_zero() {
+            true => self.swap(&own.encode_local(), meanwhile)?.to_vec(),
+            false => self.swap(&own.encode(), meanwhile)?.to_vec(),
+        };
         Destination::parse(&line)
             .with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(&line)))
     }
@@ -201,14 +227,25 @@ mod tests {
 
     #[test]
     fn reads_what_the_program_prints() {
-        let line = b"0000:0080:000012:0a1b2c:00000f2a:00007f2b0c0d1000:\
+        let line = b"000b:0080:000012:0a1b2c:00000f2a:00007f2b0c0d1000:\
             00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:01:00000000:\0";
         let destination = Destination::parse(line).expect("a line");
-        assert_eq!(destination.outstanding_reads, 128);
+        assert_eq!((destination.lid, destination.outstanding_reads), (11, 128));
         assert_eq!(destination.rkey, 0xf2a);
         assert_eq!(destination.address, 0x7f2b_0c0d_1000);
         assert_eq!(destination.gid, Gid::from_ipv4([10, 0, 0, 1]));
         assert_eq!(destination.encode(), *line);
+    }
+
+    #[test]
+    fn without_gid_the_line_is_shorter() {
+        let line = b"0001:0010:000047:f80198:00001708:000055568156f001:00000000\0";
+        let destination = Destination::parse(line).expect("a line");
+        assert_eq!(
+            (destination.lid, destination.outstanding_reads, destination.gid),
+            (1, 16, Gid::default())
+        );
+        assert_eq!((destination.encode_local(), destination.address), (*line, 0x5556_8156_f001));
     }
 
     #[test]
@@ -240,6 +277,7 @@ mod tests {
             rkey: 7,
             address: 1 << 40,
             gid: Gid::from_ipv4([10, 0, 0, 1]),
+            lid: 5,
         };
         let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
         let listener = Listener::bind().expect("a port");
@@ -262,10 +300,10 @@ mod tests {
         #[test]
         fn what_is_encoded_is_parsed(
             (outstanding_reads, qpn, psn) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24),
-            rkey: u32, address: u64, gid: [u8; 16],
+            rkey: u32, address: u64, gid: [u8; 16], lid: u16,
         ) {
             let qpn = Qpn::new(qpn).expect("24 bits");
-            let own = Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid) };
+            let own = Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid };
             prop_assert_eq!(Destination::parse(&own.encode()), Some(own));
         }
 

@@ -21,14 +21,16 @@ pub struct Destination {
     pub qpn: Qpn,
     /// First PSN it sends.
     pub psn: Psn,
-    /// Its address.
+    /// Its address; zero if packets are to have no global route header.
     pub gid: Gid,
+    /// Its LID; zero on Ethernet.
+    pub lid: u16,
 }
 
 impl Destination {
-    /// As sent. There is no LID on Ethernet.
+    /// As sent.
     pub fn encode(&self) -> [u8; LENGTH] {
-        let mut text = format!("0000:{:06x}:{:06x}:", self.qpn.value(), self.psn.value());
+        let mut text = format!("{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value());
         for byte in self.gid.0 {
             text.push_str(&format!("{byte:02x}"));
         }
@@ -43,11 +45,11 @@ impl Destination {
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(line).ok()?.trim_end_matches('\0');
         let mut parts = text.split(':');
-        let _lid = parts.next()?;
+        let lid = u16::from_str_radix(parts.next()?, 16).ok()?;
         let qpn = Qpn::new(u32::from_str_radix(parts.next()?, 16).ok()?)?;
         let psn = u32::from_str_radix(parts.next()?, 16).ok().filter(|psn| *psn < 1 << 24)?;
         let gid = parse_gid(parts.next()?)?;
-        parts.next().is_none().then_some(Self { qpn, psn: Psn::new(psn), gid })
+        parts.next().is_none().then_some(Self { qpn, psn: Psn::new(psn), gid, lid })
     }
 }
 
@@ -101,9 +103,9 @@ mod tests {
 
     #[test]
     fn reads_what_the_program_prints() {
-        let line = b"0000:000011:a3f01c:00000000000000000000ffff0a000001\0";
+        let line = b"01fe:000011:a3f01c:00000000000000000000ffff0a000001\0";
         let destination = Destination::parse(line).expect("a line");
-        assert_eq!(destination.qpn.value(), 0x11);
+        assert_eq!((destination.lid, destination.qpn.value()), (0x1fe, 0x11));
         assert_eq!(destination.psn, Psn::new(0xa3f01c));
         assert_eq!(destination.gid.0[10..], [0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!(destination.encode(), *line);
@@ -114,6 +116,7 @@ mod tests {
             qpn: Qpn::from_low_bits(qpn),
             psn: Psn::new(qpn * 3),
             gid: Gid::from_ipv4([10, 0, 0, 1]),
+            lid: 3,
         }
     }
 
@@ -142,9 +145,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_parsed(qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16]) {
+        fn what_is_encoded_is_parsed(qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16], lid: u16) {
             let qpn = Qpn::new(qpn).expect("24 bits");
-            let destination = Destination { qpn, psn: Psn::new(psn), gid: Gid(gid) };
+            let destination = Destination { qpn, psn: Psn::new(psn), gid: Gid(gid), lid };
             prop_assert_eq!(Destination::parse(&destination.encode()), Some(destination));
         }
 

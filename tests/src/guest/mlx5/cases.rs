@@ -120,6 +120,33 @@ fn across(program: &str, wanted: &'static str) -> Case {
     Case::new(format!("between two NICs: {program}"), wanted, command)
 }
 
+/// The third NIC loses, doubles and delays frames in both directions: reliable connections do not show it.
+pub fn over_faults(long: bool) -> Vec<Case> {
+    let quick = ["ibv_rc_pingpong -n 200 -c"];
+    let more = [
+        "ibv_rc_pingpong -s 262144 -n 20 -c",
+        "ibv_srq_pingpong -n 100 -c",
+        "ib_send_bw -s 4096 -F -n 100 -p 18515",
+        "ib_write_bw -s 65536 -F -n 100 -p 18515",
+        "ib_read_bw -s 65536 -F -n 100 -p 18515",
+        "ib_atomic_bw -A FETCH_AND_ADD -F -n 100 -p 18515",
+    ];
+    let programs = quick.into_iter().chain(more.into_iter().filter(|_| long));
+    let ends = [("mlx5_0", "mlx5_2"), ("mlx5_2", "mlx5_0")];
+    let pairs = programs.flat_map(|program| ends.map(|ends| (program, ends)));
+    pairs
+        .map(|(program, (server, client))| {
+            let command = both(&format!("{program} -d {server}"), &format!("{program} -d {client}"));
+            let wanted = if program.starts_with("ibv_") { "iters in" } else { " 100 " };
+            Case::new(format!("over faults, server {server}: {program}"), wanted, command)
+        })
+        .collect()
+}
+
+/// Takes the third NIC away from its driver, so that what follows does not choose it.
+pub const HIDE_FAULTY: &str = "for d in /sys/class/infiniband/mlx5_2; do
+    [ ! -e $d ] || basename $(readlink -f $d/device) >/sys/bus/pci/drivers/mlx5_core/unbind; done";
+
 /// Linux itself warns if pages do not come back when it takes a device down; what it gave is counted before and after.
 fn pages() -> Case {
     let command = format!(

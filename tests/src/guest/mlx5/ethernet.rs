@@ -1,14 +1,19 @@
 //! What is asked of the drivers of Ethernet ports: network devices, IP, RoCE. Two ports are joined by a wire, a third one
-//! with a network card of the guest.
+//! is at a switch, with a network card of the guest, a process on our driver and a second guest.
 //!
 //! RoCE programs run on both devices in one name space, since the RDMA core looks addresses up there; IP runs between
 //! two name spaces, since a kernel does not send to itself over a wire.
 
 use super::cases::{self, Case};
 use bareverbs_prm::ids::MacAddress;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Address of the network card at the other end of the third port's wire.
+/// IPv4 addresses of the third port, of the second guest's port, and of its network card.
+pub(super) const FIRST: [u8; 4] = [10, 8, 0, 1];
+pub(super) const SECOND: [u8; 4] = [10, 8, 0, 2];
+pub(super) const SECOND_CARD: [u8; 4] = [10, 8, 0, 3];
+/// Address of the network card at the third port's switch.
 pub(super) const SOFT_ROCE_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 5, 1]);
 /// Both ends of a stream of bytes.
 const SERVER: &str = "import socket
@@ -116,7 +121,7 @@ fn both_sides(program: &str, server: &str, client: &str) -> String {
     )
 }
 
-/// The third device's wire ends at a network card of the guest, on which Linux's Soft-RoCE runs.
+/// At the third device's switch is a network card of the guest, on which Linux's Soft-RoCE runs.
 fn soft_roce() -> Vec<Case> {
     let begin = format!(
         "card=$(basename $(dirname $(grep -l {SOFT_ROCE_MAC} /sys/class/net/*/address)))
@@ -129,7 +134,8 @@ fn soft_roce() -> Vec<Case> {
         ("ibv_rc_pingpong -g $gid -n 100 -c", "iters in"),
         ("ibv_rc_pingpong -g $gid -s 65536 -n 10 -c", "iters in"),
         ("ib_write_bw -x $gid -F -n 20 -s 16384 -p 18515", " 20   "),
-        ("ib_read_lat -x $gid -F -o 1 -n 20 -s 4096 -p 18515", " 20   "),
+        // perftest asks for as many READs at a time as the peer serves: 128 of Soft-RoCE, where a ConnectX-5 has 16.
+        ("ib_read_lat -x $gid -F -o 16 -n 20 -s 4096 -p 18515", " 20   "),
     ]
     .into_iter()
     .flat_map(|(program, wanted)| {
@@ -140,6 +146,32 @@ fn soft_roce() -> Vec<Case> {
         })
     })
     .collect()
+}
+
+/// Names of the third device and of its network device, once it is up.
+pub(super) fn apart() -> String {
+    format!("{TOOLS}\n bring_up && echo $rdma_apart $(netdev $3)")
+}
+
+/// The address of a port for the second guest. Each device of a guest answers for its own address only.
+pub(super) fn meet(netdev: &str) -> String {
+    let [a, b, c, d] = FIRST;
+    format!("echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; ip addr replace {a}.{b}.{c}.{d}/24 dev {netdev}")
+}
+
+/// Second guest: its drivers, its addresses, and Soft-RoCE on its card.
+pub(super) fn second_guest(card: MacAddress) -> Case {
+    let [mlx5, rxe] = [SECOND, SECOND_CARD].map(Ipv4Addr::from);
+    let command = format!(
+        "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+         modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && modprobe rdma_rxe && bring_up || exit 1
+         card=$(basename $(dirname $(grep -l {card} /sys/class/net/*/address)))
+         ip link set $card up && rdma link add rxe0 type rxe netdev $card || exit 1
+         ip addr add {mlx5}/24 dev $near && ip addr add {rxe}/24 dev $card || exit 1
+         within 'grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state' || exit 1
+         dmesg | grep 'firmware version'"
+    );
+    case("second guest: probe", "firmware version", &command)
 }
 
 /// IP between two name spaces: both network devices leave the first one only for as long as a case runs.

@@ -1,28 +1,46 @@
 //! The judge of the device model: Linux's own `mlx5_core` and `mlx5_ib`, and rdma-core's programs on top of them.
 //!
 //! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
-//! [`cases::Case`] is a shell command in the guest and what must be seen of it. **What it may not do.** A verdict is not
+//! [`cases::Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
+//! ([`our_process`]) and a second guest are the other side. **What it may not do.** A verdict is not
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 
 pub mod cases;
 mod ethernet;
 mod nic;
+pub mod our_process;
 pub mod suite;
 mod two_guests;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
+use super::rxe::bout;
+use super::rxe::guest_side::GuestDevice;
+use super::rxe::our_side::Nic;
 use super::table::{Entry, Report, Verdict};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::run::real_time::UnixDatagramIo;
 use cases::Case;
 use nic::ServedNics;
+use our_process::Sides;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use two_guests::Guests;
 
-/// NICs of the guest, at one switch.
-const NICS: usize = 2;
+/// Numbers of the NICs: those of the guest, of which the third is at the switch on Ethernet and has faults on InfiniBand, and
+/// that of the second guest.
+const FIRST: usize = 0;
+const OTHER: usize = 1;
+const THIRD: usize = 2;
+const SECOND_GUEST: usize = 3;
+/// What happens to frames of the NIC with faults, in both directions.
+const FAULTS: &str = "loss=0.01,duplicate=0.01,reorder=0.01";
+/// From what chances and addresses of our own NIC are drawn.
+const SEED: u64 = 11;
 const REBOOT: &str = "reboot of the guest";
+/// Reboots of a long run.
+const REBOOTS: u32 = 4;
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
@@ -47,53 +65,136 @@ impl Options {
 pub fn run(options: &Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let count = NICS + 1;
-    let mut nics = ServedNics::start(options.link, count, &options.output)?;
-    let mut report = Report::new(&["case"]);
-    let console = options.output.join("mlx5-console.log");
-    let mut machine = Machine::boot(&root, &configuration(&nics, options.link), &console)?;
-    if options.link == LinkLayer::Ethernet {
-        nics.join(machine.wire_sockets(0))?;
-        ask_all(&mut machine, ethernet::all(options.long), options, &mut report)?;
-        report.add(nics.entry("commands of the drivers"));
-        return Ok(report);
+    let mut judge = Judge::start(&root, options)?;
+    match options.link {
+        LinkLayer::InfiniBand => judge.infiniband()?,
+        LinkLayer::Ethernet => judge.ethernet()?,
     }
-    ask_all(&mut machine, cases::all(options.long), options, &mut report)?;
-    let place = (&root, options.output.as_path());
-    two_guests::run(place, &mut machine, nics.socket(NICS), &|name| options.wants(name), &mut report)?;
-    if options.long && options.wants(REBOOT) {
-        report.add(reboot(&mut machine)?);
-        ask_all(&mut machine, cases::after_reboot(), options, &mut report)?;
-    }
-    report.add(nics.entry("commands of the drivers"));
-    if let Some(names) = suite_names(options) {
-        let limit = Duration::from_secs(if options.long { 3600 } else { 600 });
-        suite::run(&mut machine, &names, limit, |entry| report.add(entry))?;
-        report.add(nics.refusals("commands of the suite"));
-    }
-    Ok(report)
+    Ok(judge.report)
 }
 
-/// On InfiniBand the third NIC is that of the second guest; on Ethernet it is joined with another card.
+/// The guest, the NICs of both guests, and what was asked so far.
+struct Judge<'a> {
+    // In the order of their end: guests before what serves them.
+    machine: Machine,
+    nics: ServedNics,
+    root: &'a Root,
+    options: &'a Options,
+    report: Report,
+}
+
+impl<'a> Judge<'a> {
+    /// Powers the NICs on and boots the guest. The NIC that is not served by this process is the one with faults on
+    /// InfiniBand, and that of the second guest on Ethernet.
+    fn start(root: &'a Root, options: &'a Options) -> Result<Self> {
+        let (here, by_command, faults) = match options.link {
+            LinkLayer::InfiniBand => ([FIRST, OTHER, SECOND_GUEST], THIRD, Some(FAULTS)),
+            LinkLayer::Ethernet => ([FIRST, OTHER, THIRD], SECOND_GUEST, None),
+        };
+        let mut nics = ServedNics::start(options.link, &here, &options.output)?;
+        nics.serve_by_command(by_command, faults, &options.output)?;
+        let configuration = configuration(&nics, options.link);
+        let machine = Machine::boot(root, &configuration, &options.output.join("mlx5-console.log"))?;
+        Ok(Self { machine, nics, root, options, report: Report::new(&["case"]) })
+    }
+
+    fn infiniband(&mut self) -> Result<()> {
+        let (options, long) = (self.options, self.options.long);
+        self.ask_all(cases::all(long))?;
+        self.ask_all(cases::over_faults(long))?;
+        self.machine.control.require(cases::HIDE_FAULTY, Duration::from_secs(60))?;
+        self.play_with_our_process(|_, wire| {
+            Ok(Sides { nic: Nic::infiniband(wire, SEED)?, guest: GuestDevice::infiniband("mlx5_0") })
+        })?;
+        let (mut guests, report) = self.guests();
+        guests.infiniband(report)?;
+        let is_up = !options.wants(REBOOT) || self.reboot(if long { REBOOTS } else { 1 })?;
+        self.report.add(self.nics.entry("commands of the drivers"));
+        if is_up { self.suite() } else { Ok(()) }
+    }
+
+    /// Reboots the guest some times; false once it does not come back, which leaves nobody to ask.
+    fn reboot(&mut self, times: u32) -> Result<bool> {
+        for _ in 0..times {
+            let entry = reboot(&mut self.machine)?;
+            let failed = matches!(entry.verdict, Verdict::Fail(_));
+            self.report.add(entry);
+            if failed {
+                return Ok(false);
+            }
+            self.ask_all(cases::after_reboot())?;
+        }
+        self.machine.control.require(cases::HIDE_FAULTY, Duration::from_secs(60))?;
+        Ok(true)
+    }
+
+    fn ethernet(&mut self) -> Result<()> {
+        self.nics.join(self.machine.wire_sockets(0))?;
+        self.ask_all(ethernet::all(self.options.long))?;
+        let apart = self.machine.control.require(&ethernet::apart(), Duration::from_secs(60))?;
+        let (device, netdev) = apart.trim().split_once(' ').context("the third device has no name")?;
+        self.play_with_our_process(|machine, wire| {
+            let nic = Nic::ethernet(wire, SEED, nic::mac(THIRD))?;
+            Ok(Sides { nic, guest: GuestDevice::roce(machine, device, netdev)? })
+        })?;
+        let (mut guests, report) = self.guests();
+        guests.ethernet((device, netdev), report)?;
+        self.ask_all(vec![cases::clean("after the other guests")])?;
+        self.report.add(self.nics.losses());
+        self.report.add(self.nics.entry("commands of the drivers"));
+        Ok(())
+    }
+
+    fn ask_all(&mut self, cases: Vec<Case>) -> Result<()> {
+        for case in cases {
+            if case.set_up || self.options.wants(&case.name) {
+                self.report.add(ask(&mut self.machine, &case)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// `open` makes both sides, ours at the end of this wire.
+    fn play_with_our_process(
+        &mut self,
+        open: impl FnOnce(&mut Machine, UnixDatagramIo) -> Result<Sides>,
+    ) -> Result<()> {
+        let Self { machine, nics, options, report, .. } = self;
+        let wanted = |name: &str| options.wants(name);
+        let cases = our_process::cases(options.link, options.long);
+        if !our_process::any(&cases, &wanted) {
+            return Ok(());
+        }
+        let (own, switch) = nics.wire("ours")?;
+        let sides = open(machine, UnixDatagramIo::bind(&own, &switch)?)?;
+        sides.play(machine, &cases, &options.output, &wanted, report)
+    }
+
+    fn guests(&mut self) -> (Guests<'_>, &mut Report) {
+        let Self { machine, nics, root, options, report } = self;
+        (Guests { first: machine, nics, nic: nics.socket(SECOND_GUEST), root, options }, report)
+    }
+
+    fn suite(&mut self) -> Result<()> {
+        let Some(names) = suite_names(self.options) else { return Ok(()) };
+        let limit = Duration::from_secs(if self.options.long { 3600 } else { 600 });
+        suite::run(&mut self.machine, &names, limit, |entry| self.report.add(entry))?;
+        self.report.add(self.nics.refusals("commands of the suite"));
+        Ok(())
+    }
+}
+
+/// The guest has three NICs; on Ethernet the third is joined with another card too.
 fn configuration(nics: &ServedNics, link: LinkLayer) -> Configuration {
     let ethernet = link == LinkLayer::Ethernet;
-    let count = if ethernet { NICS + 1 } else { NICS };
     Configuration {
-        vfio_user: (0..count).map(|index| nics.socket(index)).collect(),
+        vfio_user: [FIRST, OTHER, THIRD].map(|index| nics.socket(index)).to_vec(),
         wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
-        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into())],
+        files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into()), bout::payload()],
+        tcp_ports: vec![bout::PORT],
         reboots: !ethernet,
         ..Configuration::default()
     }
-}
-
-fn ask_all(machine: &mut Machine, cases: Vec<Case>, options: &Options, report: &mut Report) -> Result<()> {
-    for case in cases {
-        if case.set_up || options.wants(&case.name) {
-            report.add(ask(machine, &case)?);
-        }
-    }
-    Ok(())
 }
 
 fn reboot(machine: &mut Machine) -> Result<Entry> {

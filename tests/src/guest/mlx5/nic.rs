@@ -1,17 +1,18 @@
-//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log: InfiniBand ports at one
-//! switch, Ethernet ports at wires.
+//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log, or by `bareverbs serve`:
+//! InfiniBand ports at one switch; of Ethernet ports the first two joined by a wire, all others at one switch.
 
+use super::super::command;
+use super::super::process::KillOnDrop;
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, Subnet};
 use bareverbs_sim::run::fabric::Fabric;
-use bareverbs_sim::run::real_time::Recorder;
+use bareverbs_sim::run::real_time::{Recorder, UnixDatagramIo};
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,50 +22,69 @@ use tracing_subscriber::filter::LevelFilter;
 /// Commands that Linux tries and that the model rightly lacks: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
 
-/// What QEMU can send at most.
-const LONGEST_FRAME: usize = 68 << 10;
+/// Ethernet ports that a wire joins.
+const WIRED: usize = 2;
 
-/// Servers that run as long as this process.
+/// Servers that run as long as this process, and those of other processes, which end with this.
 #[derive(Debug)]
 pub struct ServedNics {
     directory: TempDir,
-    count: usize,
+    link: LinkLayer,
     log: PathBuf,
     fabric: Fabric,
     read: usize,
+    processes: Vec<KillOnDrop>,
 }
 
 impl ServedNics {
-    /// Powers `count` NICs on. InfiniBand ports are at one switch; of Ethernet ports the first two have a wire between
-    /// them, and the last is for [`Self::join`]. Every command that their drivers give is written to `mlx5-commands.log` in
-    /// `output`, every frame of InfiniBand to `mlx5.pcapng`.
-    pub fn start(link: LinkLayer, count: usize, output: &Path) -> Result<Self> {
+    /// Powers the NICs with these numbers on. Every command that their drivers give is written to `mlx5-commands.log` in
+    /// `output`, every frame at the switch to `mlx5.pcapng`.
+    pub fn start(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         let log = output.join("mlx5-commands.log");
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
-        let nics = Self { directory, count, log, fabric, read: 0 };
+        let nics = Self { directory, link, log, fabric, read: 0, processes: Vec::new() };
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
-        for index in 0..count {
-            nics.serve(index, nics.config(link, index, &capture))?;
+        for &index in numbers {
+            nics.serve(index, nics.config(index, &capture))?;
         }
         Ok(nics)
     }
 
-    fn config(&self, link: LinkLayer, index: usize, capture: &Recorder) -> ServerConfig {
-        let mac = MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 1 + index as u8]);
-        let config = match link {
-            LinkLayer::InfiniBand => ServerConfig {
-                attachment: Attachment::Fabric(self.fabric.clone()),
-                capture: Some(capture.interface(&format!("nic{index}"), LinkType::InfiniBand)),
-                ..ServerConfig::new(NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) })
-            },
-            LinkLayer::Ethernet => ServerConfig {
-                attachment: Attachment::Wire(self.end(index), self.end(index ^ 1)),
-                ..ServerConfig::new(NicConfig { translation_updates: false, ..NicConfig::new(mac) })
-            },
+    /// Powers one more NIC on, at the switch: served by the command `bareverbs serve --wire`, with these faults.
+    pub fn serve_by_command(&mut self, index: usize, faults: Option<&str>, output: &Path) -> Result<()> {
+        let (own, switch) = self.wire(&format!("command{index}"))?;
+        let (own, switch) = (own.to_string_lossy(), switch.to_string_lossy());
+        let link = if self.link == LinkLayer::Ethernet { "eth" } else { "ib" };
+        let seed = (index + 1).to_string();
+        let mut arguments = vec!["--link", link, "--wire", &own, "--wire-to", &switch, "--seed", &seed];
+        arguments.extend(faults.into_iter().flat_map(|faults| ["--faults", faults]));
+        let log = output.join(format!("mlx5-serve{index}.log"));
+        let process = command::serve(&command::build()?, &self.socket(index), &arguments, &log)?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    fn config(&self, index: usize, capture: &Recorder) -> ServerConfig {
+        let mac = mac(index);
+        let (nic, kind) = match self.link {
+            LinkLayer::InfiniBand => {
+                (NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) }, LinkType::InfiniBand)
+            }
+            LinkLayer::Ethernet => {
+                (NicConfig { translation_updates: false, ..NicConfig::new(mac) }, LinkType::Ethernet)
+            }
         };
-        ServerConfig { trace_commands: true, ..config }
+        let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic.patient()) };
+        if self.link == LinkLayer::Ethernet && index < WIRED {
+            return ServerConfig {
+                attachment: Attachment::Wire(self.end(index), self.end(index ^ 1)),
+                ..config
+            };
+        }
+        let capture = Some(capture.interface(&format!("nic{index}"), kind));
+        ServerConfig { attachment: Attachment::Fabric(self.fabric.clone()), capture, ..config }
     }
 
     fn serve(&self, index: usize, config: ServerConfig) -> Result<()> {
@@ -82,18 +102,27 @@ impl ServedNics {
         self.directory.path().join(format!("wire{index}"))
     }
 
-    /// Joins the last NIC with a network card of the guest, whose sockets these are: ours, and the card's.
+    /// Joins a network card of a guest, whose sockets these are: ours, and the card's.
     pub fn join(&self, (ours, card): (PathBuf, PathBuf)) -> Result<()> {
-        let last = self.count - 1;
-        let from_nic = UnixDatagram::bind(self.end(last ^ 1))?;
-        let from_card = UnixDatagram::bind(ours)?;
-        let (to_card, to_nic) = (from_card.try_clone()?, from_nic.try_clone()?);
-        let nic = self.end(last);
-        std::thread::Builder::new()
-            .name("to card".into())
-            .spawn(move || carry(&from_nic, &to_card, &card))?;
-        std::thread::Builder::new().name("to nic".into()).spawn(move || carry(&from_card, &to_nic, &nic))?;
+        self.fabric.plug_wire(self.link, UnixDatagramIo::bind(&ours, &card)?);
         Ok(())
+    }
+
+    /// Plugs a wire into the switch, and gives the sockets of its other end: its own, and the switch's.
+    pub fn wire(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let path = |end| self.directory.path().join(format!("{name}.{end}"));
+        let (switch, other) = (path("switch"), path("other"));
+        self.fabric.plug_wire(self.link, UnixDatagramIo::bind(&switch, &other)?);
+        Ok((other, switch))
+    }
+
+    /// Whether all frames found room at the switch.
+    pub fn losses(&self) -> Entry {
+        let verdict = match self.fabric.lost() {
+            0 => Verdict::Pass("none".into()),
+            lost => Verdict::Fail(format!("{lost} flooded frames found a port full")),
+        };
+        Entry { columns: vec!["frames lost at the switch".into()], verdict, elapsed: Duration::ZERO }
     }
 
     /// Where the guest's machine finds one.
@@ -156,12 +185,9 @@ fn name_of_refusal(line: &str) -> String {
     format!("{command}: {reason}")
 }
 
-/// Carries frames until the process ends. A frame that nobody takes is lost.
-fn carry(from: &UnixDatagram, by: &UnixDatagram, to: &Path) {
-    let mut frame = vec![0; LONGEST_FRAME];
-    while let Ok(length) = from.recv(&mut frame) {
-        let _ = by.send_to(&frame[..length], to);
-    }
+/// MAC address of the NIC with this number.
+pub fn mac(index: usize) -> MacAddress {
+    MacAddress([0x02, 0x02, 0xc9, 0x04, 0x00, 1 + index as u8])
 }
 
 fn log_to(path: &Path) -> Result<()> {

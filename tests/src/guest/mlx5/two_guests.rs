@@ -1,77 +1,228 @@
-//! A second guest with a NIC of its own at the same switch: server there, client in the first.
+//! A second guest with devices of its own at the same switch: a program on one side in one guest, on the other in the other.
+//!
+//! On InfiniBand the second guest has a NIC. On Ethernet it has one too, served by `bareverbs serve --wire`, and a network
+//! card with Soft-RoCE on it.
 
 use super::super::machine::{Configuration, HOST_FROM_GUEST, Machine};
 use super::super::root::Root;
+use super::super::rxe::bout;
+use super::super::rxe::guest_side::wait_for_gid;
 use super::super::table::{Entry, Report, Verdict};
-use super::{ask, cases};
+use super::cases::{self, Case};
+use super::nic::ServedNics;
+use super::{Options, ask, ethernet};
 use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// TCP port at which the server listens in its guest.
-const PORT: u16 = 18515;
+/// Address of the second guest's network card.
+const CARD: MacAddress = MacAddress([0x52, 0x54, 0, 0, 5, 2]);
+/// TCP port at which a server listens in its guest.
+const PORT: u16 = bout::PORT;
+/// Devices of the second guest on Ethernet.
+const MLX5: &str = "mlx5";
+const SOFT_ROCE: &str = "Soft-RoCE";
+/// With which of them the first guest's speaks, and where the client is.
+const PAIRS: [(&str, Client); 3] =
+    [(MLX5, Client::First), (SOFT_ROCE, Client::First), (SOFT_ROCE, Client::Second)];
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Programs, and what one line of the client's output must contain.
-const PROGRAMS: &[(&str, &str)] = &[
+/// Devices of both guests.
+#[derive(Debug)]
+struct Device {
+    /// What it is called in the table.
+    title: &'static str,
+    name: String,
+    /// Index of its GID, where peers need one.
+    gid: Option<usize>,
+}
+
+/// A program, and what one line of the client's output must contain.
+type Program = (&'static str, &'static str);
+
+const INFINIBAND: &[Program] = &[
     ("ibv_rc_pingpong -n 200 -c", "iters in"),
     ("ibv_uc_pingpong -n 200 -c", "iters in"),
     ("ibv_ud_pingpong -n 200 -c", "iters in"),
-    ("ib_write_bw -s 65536 -F -n 100", "100"),
-    ("ib_read_lat -s 4096 -F -n 100", "100"),
-    ("ib_atomic_bw -A CMP_AND_SWAP -F -n 100", "100"),
+    ("ib_write_bw -s 65536 -F -n 100", " 100 "),
+    ("ib_read_lat -s 4096 -F -n 100", " 100 "),
+    ("ib_atomic_bw -A CMP_AND_SWAP -F -n 100", " 100 "),
 ];
+const ETHERNET: &[Program] = &[
+    ("ibv_rc_pingpong -n 100 -c", "iters in"),
+    ("ib_write_bw -s 16384 -F -n 50", " 50 "),
+    ("ibv_ud_pingpong -s 1000 -n 100 -c", "iters in"),
+    ("ib_send_bw -s 4096 -F -n 50", " 50 "),
+    ("ib_read_bw -s 4096 -F -n 50", " 50 "),
+    ("ibv_uc_pingpong -n 100 -c", "iters in"),
+    ("ibv_srq_pingpong -n 100 -c", "iters in"),
+    ("ib_atomic_bw -A FETCH_AND_ADD -F -n 50", " 50 "),
+];
+/// How many of the Ethernet programs, from the first on, every run asks of each pair of devices.
+const QUICK: usize = 1;
 
-fn name(program: &str) -> String {
-    format!("between two guests: {program}")
+/// What a row is called; the second guest's device has no title where there is no choice.
+fn name((program, _): &Program, client: Client, second: &str) -> String {
+    match (second, client) {
+        ("", _) => format!("between two guests: {program}"),
+        (_, Client::First) => format!("between two guests: {program}, server {second}, client mlx5"),
+        (_, Client::Second) => format!("between two guests: {program}, server mlx5, client {second}"),
+    }
 }
 
-/// Boots the second guest if a case of it is wanted, and runs the cases.
-pub fn run(
-    (root, output): (&Root, &Path),
-    first: &mut Machine,
-    nic: PathBuf,
-    wanted: &dyn Fn(&str) -> bool,
-    report: &mut Report,
-) -> Result<()> {
-    let programs: Vec<_> = PROGRAMS.iter().filter(|(program, _)| wanted(&name(program))).collect();
-    if programs.is_empty() {
-        return Ok(());
+/// Which guest has the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client {
+    First,
+    Second,
+}
+
+/// What is to be played: a program between a device of the first guest and one of the second.
+#[derive(Debug)]
+struct Row<'a> {
+    program: &'a Program,
+    first: &'a Device,
+    second: &'a Device,
+    client: Client,
+}
+
+impl Row<'_> {
+    fn name(&self) -> String {
+        name(self.program, self.client, self.second.title)
     }
-    let configuration = Configuration {
-        memory: 512,
-        processors: 1,
-        vfio_user: vec![nic],
-        tcp_ports: vec![PORT],
-        ..Configuration::default()
-    };
-    let mut second = Machine::boot(root, &configuration, &output.join("mlx5-second-console.log"))?;
-    report.add(ask(&mut second, &cases::second_guest())?);
-    for (program, line) in programs {
-        let start = Instant::now();
-        let verdict = exchange(first, &mut second, program, line)?;
-        report.add(Entry { columns: vec![name(program)], verdict, elapsed: start.elapsed() });
+
+    /// Server and client.
+    fn ends(&self) -> (&Device, &Device) {
+        match self.client {
+            Client::First => (self.second, self.first),
+            Client::Second => (self.first, self.second),
+        }
     }
-    Ok(())
+}
+
+impl Device {
+    fn roce(title: &'static str, machine: &mut Machine, name: &str, address: [u8; 4]) -> Result<Self> {
+        let gid = wait_for_gid(machine, name, Gid::from_ipv4(address))?;
+        Ok(Self { title, name: name.to_owned(), gid: Some(gid) })
+    }
+
+    /// What chooses it on the command line of a program.
+    fn options(&self, program: &str) -> String {
+        let option = if program.starts_with("ibv_") { "-g" } else { "-x" };
+        let gid = self.gid.map_or(String::new(), |index| format!("{option} {index}"));
+        format!("{program} -d {} {gid}", self.name)
+    }
+}
+
+/// Both guests. The second is booted once a row of it is wanted.
+pub struct Guests<'a> {
+    /// The first.
+    pub first: &'a mut Machine,
+    /// The switch.
+    pub nics: &'a ServedNics,
+    /// The second one's NIC.
+    pub nic: PathBuf,
+    /// The root of both.
+    pub root: &'a Root,
+    /// What is wanted, and where the console goes.
+    pub options: &'a Options,
+}
+
+impl Guests<'_> {
+    /// The rows of InfiniBand.
+    pub fn infiniband(&mut self, report: &mut Report) -> Result<()> {
+        let device = Device { title: "", name: "mlx5_0".into(), gid: None };
+        let row = |program| Row { program, first: &device, second: &device, client: Client::First };
+        let rows: Vec<_> = INFINIBAND.iter().map(row).filter(|row| self.options.wants(&row.name())).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut second = self.boot(Vec::new())?;
+        report.add(ask(&mut second, &cases::second_guest())?);
+        self.play_all(&rows, &mut second, report)
+    }
+
+    /// The rows of Ethernet: `mlx5_ib` with `mlx5_ib`, and with Soft-RoCE. The first guest's device at the switch and its
+    /// network device are given.
+    pub fn ethernet(&mut self, (device, netdev): (&str, &str), report: &mut Report) -> Result<()> {
+        let programs = if self.options.long { ETHERNET } else { &ETHERNET[..QUICK] };
+        let all = programs.iter().flat_map(|program| PAIRS.map(|(title, client)| (program, title, client)));
+        let wanted: Vec<_> = all
+            .filter(|(program, title, client)| self.options.wants(&name(program, *client, title)))
+            .collect();
+        let ping = Some(ping()).filter(|ping| self.options.wants(&ping.name));
+        if wanted.is_empty() && ping.is_none() {
+            return Ok(());
+        }
+        let mut second = self.boot(vec![CARD])?;
+        self.nics.join(second.wire_sockets(0))?;
+        report.add(ask(&mut second, &ethernet::second_guest(CARD))?);
+        self.first.control.require(&ethernet::meet(netdev), LIMIT)?;
+        let first = Device::roce(MLX5, self.first, device, ethernet::FIRST)?;
+        let mlx5 = Device::roce(MLX5, &mut second, "mlx5_0", ethernet::SECOND)?;
+        let rxe = Device::roce(SOFT_ROCE, &mut second, "rxe0", ethernet::SECOND_CARD)?;
+        if let Some(ping) = ping {
+            report.add(ask(self.first, &ping)?);
+        }
+        let rows = wanted.into_iter().map(|(program, title, client)| {
+            let second = if title == MLX5 { &mlx5 } else { &rxe };
+            Row { program, first: &first, second, client }
+        });
+        self.play_all(&rows.collect::<Vec<_>>(), &mut second, report)
+    }
+
+    fn boot(&self, wires: Vec<MacAddress>) -> Result<Machine> {
+        let configuration = Configuration {
+            memory: 512,
+            processors: 1,
+            vfio_user: vec![self.nic.clone()],
+            tcp_ports: vec![PORT],
+            wires,
+            ..Configuration::default()
+        };
+        Machine::boot(self.root, &configuration, &self.options.output.join("mlx5-second-console.log"))
+    }
+
+    fn play_all(&mut self, rows: &[Row<'_>], second: &mut Machine, report: &mut Report) -> Result<()> {
+        for row in rows {
+            let start = Instant::now();
+            let verdict = match row.client {
+                Client::First => exchange(row, second, self.first)?,
+                Client::Second => exchange(row, self.first, second)?,
+            };
+            report.add(Entry { columns: vec![row.name()], verdict, elapsed: start.elapsed() });
+        }
+        Ok(())
+    }
+}
+
+fn ping() -> Case {
+    let command = format!("ping -w 30 -c 5 -i 0.2 {}", Ipv4Addr::from(ethernet::SECOND));
+    Case::new("between two guests: ping", " 0% packet loss", command)
 }
 
 /// Runs both ends of a program, to the end of both.
-fn exchange(first: &mut Machine, second: &mut Machine, program: &str, wanted: &str) -> Result<Verdict> {
-    let port = second.forward(PORT).context("the second guest has no port forwarded")?.port();
-    let server = second.control.start(&cases::server(&format!("{program} -p {PORT}")), LIMIT)?;
-    let listens = second.control.run(&cases::wait_for_server(), LIMIT)?;
-    let command = format!("{program} -p {port} {HOST_FROM_GUEST}");
-    let client = first.control.run(&command, LIMIT)?;
+fn exchange(row: &Row<'_>, server: &mut Machine, client: &mut Machine) -> Result<Verdict> {
+    let (program, wanted) = *row.program;
+    let (at_server, at_client) = row.ends();
+    let port = server.forward(PORT).context("the guest of the server has no port forwarded")?.port();
+    let job =
+        server.control.start(&cases::server(&format!("{} -p {PORT}", at_server.options(program))), LIMIT)?;
+    let listens = server.control.run(&cases::wait_for_server(), LIMIT)?;
+    let command = format!("{} -p {port} {HOST_FROM_GUEST}", at_client.options(program));
+    let outcome = client.control.run(&command, LIMIT)?;
     let served =
-        if client.is_success() { second.control.wait(&server)? } else { second.control.cancel(&server)? };
-    let line = client.output.lines().rfind(|line| line.contains(wanted));
-    let good = listens.is_success() && client.is_success() && served.is_success();
+        if outcome.is_success() { server.control.wait(&job)? } else { server.control.cancel(&job)? };
+    let line = outcome.output.lines().rfind(|line| line.contains(wanted));
+    let good = listens.is_success() && outcome.is_success() && served.is_success();
     Ok(match line.filter(|_| good) {
         Some(line) => Verdict::Pass(line.trim().to_owned()),
         None => Verdict::Fail(format!(
             "client {}: {}; server {}: {}",
-            client.status,
-            client.output.trim(),
+            outcome.status,
+            outcome.output.trim(),
             served.status,
             served.output.trim()
         )),

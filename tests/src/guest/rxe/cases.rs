@@ -51,8 +51,10 @@ pub enum Program {
     WriteImmediate,
     /// `ib_send_bw`: SEND one way.
     SendBandwidth,
-    /// `ib_read_lat`: RDMA READ.
+    /// `ib_read_lat`: RDMA READ, one at a time.
     ReadLatency,
+    /// `ib_read_bw`: RDMA READ, many at a time.
+    ReadBandwidth,
     /// `ib_atomic_lat`: fetch and add.
     FetchAdd,
     /// `ib_atomic_lat -A CMP_AND_SWAP`: compare and swap.
@@ -76,6 +78,7 @@ impl Program {
             Self::WriteImmediate => "ib_write_bw --write_with_imm",
             Self::SendBandwidth => "ib_send_bw",
             Self::ReadLatency => "ib_read_lat",
+            Self::ReadBandwidth => "ib_read_bw",
             Self::FetchAdd => "ib_atomic_lat -A FETCH_AND_ADD",
             Self::CompareSwap => "ib_atomic_lat -A CMP_AND_SWAP",
         }
@@ -111,13 +114,15 @@ impl fmt::Display for Program {
     }
 }
 
-/// Family of the addresses in the GIDs.
+/// By what the ends find each other: the family of the addresses in the GIDs, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4-mapped GIDs: RoCEv2 over IPv4.
     Ipv4,
     /// IPv6 GIDs.
     Ipv6,
+    /// LIDs of an InfiniBand subnet, without global route header.
+    Lid,
 }
 
 impl fmt::Display for Family {
@@ -125,6 +130,7 @@ impl fmt::Display for Family {
         f.write_str(match self {
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
+            Self::Lid => "LID",
         })
     }
 }
@@ -181,7 +187,7 @@ impl Case {
 }
 
 /// Headings of [`Case::columns`].
-pub const HEADINGS: [&str; 6] = ["program in the guest", "its role", "bytes", "path MTU", "GID", "wire"];
+pub const HEADINGS: [&str; 6] = ["program in the guest", "its role", "bytes", "path MTU", "address", "wire"];
 
 /// Columns of something that is no case.
 pub fn row(name: &str) -> Vec<String> {

@@ -52,6 +52,7 @@ pub fn play(nic: &Nic, case: &Case, meeting: Meeting<'_>) -> Result<Played> {
             part.send_bandwidth(meeting)
         }
         Program::ReadLatency => part.read_latency(meeting),
+        Program::ReadBandwidth => part.read_bandwidth(meeting),
         _ => part.atomic_latency(meeting),
     };
     let seen = seen.map_err(|error| error.context(part.connection.counters()));

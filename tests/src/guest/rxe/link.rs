@@ -4,10 +4,13 @@ use super::cases::Service;
 use super::our_side::Handle;
 use anyhow::{Context, Result, bail};
 use bareverbs::address_handle::{AddressHandle, Destination};
+use bareverbs::gid::GidEntry;
 use bareverbs::queue_pair::{
     AddressVector, ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
 };
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::psn::Psn;
 
 /// The Q_Key of rdma-core's pingpong and of perftest.
@@ -45,11 +48,7 @@ impl Link {
         Ok(match self {
             Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,
             Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
-            Self::Ud(queue_pair, _) => {
-                let entry = device.gid(gid_index.into()).context("an address of our own")?;
-                let (qpn, psn) = (queue_pair.qpn(), Psn::new(0));
-                RemoteEndpoint { qpn, psn, gid: entry.gid, mac: entry.mac, version: Some(entry.version) }
-            }
+            Self::Ud(queue_pair, _) => datagram_endpoint(device, queue_pair.qpn(), gid_index)?,
             Self::Rc(_) | Self::Uc(_) | Self::Broken => bail!("the queue pair was connected before"),
         })
     }
@@ -99,6 +98,17 @@ impl Link {
     }
 }
 
+fn datagram_endpoint(device: &Handle, qpn: Qpn, gid_index: u8) -> Result<RemoteEndpoint> {
+    let psn = Psn::new(0);
+    if device.capabilities().port_type == PortType::Ethernet {
+        let entry = device.gid(gid_index.into()).context("an address of our own")?;
+        let GidEntry { gid, mac, version, .. } = entry;
+        return Ok(RemoteEndpoint { qpn, psn, gid, mac, version: Some(version), lid: 0 });
+    }
+    let (gid, lid) = (device.infiniband_gid(gid_index.into())?, device.port()?.lid);
+    Ok(RemoteEndpoint { qpn, psn, gid, mac: MacAddress::default(), version: None, lid })
+}
+
 fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
     AddressVector {
         gid_index: options.gid_index,
@@ -109,5 +119,6 @@ fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector
         flow_label: options.flow_label,
         service_level: options.service_level,
         udp_source_port: options.udp_source_port.unwrap_or(0),
+        lid: remote.lid,
     }
 }

@@ -1,7 +1,7 @@
 //! Our side of the wire: the simulated NIC in real time, and the driver on it.
 
 use super::cases::{Family, Service, Wire};
-use super::guest_side::{GUEST_MAC, OUR_MAC, gid};
+use super::guest_side::{OUR_MAC, gid};
 use super::link::Link;
 use anyhow::{Context, Result, bail};
 use bareverbs::address_handle::ROUTE_HEADER;
@@ -10,24 +10,26 @@ use bareverbs::device::{Device, DeviceConfig};
 use bareverbs::gid::GidEntry;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
+use bareverbs::port::PortState;
 use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal::real_time::RealTimeHal;
 use bareverbs_hal::sim::MemoryConfig;
-use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
-use bareverbs_sim::nic::{self, NicConfig};
+use bareverbs_sim::nic::{self, NicConfig, Subnet};
 use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use core::fmt;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Instant;
 
 type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
 pub(super) type Handle = Rc<Device<Bus>>;
@@ -44,6 +46,8 @@ const ACK_TIMEOUT: u8 = 16;
 const FAULTS: f64 = 0.01;
 /// How late a frame comes that is overtaken, at most.
 const REORDER: Duration = Duration::from_micros(500);
+/// How long a subnet's manager may take to come by.
+const ACTIVATION_LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
 /// Nothing that a driver must leave zero may be set.
 const STRICT: bool = true;
 
@@ -58,8 +62,10 @@ pub struct Identity {
     pub rkey: u32,
     /// Address of its buffer.
     pub address: u64,
-    /// Its GID.
+    /// Its GID; zero for one without.
     pub gid: Gid,
+    /// Its LID; zero on Ethernet.
+    pub lid: u16,
 }
 
 /// What we have to know of the peer's.
@@ -69,8 +75,10 @@ pub struct Peer {
     pub qpn: Qpn,
     /// First PSN that it sends.
     pub psn: Psn,
-    /// Its GID.
+    /// Its GID; zero for one without.
     pub gid: Gid,
+    /// Its LID; zero on Ethernet.
+    pub lid: u16,
     /// READs and atomics that it takes at once.
     pub outstanding_reads: u8,
 }
@@ -145,18 +153,40 @@ impl WireFaults {
 pub struct Nic {
     device: Handle,
     seed: Seed,
+    link: LinkType,
+    /// MAC address of the other end.
+    peer: MacAddress,
 }
 
 impl Nic {
-    /// Opens the device on a wire and gives it its addresses.
-    pub fn open(wire: UnixDatagramIo, seed: u64) -> Result<Self> {
-        let model = nic::Nic::new(NicConfig { strict: STRICT, ..NicConfig::new(OUR_MAC) });
-        let bus = RealTimeHal::new(model, wire, MemoryConfig::default(), seed);
-        let device = Device::open(bus, DeviceConfig::default())?;
+    /// Opens the device on an Ethernet wire, at whose other end is `peer`, and gives it its addresses.
+    pub fn ethernet(wire: UnixDatagramIo, seed: u64, peer: MacAddress) -> Result<Self> {
+        let nic = Self::open(NicConfig::new(OUR_MAC), wire, seed)?;
         for family in [Family::Ipv4, Family::Ipv6] {
-            device.set_gid(u16::from(gid_index(family)), GidEntry::roce_v2(gid(family, 1), OUR_MAC))?;
+            nic.device.set_gid(u16::from(gid_index(family)), GidEntry::roce_v2(gid(family, 1), OUR_MAC))?;
         }
-        Ok(Self { device: Rc::new(device), seed: Seed(seed) })
+        Ok(Self { peer, ..nic })
+    }
+
+    /// Opens the device on a wire to a switch of a subnet, and waits until the subnet's manager has been there.
+    pub fn infiniband(wire: UnixDatagramIo, seed: u64) -> Result<Self> {
+        let config = NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(OUR_MAC) };
+        let nic = Self { link: LinkType::InfiniBand, ..Self::open(config, wire, seed)? };
+        let deadline = Instant::now() + ACTIVATION_LIMIT;
+        loop {
+            match nic.device.port()?.state {
+                PortState::Active => return Ok(nic),
+                state if Instant::now() > deadline => bail!("our InfiniBand port is still {state}"),
+                _ => nic.step()?,
+            }
+        }
+    }
+
+    fn open(config: NicConfig, wire: UnixDatagramIo, seed: u64) -> Result<Self> {
+        let model = nic::Nic::new(NicConfig { strict: STRICT, ..config });
+        let bus = RealTimeHal::new(model, wire, MemoryConfig::default(), seed);
+        let device = Rc::new(Device::open(bus, DeviceConfig::default())?);
+        Ok(Self { device, seed: Seed(seed), link: LinkType::Ethernet, peer: MacAddress::default() })
     }
 
     /// A queue pair with a buffer that the peer may use in every way.
@@ -175,7 +205,7 @@ impl Nic {
         let builder = builder.send_queue(DEPTH).receive_queue(DEPTH).max_receive_sge(2);
         let link = Link::build(builder, service)?;
         let endpoint = link.endpoint(&self.device, gid_index(family))?;
-        let identity = Identity::of(&endpoint, &memory);
+        let identity = Identity::of(&endpoint, &memory, family);
         let headers = Span { offset: bytes, length: ROUTE_HEADER };
         let (device, nic) = (Rc::clone(&self.device), self.clone());
         Ok(Connection { family, identity, headers, link, completions, memory, domain, device, nic })
@@ -189,6 +219,9 @@ impl Nic {
     pub fn set_wire(&self, wire: Wire, name: &str) {
         let faults = |direction: &str| {
             let mut faults = Faults::new(self.seed.stream(&format!("{name} {direction}")));
+            if self.link == LinkType::InfiniBand {
+                faults = faults.of_infiniband();
+            }
             faults.set_random(RandomFaults {
                 loss: Chance::from_ratio(FAULTS),
                 duplicate: Chance::from_ratio(FAULTS),
@@ -219,7 +252,7 @@ impl Nic {
     /// Begins to write every frame to a file.
     pub fn begin_capture(&self, path: &Path) -> Result<()> {
         let capture = Recorder::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        let capture = capture.interface("wire", LinkType::Ethernet);
+        let capture = capture.interface("wire", self.link);
         self.bus().with(|runner| runner.set_capture(capture));
         Ok(())
     }
@@ -250,15 +283,16 @@ impl fmt::Debug for Nic {
 /// Index in our table of RoCE addresses.
 const fn gid_index(family: Family) -> u8 {
     match family {
-        Family::Ipv4 => 0,
+        Family::Ipv4 | Family::Lid => 0,
         Family::Ipv6 => 1,
     }
 }
 
 impl Identity {
-    fn of(endpoint: &RemoteEndpoint, memory: &MemoryRegion<Handle>) -> Self {
-        let RemoteEndpoint { qpn, psn, gid, .. } = *endpoint;
-        Self { qpn, psn, gid, rkey: memory.rkey().value(), address: memory.address() }
+    fn of(endpoint: &RemoteEndpoint, memory: &MemoryRegion<Handle>, family: Family) -> Self {
+        let RemoteEndpoint { qpn, psn, gid, lid, .. } = *endpoint;
+        let gid = if family == Family::Lid { Gid::default() } else { gid };
+        Self { qpn, psn, gid, lid, rkey: memory.rkey().value(), address: memory.address() }
     }
 }
 
@@ -293,8 +327,18 @@ impl Connection {
             max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
-        let Peer { qpn, psn, gid, .. } = *peer;
-        let remote = RemoteEndpoint { qpn, psn, gid, mac: GUEST_MAC, version: Some(RoceVersion::Version2) };
+        let Peer { qpn, psn, gid, lid, .. } = *peer;
+        let remote = match self.family {
+            // perftest leaves a GID that it does not use to chance.
+            Family::Lid => {
+                let (gid, mac) = (Gid::default(), MacAddress::default());
+                RemoteEndpoint { qpn, psn, gid, mac, version: None, lid }
+            }
+            Family::Ipv4 | Family::Ipv6 => {
+                let version = Some(RoceVersion::Version2);
+                RemoteEndpoint { qpn, psn, gid, mac: self.nic.peer, version, lid: 0 }
+            }
+        };
         self.link.connect(&self.device, &remote, options)
     }
 

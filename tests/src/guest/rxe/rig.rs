@@ -5,7 +5,7 @@ use super::super::interrupt;
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
 use super::cases::{Family, row};
-use super::guest_side::{DEVICE, GUEST_MAC, SoftRoce};
+use super::guest_side::{GUEST_MAC, GuestDevice};
 use anyhow::{Context, Result};
 use bareverbs_sim::run::real_time::{FrameIo, UnixDatagramIo};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const NOBODY: &str = "10.7.0.99";
 
 /// Asks both questions.
-pub fn check(machine: &mut Machine, guest: &SoftRoce) -> Result<Vec<Entry>> {
+pub fn check(machine: &mut Machine, guest: &GuestDevice) -> Result<Vec<Entry>> {
     Ok(vec![
         timed("wire", || see_arp(machine))?,
         timed("ibv_rc_pingpong with itself", || pingpong_with_itself(machine, guest))?,
@@ -56,9 +56,9 @@ fn wait_for_arp(wire: &mut UnixDatagramIo, limit: Duration) -> Result<Option<u32
     Ok(None)
 }
 
-fn pingpong_with_itself(machine: &mut Machine, guest: &SoftRoce) -> Result<Verdict> {
-    let index = guest.gid_index(Family::Ipv4);
-    let program = format!("ibv_rc_pingpong -d {DEVICE} -g {index} -s 65536 -n 20");
+fn pingpong_with_itself(machine: &mut Machine, guest: &GuestDevice) -> Result<Verdict> {
+    let index = guest.gid_index(Family::Ipv4).context("an IPv4 address")?;
+    let program = format!("ibv_rc_pingpong -d {} -g {index} -s 65536 -n 20", guest.name);
     let command = format!(
         "{program} > /tmp/server 2>&1 & server=$!
          for i in $(seq 50); do grep -q 'local address' /tmp/server && break; sleep 0.1; done

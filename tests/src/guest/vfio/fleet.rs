@@ -6,12 +6,11 @@ use bareverbs_prm::time::Duration;
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 use tempfile::TempDir;
 
+use super::super::command;
 use super::super::machine::Machine;
-use super::super::process::{KillOnDrop, TICK};
+use super::super::process::KillOnDrop;
 
 /// The devices in the order of their PCI addresses, by the names that the cases call them.
 pub const NAMES: [&str; 7] = ["a", "b", "ib", "old", "slow", "mortal", "victim"];
@@ -29,8 +28,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Powers all devices on. `bareverbs` is the command.
-    pub fn start(bareverbs: &Path) -> Result<Self> {
+    /// Powers all devices on. `bareverbs` is the command; what its server says goes to `log`.
+    pub fn start(bareverbs: &Path, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-fleet-").tempdir()?;
         let path = |name: &str| directory.path().join(name);
         for (number, name) in NAMES.iter().chain([&CROWDED]).enumerate() {
@@ -42,7 +41,7 @@ impl Fleet {
             };
             serve(&path(name), nic(name, number as u8), wire)?;
         }
-        let mortal = mortal(bareverbs, &path("mortal"))?;
+        let mortal = command::serve(bareverbs, &path("mortal"), &["--link", "eth"], log)?;
         Ok(Self { directory, mortal })
     }
 
@@ -75,20 +74,6 @@ fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Res
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     std::thread::Builder::new().name(name).spawn(move || while server.serve().is_ok() {})?;
     Ok(())
-}
-
-fn mortal(bareverbs: &Path, socket: &Path) -> Result<KillOnDrop> {
-    let mut command = Command::new(bareverbs);
-    command.args(["serve", "--link", "eth", "--socket"]).arg(socket);
-    let child: Child =
-        command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().context("cannot run bareverbs serve")?;
-    let child = KillOnDrop(child);
-    let deadline = Instant::now() + std::time::Duration::from_secs(20);
-    while !socket.exists() {
-        anyhow::ensure!(Instant::now() < deadline, "bareverbs serve does not listen");
-        std::thread::sleep(TICK);
-    }
-    Ok(child)
 }
 
 /// Arguments for QEMU: an IOMMU, the devices behind their ports, and one beside another device behind a conventional bridge.

@@ -13,9 +13,9 @@ use super::machine::{Configuration, Machine};
 use super::process;
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
-use super::{Skipped, interrupt};
+use super::{Skipped, command, interrupt};
 use crate::places::{Line, Outcome};
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use cases::Case;
 use fleet::{CROWDED, Fleet, NAMES};
 use std::path::PathBuf;
@@ -77,19 +77,7 @@ struct Programs {
 impl Programs {
     /// Builds the command beside this program, with the same profile.
     fn find() -> Result<Self> {
-        let rig = std::env::current_exe()?;
-        let directory = rig.parent().context("this program is in no directory")?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "-p", "bareverbs-tools", "--bin", "bareverbs"]);
-        command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
-        command.current_dir(env!("CARGO_MANIFEST_DIR"));
-        process::output(&mut command).context("the command bareverbs cannot be built")?;
-        let bareverbs = directory.join("bareverbs");
-        if !bareverbs.is_file() {
-            bail!("{} is missing although it was built", bareverbs.display());
-        }
-        Ok(Self { rig: std::fs::read(&rig)?, bareverbs })
+        Ok(Self { rig: std::fs::read(std::env::current_exe()?)?, bareverbs: command::build()? })
     }
 
     fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
@@ -115,7 +103,7 @@ fn require_old_enough(root: &Root) -> Result<()> {
 }
 
 fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
-    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let configuration = Configuration {
         memory: 1536,
         devices: fleet::qemu_arguments(),
@@ -147,7 +135,7 @@ fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut 
 
 /// The same devices in a machine that has no IOMMU.
 fn without_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
-    let mut fleet = Fleet::start(&programs.bareverbs)?;
+    let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let devices = fleet::qemu_arguments().into_iter().skip(2).collect();
     let kernel_words = vec!["modprobe.blacklist=mlx5_core".to_owned()];
     let (sockets, files) = (fleet.sockets(), programs.files()?);

@@ -7,8 +7,8 @@ use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DestroyFlowGroupIn,
     DestroyFlowGroupOut, DestroyFlowTableIn, DestroyFlowTableOut, FlowMatchHeaders, FlowTableContext,
-    ModifyFlowTableIn, ModifyFlowTableOut, QueryFlowTableIn, QueryFlowTableOut, SetFlowTableRootIn,
-    SetFlowTableRootOut,
+    ModifyFlowTableIn, ModifyFlowTableOut, QueryFlowGroupIn, QueryFlowGroupOut, QueryFlowTableIn,
+    QueryFlowTableOut, SetFlowTableRootIn, SetFlowTableRootOut,
 };
 use bareverbs_prm::ids::FlowTableId;
 use zerocopy::IntoBytes;
@@ -197,4 +197,21 @@ pub(super) fn destroy_group<M: HostMemory>(
         return Err(syndrome::FLOW_GROUP_BUSY);
     }
     table.groups.remove(&group).map(drop).ok_or(syndrome::FLOW_GROUP_UNKNOWN)
+}
+
+/// Where the group is in its table and what its entries are compared by, as CREATE_FLOW_GROUP had it.
+pub(super) fn query_group<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &QueryFlowGroupIn,
+    output: &mut QueryFlowGroupOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let table = table(nic, input.table_type(), input.table_id())?;
+    let group = table.groups.get(&input.group_id()).ok_or(syndrome::FLOW_GROUP_UNKNOWN)?;
+    let compared = group.mask.as_bytes().iter().any(|byte| *byte != 0);
+    output.set_start_flow_index(group.first).set_end_flow_index(group.last);
+    output.set_match_criteria_enable(if compared { OUTER } else { 0 });
+    output.match_criteria_mut().outer_headers_mut().clone_from(&group.mask);
+    Ok(())
 }

@@ -57,6 +57,7 @@ pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> 
         Op::SetFlowTableRoot => run(nic, call, Initialized, flow::set_root),
         Op::CreateFlowGroup => run(nic, call, Initialized, flow::create_group),
         Op::DestroyFlowGroup => run(nic, call, Initialized, flow::destroy_group),
+        Op::QueryFlowGroup => run(nic, call, Initialized, flow::query_group),
         Op::SetFlowTableEntry => run(nic, call, Initialized, flow_entry::set),
         Op::DeleteFlowTableEntry => run(nic, call, Initialized, flow_entry::delete),
         Op::QueryFlowTableEntry => run(nic, call, Initialized, flow_entry::query),

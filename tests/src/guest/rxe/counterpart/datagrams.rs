@@ -96,14 +96,13 @@ impl Part<'_> {
         Ok(Some(u32::try_from(completion.token - RECEIVES)?))
     }
 
-    /// What the guest sends, and how often each: small messages go round its buffer.
+    /// What the guest sends, and how often each: small messages go round its buffer, where some look alike.
     fn messages(&self) -> Vec<(Vec<u8>, u64)> {
-        let mut slots = BTreeMap::new();
+        let mut messages = BTreeMap::new();
         for slot in (0..self.case.iterations).map(|index| self.slot(index)) {
-            *slots.entry(slot).or_insert(0) += 1;
+            *messages.entry(pattern::payload(slot, self.size(), self.size())).or_insert(0) += 1;
         }
-        let message = |(slot, times)| (pattern::payload(slot, self.size(), self.size()), times);
-        slots.into_iter().map(message).collect()
+        messages.into_iter().collect()
     }
 
     /// Sends until as many have arrived as the guest waits for; what the wire lost is sent anew.

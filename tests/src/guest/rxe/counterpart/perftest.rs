@@ -35,18 +35,34 @@ impl Part<'_> {
     /// `ib_write_bw`: hand shakes with the queue pairs, two to synchronise, the traffic, one more, the reports, the end.
     pub(super) fn write_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
+        self.one_sided(meeting, Work::Write)?;
+        match meeting {
+            Meeting::Connect(_) => Ok(self.unseen("written")),
+            Meeting::Accept(_) => self.compare_all_written(),
+        }
+    }
+
+    /// `ib_read_bw`: as `ib_write_bw`.
+    pub(super) fn read_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.connection.fill(0, &pattern::message(0, self.half))?;
+        self.one_sided(meeting, Work::Read)?;
+        match meeting {
+            Meeting::Connect(_) => self.compare_read(),
+            Meeting::Accept(_) => Ok(self.unseen("given to read")),
+        }
+    }
+
+    fn one_sided(&mut self, meeting: Meeting<'_>, work: impl Fn(Remote) -> Work) -> Result<()> {
         let mut talk = self.open(meeting, 1)?;
         self.synchronise(&mut talk)?;
         self.synchronise(&mut talk)?;
-        let client = matches!(meeting, Meeting::Connect(_));
-        if client {
-            self.send_all(Work::Write(talk.remote()))?;
+        if matches!(meeting, Meeting::Connect(_)) {
+            self.send_all(work(talk.remote()))?;
         }
         self.synchronise(&mut talk)?;
         let connection = &mut self.connection;
         talk.session.exchange_reports(&mut || connection.step())?;
-        self.synchronise(&mut talk)?;
-        if client { Ok(self.unseen("written")) } else { self.compare_all_written() }
+        self.synchronise(&mut talk)
     }
 
     /// What is written over an unreliable connection may still be on its way: nobody has acknowledged it.
@@ -91,7 +107,8 @@ impl Part<'_> {
     }
 
     /// `ib_write_lat`: who listens writes first. The last byte of a message is its number, and that is what both ends look
-    /// at memory for: the last byte of an unreliable connection's message comes last too. It ends without a hand shake.
+    /// at memory for: the last byte of an unreliable connection's message comes last too. All else in the program's buffer is
+    /// zero, whatever the payload file says. It ends without a hand shake.
     pub(super) fn write_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
         let mut talk = self.open(meeting, 2)?;
@@ -125,7 +142,7 @@ impl Part<'_> {
             }
             self.connection.step()?;
         }
-        let mut expected = pattern::payload(0, self.size(), self.size());
+        let mut expected = vec![0; self.size()];
         number_of(&mut expected, number);
         pattern::compare("message of the guest", &self.connection.bytes(self.near(0))?, &expected)
     }
@@ -211,6 +228,7 @@ impl Part<'_> {
             rkey: identity.rkey,
             address: identity.address,
             gid: identity.gid,
+            lid: identity.lid,
         };
         let (connection, mtu) = (&mut self.connection, self.case.mtu);
         let mut meanwhile = || connection.step();
@@ -225,8 +243,8 @@ impl Part<'_> {
         for _ in 1..shakes {
             peer = session.hand_shake(&own, &mut meanwhile)?;
         }
-        let Destination { qpn, psn, gid, outstanding_reads, .. } = peer;
-        self.connection.connect(&Peer { qpn, psn, gid, outstanding_reads }, mtu)?;
+        let Destination { qpn, psn, gid, lid, outstanding_reads, .. } = peer;
+        self.connection.connect(&Peer { qpn, psn, gid, lid, outstanding_reads }, mtu)?;
         Ok(Talk { session, own, peer })
     }
 

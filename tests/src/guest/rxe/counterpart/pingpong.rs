@@ -65,12 +65,13 @@ impl Part<'_> {
 
     fn exchange(&mut self, meeting: Meeting<'_>) -> Result<()> {
         let own = self.connection.identity();
-        let own = Destination { qpn: own.qpn, psn: own.psn, gid: own.gid };
+        let own = Destination { qpn: own.qpn, psn: own.psn, gid: own.gid, lid: own.lid };
         let mtu = self.case.mtu;
         let connection = RefCell::new(&mut self.connection);
         let mut meanwhile = || connection.borrow_mut().step();
         let mut connect = |peer: Destination| {
-            let peer = Peer { qpn: peer.qpn, psn: peer.psn, gid: peer.gid, outstanding_reads: 1 };
+            let Destination { qpn, psn, gid, lid } = peer;
+            let peer = Peer { qpn, psn, gid, lid, outstanding_reads: 1 };
             connection.borrow_mut().connect(&peer, mtu)
         };
         match meeting {

@@ -1,0 +1,43 @@
+//! The command `bareverbs`, built from this tree, and servers that are processes of it.
+
+use super::process::{self, KillOnDrop, TICK};
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Builds the command as this program was built, and gives its path.
+pub fn build() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let directory = own.parent().context("this program has no directory")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", "bareverbs-tools", "--bin", "bareverbs"]);
+    command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    process::output(&mut command).context("the command bareverbs cannot be built")?;
+    let bareverbs = directory.join("bareverbs");
+    if !bareverbs.is_file() {
+        bail!("{} is missing although it was built", bareverbs.display());
+    }
+    Ok(bareverbs)
+}
+
+/// Runs `bareverbs serve` with a socket and more arguments until the owner is dropped; what it says goes to `log`.
+pub fn serve(bareverbs: &Path, socket: &Path, arguments: &[&str], log: &Path) -> Result<KillOnDrop> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(bareverbs).args(["serve", "--socket"]).arg(socket);
+    let log = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    let child = KillOnDrop(command.spawn().context("cannot run bareverbs serve")?);
+    let deadline = Instant::now() + LIMIT;
+    while !socket.exists() {
+        anyhow::ensure!(Instant::now() < deadline, "bareverbs serve does not listen");
+        std::thread::sleep(TICK);
+    }
+    Ok(child)
+}
