@@ -502,7 +502,7 @@ pub fn retire_send(
     Ok(retired)
 }
 
-/// Retires the receive at `counter`: receives of a queue pair complete in order (IBTA v1.4 §10.8.3.1).
+/// Retires the receive at `counter`: receives of a queue pair complete in order (IBTA v1.4 §10.8, work request processing).
 #[inline(always)]
 pub fn retire_receive(
     words: &impl Words,

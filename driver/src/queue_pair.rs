@@ -16,6 +16,7 @@ mod core;
 mod datagram;
 mod diagnosis;
 mod error;
+mod mismatch;
 pub(crate) mod receive;
 mod send;
 pub mod service;
@@ -27,6 +28,7 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use diagnosis::{AddressError, Diagnosis, Suspect};
 pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
+pub use mismatch::Mismatch;
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
 use self::batch::Place;
