@@ -13,7 +13,7 @@ use bareverbs_tests::datagrams::{Datagrams, Q_KEY};
 use bareverbs_tests::node::NodeOptions;
 use bareverbs_tests::pair::{Pair, PairOptions};
 
-const NODE: NodeOptions = NodeOptions { ipv6: false, unforgiving: true };
+const NODE: NodeOptions = NodeOptions { ipv6: false, unforgiving: true, version_1: false };
 const PROTECTION: Status = Status::Failed(CqeSyndrome::LocalProtection);
 const FLUSHED: Status = Status::Failed(CqeSyndrome::WorkRequestFlushed);
 

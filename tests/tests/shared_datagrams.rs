@@ -74,8 +74,10 @@ impl Sharers {
     }
 }
 
-const OPTIONS: [NodeOptions; 2] =
-    [NodeOptions { ipv6: false, unforgiving: true }, NodeOptions { ipv6: true, unforgiving: true }];
+const OPTIONS: [NodeOptions; 2] = [
+    NodeOptions { ipv6: false, unforgiving: true, version_1: false },
+    NodeOptions { ipv6: true, unforgiving: true },
+];
 
 /// Requirement: IBTA v1.4 §10.2.9: receives of a shared receive queue serve queue pairs of datagrams, each with its route header and its own completions
 #[test]

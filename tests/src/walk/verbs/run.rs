@@ -49,7 +49,7 @@ pub struct Walk {
 impl Walk {
     /// Boots both hosts and connects what the seed wants.
     pub fn new(conditions: &Conditions, world: &SimWorld<Nic>) -> Self {
-        let options = NodeOptions { ipv6: conditions.ipv6, unforgiving: false };
+        let options = NodeOptions { ipv6: conditions.ipv6, ..NodeOptions::default() };
         let ids = [1, 2].map(|number| Node::add(world, number, options));
         world.connect(ids[0], ids[1], LinkConfig::gigabits(100)).expect("two free ports");
         let hosts = [0, 1].map(|i| Host::new(Node::open(world, ids[i], i as u8 + 1, options)));
