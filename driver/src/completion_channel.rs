@@ -7,7 +7,7 @@ use crate::command::{CommandError, Request};
 use crate::device::control::Doomed;
 use crate::device::{DeviceRef, DmaOf};
 use crate::events::{AsyncEvent, EventQueue, Sorted, sort};
-use crate::hal::{Hal, HalError};
+use crate::hal::{Hal, HalError, Noticed};
 use bareverbs_prm::command::eq::CreateEqOut;
 use bareverbs_prm::ids::{Cqn, Eqn};
 use bareverbs_prm::numbering::CommandOpcode;
@@ -89,10 +89,11 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// Waits until `deadline` for the event of any queue.
     pub fn wait(&mut self, deadline: Time) -> Option<Cqn> {
         loop {
+            let before = self.device.device().hal().noticed();
             if let Some(cqn) = self.poll() {
                 return Some(cqn);
             }
-            if !self.relax(deadline) {
+            if !self.relax(before, deadline) {
                 return self.poll();
             }
         }
@@ -102,6 +103,7 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// an event, so look at the queue.
     pub fn wait_for(&mut self, cqn: Cqn, deadline: Time) -> bool {
         loop {
+            let before = self.device.device().hal().noticed();
             if self.take_kept(cqn) {
                 return true;
             }
@@ -111,7 +113,7 @@ impl<D: DeviceRef> CompletionChannel<D> {
                 }
                 self.keep(other);
             }
-            if !self.relax(deadline) || self.forgot {
+            if !self.relax(before, deadline) || self.forgot {
                 return false;
             }
         }
@@ -143,16 +145,16 @@ impl<D: DeviceRef> CompletionChannel<D> {
         None
     }
 
-    /// Lets the place do something else until an interrupt, the next look or `deadline`; `false` if that is over.
-    fn relax(&mut self, deadline: Time) -> bool {
+    /// Lets the place do something else until an interrupt that came after `before` or until `deadline`; `false` if that is
+    /// over. An interrupt that another thread took in the meantime counts: it is noticed by the place, not by a thread.
+    fn relax(&mut self, before: Noticed, deadline: Time) -> bool {
         let device = self.device.device();
-        let now = device.hal().now();
-        if now >= deadline {
+        if device.hal().now() >= deadline {
             return false;
         }
         // The interrupt comes at once if there is an event already.
         self.queue.arm(device.hal());
-        device.hal().relax(deadline.min(now + device.config().poll_interval));
+        device.hal().relax_since(before, deadline);
         true
     }
 }

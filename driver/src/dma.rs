@@ -12,7 +12,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rings::Rings;
+pub(crate) use rings::{BlockRing, Rings};
 pub use run::Run;
 pub use user::UserMemory;
 pub use window::{Extent, Window};

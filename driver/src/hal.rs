@@ -39,7 +39,24 @@ pub trait Hal {
     /// The only place where a driver waits: returns when something may have changed, at `deadline` at the latest. It may
     /// return early, at once even; it never returns later than `deadline` by the clock of [`Hal::now`].
     fn relax(&self, deadline: Time);
+
+    /// How often this place has noticed something. What comes later than this look is not slept over by
+    /// [`Self::relax_since`], whichever thread notices it.
+    fn noticed(&self) -> Noticed {
+        Noticed(0)
+    }
+
+    /// As [`Self::relax`], but returns at once if something was noticed after `before`. A place that one thread at a time
+    /// waits in may leave this as it is.
+    fn relax_since(&self, before: Noticed, deadline: Time) {
+        let _ = before;
+        self.relax(deadline);
+    }
 }
+
+/// How often a place has noticed something; see [`Hal::noticed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noticed(pub u64);
 
 /// Registers of BAR0. Values are numbers: an implementation converts from and to the big-endian registers of the device.
 pub trait Mmio {

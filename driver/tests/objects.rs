@@ -2,18 +2,20 @@
 
 mod support;
 
+use bareverbs::hal::Hal;
 use bareverbs::memory_region::RegisterError;
 use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
 use bareverbs::queue_pair::{BuildError, ConnectError, ModifyError, QueuePairAttributes};
 use bareverbs::{
-    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, MemoryRegion,
-    ProtectionDomain, QueuePairBuilder, WorkRequest,
+    AccessFlags, CompletionChannel, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device,
+    DeviceConfig, MemoryRegion, ProtectionDomain, QueuePairBuilder, WorkRequest,
 };
-use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::ids::{Cqn, MacAddress, Qpn};
 use bareverbs_prm::numbering::{
     CommandOpcode as Op, CqeOpcode, PathMigration, PathMtu, QpState, ServiceType,
 };
 use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Duration;
 use support::objects::{Rig, Shape, device, peer, rights};
 use support::{FakeHal, Misbehaviour};
 
@@ -273,4 +275,16 @@ fn an_object_that_was_not_made_leaves_no_memory() {
     (0..64).for_each(|_| {
         drop(QueuePairBuilder::new(&domain, &queue, &queue).build().expect("no record was lost"))
     });
+}
+
+/// The interrupt of every arming is taken by another thread, before this one can wait for it.
+#[test]
+fn a_channel_does_not_sleep_over_an_interrupt_that_another_thread_took() {
+    let hal = FakeHal::new();
+    let mut channel = CompletionChannel::create(device(&hal), 1, 4).unwrap();
+    let deadline = hal.now() + Duration::from_micros(10);
+    assert_eq!(channel.wait(deadline), None);
+    assert!(!channel.wait_for(Cqn::from_low_bits(5), deadline + Duration::from_micros(10)));
+    assert!(hal.world.relaxed.get() > 1);
+    assert_eq!(hal.world.slept.get(), 0);
 }

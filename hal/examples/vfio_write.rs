@@ -1,8 +1,10 @@
-//! One RDMA WRITE between two PCI functions of this machine, or two served devices: the way from a `Hal` to a completion.
+//! One RDMA WRITE between two PCI functions of this machine, or two served devices, or from one to itself: the way from a `Hal` to
+//! a completion.
 //!
 //! `cargo run --release -p bareverbs-hal --example vfio_write -- 0000:3b:00.0 0000:3b:00.1`
 //!
-//! Both functions must be with vfio-pci (`bareverbs vfio bind BDF`) and their ports joined by a cable or a switch. Without
+//! The functions must be with vfio-pci (`bareverbs vfio bind BDF`) and their ports joined by a cable or a switch. With one function
+//! the device sends to itself, and no cable is needed. Without
 //! such a machine: `bareverbs serve --link eth --socket /tmp/nic0 --wire /tmp/w0 --wire-to /tmp/w1`, another one with
 //! `/tmp/nic1`, `/tmp/w1`, `/tmp/w0` and `--seed 2`, and the sockets instead of the addresses. See docs/hardware.md.
 
@@ -31,25 +33,34 @@ struct End<H: Hal> {
 
 fn main() -> Outcome<()> {
     let names: Vec<String> = std::env::args().skip(1).collect();
-    let [left, right] = &names[..] else {
-        return Err("two PCI addresses, or two sockets of bareverbs serve".into());
-    };
-    if left.contains('/') {
-        let open = |path: &str| VfioUserHal::connect(Path::new(path), VfioUserConfig::default());
-        return write_between(open(left)?, open(right)?);
+    if !matches!(names.len(), 1 | 2) {
+        return Err("one or two PCI addresses, or sockets of bareverbs serve".into());
     }
-    let open = |address: &str| -> Outcome<VfioHal> {
+    if names[0].contains('/') {
+        return write(&names, |path| Ok(VfioUserHal::connect(Path::new(path), VfioUserConfig::default())?));
+    }
+    write(&names, |address| {
         let hal = VfioHal::open(address.parse()?, VfioConfig::default())?;
         hal.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         eprintln!("{address} by {}; {}", hal.iommu(), hal.memory());
         Ok(hal)
-    };
-    write_between(open(left)?, open(right)?)
+    })
 }
 
-/// The same for every place that a driver can live in.
-fn write_between<H: Hal>(left: H, right: H) -> Outcome<()> {
-    let (mut left, right) = (end(left, 1)?, end(right, 2)?);
+/// The same for every place that a driver can live in: from the first of one or two devices to the last.
+fn write<H: Hal>(names: &[String], open: impl Fn(&str) -> Outcome<H>) -> Outcome<()> {
+    let mut devices = Vec::new();
+    for (name, number) in names.iter().zip(1..) {
+        let device = Arc::new(Device::open(open(name)?, DeviceConfig::default())?);
+        let mac = device.port()?.mac;
+        device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, number]), mac))?;
+        devices.push(device);
+    }
+    let (Some(first), Some(last)) = (devices.first(), devices.last()) else { return Ok(()) };
+    write_between(end(first.clone())?, end(last.clone())?)
+}
+
+fn write_between<H: Hal>(mut left: End<H>, right: End<H>) -> Outcome<()> {
     let (to_left, to_right) = (left.queue_pair.endpoint(0)?, right.queue_pair.endpoint(0)?);
     let mut sender = left.queue_pair.connect(&to_right, ConnectOptions::default())?;
     let _receiver = right.queue_pair.connect(&to_left, ConnectOptions::default())?;
@@ -76,10 +87,7 @@ fn write_between<H: Hal>(left: H, right: H) -> Outcome<()> {
     Ok(())
 }
 
-fn end<H: Hal>(hal: H, number: u8) -> Outcome<End<H>> {
-    let device = Arc::new(Device::open(hal, DeviceConfig::default())?);
-    let mac = device.port()?.mac;
-    device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, number]), mac))?;
+fn end<H: Hal>(device: Handle<H>) -> Outcome<End<H>> {
     let domain = ProtectionDomain::allocate(device.clone())?;
     let region = MemoryRegion::allocate(&domain, 4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
     let completions = CompletionQueue::create(device, CompletionQueueConfig { entries: 16 })?;

@@ -1,13 +1,19 @@
-//! Event file descriptors of a device's interrupts, waited for all at once.
+//! Event file descriptors of a device's interrupts, waited for all at once, by any number of threads.
+//!
+//! **No wake-up is lost.** A descriptor is empty again after the first look, and the thread that looked may not be the one for
+//! which it fired. So every look that found something is counted ([`Interrupts::noticed`]), and a wait is for that count to change: who
+//! reads it before it looks at its queue cannot sleep over what comes later. One of the threads that wait sits in `poll`; the
+//! others wait for it, and one of them takes its place when its time is over.
 
 use bareverbs_prm::time::{Duration, Time};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, read, write};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Interrupts that one look takes.
@@ -18,19 +24,34 @@ const BATCH: usize = 16;
 pub struct Interrupts {
     events: Vec<(OwnedFd, AtomicU64)>,
     epoll: OwnedFd,
+    /// Fires when another thread took what the thread in `poll` waits for.
+    call: OwnedFd,
+    /// Looks that found something. Changed with the lock held.
+    noticed: AtomicU64,
+    watch: Mutex<Watch>,
+    changed: Condvar,
+}
+
+/// Who waits.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Whether a thread sits in `poll`.
+    kept: bool,
 }
 
 impl Interrupts {
     /// `count` event file descriptors that have not fired.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut events = Vec::with_capacity(count);
         for index in 0..count {
-            let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let event = eventfd(0, flags)?;
             epoll::add(&epoll, &event, EventData::new_u64(index as u64), EventFlags::IN)?;
             events.push((event, AtomicU64::new(0)));
         }
-        Ok(Self { events, epoll })
+        let (noticed, watch) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { events, epoll, call: eventfd(0, flags)?, noticed, watch, changed: Condvar::new() })
     }
 
     /// Event file descriptor `index`.
@@ -45,23 +66,81 @@ impl Interrupts {
 
     /// How often `index` has fired since the beginning.
     pub(crate) fn count(&self, index: usize) -> u64 {
-        self.collect();
+        if self.take() {
+            self.notice(&self.lock());
+        }
         self.events.get(index).map_or(0, |(_, count)| count.load(Ordering::Relaxed))
     }
 
-    /// Waits until one fires, for `limit` at most; a signal ends the wait. True if one fired.
-    pub(crate) fn wait(&self, limit: Duration) -> bool {
-        let nanos = limit.as_nanos();
-        let limit = Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (nanos % 1_000_000_000) as i64,
-        };
-        let mut sources = [PollFd::new(&self.epoll, PollFlags::IN)];
-        poll(&mut sources, Some(&limit)).is_ok_and(|fired| fired > 0) && self.collect()
+    /// How often somebody noticed that one had fired.
+    #[inline]
+    pub(crate) fn noticed(&self) -> u64 {
+        self.noticed.load(Ordering::Acquire)
     }
 
-    /// Takes what has fired.
-    fn collect(&self) -> bool {
+    /// Waits until [`Self::noticed`] is not `before` any more, for `limit` at most; a signal to the thread that sits in `poll` ends
+    /// its wait. True if it is another number.
+    pub(crate) fn wait(&self, before: u64, limit: Duration) -> bool {
+        let limit = std::time::Duration::from_nanos(limit.as_nanos());
+        let end = Instant::now() + limit;
+        let mut watch = self.lock();
+        loop {
+            if self.noticed() != before {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if watch.kept {
+                if left.is_zero() {
+                    return false;
+                }
+                let woken = self.changed.wait_timeout(watch, left);
+                watch = woken.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            watch.kept = true;
+            drop(watch);
+            let signal = self.sit(left);
+            watch = self.lock();
+            watch.kept = false;
+            let _ = read(&self.call, &mut [0; 8]);
+            if self.take() {
+                self.notice(&watch);
+            }
+            // Somebody has to sit in its place if others still wait.
+            self.changed.notify_all();
+            if signal || left.is_zero() {
+                return self.noticed() != before;
+            }
+        }
+    }
+
+    /// Waits for a descriptor or a call. True if a signal came instead.
+    fn sit(&self, limit: std::time::Duration) -> bool {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let mut sources = [PollFd::new(&self.epoll, PollFlags::IN), PollFd::new(&self.call, PollFlags::IN)];
+        poll(&mut sources, Some(&limit)).is_err()
+    }
+
+    /// Counts a look that found something, and wakes everybody who waits for one.
+    fn notice(&self, watch: &MutexGuard<'_, Watch>) {
+        self.noticed.fetch_add(1, Ordering::Release);
+        if watch.kept {
+            // Its counter cannot be full: it is emptied whenever a thread gets up.
+            let _ = write(&self.call, &1u64.to_ne_bytes());
+        }
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        // A panic of another thread leaves nothing half done behind.
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what has fired; whether there was anything.
+    fn take(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok((fired, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&now)) else { return false };
@@ -104,18 +183,24 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::write;
+    use std::thread;
+
+    /// Longer than any test machine pauses; a wait that gets there has lost its wake-up.
+    const EVER: Duration = Duration::from_secs(60);
+
+    fn fire(interrupts: &Interrupts, index: usize) {
+        write(interrupts.event(index).unwrap(), &1u64.to_ne_bytes()).unwrap();
+    }
 
     #[test]
     fn what_fires_ends_the_wait_and_is_counted() {
         let interrupts = Interrupts::new(3).unwrap();
-        assert!(!interrupts.wait(Duration::from_micros(50)));
-        for _ in 0..2 {
-            write(interrupts.event(1).unwrap(), &1u64.to_ne_bytes()).unwrap();
-        }
-        assert!(interrupts.wait(Duration::from_secs(10)));
+        assert!(!interrupts.wait(interrupts.noticed(), Duration::from_micros(50)));
+        fire(&interrupts, 1);
+        fire(&interrupts, 1);
+        assert!(interrupts.wait(interrupts.noticed(), EVER));
         assert_eq!([0, 1, 2, 9].map(|index| interrupts.count(index)), [0, 2, 0, 0]);
-        assert!(!interrupts.wait(Duration::ZERO), "it was taken");
+        assert!(!interrupts.wait(interrupts.noticed(), Duration::ZERO), "it was taken");
         assert!(interrupts.event(3).is_none());
     }
 
@@ -123,7 +208,73 @@ mod tests {
     fn a_wait_ends_in_time() {
         let (interrupts, clock) = (Interrupts::new(1).unwrap(), Clock::start());
         let deadline = clock.now() + Duration::from_millis(3);
-        assert!(!interrupts.wait(clock.left(deadline)));
+        assert!(!interrupts.wait(interrupts.noticed(), clock.left(deadline)));
         assert!(clock.now() >= deadline && clock.left(deadline) == Duration::ZERO);
+    }
+
+    #[test]
+    fn what_another_thread_took_before_the_wait_is_not_slept_over() {
+        let interrupts = Interrupts::new(2).unwrap();
+        let before = interrupts.noticed();
+        fire(&interrupts, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(interrupts.count(0), 1));
+        });
+        assert!(interrupts.wait(before, EVER));
+    }
+
+    /// Whichever of them sits in `poll`, and whoever takes the interrupt: all are told.
+    #[test]
+    fn what_another_thread_takes_during_the_wait_wakes_everybody() {
+        let interrupts = Interrupts::new(1).unwrap();
+        for round in 1..200 {
+            let before = interrupts.noticed();
+            thread::scope(|scope| {
+                let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| interrupts.wait(before, EVER))).collect();
+                fire(&interrupts, 0);
+                assert_eq!(interrupts.count(0), round);
+                for waiter in waiters {
+                    assert!(waiter.join().unwrap(), "round {round}");
+                }
+            });
+        }
+    }
+
+    /// One ball between two threads that both wait for both descriptors, as two channels of one device do.
+    #[test]
+    fn a_ball_is_never_dropped() {
+        let (interrupts, turn) = (Interrupts::new(2).unwrap(), AtomicU64::new(0));
+        let play = |own: u64| {
+            for round in 0..2000 {
+                loop {
+                    let before = interrupts.noticed();
+                    if turn.load(Ordering::Acquire) == 2 * round + own {
+                        break;
+                    }
+                    assert!(interrupts.wait(before, EVER), "round {round} of {own}");
+                }
+                turn.store(2 * round + own + 1, Ordering::Release);
+                fire(&interrupts, own as usize);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| play(0));
+            scope.spawn(|| play(1));
+        });
+    }
+
+    #[test]
+    fn another_takes_the_place_of_who_gets_up() {
+        let interrupts = Interrupts::new(1).unwrap();
+        let before = interrupts.noticed();
+        let (woken, news) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| interrupts.wait(before, Duration::from_millis(5)));
+            scope.spawn(|| woken.send(interrupts.wait(before, EVER)));
+            assert!(!first.join().unwrap());
+            fire(&interrupts, 0);
+            let half = std::time::Duration::from_nanos(EVER.as_nanos() / 2);
+            assert_eq!(news.recv_timeout(half), Ok(true));
+        });
     }
 }

@@ -111,6 +111,7 @@ layout! {
     bits cs_res / set_cs_res: u8 = 49[7:0], "cs_res";
     wide dc_access_key / set_dc_access_key: u64 = 50, "dc_access_key";
     bits dbr_umem_valid / set_dbr_umem_valid: bool = 52[28:28], "dbr_umem_valid";
+    bits dbr_umem_id / set_dbr_umem_id: u32 = 57[31:0], "dbr_umem_id";
 }
 
 layout! {
@@ -128,6 +129,7 @@ layout! {
     bits mini_cqe_res_format / set_mini_cqe_res_format: u8 = 0[13:12], "mini_cqe_res_format";
     bits st / set_st: u8 = 0[11:8], "st";
     bits cqe_compression_layout / set_cqe_compression_layout: u8 = 0[1:0], "cqe_compression_layout";
+    bits dbr_umem_id / set_dbr_umem_id: u32 = 1[31:0], "dbr_umem_id";
     bits page_offset / set_page_offset: u8 = 2[11:6], "page_offset";
     bits log_cq_size / set_log_cq_size: u8 = 3[28:24], "log_cq_size";
     bits uar_page / set_uar_page: UarIndex = 3[23:0], "uar_page";

@@ -80,6 +80,8 @@ object_number! {
     Pdn, 24, "pd";
     /// User access region index: page `n` of the UAR space of BAR0, 24 bits.
     UarIndex, 24, "uar";
+    /// Number of a user memory object, 24 bits.
+    UmemId, 24, "umem";
     /// Memory key index, 24 bits; the key itself adds 8 variant bits.
     MkeyIndex, 24, "mkey index";
 }

@@ -8,8 +8,8 @@ use super::entries::BadRun;
 use super::{CompletionQueue, CompletionQueueError};
 use crate::command::Request;
 use crate::device::{DeviceRef, DmaOf};
-use crate::dma::{BLOCK, Dma};
-use crate::hal::{Barrier, Hal};
+use crate::dma::{BLOCK, BlockRing};
+use crate::hal::{Barrier, Hal, HalError};
 use crate::ring::Consumer;
 use crate::translation::PageRun;
 use bareverbs_prm::command::cq::{ModifyCqIn, ModifyCqOut};
@@ -30,8 +30,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
             return Err(CompletionQueueError::NotOffered { feature: "resizing (cq_resize)" });
         }
         let size = Size::of(device.capabilities(), entries, self.wide)?;
-        let ring = allocate_ring(device.hal(), size, 0)?;
-        let run = PageRun::of_buffer(ring.iova(), size.bytes(), device.config().log_max_page);
+        let short = HalError::OutOfDmaMemory { length: size.bytes(), alignment: 4096 };
+        let ring = BlockRing::new(allocate_ring(device.hal(), size, 0)?, size.blocks())
+            .ok_or(CompletionQueueError::Memory(short))?;
+        let run = PageRun::of_buffer(ring.memory().iova(), size.bytes(), device.config().log_max_page);
         let mut input = ModifyCqIn::new();
         input.set_opcode(CommandOpcode::ModifyCq).set_op_mod(RESIZE).set_cqn(self.cqn);
         input.set_modify_field_select_resize_field_select_modify_field_select_modify_field_select(SELECT);
@@ -47,7 +49,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// Moves entries that were not polled into the ring that the device uses now.
-    fn move_to(&mut self, ring: Dma<DmaOf<D>>, size: Size) -> Result<(), CompletionQueueError> {
+    fn move_to(&mut self, ring: BlockRing<DmaOf<D>>, size: Size) -> Result<(), CompletionQueueError> {
         let next = self.consumer.moved_to(size.log);
         let mut count = 0;
         let mut ended = false;
@@ -62,21 +64,18 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
         let hal = self.device.device().hal();
         hal.barrier(Barrier::ToDevice);
-        let Ok(before) = self.rings.replace_blocks(ring, size.blocks()) else {
-            unreachable!("the ring was allocated for this size");
-        };
-        drop(before);
+        drop(self.rings.replace_blocks(ring));
         self.consumer = next;
         self.rings.record().store_be32::<0>(next.counter());
         if ended { Ok(()) } else { Err(CompletionQueueError::EntriesLost { moved: count }) }
     }
 
     /// Copies an entry, and gives it the owner of the pass that the new ring is in.
-    fn copy_entry(&self, from: Consumer, ring: &Dma<DmaOf<D>>, to: Consumer) {
+    fn copy_entry(&self, from: Consumer, ring: &BlockRing<DmaOf<D>>, to: Consumer) {
         let mut words = self.entry(from.index()).load();
         words[7] = (u64::from_be(words[7]) & !1 | u64::from(to.phase())).to_be();
         let block = if self.wide { to.slot() << 1 | 1 } else { to.slot() };
-        if let Some(window) = ring.block(block) {
+        if let Some(window) = ring.memory().block(block) {
             window.store_first::<{ BLOCK / 8 }>(&words);
         }
     }

@@ -14,6 +14,26 @@ pub(crate) struct Rings<M> {
     record: Run<'static, BLOCK>,
 }
 
+/// Memory that a ring of blocks fits, from its beginning on.
+pub(crate) struct BlockRing<M> {
+    /// What the other leads into.
+    dma: Dma<M>,
+    blocks: Run<'static, BLOCK>,
+}
+
+impl<M> BlockRing<M> {
+    /// A ring of `blocks`, a power of two, in `dma`. `None` if it does not fit.
+    pub(crate) fn new(dma: Dma<M>, blocks: u32) -> Option<Self> {
+        let blocks = forget_borrow(dma.run(0, blocks.checked_sub(1)?)?);
+        Some(Self { dma, blocks })
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &Dma<M> {
+        &self.dma
+    }
+}
+
 // SAFETY: the runs lead into `dma`, which they are owned together with, into `home`, or to a static; every access is atomic.
 unsafe impl<M: Send> Send for Rings<M> {}
 // SAFETY: as above; shared access from several threads is a set of atomic operations.
@@ -43,19 +63,16 @@ impl<M> Rings<M> {
         Some(home)
     }
 
-    /// Puts a ring of `blocks`, a power of two, in the place of the ring of blocks; the record stays where it is. Gives
-    /// back the memory that is free now, which is `ring` if the blocks do not fit it. Only for rings without segments.
-    pub(crate) fn replace_blocks(&mut self, ring: Dma<M>, blocks: u32) -> Result<Option<Dma<M>>, Dma<M>> {
-        let Some(run) = blocks.checked_sub(1).and_then(|mask| ring.run(0, mask)).map(forget_borrow) else {
-            return Err(ring);
-        };
-        (self.segments, self.blocks) = (Run::nowhere(), run);
-        let before = core::mem::replace(&mut self.dma, ring);
+    /// Puts another ring in the place of the ring of blocks; the record stays where it is. Gives back the memory that is free
+    /// now. Only for rings without segments.
+    pub(crate) fn replace_blocks(&mut self, ring: BlockRing<M>) -> Option<Dma<M>> {
+        (self.segments, self.blocks) = (Run::nowhere(), ring.blocks);
+        let before = core::mem::replace(&mut self.dma, ring.dma);
         if self.home.is_some() {
-            return Ok(Some(before));
+            return Some(before);
         }
         self.home = Some(before);
-        Ok(None)
+        None
     }
 
     /// The memory.

@@ -70,6 +70,20 @@ fn rings_follow_each_other_and_lead_nowhere_at_the_end() {
 }
 
 #[test]
+fn a_ring_that_takes_the_place_of_another_fits_its_memory() {
+    assert!(BlockRing::new(Dma::new(Boxed::new(256)), 8).is_none());
+    assert!(BlockRing::new(Dma::new(Boxed::new(256)), 0).is_none());
+    let mut rings = Rings::new(Dma::new(Boxed::new(256)), 0, 2).unwrap();
+    rings.record().store_word::<0>(3);
+    let ring = |blocks| BlockRing::new(Dma::new(Boxed::new(256)), blocks).unwrap();
+    assert!(rings.replace_blocks(ring(4)).is_none(), "the record is still in the first memory");
+    rings.blocks().slot(3).store_word::<0>(4);
+    assert_eq!(rings.memory().word(24, Ordering::Relaxed), Some(4));
+    assert_eq!(rings.replace_blocks(ring(2)).map(|before| before.word(24, Ordering::Relaxed)), Some(Some(4)));
+    assert_eq!(rings.record().load_word::<0>(), 3);
+}
+
+#[test]
 fn byte_orders() {
     let dma = Dma::new(Boxed::new(64));
     let block = dma.block(0).unwrap();

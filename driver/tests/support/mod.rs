@@ -8,7 +8,7 @@ pub mod firmware;
 pub mod memory;
 pub mod objects;
 
-use bareverbs::hal::{Hal, HalError, Mmio};
+use bareverbs::hal::{Hal, HalError, Mmio, Noticed};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::{Duration, Time};
 use firmware::Firmware;
@@ -28,6 +28,10 @@ pub struct World {
     pub firmware: RefCell<Firmware>,
     pub now: Cell<Time>,
     pub relaxed: Cell<u64>,
+    /// Registers of 32 bits that were written in the UAR space. Each is an arming, whose interrupt another thread takes at once.
+    pub noticed: Cell<u64>,
+    /// Waits that began although everything that was noticed was known.
+    pub slept: Cell<u64>,
     /// Time that one relaxing takes at least.
     pub tick: Duration,
 }
@@ -59,6 +63,8 @@ impl FakeHal {
             firmware: RefCell::new(Firmware::default()),
             now: Cell::new(Time::ZERO),
             relaxed: Cell::new(0),
+            noticed: Cell::new(0),
+            slept: Cell::new(0),
             tick: Duration::from_micros(1),
         });
         let bar = memory::allocate(BAR);
@@ -102,6 +108,7 @@ impl Mmio for FakeMmio {
             self.world.step();
         } else {
             assert!(offset + 4 <= BAR);
+            self.world.noticed.set(self.world.noticed.get() + 1);
             // SAFETY: inside the window.
             unsafe { self.bar.add(offset).cast::<u32>().write_volatile(value.to_be()) }
         }
@@ -153,6 +160,15 @@ impl Hal for FakeHal {
         let now = self.world.now.get();
         self.world.now.set((now + self.world.tick).max(next.min(deadline)).min(deadline).max(now));
         self.world.step();
+    }
+    fn noticed(&self) -> Noticed {
+        Noticed(self.world.noticed.get())
+    }
+    fn relax_since(&self, before: Noticed, deadline: Time) {
+        if before == self.noticed() {
+            self.world.slept.set(self.world.slept.get() + 1);
+        }
+        self.relax(deadline);
     }
 }
 

@@ -94,15 +94,31 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 /// A request whose argument is a number.
 fn with_number(fd: BorrowedFd<'_>, request: c_ulong, number: u32) -> io::Result<c_int> {
+    #[cfg(test)]
+    if let Some(answer) = fake::answer(fd, request, fake::Argument::Number(number)) {
+        return answer;
+    }
     // SAFETY: requests that are made here take a number, and the kernel touches no memory of this process.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, c_ulong::from(number)) })
 }
 
-/// A request whose argument is a structure that tells its own size.
+/// A request whose argument is memory: a structure that tells its own size, a number that is returned, or a name.
+fn with_memory(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut [u8]) -> io::Result<c_int> {
+    #[cfg(test)]
+    if let Some(answer) = fake::answer(fd, request, fake::Argument::Memory(argument)) {
+        return answer;
+    }
+    // SAFETY: the bytes are what the kernel's interface wants for this request: they begin with their own length, or are as long
+    // as what the request always takes, or end with a zero byte. The kernel reads and writes no more than that.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument.as_mut_ptr()) })
+}
+
+/// A request whose argument is a structure of the kernel's interface: integers without gaps, of which every value is one.
 fn with_struct<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
-    // SAFETY: `argument` is a structure of the kernel's interface for this request, and its first field is its size:
-    // the kernel reads and writes no more than that.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, core::ptr::from_mut(argument)) })
+    // SAFETY: the bytes of `argument`, which nobody else reaches meanwhile; see above for why they may be written.
+    let bytes =
+        unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(argument).cast(), size_of::<T>()) };
+    with_memory(fd, request, bytes)
 }
 
 fn owned(fd: c_int) -> OwnedFd {
@@ -130,8 +146,7 @@ pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) ->
 }
 
 pub(super) fn device_of_group(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads a string that ends with a zero byte.
-    check(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) }).map(owned)
+    with_memory(group, GROUP_GET_DEVICE_FD, &mut name.to_bytes_with_nul().to_vec()).map(owned)
 }
 
 pub(super) fn device_info(device: BorrowedFd<'_>) -> io::Result<vfio_device_info> {
@@ -155,32 +170,26 @@ pub(super) fn irq_info(device: BorrowedFd<'_>, index: u32) -> io::Result<vfio_ir
 
 /// Interrupts of `index` from 0 on: each gets an event file descriptor, or none has one any more if there are none.
 pub(super) fn set_irqs(device: BorrowedFd<'_>, index: u32, action: u32, events: &[c_int]) -> io::Result<()> {
-    const HEADER: usize = size_of::<vfio_irq_set>() / 4;
-    let length = (HEADER + events.len()) * 4;
-    let mut words = vec![0u32; HEADER + events.len()];
-    words[..5].copy_from_slice(&[length as u32, action, index, 0, events.len() as u32]);
-    for (word, event) in words[HEADER..].iter_mut().zip(events) {
-        *word = u32::from_ne_bytes(event.to_ne_bytes());
-    }
-    // SAFETY: the words are a `vfio_irq_set` with its data behind it, and its first field is the size of both.
-    check(unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_SET_IRQS as _, words.as_mut_ptr()) }).map(drop)
+    // A `vfio_irq_set` with its data behind it; its first field is the size of both.
+    let length = size_of::<vfio_irq_set>() + size_of_val(events);
+    let header = [length as u32, action, index, 0, events.len() as u32];
+    let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    bytes.extend(events.iter().flat_map(|event| event.to_ne_bytes()));
+    with_memory(device, DEVICE_SET_IRQS, &mut bytes).map(drop)
 }
 
 pub(super) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     with_number(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// The answer of the IOMMU of a container, capabilities included, as words in the order of the structure.
+/// The answer of the IOMMU of a container, capabilities included.
 pub(super) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let header = size_of::<vfio_iommu_type1_info>();
     let mut wanted = header;
     for _ in 0..2 {
-        let mut words = vec![0u64; wanted.div_ceil(8)];
-        words[0] = wanted as u64;
-        // SAFETY: the words are at least a `vfio_iommu_type1_info`, whose first field, the low half of the first word
-        // on the little-endian machines that VFIO runs on, is their length in bytes.
-        check(unsafe { libc::ioctl(container.as_raw_fd(), IOMMU_GET_INFO as _, words.as_mut_ptr()) })?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut bytes = vec![0; wanted];
+        bytes[..4].copy_from_slice(&(wanted as u32).to_ne_bytes());
+        with_memory(container, IOMMU_GET_INFO, &mut bytes)?;
         let told = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
         if told <= wanted || told > 1 << 16 {
             return Ok(bytes);
@@ -244,6 +253,55 @@ pub(super) fn ioas_map(
 pub(super) fn ioas_unmap(iommufd: BorrowedFd<'_>, ioas: u32, iova: u64, length: usize) -> io::Result<()> {
     let size = size_of::<IoasUnmap>() as u32;
     with_struct(iommufd, IOAS_UNMAP, &mut IoasUnmap { size, ioas, iova, length: length as u64 }).map(drop)
+}
+
+/// A kernel of the tests' own, for what no kernel at hand has.
+#[cfg(test)]
+pub(super) mod fake {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// What a request came with.
+    pub(in crate::vfio) enum Argument<'a> {
+        Number(u32),
+        Memory(&'a mut [u8]),
+    }
+
+    /// Answers a request on the file of this name, or refuses it with an errno.
+    pub(in crate::vfio) type Kernel = Box<dyn FnMut(&str, u32, Argument<'_>) -> Result<c_int, i32>>;
+
+    thread_local!(static KERNEL: RefCell<Option<Kernel>> = const { RefCell::new(None) });
+
+    /// Puts `kernel` in the place of the real one, for this thread.
+    pub(in crate::vfio) fn install(kernel: Kernel) {
+        KERNEL.with_borrow_mut(|place| *place = Some(kernel));
+    }
+
+    /// Name of the file behind a file descriptor of this process, also if it was removed.
+    pub(in crate::vfio) fn name_of(fd: c_int) -> Option<String> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+        Some(path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned())
+    }
+
+    pub(super) fn answer(
+        fd: BorrowedFd<'_>,
+        request: c_ulong,
+        argument: Argument<'_>,
+    ) -> Option<io::Result<c_int>> {
+        let name = name_of(fd.as_raw_fd())?;
+        KERNEL.with_borrow_mut(|kernel| {
+            let answer = kernel.as_mut()?(&name, request as u32, argument);
+            Some(answer.map_err(io::Error::from_raw_os_error))
+        })
+    }
+
+    /// Writes to memory of this process that a request named, as a kernel does.
+    pub(in crate::vfio) fn write_user(address: u64, words: &[u64]) {
+        let to = core::ptr::with_exposed_provenance_mut::<u64>(address as usize);
+        // SAFETY: the tests' kernel writes where and as much as the request that it answers permits: to an array that the caller
+        // has exposed and does not touch before the answer.
+        unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), to, words.len()) };
+    }
 }
 
 #[cfg(test)]

@@ -184,6 +184,15 @@ impl Iommu {
     }
 }
 
+#[cfg(test)]
+impl Iommu {
+    /// [`Mapper::map`] for tests whose kernel lets no device reach anything.
+    pub(super) fn map_test_memory(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
+        // SAFETY: no device is told of the bytes.
+        unsafe { self.map(piece) }
+    }
+}
+
 impl Mapper for Iommu {
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
         if let Way::None { pagemap, .. } = &self.way {
@@ -318,9 +327,37 @@ fn physical(pagemap: &File, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr::NonNull;
 
     fn info(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// A table of three pages from `start` on: a number and whether the page is there.
+    fn pagemap(start: usize, pages: [(u64, bool); 3]) -> File {
+        let table = tempfile::tempfile().unwrap();
+        let entries = pages.map(|(frame, present)| (frame | u64::from(present) << 63).to_ne_bytes()).concat();
+        table.write_all_at(&entries, (start as u64 / PAGE) * 8).unwrap();
+        table
+    }
+
+    #[test]
+    fn physical_addresses_are_those_of_the_table() {
+        let mut bytes = vec![1u8; 4 * PAGE as usize];
+        let lead = bytes.as_ptr().align_offset(PAGE as usize);
+        let start = NonNull::from(&mut bytes[lead..]).cast();
+        let piece = Piece { start, length: 3 * PAGE as usize, page: PAGE as usize, file: None };
+        let table = |pages| pagemap(start.as_ptr().addr(), pages);
+        let stretch = |page: usize, frame, count: usize| Stretch {
+            offset: page * PAGE as usize,
+            iova: frame * PAGE,
+            length: count * PAGE as usize,
+        };
+        let neighbours = table([(5, true), (6, true), (9, true)]);
+        assert_eq!(physical(&neighbours, &piece), Ok(vec![stretch(0, 5, 2), stretch(2, 9, 1)]));
+        assert_eq!(physical(&table([(5, true), (6, false), (9, true)]), &piece), Err(libc::EPERM));
+        assert_eq!(physical(&table([(0, true); 3]), &piece), Err(libc::EPERM), "numbers are hidden");
+        assert_eq!(physical(&tempfile::tempfile().unwrap(), &piece), Err(libc::EIO), "cut short");
     }
 
     #[test]

@@ -20,6 +20,9 @@ mod ioctl;
 mod iommu;
 mod window;
 
+#[cfg(test)]
+mod sequences;
+
 pub use error::VfioError;
 pub use iommu::{Iommu, IommuKind};
 pub use window::MappedBar;
@@ -27,7 +30,7 @@ pub use window::MappedBar;
 use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use crate::pci::{Address, Finding, Function, Need, State, Tree};
-use bareverbs::hal::{Hal, HalError};
+use bareverbs::hal::{Hal, HalError, Noticed};
 use bareverbs_prm::time::Time;
 use core::ptr::NonNull;
 use function::OpenFunction;
@@ -176,7 +179,15 @@ impl Hal for VfioHal {
 
     /// Waits for an interrupt. A signal ends the wait early.
     fn relax(&self, deadline: Time) {
-        self.interrupts.wait(self.clock.left(deadline));
+        self.interrupts.wait(self.interrupts.noticed(), self.clock.left(deadline));
+    }
+
+    fn noticed(&self) -> Noticed {
+        Noticed(self.interrupts.noticed())
+    }
+
+    fn relax_since(&self, before: Noticed, deadline: Time) {
+        self.interrupts.wait(before.0, self.clock.left(deadline));
     }
 }
 

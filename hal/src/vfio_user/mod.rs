@@ -20,7 +20,7 @@ pub use window::RemoteBar;
 
 use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
-use bareverbs::hal::{Hal, HalError};
+use bareverbs::hal::{Hal, HalError, Noticed};
 use bareverbs_prm::time::Time;
 use core::fmt;
 use core::ptr::NonNull;
@@ -188,7 +188,15 @@ impl Hal for VfioUserHal {
 
     /// Waits for an interrupt. A signal ends the wait early.
     fn relax(&self, deadline: Time) {
-        self.interrupts.wait(self.clock.left(deadline));
+        self.interrupts.wait(self.interrupts.noticed(), self.clock.left(deadline));
+    }
+
+    fn noticed(&self) -> Noticed {
+        Noticed(self.interrupts.noticed())
+    }
+
+    fn relax_since(&self, before: Noticed, deadline: Time) {
+        self.interrupts.wait(before.0, self.clock.left(deadline));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Queue buffers: a stretch of bytes on host pages that need not be contiguous.
 
+use super::user_memory::UserMemory;
 use super::{DmaFault, HostMemory};
+use std::sync::Arc;
 
 /// A queue buffer as its page list describes it. Offsets are within the buffer, not within the first page.
 #[derive(Debug, Clone)]
@@ -13,6 +15,8 @@ pub(crate) struct PagedBuffer {
     lead: u64,
     log_page: u8,
     length: u64,
+    /// The object that it was cut from.
+    _held: Option<Arc<UserMemory>>,
 }
 
 impl PagedBuffer {
@@ -20,7 +24,18 @@ impl PagedBuffer {
     pub(crate) fn new(pages: &[u64], log_page: u8, lead: u64, length: u64) -> Self {
         let contiguous = pages.windows(2).all(|w| w[0].checked_add(1 << log_page) == Some(w[1]));
         let base = pages.first().copied().unwrap_or(0).wrapping_add(lead);
-        Self { pages: if contiguous { Vec::new() } else { pages.to_vec() }, base, lead, log_page, length }
+        let pages = if contiguous { Vec::new() } else { pages.to_vec() };
+        Self { pages, base, lead, log_page, length, _held: None }
+    }
+
+    /// The same buffer, of `object`, which stays as long as this does.
+    pub(super) fn holding(self, object: Arc<UserMemory>) -> Self {
+        Self { _held: Some(object), ..self }
+    }
+
+    /// The I/O virtual address of byte 0.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
     }
 
     /// The address of `offset` and how many bytes follow it contiguously; `None` outside the buffer.

@@ -46,6 +46,8 @@ pub struct NicConfig {
     pub strict: bool,
     /// How long firmware initialises after power-on, which is at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and after a reset.
     pub firmware_ready_after: Duration,
+    /// Whether the port is down after power-on and reset until software brings it up (PAOS).
+    pub starts_down: bool,
 }
 
 /// Link layers of a port.
@@ -172,6 +174,7 @@ impl NicConfig {
             ack_timeout_factor: 1,
             strict: false,
             firmware_ready_after: Duration::from_millis(1),
+            starts_down: false,
         }
     }
 }

@@ -50,6 +50,7 @@ mod strict;
 mod subnet_agent;
 mod trace;
 mod transmit;
+mod user_memory;
 pub mod wqe;
 
 #[cfg(test)]
@@ -78,6 +79,7 @@ use port::Port;
 use queue_pair::QueuePair;
 use schedule::Schedule;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// First protection domain number.
 const FIRST_PD: u32 = 1;
@@ -90,6 +92,7 @@ pub struct Nic {
     firmware: Firmware,
     domains: Slab<()>,
     uars: Slab<()>,
+    user_memory: Slab<Arc<user_memory::UserMemory>>,
     mkeys: MkeyTable,
     events: event::EventQueues,
     completions: completion::CompletionQueues,
@@ -124,6 +127,7 @@ impl Nic {
             firmware: Firmware::new(&config),
             domains: Slab::new(FIRST_PD, 24),
             uars: Slab::new(bar::FIRST_UAR, 24),
+            user_memory: Slab::new(firmware::FIRST_UMEM, 24),
             mkeys: MkeyTable::new(),
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
@@ -178,6 +182,7 @@ impl Nic {
         self.events.queues.clear();
         self.events.interrupts.clear();
         self.mkeys.clear();
+        self.user_memory.clear();
         self.uars.clear();
         self.domains.clear();
         self.ethernet.clear();

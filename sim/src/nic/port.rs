@@ -59,7 +59,7 @@ impl Port {
         }
         Self {
             link_up: true,
-            admin_up: true,
+            admin_up: !config.starts_down,
             addresses,
             vport,
             hca_vport: hca_vport(guid, card_guid(config), config.subnet),

@@ -8,6 +8,7 @@ use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
 use super::send_queue::SendQueue;
+use super::user_memory::Record;
 use super::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
 use crate::wire::{HeaderTemplate, ServiceClass};
@@ -40,6 +41,8 @@ pub(crate) struct QueuePair {
     pub(crate) number: Qpn,
     /// What commands set; what runs is filled in by [`Self::shown_context`].
     pub(crate) context: QueuePairContext,
+    /// Its doorbell record.
+    pub(crate) record: Record,
     pub(crate) accessor: Accessor,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
@@ -85,7 +88,7 @@ impl QueuePair {
     pub(crate) fn new(
         number: Qpn,
         context: QueuePairContext,
-        buffer: PagedBuffer,
+        (buffer, record): (PagedBuffer, Record),
         receive: Option<ReceiveGeometry>,
     ) -> Self {
         let send_base = receive.map_or(0, ReceiveGeometry::bytes);
@@ -94,7 +97,8 @@ impl QueuePair {
             number,
             accessor: Accessor { pd: context.pd(), qpn: number },
             send: SendQueue::new(buffer.clone(), send_base, blocks),
-            receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, context.dbr_addr())),
+            receive: receive.map(|geometry| ReceiveQueue::new(buffer, geometry, record.clone())),
+            record,
             context,
             landing: Landing::default(),
             shared: None,

@@ -4,6 +4,7 @@ use super::buffer::PagedBuffer;
 use super::mkey::{Access, Accessor, MkeyTable};
 use super::queue_pair::ReceiveGeometry;
 use super::send_queue::write_pieces;
+use super::user_memory::Record;
 use super::wqe::{self, Piece, PieceList, WorkFault};
 use super::{DmaFault, HostMemory, strict};
 use bareverbs_prm::doorbell::QueuePairRecord;
@@ -46,7 +47,7 @@ pub(crate) struct Taker<'a> {
 pub(crate) struct ReceiveQueue {
     geometry: ReceiveGeometry,
     buffer: PagedBuffer,
-    record: u64,
+    record: Record,
     /// Receives taken out, modulo 2^16.
     taken: u16,
     /// Receives posted, as the record last said.
@@ -56,12 +57,12 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(buffer: PagedBuffer, geometry: ReceiveGeometry, record: u64) -> Self {
+    pub(crate) fn new(buffer: PagedBuffer, geometry: ReceiveGeometry, record: Record) -> Self {
         Self { geometry, buffer, record, taken: 0, posted: 0, next: None }
     }
 
     /// A shared queue. Its first entry is 0.
-    pub(crate) fn shared(buffer: PagedBuffer, geometry: ReceiveGeometry, record: u64) -> Self {
+    pub(crate) fn shared(buffer: PagedBuffer, geometry: ReceiveGeometry, record: Record) -> Self {
         Self { next: Some(0), ..Self::new(buffer, geometry, record) }
     }
 
@@ -93,7 +94,7 @@ impl ReceiveQueue {
 
     fn read_record<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
         let mut word = [0; 4];
-        memory.read(self.record, &mut word).map_err(|_| wqe::FETCH)?;
+        memory.read(self.record.address, &mut word).map_err(|_| wqe::FETCH)?;
         let mut record = QueuePairRecord::new();
         record.as_mut_bytes()[..4].copy_from_slice(&word);
         if strict && word[..2] != [0, 0] {

@@ -7,6 +7,7 @@ use super::buffer::PagedBuffer;
 use super::contexts::Slab;
 use super::queue_pair::ReceiveGeometry;
 use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
+use super::user_memory::Record;
 use super::{HostMemory, Nic, wqe};
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
 use bareverbs_prm::context::QueuePairContext;
@@ -113,7 +114,7 @@ impl SharedReceiveQueue {
         context: SharedContext,
         buffer: PagedBuffer,
         geometry: ReceiveGeometry,
-        record: u64,
+        record: Record,
         limit: u16,
     ) -> Self {
         let queue = ReceiveQueue::shared(buffer, geometry, record);

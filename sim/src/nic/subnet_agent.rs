@@ -37,19 +37,27 @@ impl Nic {
         };
         let source = crate::nic::port::source_lid(&packet.route.network);
         let question = SubnetPacket::of(&packet).filter(|_| self.port.is_up());
-        let Some(mut question) = question.filter(|question| question.method() != Method::Response) else {
+        let Some(answer) = question.and_then(|question| self.answer_management(memory, question)) else {
             self.counters.frames_foreign += 1;
             return;
         };
-        if !question.arrive(PORT) {
-            self.counters.frames_foreign += 1;
-            return;
-        }
         self.counters.frames_received += 1;
+        let (bytes, icrc) = answer.to_frame((self.port.hca_vport.lid(), source));
+        self.outbox.push_back(Ready { bytes, icrc, qpn: Qpn::from_low_bits(0) });
+    }
+
+    /// The answer to a question that ends here: from the link, or from the port's own host.
+    pub(super) fn answer_management<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        mut question: SubnetPacket,
+    ) -> Option<SubnetPacket> {
+        if question.method() == Method::Response || !question.arrive(PORT) {
+            return None;
+        }
         let status = self.perform(memory, &mut question).unwrap_or_else(|status| status);
         question.answer(status);
-        let (bytes, icrc) = question.to_frame((self.port.hca_vport.lid(), source));
-        self.outbox.push_back(Ready { bytes, icrc, qpn: Qpn::from_low_bits(0) });
+        Some(question)
     }
 
     /// Does what is asked; the packet then has the attribute as it is.

@@ -60,7 +60,7 @@ impl Nic {
             return;
         };
         self.counters.send_doorbells += 1;
-        if qp.send.ring(memory, qp.context.dbr_addr(), self.config.strict).is_err() {
+        if qp.send.ring(memory, qp.record.address, self.config.strict).is_err() {
             qp.send.stop(0, wqe::FETCH);
         }
         // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.

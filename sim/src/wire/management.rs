@@ -140,6 +140,11 @@ impl SubnetPacket {
         (bytes[0] == 1 && matches!(bytes[1], LID_ROUTED | DIRECTED_ROUTE)).then_some(Self(bytes))
     }
 
+    /// All of it.
+    pub const fn bytes(&self) -> &[u8; SIZE] {
+        &self.0
+    }
+
     /// What is asked.
     pub const fn method(&self) -> Method {
         Method::from_raw(self.0[3])

@@ -48,9 +48,6 @@ enum Judge {
         /// Operations of the mix, over all runs.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
-        /// Also let rdma-core's own VFIO driver open the device.
-        #[arg(long)]
-        rdma_core: bool,
     },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
@@ -102,7 +99,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
         Judge::Mlx5 { only, long, link } => judge_mlx5(only.clone(), *long, *link),
-        Judge::Vfio { only, operations, rdma_core } => judge_vfio(only.clone(), *operations, *rdma_core),
+        Judge::Vfio { only, operations } => judge_vfio(only.clone(), *operations),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only } => judge_bare_metal(only.clone()),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
@@ -127,8 +124,8 @@ fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> 
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn judge_vfio(only: Option<String>, operations: u64, rdma_core: bool) -> Result<ExitCode> {
-    let report = vfio::run(&vfio::Options { only, rdma_core, operations, output: output_directory() })?;
+fn judge_vfio(only: Option<String>, operations: u64) -> Result<ExitCode> {
+    let report = vfio::run(&vfio::Options { only, operations, output: output_directory() })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -12,6 +12,8 @@ layout! {
     bits uid / set_uid: u16 = 0[15:0], "uid";
     bits op_mod / set_op_mod: u16 = 1[15:0], "op_mod";
     part cq_context / cq_context_mut: CompletionQueueContext = 4, "cq_context";
+    wide cq_umem_offset / set_cq_umem_offset: u64 = 20, "cq_umem_offset";
+    bits cq_umem_id / set_cq_umem_id: u32 = 22[31:0], "cq_umem_id";
     bits cq_umem_valid / set_cq_umem_valid: bool = 23[31:31], "cq_umem_valid";
 }
 
@@ -74,6 +76,8 @@ layout! {
     bits cqn / set_cqn: Cqn = 2[23:0], "cqn";
     bits modify_field_select_resize_field_select_modify_field_select_modify_field_select / set_modify_field_select_resize_field_select_modify_field_select_modify_field_select: u32 = 3[31:0], "modify_field_select_resize_field_select.modify_field_select.modify_field_select";
     part cq_context / cq_context_mut: CompletionQueueContext = 4, "cq_context";
+    wide cq_umem_offset / set_cq_umem_offset: u64 = 20, "cq_umem_offset";
+    bits cq_umem_id / set_cq_umem_id: u32 = 22[31:0], "cq_umem_id";
     bits cq_umem_valid / set_cq_umem_valid: bool = 23[31:31], "cq_umem_valid";
 }
 

@@ -6,6 +6,7 @@ use super::moderation::Moderation;
 use crate::nic::HostMemory;
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::event::entry;
+use crate::nic::user_memory::Record;
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
 use bareverbs_prm::doorbell::CompletionQueueRecord;
@@ -46,6 +47,7 @@ pub(crate) struct CompletionQueue {
     pub(super) context: CompletionQueueContext,
     pub(super) number: Cqn,
     buffer: PagedBuffer,
+    record: Record,
     pub(super) producer: u32,
     /// Consumer index as the doorbell record last said.
     consumer: u32,
@@ -62,11 +64,16 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(number: Cqn, context: CompletionQueueContext, buffer: PagedBuffer) -> Self {
+    pub(crate) fn new(
+        number: Cqn,
+        context: CompletionQueueContext,
+        (buffer, record): (PagedBuffer, Record),
+    ) -> Self {
         Self {
             context,
             number,
             buffer,
+            record,
             producer: 0,
             consumer: 0,
             solicited_end: None,
@@ -127,7 +134,7 @@ impl CompletionQueue {
     /// Learns from the doorbell record how far software is.
     fn look_at_consumer<M: HostMemory>(&mut self, memory: &mut M) {
         let mut record = CompletionQueueRecord::new();
-        if memory.read(self.context.dbr_addr(), record.as_mut_bytes()).is_ok() {
+        if memory.read(self.record.address, record.as_mut_bytes()).is_ok() {
             self.consumer = record.consumer_index();
         }
     }

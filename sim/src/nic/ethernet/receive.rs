@@ -9,6 +9,7 @@ use crate::nic::buffer::PagedBuffer;
 use crate::nic::mkey::Accessor;
 use crate::nic::queue_pair::ReceiveGeometry;
 use crate::nic::receive_queue::{self, Landing, Taken, Taker};
+use crate::nic::user_memory::Record;
 use crate::nic::wqe::{self, WorkFault};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::ReceiveQueueContext;
@@ -37,11 +38,15 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(number: u32, context: ReceiveQueueContext, buffer: PagedBuffer) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        context: ReceiveQueueContext,
+        (buffer, record): (PagedBuffer, Record),
+    ) -> Self {
         let (wq, qpn) = (context.wq(), Qpn::from_low_bits(number));
         let geometry = ReceiveGeometry { log_size: wq.log_wq_sz(), log_stride: wq.log_wq_stride() };
         Self {
-            queue: receive_queue::ReceiveQueue::new(buffer, geometry, wq.dbr_addr()),
+            queue: receive_queue::ReceiveQueue::new(buffer, geometry, record),
             landing: Landing::default(),
             accessor: Accessor { pd: wq.pd(), qpn },
             context,

@@ -6,6 +6,7 @@ use super::{Ethernet, checksum, queue_state, segment};
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::mkey::{Access, Accessor, MkeyTable};
 use crate::nic::transmit::{Transmit, TransmitClass};
+use crate::nic::user_memory::Record;
 use crate::nic::wqe::{self, WorkFault};
 use crate::nic::{DmaFault, HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
@@ -41,6 +42,7 @@ pub(crate) struct SendQueue {
     pub(crate) context: SendQueueContext,
     number: Qpn,
     buffer: PagedBuffer,
+    record: Record,
     posted: u16,
     fetched: u16,
     /// Whether the number stands in the list of queues with work.
@@ -57,9 +59,13 @@ struct Work {
 }
 
 impl SendQueue {
-    pub(crate) const fn new(number: u32, context: SendQueueContext, buffer: PagedBuffer) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        context: SendQueueContext,
+        (buffer, record): (PagedBuffer, Record),
+    ) -> Self {
         let number = Qpn::from_low_bits(number);
-        Self { context, number, buffer, posted: 0, fetched: 0, ready: false }
+        Self { context, number, buffer, record, posted: 0, fetched: 0, ready: false }
     }
 
     fn is_ready(&self) -> bool {
@@ -90,7 +96,7 @@ impl SendQueue {
     /// Reads how many blocks are posted.
     fn ring<M: HostMemory>(&mut self, memory: &mut M) -> Result<(), WorkFault> {
         let mut word = [0; 4];
-        let record = self.context.wq().dbr_addr().wrapping_add(RECORD_SEND);
+        let record = self.record.address.wrapping_add(RECORD_SEND);
         memory.read(record, &mut word).map_err(|_| wqe::FETCH)?;
         let mut both = QueuePairRecord::new();
         both.as_mut_bytes()[RECORD_SEND as usize..].copy_from_slice(&word);

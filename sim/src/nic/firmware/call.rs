@@ -37,6 +37,11 @@ impl<'a, M: HostMemory> Call<'a, M> {
         self.header().op_mod()
     }
 
+    /// The user context whose command it is; zero is the driver.
+    pub(crate) fn uid(&self) -> u16 {
+        self.header().uid()
+    }
+
     /// Refuses every `op_mod` but 0.
     pub(crate) fn expect_no_op_mod(&self) -> Result<(), Refusal> {
         if self.op_mod() == 0 { Ok(()) } else { Err(syndrome::BAD_OP_MOD) }

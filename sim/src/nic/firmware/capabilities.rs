@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::ethernet;
 use super::syndrome::{self, Refusal};
+use super::umem::LOG_MAX_UMEM;
 use crate::nic::completion::LONGEST_RUN;
 use crate::nic::mkey::MAX_INDIRECTION;
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
@@ -182,6 +183,8 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
+    // User memory objects for whoever drives the device; there are no user contexts (`log_max_uctx`).
+    page.set_umem_uid_0(true).set_log_max_umem(LOG_MAX_UMEM);
     shared_receives(&mut page, config);
     match config.link_layer {
         LinkLayer::Ethernet => ethernet::capabilities::extend(&mut page),

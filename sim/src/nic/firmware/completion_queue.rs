@@ -1,9 +1,10 @@
 //! CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ: moderation, overrun, the event queue, and resizing.
 
 use super::call::Call;
-use super::queue_pair::{check_record, paged_buffer};
 use super::syndrome::{self, Refusal};
+use super::umem::{Named, Place, queue_buffer, record};
 use crate::nic::completion::{CompletionQueue, ResizeRefusal, stride};
+use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut, QueryCqIn, QueryCqOut,
@@ -23,6 +24,7 @@ const SELECT_PERIOD_MODE: u32 = 1 << 4;
 const RESIZE_SIZE: u32 = 1;
 const RESIZE_PAGE_OFFSET: u32 = 1 << 1;
 const RESIZE_PAGE_SIZE: u32 = 1 << 2;
+const RESIZE_UMEM: u32 = 1 << 3;
 /// `cqe_sz`: 64 bytes, 128 bytes, 128 bytes of which the first half is padding.
 const LARGEST_ENTRY: u8 = 2;
 /// `mini_cqe_res_format`: a hash, or a checksum; packets of queue pairs have neither.
@@ -42,29 +44,34 @@ pub(super) fn create<M: HostMemory>(
     if context.log_cq_size() > capabilities.log_max_cq_sz() {
         return Err(syndrome::CQ_SIZE);
     }
-    check_features(&context, input.cq_umem_valid())?;
-    check_record(context.dbr_addr())?;
+    check_features(&context)?;
+    let record = record(nic, context.dbr_umem_valid().then(|| context.dbr_umem_id()), context.dbr_addr())?;
     nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     nic.events.queues.get(context.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
     let number =
         nic.completions.queues.next_number(1 << capabilities.log_max_cq()).ok_or(syndrome::CQ_LIMIT)?;
     let length = stride(&context) << context.log_cq_size();
-    let place = (context.log_page_size(), context.page_offset());
-    let buffer = paged_buffer(call, CreateCqIn::PAS_OFFSET, place, length)?;
+    let named = Named { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
+    let place = place(&context, CreateCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
+    let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
     let cqn = Cqn::from_low_bits(number);
-    nic.completions.queues.insert(number, CompletionQueue::new(cqn, context, buffer));
+    nic.completions.queues.insert(number, CompletionQueue::new(cqn, context, (buffer, record)));
     output.set_cqn(cqn);
     Ok(())
 }
 
-/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout; no user memory objects.
-fn check_features(context: &CompletionQueueContext, umem: bool) -> Result<(), Refusal> {
+fn place(context: &CompletionQueueContext, list_at: usize, umem: Option<Named>) -> Place {
+    Place { list_at, log_page_size: context.log_page_size(), page_offset: context.page_offset(), umem }
+}
+
+/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout.
+fn check_features(context: &CompletionQueueContext) -> Result<(), Refusal> {
     let compressed = context.cqe_comp_en();
     let basic = context.cqe_sz() == 0
         && context.cqe_compression_layout() == 0
         && context.mini_cqe_res_format() <= LARGEST_MINI_FORMAT;
     let offered = context.cqe_sz() <= LARGEST_ENTRY && (!compressed || basic) && !context.cc();
-    if !offered || umem || context.dbr_umem_valid() || context.apu_cq() {
+    if !offered || context.apu_cq() {
         return Err(syndrome::CQ_FEATURE);
     }
     check_period_mode(context)
@@ -153,20 +160,24 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
 fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
     let wish = input.cq_context();
-    let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
-    if select & !(RESIZE_SIZE | RESIZE_PAGE_OFFSET | RESIZE_PAGE_SIZE) != 0 || select & RESIZE_SIZE == 0 {
+    let queue = nic.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    if select & !(RESIZE_SIZE | RESIZE_PAGE_OFFSET | RESIZE_PAGE_SIZE | RESIZE_UMEM) != 0
+        || select & RESIZE_SIZE == 0
+    {
         return Err(syndrome::CQ_FIELD_SELECT);
     }
     if wish.log_cq_size() > nic.firmware.capabilities.general.log_max_cq_sz() {
         return Err(syndrome::CQ_SIZE);
     }
     let compressed_wide = queue.context().cqe_comp_en() && wish.cqe_sz() != 0;
-    if input.cq_umem_valid() || wish.cqe_sz() > LARGEST_ENTRY || compressed_wide {
+    if wish.cqe_sz() > LARGEST_ENTRY || compressed_wide {
         return Err(syndrome::CQ_FEATURE);
     }
-    let place = (wish.log_page_size(), wish.page_offset());
+    let named = Named { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
+    let place = place(wish, ModifyCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let length = stride(wish) << wish.log_cq_size();
-    let buffer = paged_buffer(call, ModifyCqIn::PAS_OFFSET, place, length)?;
+    let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
+    let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     queue.resize(call.memory, wish, buffer).map_err(|refusal| match refusal {
         ResizeRefusal::Outstanding => syndrome::CQ_OUTSTANDING,
         ResizeRefusal::Broken => syndrome::CQ_BROKEN,

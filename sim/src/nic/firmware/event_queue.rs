@@ -1,8 +1,8 @@
 //! CREATE_EQ, DESTROY_EQ, QUERY_EQ.
 
 use super::call::Call;
-use super::queue_pair::paged_buffer;
 use super::syndrome::{self, Refusal};
+use super::umem::paged_buffer;
 use crate::nic::event::EventQueue;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn, QueryEqOut};

@@ -12,6 +12,7 @@ mod entry;
 mod ethernet;
 mod event_queue;
 mod ib_port;
+mod mad;
 mod memory_key;
 mod multicast;
 mod pages;
@@ -23,10 +24,12 @@ mod shared_receive;
 pub mod syndrome;
 mod system;
 mod transition;
+mod umem;
 
 pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
 pub(crate) use transition::path_mtu;
+pub(crate) use umem::FIRST_UMEM;
 
 use super::{CommandRecord, HostMemory, Nic, NicConfig, strict};
 use bareverbs_prm::command::entry::CommandHeaderOut;
@@ -149,6 +152,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::DeallocPd => run(nic, call, Initialized, domain::dealloc_pd),
         Op::AllocUar => run(nic, call, Initialized, domain::alloc_uar),
         Op::DeallocUar => run(nic, call, Initialized, domain::dealloc_uar),
+        Op::CreateUmem => run(nic, call, Initialized, umem::create),
+        Op::DestroyUmem => run(nic, call, Initialized, umem::destroy),
         Op::CreateMkey => run(nic, call, Initialized, memory_key::create),
         Op::DestroyMkey => run(nic, call, Initialized, memory_key::destroy),
         Op::QueryMkey => run(nic, call, Initialized, memory_key::query),
@@ -177,6 +182,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::ModifyHcaVportContext => run(nic, call, Initialized, ib_port::modify_context),
         Op::QueryHcaVportGid => run(nic, call, Initialized, ib_port::query_gid),
         Op::QueryHcaVportPkey => run(nic, call, Initialized, ib_port::query_pkey),
+        Op::MadIfc => run(nic, call, Initialized, mad::ask),
         Op::AllocQCounter => run(nic, call, Initialized, queue_counter::alloc),
         Op::DeallocQCounter => run(nic, call, Initialized, queue_counter::dealloc),
         Op::QueryQCounter => run(nic, call, Initialized, queue_counter::query),
@@ -249,6 +255,9 @@ where
     input.as_mut_bytes()[..length].copy_from_slice(&call.input[..length]);
     if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
+    }
+    if call.uid() != 0 && I::INFO.fields.iter().any(|field| field.path == "uid") {
+        return Err(syndrome::UID_UNKNOWN);
     }
     let mut output = O::new_zeroed();
     handler(nic, call, &input, &mut output)?;

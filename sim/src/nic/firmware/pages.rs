@@ -61,7 +61,9 @@ impl PageSupply {
     }
 
     fn give(&mut self, pages: &[u64]) -> Result<(), Refusal> {
-        if pages.iter().any(|&page| page == 0 || page & 0xfff != 0) {
+        // Behind an IOMMU, 0 is an address like any other, and rdma-core's VFIO driver gives it first. Linux keeps it to
+        // itself for a reason of its own: by it the kernel knows an address that was never set.
+        if pages.iter().any(|page| page & 0xfff != 0) {
             return Err(syndrome::PAGE_MISALIGNED);
         }
         if self.held.len().saturating_add(pages.len()) > MAXIMUM {
@@ -168,7 +170,10 @@ mod tests {
         assert_eq!(supply.give(&[0x5000, 0x5000]), Err(syndrome::PAGE_GIVEN_TWICE));
         assert_eq!(supply.give(&[0x4000]), Err(syndrome::PAGE_GIVEN_TWICE));
         assert_eq!(supply.give(&[0x6100]), Err(syndrome::PAGE_MISALIGNED));
-        assert_eq!(supply.take(10, 3), [0x4000]);
+        assert_eq!(supply.give(&[0x0800]), Err(syndrome::PAGE_MISALIGNED));
+        supply.give(&[0]).unwrap();
+        assert_eq!(supply.give(&[0]), Err(syndrome::PAGE_GIVEN_TWICE));
+        assert_eq!(supply.take(10, 3), [0x4000, 0]);
         assert_eq!(supply.take(2, 0), [0x2000, 0x3000]);
         assert_eq!(supply.take(2, 0), [0x1000]);
         assert!(supply.take(2, 0).is_empty());

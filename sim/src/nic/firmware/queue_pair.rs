@@ -1,10 +1,11 @@
-//! CREATE_QP, DESTROY_QP, QUERY_QP, and what all queues share: buffers and doorbell records.
+//! CREATE_QP, DESTROY_QP, QUERY_QP.
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use crate::nic::buffer::PagedBuffer;
+use super::umem::{Named, Place, queue_buffer, record};
 use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
 use crate::nic::shared_receive::SharedContext;
+use crate::nic::user_memory::{Need, Record};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
@@ -12,38 +13,10 @@ use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::wqe::BASIC_BLOCK;
 
-/// Largest `log_page_size` of a queue buffer: pages of 4 GiB.
-const MAXIMUM_LOG_PAGE: u8 = 20;
 /// `rq_type`: a receive queue of its own, one that is shared, or none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
-
-/// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
-/// of a page on (contract §9.1, item 10).
-pub(super) fn paged_buffer<M: HostMemory>(
-    call: &Call<'_, M>,
-    list_at: usize,
-    (log_page_size, page_offset): (u8, u8),
-    length: u64,
-) -> Result<PagedBuffer, Refusal> {
-    if log_page_size > MAXIMUM_LOG_PAGE {
-        return Err(syndrome::BUFFER_PAGE_SIZE);
-    }
-    let log_page = log_page_size + 12;
-    let lead = u64::from(page_offset) << (log_page - 6);
-    let count = (lead + length).div_ceil(1 << log_page);
-    let pages = call.list(list_at, count)?;
-    if pages.iter().any(|page| page & 0xfff != 0) {
-        return Err(syndrome::BUFFER_MISALIGNED);
-    }
-    Ok(PagedBuffer::new(&pages, log_page, lead, length))
-}
-
-/// A doorbell record must exist and be aligned to its 8 bytes.
-pub(super) fn check_record(address: u64) -> Result<(), Refusal> {
-    if address == 0 || address & 7 != 0 { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(()) }
-}
 
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
@@ -63,17 +36,35 @@ pub(super) fn create<M: HostMemory>(
     let shared = check_shared(nic, &context)?;
     let send_length = if context.no_sq() { 0 } else { (BASIC_BLOCK as u64) << context.log_sq_size() };
     let length = geometry.map_or(0, ReceiveGeometry::bytes) + send_length;
-    let place = (context.log_page_size(), context.page_offset());
-    let buffer = paged_buffer(call, CreateQpIn::PAS_OFFSET, place, length)?;
+    let buffer = queue_buffer(nic, call, place(input), Need::Read, length)?;
+    let record = check_record(nic, &context)?;
     let limit = 1 << nic.firmware.capabilities.general.log_max_qp();
     let number = nic.queue_pairs.next_number(limit).ok_or(syndrome::QP_LIMIT)?;
     context.set_state(QpState::Reset);
     let qpn = Qpn::from_low_bits(number);
-    let qp = QueuePair { shared, ..QueuePair::new(qpn, context, buffer, geometry) };
+    let qp = QueuePair { shared, ..QueuePair::new(qpn, context, (buffer, record), geometry) };
     nic.queue_pairs.insert(number, qp);
     count_users(nic, &context, 1);
     output.set_qpn(qpn);
     Ok(())
+}
+
+fn place(input: &CreateQpIn) -> Place {
+    let (context, named) = (input.qpc(), Named { id: input.wq_umem_id(), offset: input.wq_umem_offset() });
+    Place {
+        list_at: CreateQpIn::PAS_OFFSET,
+        log_page_size: context.log_page_size(),
+        page_offset: context.page_offset(),
+        umem: input.wq_umem_valid().then_some(named),
+    }
+}
+
+/// The doorbell record. Targets of XRC have no queue that a doorbell could be about, and need none.
+fn check_record(nic: &Nic, context: &QueuePairContext) -> Result<Record, Refusal> {
+    if context.no_sq() && context.rq_type() != OWN_RECEIVE_QUEUE {
+        return Ok(Record::at(context.dbr_addr()));
+    }
+    record(nic, context.dbr_umem_valid().then(|| context.dbr_umem_id()), context.dbr_addr())
 }
 
 /// Only InfiniBand ports have a queue pair of subnet management.
@@ -90,9 +81,8 @@ fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
 
 fn check_features(input: &CreateQpIn) -> Result<(), Refusal> {
     let context = input.qpc();
-    let umem = input.wq_umem_valid() || context.dbr_umem_valid();
     let scatter_to_cqe = context.cs_req() != 0 || context.cs_res() != 0;
-    if umem || scatter_to_cqe || context.wq_signature() || input.qpc_ext() || input.opt_param_mask() != 0 {
+    if scatter_to_cqe || context.wq_signature() || input.qpc_ext() || input.opt_param_mask() != 0 {
         return Err(syndrome::QP_FEATURE);
     }
     Ok(())
@@ -142,7 +132,6 @@ fn check_objects(nic: &Nic, context: &QueuePairContext) -> Result<(), Refusal> {
     }
     // Targets of XRC have no queue that a doorbell could be about.
     if !context.no_sq() || context.rq_type() == OWN_RECEIVE_QUEUE {
-        check_record(context.dbr_addr())?;
         nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     }
     // Queue pairs that change memory keys work on those of all domains and belong to none.

@@ -1,10 +1,11 @@
 //! XRC domains, receive memory pools and XRC shared receive queues (contract §5.6 and §5.7).
 
 use super::call::Call;
-use super::queue_pair::{check_record, paged_buffer};
 use super::syndrome::{self, Refusal};
+use super::umem::{Place, paged_buffer, queue_buffer, record, work_queue_record};
 use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
 use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue, SharedState};
+use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{
     AllocXrcdIn, AllocXrcdOut, ArmXrcSrqIn, ArmXrcSrqOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn,
@@ -71,14 +72,13 @@ pub(super) fn create_rmp<M: HostMemory>(
     call.expect_no_op_mod()?;
     let context = *input.ctx();
     let queue = context.wq();
-    let umem = queue.wq_umem_valid() || queue.dbr_umem_valid();
-    if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() || umem {
+    if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() {
         return Err(syndrome::SRQ_FEATURE);
     }
-    let place = (queue.log_wq_pg_sz(), queue.page_offset());
-    let (sizes, record) = ((queue.log_wq_sz(), queue.log_wq_stride()), queue.dbr_addr());
-    let geometry = check_geometry(nic, sizes, record, queue.pd())?;
-    let buffer = paged_buffer(call, CREATE_RMP_PAGES, place, geometry.bytes())?;
+    let geometry = check_geometry(nic, (queue.log_wq_sz(), queue.log_wq_stride()), queue.pd())?;
+    let record = work_queue_record(nic, queue)?;
+    let place = Place::of_work_queue(queue, CREATE_RMP_PAGES);
+    let buffer = queue_buffer(nic, call, place, Need::Read, geometry.bytes())?;
     let limit = queue.lwm();
     let mut shared = SharedReceiveQueue::new(SharedContext::Pool(context), buffer, geometry, record, limit);
     match context.state() {
@@ -90,13 +90,8 @@ pub(super) fn create_rmp<M: HostMemory>(
     Ok(())
 }
 
-/// Logarithms of entries and bytes of an entry, the doorbell record, the protection domain.
-fn check_geometry(
-    nic: &Nic,
-    (log_size, log_stride): (u8, u8),
-    record: u64,
-    pd: Pdn,
-) -> Result<ReceiveGeometry, Refusal> {
+/// Logarithms of entries and bytes of an entry, the protection domain.
+fn check_geometry(nic: &Nic, (log_size, log_stride): (u8, u8), pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
     let limits = &nic.firmware.capabilities.general;
     let longest = limits.max_wqe_sz_rq();
     if log_size > limits.log_max_srq_sz()
@@ -105,7 +100,6 @@ fn check_geometry(
     {
         return Err(syndrome::SRQ_SIZE);
     }
-    check_record(record)?;
     nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
     Ok(ReceiveGeometry { log_size, log_stride })
 }
@@ -206,6 +200,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let context = *input.xrc_srq_context_entry();
+    // Where these queues name an object is told by no header that is public.
     if input.xrc_srq_umem_valid()
         || context.dbr_umem_valid()
         || context.basic_cyclic_rcv_wqe()
@@ -215,9 +210,10 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
     }
     nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
     nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
-    let record = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
+    let address = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
     let sizes = (context.log_xrc_srq_size(), context.log_rq_stride() + 4);
-    let geometry = check_geometry(nic, sizes, record, context.pd())?;
+    let geometry = check_geometry(nic, sizes, context.pd())?;
+    let record = record(nic, None, address)?;
     let place = (context.log_page_size(), context.page_offset());
     let buffer = paged_buffer(call, CreateXrcSrqIn::PAS_OFFSET, place, geometry.bytes())?;
     let limit = context.lwm();

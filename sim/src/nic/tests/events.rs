@@ -1,10 +1,13 @@
 //! Event queues and interrupts: arming, solicited completions, overrun, link and page events.
 
 use super::pair::Pair;
-use super::verbs::inline;
+use super::verbs::{Node, inline};
+use crate::nic::NicConfig;
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
+use bareverbs_prm::command::port::PaosRegister;
 use bareverbs_prm::eqe::{CompletionEvent, PageRequestEvent};
-use bareverbs_prm::numbering::{EventType, PortChange, WqeOpcode};
-use zerocopy::FromBytes;
+use bareverbs_prm::numbering::{CommandOpcode, EventType, PortChange, RegisterId, WqeOpcode};
+use zerocopy::{FromBytes, IntoBytes};
 
 fn send(pair: &mut Pair, solicited: bool) {
     pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
@@ -117,6 +120,26 @@ fn link_and_page_events_reach_their_queue() {
     let event = pair.b.poll_event().expect("a page event");
     let (data, _) = PageRequestEvent::read_from_prefix(&event.data()).unwrap();
     assert_eq!((event.kind(), data.num_pages() as i32), (EventType::PageRequest, -2));
+}
+
+#[test]
+fn a_port_that_software_brings_up_is_told_of() {
+    let mut node = Node::new(1, NicConfig { starts_down: true, ..NicConfig::default() });
+    let mut write = |status| {
+        let mut register = PaosRegister::new();
+        register.set_local_port(1).set_ase(true).set_admin_status(status);
+        let mut input = AccessRegisterIn::new();
+        input.set_register_id(RegisterId::Paos);
+        let (_, register): (AccessRegisterOut, _) =
+            node.host.command(CommandOpcode::AccessReg, 0, input, register.as_bytes(), 32).unwrap();
+        let (register, _) = PaosRegister::read_from_prefix(&register).unwrap();
+        (register.oper_status(), node.poll_event().map(|event| (event.kind(), event.sub_type())))
+    };
+    let port = |change: PortChange| Some((EventType::PortChange, change.raw()));
+    assert_eq!(write(2), (2, None), "it was down");
+    assert_eq!(write(1), (1, port(PortChange::Active)));
+    assert_eq!(write(1), (1, None));
+    assert_eq!(write(2), (2, port(PortChange::Down)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use bareverbs_prm::command::ib_port::{
     ModifyHcaVportContextIn, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn,
     QueryHcaVportGidOut, QueryHcaVportPkeyIn,
 };
+use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 use bareverbs_prm::command::mkey::{QueryMkeyIn, QueryMkeyOut};
 use bareverbs_prm::command::qp::DestroyQpIn;
 use bareverbs_prm::command::srq::{
@@ -461,4 +462,49 @@ fn xrc_queues_need_their_domain() {
     let mut free = DeallocXrcdIn::new();
     free.set_xrcd(out.xrcd());
     refused(raw(&mut node.host, Op::DeallocXrcd, free), syndrome::XRCD_BUSY);
+}
+
+/// A subnet management packet with a method and an attribute, LID-routed.
+fn question(class: u8, method: u8, attribute: u16) -> MadIfcIn {
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, class, 1, method]);
+    mad[8..16].copy_from_slice(&77u64.to_be_bytes());
+    mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+    mad[20..24].copy_from_slice(&1u32.to_be_bytes());
+    let mut input = MadIfcIn::new();
+    input.set_port(1).set_mad(mad);
+    input
+}
+
+fn ask(host: &mut Host, input: MadIfcIn) -> Answer<MadIfcOut> {
+    host.run(Op::MadIfc, 3, input)
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.6: PortInfo tells the state of the port, also to the port's own host
+#[test]
+fn the_agent_answers_its_own_host() {
+    const PORT_INFO: u16 = 0x15;
+    let mut host = Host::booted(NicConfig { strict: true, ..config() });
+    for (up, state) in [(true, 4), (false, 1)] {
+        host.nic.set_link_up(up);
+        let (out, _) = ask(&mut host, question(1, 1, PORT_INFO)).unwrap();
+        let answer = out.response_mad_packet();
+        assert_eq!((answer[3], &answer[4..6], answer[15]), (0x81, &[0, 0][..], 77));
+        assert_eq!(answer[64 + 32] & 0xf, state);
+    }
+    let (out, _) = ask(&mut host, question(1, 1, 0x7777)).unwrap();
+    assert_eq!(out.response_mad_packet()[4..6], [0, 3 << 2], "the attribute is not supported");
+}
+
+#[test]
+fn only_questions_of_subnet_management_are_asked() {
+    let mut host = Host::booted(config());
+    refused(ask(&mut host, question(4, 1, 0x15)), syndrome::MAD_CLASS);
+    refused(ask(&mut host, question(1, 0x81, 0x15)), syndrome::MAD_METHOD);
+    let mut elsewhere = question(1, 1, 0x15);
+    elsewhere.set_port(2);
+    refused(ask(&mut host, elsewhere), syndrome::MAD_PORT);
+    refused(host.run::<_, MadIfcOut>(Op::MadIfc, 8, question(1, 1, 0x15)), syndrome::BAD_OP_MOD);
+    let mut ethernet = Host::booted(NicConfig::default());
+    refused(ask(&mut ethernet, question(1, 1, 0x15)), syndrome::LINK_LAYER);
 }

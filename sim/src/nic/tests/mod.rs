@@ -20,6 +20,7 @@ mod registers;
 mod rpc;
 mod states;
 mod subnet;
+mod umem;
 mod umr;
 mod verbs;
 mod vlan;

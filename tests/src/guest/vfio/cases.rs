@@ -210,7 +210,23 @@ pub fn no_iommu() -> Vec<Case> {
     ]
 }
 
-/// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core.
+/// The example that the documentation sends the owner of a card to: between two ports, and back to the same one.
+pub fn example() -> Vec<Case> {
+    let run = |name, arguments: &str| {
+        Case::new(
+            name,
+            &["the other end reads \"hello, remote memory\"", "Success"],
+            format!("vfio_write {arguments}"),
+        )
+    };
+    vec![
+        run("example vfio_write between two functions", "$a $b"),
+        run("example vfio_write on one function", "$a"),
+    ]
+}
+
+/// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core. They read 8 of the 64 bytes of an event queue
+/// entry, and scapy from 2.6 on takes a packet apart only if all of it is there: zeros follow.
 pub fn rdma_core() -> Vec<Case> {
     let test = |name, which: &str| {
         Case {
@@ -219,7 +235,8 @@ pub fn rdma_core() -> Vec<Case> {
             name,
             &["OK"],
             format!(
-                "[ -e /tmp/rdma-core-tests ] || {{ cp -r /usr/share/doc/rdma-core/tests /tmp/rdma-core-tests && gunzip -qr /tmp/rdma-core-tests; }}
+                "[ -e /tmp/rdma-core-tests ] || {{ cp -r /usr/share/doc/rdma-core/tests /tmp/rdma-core-tests && gunzip -qr /tmp/rdma-core-tests
+                 sed -i \"s/to_bytes(length=8, byteorder='little')/& + bytes(56)/\" /tmp/rdma-core-tests/test_mlx5_vfio.py; }}
                  cd /tmp/rdma-core-tests && timeout 120 python3 run_tests.py -v --pci-dev $ib \
                  tests.test_mlx5_vfio.Mlx5VfioTrafficTest.{which} 2>&1 | tee /tmp/rdma-core.log
                  grep -q skipped /tmp/rdma-core.log && exit 1; grep -q '^OK' /tmp/rdma-core.log"

@@ -70,12 +70,7 @@ pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> 
 
 /// What work queues of both kinds have in common and may not ask for.
 fn is_plain(queue: &WorkQueueContext) -> bool {
-    let elsewhere = queue.wq_umem_valid() || queue.dbr_umem_valid();
-    queue.wq_type() == CYCLIC
-        && !queue.wq_signature()
-        && !queue.cd_slave()
-        && !elsewhere
-        && !queue.shampo_enable()
+    queue.wq_type() == CYCLIC && !queue.wq_signature() && !queue.cd_slave() && !queue.shampo_enable()
 }
 
 /// A completion queue may not go before the queues that complete into it.

@@ -1,11 +1,12 @@
 //! CREATE_RQ, MODIFY_RQ, DESTROY_RQ, QUERY_RQ.
 
 use super::super::call::Call;
-use super::super::queue_pair::{check_record, paged_buffer};
 use super::super::syndrome::{self, Refusal};
+use super::super::umem::{Place, queue_buffer, work_queue_record};
 use super::{count_user, is_plain};
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::receive::{DIRECT, ReceiveQueue};
+use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqIn, CreateRqOut, DestroyRqIn, DestroyRqOut, ModifyRqIn, ModifyRqOut, QueryRqIn, QueryRqOut,
@@ -39,12 +40,13 @@ pub(super) fn create<M: HostMemory>(
     if size > limits.log_max_wq_sz() || !STRIDES.contains(&stride) || 1 << stride > limits.max_wqe_sz_rq() {
         return Err(syndrome::RQ_SIZE);
     }
-    check_record(wq.dbr_addr())?;
+    let record = work_queue_record(nic, wq)?;
     let number =
         nic.ethernet.receive_queues.next_number(1 << limits.log_max_rq()).ok_or(syndrome::RQ_LIMIT)?;
-    let buffer = paged_buffer(call, PAGES, (wq.log_wq_pg_sz(), wq.page_offset()), 1 << (size + stride))?;
+    let place = Place::of_work_queue(wq, PAGES);
+    let buffer = queue_buffer(nic, call, place, Need::Read, 1 << (size + stride))?;
     context.set_state(queue_state::RESET);
-    nic.ethernet.receive_queues.insert(number, ReceiveQueue::new(number, context, buffer));
+    nic.ethernet.receive_queues.insert(number, ReceiveQueue::new(number, context, (buffer, record)));
     count_user(nic, context.cqn(), 1);
     output.set_rqn(Rqn::from_low_bits(number));
     Ok(())

@@ -1,11 +1,12 @@
 //! CREATE_SQ, MODIFY_SQ, DESTROY_SQ, QUERY_SQ.
 
 use super::super::call::Call;
-use super::super::queue_pair::{check_record, paged_buffer};
 use super::super::syndrome::{self, Refusal};
+use super::super::umem::{Place, queue_buffer, work_queue_record};
 use super::{count_user, is_plain};
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::send::SendQueue;
+use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     CreateSqIn, CreateSqOut, DestroySqIn, DestroySqOut, ModifySqIn, ModifySqOut, QuerySqIn, QuerySqOut,
@@ -32,12 +33,12 @@ pub(super) fn create<M: HostMemory>(
     if wq.log_wq_sz() > limits.log_max_wq_sz() || 1usize << wq.log_wq_stride() != BASIC_BLOCK {
         return Err(syndrome::SQ_SIZE);
     }
-    check_record(wq.dbr_addr())?;
+    let record = work_queue_record(nic, wq)?;
     let number = nic.ethernet.send_queues.next_number(1 << limits.log_max_sq()).ok_or(syndrome::SQ_LIMIT)?;
-    let place = (wq.log_wq_pg_sz(), wq.page_offset());
-    let buffer = paged_buffer(call, PAGES, place, (BASIC_BLOCK as u64) << wq.log_wq_sz())?;
+    let (place, length) = (Place::of_work_queue(wq, PAGES), (BASIC_BLOCK as u64) << wq.log_wq_sz());
+    let buffer = queue_buffer(nic, call, place, Need::Read, length)?;
     context.set_state(queue_state::RESET);
-    nic.ethernet.send_queues.insert(number, SendQueue::new(number, context, buffer));
+    nic.ethernet.send_queues.insert(number, SendQueue::new(number, context, (buffer, record)));
     count_user(nic, context.cqn(), 1);
     output.set_sqn(Sqn::from_low_bits(number));
     Ok(())

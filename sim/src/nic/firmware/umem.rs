@@ -1,0 +1,164 @@
+//! CREATE_UMEM and DESTROY_UMEM, and where queues lie: on the page list of their command or in a user memory object.
+
+use super::call::Call;
+use super::syndrome::{self, Refusal};
+use crate::nic::buffer::PagedBuffer;
+use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, Record, UserMemory};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::srq::WorkQueueContext;
+use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
+use bareverbs_prm::ids::UmemId;
+use std::sync::Arc;
+
+/// First number of a user memory object: zero is what a field says that was never set.
+pub(crate) const FIRST_UMEM: u32 = 1;
+/// Objects that there can be, logarithm (`log_max_umem`).
+pub(super) const LOG_MAX_UMEM: u8 = 20;
+/// Largest `log_page_size` of a buffer: pages of 4 GiB.
+const MAXIMUM_LOG_PAGE: u8 = 20;
+/// Bytes of an entry of most queues, and what the steps of `page_offset` are multiples of: no entry crosses a page.
+const ENTRY: u64 = 64;
+/// Bytes of a doorbell record, which is aligned to them.
+const RECORD: u64 = 8;
+
+/// A user memory object that a command names, and where in it a buffer begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named {
+    pub(super) id: u32,
+    pub(super) offset: u64,
+}
+
+/// Where a command says that a queue lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// Byte of the input at which the page list begins.
+    pub(super) list_at: usize,
+    /// Pages of the list are of `4 KiB << log_page_size`.
+    pub(super) log_page_size: u8,
+    /// Where the queue begins in the first of them, in 64ths of a page.
+    pub(super) page_offset: u8,
+    /// Instead of all that, if the command says so.
+    pub(super) umem: Option<Named>,
+}
+
+impl Place {
+    /// That of a work queue whose page list is at `list_at`.
+    pub(super) fn of_work_queue(queue: &WorkQueueContext, list_at: usize) -> Self {
+        let named = Named { id: queue.wq_umem_id(), offset: queue.wq_umem_offset() };
+        Self {
+            list_at,
+            log_page_size: queue.log_wq_pg_sz(),
+            page_offset: queue.page_offset(),
+            umem: queue.wq_umem_valid().then_some(named),
+        }
+    }
+}
+
+/// The record of a work queue.
+pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<Record, Refusal> {
+    record(nic, queue.dbr_umem_valid().then(|| queue.dbr_umem_id()), queue.dbr_addr())
+}
+
+/// The buffer of a queue of `length` bytes.
+pub(super) fn queue_buffer<M: HostMemory>(
+    nic: &Nic,
+    call: &Call<'_, M>,
+    place: Place,
+    need: Need,
+    length: u64,
+) -> Result<PagedBuffer, Refusal> {
+    let Some(named) = place.umem else {
+        return paged_buffer(call, place.list_at, (place.log_page_size, place.page_offset), length);
+    };
+    let buffer = object(nic, named.id)?.cut(named.offset, length, need).map_err(refusal)?;
+    if buffer.base() % ENTRY == 0 { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
+}
+
+/// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
+/// of a page on (contract §9.1, item 10).
+pub(super) fn paged_buffer<M: HostMemory>(
+    call: &Call<'_, M>,
+    list_at: usize,
+    (log_page_size, page_offset): (u8, u8),
+    length: u64,
+) -> Result<PagedBuffer, Refusal> {
+    let log_page = log_page(log_page_size)?;
+    let lead = u64::from(page_offset) << (log_page - 6);
+    let count = (lead + length).div_ceil(1 << log_page);
+    let pages = call.list(list_at, count)?;
+    if pages.iter().any(|page| page & 0xfff != 0) {
+        return Err(syndrome::BUFFER_MISALIGNED);
+    }
+    Ok(PagedBuffer::new(&pages, log_page, lead, length))
+}
+
+/// A doorbell record: at an I/O virtual address, or, in the object that is named, at the offset that stands in place of one. It is
+/// aligned to its 8 bytes. An address of zero is a record that was forgotten; an offset of zero is one.
+pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<Record, Refusal> {
+    let Some(id) = umem else {
+        let wrong = place == 0 || place % RECORD != 0;
+        return if wrong { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(Record::at(place)) };
+    };
+    let object = object(nic, id)?;
+    let address = object.cut(place, RECORD, Need::Read).map_err(refusal)?.base();
+    if address % RECORD != 0 {
+        return Err(syndrome::DOORBELL_RECORD_MISALIGNED);
+    }
+    Ok(Record::within(object.clone(), address))
+}
+
+fn object(nic: &Nic, id: u32) -> Result<&Arc<UserMemory>, Refusal> {
+    nic.user_memory.get(id).ok_or(syndrome::UMEM_UNKNOWN)
+}
+
+const fn refusal(error: CutError) -> Refusal {
+    match error {
+        CutError::Range => syndrome::UMEM_RANGE,
+        CutError::Right => syndrome::UMEM_RIGHT,
+    }
+}
+
+fn log_page(log_page_size: u8) -> Result<u8, Refusal> {
+    if log_page_size > MAXIMUM_LOG_PAGE { Err(syndrome::BUFFER_PAGE_SIZE) } else { Ok(log_page_size + 12) }
+}
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateUmemIn,
+    output: &mut CreateUmemOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.ats() {
+        return Err(syndrome::UMEM_FEATURE);
+    }
+    let log_page = log_page(input.log_page_size())?;
+    let lead = u64::from(input.page_offset());
+    if input.num_of_mtt() == 0 || lead >= 1 << log_page {
+        return Err(syndrome::UMEM_SIZE);
+    }
+    let entries = call.list(CreateUmemIn::MTT_OFFSET, input.num_of_mtt())?;
+    if entries.iter().any(|entry| entry & ((1 << log_page) - 1) & !ENTRY_FLAGS != 0) {
+        return Err(syndrome::UMEM_MISALIGNED);
+    }
+    let number = nic.user_memory.next_number(1 << LOG_MAX_UMEM).ok_or(syndrome::UMEM_LIMIT)?;
+    nic.user_memory.insert(number, Arc::new(UserMemory::new(entries, log_page, lead)));
+    output.set_umem_id(UmemId::from_low_bits(number));
+    Ok(())
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyUmemIn,
+    _: &mut DestroyUmemOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    let number = input.umem_id().value();
+    // Everything that was cut from an object holds it.
+    if Arc::strong_count(object(nic, number)?) > 1 {
+        return Err(syndrome::UMEM_BUSY);
+    }
+    nic.user_memory.remove(number);
+    Ok(())
+}

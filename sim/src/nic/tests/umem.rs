@@ -1,0 +1,294 @@
+//! User memory objects: queues that lie in them, who may take them away, and every way to name one wrongly.
+
+use super::commands::refused;
+use super::host::{Answer, Host};
+use super::pair::Pair;
+use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, data, remote};
+use crate::nic::NicConfig;
+use crate::nic::firmware::syndrome::{self, Refusal};
+use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut};
+use bareverbs_prm::command::cq::{
+    CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut,
+};
+use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
+use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut};
+use bareverbs_prm::command::srq::{CreateRmpIn, CreateRmpOut, DestroyRmpIn, DestroyRmpOut};
+use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
+use bareverbs_prm::cqe::OP_OWN_INITIAL;
+use bareverbs_prm::doorbell::init_segment;
+use bareverbs_prm::ids::UmemId;
+use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, PathMigration, ServiceType, WqeOpcode};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes of the object of a node, and where its first byte lies in the first page.
+const LENGTH: u64 = 64 << 10;
+const LEAD: u32 = 0x40;
+/// Where in it things are.
+const CQ_AT: u64 = 0;
+const QP_AT: u64 = 0x4000;
+const RECORDS_AT: u64 = 0x8000;
+/// Flags of an entry.
+const READ: u64 = 1;
+const BOTH: u64 = 3;
+
+/// CREATE_UMEM on `pages`, whose size has the logarithm `log_page`.
+fn create(host: &mut Host, pages: &[u64], log_page: u8, lead: u32) -> Answer<CreateUmemOut> {
+    let mut input = CreateUmemIn::new();
+    input.set_log_page_size(log_page - 12).set_page_offset(lead).set_num_of_mtt(pages.len() as u64);
+    let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
+    host.command(Op::CreateUmem, 0, input, &list, 16)
+}
+
+fn destroy(host: &mut Host, id: UmemId) -> Answer<DestroyUmemOut> {
+    let mut input = DestroyUmemIn::new();
+    input.set_umem_id(id);
+    host.run(Op::DestroyUmem, 0, input)
+}
+
+/// Memory on pages of 4 KiB with these flags, and its object.
+fn object(host: &mut Host, flags: u64) -> (u64, UmemId) {
+    let base = host.memory.allocate(LENGTH + 4096);
+    let pages: Vec<u64> = (0..=LENGTH / 4096).map(|page| base + page * 4096 | flags).collect();
+    let (out, _) = create(host, &pages, 12, LEAD).unwrap();
+    (base + u64::from(LEAD), out.umem_id())
+}
+
+/// A completion queue at [`CQ_AT`].
+fn cq_input(node: &Node, id: UmemId) -> CreateCqIn {
+    let mut input = CreateCqIn::new();
+    input.set_cq_umem_valid(true).set_cq_umem_id(id.value()).set_cq_umem_offset(CQ_AT);
+    let context = input.cq_context_mut();
+    context.set_log_cq_size(LOG_CQ).set_uar_page(node.uar).set_c_eqn_or_apu_element(node.eq.eqn.value());
+    context.set_dbr_umem_valid(true).set_dbr_umem_id(id.value()).set_dbr_addr(RECORDS_AT);
+    input
+}
+
+/// A queue pair at [`QP_AT`].
+fn qp_input(node: &Node, id: UmemId) -> CreateQpIn {
+    let mut input = CreateQpIn::new();
+    input.set_wq_umem_valid(true).set_wq_umem_id(id.value()).set_wq_umem_offset(QP_AT);
+    let context = input.qpc_mut();
+    context.set_st(ServiceType::Rc).set_pd(node.pd).set_uar_page(node.uar);
+    context.set_cqn_snd(node.cq.cqn).set_cqn_rcv(node.cq.cqn).set_pm_state(PathMigration::Migrated);
+    context.set_log_sq_size(LOG_SQ).set_log_rq_size(LOG_RQ).set_log_rq_stride(LOG_RQ_STRIDE);
+    context.set_dbr_umem_valid(true).set_dbr_umem_id(id.value()).set_dbr_addr(RECORDS_AT + 8);
+    input
+}
+
+fn create_cq(host: &mut Host, input: CreateCqIn) -> Answer<CreateCqOut> {
+    host.run(Op::CreateCq, 0, input)
+}
+
+fn cq_in(node: &mut Node, id: UmemId) -> Answer<CreateCqOut> {
+    let input = cq_input(node, id);
+    create_cq(&mut node.host, input)
+}
+
+fn qp_in(node: &mut Node, id: UmemId) -> Answer<CreateQpOut> {
+    let input = qp_input(node, id);
+    node.host.run(Op::CreateQp, 0, input)
+}
+
+/// Puts other queues in place of the node's, which lie in one object.
+fn move_queues(node: &mut Node) -> UmemId {
+    let (base, id) = object(&mut node.host, BOTH);
+    for slot in 0..1u64 << LOG_CQ {
+        node.host.memory.put(base + CQ_AT + slot * 64 + 63, &[OP_OWN_INITIAL]);
+    }
+    let (cq, _) = cq_in(node, id).unwrap();
+    let (buffer, record) = (base + CQ_AT, base + RECORDS_AT);
+    node.cq = Cq { cqn: cq.cqn(), buffer, record, consumer: 0, log_size: LOG_CQ };
+    let (qp, _) = qp_in(node, id).unwrap();
+    node.qp =
+        Qp { qpn: qp.qpn(), buffer: base + QP_AT, record: base + RECORDS_AT + 8, posted: 0, received: 0 };
+    id
+}
+
+fn node() -> Node {
+    Node::new(1, NicConfig { strict: true, ..NicConfig::default() })
+}
+
+fn destroy_qp(node: &mut Node) {
+    let mut input = DestroyQpIn::new();
+    input.set_qpn(node.qp.qpn);
+    node.host.run::<_, DestroyQpOut>(Op::DestroyQp, 0, input).unwrap();
+}
+
+fn destroy_cq(node: &mut Node) {
+    let mut input = DestroyCqIn::new();
+    input.set_cqn(node.cq.cqn);
+    node.host.run::<_, DestroyCqOut>(Op::DestroyCq, 0, input).unwrap();
+}
+
+#[test]
+fn queues_in_an_object_carry_traffic() {
+    let mut pair = Pair::with(NicConfig { strict: true, ..NicConfig::default() }, |_| {});
+    move_queues(&mut pair.a);
+    move_queues(&mut pair.b);
+    let (to_b, to_a) = ((pair.b.qp.qpn, pair.b.gid, pair.b.mac), (pair.a.qp.qpn, pair.a.gid, pair.a.mac));
+    pair.a.connect(to_b, |_| {});
+    pair.b.connect(to_a, |_| {});
+    // Around the ends of all three rings.
+    for round in 0..300u32 {
+        let bytes: Vec<u8> = (0..1500).map(|i| (i + round) as u8).collect();
+        pair.a.host.memory.put(pair.a.mr.iova, &bytes);
+        pair.b.post_receive(&[pair.b.mr.sge(100, 2000)]);
+        pair.a.post(WqeOpcode::Send, &data(pair.a.mr.sge(0, 1500)));
+        pair.run();
+        assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester);
+        assert_eq!(pair.b.expect().byte_count(), 1500);
+        assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 100, 1500), bytes, "round {round}");
+    }
+    let segments = [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, 1500))].concat();
+    pair.a.post(WqeOpcode::RdmaWrite, &segments);
+    pair.run();
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester);
+    assert_eq!((&pair.a.host.memory.faults, &pair.b.host.memory.faults), (&vec![], &vec![]));
+}
+
+#[test]
+fn an_object_in_use_stays() {
+    let mut node = node();
+    let id = move_queues(&mut node);
+    refused(destroy(&mut node.host, id), syndrome::UMEM_BUSY);
+    destroy_qp(&mut node);
+    refused(destroy(&mut node.host, id), syndrome::UMEM_BUSY);
+    destroy_cq(&mut node);
+    destroy(&mut node.host, id).unwrap();
+    refused(destroy(&mut node.host, id), syndrome::UMEM_UNKNOWN);
+    refused(cq_in(&mut node, id), syndrome::UMEM_UNKNOWN);
+}
+
+#[test]
+fn a_record_alone_holds_its_object() {
+    let mut node = node();
+    let (_, queue) = object(&mut node.host, BOTH);
+    let (_, record) = object(&mut node.host, READ);
+    let mut input = cq_input(&node, queue);
+    input.cq_context_mut().set_dbr_umem_id(record.value());
+    let (out, _) = create_cq(&mut node.host, input).unwrap();
+    node.cq.cqn = out.cqn();
+    refused(destroy(&mut node.host, record), syndrome::UMEM_BUSY);
+    destroy_cq(&mut node);
+    destroy(&mut node.host, record).unwrap();
+    destroy(&mut node.host, queue).unwrap();
+}
+
+#[test]
+fn a_completion_queue_moves_to_another_object() {
+    let mut node = node();
+    let old = move_queues(&mut node);
+    destroy_qp(&mut node);
+    let (_, new) = object(&mut node.host, BOTH);
+    let mut input = ModifyCqIn::new();
+    input.set_cqn(node.cq.cqn).set_cq_umem_valid(true).set_cq_umem_id(new.value()).set_cq_umem_offset(0x1000);
+    input.set_modify_field_select_resize_field_select_modify_field_select_modify_field_select(1 | 1 << 3);
+    input.cq_context_mut().set_log_cq_size(LOG_CQ - 1);
+    node.host.run::<_, ModifyCqOut>(Op::ModifyCq, 1, input).unwrap();
+    refused(destroy(&mut node.host, new), syndrome::UMEM_BUSY);
+    refused(destroy(&mut node.host, old), syndrome::UMEM_BUSY);
+    destroy_cq(&mut node);
+    destroy(&mut node.host, new).unwrap();
+    destroy(&mut node.host, old).unwrap();
+}
+
+#[test]
+fn a_receive_memory_pool_lies_in_an_object() {
+    let mut node = node();
+    let (_, id) = object(&mut node.host, BOTH);
+    let mut input = CreateRmpIn::new();
+    let queue = input.ctx_mut().set_state(1).wq_mut();
+    queue.set_log_wq_sz(4).set_log_wq_stride(6).set_pd(node.pd);
+    queue.set_wq_umem_valid(true).set_wq_umem_id(id.value()).set_wq_umem_offset(0x1000);
+    queue.set_dbr_umem_valid(true).set_dbr_umem_id(id.value()).set_dbr_addr(RECORDS_AT);
+    let (out, _): (CreateRmpOut, _) = node.host.run(Op::CreateRmp, 0, input).unwrap();
+    refused(destroy(&mut node.host, id), syndrome::UMEM_BUSY);
+    let mut gone = DestroyRmpIn::new();
+    gone.set_rmpn(out.rmpn());
+    node.host.run::<_, DestroyRmpOut>(Op::DestroyRmp, 0, gone).unwrap();
+    destroy(&mut node.host, id).unwrap();
+}
+
+#[test]
+fn what_leaves_an_object_is_refused() {
+    let mut node = node();
+    let (_, id) = object(&mut node.host, BOTH);
+    let size = LENGTH + 4096 - u64::from(LEAD);
+    let bytes = 64 << LOG_CQ;
+    let cases: [(u64, u64, Option<Refusal>); 8] = [
+        (size - bytes, RECORDS_AT, None),
+        (size - bytes + 64, RECORDS_AT, Some(syndrome::UMEM_RANGE)),
+        (u64::MAX, RECORDS_AT, Some(syndrome::UMEM_RANGE)),
+        (8, RECORDS_AT, Some(syndrome::UMEM_QUEUE_MISALIGNED)),
+        (0, size - 8, None),
+        (0, size, Some(syndrome::UMEM_RANGE)),
+        (0, u64::MAX - 7, Some(syndrome::UMEM_RANGE)),
+        (0, RECORDS_AT + 4, Some(syndrome::DOORBELL_RECORD_MISALIGNED)),
+    ];
+    for (queue_at, record_at, refusal) in cases {
+        let mut input = cq_input(&node, id);
+        input.set_cq_umem_offset(queue_at).cq_context_mut().set_dbr_addr(record_at);
+        let answer = create_cq(&mut node.host, input);
+        match refusal {
+            Some(refusal) => refused(answer, refusal),
+            None => drop(answer.unwrap_or_else(|why| panic!("{queue_at:#x}, {record_at:#x}: {why:?}"))),
+        }
+    }
+}
+
+#[test]
+fn rights_of_an_object_are_heeded() {
+    let mut node = node();
+    let (_, read_only) = object(&mut node.host, READ);
+    refused(cq_in(&mut node, read_only), syndrome::UMEM_RIGHT);
+    qp_in(&mut node, read_only).unwrap();
+    let (_, write_only) = object(&mut node.host, 2);
+    refused(qp_in(&mut node, write_only), syndrome::UMEM_RIGHT);
+    let mut input = cq_input(&node, write_only);
+    refused(create_cq(&mut node.host, input), syndrome::UMEM_RIGHT);
+    input.cq_context_mut().set_dbr_umem_id(read_only.value());
+    create_cq(&mut node.host, input).unwrap();
+}
+
+#[test]
+fn objects_are_checked() {
+    let mut host = Host::booted(NicConfig { strict: true, ..NicConfig::default() });
+    refused(create(&mut host, &[], 12, 0), syndrome::UMEM_SIZE);
+    refused(create(&mut host, &[BOTH], 12, 0x1000), syndrome::UMEM_SIZE);
+    refused(create(&mut host, &[0x1000 | BOTH], 13, 0), syndrome::UMEM_MISALIGNED);
+    refused(create(&mut host, &[4 | BOTH], 12, 0), syndrome::UMEM_MISALIGNED);
+    refused(create(&mut host, &[BOTH], 33, 0), syndrome::BUFFER_PAGE_SIZE);
+    let mut input = CreateUmemIn::new();
+    input.set_num_of_mtt(u64::MAX);
+    refused::<CreateUmemOut>(host.command(Op::CreateUmem, 0, input, &[0; 64], 16), syndrome::LIST_TOO_SHORT);
+    input.set_num_of_mtt(1).set_ats(true);
+    refused::<CreateUmemOut>(host.command(Op::CreateUmem, 0, input, &[0; 8], 16), syndrome::UMEM_FEATURE);
+    refused(destroy(&mut host, UmemId::from_low_bits(0)), syndrome::UMEM_UNKNOWN);
+    let (out, _) = create(&mut host, &[BOTH], 12, 0xfff).unwrap();
+    destroy(&mut host, out.umem_id()).unwrap();
+}
+
+#[test]
+fn a_reset_forgets_objects() {
+    let mut node = node();
+    let id = move_queues(&mut node);
+    let (now, queue) = (node.host.now, node.host.queue);
+    node.host.nic.reset(now);
+    node.host.advance(NicConfig::default().firmware_ready_after);
+    node.host.write(init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);
+    node.host.write(init_segment::CMDQ_ADDRESS_LOW, queue as u32);
+    node.host.boot();
+    refused(destroy(&mut node.host, id), syndrome::UMEM_UNKNOWN);
+}
+
+#[test]
+fn there_are_no_user_contexts() {
+    let mut host = Host::booted(NicConfig::default());
+    let mut input = AllocPdIn::new();
+    input.set_uid(1);
+    refused::<AllocPdOut>(host.run(Op::AllocPd, 0, input), syndrome::UID_UNKNOWN);
+    let (page, _): (QueryHcaCapOut, _) = host.run(Op::QueryHcaCap, 1, QueryHcaCapIn::new()).unwrap();
+    let (general, _) = GeneralCapabilities::read_from_prefix(&page.as_bytes()[16..]).unwrap();
+    assert!(general.umem_uid_0() && general.log_max_umem() > 0);
+    assert_eq!(general.log_max_uctx(), 0);
+}
