@@ -200,6 +200,7 @@ impl<'a> Items<'a> {
             psn: Psn::new(self.number24("psn")?),
             gid: Gid(self.bytes("gid")?),
             mac: mac(self.text("mac")?).ok_or(ParseError::Item("mac"))?,
+            version: None,
             lid: 0,
         })
     }
@@ -252,6 +253,7 @@ mod tests {
             psn: Psn::new(0xff_fffe),
             gid: Gid::from_ipv4([10, 0, 0, 1]),
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
+            version: None,
             lid: 0,
         }
     }

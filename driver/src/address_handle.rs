@@ -16,9 +16,9 @@ use zerocopy::IntoBytes;
 /// Bytes before the payload of every received datagram: the global route header, or, of IPv4, the IP header in the last 20
 /// of them (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
 pub const ROUTE_HEADER: usize = 40;
-/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2.5).
+/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2, Q_Keys).
 pub const OWN_Q_KEY: u32 = 1 << 31;
-/// The queue pair number of every multicast group (IBTA v1.4 §10.5.1).
+/// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 
 /// The first LID of multicast groups (IBTA v1.4 §4.1.3).
@@ -222,10 +222,10 @@ fn check_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<
         return Err(AddressError::NoPeer);
     }
     let gid_index = vector.gid_index;
-    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?.gid;
-    match own.to_ipv4().is_some() == vector.gid.to_ipv4().is_some() {
+    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?;
+    match own.is_compatible(vector.gid) {
         true => Ok(()),
-        false => Err(AddressError::Family { own, peer: vector.gid }),
+        false => Err(AddressError::Family { own: own.gid, peer: vector.gid }),
     }
 }
 

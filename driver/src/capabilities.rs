@@ -1,7 +1,7 @@
 //! What the device can do, as far as this driver cares, and what is written back at start.
 
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
-use bareverbs_prm::numbering::PortType;
+use bareverbs_prm::numbering::{PortType, RoceVersion};
 
 /// Limits and features of an open device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub struct Capabilities {
     pub log_max_reads_as_responder: u8,
     /// RDMA over converged Ethernet.
     pub roce: bool,
+    /// RoCE version 1: EtherType 0x8915.
+    pub roce_v1: bool,
+    /// RoCE version 2: UDP.
+    pub roce_v2: bool,
     /// Entries of the RoCE address table.
     pub roce_addresses: u16,
     /// Source ports that RoCEv2 may use, first and last.
@@ -83,8 +87,21 @@ const ATOMIC_OPERATIONS: u16 = 0b11;
 const MASKED_ATOMICS: u16 = 0b1100;
 /// `atomic_size_qp` bit of eight bytes.
 const ATOMIC_EIGHT_BYTES: u16 = 1 << 3;
+/// `roce_version` bit of version 1.
+const ROCE_V1: u8 = 1 << 0;
+/// `roce_version` bit of version 2.
+const ROCE_V2: u8 = 1 << 2;
 
 impl Capabilities {
+    /// Whether the device speaks a version of RoCE.
+    pub const fn speaks(&self, version: RoceVersion) -> bool {
+        match version {
+            RoceVersion::Version1 => self.roce_v1,
+            RoceVersion::Version2 => self.roce_v2,
+            _ => false,
+        }
+    }
+
     pub(crate) fn new(
         general: &GeneralCapabilities,
         atomic: &AtomicCapabilities,
@@ -110,6 +127,8 @@ impl Capabilities {
             log_max_reads_as_requester: general.log_max_ra_req_qp().min(7),
             log_max_reads_as_responder: general.log_max_ra_res_qp().min(7),
             roce: general.roce(),
+            roce_v1: roce.roce_version() & ROCE_V1 != 0,
+            roce_v2: roce.roce_version() & ROCE_V2 != 0,
             roce_addresses: roce.roce_address_table_size(),
             roce_source_ports: source_ports(roce),
             atomics: general.atomic() && atomics,
@@ -136,7 +155,7 @@ impl Capabilities {
     }
 }
 
-/// RoCEv2 recommends the dynamic ports (RoCEv2 A17.4.3.1); a device may be narrower.
+/// The dynamic ports carry the entropy of flows (RoCEv2 A17.9.4); a device may be narrower.
 fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
     match (roce.r_roce_min_src_udp_port(), roce.r_roce_max_src_udp_port()) {
         (min, max) if max != 0 && min <= max => (min, max),

@@ -6,7 +6,7 @@
 use crate::command::{CommandError, Request};
 use crate::device::control::Doomed;
 use crate::device::{DeviceRef, DmaOf};
-use crate::events::{AsyncEvent, EventQueue, Sorted, sort};
+use crate::events::{self, AsyncEvent, EventQueue, EventQueueError, Sorted, sort};
 use crate::hal::{Hal, HalError, Noticed};
 use bareverbs_prm::command::eq::CreateEqOut;
 use bareverbs_prm::ids::{Cqn, Eqn};
@@ -78,6 +78,12 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// The number of its event queue.
     pub fn number(&self) -> Eqn {
         self.queue.eqn
+    }
+
+    /// Whether the device still writes events of completions here. A channel with fewer entries than bound completion queues
+    /// can overrun; completions themselves are not lost by that.
+    pub fn check(&self) -> Result<(), EventQueueError> {
+        events::check(self.device.device(), self.queue.eqn)
     }
 
     /// The next completion queue whose event came, if there is one.

@@ -20,7 +20,8 @@ pub struct CounterSet<D: DeviceRef> {
 
 macro_rules! queue_counters {
     ($($(#[$doc:meta])* $counter:ident;)*) => {
-        /// What the queue pairs of a set counted. Each counter wraps at 2^32.
+        /// What the queue pairs of a set counted. Each counter wraps at 2^32; those of features that the device has not, or
+        /// that are switched off, stay zero.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[doc(alias = "hw_counters")]
         pub struct QueueCounters {

@@ -9,19 +9,22 @@ pub(crate) mod control;
 pub(crate) mod ledgers;
 
 use crate::capabilities::Capabilities;
-use crate::command::{CommandError, CommandFailure, HealthReport, Request};
+use crate::command::{CommandError, CommandFailure, HealthReport, Request, Tail};
 use crate::events::AsyncEvent;
-use crate::gid::{GidEntry, set_address};
+use crate::gid::{GidEntry, set_address, version_name};
 use crate::hal::{Hal, HalError};
 use crate::page_supply::PageError;
+use crate::port;
 use crate::trace::Observer;
+use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::{Eqn, UarIndex};
-use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::numbering::{CommandOpcode, RegisterId, RoceVersion};
 use bareverbs_prm::time::Duration;
 use control::{Control, Doomed, Pieces};
 use core::fmt;
 use core::ops::Deref;
 use ledgers::Ledgers;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A handle to a device, cloned into every object: `&Device<H>`, `Rc<Device<H>>`, `Arc<Device<H>>`.
 pub trait DeviceRef: Clone {
@@ -308,6 +311,13 @@ pub enum GidError {
         /// Entries that can be used.
         entries: u16,
     },
+    /// The device does not speak this version of RoCE.
+    Version {
+        /// Index asked for.
+        index: u16,
+        /// Version asked for.
+        version: RoceVersion,
+    },
     /// The device refused.
     Command(CommandError),
 }
@@ -324,6 +334,11 @@ impl fmt::Display for GidError {
             Self::IndexOutOfRange { index, entries } => {
                 write!(f, "address index {index}: the RoCE address table has {entries} entries")
             }
+            Self::Version { index, version } => write!(
+                f,
+                "address index {index}: the device does not speak {}; see Capabilities::roce_v1 and roce_v2",
+                version_name(version)
+            ),
             Self::Command(error) => write!(f, "{error}"),
         }
     }
@@ -383,12 +398,31 @@ impl<H: Hal> Device<H> {
         &self.up().capabilities
     }
 
+    /// Reads a register; `register` says of what.
+    pub(crate) fn register<R>(&self, id: RegisterId, register: &R) -> Result<R, CommandError>
+    where
+        R: Layout + IntoBytes + FromBytes + Immutable + Default,
+    {
+        const { assert!(R::SIZE <= port::LARGEST_REGISTER) };
+        let input = port::access(id, true);
+        let request = Request::with_tail(&input, Tail::Bytes(register.as_bytes()));
+        let mut output = [0; port::REGISTER_HEADER + port::LARGEST_REGISTER];
+        let length = port::REGISTER_HEADER + R::SIZE;
+        self.control(&request, |control, hal| {
+            control.execute(hal, &request, &mut output[..length], length)
+        })??;
+        Ok(R::read_from_bytes(&output[port::REGISTER_HEADER..length]).unwrap_or_default())
+    }
+
     /// Sets entry `index` of the RoCE address table; an entry whose GID is all zero clears it.
     #[doc(alias = "ibv_query_gid")]
     pub fn set_gid(&self, index: u16, entry: GidEntry) -> Result<(), GidError> {
         let entries = self.capabilities().roce_addresses.min(control::GIDS as u16);
         if index >= entries {
             return Err(GidError::IndexOutOfRange { index, entries });
+        }
+        if !entry.gid.is_zero() && !self.capabilities().speaks(entry.version) {
+            return Err(GidError::Version { index, version: entry.version });
         }
         let input = set_address(index, &entry);
         let request = Request::new(&input);

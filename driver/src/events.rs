@@ -6,11 +6,15 @@
 //! **Late and lost.** The queue has [`event_queue_entries`](crate::DeviceConfig::event_queue_entries) entries, the inbox 64.
 //! If nobody polls, the inbox keeps the oldest and counts the others ([`AsyncEvent::Lost`]): an event is a hint to look, and
 //! what it was about can be asked. A device whose queue is full loses events and serves the queue no more, and then pages
-//! can no longer be asked for: poll at least now and then. Completions need not come this way, see
+//! can no longer be asked for: poll at least now and then. It cannot say so by an event;
+//! [`Device::check_events`](crate::Device::check_events) asks it. Completions need not come this way, see
 //! [`CompletionChannel`](crate::CompletionChannel).
 
+mod health;
 mod queue;
 
+pub use health::EventQueueError;
+pub(crate) use health::check;
 pub(crate) use queue::EventQueue;
 
 use crate::capabilities::Capabilities;

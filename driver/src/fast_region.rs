@@ -1,4 +1,4 @@
-//! Fast registration: a region whose pages get a key by work request (IBTA v1.4 §10.6.4.4, fast register physical MR).
+//! Fast registration: a region whose pages get a key by work request (IBTA v1.4 §10.6, fast register physical MR).
 //!
 //! The memory is the region's own, so that nothing a work request says can lead the device anywhere else; which of its
 //! pages are registered, in which order, under which addresses and with which rights is said each time anew.

@@ -1,4 +1,5 @@
-//! The RoCE address table: which addresses the port answers to (RoCEv2 A17).
+//! The RoCE address table: which addresses the port answers to, and by which version of RoCE each
+//! (RoCEv2 A17.4.3, A17.8).
 
 use bareverbs_prm::command::port::SetRoceAddressIn;
 use bareverbs_prm::context::RoceAddress;
@@ -15,7 +16,7 @@ pub struct GidEntry {
     pub mac: MacAddress,
     /// VLAN identifier, 12 bits, if frames are tagged.
     pub vlan: Option<u16>,
-    /// Version of RoCE.
+    /// Version of RoCE: the entry sends packets of this version and hears no others. One GID may have an entry for each.
     pub version: RoceVersion,
 }
 
@@ -25,8 +26,29 @@ impl GidEntry {
         Self { gid, mac, vlan: None, version: RoceVersion::Version2 }
     }
 
+    /// RoCE version 1, not tagged: EtherType 0x8915 and a global route header, which no router carries. The GIDs of both ends
+    /// may be of any kind.
+    pub const fn roce_v1(gid: Gid, mac: MacAddress) -> Self {
+        Self { gid, mac, vlan: None, version: RoceVersion::Version1 }
+    }
+
+    /// Whether packets can carry this address and that of a peer. IP has one family at both ends, version 1 has none.
+    pub(crate) fn is_compatible(&self, remote: Gid) -> bool {
+        let same_family = self.gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
+        self.version == RoceVersion::Version1 || same_family
+    }
+
     fn network_layer(&self) -> RoceL3Type {
         if self.gid.to_ipv4().is_some() { RoceL3Type::Ipv4 } else { RoceL3Type::Ipv6 }
+    }
+}
+
+/// A version as messages call it.
+pub(crate) const fn version_name(version: RoceVersion) -> &'static str {
+    match version {
+        RoceVersion::Version1 => "RoCE version 1",
+        RoceVersion::Version2 => "RoCE version 2",
+        _ => "an unknown version of RoCE",
     }
 }
 
@@ -45,8 +67,11 @@ fn fill(address: &mut RoceAddress, entry: &GidEntry) {
         .set_source_l3_address(entry.gid.0)
         .set_source_mac_47_32(entry.mac.high())
         .set_source_mac_31_0(entry.mac.low())
-        .set_roce_l3_type(entry.network_layer())
         .set_roce_version(entry.version);
+    // Version 1 has no network layer; Linux leaves the field zero.
+    if entry.version != RoceVersion::Version1 {
+        address.set_roce_l3_type(entry.network_layer());
+    }
     if let Some(vlan) = entry.vlan {
         address.set_vlan_valid(true).set_vlan_id(vlan & 0xfff);
     }

@@ -1,4 +1,5 @@
-//! Changes of memory keys as work requests (PRM, UMR; IBTA v1.4 §10.6.7): binding a window, registering pages, invalidating.
+//! Changes of memory keys as work requests (PRM, UMR; IBTA v1.4 §10.6, memory management): binding a window, registering
+//! pages, invalidating.
 //!
 //! A [`KeyUpdate`] is made by the object whose key it changes and posted as often as one wants; the device does it in the
 //! order of the queue, and completes it like any other request. It goes the long way of posting: what is posted next
@@ -111,7 +112,7 @@ impl fmt::Debug for KeyUpdate {
     }
 }
 
-/// The next variant of a key: the low byte counts, so that a peer's old key names nothing (IBTA v1.4 §10.6.3.4).
+/// The next variant of a key: the low byte counts, so that a peer's old key names nothing (IBTA v1.4 §10.6).
 pub(crate) const fn next_variant(key: Mkey) -> Mkey {
     Mkey::from_parts(key.index(), key.variant().wrapping_add(1))
 }

@@ -1,4 +1,4 @@
-//! Memory windows: rights to a part of a region for peers, given and taken by work requests (IBTA v1.4 §10.6.7).
+//! Memory windows: rights to a part of a region for peers, given and taken by work requests (IBTA v1.4 §10.6, memory management).
 //!
 //! A window of type 1 is bound as often as one wants, for every queue pair of its domain. A window of type 2 (2B) is bound
 //! through one queue pair, serves only that one, and has to be invalidated before it is bound again: by a work request of

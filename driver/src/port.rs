@@ -1,6 +1,6 @@
 //! The port: state, MTU and addresses.
 
-use crate::command::{CommandError, Request, Tail};
+use crate::command::{CommandError, Request};
 use crate::device::Device;
 use crate::hal::Hal;
 use bareverbs_prm::command::hca::AccessRegisterIn;
@@ -14,7 +14,6 @@ use bareverbs_prm::command::port::{
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode, PathMtu, PortType, RegisterId};
 use core::fmt;
-use zerocopy::{FromBytes, IntoBytes};
 
 /// What the port is like now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,12 +97,7 @@ impl<H: Hal> Device<H> {
     }
 
     fn mtu(&self) -> Result<PmtuRegister, CommandError> {
-        let (input, register) = (access(RegisterId::Pmtu, true), pmtu());
-        let request = Request::with_tail(&input, Tail::Bytes(register.as_bytes()));
-        let mut output = [0; 16 + PmtuRegister::SIZE];
-        let length = output.len();
-        self.control(&request, |control, hal| control.execute(hal, &request, &mut output, length))??;
-        Ok(PmtuRegister::read_from_bytes(&output[16..]).unwrap_or_default())
+        self.register(RegisterId::Pmtu, &pmtu())
     }
 }
 
@@ -228,6 +222,11 @@ pub(crate) fn access(register: RegisterId, read: bool) -> AccessRegisterIn {
     input.set_opcode(CommandOpcode::AccessReg).set_op_mod(read as u16).set_register_id(register);
     input
 }
+
+/// Bytes of the output of ACCESS_REG before the register.
+pub(crate) const REGISTER_HEADER: usize = 16;
+/// Bytes of the largest register that this driver reads: PPCNT.
+pub(crate) const LARGEST_REGISTER: usize = 256;
 
 /// PMTU of port 1.
 fn pmtu() -> PmtuRegister {

@@ -17,6 +17,7 @@ mod datagram;
 mod diagnosis;
 mod error;
 mod inline;
+mod mismatch;
 pub(crate) mod receive;
 mod send;
 pub mod service;
@@ -28,6 +29,7 @@ pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
 pub use diagnosis::{AddressError, Diagnosis, Suspect};
 pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
+pub use mismatch::Mismatch;
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 
 use self::batch::Place;

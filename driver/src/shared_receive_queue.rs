@@ -148,7 +148,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
 
     /// Asks for one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event as soon as fewer
     /// than `limit` receives are left that no message has taken, which may be at once. Zero takes the wish back. The event
-    /// disarms (IBTA v1.4 §10.2.9.1).
+    /// disarms (IBTA v1.4 §10.2.9).
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn arm(&mut self, limit: u16) -> Result<(), ModifySharedReceiveQueueError> {
         let capacity = self.capacity();

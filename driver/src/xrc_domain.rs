@@ -1,4 +1,4 @@
-//! XRC domains: a target queue pair delivers into the shared receive queues of its own domain (IBTA v1.4 §A14.4.2).
+//! XRC domains: a target queue pair delivers into the shared receive queues of its own domain (IBTA v1.4, annex A14).
 
 use crate::command::{CommandError, Request};
 use crate::device::DeviceRef;

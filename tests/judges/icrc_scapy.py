@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Recomputes the invariant CRC of every RoCEv2 frame of a capture, twice: with scapy's RoCE layer and with zlib's crc32
-over bytes masked here as RoCEv2 A17.3.3 says.
+"""Recomputes the invariant CRC of every RoCE frame of a capture, twice: with scapy's layers and with zlib's crc32 over bytes
+masked here as RoCEv2 A17.3.3 says. scapy knows version 2 only: of version 1 it takes the global route header apart as the IPv6
+header whose form it has.
 
-    icrc_scapy.py FILE.pcapng [--frames N]
+    icrc_scapy.py FILE.pcapng [--frames N] [--version-1]
 
-Exit 0 if every frame is RoCEv2 and all three values agree; 1 otherwise; 77 if scapy is not installed.
+Exit 0 if every frame is of RoCE version 2, or 1 if so asked, and all three values agree; 1 otherwise; 77 if scapy is not installed.
 """
 import struct
 import sys
@@ -23,6 +24,9 @@ except ImportError as missing:
     sys.exit(77)
 
 ROCE_PORT = 4791
+ROCE_V1 = b"\x89\x15"
+NEXT_BTH = 0x1b
+BTH_SIZE = 12
 ICRC = 4
 
 
@@ -30,7 +34,7 @@ def ones(data, start, length):
     data[start:start + length] = b"\xff" * length
 
 
-def masked(network):
+def masked(network, version_1):
     """The bytes that the CRC covers, from the network header on, with what routers may change set to ones."""
     data = bytearray(network)
     version = data[0] >> 4
@@ -43,25 +47,36 @@ def masked(network):
         ones(data, 1, 3), ones(data, 7, 1)
     else:
         raise ValueError(f"IP version {version}")
-    ones(data, udp + 6, 2)
-    ones(data, udp + 8 + 4, 1)
+    if version_1:
+        ones(data, udp + 4, 1)
+    else:
+        ones(data, udp + 6, 2), ones(data, udp + 8 + 4, 1)
     return bytes(8 * [0xFF]) + bytes(data[:-ICRC])
 
 
 def network_bytes(frame):
-    """The frame without its link headers and without padding behind the datagram."""
+    """Whether the frame is of version 1; the frame without its link headers and without padding behind the datagram."""
     start = 12
     while frame[start:start + 2] in (b"\x81\x00", b"\x88\xa8"):
         start += 4
-    network = frame[start + 2:]
+    version_1, network = frame[start:start + 2] == ROCE_V1, frame[start + 2:]
     if network[0] >> 4 == 4:
-        return network[:struct.unpack_from(">H", network, 2)[0]]
-    return network[:40 + struct.unpack_from(">H", network, 4)[0]]
+        return version_1, network[:struct.unpack_from(">H", network, 2)[0]]
+    return version_1, network[:40 + struct.unpack_from(">H", network, 4)[0]]
 
 
-def by_zlib(frame):
-    network = network_bytes(frame)
-    return struct.pack("<I", zlib.crc32(masked(network))), network[-ICRC:]
+def by_zlib(version_1, network):
+    return struct.pack("<I", zlib.crc32(masked(network, version_1))), network[-ICRC:]
+
+
+def version_1_by_scapy(network):
+    header, transport = IPv6(network[:40]), BTH(network[40:])
+    if header.nh != NEXT_BTH:
+        raise ValueError(f"next header {header.nh} of the global route header")
+    header.tc, header.fl, header.hlim = 0xff, 0xfffff, 0xff
+    transport.fecn, transport.becn, transport.resv6 = 1, 1, 0x3f
+    covered = 8 * b"\xff" + header.self_build() + transport.self_build()[:BTH_SIZE] + network[40 + BTH_SIZE:-ICRC]
+    return struct.pack("<I", zlib.crc32(covered))
 
 
 def by_scapy(frame):
@@ -74,10 +89,13 @@ def by_scapy(frame):
     return bth.compute_icrc(body)
 
 
-def judge(frame):
+def judge(frame, wants_version_1):
     """What is wrong with a frame, or None."""
-    ours, carried = by_zlib(frame)
-    theirs = by_scapy(frame)
+    version_1, network = network_bytes(frame)
+    if version_1 != wants_version_1:
+        raise ValueError("another version of RoCE")
+    ours, carried = by_zlib(version_1, network)
+    theirs = version_1_by_scapy(network) if version_1 else by_scapy(frame)
     if not ours == theirs == carried:
         return f"carried {carried.hex()}, zlib {ours.hex()}, scapy {theirs.hex()}"
     return None
@@ -95,7 +113,7 @@ def main():
                 break
             frames += 1
             try:
-                fault = judge(bytes(frame))
+                fault = judge(bytes(frame), "--version-1" in sys.argv)
             except (ValueError, IndexError, struct.error) as error:
                 fault = str(error)
             if fault:

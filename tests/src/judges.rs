@@ -79,19 +79,39 @@ pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>
     Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
 }
 
-/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.1), which tshark mentions.
+/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.2.4), which tshark mentions.
 const ZERO_CHECKSUM: &str = "Illegal checksum value (0)";
 
 /// tshark took a payload for IP over InfiniBand because it begins like an EtherType followed by zeros, which random data
 /// and padding do at times; what it then says is not about the headers.
 const GUESSED_PAYLOAD: &str = ":infiniband:ethertype";
 
-/// Every frame is RoCEv2 to tshark, none is malformed, none has a complaint, and they are `frames`.
-pub fn tshark_accepts(capture: &Path, frames: usize) {
+/// Version of RoCE that all frames of a capture must be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// EtherType 0x8915.
+    One,
+    /// UDP.
+    Two,
+}
+
+impl Version {
+    /// What it is called, and what tshark's list of protocols has of it.
+    const fn as_tshark_says(self) -> (&'static str, &'static str) {
+        match self {
+            Self::One => ("RoCE version 1", ":ethertype:infiniband"),
+            Self::Two => ("RoCEv2", ":udp:infiniband"),
+        }
+    }
+}
+
+/// Every frame is RoCE of this version to tshark, none is malformed, none has a complaint, and they are `frames`.
+pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
+    let (name, protocols) = version.as_tshark_says();
     let fields = ["frame.number", "frame.protocols", "_ws.malformed", "_ws.expert.message"];
     let Some(rows) = tshark_fields(capture, &fields) else { return };
     for row in &rows {
-        assert!(row[1].contains(":udp:infiniband"), "frame {} is not RoCEv2 to tshark: {}", row[0], row[1]);
+        assert!(row[1].contains(protocols), "frame {} is not {name} to tshark: {}", row[0], row[1]);
         if row[1].contains(GUESSED_PAYLOAD) {
             continue;
         }
@@ -103,24 +123,28 @@ pub fn tshark_accepts(capture: &Path, frames: usize) {
         let complaint = row[3].split(';').find(|message| !is_known(message));
         assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
     }
-    println!("tshark: {} frames dissected as RoCEv2, none malformed", rows.len());
+    println!("tshark: {} frames dissected as {name}, none malformed", rows.len());
     assert_eq!(rows.len(), frames, "tshark counts other frames than were captured");
 }
 
-/// Every ICRC is that of the Python judge (`tests/judges/icrc_scapy.py`), and the frames are `frames`.
-pub fn python_agrees_on_every_icrc(capture: &Path, frames: usize) {
-    let Some(output) = icrc_judge(capture, frames) else { return };
+/// Every frame is of this version, every ICRC is that of the Python judge (`tests/judges/icrc_scapy.py`), and the frames are
+/// `frames`.
+pub fn python_agrees_on_every_icrc(version: Version, capture: &Path, frames: usize) {
+    let Some(output) = icrc_judge(version, capture, frames) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
     assert!(output.status.success(), "the ICRC judge disagrees: {said}{}", errors(&output));
 }
 
 /// Runs the ICRC judge; `None` if it cannot run.
-pub fn icrc_judge(capture: &Path, frames: usize) -> Option<Output> {
+pub fn icrc_judge(version: Version, capture: &Path, frames: usize) -> Option<Output> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("judges/icrc_scapy.py");
-    let output =
-        Command::new("python3").arg(script).arg(capture).args(["--frames", &frames.to_string()]).output();
-    match output {
+    let mut command = Command::new("python3");
+    command.arg(script).arg(capture).args(["--frames", &frames.to_string()]);
+    if version == Version::One {
+        command.arg("--version-1");
+    }
+    match command.output() {
         Ok(output) if output.status.code() == Some(SKIPPED) => {
             skip("scapy is not installed");
             None

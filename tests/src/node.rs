@@ -27,6 +27,8 @@ pub fn all_access() -> AccessFlags {
 pub struct NodeOptions {
     /// Addresses are IPv6 instead of IPv4.
     pub ipv6: bool,
+    /// RoCE version 1 instead of 2.
+    pub version_1: bool,
     /// Memory shows missing barriers, and reserved bits must be zero.
     pub unforgiving: bool,
 }
@@ -53,7 +55,8 @@ impl Node {
     pub fn open(world: &SimWorld<Nic>, id: NodeId, number: u8, options: NodeOptions) -> Self {
         let device =
             Device::open(world.hal(id), DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}"));
-        let entry = GidEntry::roce_v2(gid(number, options.ipv6), mac(number));
+        let of_version = if options.version_1 { GidEntry::roce_v1 } else { GidEntry::roce_v2 };
+        let entry = of_version(gid(number, options.ipv6), mac(number));
         device.set_gid(0, entry).expect("the first entry of the address table");
         let device = Rc::new(device);
         let domain = ProtectionDomain::allocate(device.clone()).expect("a protection domain");

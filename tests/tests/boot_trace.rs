@@ -185,7 +185,7 @@ fn the_atomic_and_roce_pages_of_a_connectx4() {
     let roce = &capability_pages(CapabilityType::Roce)[0].1;
     assert_eq!(boot_trace::undeclared_bits(&caps::RoceCapabilities::INFO, roce), [1], "reserved since");
     let roce = caps::RoceCapabilities::read_from_prefix(roce).unwrap().0;
-    assert_eq!(roce.r_roce_dest_udp_port(), 4791, "RoCEv2 A17.3.1");
+    assert_eq!(roce.r_roce_dest_udp_port(), 4791, "RoCEv2 A17.3.2.2");
     assert_eq!((roce.r_roce_min_src_udp_port(), roce.r_roce_max_src_udp_port()), (0xc000, 0xffff));
     assert_eq!(roce.roce_address_table_size(), 256);
 }

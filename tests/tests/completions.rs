@@ -229,6 +229,11 @@ fn a_moderated_queue_wakes_once_for_many() {
 fn a_queue_that_overruns_takes_its_queue_pairs_with_it() {
     let mut pair = Pair::new(&options(39));
     pair.a.sends.resize(8).unwrap();
+    let set = CounterSet::create(pair.a.node.device.clone()).unwrap();
+    let _counting = QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives)
+        .counter_set(&set)
+        .build()
+        .unwrap();
     write(&mut pair, 0..12);
     rest(&pair, Duration::from_micros(200));
     let device = pair.a.node.device.clone();
@@ -238,6 +243,7 @@ fn a_queue_that_overruns_takes_its_queue_pairs_with_it() {
     assert!(events.contains(&broken), "{events:?}");
     let fatal = |event: &AsyncEvent| matches!(event, AsyncEvent::QueuePairError { qpn: found, cause: QueuePairFault::Catastrophic, .. } if *found == qpn);
     assert!(events.iter().any(fatal), "{events:?}");
+    assert_eq!(set.read().unwrap().cq_overflow, 1);
 }
 
 #[test]

@@ -9,8 +9,9 @@ use bareverbs_sim::net::fault::RandomFaults;
 use bareverbs_tests::datagrams::{Datagrams, Q_KEY};
 use bareverbs_tests::node::{NodeOptions, gid, mac};
 
-const IPV4: NodeOptions = NodeOptions { ipv6: false, unforgiving: true };
-const IPV6: NodeOptions = NodeOptions { ipv6: true, unforgiving: true };
+const IPV4: NodeOptions = NodeOptions { ipv6: false, version_1: false, unforgiving: true };
+const IPV6: NodeOptions = NodeOptions { ipv6: true, ..IPV4 };
+const VERSION_1: NodeOptions = NodeOptions { version_1: true, ..IPV6 };
 
 /// Sends bytes from one host to another.
 #[track_caller]
@@ -28,7 +29,8 @@ fn send(world: &mut Datagrams, from: usize, to: usize, bytes: &[u8]) {
 /// Requirement: RoCEv2 A17.4.5.2: of IPv4, the IP header lies in the last 20 of these bytes
 #[test]
 fn a_datagram_arrives_behind_its_route_header() {
-    for (options, kind) in [(IPV4, NetworkType::Ipv4), (IPV6, NetworkType::Ipv6)] {
+    let kinds = [(IPV4, NetworkType::Ipv4), (IPV6, NetworkType::Ipv6), (VERSION_1, NetworkType::RoceV1)];
+    for (options, kind) in kinds {
         let mut world = Datagrams::new(2, 1, options);
         world.post_receive(1, 4096, 256);
         send(&mut world, 0, 1, b"no connection");
@@ -40,7 +42,8 @@ fn a_datagram_arrives_behind_its_route_header() {
         assert_eq!(world.bytes(1, 4096 + ROUTE_HEADER, 14), b"no connection\0");
         let header = world.bytes(1, 4096, ROUTE_HEADER);
         if options.ipv6 {
-            assert_eq!((header[0] >> 4, header[6], header[7]), (6, 17, 64));
+            let next = if options.version_1 { 0x1b } else { 17 };
+            assert_eq!((header[0] >> 4, header[6], header[7]), (6, next, 64));
             assert_eq!((&header[8..24], &header[24..]), (&gid(1, true).0[..], &gid(2, true).0[..]));
         } else {
             assert_eq!(header[..20], [0; 20], "nothing is written before an IPv4 header");
@@ -54,7 +57,7 @@ fn a_datagram_arrives_behind_its_route_header() {
 
 #[test]
 fn the_answer_goes_where_the_datagram_came_from() {
-    for options in [IPV4, IPV6] {
+    for options in [IPV4, IPV6, VERSION_1] {
         let mut world = Datagrams::new(2, 2, options);
         world.post_receive(1, 4096, 256);
         send(&mut world, 0, 1, b"ping");

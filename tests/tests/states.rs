@@ -3,8 +3,8 @@
 use bareverbs::events::AsyncEvent;
 use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
 use bareverbs::queue_pair::{
-    AddressError, ConnectError, ConnectOptions, ModifyError, QueuePairAttributes, QueuePairBuilder,
-    RemoteEndpoint, Suspect,
+    AddressError, ConnectError, ConnectOptions, Mismatch, ModifyError, QueuePair, QueuePairAttributes,
+    QueuePairBuilder, RemoteEndpoint, Suspect,
 };
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
@@ -16,7 +16,7 @@ use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::fault::RandomFaults;
 use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::Latency;
-use bareverbs_tests::node::{Node, NodeOptions, gid, mac};
+use bareverbs_tests::node::{Handle, Node, NodeOptions, gid, mac};
 use bareverbs_tests::pair::{Pair, PairOptions, Side};
 
 fn pair() -> Pair {
@@ -137,13 +137,13 @@ fn connect_wrongly(edit: impl Fn(&mut RemoteEndpoint, &mut ConnectOptions)) -> R
     let build = QueuePairBuilder::new(&pair.a.node.domain, &pair.a.sends, &pair.a.receives).build().unwrap();
     let mut options = ConnectOptions::default();
     let psn = build.endpoint(0).unwrap().psn;
-    let mut remote =
-        RemoteEndpoint { qpn: pair.b.queue_pair.qpn(), psn, gid: gid(2, false), mac: mac(2), lid: 0 };
+    let qpn = pair.b.queue_pair.qpn();
+    let mut remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None, lid: 0 };
     edit(&mut remote, &mut options);
     build.connect(&remote, options).map(|_| ())
 }
 
-/// Requirement: RoCEv2 A17.3.1: RoCE has no packet without addresses of the network layer: a path without GRH is refused
+/// Requirement: RoCEv2 A17.4.2: an address vector always has a global route: a path without one is refused
 #[test]
 fn mistakes_of_addresses_are_named_before_a_command_is_sent() {
     let own = gid(1, false);
@@ -187,8 +187,8 @@ fn a_path_mtu_beyond_the_ports_is_explained() {
     let node = Node::open(&world, id, 1, NodeOptions::default());
     let queue = node.completion_queue(16);
     let prepared = QueuePairBuilder::new(&node.domain, &queue, &queue).build().unwrap();
-    let remote =
-        RemoteEndpoint { qpn: prepared.qpn(), psn: Psn::new(0), gid: gid(2, false), mac: mac(2), lid: 0 };
+    let (qpn, psn) = (prepared.qpn(), Psn::new(0));
+    let remote = RemoteEndpoint { qpn, psn, gid: gid(2, false), mac: mac(2), version: None, lid: 0 };
     let options = ConnectOptions { path_mtu: PathMtu::Mtu4096, ..ConnectOptions::default() };
     match prepared.connect(&remote, options).map(|_| ()) {
         Err(ConnectError::Refused { suspect: Suspect::PathMtu { asked, fits, operational }, .. }) => {
@@ -215,4 +215,51 @@ fn a_connection_that_does_not_answer_is_looked_into() {
     let suspects: Vec<Suspect> = diagnosis.suspects().collect();
     assert!(matches!(suspects[..], [Suspect::State(QpState::Error), Suspect::PortDown(_)]), "{suspects:?}");
     assert!(diagnosis.to_string().contains("plug the cable in"), "{diagnosis}");
+}
+
+/// A fresh queue pair on either side, connected as `edit` says what each believes of the other.
+fn connect_apart(
+    pair: &Pair,
+    edit: impl Fn(&mut [RemoteEndpoint; 2], &mut [ConnectOptions; 2]),
+) -> [QueuePair<Handle>; 2] {
+    let build =
+        |side: &Side| QueuePairBuilder::new(&side.node.domain, &side.sends, &side.receives).build().unwrap();
+    let (a, b) = (build(&pair.a), build(&pair.b));
+    let mut ends = [b.endpoint(0).unwrap(), a.endpoint(0).unwrap()];
+    let mut options = [ConnectOptions::default(); 2];
+    edit(&mut ends, &mut options);
+    [a.connect(&ends[0], options[0]).unwrap(), b.connect(&ends[1], options[1]).unwrap()]
+}
+
+#[test]
+fn ends_of_different_path_mtus_are_told_by_a_look_at_both() {
+    let mut pair = pair();
+    let [mut a, mut b] = connect_apart(&pair, |_, options| options[0].path_mtu = PathMtu::Mtu2048);
+    let from = [pair.a.memory.slice(0, 1500).unwrap()];
+    a.post_send(&WorkRequest::write(1, &from, pair.b.memory.remote(0))).unwrap();
+    let failed = pair.sent();
+    assert_eq!(failed.status, WorkCompletionStatus::Failed(CqeSyndrome::RemoteInvalidRequest));
+    let (at_a, at_b) = (a.diagnose().unwrap(), b.diagnose().unwrap());
+    let (here, there) = (PathMtu::Mtu2048, PathMtu::Mtu1024);
+    let found: Vec<Mismatch> = at_a.mismatches(&at_b).collect();
+    assert_eq!(found, [Mismatch::PathMtu { here, there }]);
+    let text = found[0].to_string();
+    assert!(text.contains("2K_BYTES(0x4) here and 1K_BYTES(0x3) there"), "{text}");
+}
+
+#[test]
+fn ends_that_mean_others_are_told_by_a_look_at_both() {
+    let pair = pair();
+    let other = pair.b.queue_pair.qpn();
+    let [mut a, mut b] = connect_apart(&pair, |ends, _| {
+        ends[0].qpn = other;
+        ends[1].gid = gid(7, false);
+    });
+    let (at_a, at_b) = (a.diagnose().unwrap(), b.diagnose().unwrap());
+    let found: Vec<Mismatch> = at_a.mismatches(&at_b).collect();
+    assert_eq!(found, [Mismatch::QueuePair { believed: other, is: b.qpn() }]);
+    let found: Vec<Mismatch> = at_b.mismatches(&at_a).collect();
+    assert_eq!(found, [Mismatch::Address { believed: gid(7, false), is: gid(1, false) }]);
+    let good = connect_apart(&pair, |_, _| ()).map(|mut end| end.diagnose().unwrap());
+    assert_eq!(good[0].mismatches(&good[1]).chain(good[1].mismatches(&good[0])).next(), None);
 }

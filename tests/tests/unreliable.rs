@@ -11,7 +11,7 @@ use bareverbs_tests::node::{NodeOptions, all_access};
 use bareverbs_tests::pair::{Pair, PairOptions};
 
 fn options(seed: u64) -> PairOptions {
-    let node = NodeOptions { ipv6: seed % 2 == 1, unforgiving: true };
+    let node = NodeOptions { ipv6: seed % 2 == 1, unforgiving: true, ..NodeOptions::default() };
     PairOptions { seed, node, memory: 1 << 18, ..PairOptions::default() }
 }
 

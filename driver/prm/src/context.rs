@@ -2,7 +2,9 @@
 
 use crate::ids::{Cqn, Pdn, Qpn, UarIndex, Xrcdn};
 use crate::layout;
-use crate::numbering::{PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType};
+use crate::numbering::{
+    EventQueueStatus, PathMigration, PathMtu, QpState, RoceL3Type, RoceVersion, ServiceType,
+};
 use crate::psn::Psn;
 
 layout! {
@@ -147,7 +149,7 @@ layout! {
 layout! {
     /// Event queue context.
     pub struct EventQueueContext, "eqc", 16;
-    bits status / set_status: u8 = 0[31:28], "status";
+    bits status / set_status: EventQueueStatus = 0[31:28], "status";
     bits ec / set_ec: bool = 0[18:18], "ec";
     bits oi / set_oi: bool = 0[17:17], "oi";
     bits st / set_st: u8 = 0[11:8], "st";

@@ -168,7 +168,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// A 128-bit global identifier in transmission order. RoCEv2 over IPv4 uses `::ffff:a.b.c.d` (RoCEv2 A17.3.1).
+/// A 128-bit global identifier in transmission order. RoCEv2 over IPv4 uses `::ffff:a.b.c.d` (RoCEv2 A17.4.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Gid(pub [u8; 16]);
 

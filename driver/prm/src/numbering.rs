@@ -677,6 +677,28 @@ numbering! {
 }
 
 numbering! {
+    /// Groups of counters of a port (register PPCNT).
+    pub enum PortCounterGroup: u8, 6, "group";
+    Ieee8023 = 0x0, "IEEE_802_3", "MLX5_IEEE_802_3_COUNTERS_GROUP";
+    Rfc2863 = 0x1, "RFC_2863", "MLX5_RFC_2863_COUNTERS_GROUP";
+    Rfc2819 = 0x2, "RFC_2819", "MLX5_RFC_2819_COUNTERS_GROUP";
+    Rfc3635 = 0x3, "RFC_3635", "MLX5_RFC_3635_COUNTERS_GROUP";
+    EthernetExtended = 0x5, "ETHERNET_EXTENDED", "MLX5_ETHERNET_EXTENDED_COUNTERS_GROUP";
+    PerPriority = 0x10, "PER_PRIORITY", "MLX5_PER_PRIORITY_COUNTERS_GROUP";
+    PerTrafficClass = 0x11, "PER_TRAFFIC_CLASS", "MLX5_PER_TRAFFIC_CLASS_COUNTERS_GROUP";
+    PhysicalLayer = 0x12, "PHYSICAL_LAYER", "MLX5_PHYSICAL_LAYER_COUNTERS_GROUP";
+    InfiniBandPort = 0x20, "INFINIBAND_PORT", "MLX5_INFINIBAND_PORT_COUNTERS_GROUP";
+    InfiniBandExtendedPort = 0x21, "INFINIBAND_EXTENDED_PORT", "MLX5_INFINIBAND_EXTENDED_PORT_COUNTERS_GROUP";
+}
+
+numbering! {
+    /// Status of an event queue, in its context.
+    pub enum EventQueueStatus: u8, 4, "eqc_status";
+    Ok = 0x0, "OK", "MLX5_EQC_STATUS_OK";
+    WriteFailure = 0xa, "EQ_WRITE_FAILURE", "MLX5_EQC_STATUS_EQ_WRITE_FAILURE";
+}
+
+numbering! {
     /// Network layer of an entry of the RoCE address table.
     pub enum RoceL3Type: u8, 4, "roce";
     Ipv4 = 0x0, "IPV4", "MLX5_ROCE_L3_TYPE_IPV4";
@@ -713,5 +735,7 @@ pub const NUMBERINGS: &[NumberingInfo] = &[
     ManagePagesMode::INFO,
     PortType::INFO,
     RoceVersion::INFO,
+    PortCounterGroup::INFO,
+    EventQueueStatus::INFO,
     PathMigration::INFO,
 ];

@@ -261,6 +261,8 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::command::ethernet_port::PfccRegister as Layout>::INFO,
     &<crate::command::ethernet_port::PplmRegister as Layout>::INFO,
     &<crate::command::ethernet_port::PpcntRegister as Layout>::INFO,
+    &<crate::command::port_counters::EthernetCounterSet as Layout>::INFO,
+    &<crate::command::port_counters::InfiniBandCounterSet as Layout>::INFO,
     &<crate::command::ethernet_port::PmlpRegister as Layout>::INFO,
     &<crate::wqe::ControlSegment as Layout>::INFO,
     &<crate::wqe::RemoteAddressSegment as Layout>::INFO,

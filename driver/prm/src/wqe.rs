@@ -92,7 +92,7 @@ layout! {
 layout! {
     /// Address vector of a datagram: where it goes, and through which key.
     pub struct AddressVector, "mlx5_wqe_av", 12;
-    /// If the highest bit is set, that of the queue pair is meant (IBTA v1.4 §10.2.5).
+    /// If the highest bit is set, that of the queue pair is meant (IBTA v1.4 §10.2, Q_Keys).
     bits qkey / set_qkey: u32 = 0[31:0], "key.qkey.qkey";
     /// Bit 31 says that the vector has all 48 bytes; the low 24 are the queue pair.
     bits destination / set_destination: u32 = 2[31:0], "dqp_dct";

@@ -1,4 +1,4 @@
-//! The poller's half of a receive queue: receives of a queue pair complete in order (IBTA v1.4 §10.8.3.1), so that only the
+//! The poller's half of a receive queue: receives of a queue pair complete in order (IBTA v1.4 §10.8, work request processing), so that only the
 //! oldest one can.
 
 use super::{Identity, PUBLISH, RECORD_WORDS, Record, Refusal, Side, Singles, Words};

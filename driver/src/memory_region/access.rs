@@ -41,7 +41,7 @@ impl AccessFlags {
         Self(self.0 & !other.0)
     }
 
-    /// IBTA v1.4 §10.6.3.1: remote writing and atomics need local writing.
+    /// IBTA v1.4 §10.6, memory management: remote writing and atomics need local writing.
     pub(crate) const fn is_consistent(self) -> bool {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) == 0 || self.contains(Self::LOCAL_WRITE)
     }

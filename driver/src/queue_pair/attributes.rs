@@ -25,7 +25,7 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// Service level, on Ethernet the priority; 4 bits.
     pub service_level: u8,
-    /// UDP source port, which spreads flows over paths (RoCEv2 A17.4.3.1).
+    /// UDP source port, which spreads flows over paths (RoCEv2 A17.3.2.1, A17.9.4).
     pub udp_source_port: u16,
     /// The peer's LID on InfiniBand, from 1 to 0xbfff; zero on Ethernet. With it, Ethernet address and UDP port mean nothing,
     /// and a GID of zero is a path within the subnet, whose packets have no global route header.

@@ -234,7 +234,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     }
 
     /// First PSN to send. The default is derived from the queue pair number; use a random one where old packets of an
-    /// earlier connection may still be on the way (IBTA v1.4 §12.9.5).
+    /// earlier connection may still be on the way (IBTA v1.4 chapter 12, communication management).
     pub const fn initial_psn(mut self, psn: Psn) -> Self {
         self.psn = Some(psn);
         self

@@ -4,8 +4,9 @@ use super::attributes::{AddressVector, QueuePairAttributes};
 use super::diagnosis::{AddressError, Suspect};
 use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
+use crate::gid::GidEntry;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMtu, PortType, QpState};
+use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::marker::PhantomData;
 
@@ -20,6 +21,8 @@ pub struct RemoteEndpoint {
     pub gid: Gid,
     /// Its Ethernet address, or that of the router on the way; zero on InfiniBand.
     pub mac: MacAddress,
+    /// Version of RoCE that it speaks, if it has told. Ends of different versions never hear each other.
+    pub version: Option<RoceVersion>,
     /// Its LID on InfiniBand, where a GID of zero is a peer in our subnet that wants no global route header; zero on Ethernet.
     pub lid: u16,
 }
@@ -83,14 +86,16 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     /// Our side, for the peer. On InfiniBand the LID is that of now: give it away once the port is active.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
         let (parts, device) = (&self.core.parts, self.core.device.device());
-        let at = |gid, mac, lid| RemoteEndpoint { qpn: parts.qpn, psn: parts.psn, gid, mac, lid };
+        let (qpn, psn) = (parts.qpn, parts.psn);
         if device.capabilities().port_type == PortType::Ethernet {
             let entry = device.gid(gid_index.into()).ok_or(ConnectError::NoAddress { gid_index })?;
-            return Ok(at(entry.gid, entry.mac, 0));
+            let GidEntry { gid, mac, version, .. } = entry;
+            return Ok(RemoteEndpoint { qpn, psn, gid, mac, version: Some(version), lid: 0 });
         }
         let (port, gid) = (device.port(), device.infiniband_gid(gid_index.into()));
         let port = port.map_err(ConnectError::Port)?;
-        Ok(at(gid.map_err(ConnectError::Port)?, MacAddress::default(), port.lid))
+        let (gid, mac) = (gid.map_err(ConnectError::Port)?, MacAddress::default());
+        Ok(RemoteEndpoint { qpn, psn, gid, mac, version: None, lid: port.lid })
     }
 
     /// Connects to `remote`: INIT to RTR to RTS. If it fails the queue pair is destroyed.
@@ -100,7 +105,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         options: ConnectOptions,
     ) -> Result<QueuePair<D, S>, ConnectError> {
         self.check(&options)?;
-        self.check_address(&self.path(remote, &options))?;
+        self.check_address(&self.path(remote, &options), remote.version)?;
         let (to_receive, to_send) = (self.to_receive(remote, &options), self.to_send(&options));
         self.prepare_to_receive(&to_receive)?;
         self.core.modify(QpState::Rts, &to_send)?;
@@ -170,10 +175,16 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 
     /// What is wrong with the address of the peer is said here; firmware would only say «bad parameter».
-    fn check_address(&self, vector: &AddressVector) -> Result<(), ConnectError> {
+    fn check_address(
+        &self,
+        vector: &AddressVector,
+        version: Option<RoceVersion>,
+    ) -> Result<(), ConnectError> {
         let device = self.core.device.device();
         let own = device.gid(vector.gid_index.into());
-        AddressError::check(device.capabilities().port_type, vector, own).map_err(|error| match error {
+        let checked = AddressError::check(device.capabilities().port_type, vector, own)
+            .and_then(|()| AddressError::check_version(vector, own, version));
+        checked.map_err(|error| match error {
             AddressError::NoOwnAddress { gid_index } => ConnectError::NoAddress { gid_index },
             error => ConnectError::Address(error),
         })
@@ -216,7 +227,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 }
 
-/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.4.3.1 asks for one port a flow, so
+/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.3.2.1 asks for one port a flow, so
 /// that switches spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;

@@ -9,7 +9,7 @@ use super::core::Core;
 use super::service::Connected;
 use crate::command::{CommandError, Request};
 use crate::device::DeviceRef;
-use crate::gid::GidEntry;
+use crate::gid::{GidEntry, version_name};
 use crate::port::{PortAttributes, PortState};
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
@@ -41,6 +41,19 @@ pub enum AddressError {
         own: Gid,
         /// The peer's address.
         remote: Gid,
+    },
+    /// One end speaks RoCE version 1, the other version 2.
+    Version {
+        /// Our own entry.
+        gid_index: u8,
+        /// What it holds.
+        own: Gid,
+        /// Its version.
+        own_version: RoceVersion,
+        /// The peer's address.
+        remote: Gid,
+        /// The peer's version.
+        remote_version: RoceVersion,
     },
     /// The peer's GID is a multicast address.
     MulticastGid {
@@ -89,10 +102,30 @@ impl AddressError {
         if remote.0[0] == 0xff {
             return Err(Self::MulticastGid { remote });
         }
-        if own.gid.to_ipv4().is_some() != remote.to_ipv4().is_some() {
+        if !own.is_compatible(remote) {
             return Err(Self::Family { gid_index, own: own.gid, remote });
         }
         if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(()) }
+    }
+
+    /// Checks our `own` entry against the version of RoCE that the peer speaks, if it has told.
+    pub(crate) fn check_version(
+        vector: &AddressVector,
+        own: Option<GidEntry>,
+        remote: Option<RoceVersion>,
+    ) -> Result<(), Self> {
+        let (Some(own), Some(remote_version)) = (own, remote) else { return Ok(()) };
+        let (gid_index, own_version) = (vector.gid_index, own.version);
+        match remote_version != own_version {
+            true => Err(Self::Version {
+                gid_index,
+                own: own.gid,
+                own_version,
+                remote: vector.gid,
+                remote_version,
+            }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -116,6 +149,13 @@ impl fmt::Display for AddressError {
                 "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: choose the entry of the peer's family",
                 family(own),
                 family(remote)
+            ),
+            Self::Version { gid_index, own, own_version, remote, remote_version } => write!(
+                f,
+                "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: neither hears the other; choose entries of \
+                 one version at both ends",
+                version_name(own_version),
+                version_name(remote_version)
             ),
             Self::MulticastGid { remote } => {
                 write!(f, "the peer's GID {remote} is multicast: a connection has one peer; use datagrams")
@@ -163,6 +203,8 @@ pub enum Suspect {
     Version1 {
         /// Our own entry.
         gid_index: u8,
+        /// What it holds.
+        own: Gid,
     },
     /// A timeout of 0 waits for ever: a lost packet is never sent again.
     NoTimeout,
@@ -182,9 +224,9 @@ impl fmt::Display for Suspect {
                  or raise the MTU of the port"
             ),
             Self::Address(error) => write!(f, "{error}"),
-            Self::Version1 { gid_index } => write!(
+            Self::Version1 { gid_index, own } => write!(
                 f,
-                "entry {gid_index} of our address table is RoCE version 1: the peer must use version 1 too, on the same link"
+                "our GID {own} (entry {gid_index}) is RoCE version 1: the peer's must be of version 1 too, on the same link"
             ),
             Self::NoTimeout => {
                 f.write_str("the ACK timeout is 0, for ever: one lost packet stops the connection")
@@ -239,7 +281,7 @@ impl Diagnosis {
                 operational: port.operational_mtu,
             }),
             AddressError::check(port.link_layer, &path, own).err().map(Suspect::Address),
-            version.map(|_| Suspect::Version1 { gid_index: path.gid_index }),
+            version.map(|entry| Suspect::Version1 { gid_index: path.gid_index, own: entry.gid }),
             (self.ack_timeout == 0).then_some(Suspect::NoTimeout),
         ]
         .into_iter()
@@ -279,7 +321,9 @@ impl fmt::Display for Diagnosis {
             Place { gid: path.gid, lid: path.lid }
         )?;
         match (self.port.link_layer, self.own) {
-            (PortType::Ethernet, Some(entry)) => write!(f, "GID {}", entry.gid),
+            (PortType::Ethernet, Some(entry)) => {
+                write!(f, "GID {} and speak {}", entry.gid, version_name(entry.version))
+            }
             (PortType::Ethernet, None) => f.write_str("GID"),
             _ => write!(f, "LID {:#06x}", self.port.lid),
         }

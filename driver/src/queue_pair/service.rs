@@ -88,7 +88,7 @@ impl Service for Uc {
     }
 }
 
-/// Logarithm of the largest path MTU, beyond which no datagram can go (IBTA v1.4 §9.8.3.1).
+/// Logarithm of the largest path MTU, beyond which no datagram can go (IBTA v1.4 §9.8.3).
 pub(super) const LOG_LARGEST_PACKET: u8 = 12;
 
 impl Service for Ud {

@@ -58,6 +58,7 @@ pub fn peer() -> RemoteEndpoint {
         psn: Psn::new(0x1234),
         gid: Gid::from_ipv4([10, 0, 0, 2]),
         mac: MacAddress([2, 0, 0, 0, 0, 2]),
+        version: None,
         lid: 0,
     }
 }

@@ -328,11 +328,13 @@ fn up_to(longest: Duration, stream: &mut ChaCha8Rng) -> Duration {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_ROCE_V1: u16 = 0x8915;
 const ETHERTYPE_VLAN: u16 = 0x8100;
+const ROUTE_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const ROCE_PORT: u16 = 4791;
 
-/// The BTH op-code of a RoCEv2 frame. RoCEv2 A17.3.
+/// The BTH op-code of a RoCE frame, of either version. RoCEv2 A17.3.
 pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
     let mut at = 12;
     let mut ethertype = be16(frame, at)?;
@@ -344,6 +346,7 @@ pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
     let udp = match ethertype {
         ETHERTYPE_IPV4 => ip + usize::from(frame.get(ip)? & 0xf) * 4,
         ETHERTYPE_IPV6 => ip + 40,
+        ETHERTYPE_ROCE_V1 => return frame.get(ip + ROUTE_HEADER).copied(),
         _ => return None,
     };
     if be16(frame, udp + 2)? != ROCE_PORT {

@@ -1,13 +1,12 @@
-//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9).
+//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9.3).
 //!
 //! This is the notification point, and of the reaction point only the count: senders do not slow down here.
 
 use super::Nic;
-use super::port::ends;
 use super::queue_pair::QueuePair;
 use super::transmit::{Transmit, TransmitClass};
 use crate::wire::{
-    BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameWriter, HeaderTemplate, Packet, PacketHeader,
+    BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameWriter, HeaderTemplate, Network, Packet, PacketHeader,
     ServiceClass, ServiceHeader,
 };
 use bareverbs_prm::ids::Qpn;
@@ -53,16 +52,13 @@ impl Nic {
         if packet.bth.service != ServiceClass::CongestionNotification {
             return false;
         }
-        let (source, destination) = ends(&packet.route.network);
+        let network = &packet.route.network;
         let is_ours = |qp: &QueuePair| {
-            let ends = |path: &super::queue_pair::Path| path.remote == source && path.local == destination;
-            matches!(qp.state(), QpState::Rts | QpState::SqDraining) && qp.path.as_ref().is_some_and(ends)
+            matches!(qp.state(), QpState::Rts | QpState::SqDraining)
+                && qp.path.as_ref().is_some_and(|path| path.leads_to_sender(network))
         };
         let known = self.queue_pairs.get(packet.bth.destination.value()).is_some_and(is_ours);
-        if known
-            && packet.bth.opcode == NOTIFICATION
-            && self.port.is_addressed(&packet.route.network, packet.route.vlan)
-        {
+        if known && packet.bth.opcode == NOTIFICATION && self.port.is_addressed(network, packet.route.vlan) {
             self.congestion.handled += 1;
         } else {
             self.congestion.ignored += 1;
@@ -70,12 +66,12 @@ impl Nic {
         true
     }
 
-    /// Looks whether a packet for a connected queue pair was marked on its way. On InfiniBand the traffic class belongs to
-    /// the sender as a whole: it has no such mark (IBTA v1.4 §8.3.1).
+    /// Looks whether a packet for a connected queue pair was marked on its way. In a global route header, on InfiniBand or of
+    /// RoCE version 1, the traffic class belongs to the sender as a whole: it has no such mark (IBTA v1.4 §8.3).
     #[inline]
     pub(super) fn notice_congestion(&mut self, now: Time, qpn: Qpn, packet: &Packet<'_>) {
         let marked = packet.route.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED;
-        if marked && !self.port.is_infiniband() {
+        if marked && matches!(packet.route.network, Network::V4 { .. } | Network::V6 { .. }) {
             self.notify_sender(now, qpn);
         }
     }

@@ -7,15 +7,13 @@ use super::interrupt::Interrupts;
 use bareverbs_prm::context::EventQueueContext;
 use bareverbs_prm::eqe::{EQE_SIZE, EventEntry};
 use bareverbs_prm::ids::{Eqn, UarIndex};
-use bareverbs_prm::numbering::EventType;
+use bareverbs_prm::numbering::{EventQueueStatus, EventType};
 use zerocopy::{Immutable, IntoBytes};
 
 /// First event queue number.
 pub(crate) const FIRST_EQ: u32 = 4;
 /// Producer and consumer indices have this many bits in doorbells.
 const INDEX_MASK: u32 = 0xff_ffff;
-/// `eqc.status` after a write failed or entries were lost.
-const STATUS_FAILED: u8 = 0xa;
 
 /// One event queue.
 #[derive(Debug)]
@@ -38,7 +36,8 @@ impl EventQueue {
     /// As QUERY_EQ shows it. `st`: 9 armed, 0xa fired.
     pub(crate) fn context(&self) -> EventQueueContext {
         let mut context = self.context;
-        context.set_status(if self.failed { STATUS_FAILED } else { 0 });
+        let status = if self.failed { EventQueueStatus::WriteFailure } else { EventQueueStatus::Ok };
+        context.set_status(status);
         context.set_st(if self.armed { 9 } else { 0xa });
         context
             .set_consumer_counter(self.consumer & INDEX_MASK)

@@ -109,6 +109,10 @@ pub struct Nic {
     schedule: Schedule,
     engine: Option<Box<dyn RpcEngine>>,
     counters: Counters,
+    /// Times that the link went down.
+    times_down: u64,
+    /// Counters of the port, as they were when they were cleared.
+    cleared: firmware::Cleared,
     last_refusal: Option<(CommandOpcode, Refusal)>,
     trace: trace::CommandTrace,
     /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
@@ -143,6 +147,8 @@ impl Nic {
             schedule: Schedule::default(),
             engine: None,
             counters: Counters::default(),
+            times_down: 0,
+            cleared: firmware::Cleared::default(),
             last_refusal: None,
             trace: trace::CommandTrace::default(),
             link_changed: false,
@@ -193,6 +199,7 @@ impl Nic {
     /// The cable was plugged in or pulled out. Software learns of it with the next input.
     pub fn set_link_up(&mut self, up: bool) {
         self.link_changed |= up != self.port.link_up;
+        self.times_down += u64::from(self.port.is_up() && !up);
         self.port.link_up = up;
         self.port.train();
     }

@@ -161,16 +161,24 @@ impl Port {
         Gid(entry.source_l3_address())
     }
 
-    /// Whether packets for this GID, without a VLAN tag, are ours.
-    pub(crate) fn owns(&mut self, gid: Gid) -> bool {
-        self.owns_in(gid, None)
+    /// Whether InfiniBand packets for this GID are ours.
+    fn owns(&mut self, gid: Gid) -> bool {
+        self.finds(gid, |_| true)
     }
 
-    /// Whether packets for this GID in this VLAN are ours. VLAN 0 only says a priority (IEEE 802.1Q).
+    /// Whether RoCE packets for this GID in this VLAN are ours: an entry hears its own version only (RoCEv2 A17.8). VLAN 0
+    /// only says a priority (IEEE 802.1Q).
     #[inline]
-    pub(crate) fn owns_in(&mut self, gid: Gid, vlan: Option<VlanTag>) -> bool {
+    fn hears(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
-        let ours = |entry: &RoceAddress| Self::gid(entry) == gid && vlan_of(entry) == vlan;
+        let version = version(network);
+        self.finds(ends(network).1, |entry| vlan_of(entry) == vlan && entry.roce_version() == version)
+    }
+
+    /// Whether the table has such an entry of this GID.
+    #[inline]
+    fn finds(&mut self, gid: Gid, fits: impl Fn(&RoceAddress) -> bool) -> bool {
+        let ours = |entry: &RoceAddress| Self::gid(entry) == gid && fits(entry);
         if self.addresses.get(self.recent).is_some_and(ours) {
             return !gid.is_zero();
         }
@@ -197,7 +205,7 @@ impl Port {
             source_mac: MacAddress::from_parts(source.source_mac_47_32(), source.source_mac_31_0()),
             destination_mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
             vlan: vlan_of(source).map(|id| VlanTag { id, priority: path.eth_prio(), drop_eligible: false }),
-            network: network(Self::gid(source), Gid(path.rgid_rip()))?,
+            network: network(source, Gid(path.rgid_rip()))?,
             traffic_class: class & !3 | path.ecn() & 3,
             hop_limit: if path.hop_limit() == 0 { 64 } else { path.hop_limit() },
             flow_label: path.flow_label(),
@@ -239,7 +247,7 @@ impl Port {
                 // The service level of a RoCE address vector is in bits 3:1.
                 VlanTag { id, priority: vector.stat_rate_sl() >> 1 & 7, drop_eligible: false }
             }),
-            network: network(Self::gid(source), Gid(vector.rgid()))?,
+            network: network(source, Gid(vector.rgid()))?,
             traffic_class: vector.tclass(),
             hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
             flow_label: word & 0xf_ffff,
@@ -300,7 +308,7 @@ impl Port {
                 self.owns_lid(local.destination)
                     && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
             }
-            _ => self.owns_in(ends(network).1, vlan),
+            _ => self.hears(network, vlan),
         }
     }
 }
@@ -328,7 +336,7 @@ const fn default_partition() -> [u16; PARTITION_KEYS] {
     table
 }
 
-/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.9.1).
+/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.3.2.1).
 fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     if by_software && chosen != 0 {
         return chosen;
@@ -338,9 +346,13 @@ fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     folded | 0xc000
 }
 
-/// Both ends of a path; `None` if they are of different families.
-fn network(source: Gid, destination: Gid) -> Option<Network> {
+/// Both ends of a path; `None` if they are of different IP families. Version 1 carries the GIDs themselves.
+fn network(source: &RoceAddress, destination: Gid) -> Option<Network> {
+    let (version, source) = (source.roce_version(), Port::gid(source));
     match (source.to_ipv4(), destination.to_ipv4()) {
+        _ if version == RoceVersion::Version1 => {
+            Some(Network::Version1(GlobalRoute::new(source.0, destination.0)))
+        }
         (Some(source), Some(destination)) => {
             Some(Network::V4 { source: Ipv4Addr::from(source), destination: Ipv4Addr::from(destination) })
         }
@@ -351,7 +363,7 @@ fn network(source: Gid, destination: Gid) -> Option<Network> {
     }
 }
 
-/// Source and destination of a packet: their GIDs (RoCEv2 A17.3.1), or, on InfiniBand, their LIDs in the low bytes of
+/// Source and destination of a packet: their GIDs (RoCEv2 A17.4.1.1), or, on InfiniBand, their LIDs in the low bytes of
 /// otherwise empty ones, since a connection is known by LIDs whether or not there is a global route header.
 #[inline]
 pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
@@ -359,8 +371,19 @@ pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
         Network::V4 { source, destination } => {
             (Gid::from_ipv4(source.octets()), Gid::from_ipv4(destination.octets()))
         }
-        Network::V6 { source, destination } => (Gid(source.octets()), Gid(destination.octets())),
+        Network::V6 { source, destination } | Network::Version1(GlobalRoute { source, destination }) => {
+            (Gid(source.octets()), Gid(destination.octets()))
+        }
         Network::InfiniBand(local) => (lid_end(local.source), lid_end(local.destination)),
+    }
+}
+
+/// The version of RoCE that a packet is of. It says nothing of InfiniBand.
+#[inline]
+pub(crate) const fn version(network: &Network) -> RoceVersion {
+    match network {
+        Network::Version1(_) => RoceVersion::Version1,
+        _ => RoceVersion::Version2,
     }
 }
 

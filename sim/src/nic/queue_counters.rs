@@ -1,6 +1,8 @@
 //! Counter sets: what the queue pairs counted that name one, under the names of the PRM (QUERY_Q_COUNTER).
 //!
-//! Queue pairs count for themselves; a set is the sum of its queue pairs and of what those left behind that are gone.
+//! Queue pairs count for themselves; a set is the sum of its queue pairs and of what those left behind that are gone. What the
+//! model has not, it counts not: dynamically connected targets (`rx_dct_connect`), adaptive retransmission
+//! (`roce_adp_retrans`, `roce_adp_retrans_to`) and slow restart (`roce_slow_restart`, `_cnps`, `_trans`) stay zero.
 
 use super::Nic;
 use super::contexts::Slab;

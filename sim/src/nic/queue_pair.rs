@@ -4,6 +4,7 @@ use super::buffer::PagedBuffer;
 use super::config::NicConfig;
 use super::congestion::NotificationPoint;
 use super::mkey::{Accessor, HostRange};
+use super::port::{ends, version};
 use super::queue_counters::QueuePairTally;
 use super::receive_queue::{Landing, ReceiveQueue};
 use super::reply::Replies;
@@ -11,10 +12,10 @@ use super::send_queue::SendQueue;
 use super::user_memory::Record;
 use super::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
-use crate::wire::{HeaderTemplate, ServiceClass};
+use crate::wire::{HeaderTemplate, Network, ServiceClass};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, Qpn, Srqn, Xrcdn};
-use bareverbs_prm::numbering::{QpState, ServiceType};
+use bareverbs_prm::numbering::{QpState, RoceVersion, ServiceType};
 use bareverbs_prm::time::Time;
 use bareverbs_prm::wqe::fence_mode;
 
@@ -79,9 +80,19 @@ pub(crate) struct Path {
     pub(crate) headers: HeaderTemplate,
     pub(crate) local: Gid,
     pub(crate) remote: Gid,
+    pub(crate) version: RoceVersion,
     pub(crate) partition_key: u16,
     /// Frames come back to this device.
     pub(crate) loops_back: bool,
+}
+
+impl Path {
+    /// Whether a packet comes from the other end of the path.
+    #[inline]
+    pub(crate) fn leads_to_sender(&self, network: &Network) -> bool {
+        let (source, destination) = ends(network);
+        self.remote == source && self.local == destination && self.version == version(network)
+    }
 }
 
 impl QueuePair {

@@ -1,7 +1,6 @@
 //! The way in: from frames to responders and requesters.
 
 use super::mkey::HostRange;
-use super::port::ends;
 use super::queue_pair::QueuePair;
 use super::responder_host::QueuePairHost;
 use super::shared_receive::ReceiveSource;
@@ -68,8 +67,7 @@ impl Nic {
         }
         let taker = if datagram { self.datagram_taker(&packet) } else { self.addressee(&packet) };
         let Some(qpn) = taker else { return };
-        self.counters.frames_received += 1;
-        self.counters.bytes_received += frame.len() as u64;
+        self.count_received(frame);
         if datagram {
             self.deliver_datagram(now, memory, qpn, &packet);
         } else {
@@ -81,15 +79,13 @@ impl Nic {
     /// The queue pair that takes a packet: it exists, receives, and is connected with the sender.
     #[inline]
     fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
-        let (source, destination) = ends(&packet.route.network);
         if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
             return None;
         }
         let qpn = packet.bth.destination;
         let connected = |qp: &&QueuePair| {
-            let ends =
-                qp.path.as_ref().is_some_and(|path| path.remote == source && path.local == destination);
+            let ends = qp.path.as_ref().is_some_and(|path| path.leads_to_sender(&packet.route.network));
             ends && qp.service_class() == packet.bth.service && is_receiving(qp.state(), packet)
         };
         if self.queue_pairs.get(qpn.value()).filter(connected).is_none() {

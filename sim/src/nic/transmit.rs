@@ -130,8 +130,7 @@ impl Nic {
                 self.counters.frames_without_path += 1;
                 continue;
             }
-            self.counters.frames_sent += 1;
-            self.counters.bytes_sent += frame.len() as u64;
+            self.count_sent(frame);
             return Some(transmit);
         }
         None
@@ -141,8 +140,7 @@ impl Nic {
     fn transmit_ready(&mut self, frame: &mut Vec<u8>) -> Option<Transmit> {
         let ready = self.outbox.pop_front()?;
         *frame = ready.bytes;
-        self.counters.frames_sent += 1;
-        self.counters.bytes_sent += frame.len() as u64;
+        self.count_sent(frame);
         Some(Transmit { class: TransmitClass::Request, qpn: ready.qpn, icrc: ready.icrc })
     }
 
@@ -313,6 +311,7 @@ impl Nic {
                     .of_service(service),
                 local,
                 remote,
+                version: port::version(&route.network),
                 partition_key,
                 loops_back: self.port.is_ours(&route),
             }

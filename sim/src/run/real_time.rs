@@ -56,6 +56,17 @@ pub struct FrameCounters {
     pub faults: u64,
 }
 
+/// What faults did to the frames of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCounters {
+    /// Frames that a fault took away, doubled, changed or delayed.
+    pub hit: u64,
+    /// RoCE packets among them that did not arrive.
+    pub lost: u64,
+    /// RoCE packets among them that arrived twice.
+    pub doubled: u64,
+}
+
 /// The runner; see the module.
 #[derive(Debug)]
 pub struct RealTime<M, D, F> {
@@ -114,8 +125,18 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
 
     /// What went over the wire.
     pub fn counters(&self) -> FrameCounters {
-        let faults = self.inbound.faulted() + self.outbound.faulted();
+        let faults = self.inbound.faulted().hit + self.outbound.faulted().hit;
         FrameCounters { faults, ..self.counters }
+    }
+
+    /// What faults did to frames for the device.
+    pub fn inbound_faults(&self) -> FaultCounters {
+        self.inbound.faulted()
+    }
+
+    /// What faults did to frames of the device.
+    pub fn outbound_faults(&self) -> FaultCounters {
+        self.outbound.faulted()
     }
 
     /// The host reads a register.

@@ -8,6 +8,8 @@ use bareverbs_prm::ids::MacAddress;
 pub const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
+/// EtherType of RoCE version 1.
+pub const ROCE: u16 = 0x8915;
 const VLAN: u16 = 0x8100;
 const TAG_SIZE: usize = 4;
 /// Bytes of the longest header.

@@ -6,6 +6,7 @@
 
 use super::bth::Bth;
 use super::extension::MAX_EXTENSION_SIZE;
+use super::icrc::Carrier;
 use super::packet::PacketHeader;
 use super::route::{LocalRoute, Network, Route};
 use super::service::ServiceClass;
@@ -28,11 +29,19 @@ pub struct HeaderTemplate {
     masked: [u8; MAX_HEADER],
     size: usize,
     ip_at: usize,
-    ip_size: usize,
     ipv4_sum: u32,
     bth: Bth,
-    /// What is below the transport is InfiniBand's: no UDP, and a variant CRC at the end.
-    infiniband: bool,
+    link: Link,
+}
+
+/// What is below the transport.
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    Ethernet(Carrier),
+    /// A local route header, a global one if so, and a variant CRC at the end.
+    InfiniBand {
+        global: bool,
+    },
 }
 
 impl HeaderTemplate {
@@ -42,27 +51,33 @@ impl HeaderTemplate {
         match route.network {
             Network::V4 { source, destination } => {
                 let header = ipv4::header(route, source, destination);
-                Self::ethernet(route, ethernet::IPV4, (&header, ipv4::sum(&header)), bth)
+                Self::ethernet(route, Carrier::Ipv4, (&header, ipv4::sum(&header)), bth)
             }
             Network::V6 { source, destination } => {
                 let header = ipv6::header(route, source, destination);
-                Self::ethernet(route, ethernet::IPV6, (&header, 0), bth)
+                Self::ethernet(route, Carrier::Ipv6, (&header, 0), bth)
+            }
+            Network::Version1(global) => {
+                let header = infiniband::route_header(route, &global);
+                Self::ethernet(route, Carrier::RouteHeader, (&header, 0), bth)
             }
             Network::InfiniBand(local) => Self::infiniband(route, &local, bth),
         }
     }
 
     /// `ipv4_sum` is that of the words of an IPv4 header.
-    fn ethernet(route: &Route, ether_type: u16, (ip, ipv4_sum): (&[u8], u32), bth: Bth) -> Self {
+    fn ethernet(route: &Route, carrier: Carrier, (ip, ipv4_sum): (&[u8], u32), bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
-        let ip_at = write_link_and_ip(route, ether_type, ip, &mut wire);
-        let udp_at = ip_at + ip.len();
-        wire[udp_at..udp_at + udp::SIZE].copy_from_slice(&udp::header(route.udp_source_port));
-        let size = udp_at + udp::SIZE + Bth::SIZE;
+        let ip_at = write_link_and_ip(route, ether_type(carrier), ip, &mut wire);
+        if carrier.has_udp() {
+            let udp_at = ip_at + ip.len();
+            wire[udp_at..udp_at + udp::SIZE].copy_from_slice(&udp::header(route.udp_source_port));
+        }
+        let size = ip_at + carrier.size() + Bth::SIZE;
         let mut masked = wire;
         masked[ip_at - icrc::PREFIX..ip_at].fill(0xff);
-        icrc::mask(&mut masked[ip_at..size], ip.len());
-        Self { wire, masked, size, ip_at, ip_size: ip.len(), ipv4_sum, bth, infiniband: false }
+        icrc::mask(&mut masked[ip_at..size], carrier);
+        Self { wire, masked, size, ip_at, ipv4_sum, bth, link: Link::Ethernet(carrier) }
     }
 
     /// The local route header is where RoCE has ones in front of the IP header.
@@ -70,14 +85,17 @@ impl HeaderTemplate {
         let mut wire = [0; MAX_HEADER];
         let ip_size = infiniband::write(route, local, &mut wire);
         let (ip_at, size) = (infiniband::LRH, infiniband::LRH + ip_size + Bth::SIZE);
-        let mut masked = wire;
-        infiniband::mask(&mut masked[..size], ip_size > 0);
-        Self { wire, masked, size, ip_at, ip_size, ipv4_sum: 0, bth, infiniband: true }
+        let (mut masked, global) = (wire, ip_size > 0);
+        infiniband::mask(&mut masked[..size], global);
+        Self { wire, masked, size, ip_at, ipv4_sum: 0, bth, link: Link::InfiniBand { global } }
     }
 
     /// Bytes of the checksums behind the payload.
     const fn trailer(&self) -> usize {
-        if self.infiniband { icrc::SIZE + infiniband::VCRC } else { icrc::SIZE }
+        match self.link {
+            Link::Ethernet(_) => icrc::SIZE,
+            Link::InfiniBand { .. } => icrc::SIZE + infiniband::VCRC,
+        }
     }
 
     /// The same for another class of service.
@@ -119,6 +137,14 @@ fn write_link_and_ip(route: &Route, ether_type: u16, ip: &[u8], bytes: &mut [u8;
     bytes[..at].copy_from_slice(&link[..at]);
     bytes[at..at + ip.len()].copy_from_slice(ip);
     at
+}
+
+const fn ether_type(carrier: Carrier) -> u16 {
+    match carrier {
+        Carrier::Ipv4 => ethernet::IPV4,
+        Carrier::Ipv6 => ethernet::IPV6,
+        Carrier::RouteHeader => ethernet::ROCE,
+    }
 }
 
 fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {
@@ -209,7 +235,7 @@ impl<'a> FrameWriter<'a> {
         let behind = end + icrc::SIZE;
         self.frame[end..behind].copy_from_slice(&crc.to_le_bytes());
         self.write_wire_header();
-        if self.template.infiniband {
+        if matches!(self.template.link, Link::InfiniBand { .. }) {
             let variant = infiniband::variant_crc(&self.frame[..behind]);
             self.frame[behind..].copy_from_slice(&variant);
         }
@@ -227,11 +253,11 @@ impl<'a> FrameWriter<'a> {
     }
 
     fn write_wire_header(&mut self) {
-        let HeaderTemplate { size, ip_at, ip_size, ipv4_sum, .. } = *self.template;
+        let HeaderTemplate { size, ip_at, ipv4_sum, link, .. } = *self.template;
         let mut header = self.template.wire;
         header[size - Bth::SIZE..size].copy_from_slice(&self.bth);
         let ip_length = self.write_lengths(&mut header);
-        if ip_size == ipv4::SIZE {
+        if matches!(link, Link::Ethernet(Carrier::Ipv4)) {
             let checksum = ipv4::checksum(ipv4_sum, ip_length).to_be_bytes();
             let at = ip_at + ipv4::CHECKSUM;
             header[at..at + 2].copy_from_slice(&checksum);
@@ -239,22 +265,29 @@ impl<'a> FrameWriter<'a> {
         self.frame[..size].copy_from_slice(&header[..size]);
     }
 
-    /// Writes the lengths of IP and UDP and gives that of IP. They fit, since the payload is at most 4096.
+    /// Writes the lengths of the headers and gives that of IP. They fit, since the payload is at most 4096.
     fn write_lengths(&self, header: &mut [u8; MAX_HEADER]) -> u16 {
-        let HeaderTemplate { ip_at, ip_size, infiniband, .. } = *self.template;
-        if infiniband {
-            infiniband::write_lengths(header, self.frame.len(), ip_size > 0);
-            return 0;
+        match self.template.link {
+            Link::Ethernet(carrier) => self.write_ip_lengths(carrier, header),
+            Link::InfiniBand { global } => {
+                infiniband::write_lengths(header, self.frame.len(), global);
+                0
+            }
         }
+    }
+
+    fn write_ip_lengths(&self, carrier: Carrier, header: &mut [u8; MAX_HEADER]) -> u16 {
+        let ip_at = self.template.ip_at;
         let datagram = self.frame.len() - ip_at;
-        let udp_length = datagram - ip_size;
-        let (field, ip_length) = if ip_size == ipv4::SIZE {
-            (ipv4::LENGTH, datagram as u16)
-        } else {
-            (ipv6::LENGTH, udp_length as u16)
+        let carried = (datagram - carrier.ip()) as u16;
+        let (field, ip_length) = match carrier {
+            Carrier::Ipv4 => (ipv4::LENGTH, datagram as u16),
+            Carrier::Ipv6 | Carrier::RouteHeader => (ipv6::LENGTH, carried),
         };
         put_u16(header, ip_at + field, ip_length);
-        put_u16(header, ip_at + ip_size + udp::LENGTH, udp_length as u16);
+        if carrier.has_udp() {
+            put_u16(header, ip_at + carrier.ip() + udp::LENGTH, carried);
+        }
         ip_length
     }
 }

@@ -1,8 +1,8 @@
-//! The invariant CRC of RoCEv2. RoCEv2 A17.3.3.
+//! The invariant CRC of RoCE. RoCEv2 A17.3.3, whose note 9 says how version 1 does it; IBTA v1.4 §7.8.1.
 //!
-//! CRC-32 of Ethernet over eight bytes of ones (in place of the LRH that RoCEv2 has not), the IP header, the UDP
-//! header, the BTH and all that follows, with every field that may change on the way replaced by ones. It travels
-//! with its low byte first.
+//! CRC-32 of Ethernet over eight bytes of ones (in place of the LRH that RoCE has not), the IP header and the UDP
+//! header, or the global route header of version 1, then the BTH and all that follows, with every field that may change
+//! on the way replaced by ones. It travels with its low byte first.
 
 use super::bth::Bth;
 use super::udp;
@@ -17,15 +17,47 @@ const MAX_HEAD: usize = PREFIX + ipv6::SIZE + udp::SIZE + Bth::SIZE;
 /// Frames up to this size are copied, so that one pass over the CRC suffices.
 const SMALL: usize = 256;
 
-/// Replaces by ones what may change on the way. `datagram` begins with an IP header of `ip_size` bytes.
-pub fn mask(datagram: &mut [u8], ip_size: usize) {
-    if ip_size == ipv4::SIZE {
-        ipv4::mask(datagram);
-    } else {
-        ipv6::mask(datagram);
+/// What is between Ethernet and the BTH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// IPv4 and UDP.
+    Ipv4,
+    /// IPv6 and UDP.
+    Ipv6,
+    /// A global route header: RoCE version 1.
+    RouteHeader,
+}
+
+impl Carrier {
+    /// Bytes of the first header.
+    pub const fn ip(self) -> usize {
+        match self {
+            Self::Ipv4 => ipv4::SIZE,
+            Self::Ipv6 | Self::RouteHeader => ipv6::SIZE,
+        }
     }
-    set_ones(datagram, ip_size + udp::CHECKSUM, 2);
-    set_ones(datagram, ip_size + udp::SIZE + Bth::CONGESTION, 1);
+
+    /// Whether UDP follows.
+    pub const fn has_udp(self) -> bool {
+        !matches!(self, Self::RouteHeader)
+    }
+
+    /// Bytes up to the BTH.
+    pub const fn size(self) -> usize {
+        if self.has_udp() { self.ip() + udp::SIZE } else { self.ip() }
+    }
+}
+
+/// Replaces by ones what may change on the way.
+pub fn mask(datagram: &mut [u8], carrier: Carrier) {
+    match carrier {
+        Carrier::Ipv4 => ipv4::mask(datagram),
+        Carrier::Ipv6 | Carrier::RouteHeader => ipv6::mask(datagram),
+    }
+    if carrier.has_udp() {
+        set_ones(datagram, carrier.ip() + udp::CHECKSUM, 2);
+    }
+    set_ones(datagram, carrier.size() + Bth::CONGESTION, 1);
 }
 
 /// Sets `count` bytes from `at` on to ones, as far as there are such bytes.
@@ -36,24 +68,24 @@ pub fn set_ones(bytes: &mut [u8], at: usize, count: usize) {
 }
 
 /// The CRC of a datagram without its ICRC field.
-pub fn compute(datagram: &[u8], ip_size: usize) -> u32 {
-    if datagram.len() <= SMALL { compute_small(datagram, ip_size) } else { compute_large(datagram, ip_size) }
+pub fn compute(datagram: &[u8], carrier: Carrier) -> u32 {
+    if datagram.len() <= SMALL { compute_small(datagram, carrier) } else { compute_large(datagram, carrier) }
 }
 
-fn compute_small(datagram: &[u8], ip_size: usize) -> u32 {
+fn compute_small(datagram: &[u8], carrier: Carrier) -> u32 {
     let mut copy = [0xff; PREFIX + SMALL];
     let end = PREFIX + datagram.len();
     copy[PREFIX..end].copy_from_slice(datagram);
-    mask(&mut copy[PREFIX..end], ip_size);
+    mask(&mut copy[PREFIX..end], carrier);
     crc32fast::hash(&copy[..end])
 }
 
-fn compute_large(datagram: &[u8], ip_size: usize) -> u32 {
+fn compute_large(datagram: &[u8], carrier: Carrier) -> u32 {
     let mut head = [0xff; MAX_HEAD];
-    let head_size = ip_size + udp::SIZE + Bth::SIZE;
+    let head_size = carrier.size() + Bth::SIZE;
     let (start, rest) = datagram.split_at(head_size);
     head[PREFIX..PREFIX + head_size].copy_from_slice(start);
-    mask(&mut head[PREFIX..], ip_size);
+    mask(&mut head[PREFIX..], carrier);
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..PREFIX + head_size]);
     crc.update(rest);

@@ -19,7 +19,7 @@ pub const LRH: usize = 8;
 /// Bytes of the variant CRC.
 pub const VCRC: usize = 2;
 /// `next header` of a global route header: the base transport header follows.
-const NEXT_BTH: u8 = 0x1b;
+pub(super) const NEXT_BTH: u8 = 0x1b;
 /// `link next header`: base transport header, or global route header and then that.
 const LNH_LOCAL: u8 = 2;
 const LNH_GLOBAL: u8 = 3;
@@ -51,18 +51,22 @@ pub(super) fn write(route: &Route, local: &LocalRoute, bytes: &mut [u8; MAX_HEAD
     bytes[1] = local.service_level << 4 | next;
     bytes[2..4].copy_from_slice(&local.destination.to_be_bytes());
     bytes[6..8].copy_from_slice(&local.source.to_be_bytes());
-    let Some(GlobalRoute { source, destination }) = local.global else { return 0 };
-    let mut header = ipv6::header(route, source, destination);
-    header[6] = NEXT_BTH;
-    bytes[LRH..LRH + ipv6::SIZE].copy_from_slice(&header);
+    let Some(global) = local.global else { return 0 };
+    bytes[LRH..LRH + ipv6::SIZE].copy_from_slice(&route_header(route, &global));
     ipv6::SIZE
+}
+
+/// A global route header with payload length zero: an IPv6 header with another next header (IBTA v1.4 §8.3).
+pub(super) fn route_header(route: &Route, global: &GlobalRoute) -> [u8; ipv6::SIZE] {
+    let mut header = ipv6::header(route, global.source, global.destination);
+    header[6] = NEXT_BTH;
+    header
 }
 
 /// The global route header of a route as it arrives before `carried` bytes; `None` if the route has none.
 pub fn global_header(route: &Route, carried: usize) -> Option<[u8; ipv6::SIZE]> {
     let Network::InfiniBand(LocalRoute { global: Some(global), .. }) = route.network else { return None };
-    let mut header = ipv6::header(route, global.source, global.destination);
-    header[6] = NEXT_BTH;
+    let mut header = route_header(route, &global);
     let length = u16::try_from(carried).unwrap_or(u16::MAX);
     header[ipv6::LENGTH..ipv6::LENGTH + 2].copy_from_slice(&length.to_be_bytes());
     Some(header)

@@ -36,7 +36,7 @@ pub fn split(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     let payload = bytes.get(SIZE..usize::from(length)).ok_or(ParseError::IpLength(length))?;
     let network =
         Network::V4 { source: Ipv4Addr::new(s0, s1, s2, s3), destination: Ipv4Addr::new(d0, d1, d2, d3) };
-    Ok((IpHeader { network, traffic_class: tos, hop_limit: ttl, flow_label: 0, size: SIZE }, payload))
+    Ok((IpHeader { network, traffic_class: tos, hop_limit: ttl, flow_label: 0 }, payload))
 }
 
 fn check_version(byte: u8) -> Result<(), ParseError> {

@@ -34,7 +34,7 @@ pub fn split_for(wanted: u8, bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseErr
     let [source, destination] = addresses.map(Ipv6Addr::from);
     let network = Network::V6 { source, destination };
     let traffic_class = (word >> 20) as u8;
-    Ok((IpHeader { network, traffic_class, hop_limit, flow_label: word & FLOW_LABEL, size: SIZE }, payload))
+    Ok((IpHeader { network, traffic_class, hop_limit, flow_label: word & FLOW_LABEL }, payload))
 }
 
 fn split_words(header: &[u8; SIZE]) -> ([u8; 8], [[u8; 16]; 2]) {

@@ -1,6 +1,6 @@
 //! Frames: bytes to meanings and back. Ethernet, VLAN, IPv4/IPv6, UDP, BTH and its extension headers, ICRC.
 //!
-//! **What this is.** [`parse`] turns the bytes of a RoCEv2 frame into a [`Packet`], or says in one value what is wrong
+//! **What this is.** [`parse`] turns the bytes of a RoCE frame into a [`Packet`], or says in one value what is wrong
 //! with them; [`FrameWriter`] turns a [`PacketHeader`] and a payload into bytes with the help of a per-connection
 //! [`HeaderTemplate`]. A [`Packet`] prints as one line. Both sides allocate nothing and pass once over the bytes.
 //!

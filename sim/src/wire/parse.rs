@@ -3,19 +3,20 @@
 use super::bth::Bth;
 use super::ethernet::{self, Ethernet};
 use super::extension::Extension;
+use super::icrc::Carrier;
 use super::opcode::BthOpcode;
 use super::packet::Packet;
-use super::route::{Network, Route};
+use super::route::{GlobalRoute, Network, Route};
 use super::service::ServiceHeader;
-use super::{icrc, ipv4, ipv6, udp};
+use super::{icrc, infiniband, ipv4, ipv6, udp};
 use core::fmt;
 
-/// Why a frame is not a good RoCEv2 packet.
+/// Why a frame is not a good RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParseError {
     /// It ends inside a header.
     Truncated,
-    /// Neither IPv4 nor IPv6: some other protocol.
+    /// Neither IPv4, IPv6 nor RoCE version 1: some other protocol.
     EtherType(u16),
     /// The version of the IP header is not that of the EtherType.
     IpVersion(u8),
@@ -27,7 +28,7 @@ pub enum ParseError {
     IpLength(u16),
     /// An IPv4 fragment.
     Fragment,
-    /// Not UDP.
+    /// Not UDP, or, behind a global route header, not InfiniBand's transport.
     IpProtocol(u8),
     /// Not the UDP port of RoCEv2.
     UdpPort(u16),
@@ -61,13 +62,13 @@ impl fmt::Display for ParseError {
         f.write_str("frame refused: ")?;
         match self {
             Self::Truncated => f.write_str("it ends inside a header"),
-            Self::EtherType(t) => write!(f, "EtherType {t:#06x} is neither IPv4 nor IPv6"),
+            Self::EtherType(t) => write!(f, "EtherType {t:#06x} is neither IPv4, IPv6 nor RoCE version 1"),
             Self::IpVersion(v) => write!(f, "IP version {v} does not fit the EtherType"),
             Self::IpOptions(n) => write!(f, "IPv4 header of {n} dwords, RoCEv2 has 5"),
             Self::IpChecksum => f.write_str("IPv4 header checksum is wrong"),
             Self::IpLength(n) => write!(f, "IP length {n} does not fit the frame"),
             Self::Fragment => f.write_str("IPv4 fragment"),
-            Self::IpProtocol(p) => write!(f, "IP protocol {p} is not UDP"),
+            Self::IpProtocol(p) => write!(f, "next protocol {p} is not that of RoCE"),
             Self::UdpPort(p) => write!(f, "UDP port {p} is not 4791"),
             Self::UdpLength(n) => write!(f, "UDP length {n} is not what IP carries"),
             Self::Icrc { received, computed } => {
@@ -92,38 +93,53 @@ pub struct IpHeader {
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub flow_label: u32,
-    pub size: usize,
 }
 
 /// Parses and verifies a frame. Bytes behind the IP length are Ethernet padding and are not looked at.
 pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (ethernet, datagram) = ethernet::split(frame)?;
-    let (ip, carried) = match ethernet.ether_type {
-        ethernet::IPV4 => ipv4::split(datagram)?,
-        ethernet::IPV6 => ipv6::split(datagram)?,
-        other => return Err(ParseError::EtherType(other)),
+    let carrier = carrier(ethernet.ether_type)?;
+    let (ip, carried) = match carrier {
+        Carrier::Ipv4 => ipv4::split(datagram)?,
+        Carrier::Ipv6 => ipv6::split(datagram)?,
+        Carrier::RouteHeader => split_route_header(datagram)?,
     };
-    let (udp_source_port, transport) = udp::split(carried)?;
-    let (body, icrc) = check_icrc(datagram, ip.size, transport)?;
+    let (udp_source_port, transport) = if carrier.has_udp() { udp::split(carried)? } else { (0, carried) };
+    let (body, icrc) = check_icrc(datagram, carrier, transport)?;
     let Transport { bth, service_header, extension, payload } = split_transport(body)?;
     let route = route(&ethernet, &ip, udp_source_port);
     Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
 
-/// The IP header of a frame as it came; `None` if it has none.
+fn carrier(ether_type: u16) -> Result<Carrier, ParseError> {
+    match ether_type {
+        ethernet::IPV4 => Ok(Carrier::Ipv4),
+        ethernet::IPV6 => Ok(Carrier::Ipv6),
+        ethernet::ROCE => Ok(Carrier::RouteHeader),
+        other => Err(ParseError::EtherType(other)),
+    }
+}
+
+/// The global route header of version 1 and what it carries: it has the form of an IPv6 header.
+fn split_route_header(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
+    let (header, carried) = ipv6::split_for(infiniband::NEXT_BTH, bytes)?;
+    let network = match header.network {
+        Network::V6 { source, destination } => Network::Version1(GlobalRoute { source, destination }),
+        other => other,
+    };
+    Ok((IpHeader { network, ..header }, carried))
+}
+
+/// The IP header or global route header of a frame as it came; `None` if it has none.
 pub fn network_header(frame: &[u8]) -> Option<&[u8]> {
     let (ethernet, datagram) = ethernet::split(frame).ok()?;
-    match ethernet.ether_type {
-        ethernet::IPV4 => datagram.get(..ipv4::SIZE),
-        ethernet::IPV6 => datagram.get(..ipv6::SIZE),
-        _ => None,
-    }
+    datagram.get(..carrier(ethernet.ether_type).ok()?.ip())
 }
 
 /// Verifies the ICRC at the end of `transport` and takes it off.
 fn check_icrc<'a>(
     datagram: &[u8],
-    ip_size: usize,
+    carrier: Carrier,
     transport: &'a [u8],
 ) -> Result<(&'a [u8], u32), ParseError> {
     let (body, tail) = transport.split_last_chunk::<{ icrc::SIZE }>().ok_or(ParseError::Truncated)?;
@@ -131,8 +147,8 @@ fn check_icrc<'a>(
         return Err(ParseError::Truncated);
     }
     let received = u32::from_le_bytes(*tail);
-    let covered = datagram.get(..ip_size + udp::SIZE + body.len()).ok_or(ParseError::Truncated)?;
-    let computed = icrc::compute(covered, ip_size);
+    let covered = datagram.get(..carrier.size() + body.len()).ok_or(ParseError::Truncated)?;
+    let computed = icrc::compute(covered, carrier);
     if computed == received { Ok((body, received)) } else { Err(ParseError::Icrc { received, computed }) }
 }
 

@@ -4,7 +4,7 @@ use bareverbs_prm::ids::MacAddress;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// UDP destination port of RoCEv2. RoCEv2 A17.3.1.
+/// UDP destination port of RoCEv2. RoCEv2 A17.3.2.2.
 pub const ROCE_UDP_PORT: u16 = 4791;
 
 /// Where a packet comes from, where it goes to, and how it is treated on its way.
@@ -24,7 +24,7 @@ pub struct Route {
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits; zero over IPv4.
     pub flow_label: u32,
-    /// UDP source port, the entropy of equal-cost paths.
+    /// UDP source port, the entropy of equal-cost paths; zero where there is no UDP.
     pub udp_source_port: u16,
 }
 
@@ -45,6 +45,8 @@ pub enum Network {
         /// Destination.
         destination: Ipv6Addr,
     },
+    /// RoCE version 1: a global route header right behind Ethernet. There is no UDP port.
+    Version1(GlobalRoute),
     /// A link of InfiniBand instead of Ethernet: MAC addresses, VLAN and UDP port have no meaning.
     InfiniBand(LocalRoute),
 }
@@ -100,6 +102,9 @@ impl fmt::Display for Network {
         match self {
             Self::V4 { source, destination } => write!(f, "{source} → {destination}"),
             Self::V6 { source, destination } => write!(f, "{source} → {destination}"),
+            Self::Version1(GlobalRoute { source, destination }) => {
+                write!(f, "{source} → {destination} (RoCE v1)")
+            }
             Self::InfiniBand(local) => write!(f, "LID {} → LID {}", local.source, local.destination),
         }
     }

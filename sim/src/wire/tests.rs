@@ -1,14 +1,16 @@
 //! Frames of another implementation, every bit flipped, arbitrary bytes.
 
 use super::extension::MAX_EXTENSION_SIZE;
+use super::icrc::Carrier;
 use super::*;
 use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::psn::Psn;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
-/// Built with scapy 2.8.0, `scapy.contrib.roce` (`Ether/IP/UDP/BTH/…`, ICRC filled in by scapy), November 2026.
-mod scapy {
+/// Built with scapy 2.8.0, `scapy.contrib.roce` (`Ether/IP/UDP/BTH/…`, ICRC filled in by scapy), November 2026; the last, since
+/// scapy has no version 1, with Python's `struct` and `zlib.crc32`.
+mod outside {
     /// IPv4, RDMA WRITE Only of 64 bytes.
     pub const WRITE_V4: &str = "02000000000202000000000108004502007c000040004011266d0a0000010a000002c12312b700680000\
         0a40ffff000000128000123400007f001234567800180a0100000040000102030405060708090a0b0c0d0e0f1011121314151617\
@@ -23,7 +25,10 @@ mod scapy {
     pub const FETCH_ADD_V6: &str = "02000000000202000000000186dd600000000034114020010db800000000000000000000000120010db8\
         000000000000000000000002c35012b7003400001440ffff000000030000000900000000000010000000005500000000000000010000000000\
         00000058936132";
-    pub const ALL: [&str; 4] = [WRITE_V4, ACK_V6, SEND_VLAN_PAD, FETCH_ADD_V6];
+    /// 802.1Q, RoCE version 1 between GIDs of two families, SEND Only of six bytes, padded.
+    pub const SEND_V1: &str = "0200000000020200000000018100a123891565a1234500181b3ffe80000000000000020000fffe00000100000000000000000000ffff\
+        0a00000204e0ffff00000abc8000fedc3031323334350000e25abe26";
+    pub const ALL: [&str; 5] = [WRITE_V4, ACK_V6, SEND_VLAN_PAD, FETCH_ADD_V6, SEND_V1];
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -50,7 +55,7 @@ fn header_of(packet: &Packet<'_>) -> PacketHeader {
 
 #[test]
 fn write_of_scapy() {
-    let frame = bytes(scapy::WRITE_V4);
+    let frame = bytes(outside::WRITE_V4);
     let packet = parse(&frame).unwrap();
     assert_eq!(packet.bth.opcode, BthOpcode::WriteOnly);
     assert_eq!(packet.bth.destination, Qpn::from_low_bits(0x12));
@@ -68,7 +73,7 @@ fn write_of_scapy() {
 
 #[test]
 fn acknowledge_of_scapy() {
-    let frame = bytes(scapy::ACK_V6);
+    let frame = bytes(outside::ACK_V6);
     let packet = parse(&frame).unwrap();
     assert_eq!(packet.extension, Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 7 }));
     assert_eq!((packet.route.traffic_class, packet.route.flow_label), (0x60, 0x1_2345));
@@ -77,16 +82,40 @@ fn acknowledge_of_scapy() {
 
 #[test]
 fn padded_send_of_scapy() {
-    let frame = bytes(scapy::SEND_VLAN_PAD);
+    let frame = bytes(outside::SEND_VLAN_PAD);
     let packet = parse(&frame).unwrap();
     assert_eq!(packet.route.vlan, Some(VlanTag { id: 100, priority: 3, drop_eligible: false }));
     assert_eq!((packet.payload, packet.extension), (&b"hello"[..], Extension::Immediate(0xdead_beef)));
     assert!(packet.bth.solicited);
 }
 
+/// Requirement: RoCE A16: a packet is EtherType 0x8915, a global route header, the transport's headers and an ICRC
 #[test]
-fn frames_of_scapy_are_written_byte_for_byte() {
-    for hex in scapy::ALL {
+fn send_of_version_1() {
+    let frame = bytes(outside::SEND_V1);
+    let packet = parse(&frame).unwrap();
+    let global = GlobalRoute {
+        source: "fe80::200:ff:fe00:1".parse().unwrap(),
+        destination: "::ffff:10.0.0.2".parse().unwrap(),
+    };
+    assert_eq!(packet.route.network, Network::Version1(global));
+    assert_eq!(packet.route.vlan, Some(VlanTag { id: 0x123, priority: 5, drop_eligible: false }));
+    let Route { traffic_class, hop_limit, flow_label, udp_source_port, .. } = packet.route;
+    assert_eq!((traffic_class, hop_limit, flow_label, udp_source_port), (0x5a, 63, 0x1_2345, 0));
+    assert_eq!((packet.payload, packet.bth.opcode), (&b"012345"[..], BthOpcode::SendOnly));
+    assert_eq!(network_header(&frame), frame.get(18..58));
+}
+
+#[test]
+fn a_route_header_without_transport_behind_it_is_refused() {
+    let mut frame = bytes(outside::SEND_V1);
+    frame[18 + 6] = 17;
+    assert_eq!(parse(&frame), Err(ParseError::IpProtocol(17)));
+}
+
+#[test]
+fn frames_from_outside_are_written_byte_for_byte() {
+    for hex in outside::ALL {
         let frame = bytes(hex);
         let packet = parse(&frame).unwrap();
         assert_eq!(write(&packet.route, &packet.bth, &header_of(&packet), packet.payload), frame);
@@ -95,7 +124,7 @@ fn frames_of_scapy_are_written_byte_for_byte() {
 
 #[test]
 fn ethernet_padding_is_tolerated() {
-    for hex in scapy::ALL {
+    for hex in outside::ALL {
         let frame = bytes(hex);
         let mut padded = frame.clone();
         padded.extend([0; 18]);
@@ -106,7 +135,7 @@ fn ethernet_padding_is_tolerated() {
 /// A flipped bit is found, unless it is where a frame may change on its way: then nothing else has changed.
 #[test]
 fn every_flipped_bit() {
-    for hex in scapy::ALL {
+    for hex in outside::ALL {
         let frame = bytes(hex);
         let good = parse(&frame).unwrap();
         let mut refused = 0;
@@ -127,7 +156,7 @@ fn every_flipped_bit() {
 
 #[test]
 fn every_truncation_is_refused() {
-    for hex in scapy::ALL {
+    for hex in outside::ALL {
         let frame = bytes(hex);
         for length in 0..frame.len() {
             assert!(parse(&frame[..length]).is_err(), "{length}");
@@ -137,7 +166,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let good = bytes(scapy::WRITE_V4);
+    let good = bytes(outside::WRITE_V4);
     let mut arp = good.clone();
     arp[13] = 6;
     assert_eq!(parse(&arp), Err(ParseError::EtherType(0x0806)));
@@ -159,7 +188,7 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn payload_beyond_the_largest_mtu_is_refused() {
-    let packet_frame = bytes(scapy::WRITE_V4);
+    let packet_frame = bytes(outside::WRITE_V4);
     let packet = parse(&packet_frame).unwrap();
     let template = HeaderTemplate::new(&packet.route, packet.bth.destination, DEFAULT_PARTITION_KEY);
     let mut frame = Vec::new();
@@ -174,9 +203,12 @@ fn any_route() -> impl Strategy<Value = Route> {
         .prop_map(|(s, d)| Network::V6 { source: Ipv6Addr::from(s), destination: Ipv6Addr::from(d) });
     let vlan = proptest::option::of(any::<u16>().prop_map(VlanTag::from_raw));
     let rest = (any::<u8>(), any::<u8>(), 0..1u32 << 20, any::<u16>());
-    (any::<[u8; 12]>(), vlan, prop_oneof![v4, v6], rest).prop_map(|(macs, vlan, network, rest)| {
+    let v1 =
+        (any::<[u8; 16]>(), any::<[u8; 16]>()).prop_map(|(s, d)| Network::Version1(GlobalRoute::new(s, d)));
+    (any::<[u8; 12]>(), vlan, prop_oneof![v4, v6, v1], rest).prop_map(|(macs, vlan, network, rest)| {
         let (source, destination) = macs.split_at(6);
-        let flow_label = if matches!(network, Network::V6 { .. }) { rest.2 } else { 0 };
+        let flow_label = if matches!(network, Network::V4 { .. }) { 0 } else { rest.2 };
+        let has_udp = !matches!(network, Network::Version1(_));
         Route {
             source_mac: MacAddress(source.try_into().unwrap()),
             destination_mac: MacAddress(destination.try_into().unwrap()),
@@ -185,7 +217,7 @@ fn any_route() -> impl Strategy<Value = Route> {
             traffic_class: rest.0,
             hop_limit: rest.1,
             flow_label,
-            udp_source_port: rest.3,
+            udp_source_port: if has_udp { rest.3 } else { 0 },
         }
     })
 }
@@ -213,19 +245,23 @@ fn any_header() -> impl Strategy<Value = (ServiceClass, PacketHeader)> {
 
 /// Makes the checksums of a frame right again, so that what is behind them is reached.
 fn reseal(frame: &mut [u8], ip_at: usize) {
+    let version_1 = frame.get(ip_at - 2..ip_at) == Some(&ethernet::ROCE.to_be_bytes());
     let Some(datagram) = frame.get_mut(ip_at..) else { return };
-    let ip_size = if datagram.first().is_some_and(|b| b >> 4 == 4) { ipv4::SIZE } else { ipv6::SIZE };
-    if ip_size == ipv4::SIZE && datagram.len() >= ipv4::SIZE {
+    let carrier = match datagram.first().map(|byte| byte >> 4) {
+        _ if version_1 => Carrier::RouteHeader,
+        Some(4) => Carrier::Ipv4,
+        _ => Carrier::Ipv6,
+    };
+    if carrier == Carrier::Ipv4 && datagram.len() >= ipv4::SIZE {
         datagram[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].fill(0);
         let header: [u8; ipv4::SIZE] = datagram[..ipv4::SIZE].try_into().unwrap();
         let checksum = ipv4::checksum(ipv4::sum(&header), 0).to_be_bytes();
         datagram[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].copy_from_slice(&checksum);
     }
-    let Some(end) = datagram.len().checked_sub(4).filter(|end| *end >= ip_size + udp::SIZE + Bth::SIZE)
-    else {
+    let Some(end) = datagram.len().checked_sub(4).filter(|end| *end >= carrier.size() + Bth::SIZE) else {
         return;
     };
-    let crc = icrc::compute(&datagram[..end], ip_size).to_le_bytes();
+    let crc = icrc::compute(&datagram[..end], carrier).to_le_bytes();
     datagram[end..].copy_from_slice(&crc);
 }
 
@@ -237,7 +273,7 @@ proptest! {
         qpn in any::<u32>(),
         payload in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        let bth = Bth { service, destination: Qpn::from_low_bits(qpn), ..parse(&bytes(scapy::ACK_V6)).unwrap().bth };
+        let bth = Bth { service, destination: Qpn::from_low_bits(qpn), ..parse(&bytes(outside::ACK_V6)).unwrap().bth };
         let frame = write(&route, &bth, &header, &payload);
         let packet = parse(&frame).unwrap();
         prop_assert_eq!(packet.route, route);
@@ -253,11 +289,11 @@ proptest! {
 
     #[test]
     fn mutated_frames_never_panic(
-        which in 0..4usize,
+        which in 0..5usize,
         length in 0..160usize,
         changes in proptest::collection::vec((12..160usize, any::<u8>()), 0..4),
     ) {
-        let mut frame = bytes(scapy::ALL[which]);
+        let mut frame = bytes(outside::ALL[which]);
         for (at, byte) in changes {
             if let Some(place) = frame.get_mut(at) {
                 *place = byte;
@@ -266,7 +302,7 @@ proptest! {
         if length < frame.len() && length & 1 == 1 {
             frame.truncate(length);
         }
-        reseal(&mut frame, if which == 2 { 18 } else { 14 });
+        reseal(&mut frame, if matches!(which, 2 | 4) { 18 } else { 14 });
         match parse(&frame) {
             Ok(packet) => prop_assert!(packet.payload.len() < frame.len() && !packet.to_string().is_empty()),
             Err(error) => prop_assert!(error.to_string().starts_with("frame refused: ")),

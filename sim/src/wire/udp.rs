@@ -1,4 +1,4 @@
-//! UDP. RoCEv2 A17.3.1.3: the checksum is sent as zero and is not looked at.
+//! UDP. RoCEv2 A17.3.2: the checksum is sent as zero and is not looked at.
 
 use super::parse::ParseError;
 use super::route::ROCE_UDP_PORT;

@@ -59,7 +59,7 @@ impl Walk {
     fn new(conditions: &Conditions) -> Self {
         let options = PairOptions {
             seed: conditions.seed,
-            node: NodeOptions { ipv6: conditions.ipv6, unforgiving: false },
+            node: NodeOptions { ipv6: conditions.ipv6, unforgiving: false, ..NodeOptions::default() },
             connect: ConnectOptions { path_mtu: conditions.mtu, ..ConnectOptions::default() },
             depth: SLOTS as u32,
             slices: MAX_PIECES as u32,

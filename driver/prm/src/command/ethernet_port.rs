@@ -1,6 +1,7 @@
 //! Registers of Ethernet ports.
 
 use crate::layout;
+use crate::numbering::PortCounterGroup;
 
 layout! {
     /// Register PFCC: flow control.
@@ -70,7 +71,7 @@ layout! {
     bits swid / set_swid: u8 = 0[31:24], "swid";
     bits local_port / set_local_port: u8 = 0[23:16], "local_port";
     bits pnat / set_pnat: u8 = 0[15:14], "pnat";
-    bits grp / set_grp: u8 = 0[5:0], "grp";
+    bits grp / set_grp: PortCounterGroup = 0[5:0], "grp";
     bits clr / set_clr: bool = 1[31:31], "clr";
     bits plane_ind / set_plane_ind: u8 = 1[11:8], "plane_ind";
     bits prio_tc / set_prio_tc: u8 = 1[4:0], "prio_tc";

@@ -18,6 +18,7 @@ pub mod multicast;
 pub mod pages;
 pub mod pd;
 pub mod port;
+pub mod port_counters;
 pub mod qp;
 pub mod queue_counter;
 pub mod srq;

@@ -1,4 +1,4 @@
-//! Datagrams over Ethernet: RoCEv2 frames, to one queue pair or to a multicast group (RoCEv2 A17.4).
+//! Datagrams over Ethernet: RoCE frames, to one queue pair or to a multicast group (RoCEv2 A17.4.5).
 
 use super::{Datagram, GRH};
 use crate::nic::multicast::GROUP_QPN;
@@ -18,7 +18,7 @@ pub(super) const fn header_kind(network: &Network) -> u8 {
     match network {
         Network::V4 { .. } => IPV4,
         Network::V6 { .. } => IPV6,
-        Network::InfiniBand(_) => 0,
+        Network::Version1(_) | Network::InfiniBand(_) => 0,
     }
 }
 
@@ -67,7 +67,7 @@ impl Nic {
         let (_, destination) = ends(&packet.route.network);
         if !destination.is_multicast() {
             let Some(qpn) = self.datagram_taker(packet) else { return };
-            return self.hand_over(now, memory, (qpn, header), packet, frame.len());
+            return self.hand_over(now, memory, (qpn, header), packet, frame);
         }
         if packet.bth.destination != GROUP_QPN {
             self.counters.frames_unknown_qp += 1;
@@ -75,7 +75,7 @@ impl Nic {
         }
         for qpn in self.members_for(destination) {
             if self.datagram_fits(qpn, packet) {
-                self.hand_over(now, memory, (qpn, header), packet, frame.len());
+                self.hand_over(now, memory, (qpn, header), packet, frame);
             }
         }
     }
@@ -96,10 +96,9 @@ impl Nic {
         memory: &mut M,
         (qpn, header): (Qpn, &[u8]),
         packet: &Packet<'_>,
-        bytes: usize,
+        frame: &[u8],
     ) {
-        self.counters.frames_received += 1;
-        self.counters.bytes_received += bytes as u64;
+        self.count_received(frame);
         if let Some(datagram) = Datagram::received(packet, header) {
             self.receive_datagram(now, memory, qpn, &datagram);
         }

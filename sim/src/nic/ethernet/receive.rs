@@ -160,8 +160,7 @@ impl Nic {
             traffic.looped_back.bytes += frame.len() as u64;
         } else {
             traffic.received.count(headers.destination, frame.len());
-            self.counters.frames_received += 1;
-            self.counters.bytes_received += frame.len() as u64;
+            self.count_received(frame);
         }
         let targets = self.ethernet.steering.steer(&headers.flow_headers(frame), frame.len());
         if targets.is_empty() {

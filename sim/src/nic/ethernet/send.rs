@@ -323,8 +323,7 @@ impl Nic {
                 frame.clear();
                 frame.extend_from_slice(&packet);
                 frame.resize(frame.len().max(SHORTEST), 0);
-                self.counters.frames_sent += 1;
-                self.counters.bytes_sent += frame.len() as u64;
+                self.count_sent(frame);
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
         }

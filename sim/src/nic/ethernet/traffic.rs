@@ -1,5 +1,6 @@
 //! What passed through an Ethernet port, by kind of address.
 
+use crate::nic::Nic;
 use bareverbs_prm::ids::MacAddress;
 
 /// Packets and their bytes, by kind of destination address.
@@ -17,6 +18,26 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
+/// Priorities of 802.1Q.
+pub(crate) const PRIORITIES: usize = 8;
+
+/// Priority of a frame: that of its 802.1Q tag, or 0.
+#[inline]
+pub(crate) fn priority_of(frame: &[u8]) -> usize {
+    match frame.get(12..15) {
+        Some(&[0x81, 0x00, control]) => usize::from(control >> 5),
+        _ => 0,
+    }
+}
+
+impl Count {
+    #[inline]
+    pub(crate) const fn add(&mut self, length: usize) {
+        self.packets += 1;
+        self.bytes += length as u64;
+    }
+}
+
 impl Direction {
     pub(crate) fn count(&mut self, destination: MacAddress, length: usize) {
         let count = match destination.0 {
@@ -24,8 +45,7 @@ impl Direction {
             [first, ..] if first & 1 != 0 => &mut self.multicast,
             _ => &mut self.unicast,
         };
-        count.packets += 1;
-        count.bytes += length as u64;
+        count.add(length);
     }
 
     /// All kinds together.
@@ -37,11 +57,32 @@ impl Direction {
     }
 }
 
-/// What passed through a port, RDMA left out.
+impl Nic {
+    /// A frame leaves the port.
+    #[inline]
+    pub(in crate::nic) fn count_sent(&mut self, frame: &[u8]) {
+        self.counters.frames_sent += 1;
+        self.counters.bytes_sent += frame.len() as u64;
+        self.ethernet.traffic.sent_by_priority[priority_of(frame)].add(frame.len());
+    }
+
+    /// A frame has come to a queue of the port.
+    #[inline]
+    pub(in crate::nic) fn count_received(&mut self, frame: &[u8]) {
+        self.counters.frames_received += 1;
+        self.counters.bytes_received += frame.len() as u64;
+        self.ethernet.traffic.received_by_priority[priority_of(frame)].add(frame.len());
+    }
+}
+
+/// What passed through a port, RDMA left out unless it is said.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PortTraffic {
     pub(crate) received: Direction,
     pub(crate) sent: Direction,
+    /// All that was received and sent, RDMA too, by priority.
+    pub(crate) received_by_priority: [Count; PRIORITIES],
+    pub(crate) sent_by_priority: [Count; PRIORITIES],
     /// Packets that came back to the port that sent them.
     pub(crate) looped_back: Count,
     /// Packets that no flow took.

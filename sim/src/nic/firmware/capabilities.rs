@@ -20,7 +20,9 @@ const PAGE_AT: usize = 16;
 const PAGE: usize = 256;
 /// Counter sets: as many as `counter_set_id` has values but zero.
 const COUNTER_SETS: u16 = 255;
-/// UDP source ports that RoCEv2 packets may carry (RoCEv2 A17.9.1 recommends the dynamic range).
+/// A bit for each version of RoCE: 1 and 2.
+const ROCE_VERSIONS: u8 = 1 << 0 | 1 << 2;
+/// UDP source ports that RoCEv2 packets may carry (the dynamic range; RoCEv2 A17.9.4).
 pub(crate) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 /// Bit of `cmdif_checksum` offers; 3 signs everything.
 const CHECKSUMS: u8 = 3;
@@ -226,8 +228,8 @@ fn atomic() -> AtomicCapabilities {
 fn roce(config: &NicConfig) -> RoceCapabilities {
     let mut page = RoceCapabilities::new();
     page.set_sw_r_roce_src_udp_port(true);
-    // Version 2 only, over IPv4 and IPv6.
-    page.set_roce_version(0x4).set_l3_type(0x6);
+    // Version 2 over IPv4 and IPv6.
+    page.set_roce_version(ROCE_VERSIONS).set_l3_type(0x6);
     page.set_r_roce_dest_udp_port(crate::wire::ROCE_UDP_PORT);
     page.set_r_roce_min_src_udp_port(*SOURCE_PORTS.start()).set_r_roce_max_src_udp_port(*SOURCE_PORTS.end());
     page.set_roce_address_table_size(8 << config.limits.gid_table_size.min(4));

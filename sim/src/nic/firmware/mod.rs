@@ -17,6 +17,7 @@ mod memory_key;
 mod multicast;
 mod pages;
 mod port;
+mod port_counters;
 mod queue_counter;
 mod queue_pair;
 mod register;
@@ -28,6 +29,7 @@ mod umem;
 
 pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
+pub(crate) use port_counters::Cleared;
 pub(crate) use transition::path_mtu;
 pub(crate) use umem::FIRST_UMEM;
 

@@ -40,17 +40,13 @@ pub(super) fn set_roce_address<M: HostMemory>(
     Ok(())
 }
 
-/// RoCEv2, a VLAN that exists, a source MAC address, and a type that is that of the address.
+/// A version of RoCE, a VLAN that exists, and a source MAC address.
 fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
-    if address.roce_version() != RoceVersion::Version2 {
-        return Err(syndrome::ROCE_ADDRESS_VERSION);
-    }
-    let expected = match Gid(address.source_l3_address()).to_ipv4() {
-        Some(_) => RoceL3Type::Ipv4,
-        None => RoceL3Type::Ipv6,
-    };
-    if address.roce_l3_type() != expected {
-        return Err(syndrome::ROCE_ADDRESS_TYPE);
+    match address.roce_version() {
+        // It has no network layer: Linux leaves the type zero, whatever the GID.
+        RoceVersion::Version1 => {}
+        RoceVersion::Version2 => check_type(address)?,
+        _ => return Err(syndrome::ROCE_ADDRESS_VERSION),
     }
     if address.vlan_valid() && address.vlan_id() > LAST_VLAN {
         return Err(syndrome::ROCE_ADDRESS_VLAN);
@@ -60,6 +56,15 @@ fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
         return Err(syndrome::ROCE_ADDRESS_MAC);
     }
     Ok(())
+}
+
+/// The type is that of the address.
+fn check_type(address: &RoceAddress) -> Result<(), Refusal> {
+    let expected = match Gid(address.source_l3_address()).to_ipv4() {
+        Some(_) => RoceL3Type::Ipv4,
+        None => RoceL3Type::Ipv6,
+    };
+    if address.roce_l3_type() == expected { Ok(()) } else { Err(syndrome::ROCE_ADDRESS_TYPE) }
 }
 
 pub(super) fn query_roce_address<M: HostMemory>(

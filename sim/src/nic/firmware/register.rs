@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::ethernet::port_register;
+use super::port_counters;
 use super::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
@@ -36,18 +37,18 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Paos => port_state(nic, data, write),
         RegisterId::Pvlc => virtual_lanes(nic, data, write),
         RegisterId::NodeDesc => node_description(nic, data, write),
-        other if !nic.port.is_infiniband() => ethernet_register(nic, other, data, write),
+        RegisterId::Ppcnt => port_counters::access(nic, data, write),
+        other if !nic.port.is_infiniband() => ethernet_register(other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
     Ok(())
 }
 
-fn ethernet_register(nic: &Nic, id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+fn ethernet_register(id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     match id {
         RegisterId::Pfcc => port_register::flow_control(data, write),
         RegisterId::Pplm => port_register::error_correction(data, write),
         RegisterId::Pmlp => port_register::module_lanes(data, write),
-        RegisterId::Ppcnt => port_register::counters(nic, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }
 }
@@ -125,6 +126,7 @@ fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
             _ => return Err(syndrome::REGISTER_VALUE),
         };
         nic.link_changed |= nic.port.is_up() != was_up;
+        nic.times_down += u64::from(was_up && !nic.port.is_up());
     }
     let mut register = PaosRegister::new();
     register.set_local_port(1).set_admin_status(if nic.port.admin_up { 1 } else { 2 });

@@ -162,7 +162,7 @@ refusals! {
     COUNTER_SCOPE = 0xb0_00a3, BadParameter, "counters of other ports and sums over sets are not offered";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
-    ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: version 2 is";
+    ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: 1 and 2 are";
     ROCE_ADDRESS_TYPE = 0xb0_0083, BadParameter, "roce_l3_type contradicts the address";
     ROCE_ADDRESS_VLAN = 0xb0_0084, BadParameter, "the VLAN of a RoCE address does not exist: 0 to 4094 do";
     ROCE_ADDRESS_MAC = 0xb0_0085, BadParameter, "the source MAC address of a RoCE address is zero or multicast";

@@ -2,7 +2,9 @@
 
 use super::pair::Pair;
 use super::verbs::{Node, data, inline, operands, remote};
+use crate::nic::NicConfig;
 use crate::nic::firmware::syndrome::{self, Refusal};
+use crate::wire::{Aeth, Extension, FrameWriter, HeaderTemplate, NakCode, PacketHeader, Syndrome, parse};
 use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::qp::RtsToRtsQpIn;
 use bareverbs_prm::command::queue_counter::{
@@ -170,6 +172,98 @@ fn an_unreachable_peer_exceeds_the_retries() {
     let expected =
         [("local_ack_timeout_err", 8), ("req_cqe_error", 1), ("req_transport_retries_exceeded", 1)];
     assert_eq!(query(&mut pair.a, a, false), expected);
+}
+
+/// What both sides counted after one work request of A that fails.
+fn after_failure(pair: (Pair, u8, u8), opcode: WqeOpcode, segments: &[u8]) -> [Vec<(&'static str, u32)>; 2] {
+    let (mut pair, a, b) = pair;
+    pair.a.post(opcode, segments);
+    pair.pass_time(Duration::from_millis(10), 30);
+    [query(&mut pair.a, a, false), query(&mut pair.b, b, false)]
+}
+
+#[test]
+fn work_that_the_device_refuses_is_counted_by_its_reason() {
+    let refused = |opcode, segments: &dyn Fn(&Pair) -> Vec<u8>| {
+        let pair = counting();
+        let segments = segments(&pair.0);
+        let [here, there] = after_failure(pair, opcode, &segments);
+        assert_eq!(there, [], "the peer was told nothing");
+        here
+    };
+    let unknown = refused(WqeOpcode::Unknown(0x77), &|_| Vec::new());
+    assert_eq!(unknown, [("local_operation_error", 1), ("req_cqe_error", 1)]);
+    let short = |pair: &Pair| [target(pair), operands(1, 2), data(pair.a.mr.sge(0, 4))].concat();
+    let short = refused(WqeOpcode::AtomicFetchAdd, &short);
+    assert_eq!(short, [("req_cqe_error", 1), ("req_local_length_error", 1)]);
+    let wrong_key = |pair: &Pair| {
+        let mut sge = pair.a.mr.sge(0, 8);
+        sge.key = Mkey::new(sge.key.value() ^ 1);
+        [target(pair), data(sge)].concat()
+    };
+    let wrong_key = refused(WqeOpcode::RdmaWrite, &wrong_key);
+    assert_eq!(wrong_key, [("req_cqe_error", 1), ("req_local_protection", 1)]);
+    let no_such_window = refused(WqeOpcode::Umr, &|_| vec![0; 112]);
+    assert_eq!(no_such_window, [("req_cqe_error", 1), ("req_mw_binding", 1)]);
+}
+
+#[test]
+fn a_receive_that_cannot_be_used_is_counted_at_both_ends() {
+    let here = [("req_cqe_error", 1), ("req_remote_operation_errors", 1)];
+    let (mut pair, a, b) = counting();
+    let mut sge = pair.b.mr.sge(0, 8);
+    sge.key = Mkey::new(0x9999_9900);
+    pair.b.post_receive(&[sge]);
+    let found = after_failure((pair, a, b), WqeOpcode::Send, &inline(&[1; 8]));
+    assert_eq!(found, [here.to_vec(), vec![("resp_cqe_error", 1), ("resp_local_protection", 1)]]);
+    let (mut pair, a, b) = counting();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 8)]);
+    let receives = pair.b.qp.buffer;
+    pair.b.host.memory.revoke(receives);
+    let found = after_failure((pair, a, b), WqeOpcode::Send, &inline(&[1; 8]));
+    assert_eq!(found, [here.to_vec(), vec![("resp_cqe_error", 1), ("resp_local_qp_error", 1)]]);
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_exceeds_its_retries() {
+    let mut pair = Pair::with(NicConfig::default(), |context| {
+        context.set_rnr_retry(2);
+    });
+    let (a, b) = (alloc(&mut pair.a), alloc(&mut pair.b));
+    join(&mut pair.a, a).unwrap();
+    join(&mut pair.b, b).unwrap();
+    let [here, there] = after_failure((pair, a, b), WqeOpcode::Send, &inline(&[1; 8]));
+    assert_eq!(here, [("req_cqe_error", 1), ("req_rnr_retries_exceeded", 1), ("rnr_nak_retry_err", 3)]);
+    assert_eq!(there, [("out_of_buffer", 3)]);
+}
+
+/// The same answer with another syndrome.
+fn with_syndrome(frame: &[u8], syndrome: Syndrome) -> Vec<u8> {
+    let packet = parse(frame).unwrap();
+    let Extension::Aeth(aeth) = packet.extension else { return frame.to_vec() };
+    let template = HeaderTemplate::new(&packet.route, packet.bth.destination, packet.bth.partition_key);
+    let header = PacketHeader {
+        opcode: packet.bth.opcode,
+        psn: packet.bth.psn,
+        solicited: false,
+        ack_request: false,
+        service_header: packet.service_header,
+        extension: Extension::Aeth(Aeth { syndrome, ..aeth }),
+    };
+    let mut answer = Vec::new();
+    FrameWriter::begin(&mut answer, &template, &header, 0).unwrap().finish();
+    answer
+}
+
+#[test]
+fn an_answer_without_sense_is_a_bad_response() {
+    let (mut pair, a, _) = counting();
+    write(&mut pair);
+    pair.run_with(|_, frame| {
+        *frame = with_syndrome(frame, Syndrome::Nak(NakCode::InvalidRdRequest));
+        true
+    });
+    assert_eq!(query(&mut pair.a, a, false), [("req_bad_response", 1), ("req_cqe_error", 1)]);
 }
 
 #[test]

@@ -376,7 +376,7 @@ fn a_flow_group_is_shown_as_it_was_made() {
     assert_eq!(refused.1, syndrome::FLOW_GROUP_UNKNOWN.syndrome);
 }
 
-/// Requirement: RoCEv2 A17.3.1.1: packets to the port of RoCE are for the transport, and no network device sees them
+/// Requirement: RoCEv2 A17.3.2.2: packets to the port of RoCE are for the transport, and no network device sees them
 /// while RoCE is on.
 #[test]
 fn roce_packets_pass_the_flow_tables_by_while_roce_is_on() {

@@ -1,6 +1,7 @@
 //! One direction of a wire in real time: frames that wait, with the faults of that direction.
 
-use crate::net::fault::{Fate, Faults, HOLD_LIMIT};
+use super::FaultCounters;
+use crate::net::fault::{Fate, Faults, HOLD_LIMIT, Verdict, bth_opcode};
 use bareverbs_prm::time::Time;
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ pub(super) struct Lane {
     held: Vec<Held>,
     spare: Vec<Vec<u8>>,
     pushed: u64,
-    faulted: u64,
+    faulted: FaultCounters,
 }
 
 /// A frame that a script holds behind later ones.
@@ -28,8 +29,8 @@ impl Lane {
         self.faults = faults;
     }
 
-    /// Frames that a fault hit.
-    pub(super) fn faulted(&self) -> u64 {
+    /// What faults did so far.
+    pub(super) fn faulted(&self) -> FaultCounters {
         self.faulted
     }
 
@@ -50,7 +51,9 @@ impl Lane {
     /// Takes a frame in, or loses it if a fault says so; a bit may flip in `frame`. Gives what to say of it.
     pub(super) fn push(&mut self, now: Time, frame: &mut [u8]) -> Option<&'static str> {
         let verdict = self.faults.as_mut().map(|faults| faults.judge(now, frame)).unwrap_or_default();
-        self.faulted += u64::from(verdict.fate != Fate::Delivered || verdict.duplicate);
+        if verdict.fate != Fate::Delivered || verdict.duplicate {
+            self.count(&verdict, frame);
+        }
         for held in &mut self.held {
             held.behind = held.behind.saturating_sub(1);
         }
@@ -68,6 +71,14 @@ impl Lane {
         }
         self.release(now);
         verdict.fate.comment().or(verdict.duplicate.then_some("fault: doubled"))
+    }
+
+    fn count(&mut self, verdict: &Verdict, frame: &[u8]) {
+        self.faulted.hit += 1;
+        if bth_opcode(frame).is_some() {
+            self.faulted.lost += u64::from(!verdict.fate.arrives());
+            self.faulted.doubled += u64::from(verdict.fate.arrives() && verdict.duplicate);
+        }
     }
 
     /// The first frame if it is due.

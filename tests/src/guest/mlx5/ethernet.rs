@@ -28,6 +28,8 @@ const TOOLS: &str = "functions() {
         for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done
     }
     netdev() { ls /sys/bus/pci/devices/$1/net 2>/dev/null | head -n 1; }
+    roce_v2() { grep -l 'RoCE v2' /sys/class/infiniband/$1/ports/1/gid_attrs/types/* 2>/dev/null |
+        sed 's|.*/||' | sort -n | head -n 1; }
     rdmadev() { ls /sys/bus/pci/devices/$1/infiniband 2>/dev/null | head -n 1; }
     within() { for i in $(seq 150); do eval \"$1\" && return 0; sleep 0.2; done; echo \"not within 30 s: $1\"; return 1; }
     active() { for f in $(functions); do
@@ -55,7 +57,7 @@ pub fn all(long: bool) -> Vec<Case> {
     cases.push(rebind(if long { 20 } else { 2 }));
     cases.push(reload());
     cases.push(reset());
-    cases.push(pair("ibv_rc_pingpong -g 0 -n 20 -c", "iters in"));
+    cases.push(pair("ibv_rc_pingpong -g $gid -n 20 -c", "iters in"));
     cases.push(cases::clean("in the end"));
     cases
 }
@@ -74,26 +76,30 @@ fn device_info() -> Case {
     case("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
 }
 
-/// Every port has the GID that follows from its MAC address.
+/// Every port has the GID that follows from its MAC address, once for each version of RoCE. Version 1 comes first.
 fn addresses() -> Case {
     let command = "for d in $rdma_near $rdma_far; do
-            cat /sys/class/infiniband/$d/ports/1/gids/0 /sys/class/infiniband/$d/ports/1/gid_attrs/types/0
+            for i in 0 1; do
+                cat /sys/class/infiniband/$d/ports/1/gids/$i /sys/class/infiniband/$d/ports/1/gid_attrs/types/$i
+            done
         done";
-    case("RoCE addresses", "RoCE v2", command)
+    case("RoCE addresses", "IB/RoCE v1", command)
 }
 
-/// Programs of rdma-core and perftest, one side on each device.
+/// Programs of rdma-core and perftest, one side on each device. Entry 0 of the address table is of RoCE version 1.
 fn roce(long: bool) -> Vec<Case> {
     let many = if long { 5000 } else { 300 };
     let mut cases = vec![
-        pair(&format!("ibv_rc_pingpong -g 0 -n {many} -c"), "iters in"),
-        pair("ibv_rc_pingpong -g 0 -s 262144 -n 10 -c", "iters in"),
-        pair("ibv_rc_pingpong -g 0 -n 50 -e -c", "iters in"),
-        pair("ibv_srq_pingpong -g 0 -n 100 -c", "iters in"),
+        pair(&format!("ibv_rc_pingpong -g $gid -n {many} -c"), "iters in"),
+        pair("ibv_rc_pingpong -g $gid -s 262144 -n 10 -c", "iters in"),
+        pair("ibv_rc_pingpong -g $gid -n 50 -e -c", "iters in"),
+        pair("ibv_srq_pingpong -g $gid -n 100 -c", "iters in"),
+        pair("ibv_ud_pingpong -g $gid -s 1000 -n 100 -c", "iters in"),
+        pair("ibv_rc_pingpong -g 0 -s 65536 -n 100 -c", "iters in"),
         pair("ibv_ud_pingpong -g 0 -s 1000 -n 100 -c", "iters in"),
     ];
     for program in ["ib_send_bw -s 4096", "ib_write_bw -s 65536", "ib_read_lat -s 4096", "ib_atomic_lat"] {
-        cases.push(pair(&format!("{program} -x 0 -F -n 50 -p 18515"), " 50   "));
+        cases.push(pair(&format!("{program} -x $gid -F -n 50 -p 18515"), " 50   "));
     }
     cases
 }
@@ -103,9 +109,12 @@ fn pair(program: &str, wanted: &'static str) -> Case {
     case(program, wanted, &format!("within 'settled $near $far' || exit 1\n{both}"))
 }
 
+/// A program on both devices; `$gid` is the entry of RoCE version 2 that each has.
 fn both_sides(program: &str, server: &str, client: &str) -> String {
     format!(
-        "{program} -d {server} >/tmp/server 2>&1 & server=$!
+        "gid=$(roce_v2 {server})
+         {program} -d {server} >/tmp/server 2>&1 & server=$!
+         gid=$(roce_v2 {client})
          listening && {program} -d {client} 127.0.0.1; client=$?
          [ $client = 0 ] || kill $server
          wait $server; status=$?; cat /tmp/server; exit $((client + status))"
@@ -122,11 +131,11 @@ fn soft_roce() -> Vec<Case> {
          within \"settled $card $(netdev $3)\" || exit 1"
     );
     [
-        ("ibv_rc_pingpong -g 0 -n 100 -c", "iters in"),
-        ("ibv_rc_pingpong -g 0 -s 65536 -n 10 -c", "iters in"),
-        ("ib_write_bw -x 0 -F -n 20 -s 16384 -p 18515", " 20   "),
+        ("ibv_rc_pingpong -g $gid -n 100 -c", "iters in"),
+        ("ibv_rc_pingpong -g $gid -s 65536 -n 10 -c", "iters in"),
+        ("ib_write_bw -x $gid -F -n 20 -s 16384 -p 18515", " 20   "),
         // perftest asks for as many READs at a time as the peer serves: 128 of Soft-RoCE, where a ConnectX-5 has 16.
-        ("ib_read_lat -x 0 -F -o 16 -n 20 -s 4096 -p 18515", " 20   "),
+        ("ib_read_lat -x $gid -F -o 16 -n 20 -s 4096 -p 18515", " 20   "),
     ]
     .into_iter()
     .flat_map(|(program, wanted)| {

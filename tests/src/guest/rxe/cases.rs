@@ -39,6 +39,8 @@ pub enum Program {
     UdSendBandwidth,
     /// `ib_write_bw -c UC`: RDMA WRITE over an unreliable connection.
     UcWriteBandwidth,
+    /// `ib_write_lat -c UC`: RDMA WRITE there and back; both ends look at memory for what has come.
+    UcWriteLatency,
     /// `ib_send_lat -c UC`: SEND there and back over an unreliable connection.
     UcSendLatency,
     /// `ib_send_lat -c UD`: datagrams there and back.
@@ -69,6 +71,7 @@ impl Program {
             Self::UcSendBandwidth => "ib_send_bw -c UC",
             Self::UdSendBandwidth => "ib_send_bw -c UD",
             Self::UcWriteBandwidth => "ib_write_bw -c UC",
+            Self::UcWriteLatency => "ib_write_lat -c UC",
             Self::UcSendLatency => "ib_send_lat -c UC",
             Self::UdSendLatency => "ib_send_lat -c UD",
             Self::WriteBandwidth => "ib_write_bw",
@@ -84,9 +87,11 @@ impl Program {
     /// The service of its queue pairs.
     pub const fn service(self) -> Service {
         match self {
-            Self::UcPingpong | Self::UcSendBandwidth | Self::UcWriteBandwidth | Self::UcSendLatency => {
-                Service::Uc
-            }
+            Self::UcPingpong
+            | Self::UcSendBandwidth
+            | Self::UcWriteBandwidth
+            | Self::UcWriteLatency
+            | Self::UcSendLatency => Service::Uc,
             Self::UdPingpong | Self::UdSendBandwidth | Self::UdSendLatency => Service::Ud,
             _ => Service::Rc,
         }
@@ -208,16 +213,19 @@ const SIZED: [Program; 5] = [
     Program::WriteBandwidth,
     Program::WriteImmediate,
 ];
-/// Programs over unreliable services: they end only if nothing is lost.
-const UNRELIABLE: [Program; 7] = [
+/// Programs over unreliable services: they end only if nothing is lost, but for one way of datagrams, which we count.
+const UNRELIABLE: [Program; 8] = [
     Program::UcPingpong,
     Program::UdPingpong,
     Program::UcSendBandwidth,
     Program::UdSendBandwidth,
     Program::UcWriteBandwidth,
+    Program::UcWriteLatency,
     Program::UcSendLatency,
     Program::UdSendLatency,
 ];
+/// Sizes of datagrams on a faulty wire: small enough to come from places of their own, so that their order is seen.
+const FAULTY_DATAGRAMS: [u32; 2] = [256, 1023];
 /// Sizes that fit a packet.
 const DATAGRAM_SIZES: [u32; 4] = [2, 256, 1023, 4096];
 const ATOMICS: [Program; 2] = [Program::FetchAdd, Program::CompareSwap];
@@ -290,6 +298,13 @@ fn faulty() -> Vec<Case> {
     for ((program, role), family) in pairs(&ATOMICS, &ROLES).into_iter().zip(FAMILIES.into_iter().cycle()) {
         cases.push(Case { program, role, size: 8, mtu: 1024, family, wire: Wire::Faulty, iterations: 200 });
     }
+    let datagrams = pairs(&ROLES, &FAULTY_DATAGRAMS);
+    for ((role, size), family) in
+        datagrams.into_iter().zip([Family::Ipv4, Family::Ipv6, Family::Ipv6, Family::Ipv4])
+    {
+        let program = Program::UdSendBandwidth;
+        cases.push(Case { program, role, size, mtu: 1024, family, wire: Wire::Faulty, iterations: 300 });
+    }
     cases
 }
 
@@ -343,7 +358,9 @@ mod tests {
             let long = cases.iter().filter(meets).filter(|case| case.size > case.mtu).count();
             assert!((program.service() == Service::Ud) == (long == 0), "{program} {role}");
         }
-        for (program, role) in pairs(&SIZED, &ROLES).into_iter().chain(pairs(&ATOMICS, &ROLES)) {
+        let datagrams = pairs(&[Program::UdSendBandwidth], &ROLES);
+        let reliable = pairs(&SIZED, &ROLES).into_iter().chain(pairs(&ATOMICS, &ROLES));
+        for (program, role) in reliable.chain(datagrams) {
             let faulty = |case: &Case| (case.program, case.role, case.wire) == (program, role, Wire::Faulty);
             assert!(cases.iter().any(faulty), "{program} {role}");
         }

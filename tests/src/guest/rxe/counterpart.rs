@@ -1,12 +1,13 @@
 //! Our end of each program: the same conversation over TCP, the same traffic, and every byte compared that can be seen.
 
+mod datagrams;
 mod perftest;
 mod pingpong;
 
 use super::super::exchange::line::Listener;
 use super::super::exchange::perftest::CYCLE_BUFFER;
 use super::super::interrupt;
-use super::cases::{Case, Program};
+use super::cases::{Case, Program, Wire};
 use super::our_side::{Connection, Nic, Span};
 use anyhow::{Context, Result, bail};
 use std::net::SocketAddrV4;
@@ -37,7 +38,7 @@ pub struct Played {
 
 /// Plays our part of a case.
 pub fn play(nic: &Nic, case: &Case, meeting: Meeting<'_>) -> Result<Played> {
-    let half = (case.size as usize).max(CYCLE_BUFFER as usize);
+    let half = datagrams::room(case).max(CYCLE_BUFFER as usize);
     let connection = nic.connection(case.program.service(), 2 * half, case.family)?;
     let mut part = Part { connection, case, half, deadline: Instant::now() + LIMIT };
     let seen = match case.program {
@@ -45,6 +46,8 @@ pub fn play(nic: &Nic, case: &Case, meeting: Meeting<'_>) -> Result<Played> {
         Program::WriteBandwidth | Program::UcWriteBandwidth => part.write_bandwidth(meeting),
         Program::WriteImmediate => part.write_immediate(meeting),
         Program::UcSendLatency | Program::UdSendLatency => part.send_latency(meeting),
+        Program::UcWriteLatency => part.write_latency(meeting),
+        Program::UdSendBandwidth if case.wire == Wire::Faulty => part.faulty_datagrams(meeting),
         Program::SendBandwidth | Program::UcSendBandwidth | Program::UdSendBandwidth => {
             part.send_bandwidth(meeting)
         }

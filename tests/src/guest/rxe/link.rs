@@ -101,11 +101,12 @@ impl Link {
 fn datagram_endpoint(device: &Handle, qpn: Qpn, gid_index: u8) -> Result<RemoteEndpoint> {
     let psn = Psn::new(0);
     if device.capabilities().port_type == PortType::Ethernet {
-        let GidEntry { gid, mac, .. } = device.gid(gid_index.into()).context("an address of our own")?;
-        return Ok(RemoteEndpoint { qpn, psn, gid, mac, lid: 0 });
+        let entry = device.gid(gid_index.into()).context("an address of our own")?;
+        let GidEntry { gid, mac, version, .. } = entry;
+        return Ok(RemoteEndpoint { qpn, psn, gid, mac, version: Some(version), lid: 0 });
     }
     let (gid, lid) = (device.infiniband_gid(gid_index.into())?, device.port()?.lid);
-    Ok(RemoteEndpoint { qpn, psn, gid, mac: MacAddress::default(), lid })
+    Ok(RemoteEndpoint { qpn, psn, gid, mac: MacAddress::default(), version: None, lid })
 }
 
 fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {

@@ -18,15 +18,14 @@ use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal::real_time::RealTimeHal;
 use bareverbs_hal::sim::MemoryConfig;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig, Subnet};
 use bareverbs_sim::run::Seed;
-use bareverbs_sim::run::real_time::Recorder;
-use bareverbs_sim::run::real_time::UnixDatagramIo;
+use bareverbs_sim::run::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use core::fmt;
 use std::path::Path;
 use std::rc::Rc;
@@ -38,7 +37,7 @@ pub(super) type Handle = Rc<Device<Bus>>;
 /// READs and atomics that our side takes at once.
 pub const OUTSTANDING_READS: u8 = 16;
 /// Receives and sends that a case may post at once.
-const DEPTH: u32 = 32;
+const DEPTH: u32 = 256;
 /// How long one step of a wait may rest.
 const REST: Duration = Duration::from_micros(500);
 /// Local ACK timeout of 0.27 s: an emulated guest on a busy machine pauses for longer than one of 67 ms.
@@ -126,6 +125,27 @@ pub struct Completion {
     pub token: u64,
     /// Bytes that came, for receives.
     pub received: Option<u32>,
+}
+
+/// What faults did to the frames of either direction.
+#[derive(Debug, Clone, Copy)]
+pub struct WireFaults {
+    /// Of the guest's frames.
+    pub inbound: FaultCounters,
+    /// Of ours.
+    pub outbound: FaultCounters,
+}
+
+impl WireFaults {
+    /// What they did since then.
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |now: FaultCounters, then: FaultCounters| FaultCounters {
+            hit: now.hit - then.hit,
+            lost: now.lost - then.lost,
+            doubled: now.doubled - then.doubled,
+        };
+        Self { inbound: less(self.inbound, before.inbound), outbound: less(self.outbound, before.outbound) }
+    }
 }
 
 /// The NIC, open.
@@ -216,6 +236,14 @@ impl Nic {
         self.bus().with(|runner| runner.set_faults(inbound, outbound));
     }
 
+    /// What faults did so far, by direction.
+    pub fn wire_faults(&self) -> WireFaults {
+        self.bus().with(|runner| WireFaults {
+            inbound: runner.inbound_faults(),
+            outbound: runner.outbound_faults(),
+        })
+    }
+
     /// Frames that a fault hit so far.
     pub fn faults(&self) -> u64 {
         self.bus().with(|runner| runner.counters().faults)
@@ -302,8 +330,14 @@ impl Connection {
         let Peer { qpn, psn, gid, lid, .. } = *peer;
         let remote = match self.family {
             // perftest leaves a GID that it does not use to chance.
-            Family::Lid => RemoteEndpoint { qpn, psn, gid: Gid::default(), mac: MacAddress::default(), lid },
-            Family::Ipv4 | Family::Ipv6 => RemoteEndpoint { qpn, psn, gid, mac: self.nic.peer, lid: 0 },
+            Family::Lid => {
+                let (gid, mac) = (Gid::default(), MacAddress::default());
+                RemoteEndpoint { qpn, psn, gid, mac, version: None, lid }
+            }
+            Family::Ipv4 | Family::Ipv6 => {
+                let version = Some(RoceVersion::Version2);
+                RemoteEndpoint { qpn, psn, gid, mac: self.nic.peer, version, lid: 0 }
+            }
         };
         self.link.connect(&self.device, &remote, options)
     }
@@ -362,6 +396,11 @@ impl Connection {
     /// Lets the NIC work for a moment.
     pub fn step(&self) -> Result<()> {
         self.nic.step()
+    }
+
+    /// What faults did so far.
+    pub fn wire_faults(&self) -> WireFaults {
+        self.nic.wire_faults()
     }
 
     /// What the NIC and the wire have counted, for messages.

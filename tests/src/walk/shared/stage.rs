@@ -63,7 +63,7 @@ fn connect<S: Connected, T: Connected>(
 impl Stage {
     pub fn new(seed: u64, loss: u32) -> Self {
         let world = SimWorld::new(seed);
-        let node = NodeOptions { ipv6: seed % 2 == 1, unforgiving: false };
+        let node = NodeOptions { ipv6: seed % 2 == 1, unforgiving: false, ..NodeOptions::default() };
         let ids = [1, 2].map(|number| Node::add(&world, number, node));
         world.connect(ids[0], ids[1], LinkConfig::gigabits(100)).expect("two free ports");
         let [a, b] = [0, 1].map(|i| Node::open(&world, ids[i], i as u8 + 1, node));

@@ -44,7 +44,7 @@ fn fragments_have_no_ports() {
     assert!(!checksum::transport_is_good(&frame, &headers));
 }
 
-/// Requirement: RoCEv2 A17.3.1.1: UDP packets to the well-known port 4791 are RoCE's.
+/// Requirement: RoCEv2 A17.3.2.2: UDP packets to the well-known port 4791 are RoCE's.
 #[test]
 fn roce_is_told_by_its_port() {
     for (port, roce) in [(4791, true), (4790, false)] {

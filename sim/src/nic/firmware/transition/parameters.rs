@@ -6,7 +6,7 @@ use crate::nic::Nic;
 use crate::nic::port::{PARTITION_KEYS, Port};
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMigration, PathMtu, QpState};
+use bareverbs_prm::numbering::{PathMigration, PathMtu, QpState, RoceVersion};
 
 /// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
 pub(super) fn begin(
@@ -169,7 +169,8 @@ pub(super) fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
     let source = nic.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
     let remote = Gid(path.rgid_rip());
     let mac = MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0());
-    let same_family = Port::gid(source).to_ipv4().is_some() == remote.to_ipv4().is_some();
+    let same_family = source.roce_version() == RoceVersion::Version1
+        || Port::gid(source).to_ipv4().is_some() == remote.to_ipv4().is_some();
     if remote.is_zero() || !same_family || mac == MacAddress::default() || mac.0[0] & 1 != 0 {
         return Err(syndrome::QP_REMOTE_ADDRESS);
     }

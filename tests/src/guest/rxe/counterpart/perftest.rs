@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
 /// What memory holds before the peer writes there.
-const UNTOUCHED: u8 = 0xee;
+pub(super) const UNTOUCHED: u8 = 0xee;
 
 /// How long the last packets of an unreliable connection may be under way.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
-struct Talk {
+pub(super) struct Talk {
     session: Session,
     own: Destination,
     peer: Destination,
@@ -106,6 +106,47 @@ impl Part<'_> {
         self.compare_first_slots()
     }
 
+    /// `ib_write_lat`: who listens writes first. The last byte of a message is its number, and that is what both ends look
+    /// at memory for: the last byte of an unreliable connection's message comes last too. All else in the program's buffer is
+    /// zero, whatever the payload file says. It ends without a hand shake.
+    pub(super) fn write_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
+        self.fill_untouched()?;
+        let mut talk = self.open(meeting, 2)?;
+        self.synchronise(&mut talk)?;
+        self.synchronise(&mut talk)?;
+        for number in 1..=self.case.iterations {
+            if matches!(meeting, Meeting::Accept(_)) {
+                self.write_number(number, talk.remote())?;
+                self.expect_number(number)?;
+            } else {
+                self.expect_number(number)?;
+                self.write_number(number, talk.remote())?;
+            }
+        }
+        Ok(format!("{} bytes compared", self.size() * self.case.iterations as usize))
+    }
+
+    fn write_number(&mut self, number: u32, remote: Remote) -> Result<()> {
+        let mut message = pattern::message(0, self.size());
+        number_of(&mut message, number);
+        self.connection.fill(self.half, &message)?;
+        self.connection.post(number.into(), Work::Write(remote), self.far(0))?;
+        self.wait_for(&[number.into()])
+    }
+
+    fn expect_number(&mut self, number: u32) -> Result<()> {
+        let last = Span { offset: self.size() - 1, length: 1 };
+        while self.connection.bytes(last)? != [number as u8] {
+            if Instant::now() > self.deadline {
+                bail!("message {number} of the guest did not come");
+            }
+            self.connection.step()?;
+        }
+        let mut expected = vec![0; self.size()];
+        number_of(&mut expected, number);
+        pattern::compare("message of the guest", &self.connection.bytes(self.near(0))?, &expected)
+    }
+
     /// Latency tests send every message from the beginning of the buffer.
     fn compare_first_slots(&mut self) -> Result<String> {
         let expected = pattern::payload(0, self.size(), self.size());
@@ -178,7 +219,7 @@ impl Part<'_> {
     }
 
     /// Agrees on the parameters and exchanges the queue pairs `shakes` times, as the program does, then connects.
-    fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<Talk> {
+    pub(super) fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<Talk> {
         let identity = self.connection.identity();
         let own = Destination {
             outstanding_reads: OUTSTANDING_READS,
@@ -207,7 +248,7 @@ impl Part<'_> {
         Ok(Talk { session, own, peer })
     }
 
-    fn synchronise(&mut self, talk: &mut Talk) -> Result<()> {
+    pub(super) fn synchronise(&mut self, talk: &mut Talk) -> Result<()> {
         let connection = &mut self.connection;
         talk.session.hand_shake(&talk.own, &mut || connection.step()).map(drop)
     }
@@ -217,7 +258,7 @@ impl Part<'_> {
     }
 
     /// Where message number `index` lies: small ones go round a buffer in steps of cache lines.
-    fn slot(&self, index: u32) -> usize {
+    pub(super) fn slot(&self, index: u32) -> usize {
         let (cycle, line) = (CYCLE_BUFFER as usize, CACHE_LINE as usize);
         if self.size() > cycle / 2 {
             return 0;
@@ -322,6 +363,13 @@ impl Part<'_> {
             bail!("the word is {word:#x} instead of {expected:#x}");
         }
         Ok(format!("word {word:#x}"))
+    }
+}
+
+/// The last byte of a message of `ib_write_lat` is its number.
+fn number_of(message: &mut [u8], number: u32) {
+    if let Some(last) = message.last_mut() {
+        *last = number as u8;
     }
 }
 

@@ -1,0 +1,98 @@
+//! Both ends of a connection side by side: what does not fit.
+
+use super::diagnosis::Diagnosis;
+use crate::gid::{GidEntry, version_name};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use core::fmt;
+
+/// Values of two ends that contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// The largest packets are not the same: the end with the smaller one refuses those of the other.
+    PathMtu {
+        /// Of this end.
+        here: PathMtu,
+        /// Of the other end.
+        there: PathMtu,
+    },
+    /// This end believes to be connected with another queue pair.
+    QueuePair {
+        /// What this end believes.
+        believed: Qpn,
+        /// What the other end is.
+        is: Qpn,
+    },
+    /// This end sends to another address than the other end's.
+    Address {
+        /// What this end believes.
+        believed: Gid,
+        /// What the other end has.
+        is: Gid,
+    },
+    /// The ends speak different versions of RoCE: neither hears the other.
+    Version {
+        /// Of this end.
+        here: RoceVersion,
+        /// Of the other end.
+        there: RoceVersion,
+    },
+}
+
+impl Diagnosis {
+    /// What this end believes of the other, and what the other says of itself. Ask the other end the same: each believes
+    /// something of its own.
+    pub fn mismatches(&self, other: &Self) -> impl Iterator<Item = Mismatch> {
+        let (here, there) = (self.path_mtu, other.path_mtu);
+        let (believed, is) = (self.remote_qpn, other.qpn);
+        [
+            (here != there).then_some(Mismatch::PathMtu { here, there }),
+            (believed != is).then_some(Mismatch::QueuePair { believed, is }),
+            other.own.and_then(|entry| self.misses(entry)),
+            versions(self.own, other.own),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    fn misses(&self, entry: GidEntry) -> Option<Mismatch> {
+        let (believed, is) = (self.path.gid, entry.gid);
+        (believed != is).then_some(Mismatch::Address { believed, is })
+    }
+}
+
+fn versions(own: Option<GidEntry>, other: Option<GidEntry>) -> Option<Mismatch> {
+    let (here, there) = (own?.version, other?.version);
+    (here != there).then_some(Mismatch::Version { here, there })
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PathMtu { here, there } => write!(
+                f,
+                "the path MTU is {here} here and {there} there: give both ends the smaller one, or packets are refused as invalid \
+                 requests or never come"
+            ),
+            Self::QueuePair { believed, is } => {
+                write!(
+                    f,
+                    "this end is connected with {believed}, the other end is {is}: exchange the numbers again"
+                )
+            }
+            Self::Address { believed, is } => {
+                write!(
+                    f,
+                    "this end sends to {believed}, the other end's address is {is}: exchange the GIDs again"
+                )
+            }
+            Self::Version { here, there } => write!(
+                f,
+                "this end speaks {}, the other {}: choose entries of one version at both ends",
+                version_name(here),
+                version_name(there)
+            ),
+        }
+    }
+}
