@@ -22,7 +22,7 @@ use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
-use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
+use crate::work_request::{MAX_SEGMENTS, MAX_SLICE, ReceiveForm, inline_segments};
 use crate::xrc_domain::XrcDomain;
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::{Qpn, Srqn, Xrcdn};
@@ -396,7 +396,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
                 } else {
                     MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
                 },
-                max_short: if xrc { 0 } else { self.wanted.inline.min(MAX_SHORT) },
+                max_inline: if xrc { 0 } else { self.wanted.inline },
             },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
