@@ -76,7 +76,7 @@ impl Sharers {
 
 const OPTIONS: [NodeOptions; 2] = [
     NodeOptions { ipv6: false, unforgiving: true, version_1: false },
-    NodeOptions { ipv6: true, unforgiving: true },
+    NodeOptions { ipv6: true, unforgiving: true, version_1: false },
 ];
 
 /// Requirement: IBTA v1.4 §10.2.9: receives of a shared receive queue serve queue pairs of datagrams, each with its route header and its own completions
