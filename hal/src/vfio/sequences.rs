@@ -170,7 +170,12 @@ impl Kernel {
         const FIXED_READ_WRITE: u32 = 7;
         require(word(bytes, 0) == 40 && word(bytes, 4) == FIXED_READ_WRITE && word(bytes, 8) == IOAS)?;
         let (user, length, iova) = (long(bytes, 16), long(bytes, 24), long(bytes, 32));
-        require(word(bytes, 12) == 0 && (user | length | iova) % 4096 == 0 && length > 0 && self.attached)?;
+        require(
+            word(bytes, 12) == 0
+                && (user | length | iova).is_multiple_of(4096)
+                && length > 0
+                && self.attached,
+        )?;
         let last = iova + length - 1;
         require(RANGES.chunks(2).any(|range| range[0] <= iova && last <= range[1]))?;
         if self.mapped.iter().any(|&(start, size)| iova < start + size && start <= last) {

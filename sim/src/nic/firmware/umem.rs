@@ -71,7 +71,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
         return paged_buffer(call, place.list_at, (place.log_page_size, place.page_offset), length);
     };
     let buffer = object(nic, named.id)?.cut(named.offset, length, need).map_err(refusal)?;
-    if buffer.base() % ENTRY == 0 { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
+    if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
 }
 
 /// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
@@ -96,12 +96,12 @@ pub(super) fn paged_buffer<M: HostMemory>(
 /// aligned to its 8 bytes. An address of zero is a record that was forgotten; an offset of zero is one.
 pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<Record, Refusal> {
     let Some(id) = umem else {
-        let wrong = place == 0 || place % RECORD != 0;
+        let wrong = place == 0 || !place.is_multiple_of(RECORD);
         return if wrong { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(Record::at(place)) };
     };
     let object = object(nic, id)?;
     let address = object.cut(place, RECORD, Need::Read).map_err(refusal)?.base();
-    if address % RECORD != 0 {
+    if !address.is_multiple_of(RECORD) {
         return Err(syndrome::DOORBELL_RECORD_MISALIGNED);
     }
     Ok(Record::within(object.clone(), address))

@@ -48,7 +48,7 @@ fn destroy(host: &mut Host, id: UmemId) -> Answer<DestroyUmemOut> {
 /// Memory on pages of 4 KiB with these flags, and its object.
 fn object(host: &mut Host, flags: u64) -> (u64, UmemId) {
     let base = host.memory.allocate(LENGTH + 4096);
-    let pages: Vec<u64> = (0..=LENGTH / 4096).map(|page| base + page * 4096 | flags).collect();
+    let pages: Vec<u64> = (0..=LENGTH / 4096).map(|page| (base + page * 4096) | flags).collect();
     let (out, _) = create(host, &pages, 12, LEAD).unwrap();
     (base + u64::from(LEAD), out.umem_id())
 }
