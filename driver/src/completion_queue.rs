@@ -10,12 +10,13 @@ mod error;
 mod notify;
 mod poll;
 mod resize;
+mod short;
 
 pub use builder::CompletionQueueBuilder;
 pub use error::{CompletionQueueError, PollError};
 pub use notify::{Arming, Moderation, Notify, PeriodStart};
 
-use self::poll::Current;
+use self::short::Kept;
 use crate::device::control::Doomed;
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::Rings;
@@ -45,8 +46,8 @@ pub struct CompletionQueue<D: DeviceRef> {
     /// The entries, and the doorbell record.
     rings: Rings<DmaOf<D>>,
     consumer: Consumer,
-    /// The queue pair that completed last.
-    current: Current,
+    /// The queue pairs that completed last.
+    kept: Kept,
     cqn: Cqn,
     /// Whether entries have 128 bytes.
     wide: bool,

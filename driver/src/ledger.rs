@@ -10,7 +10,10 @@
 //! tail and head and be where a work request begins. Records are found by the low bits of `user_index`, whose high bits
 //! are a generation, so that an entry of a queue pair that is gone finds nobody.
 
+mod receive;
 pub mod shared;
+
+pub use receive::{ReceivePoller, retire_receive};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use core::sync::atomic::Ordering;
@@ -68,6 +71,8 @@ pub trait Pairs {
 
 /// Slots of receives.
 pub trait Singles {
+    /// Loads slot `index`, relaxed.
+    fn load(&self, index: u32) -> u64;
     /// Stores slot `index`, relaxed.
     fn store(&self, index: u32, word: u64);
 }
@@ -98,6 +103,9 @@ impl<W: Words + ?Sized> Pairs for Plain<'_, W> {
 }
 
 impl<W: Words + ?Sized> Singles for Plain<'_, W> {
+    fn load(&self, index: u32) -> u64 {
+        self.words.load(self.at(index), Ordering::Relaxed)
+    }
     fn store(&self, index: u32, word: u64) {
         self.words.store(self.at(index), word, Ordering::Relaxed);
     }
@@ -140,6 +148,9 @@ impl Side {
 pub struct Identity(u64);
 
 impl Identity {
+    /// Of no queue pair: no record has it.
+    const NOBODY: Self = Self(u64::MAX - 1);
+
     /// Of what an entry says, and the queue it stands in.
     #[inline(always)]
     pub const fn new(cqn: Cqn, user_index: u32, qpn: Qpn) -> Self {
@@ -189,13 +200,12 @@ impl Posted {
     /// A work request of `kind` (below 16) that begins at `counter` and takes `slots` slots.
     #[inline(always)]
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
-        let next = counter.wrapping_add(slots);
-        Self(next as u64 | ((slots & 0xffff) as u64) << 32 | (kind as u64) << 60)
+        Self::some(slots, kind).before(counter.wrapping_add(slots))
     }
-    /// A work request of `kind` and of one slot, without its place: see `before`.
+    /// A work request of `kind` and of `slots` slots, without its place: see `before`.
     #[inline(always)]
-    pub const fn one(kind: u8) -> Self {
-        Self(1 << 32 | (kind as u64) << 60)
+    pub const fn some(slots: u32, kind: u8) -> Self {
+        Self(((slots & 0xffff) as u64) << 32 | (kind as u64) << 60)
     }
     /// The same, which has none yet, before `next`.
     #[inline(always)]
@@ -211,8 +221,9 @@ impl Posted {
     const fn next(self) -> u32 {
         self.0 as u32
     }
+    /// Slots that it takes.
     #[inline(always)]
-    const fn slots(self) -> u32 {
+    pub const fn slots(self) -> u32 {
         (self.0 >> 32) as u32 & 0xffff
     }
     #[inline(always)]
@@ -337,6 +348,14 @@ impl Poster {
         self.head = next;
     }
 
+    /// [`Self::post`] of the slots that `posted` says, which has no place yet.
+    #[inline(always)]
+    pub fn post_some(&mut self, pairs: &impl Pairs, id: u64, posted: Posted) {
+        let next = self.head.wrapping_add(posted.slots());
+        pairs.store(self.head, [id, posted.before(next).0]);
+        self.head = next;
+    }
+
     /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
     #[inline(always)]
     pub fn post_receive(&mut self, singles: &impl Singles, id: u64) {
@@ -397,7 +416,7 @@ pub struct SendPoller {
 impl SendPoller {
     /// Of no queue pair: no record has this identity.
     pub const NOBODY: Self =
-        Self { identity: Identity(u64::MAX - 1), record: 0, base: 0, mask: 0, head: 0, tail: 0 };
+        Self { identity: Identity::NOBODY, record: 0, base: 0, mask: 0, head: 0, tail: 0 };
 
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
@@ -500,29 +519,6 @@ pub fn retire_send(
     let retired = poller.retire(words, counter)?;
     poller.publish(&poller.record(words).ok_or(Refusal::Stranger)?);
     Ok(retired)
-}
-
-/// Retires the receive at `counter`: receives of a queue pair complete in order (IBTA v1.4 §10.8, work request processing).
-#[inline(always)]
-pub fn retire_receive(
-    words: &impl Words,
-    records: usize,
-    identity: Identity,
-    counter: u16,
-) -> Result<u64, Refusal> {
-    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
-    if words.load(record + Side::Receive.identity(), Ordering::Relaxed) != identity.0 {
-        return Err(Refusal::Stranger);
-    }
-    let range = words.load(record + Side::Receive.range(), Ordering::Relaxed);
-    let head = words.load(record + Side::Receive.head(), Ordering::Acquire) as u32;
-    let tail = words.load(record + Side::Receive.tail(), Ordering::Relaxed) as u32;
-    if tail == head || tail as u16 != counter {
-        return Err(Refusal::NotOutstanding);
-    }
-    let id = words.load((range >> 32) as usize + (counter as u32 & range as u32) as usize, Ordering::Relaxed);
-    words.store(record + Side::Receive.tail(), tail.wrapping_add(1) as u64, PUBLISH);
-    Ok(id)
 }
 
 #[cfg(test)]

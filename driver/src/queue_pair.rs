@@ -16,6 +16,7 @@ mod core;
 mod datagram;
 mod diagnosis;
 mod error;
+mod inline;
 mod mismatch;
 pub(crate) mod receive;
 mod send;

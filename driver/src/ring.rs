@@ -5,6 +5,7 @@
 //! pass; everything else of the entry may be read only after a barrier.
 
 use bareverbs_prm::cqe::OP_OWN_INITIAL;
+use bareverbs_prm::numbering::CqeOpcode;
 
 /// An entry as the owner handshake sees it.
 pub trait OwnedEntry {
@@ -19,24 +20,56 @@ pub trait OwnedEntry {
 #[inline(always)]
 pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     let byte = entry.last_byte();
-    if (byte ^ phase) & 1 != 0 || byte >= OP_OWN_INITIAL & 0xf0 {
+    if !is_written(byte, phase) {
         return None;
     }
     synchronize(entry);
     Some(byte)
 }
 
-/// Whether the device has written the entry in the pass whose parity is `phase`, with opcode 0 and format 0: a requester's
-/// success without data.
-/// The rest may be read then.
+/// What the device has written in a completion entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Nothing in this pass.
+    Nothing,
+    /// A requester's success of format 0: neither data nor a compressed run. The rest may be read.
+    Sent,
+    /// A responder's success of format 0, with its opcode. The rest may be read.
+    Received(u8),
+    /// Something else: ask [`take_ownership`].
+    Other,
+}
+
+/// What the device has written in the pass whose parity is `phase`.
 #[inline(always)]
-pub fn take_plain(entry: &impl OwnedEntry, phase: u8) -> bool {
-    // Opcode 0 and format 0: neither data nor a compressed run.
-    if entry.last_byte() & 0xfd != phase {
-        return false;
+pub fn look(entry: &impl OwnedEntry, phase: u8) -> Written {
+    let byte = entry.last_byte();
+    // The solicited bit does not matter.
+    let rest = byte & 0xfd;
+    if rest == phase {
+        synchronize(entry);
+        return Written::Sent;
     }
-    synchronize(entry);
-    true
+    // What is there mostly if it is none of these: what was there in the pass before.
+    if (rest ^ phase) & 1 != 0 {
+        return Written::Nothing;
+    }
+    // The opcode alone is left if format is 0 and the owner that of the pass.
+    let opcode = (rest ^ phase).rotate_left(4);
+    if opcode.wrapping_sub(FIRST_RECEIVED) <= LAST_RECEIVED - FIRST_RECEIVED {
+        synchronize(entry);
+        return Written::Received(opcode);
+    }
+    if is_written(byte, phase) { Written::Other } else { Written::Nothing }
+}
+
+/// Opcodes of responders' successes.
+const FIRST_RECEIVED: u8 = CqeOpcode::ResponderWriteImmediate.raw();
+const LAST_RECEIVED: u8 = CqeOpcode::ResponderSendInvalidate.raw();
+
+#[inline(always)]
+const fn is_written(byte: u8, phase: u8) -> bool {
+    (byte ^ phase) & 1 == 0 && byte < OP_OWN_INITIAL & 0xf0
 }
 
 #[inline(always)]
@@ -156,11 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_data_or_of_a_run_are_not_plain() {
-        for format in 1..4 {
-            let entry = Byte(format << 2, Cell::new(false));
-            assert!(!take_plain(&entry, 0));
-            assert_eq!(take_ownership(&entry, 0), Some(format << 2));
+    fn successes_without_data_are_told_from_everything_else() {
+        for (byte, phase) in (0..=255u8).flat_map(|byte| [(byte, 0), (byte, 1)]) {
+            let entry = Byte(byte, Cell::new(false));
+            let plain = byte & 0xc == 0;
+            let expected = match (byte & 1 == phase && byte < 0xf0, byte >> 4) {
+                (false, _) => Written::Nothing,
+                (true, 0) if plain => Written::Sent,
+                (true, opcode @ 1..=4) if plain => Written::Received(opcode),
+                _ => Written::Other,
+            };
+            assert_eq!(look(&entry, phase), expected, "{byte:#x} in phase {phase}");
+            let read = !matches!(expected, Written::Nothing | Written::Other);
+            assert_eq!(entry.1.get(), read, "the barrier comes with the entry");
+            let owned = take_ownership(&Byte(byte, Cell::new(false)), phase).is_some();
+            assert_eq!(owned, expected != Written::Nothing);
         }
     }
 
@@ -176,9 +219,6 @@ mod tests {
         ] {
             let entry = Byte(byte, Cell::new(false));
             assert_eq!(take_ownership(&entry, phase).is_some(), taken, "{byte:#x} in phase {phase}");
-            assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
-            let entry = Byte(byte, Cell::new(false));
-            assert_eq!(take_plain(&entry, phase), taken);
             assert_eq!(entry.1.get(), taken, "the barrier comes with the entry");
         }
     }

@@ -8,7 +8,7 @@ use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::wqe::{completion_mode, fence_mode, masked_opmod, strom_opmod};
+use bareverbs_prm::wqe::{SEGMENT, completion_mode, fence_mode, masked_opmod, strom_opmod};
 use zerocopy::IntoBytes;
 
 /// Bit 31 of an inline header: the bytes follow.
@@ -21,6 +21,8 @@ const SIGNALLED: u32 = (completion_mode::ALWAYS as u32) << 2;
 const SOLICITED: u32 = 1 << 1;
 /// Segments that a work queue entry can have: the field has 6 bits.
 pub(crate) const MAX_SEGMENTS: u32 = 63;
+/// Segments of a basic block.
+pub(crate) const BLOCK_SEGMENTS: u32 = 4;
 
 /// Something to do for a send queue.
 #[derive(Debug, Clone, Copy)]
@@ -139,12 +141,22 @@ pub(crate) enum Form {
     Short,
     /// A few bytes behind a remote address.
     RemoteShort,
+    /// More bytes behind the control segment.
+    Long,
+    /// More bytes behind a remote address.
+    RemoteLong,
+    /// One slice of a word behind a remote address and an atomic segment.
+    Atomic,
 }
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
 pub(crate) const MAX_SLICE: u32 = 1 << 31;
 /// Most bytes of a short form.
-pub(crate) const MAX_SHORT: u32 = 16;
+const MAX_SHORT: usize = 16;
+/// Most bytes of a long form: an entry of [`MAX_SEGMENTS`] with control segment, remote address and header.
+const MAX_LONG: usize = (MAX_SEGMENTS as usize - 2) * SEGMENT - 4;
+/// Bytes of the word that an atomic changes.
+pub(crate) const ATOMIC: u32 = 8;
 
 impl<'a> WorkRequest<'a> {
     #[inline(always)]
@@ -157,9 +169,10 @@ impl<'a> WorkRequest<'a> {
     ) -> Self {
         let (form, segments) = match (slices, bytes) {
             ([_], []) => (Form::Slice, 2),
-            ([], [_, ..]) if bytes.len() <= MAX_SHORT as usize => {
+            ([], [_, ..]) if bytes.len() <= MAX_SHORT => {
                 (Form::Short, 1 + inline_segments(bytes.len() as u32))
             }
+            ([], [_, ..]) if bytes.len() <= MAX_LONG => (Form::Long, 1 + inline_segments(bytes.len() as u32)),
             _ => (Form::Other, 0),
         };
         let (first, length) = match slices {
@@ -169,7 +182,7 @@ impl<'a> WorkRequest<'a> {
         Self {
             id,
             control: (opcode.raw() as u64) << 32 | segments as u64,
-            posted: Posted::one(kind as u8),
+            posted: Posted::some(segments.div_ceil(BLOCK_SEGMENTS), kind as u8),
             kind,
             shape: Shape::Plain,
             form,
@@ -190,8 +203,10 @@ impl<'a> WorkRequest<'a> {
         (self.form, self.control) = match self.form {
             Form::Slice => (Form::RemoteSlice, self.control + 1),
             Form::Short => (Form::RemoteShort, self.control + 1),
+            Form::Long => (Form::RemoteLong, self.control + 1),
             form => (form, self.control),
         };
+        self.count_blocks();
         self.remote = [remote.address.to_be(), ((remote.rkey.value() as u64) << 32).to_be()];
         self
     }
@@ -240,20 +255,26 @@ impl<'a> WorkRequest<'a> {
         swap: u64,
     ) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicCompareSwap, WorkCompletionOpcode::CompareSwap);
-        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        request.become_long(Shape::Atomic);
-        request.atomic = [swap.to_be(), compare.to_be()];
-        request
+        Self::new(id, opcode, kind, old, &[]).to(remote).atomic([swap.to_be(), compare.to_be()])
     }
 
     /// Atomic fetch and add of 8 bytes; what was there before goes to the slice.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let (opcode, kind) = (WqeOpcode::AtomicFetchAdd, WorkCompletionOpcode::FetchAdd);
-        let mut request = Self::new(id, opcode, kind, old, &[]).to(remote);
-        request.become_long(Shape::Atomic);
-        request.atomic = [add.to_be(), 0];
-        request
+        Self::new(id, opcode, kind, old, &[]).to(remote).atomic([add.to_be(), 0])
+    }
+
+    /// With an atomic segment, given in memory order. A slice of another length than that of a word is refused when the
+    /// request is posted.
+    const fn atomic(mut self, operands: [u64; 2]) -> Self {
+        (self.shape, self.atomic) = (Shape::Atomic, operands);
+        if self.length == ATOMIC {
+            (self.form, self.control) = (Form::Atomic, self.control + 1);
+        } else {
+            self.lose_form();
+        }
+        self
     }
 
     /// Atomic compare and swap of a part of 8 bytes; what was there before goes to the slice.
@@ -281,7 +302,8 @@ impl<'a> WorkRequest<'a> {
     }
 
     fn masked(mut self, operands: &'a [u8]) -> Self {
-        self.become_long(Shape::MaskedAtomic);
+        self.shape = Shape::MaskedAtomic;
+        self.lose_form();
         self.bytes = operands;
         self.with_opmod(masked_opmod::EIGHT_BYTES)
     }
@@ -289,7 +311,8 @@ impl<'a> WorkRequest<'a> {
     /// A change of a memory key: its segments behind the control segment.
     pub(crate) fn update(id: u64, kind: WorkCompletionOpcode, key: Mkey, segments: &'a [u8]) -> Self {
         let mut request = Self::new(id, WqeOpcode::Umr, kind, &[], &[]);
-        request.become_long(Shape::Update);
+        request.shape = Shape::Update;
+        request.lose_form();
         request.bytes = segments;
         request.set_immediate(key.value());
         request
@@ -332,10 +355,17 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// There is no short way for atomics and changes of keys: the segments are counted when the request is posted.
-    const fn become_long(&mut self, shape: Shape) {
-        (self.shape, self.form) = (shape, Form::Other);
+    /// There is no short way for it: the segments are counted when the request is posted.
+    const fn lose_form(&mut self) {
+        self.form = Form::Other;
         self.control &= !(MAX_SEGMENTS as u64);
+    }
+
+    /// Tells the ledger how many basic blocks the segments take.
+    #[inline(always)]
+    const fn count_blocks(&mut self) {
+        let segments = self.control as u32 & MAX_SEGMENTS;
+        self.posted = Posted::some(segments.div_ceil(BLOCK_SEGMENTS), self.kind as u8);
     }
 
     /// Carries `immediate` to the peer's receive. Only SEND and RDMA WRITE can; others stay as they are.
@@ -403,9 +433,8 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     #[doc(alias = "remote_srqn")]
     pub const fn for_shared_queue(mut self, queue: Srqn) -> Self {
-        // There is no short way: the segments are counted when the request is posted.
-        (self.form, self.shared_queue) = (Form::Other, Some(queue));
-        self.control &= !(MAX_SEGMENTS as u64);
+        self.lose_form();
+        self.shared_queue = Some(queue);
         self
     }
 
@@ -444,7 +473,7 @@ impl<'a> WorkRequest<'a> {
         self.control | ((counter & 0xffff) as u64) << 40 | qpn_shifted as u64
     }
 
-    /// What the ledger keeps of a request of one block, without its place.
+    /// What the ledger keeps of a request that has a form, without its place.
     #[inline(always)]
     pub(crate) const fn posted(&self) -> Posted {
         self.posted
@@ -475,6 +504,12 @@ pub(crate) const fn inline_segments(length: u32) -> u32 {
     (length + 4).div_ceil(16)
 }
 
+/// The header of an inline segment: the low half of its first word, if that is read as a little-endian number.
+#[inline(always)]
+pub(crate) const fn inline_header(bytes: &[u8]) -> u64 {
+    (INLINE | bytes.len() as u32).to_be().to_le() as u64
+}
+
 /// Header and up to 16 bytes of an inline segment, in memory order, padded with zeros.
 #[inline(always)]
 pub(crate) fn short_inline(bytes: &[u8]) -> [u64; 3] {
@@ -487,14 +522,14 @@ pub(crate) fn short_inline(bytes: &[u8]) -> [u64; 3] {
         }
         _ => (short(bytes), 0),
     };
-    let header = (INLINE | bytes.len() as u32).to_be().to_le() as u64;
+    let header = inline_header(bytes);
     [(header | low << 32).to_le(), (low >> 32 | high << 32).to_le(), (high >> 32).to_le()]
 }
 
 /// Gives header and bytes of an inline segment to `put` as words in memory order, the last one padded with zeros.
 #[inline(always)]
 pub(crate) fn inline_words(bytes: &[u8], mut put: impl FnMut(u64)) {
-    let mut carry = (INLINE | bytes.len() as u32).to_be().to_le() as u64;
+    let mut carry = inline_header(bytes);
     let chunks = bytes.chunks_exact(8);
     let rest = short(chunks.remainder());
     let long = chunks.remainder().len() > 4;

@@ -134,6 +134,117 @@ fn long_entries_wrap_around_the_end_of_the_ring() {
     }
 }
 
+/// Sends `data` inline and checks every byte of the entry at `counter`; returns the basic blocks that it takes.
+fn check_inline(rig: &mut Rig, counter: u16, data: &[u8], remote: bool) -> u16 {
+    let id = 1000 + counter as u64;
+    let request = match remote {
+        true => WorkRequest::write_inline(id, data, REMOTE).immediate(0x0102_0304),
+        false => WorkRequest::send_inline(id, data).immediate(0x0102_0304).solicited(),
+    };
+    rig.pair.post_send(&request).unwrap();
+    let start = if remote { 32 } else { 16 };
+    let bytes = rig.send_bytes(counter as u32, start + 4 + data.len());
+    let control: ControlSegment = read(&bytes);
+    let opcode = if remote { WqeOpcode::RdmaWriteImm } else { WqeOpcode::SendImm };
+    assert_eq!((control.opcode(), control.wqe_index(), control.immediate()), (opcode, counter, 0x0102_0304));
+    assert_eq!((control.solicited(), control.completion_mode()), (!remote, completion_mode::ALWAYS));
+    assert_eq!(control.ds() as usize, (start + 4 + data.len()).div_ceil(16));
+    if remote {
+        let segment: RemoteAddressSegment = read(&bytes[16..]);
+        assert_eq!((segment.address(), segment.rkey()), (REMOTE.address, REMOTE.rkey));
+    }
+    let header: InlineHeader = read(&bytes[start..]);
+    assert_eq!((header.inline(), header.byte_count() as usize), (true, data.len()));
+    assert_eq!(&bytes[start + 4..], data, "{} bytes at block {counter}", data.len());
+    let blocks = (control.ds() as u16).div_ceil(4);
+    assert_eq!(rig.record().1, (counter + blocks) as u32);
+    rig.complete_send(rig.entry(CqeOpcode::Requester, counter));
+    assert_eq!(rig.send.poll_one().unwrap().map(|done| done.wr_id), Some(id));
+    blocks
+}
+
+#[test]
+fn inline_data_of_every_length_at_every_place_of_the_ring() {
+    let mut rig = Rig::new(Shape { sends: 2, inline: 300, ..Shape::default() });
+    let data: Vec<u8> = (0..300u32).map(|at| (at * 7 + 1) as u8).collect();
+    let mut counter = 0;
+    for length in 1..=300 {
+        for remote in [false, true] {
+            counter += check_inline(&mut rig, counter, &data[..length], remote);
+        }
+    }
+}
+
+#[test]
+fn a_long_entry_touches_no_block_but_its_own() {
+    let mut rig = Rig::new(Shape { sends: 8, inline: 200, ..Shape::default() });
+    let size = 1u16 << rig.hal.firmware().pairs[&rig.pair.qpn().value()].context.log_sq_size();
+    for counter in 0..size {
+        rig.pair.post_send(&WorkRequest::write_inline(9, b"was here before", REMOTE)).unwrap();
+        rig.complete_send(rig.entry(CqeOpcode::Requester, counter));
+        assert!(rig.send.poll_one().unwrap().is_some());
+    }
+    let before = rig.send_bytes(0, size as usize * 64);
+    // 44 bytes fill a block to the end, 45 need one byte of the next, 108 fill two.
+    for (length, blocks, at) in [(44, 1, 0), (45, 2, 1), (108, 2, 3), (109, 3, 5)] {
+        rig.pair.post_send(&WorkRequest::send_inline(20, &vec![0xee; length])).unwrap();
+        let after = rig.send_bytes(0, size as usize * 64);
+        assert_eq!(after[(at + blocks) * 64..], before[(at + blocks) * 64..], "{length} bytes");
+        assert_eq!(rig.record().1 as usize, size as usize + at + blocks);
+    }
+}
+
+#[test]
+fn a_batch_mixes_forms_and_knows_what_a_request_needs() {
+    let mut rig = Rig::new(Shape { sends: 4, inline: 100, slices: 1, ..Shape::default() });
+    let word = [rig.region.slice(64, 8).unwrap()];
+    let mut batch = rig.pair.send_batch();
+    batch.post(&WorkRequest::send_inline(1, &[1; 100])).unwrap();
+    batch.post(&WorkRequest::nop(2)).unwrap();
+    batch.post(&WorkRequest::fetch_add(3, &word, REMOTE, 1)).unwrap();
+    batch.post(&WorkRequest::write_inline(4, &[4; 90], REMOTE)).unwrap();
+    batch.post(&WorkRequest::send(5, &word)).unwrap();
+    assert_eq!(batch.post(&WorkRequest::send_inline(6, &[0; 101])), too_long(101, 100));
+    drop(batch);
+    let counters = [0, 2, 3, 4, 6];
+    assert_eq!(rig.record(), (0, 7));
+    for (counter, id) in counters.into_iter().zip(1..) {
+        rig.complete_send(rig.entry(CqeOpcode::Requester, counter));
+        assert_eq!(rig.send.poll_one().unwrap().map(|done| done.wr_id), Some(id));
+    }
+    let full = (0..).find_map(|id| rig.pair.post_send(&WorkRequest::send_inline(id, &[0; 100])).err());
+    assert!(matches!(full, Some(PostError::QueueFull { needed: 2, .. })), "{full:?}");
+}
+
+fn too_long(length: usize, limit: u32) -> Result<(), PostError> {
+    Err(PostError::InlineTooLong { length, limit })
+}
+
+#[test]
+fn atomics_are_one_block_and_only_of_a_word() {
+    let mut rig = Rig::new(Shape { blue_flame: false, ..Shape::default() });
+    let word = [rig.region.slice(64, 8).unwrap()];
+    rig.pair.post_send(&WorkRequest::compare_swap(1, &word, REMOTE, 3, 4).fence()).unwrap();
+    rig.pair.post_send(&WorkRequest::fetch_add(2, &word, REMOTE, 5).signalled(false)).unwrap();
+    for (counter, opcode, swap_add, compare) in
+        [(0, WqeOpcode::AtomicCompareSwap, 4, 3), (1, WqeOpcode::AtomicFetchAdd, 5, 0)]
+    {
+        let bytes = rig.send_bytes(counter, 64);
+        let control: ControlSegment = read(&bytes);
+        assert_eq!((control.opcode(), control.ds(), control.wqe_index()), (opcode, 4, counter as u16));
+        assert_eq!((control.fence_mode() == 2, control.completion_mode() == 0), (counter == 0, counter == 1));
+        assert_eq!(read::<RemoteAddressSegment>(&bytes[16..]).rkey(), REMOTE.rkey);
+        let atomic: AtomicSegment = read(&bytes[32..]);
+        assert_eq!((atomic.swap_add(), atomic.compare()), (swap_add, compare));
+        let data: DataSegment = read(&bytes[48..]);
+        assert_eq!((data.byte_count(), data.lkey(), data.address()), (8, word[0].lkey, word[0].address));
+    }
+    let seven = [rig.region.slice(64, 7).unwrap()];
+    let error = rig.pair.post_send(&WorkRequest::compare_swap(3, &seven, REMOTE, 1, 2)).unwrap_err();
+    assert_eq!(error, PostError::SliceLength { index: 0, length: 7 });
+    assert_eq!(rig.record(), (0, 2));
+}
+
 #[test]
 fn what_is_refused_leaves_no_trace() {
     let mut rig = Rig::new(Shape { sends: 2, ..Shape::default() });
@@ -193,6 +304,158 @@ fn receives_and_their_completions() {
     assert_eq!((found[1].immediate, found[1].byte_count), (Some(0xdead_beef), 4096));
     assert_eq!((found[2].wr_id, found[2].status), (12, Status::Failed(CqeSyndrome::LocalLength)));
     assert_eq!(rig.pair.receives_outstanding(), 1);
+}
+
+/// Posts receives `ids` of one slice.
+fn post_receives(rig: &mut Rig, ids: std::ops::Range<u64>) {
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    ids.for_each(|id| rig.pair.post_receive(&ReceiveRequest::new(id, &slice)).unwrap());
+}
+
+#[test]
+fn receives_of_every_kind_one_by_one_and_many_at_once() {
+    for at_once in [1, 3, 16] {
+        let mut rig = Rig::new(Shape { receives: 16, entries: 16, ..Shape::default() });
+        let mut done = 0u64;
+        // More than a pass of both rings.
+        for _ in 0..7 {
+            post_receives(&mut rig, done..done + 5);
+            for (counter, opcode) in (done as u16..).zip([
+                CqeOpcode::ResponderSend,
+                CqeOpcode::ResponderSendImmediate,
+                CqeOpcode::ResponderWriteImmediate,
+                CqeOpcode::ResponderSendInvalidate,
+                CqeOpcode::ResponderSend,
+            ]) {
+                let mut entry = rig.entry(opcode, counter);
+                entry.set_immediate(0x1000 + counter as u32).set_byte_count(counter as u32 + 1);
+                entry.set_solicited(counter % 2 == 0);
+                rig.complete_receive(entry);
+            }
+            let mut found = vec![];
+            while found.len() < 5 {
+                let mut some = vec![WorkCompletion::EMPTY; at_once];
+                let count = rig.receive.poll(&mut some).unwrap();
+                assert!(count > 0);
+                found.extend_from_slice(&some[..count]);
+            }
+            let kinds = [
+                Opcode::Receive,
+                Opcode::Receive,
+                Opcode::ReceiveRdmaWithImmediate,
+                Opcode::ReceiveWithInvalidate,
+                Opcode::Receive,
+            ];
+            for (index, (completion, kind)) in found.iter().zip(kinds).enumerate() {
+                let id = done + index as u64;
+                assert_eq!((completion.wr_id, completion.opcode, completion.qpn), (id, kind, rig.pair.qpn()));
+                assert_eq!((completion.byte_count, completion.is_success()), (id as u32 + 1, true));
+                assert_eq!(completion.immediate, (1..4).contains(&index).then_some(0x1000 + id as u32));
+            }
+            done += 5;
+            assert_eq!((rig.pair.receives_outstanding(), rig.receive.poll_one()), (0, Ok(None)));
+        }
+    }
+}
+
+#[test]
+fn an_error_between_successes_is_one_and_what_follows_goes_on() {
+    let mut rig = Rig::new(Shape { receives: 16, ..Shape::default() });
+    post_receives(&mut rig, 0..9);
+    for counter in 0..9 {
+        let entry = match counter {
+            4 => rig.error(CqeOpcode::ResponderError, counter, CqeSyndrome::LocalLength),
+            _ => rig.entry(CqeOpcode::ResponderSend, counter),
+        };
+        rig.complete_receive(entry);
+    }
+    let mut found = [WorkCompletion::EMPTY; 16];
+    assert_eq!(rig.receive.poll(&mut found), Ok(9));
+    for (id, completion) in (0..).zip(&found[..9]) {
+        let status = if id == 4 { Status::Failed(CqeSyndrome::LocalLength) } else { Status::Success };
+        assert_eq!((completion.wr_id, completion.status), (id, status));
+        assert_eq!(completion.vendor_syndrome, if id == 4 { 0x88 } else { 0 });
+    }
+}
+
+#[test]
+fn lies_about_receives_are_told_on_every_way() {
+    let mut rig = Rig::new(Shape::default());
+    post_receives(&mut rig, 0..4);
+    // The first makes the queue pair known; then one of the past, one of the future, and a stranger.
+    for counter in [0, 0, 3, 1] {
+        rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, counter));
+    }
+    let mut stranger = rig.entry(CqeOpcode::ResponderSend, 2);
+    stranger.set_user_index(0x12_3456);
+    rig.complete_receive(stranger);
+    rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, 2));
+    let mut found = [WorkCompletion::EMPTY; 8];
+    let (qpn, refused) = (rig.pair.qpn(), |counter, qpn| Err(PollError::NotOutstanding { qpn, counter }));
+    assert_eq!(rig.receive.poll(&mut found), Ok(1));
+    assert_eq!(rig.receive.poll(&mut found), refused(0, qpn));
+    assert_eq!(rig.receive.poll(&mut found), refused(3, qpn));
+    assert_eq!(rig.receive.poll(&mut found), Ok(2));
+    assert_eq!((found[0].wr_id, found[1].wr_id, rig.receive.discarded()), (1, 2, 1));
+    assert_eq!(rig.pair.receives_outstanding(), 1);
+    // Nothing is outstanding but the fourth: the same once more, one at a time.
+    rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, 2));
+    rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, 3));
+    assert_eq!(rig.receive.poll_one(), Err(PollError::NotOutstanding { qpn, counter: 2 }));
+    assert_eq!(rig.receive.poll_one().unwrap().map(|done| done.wr_id), Some(3));
+}
+
+#[test]
+fn sends_and_receives_of_two_pairs_share_a_completion_queue() {
+    let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
+    let build = |domain| {
+        QueuePairBuilder::new(domain, &rig.send, &rig.send)
+            .build()
+            .unwrap()
+            .connect(&support::objects::peer(), Default::default())
+            .unwrap()
+    };
+    let mut pairs = [build(&rig.domain), build(&rig.domain)];
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    let mut expected = vec![];
+    for (number, pair) in pairs.iter_mut().enumerate() {
+        for id in 0..8 {
+            pair.post_receive(&ReceiveRequest::new(200 + 10 * number as u64 + id, &slice)).unwrap();
+            pair.post_send(&WorkRequest::nop(100 + 10 * number as u64 + id)).unwrap();
+        }
+    }
+    // Runs and turns of every kind.
+    let mut counters = [[0u16; 2]; 2];
+    for (number, side, count) in [
+        (0, 0, 3),
+        (0, 1, 3),
+        (1, 1, 2),
+        (1, 0, 1),
+        (0, 1, 1),
+        (0, 0, 1),
+        (1, 1, 6),
+        (0, 1, 4),
+        (1, 0, 7),
+        (0, 0, 4),
+    ] {
+        let context = rig.hal.firmware().pairs[&pairs[number].qpn().value()].context;
+        for _ in 0..count {
+            let opcode = if side == 0 { CqeOpcode::Requester } else { CqeOpcode::ResponderSend };
+            let mut entry = rig.entry(opcode, counters[number][side]);
+            entry.set_qpn(pairs[number].qpn()).set_user_index(context.user_index());
+            rig.complete_send(entry);
+            expected.push(100 * (side as u64 + 1) + 10 * number as u64 + counters[number][side] as u64);
+            counters[number][side] += 1;
+        }
+    }
+    let mut found = vec![];
+    for at_once in [1, 1, 1, 5, 2, 1, 1, 7, 64] {
+        let mut some = vec![WorkCompletion::EMPTY; at_once];
+        let count = rig.send.poll(&mut some).unwrap();
+        found.extend(some[..count].iter().map(|completion| completion.wr_id));
+    }
+    assert_eq!((found, rig.send.poll_one()), (expected, Ok(None)));
+    assert!(pairs.iter().all(|pair| (pair.sends_outstanding(), pair.receives_outstanding()) == (0, 0)));
 }
 
 #[test]

@@ -17,7 +17,8 @@
 
 use bareverbs::doorbell::{Publication, publish, publish_record};
 use bareverbs::ledger::{
-    Identity, Poster, RECORD_WORDS, Range, Refusal, SendPoller, Side, Words, retire_receive, retire_send,
+    Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words, retire_receive,
+    retire_send,
 };
 use bareverbs::ring::{Consumer, OwnedEntry, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -253,7 +254,8 @@ fn poller_and_poster_of_receives_agree_on_every_slot() {
             let words = words.clone();
             thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(&p.singles(w), id)))
         };
-        let seen = [0, 1, 2].map(|counter| wait_for(|| retire_receive(&*words, 1, identity(), counter)));
+        let retire = |counter| retire_receive(&*words, 1, identity(), counter).map(|(id, _)| id);
+        let seen = [0, 1, 2].map(|counter| wait_for(|| retire(counter)));
         thread.join().unwrap();
         assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
     });
@@ -281,6 +283,35 @@ fn a_poller_that_is_kept_agrees_with_the_poster() {
             };
             poller.publish(&record);
             retired.id
+        });
+        thread.join().unwrap();
+        assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
+    });
+}
+
+#[test]
+fn a_poller_of_receives_that_is_kept_agrees_with_the_poster() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Shared::new();
+        let poster = open(&words, Side::Receive);
+        let thread = {
+            let words = words.clone();
+            thread::spawn(move || post_three(&words, poster, |p, w, id| p.post_receive(&p.singles(w), id)))
+        };
+        let mut poller =
+            ReceivePoller::resolve(&*words, 1, identity()).expect("the identity was stored before");
+        let (record, singles) = (poller.record(&*words).unwrap(), poller.singles(&*words));
+        let seen = [0, 1, 2].map(|counter| {
+            let id = loop {
+                match poller.retire_next(&record, &singles, counter) {
+                    Some(id) => break id,
+                    None => thread::yield_now(),
+                }
+            };
+            poller.publish(&record);
+            id
         });
         thread.join().unwrap();
         assert_eq!(seen, [10, 11, 12], "a slot is older than the head");

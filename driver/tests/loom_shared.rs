@@ -14,7 +14,7 @@
 #![cfg(loom)]
 
 use bareverbs::ledger::shared::{
-    Claimed, SharedName, SharedPoster, SharedWords, attach, clear, retire_shared,
+    Chain, Claimed, SharedName, SharedPoller, SharedPoster, SharedWords, attach, clear, retire_shared,
 };
 use bareverbs::ledger::{Identity, RECORD_WORDS, Range, Refusal, Words};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -85,7 +85,7 @@ fn open(slots: u32) -> (Arc<Shared>, SharedPoster) {
 fn wait_for(words: &Shared, number: u32, entry: u16) -> u64 {
     loop {
         match retire_shared(words, RECORDS, identity(number), entry) {
-            Ok(Claimed::Receive(id)) => return id,
+            Ok((Claimed::Receive(id), _)) => return id,
             Err(Refusal::NotOutstanding) => thread::yield_now(),
             other => panic!("the queue pair was attached before the thread began: {other:?}"),
         }
@@ -151,12 +151,48 @@ fn an_entry_that_two_completion_queues_claim_is_given_to_one() {
         assert_eq!(post(&mut poster, &words, 30), 0);
         let claims = [1, 2].map(|number| {
             let words = words.clone();
-            thread::spawn(move || retire_shared(&*words, RECORDS, identity(number), 0))
+            let retire =
+                move || retire_shared(&*words, RECORDS, identity(number), 0).map(|(claimed, _)| claimed);
+            thread::spawn(retire)
         });
         let claims = claims.map(|claim| claim.join().unwrap());
         let won = claims.iter().filter(|&&claim| claim == Ok(Claimed::Receive(30))).count();
         let lost = claims.iter().filter(|&&claim| claim == Err(Refusal::NotOutstanding)).count();
         assert_eq!((won, lost), (1, 1), "a device that says it twice is believed once");
         assert_eq!(poster.outstanding(&*words), 0);
+    });
+}
+
+#[test]
+fn a_chain_is_put_back_as_a_whole() {
+    bounded(|| {
+        let (words, mut poster) = open(4);
+        let entries = [40, 41, 42].map(|id| post(&mut poster, &words, id));
+        assert_eq!(entries, [0, 1, 2]);
+        // One completion queue gets two of the receives in one call, out of order; another one gets the third.
+        let chain = {
+            let words = words.clone();
+            thread::spawn(move || {
+                let poller =
+                    SharedPoller::resolve(&*words, RECORDS, identity(1)).expect("it was attached before");
+                let (queue, slots) = poller.queue(&*words).expect("it is inside");
+                let mut chain = Chain::new(&queue);
+                let ids = [2, 0].map(|entry| poller.claim(&slots, &mut chain, entry));
+                chain.put_back(&queue, &slots);
+                ids
+            })
+        };
+        let single = {
+            let words = words.clone();
+            thread::spawn(move || wait_for(&words, 2, 1))
+        };
+        // The poster takes what came back while the rest may still be coming, and uses it again.
+        let mut used: Vec<u32> = (43..46).map(|id| post(&mut poster, &words, id)).collect();
+        assert_eq!(chain.join().unwrap(), [Some(42), Some(40)]);
+        assert_eq!(single.join().unwrap(), 41);
+        assert_eq!((used.remove(0), poster.outstanding(&*words)), (3, 3));
+        // The last of the four is named by what was posted last, and is none of those that were used.
+        assert!(used.iter().all(|&entry| entry < 3) && used[0] != used[1]);
+        assert!(!poster.has_room(&*words));
     });
 }

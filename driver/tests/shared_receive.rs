@@ -5,7 +5,9 @@ mod support;
 
 use bareverbs::completion_queue::PollError;
 use bareverbs::queue_pair::PostError;
-use bareverbs::{MemorySlice, QueuePair, ReceiveRequest, SharedReceiveQueue};
+use bareverbs::{
+    MemorySlice, QueuePair, QueuePairBuilder, ReceiveRequest, SharedReceiveQueue, WorkCompletion,
+};
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqeOpcode;
@@ -85,4 +87,102 @@ fn what_a_device_says_of_shared_receives_is_checked() {
     assert_eq!(rig.receive.poll_one().unwrap().map(|found| found.wr_id), Some(4));
     let twice = rig.receive.poll_one();
     assert_eq!(twice, Err(PollError::NotOutstanding { qpn: pair.qpn(), counter: 0 }));
+}
+
+#[test]
+fn many_completions_of_several_pairs_in_one_call() {
+    let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
+    let (mut queue, first) = rig.share(31);
+    let second = attached(&rig, &queue);
+    post_own(&mut rig);
+    let mut head = 0;
+    for round in 0..5u64 {
+        // The device takes entries in the order of the list; completions are in the order of the messages.
+        let mut posted = vec![];
+        for id in 0..20 {
+            queue.post_receive(&ReceiveRequest::new(100 * round + id, &slice(0x1000))).unwrap();
+            posted.push((100 * round + id, head));
+            head = rig.shared_bytes(&queue, head).1;
+        }
+        posted.rotate_left(round as usize);
+        posted.swap(3, 17);
+        for (index, &(_, entry)) in posted.iter().enumerate() {
+            let pair = if index % 7 < 4 { &first } else { &second };
+            rig.complete_receive(completion(&rig, pair, entry));
+        }
+        // One of a queue of its own in between.
+        rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, round as u16));
+        let mut found = [WorkCompletion::EMPTY; 32];
+        let alone = rig.receive.poll(&mut found[..1]).unwrap();
+        let count = alone + rig.receive.poll(&mut found[1..]).unwrap();
+        let ids: Vec<u64> = found[..count].iter().map(|done| done.wr_id).collect();
+        let wanted: Vec<u64> = posted.iter().map(|&(id, _)| id).chain([7000 + round]).collect();
+        assert_eq!(ids, wanted);
+        for (index, done) in found[..20].iter().enumerate() {
+            assert_eq!(done.qpn, if index % 7 < 4 { first.qpn() } else { second.qpn() });
+        }
+        assert_eq!((found[20].qpn, queue.outstanding()), (rig.pair.qpn(), 0));
+    }
+}
+
+/// Another queue pair that receives from `queue`.
+fn attached(rig: &Rig, queue: &SharedReceiveQueue<Handle>) -> QueuePair<Handle> {
+    QueuePairBuilder::new(&rig.domain, &rig.send, &rig.receive)
+        .shared_receive_queue(queue)
+        .build()
+        .unwrap()
+        .connect(&support::objects::peer(), Default::default())
+        .unwrap()
+}
+
+/// Receives in the queue of the pair that has one of its own.
+fn post_own(rig: &mut Rig) {
+    (7000..7008).for_each(|id| rig.pair.post_receive(&ReceiveRequest::new(id, &slice(0x1000))).unwrap());
+}
+
+#[test]
+fn lies_in_the_middle_of_many_are_told_and_the_others_come_back() {
+    let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
+    let (mut queue, pair) = rig.share(7);
+    (0..7).for_each(|id| queue.post_receive(&ReceiveRequest::new(id, &slice(0x1000))).unwrap());
+    for entry in [2, 0, 2, 1, 7, 3] {
+        rig.complete_receive(completion(&rig, &pair, entry));
+    }
+    let mut liar = completion(&rig, &pair, 4);
+    liar.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(0x77));
+    rig.complete_receive(liar);
+    rig.complete_receive(completion(&rig, &pair, 4));
+    let mut found = [WorkCompletion::EMPTY; 16];
+    let refused = |counter| Err(PollError::NotOutstanding { qpn: pair.qpn(), counter });
+    assert_eq!(rig.receive.poll(&mut found), Ok(2));
+    assert_eq!(rig.receive.poll(&mut found), refused(2));
+    assert_eq!(rig.receive.poll(&mut found), Ok(1));
+    assert_eq!(rig.receive.poll(&mut found), refused(7));
+    assert_eq!(rig.receive.poll(&mut found), Ok(2), "a number of another queue pair is a stranger's");
+    assert_eq!((found[0].wr_id, found[1].wr_id, rig.receive.discarded()), (3, 4, 1));
+    assert_eq!(queue.outstanding(), 2);
+    // Five came back.
+    let again =
+        (10..).take_while(|&id| queue.post_receive(&ReceiveRequest::new(id, &slice(0))).is_ok()).count();
+    assert_eq!(again, 5);
+}
+
+#[test]
+fn completions_of_a_pair_that_is_gone_are_thrown_away_among_others() {
+    let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
+    let (mut queue, first) = rig.share(7);
+    let second = attached(&rig, &queue);
+    (0..6).for_each(|id| queue.post_receive(&ReceiveRequest::new(id, &slice(0x1000))).unwrap());
+    for (pair, entry) in [(&first, 0), (&second, 1)] {
+        rig.complete_receive(completion(&rig, pair, entry));
+        assert_eq!(rig.receive.poll_one().unwrap().map(|done| done.wr_id), Some(entry as u64));
+    }
+    for (pair, entry) in [(&second, 2), (&first, 3), (&second, 4), (&first, 5)] {
+        rig.complete_receive(completion(&rig, pair, entry));
+    }
+    drop(second);
+    let mut found = [WorkCompletion::EMPTY; 8];
+    assert_eq!(rig.receive.poll(&mut found), Ok(2));
+    assert_eq!((found[0].wr_id, found[1].wr_id, rig.receive.discarded()), (3, 5, 2));
+    assert_eq!(queue.outstanding(), 0, "their entries came back");
 }

@@ -1,6 +1,6 @@
 //! Making a completion queue: size and form of its entries, its events, memory, CREATE_CQ.
 
-use super::poll::Current;
+use super::short::Kept;
 use super::{CompletionQueue, CompletionQueueError, Moderation};
 use crate::capabilities::Capabilities;
 use crate::command::Request;
@@ -161,8 +161,8 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
         };
         let consumer = Consumer::new(size.log);
         let Self { device, wide, .. } = self;
-        let current = Current::NOBODY;
-        Ok(CompletionQueue { device, rings, consumer, current, cqn, wide, arm_sequence: 0, discarded: 0 })
+        let kept = Kept::NOBODY;
+        Ok(CompletionQueue { device, rings, consumer, kept, cqn, wide, arm_sequence: 0, discarded: 0 })
     }
 
     /// Whether the device offers what is asked for.

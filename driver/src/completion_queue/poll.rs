@@ -1,77 +1,32 @@
-//! Polling: entries in the order of one queue pair go a short way, everything else the general one.
+//! Polling: successes of the queue pair that completed last go a short way ([`short`](super::short)), everything else the
+//! general one.
 
 use super::entries::BadRun;
+use super::short::{Kept, Known, Last, NOBODY, Stop};
 use super::{CompletionQueue, PollError};
 use crate::device::DeviceRef;
-use crate::dma::{BLOCK, Rings, Run, Window};
+use crate::dma::{BLOCK, Rings, Window};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::shared::{Claimed, retire_shared};
-use crate::ledger::{Identity, Pairs, Record, Refusal, Retired, SendPoller, retire_receive};
-use crate::ring::{OwnedEntry, take_ownership, take_plain};
+use crate::ledger::{Identity, Refusal, Retired, SendPoller, retire_receive};
+use crate::ring::OwnedEntry;
 use crate::trace::TraceEvent;
 use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 
-/// The `user_index` of nobody.
-const NOBODY: u32 = 0xff_ffff;
-
-/// The queue pair that completed last.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Current {
-    /// The `user_index` as entries have it, in memory order. Its generation makes it unique.
-    key: u32,
-    qpn: Qpn,
-    poller: SendPoller,
-}
-
-/// Why the short way ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    /// There is no more room, or no more entry.
-    Done,
-    /// The next entry needs the general way.
-    Other,
-}
-
 /// What one entry came to on the general way.
 enum Outcome {
     Nothing,
     Discarded(Qpn),
-    /// With the queue pair to remember.
-    Completion(WorkCompletion, Current),
-}
-
-impl Current {
-    /// No queue pair.
-    pub(super) const NOBODY: Self =
-        Self { key: NOBODY, qpn: Qpn::from_low_bits(0), poller: SendPoller::NOBODY };
-
-    /// Reads the entry at `at` if it is a success of this queue pair, the oldest that is outstanding, and retires it.
-    #[inline(always)]
-    fn step<H: Hal>(
-        &mut self,
-        hal: &H,
-        (entries, record, slots): (Run<'_, BLOCK>, &impl Record, &impl Pairs),
-        (index, phase): (u32, u8),
-    ) -> Result<WorkCompletion, Stop> {
-        let window = entries.slot(index);
-        let entry = Entry { hal, window };
-        if !take_plain(&entry, phase) {
-            return Err(if take_ownership(&entry, phase).is_some() { Stop::Other } else { Stop::Done });
-        }
-        if window.load_raw32::<32>() != self.key {
-            return Err(Stop::Other);
-        }
-        let retired = self.poller.retire_next(record, slots, Tail::counter_of(&window)).ok_or(Stop::Other)?;
-        Ok(sent(&window, &retired, self.qpn))
-    }
+    /// With the queue pair to keep.
+    Completion(WorkCompletion, Last),
 }
 
 /// Lets the device write the consumed entries again; the loads from them come first.
 #[inline(always)]
-fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
+pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
     hal.barrier(Barrier::FromDevice);
     rings.record().store_be32::<0>(counter);
 }
@@ -99,14 +54,13 @@ impl<D: DeviceRef> CompletionQueue<D> {
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
         if let [place] = completions {
-            match self.take_next() {
-                Ok(completion) => *place = completion,
-                Err(Stop::Done) => return Ok(0),
-                Err(Stop::Other) => return self.take_others(completions, 0),
-            }
-            return Ok(1);
+            return match self.take_next(place) {
+                None => Ok(1),
+                Some(Stop::Done) => Ok(0),
+                Some(Stop::Other) => self.take_others(completions, 0),
+            };
         }
-        match self.take_in_order(completions) {
+        match self.take_run(completions) {
             (count, Stop::Done) => Ok(count),
             (count, Stop::Other) => self.take_others(completions, count),
         }
@@ -115,69 +69,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// The next completion, if there is one.
     #[inline(always)]
     pub fn poll_one(&mut self) -> Result<Option<WorkCompletion>, PollError> {
-        match self.take_next() {
-            Ok(completion) => Ok(Some(completion)),
-            Err(Stop::Done) => Ok(None),
-            Err(Stop::Other) => self.take_other(),
+        let mut completion = WorkCompletion::EMPTY;
+        match self.take_next(&mut completion) {
+            None => Ok(Some(completion)),
+            Some(Stop::Done) => Ok(None),
+            Some(Stop::Other) => self.take_other(),
         }
-    }
-
-    /// Takes the next entry if it is a success of the current queue pair, the oldest that is outstanding.
-    #[inline(always)]
-    fn take_next(&mut self) -> Result<WorkCompletion, Stop> {
-        let Self { device, rings, current, consumer, .. } = self;
-        let device = device.device();
-        let (hal, ledgers) = (device.hal(), device.ledgers());
-        let record = current.poller.record(ledgers).ok_or(Stop::Other)?;
-        if !current.poller.is_current(&record) {
-            return Err(Stop::Other);
-        }
-        let slots = current.poller.pairs(ledgers);
-        let at = (consumer.index(), consumer.phase());
-        let completion = current.step(hal, (rings.blocks(), &record, &slots), at)?;
-        consumer.advance();
-        current.poller.publish(&record);
-        hand_back(hal, rings, consumer.counter());
-        Ok(completion)
-    }
-
-    /// Takes entries as long as they are successes of the current queue pair, each the oldest that is outstanding.
-    #[inline(always)]
-    fn take_in_order(&mut self, places: &mut [WorkCompletion]) -> (usize, Stop) {
-        let device = self.device.device();
-        let (hal, ledgers) = (device.hal(), device.ledgers());
-        // Barriers would have what is behind `self` written and read again.
-        let (mut current, mut at) = (self.current, self.consumer);
-        let Some(record) = current.poller.record(ledgers) else { return (0, Stop::Other) };
-        if !current.poller.is_current(&record) {
-            return (0, Stop::Other);
-        }
-        let (slots, entries) = (ledgers.send_slots(current.poller.slots()), self.rings.blocks());
-        let (start, mut rest, mut stop) = (at.index(), places, Stop::Done);
-        'all: while !rest.is_empty() {
-            // The phase is the same up to the end of the ring.
-            let phase = at.phase();
-            let (now, later) = rest.split_at_mut(rest.len().min(at.left() as usize));
-            for place in now {
-                match current.step(hal, (entries, &record, &slots), (at.index(), phase)) {
-                    Ok(completion) => *place = completion,
-                    Err(why) => {
-                        stop = why;
-                        break 'all;
-                    }
-                }
-                at.advance();
-            }
-            rest = later;
-        }
-        let count = at.index().wrapping_sub(start) as usize;
-        if count > 0 {
-            current.poller.publish(&record);
-            self.current.poller.follow(&current.poller);
-            self.consumer = at;
-            hand_back(hal, &self.rings, at.counter());
-        }
-        (count, stop)
     }
 
     #[cold]
@@ -195,14 +92,24 @@ impl<D: DeviceRef> CompletionQueue<D> {
         completions: &mut [WorkCompletion],
         mut count: usize,
     ) -> Result<usize, PollError> {
-        while let Some(place) = completions.get_mut(count) {
+        while let Some(places @ [_, ..]) = completions.get_mut(count..) {
+            // Another short way than the one that ended, perhaps.
+            let (more, stop) = self.take_run(places);
+            count += more;
+            match stop {
+                Stop::Done => break,
+                Stop::Other if more > 0 => continue,
+                Stop::Other => (),
+            }
             match self.look() {
                 Ok(Outcome::Nothing) => break,
                 Ok(Outcome::Discarded(qpn)) => self.discard(qpn),
-                Ok(Outcome::Completion(completion, current)) => {
-                    *place = completion;
-                    // The short way knows entries of one block only.
-                    self.current = if self.wide { Current::NOBODY } else { current };
+                Ok(Outcome::Completion(completion, last)) => {
+                    places[0] = completion;
+                    // The short ways know entries of one block only.
+                    if !self.wide {
+                        self.kept.keep(last);
+                    }
                     count += 1;
                 }
                 Err(_) if count > 0 => break,
@@ -212,11 +119,6 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 }
             }
             self.consume();
-            let (more, stop) = self.take_in_order(completions.get_mut(count..).unwrap_or_default());
-            count += more;
-            if stop == Stop::Done && more > 0 {
-                break;
-            }
         }
         Ok(count)
     }
@@ -232,19 +134,16 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Reads an entry that is ours.
     fn read(&self, window: &Window<'_, BLOCK>) -> Result<Outcome, PollError> {
-        let tail = Tail(window.load_be64::<56>());
+        let tail = Tail::of(window);
         let identity = self.identity(window, tail);
         let opcode = CqeOpcode::from_raw(tail.opcode());
         let read = match opcode {
             CqeOpcode::Requester | CqeOpcode::RequesterError => self.read_sent(window, tail, identity),
-            opcode if is_responder(opcode) => {
-                // What is remembered is about sends and stays true.
-                self.read_received(window, tail, identity).map(|completion| (completion, self.current))
-            }
+            opcode if is_responder(opcode) => self.read_received(window, tail, identity),
             _ => return Err(PollError::UnexpectedOpcode { opcode, qpn: tail.qpn() }),
         };
         match read {
-            Ok((completion, current)) => Ok(Outcome::Completion(completion, current)),
+            Ok((completion, last)) => Ok(Outcome::Completion(completion, last)),
             Err(Refusal::Stranger) => Ok(Outcome::Discarded(tail.qpn())),
             Err(Refusal::NotOutstanding) => {
                 Err(PollError::NotOutstanding { qpn: tail.qpn(), counter: tail.counter() })
@@ -257,7 +156,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         window: &Window<'_, BLOCK>,
         tail: Tail,
         identity: Identity,
-    ) -> Result<(WorkCompletion, Current), Refusal> {
+    ) -> Result<(WorkCompletion, Last), Refusal> {
         let ledgers = self.device.device().ledgers();
         let mut poller =
             SendPoller::resolve(ledgers, ledgers.records(), identity).ok_or(Refusal::Stranger)?;
@@ -267,7 +166,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::RequesterError {
             fail(&mut completion, window);
         }
-        Ok((completion, Current { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller }))
+        Ok((completion, Last::Sends(known(window, tail, poller))))
     }
 
     fn read_received(
@@ -275,49 +174,38 @@ impl<D: DeviceRef> CompletionQueue<D> {
         window: &Window<'_, BLOCK>,
         tail: Tail,
         identity: Identity,
-    ) -> Result<WorkCompletion, Refusal> {
+    ) -> Result<(WorkCompletion, Last), Refusal> {
         let ledgers = self.device.device().ledgers();
         let own = retire_receive(ledgers, ledgers.records(), identity, tail.counter());
-        let wr_id = match own {
+        let (wr_id, last) = match own {
+            Ok((id, poller)) => (id, Last::Receives(known(window, tail, poller))),
             Err(Refusal::Stranger) => {
                 match retire_shared(ledgers, ledgers.records(), identity, tail.counter())? {
-                    Claimed::Receive(id) => id,
-                    Claimed::Late => return Err(Refusal::Stranger),
+                    (Claimed::Receive(id), poller) => (id, Last::Shared(known(window, tail, poller))),
+                    (Claimed::Late, _) => return Err(Refusal::Stranger),
                 }
             }
-            own => own?,
+            Err(refusal) => return Err(refusal),
         };
-        let opcode = CqeOpcode::from_raw(tail.opcode());
-        let mut completion = WorkCompletion { wr_id, qpn: tail.qpn(), ..WorkCompletion::EMPTY };
-        completion.byte_count = window.load_be32::<44>();
-        completion.origin = Origin::new(window.load_be32::<24>());
-        completion.opcode = match opcode {
-            CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
-            CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
-            _ => WorkCompletionOpcode::Receive,
-        };
-        match opcode {
-            CqeOpcode::ResponderWriteImmediate
-            | CqeOpcode::ResponderSendImmediate
-            | CqeOpcode::ResponderSendInvalidate => {
-                completion.immediate = Some(window.load_be32::<36>());
-            }
-            CqeOpcode::ResponderError => fail(&mut completion, window),
-            _ => (),
+        let mut completion = WorkCompletion::EMPTY;
+        received(&mut completion, (*window, tail.opcode()), (wr_id, tail.qpn()));
+        if CqeOpcode::from_raw(tail.opcode()) == CqeOpcode::ResponderError {
+            fail(&mut completion, window);
         }
-        Ok(completion)
+        Ok((completion, last))
     }
 
     /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
     pub(crate) fn disown(&mut self, user_index: u32) {
-        self.current = Current::NOBODY;
+        self.kept = Kept::NOBODY;
         let mut at = self.consumer;
         for _ in 0..at.size() {
             if !matches!(self.take(at), Ok(Some(_))) {
                 break;
             }
             let window = self.entry(at.index());
-            if window.load_be32::<32>() & NOBODY == user_index {
+            let theirs = window.load_be32::<32>() & NOBODY == user_index;
+            if theirs && !cfg!(bareverbs_mutation = "kept_completions") {
                 self.give_back(&window);
                 window.store_be32::<32>(NOBODY);
             }
@@ -327,7 +215,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// A receive of a shared queue goes back to it, although its completion is thrown away.
     fn give_back(&self, window: &Window<'_, BLOCK>) {
-        let tail = Tail(window.load_be64::<56>());
+        let tail = Tail::of(window);
         if is_responder(CqeOpcode::from_raw(tail.opcode())) {
             let ledgers = self.device.device().ledgers();
             let identity = self.identity(window, tail);
@@ -356,9 +244,14 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 }
 
+/// The queue pair of an entry, to be kept with its poller.
+fn known<P>(window: &Window<'_, BLOCK>, tail: Tail, poller: P) -> Known<P> {
+    Known { key: window.load_raw32::<32>(), qpn: tail.qpn(), poller }
+}
+
 /// The completion of a send that succeeded.
 #[inline(always)]
-fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompletion {
+pub(super) fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompletion {
     WorkCompletion {
         wr_id: retired.id,
         byte_count: window.load_be32::<44>(),
@@ -368,6 +261,42 @@ fn sent(window: &Window<'_, BLOCK>, retired: &Retired, qpn: Qpn) -> WorkCompleti
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::from_kind(retired.posted.kind()),
         origin: Origin::NONE,
+    }
+}
+
+/// Writes the completion of a receive that succeeded to `place`.
+#[inline(always)]
+pub(super) fn received(
+    place: &mut WorkCompletion,
+    (window, opcode): (Window<'_, BLOCK>, u8),
+    (wr_id, qpn): (u64, Qpn),
+) {
+    *place = WorkCompletion {
+        wr_id,
+        byte_count: window.load_be32::<44>(),
+        immediate: None,
+        qpn,
+        status: WorkCompletionStatus::Success,
+        vendor_syndrome: 0,
+        opcode: WorkCompletionOpcode::Receive,
+        origin: Origin::new(window.load_be32::<24>()),
+    };
+    if opcode != CqeOpcode::ResponderSend.raw() {
+        add_what_came_along(place, window, opcode);
+    }
+}
+
+/// What only some messages bring.
+#[inline(never)]
+fn add_what_came_along(place: &mut WorkCompletion, window: Window<'_, BLOCK>, opcode: u8) {
+    let opcode = CqeOpcode::from_raw(opcode);
+    place.opcode = match opcode {
+        CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
+        CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
+        _ => WorkCompletionOpcode::Receive,
+    };
+    if opcode != CqeOpcode::ResponderError {
+        place.immediate = Some(window.load_be32::<36>());
     }
 }
 
@@ -389,23 +318,40 @@ fn is_responder(opcode: CqeOpcode) -> bool {
 
 /// The last 8 bytes of an entry: send opcode, queue pair, counter, signature, opcode and owner.
 #[derive(Clone, Copy)]
-struct Tail(u64);
+pub(super) struct Tail(u64);
 
 impl Tail {
-    const fn qpn(self) -> Qpn {
+    #[inline(always)]
+    pub(super) fn of(window: &Window<'_, BLOCK>) -> Self {
+        Self(window.load_be64::<56>())
+    }
+    #[inline(always)]
+    pub(super) const fn qpn(self) -> Qpn {
         Qpn::from_low_bits((self.0 >> 32) as u32)
     }
-    const fn counter(self) -> u16 {
+    #[inline(always)]
+    pub(super) const fn counter(self) -> u16 {
         (self.0 >> 16) as u16
     }
     const fn opcode(self) -> u8 {
         self.0 as u8 >> 4
     }
+    /// The number of the queue pair alone, to be compared with [`raw_qpn`].
+    #[inline(always)]
+    pub(super) fn raw_qpn_of(window: &Window<'_, BLOCK>) -> u32 {
+        window.load_raw32::<56>() & raw_qpn(Qpn::from_low_bits(u32::MAX))
+    }
     /// The counter alone.
     #[inline(always)]
-    fn counter_of(window: &Window<'_, BLOCK>) -> u16 {
+    pub(super) fn counter_of(window: &Window<'_, BLOCK>) -> u16 {
         window.load_be16::<60>()
     }
+}
+
+/// The number of a queue pair where an entry has it, in memory order.
+#[inline(always)]
+pub(super) const fn raw_qpn(qpn: Qpn) -> u32 {
+    qpn.value().to_be()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
-use crate::ledger::shared::{self, SharedWords};
+use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
 use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -57,6 +57,21 @@ impl<M> SharedWords for Ledgers<M> {
         let word = self.shared_word(index).ok_or(0u64)?;
         word.word::<0>().compare_exchange(current, new, order, Ordering::Relaxed)
     }
+    #[inline(always)]
+    fn entries(&self, base: u32, mask: u32) -> Option<impl Entries + '_> {
+        self.dma.run::<16>(base, mask)
+    }
+    #[inline(always)]
+    fn shared_record(&self, base: u32) -> Option<impl SharedRecord + '_> {
+        self.dma.extent::<{ RECORD_WORDS * 8 }>(base)
+    }
+}
+
+impl SharedRecord for Extent<'_, { RECORD_WORDS * 8 }> {
+    #[inline(always)]
+    fn compare_exchange<const W: usize>(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        self.word::<W>().compare_exchange(current, new, order, Ordering::Relaxed)
+    }
 }
 
 impl Record for Extent<'_, { RECORD_WORDS * 8 }> {
@@ -97,6 +112,10 @@ impl<M> Pairs for Each<'_, M> {
 
 impl<M> Singles for Each<'_, M> {
     #[inline(always)]
+    fn load(&self, index: u32) -> u64 {
+        self.dma.word(self.at(index), Ordering::Relaxed).unwrap_or(0)
+    }
+    #[inline(always)]
     fn store(&self, index: u32, word: u64) {
         self.dma.set_word(self.at(index), word, Ordering::Relaxed);
     }
@@ -116,7 +135,27 @@ impl Pairs for Run<'_, 16> {
     }
 }
 
+impl Entries for Run<'_, 16> {
+    #[inline(always)]
+    fn id(&self, entry: u32) -> u64 {
+        self.slot(entry).load_word::<0>()
+    }
+    #[inline(always)]
+    fn set_link(&self, entry: u32, link: u64) {
+        self.slot(entry).store_word::<8>(link);
+    }
+    #[inline(always)]
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
+        let window = self.slot(entry);
+        window.word::<8>().compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
 impl Singles for Run<'_, 8> {
+    #[inline(always)]
+    fn load(&self, index: u32) -> u64 {
+        self.slot(index).load_word::<0>()
+    }
     #[inline(always)]
     fn store(&self, index: u32, word: u64) {
         self.slot(index).store_word::<0>(word);

@@ -66,17 +66,21 @@ impl<const N: usize> Window<'_, N> {
     /// Loads 64 bits at `O` in memory order.
     #[inline(always)]
     pub fn load_word<const O: usize>(&self) -> u64 {
-        const { assert!(O + 8 <= N && O.is_multiple_of(8)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed)
+        self.word::<O>().load(Ordering::Relaxed)
     }
 
     /// Stores 64 bits at `O` in memory order.
     #[inline(always)]
     pub fn store_word<const O: usize>(&self, value: u64) {
+        self.word::<O>().store(value, Ordering::Relaxed);
+    }
+
+    /// The 64 bits at `O` in memory order.
+    #[inline(always)]
+    pub(crate) fn word<const O: usize>(&self) -> &AtomicU64 {
         const { assert!(O + 8 <= N && O.is_multiple_of(8)) };
-        // SAFETY: as in `load_word`.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }.store(value, Ordering::Relaxed);
+        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }
     }
 }
 

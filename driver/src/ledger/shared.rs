@@ -13,7 +13,7 @@
 //!
 //! As for the other ledgers, what a completion entry says is an allegation: see [`super`].
 
-use super::{Identity, RECORD_WORDS, Range, Refusal, Words};
+use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Words};
 use core::sync::atomic::Ordering;
 
 /// Words that more than one thread writes.
@@ -23,6 +23,56 @@ pub trait SharedWords: Words {
     /// Stores `new` in word `index` if it holds `current`, and gives what it held; beyond the end it holds nothing. A
     /// failure orders nothing.
     fn compare_exchange(&self, index: usize, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
+    /// The entries whose slots begin at slot `base`, for numbers up to `mask`, if they do not go beyond the end.
+    #[inline(always)]
+    fn entries(&self, base: u32, mask: u32) -> Option<impl Entries + '_>
+    where
+        Self: Sized,
+    {
+        Some(Plain { words: self, base, mask })
+    }
+    /// The record whose first word is `base`, if it is not beyond the end.
+    #[inline(always)]
+    fn shared_record(&self, base: u32) -> Option<impl SharedRecord + '_>
+    where
+        Self: Sized,
+    {
+        Some(PlainRecord(self, base as usize))
+    }
+}
+
+/// A record of which more than one thread writes words.
+pub trait SharedRecord: Record {
+    /// As [`SharedWords::compare_exchange`], of word `W` of it.
+    fn compare_exchange<const W: usize>(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
+}
+
+impl<S: SharedWords> SharedRecord for PlainRecord<'_, S> {
+    fn compare_exchange<const W: usize>(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(self.1 + W, current, new, order)
+    }
+}
+
+/// Slots of a shared receive queue.
+pub trait Entries {
+    /// Loads the identifier of `entry`, relaxed.
+    fn id(&self, entry: u32) -> u64;
+    /// Stores the link of `entry`, relaxed.
+    fn set_link(&self, entry: u32, link: u64);
+    /// Stores `new` as the link of `entry` if it is `current`, and says whether it was: acquire then.
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool;
+}
+
+impl<W: SharedWords> Entries for Plain<'_, W> {
+    fn id(&self, entry: u32) -> u64 {
+        self.words.load(link_of(self.base, entry) - 1, Ordering::Relaxed)
+    }
+    fn set_link(&self, entry: u32, link: u64) {
+        self.words.store(link_of(self.base, entry), link, Ordering::Relaxed);
+    }
+    fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
+        self.words.compare_exchange(link_of(self.base, entry), current, new, Ordering::Acquire).is_ok()
+    }
 }
 
 /// The link of an entry that is posted.
@@ -203,44 +253,139 @@ pub enum Claimed {
     Late,
 }
 
-/// Retires the receive at `entry` of the shared queue that the identity leads to.
+/// Retires the receive at `entry` of the shared queue that the identity leads to; the poller may be kept if it is not late.
 #[inline]
 pub fn retire_shared(
     words: &impl SharedWords,
     records: usize,
     identity: Identity,
     entry: u16,
-) -> Result<Claimed, Refusal> {
+) -> Result<(Claimed, SharedPoller), Refusal> {
     let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
     let known = words.load(record + IDENTITY, Ordering::Acquire);
     let late = known != identity.0 && known != identity.without_queue_pair().0;
     if late && words.load(record + LATE, Ordering::Acquire) != identity.0 {
         return Err(Refusal::Stranger);
     }
-    let name = SharedName(words.load(record + NAME, Ordering::Relaxed));
-    let queue = name.record(words, records).ok_or(Refusal::Stranger)?;
-    let id = claim(words, queue, entry)?;
-    Ok(if late { Claimed::Late } else { Claimed::Receive(id) })
+    let poller = SharedPoller::of(words, records, record, known).ok_or(Refusal::Stranger)?;
+    let (queue, entries) = poller.queue(words).ok_or(Refusal::Stranger)?;
+    let mut chain = Chain::new(&queue);
+    let id = poller.claim(&entries, &mut chain, entry).ok_or(Refusal::NotOutstanding)?;
+    chain.put_back(&queue, &entries);
+    Ok((if late { Claimed::Late } else { Claimed::Receive(id) }, poller))
 }
 
-/// Takes `entry` from the device and puts it to the entries that came back.
-#[inline(always)]
-fn claim(words: &impl SharedWords, record: usize, entry: u16) -> Result<u64, Refusal> {
-    let slots = words.load(record + SLOTS, Ordering::Relaxed);
-    if entry as u32 > slots as u32 {
-        return Err(Refusal::NotOutstanding);
+/// The poller's half, as it leads from one queue pair to its shared queue. It may be kept between completions as long as
+/// [`is_current`](Self::is_current).
+#[derive(Debug, Clone, Copy)]
+pub struct SharedPoller {
+    /// What the record of the queue pair knows it by.
+    known: u64,
+    record: u32,
+    name: SharedName,
+    /// The first word of the record of the shared queue.
+    queue: u32,
+    base: u32,
+    mask: u32,
+}
+
+/// Entries that a poller took from the device and did not put back yet: each is linked to the one that was taken before, the
+/// first one to what was the front of the list.
+#[derive(Debug)]
+pub struct Chain {
+    front: u64,
+    /// What was taken last, or the front.
+    newest: u64,
+    /// What was taken first, or [`POSTED`], which is no entry.
+    oldest: u64,
+}
+
+impl SharedPoller {
+    /// Of no queue pair: no record has this identity.
+    pub const NOBODY: Self =
+        Self { known: Identity::NOBODY.0, record: 0, name: SharedName(0), queue: 0, base: 0, mask: 0 };
+
+    /// Finds the record of `identity` among `records` (a power of two), and its shared queue.
+    #[inline]
+    pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
+        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+        let known = words.load(record + IDENTITY, Ordering::Acquire);
+        let is_it = known == identity.0 || known == identity.without_queue_pair().0;
+        if is_it { Self::of(words, records, record, known) } else { None }
     }
-    let link = link_of((slots >> 32) as u32, entry as u32);
-    let mut front = words.load(record + RETURNED, Ordering::Relaxed);
-    if words.compare_exchange(link, POSTED, front, Ordering::Acquire).is_err() {
-        return Err(Refusal::NotOutstanding);
+
+    #[inline(always)]
+    fn of(words: &impl Words, records: usize, record: usize, known: u64) -> Option<Self> {
+        let name = SharedName(words.load(record + NAME, Ordering::Relaxed));
+        let queue = name.record(words, records)?;
+        let slots = words.load(queue + SLOTS, Ordering::Relaxed);
+        let (base, mask) = ((slots >> 32) as u32, slots as u32);
+        Some(Self { known, record: record as u32, name, queue: queue as u32, base, mask })
     }
-    let id = words.load(link - 1, Ordering::Relaxed);
-    while let Err(other) = words.compare_exchange(record + RETURNED, front, entry as u64, RETURN) {
-        front = other;
-        words.store(link, front, Ordering::Relaxed);
+
+    /// The record of the queue pair.
+    #[inline(always)]
+    pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W>> {
+        words.record(self.record)
     }
-    Ok(id)
+
+    /// The record of the shared queue, and its slots.
+    #[inline(always)]
+    pub fn queue<'a, W: SharedWords>(
+        &self,
+        words: &'a W,
+    ) -> Option<(impl SharedRecord + use<'a, W>, impl Entries + use<'a, W>)> {
+        Some((words.shared_record(self.queue)?, words.entries(self.base, self.mask)?))
+    }
+
+    /// Whether queue pair and shared queue, whose records these are, are still those that were found.
+    #[inline(always)]
+    pub fn is_current(&self, record: &impl Record, queue: &impl Record) -> bool {
+        record.load::<IDENTITY>(Ordering::Acquire) == self.known
+            && queue.load::<NAME>(Ordering::Relaxed) == self.name.0
+    }
+
+    /// Whether `other` leads to the same shared queue.
+    #[inline(always)]
+    pub fn shares_with(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+
+    /// Takes `entry` from the device, and gives its identifier, if it is posted. It is to be put back with the chain.
+    /// `entries` are those of the shared queue.
+    #[inline(always)]
+    pub fn claim(&self, entries: &impl Entries, chain: &mut Chain, entry: u16) -> Option<u64> {
+        let entry = entry as u32;
+        if entry > self.mask || !entries.exchange_link(entry, POSTED, chain.newest) {
+            return None;
+        }
+        chain.newest = entry as u64;
+        if chain.oldest == POSTED {
+            chain.oldest = entry as u64;
+        }
+        Some(entries.id(entry))
+    }
+}
+
+impl Chain {
+    /// Nothing taken yet of the queue whose record it is.
+    #[inline(always)]
+    pub fn new(queue: &impl Record) -> Self {
+        let front = queue.load::<RETURNED>(Ordering::Relaxed);
+        Self { front, newest: front, oldest: POSTED }
+    }
+
+    /// Puts the entries to those that came back. Record and entries are those of the shared queue.
+    #[inline(always)]
+    pub fn put_back(mut self, queue: &impl SharedRecord, entries: &impl Entries) {
+        if self.oldest == POSTED {
+            return;
+        }
+        while let Err(other) = queue.compare_exchange::<RETURNED>(self.front, self.newest, RETURN) {
+            self.front = other;
+            entries.set_link(self.oldest as u32, other);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ fn receives_complete_in_order() {
     let words = Plain::new();
     let mut poster = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
     poster.identify(&words, identity(0x40));
-    let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter);
+    let retire = |counter| retire_receive(&words, RECORDS, identity(0x40), counter).map(|(id, _)| id);
     assert_eq!(retire(0), Err(Refusal::NotOutstanding));
     for id in 5..9 {
         poster.post_receive(&poster.singles(&words), id);
@@ -118,6 +118,30 @@ fn in_order_retirement_agrees_with_the_general_one() {
         };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
         assert_eq!(poller.retire_next(&record, &pairs, counter), None, "twice");
+        poller.publish(&record);
+    }
+    assert!(poller.is_current(&record));
+    poster.close(&words);
+    assert!(!poller.is_current(&record));
+}
+
+#[test]
+fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
+    let words = Plain::new();
+    let mut poster = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
+    poster.identify(&words, identity(0x40));
+    let mut poller = ReceivePoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
+    assert!(ReceivePoller::resolve(&words, RECORDS, identity(0x41)).is_none());
+    let (record, singles) = (poller.record(&words).unwrap(), poller.singles(&words));
+    assert_eq!(poller.retire_next(&record, &singles, 0), None, "nothing was posted");
+    for round in 0..70_000u64 {
+        let counter = poster.head() as u16;
+        assert!(poster.has_room(&words, 1));
+        poster.post_receive(&poster.singles(&words), round);
+        poster.publish(&words);
+        assert_eq!(poller.retire_next(&record, &singles, counter.wrapping_add(1)), None, "out of order");
+        assert_eq!(poller.retire_next(&record, &singles, counter), Some(round));
+        assert_eq!(poller.retire_next(&record, &singles, counter), None, "twice");
         poller.publish(&record);
     }
     assert!(poller.is_current(&record));

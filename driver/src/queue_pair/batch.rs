@@ -48,9 +48,14 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
         // A copy, so that the batch itself stays in registers.
         let slots = self.slots;
         let (at, ledgers) = ((self.rings.blocks(), &slots), self.place.ledgers);
-        match self.queue.limits.write_short(&mut self.progress, at, ledgers, request) {
-            Short::Written(_) => (),
-            Short::Full => return Err(self.queue.full()),
+        let limits = &self.queue.limits;
+        let short = match limits.write_short(&mut self.progress, at, ledgers, request) {
+            Short::Other => limits.write_long(&mut self.progress, at, ledgers, request),
+            short => short,
+        };
+        match short {
+            Short::Written(_) | Short::Blocks => (),
+            Short::Full => return Err(self.queue.full(request)),
             Short::Other => {
                 self.queue.progress.follow(&self.progress);
                 let result = self.queue.write_any(at.0, ledgers, request, &[]);

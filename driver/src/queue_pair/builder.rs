@@ -4,6 +4,7 @@ use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
 use super::send::{Limits, Progress, SendQueue};
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
+use super::transitions::Column;
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
@@ -21,7 +22,7 @@ use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
-use crate::work_request::{MAX_SEGMENTS, MAX_SHORT, MAX_SLICE, ReceiveForm, inline_segments};
+use crate::work_request::{MAX_SEGMENTS, MAX_SLICE, ReceiveForm, inline_segments};
 use crate::xrc_domain::XrcDomain;
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::{Qpn, Srqn, Xrcdn};
@@ -303,7 +304,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             return QueuePairAttributes::initial_q_key(self.q_key);
         }
         let rights = [
-            (AccessFlags::REMOTE_WRITE, true),
+            (AccessFlags::REMOTE_WRITE, S::serves(WorkCompletionOpcode::RdmaWrite)),
             (AccessFlags::REMOTE_READ, S::serves(WorkCompletionOpcode::RdmaRead)),
             (AccessFlags::REMOTE_ATOMIC, S::serves(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
         ];
@@ -395,7 +396,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
                 } else {
                     MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
                 },
-                max_short: if xrc { 0 } else { self.wanted.inline.min(MAX_SHORT) },
+                max_inline: if xrc { 0 } else { self.wanted.inline },
             },
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
@@ -418,6 +419,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             share,
             qpn,
             service: S::TYPE,
+            column: Column::of(S::TYPE, S::SENDS),
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],

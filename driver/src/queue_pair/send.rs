@@ -1,6 +1,6 @@
 //! The send queue: checks, encoding into the ring, doorbell.
 
-use super::PostError;
+use super::{PostError, inline};
 use crate::dma::{BLOCK, Rings, Run};
 use crate::doorbell::{Publication, SendDoorbell, publish};
 use crate::hal::{Barrier, Hal};
@@ -8,14 +8,12 @@ use crate::ledger::{Pairs, Poster, Words};
 use crate::memory_region::MemorySlice;
 use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{
-    Form, MAX_SEGMENTS, MAX_SLICE, Shape, WorkRequest, inline_segments, inline_words, short_inline,
-    slice_words,
+    ATOMIC, BLOCK_SEGMENTS, Form, MAX_SEGMENTS, MAX_SLICE, Shape, WorkRequest, inline_segments, inline_words,
+    short_inline, slice_words,
 };
 
 use bareverbs_prm::wqe::SEGMENT;
 
-/// Segments of a basic block.
-const BLOCK_SEGMENTS: u32 = 4;
 /// Words of a segment.
 const SEGMENT_WORDS: usize = 2;
 /// Words of a basic block.
@@ -45,8 +43,8 @@ pub(crate) struct Limits {
     pub(crate) qpn_shifted: u32,
     /// Longest single slice; zero if the queue takes no slice.
     pub(crate) max_slice: u32,
-    /// Longest inline data of the short way.
-    pub(crate) max_short: u32,
+    /// Longest inline data; zero while the short way is closed.
+    pub(crate) max_inline: u32,
 }
 
 /// How far a send queue is.
@@ -70,6 +68,8 @@ impl Progress {
 pub(crate) enum Short {
     /// The request was written; this is its block.
     Written([u64; 8]),
+    /// The request was written as several blocks.
+    Blocks,
     /// There is no room.
     Full,
     /// There is none for this request.
@@ -88,21 +88,40 @@ impl SendQueue {
         then: impl FnOnce(&mut Self, Option<&[u64; 8]>),
     ) -> Result<(), PostError> {
         match self.limits.write_short(&mut self.progress, at, words, request) {
-            Short::Written(block) => {
-                then(self, Some(&block));
-            }
-            Short::Full => return Err(self.full()),
-            Short::Other => {
-                self.write_any(at.0, words, request, &[])?;
+            Short::Written(block) => then(self, Some(&block)),
+            Short::Full => return Err(self.full(request)),
+            Short::Blocks | Short::Other => {
+                self.write_more(at, words, request)?;
                 then(self, None);
             }
         }
         Ok(())
     }
 
-    /// There is no room for a request of one block.
-    pub(crate) const fn full(&self) -> PostError {
-        PostError::QueueFull { needed: 1, size: self.mask + 1 }
+    /// There is no room for a request that has a form.
+    #[cold]
+    pub(crate) const fn full(&self, request: &WorkRequest<'_>) -> PostError {
+        PostError::QueueFull { needed: request.posted().slots(), size: self.mask + 1 }
+    }
+
+    /// [`Self::write`] of requests of several blocks. They have a function of their own, so that it has the registers of the
+    /// processor for itself, and so have those of one block.
+    #[inline(never)]
+    fn write_more(
+        &mut self,
+        at: (Run<'_, BLOCK>, &impl Pairs),
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Result<(), PostError> {
+        let mut progress = self.progress.clone();
+        match self.limits.write_long(&mut progress, at, words, request) {
+            Short::Full => Err(self.full(request)),
+            Short::Other => self.write_any(at.0, words, request, &[]),
+            Short::Blocks | Short::Written(_) => {
+                self.progress.follow(&progress);
+                Ok(())
+            }
+        }
     }
 
     /// [`Self::write`] for every other request. `address` is what the service has behind the control segment, in memory
@@ -144,7 +163,7 @@ impl SendQueue {
     /// way need not ask.
     fn close_short_way(&mut self) {
         self.closed = Some(self.limits);
-        (self.limits.max_slice, self.limits.max_short) = (0, 0);
+        (self.limits.max_slice, self.limits.max_inline) = (0, 0);
     }
 
     /// Whether it was closed.
@@ -253,29 +272,79 @@ impl Limits {
     pub(crate) fn write_short(
         &self,
         progress: &mut Progress,
-        at: (Run<'_, BLOCK>, &impl Pairs),
+        (blocks, slots): (Run<'_, BLOCK>, &impl Pairs),
         words: &impl Words,
         request: &WorkRequest<'_>,
     ) -> Short {
+        let head = progress.poster.head();
+        let block = blocks.slot(head);
+        let one = |progress| self.begin_block(progress, slots, words, request);
         match request.form {
             Form::RemoteSlice if self.allows(request.length) => {
-                let ([a, b], [c, d]) = (request.first, request.remote());
-                self.write_block::<6>(progress, at, words, request, [c, d, a, b, 0, 0])
+                let Some([control, flags]) = one(progress) else { return Short::Full };
+                let ([a, b], [c, d]) = (request.remote(), request.first);
+                block.store_first::<6>(&[control, flags, a, b, c, d, 0, 0]);
+                Short::Written([control, flags, a, b, c, d, 0, 0])
             }
-            Form::RemoteShort if request.bytes.len() <= self.max_short as usize => {
-                let ([a, b, e], [c, d]) = (short_inline(request.bytes), request.remote());
-                self.write_block::<7>(progress, at, words, request, [c, d, a, b, e, 0])
+            Form::RemoteShort if self.takes(request.bytes) => {
+                let Some([control, flags]) = one(progress) else { return Short::Full };
+                let ([a, b], [c, d, e]) = (request.remote(), short_inline(request.bytes));
+                block.store_first::<7>(&[control, flags, a, b, c, d, e, 0]);
+                Short::Written([control, flags, a, b, c, d, e, 0])
             }
             Form::Slice if self.allows(request.length) => {
+                let Some([control, flags]) = one(progress) else { return Short::Full };
                 let [a, b] = request.first;
-                self.write_block::<4>(progress, at, words, request, [a, b, 0, 0, 0, 0])
+                block.store_first::<4>(&[control, flags, a, b, 0, 0, 0, 0]);
+                Short::Written([control, flags, a, b, 0, 0, 0, 0])
             }
-            Form::Short if request.bytes.len() <= self.max_short as usize => {
+            Form::Short if self.takes(request.bytes) => {
+                let Some([control, flags]) = one(progress) else { return Short::Full };
                 let [a, b, c] = short_inline(request.bytes);
-                self.write_block::<5>(progress, at, words, request, [a, b, c, 0, 0, 0])
+                block.store_first::<5>(&[control, flags, a, b, c, 0, 0, 0]);
+                Short::Written([control, flags, a, b, c, 0, 0, 0])
+            }
+            Form::Atomic if self.allows(ATOMIC) => {
+                let Some([control, flags]) = one(progress) else { return Short::Full };
+                let ([a, b], [c, d], [e, f]) = (request.remote(), request.atomic, request.first);
+                block.store_first::<8>(&[control, flags, a, b, c, d, e, f]);
+                Short::Written([control, flags, a, b, c, d, e, f])
             }
             _ => Short::Other,
         }
+    }
+
+    /// [`Self::write_short`] of more bytes than a few.
+    #[inline(always)]
+    pub(crate) fn write_long(
+        &self,
+        progress: &mut Progress,
+        (blocks, slots): (Run<'_, BLOCK>, &impl Pairs),
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Short {
+        let remote = match request.form {
+            Form::Long => false,
+            Form::RemoteLong => true,
+            _ => return Short::Other,
+        };
+        if !self.takes(request.bytes) {
+            return Short::Other;
+        }
+        let head = progress.poster.head();
+        let block = blocks.slot(head);
+        let Some([control, flags]) = self.begin_blocks(progress, slots, words, request) else {
+            return Short::Full;
+        };
+        if remote {
+            let [a, b] = request.remote();
+            block.store_first::<4>(&[control, flags, a, b, 0, 0, 0, 0]);
+            inline::write::<4, 28>(blocks, head, request.bytes);
+        } else {
+            block.store_first::<2>(&[control, flags, 0, 0, 0, 0, 0, 0]);
+            inline::write::<2, 44>(blocks, head, request.bytes);
+        }
+        Short::Blocks
     }
 
     /// Whether the queue takes a single slice of this length.
@@ -284,27 +353,52 @@ impl Limits {
         length.wrapping_sub(1) < self.max_slice
     }
 
-    /// Writes the `N` words of a request that fits a block, of which `tail` is what follows the control segment.
+    /// Whether the queue takes these bytes inline.
     #[inline(always)]
-    fn write_block<const N: usize>(
+    fn takes(&self, bytes: &[u8]) -> bool {
+        bytes.len() <= self.max_inline as usize
+    }
+
+    /// Remembers a request of one block if there is room, and gives its control segment in memory order.
+    #[inline(always)]
+    fn begin_block(
         &self,
         progress: &mut Progress,
-        (blocks, slots): (Run<'_, BLOCK>, &impl Pairs),
+        slots: &impl Pairs,
         words: &impl Words,
         request: &WorkRequest<'_>,
-        tail: [u64; 6],
-    ) -> Short {
+    ) -> Option<[u64; 2]> {
         if !progress.poster.has_room_for_one(words) {
-            return Short::Full;
+            return None;
         }
-        let head = progress.poster.head();
-        let control = request.control(head, self.qpn_shifted);
-        let [a, b, c, d, e, f] = tail;
-        let block = [control.to_be(), request.flags(), a, b, c, d, e, f];
-        progress.last_control = control;
+        let segment = self.control(progress, request);
         progress.poster.post_one(slots, request.id, request.posted());
-        blocks.slot(head).store_first::<N>(&block);
-        Short::Written(block)
+        Some(segment)
+    }
+
+    /// The same of a request of as many blocks as it says.
+    #[inline(always)]
+    fn begin_blocks(
+        &self,
+        progress: &mut Progress,
+        slots: &impl Pairs,
+        words: &impl Words,
+        request: &WorkRequest<'_>,
+    ) -> Option<[u64; 2]> {
+        let posted = request.posted();
+        if !progress.poster.has_room(words, posted.slots()) {
+            return None;
+        }
+        let segment = self.control(progress, request);
+        progress.poster.post_some(slots, request.id, posted);
+        Some(segment)
+    }
+
+    #[inline(always)]
+    fn control(&self, progress: &mut Progress, request: &WorkRequest<'_>) -> [u64; 2] {
+        let control = request.control(progress.poster.head(), self.qpn_shifted);
+        progress.last_control = control;
+        [control.to_be(), request.flags()]
     }
 }
 

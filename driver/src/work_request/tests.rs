@@ -57,8 +57,31 @@ fn forms_know_their_segments() {
     assert_eq!(segments(&WorkRequest::read(1, &slice, RemoteSlice::default())), 3);
     assert_eq!(segments(&WorkRequest::send_inline(1, &[0; 12])), 2);
     assert_eq!(segments(&WorkRequest::write_inline(1, &[0; 13], RemoteSlice::default())), 4);
-    assert_eq!(segments(&WorkRequest::fetch_add(1, &slice, RemoteSlice::default(), 1)), 0);
+    assert_eq!(segments(&WorkRequest::fetch_add(1, &slice, RemoteSlice::default(), 1)), 0, "two bytes");
     assert_eq!(segments(&WorkRequest::send(1, &[])), 0);
+    let word = [MemorySlice::from_raw(1, 8, Mkey::new(3))];
+    assert_eq!(segments(&WorkRequest::fetch_add(1, &word, RemoteSlice::default(), 1)), 4);
+    assert_eq!(segments(&WorkRequest::compare_swap(1, &word, RemoteSlice::default(), 1, 2)), 4);
+}
+
+#[test]
+fn forms_know_their_blocks() {
+    let data = [0; 1000];
+    for length in 1..=MAX_LONG {
+        let bytes = &data[..length];
+        let send = WorkRequest::send_inline(1, bytes);
+        let write = WorkRequest::write_inline(1, bytes, RemoteSlice::default());
+        for (request, before) in [(send, 16), (write, 32)] {
+            assert_ne!(request.form, Form::Other);
+            let segments = (before + 4 + length).div_ceil(16);
+            assert_eq!((request.control(0, 0) & 0x3f) as usize, segments, "{length}");
+            assert_eq!(request.posted().slots() as usize, segments.div_ceil(4), "{length}");
+        }
+    }
+    let longer = WorkRequest::send_inline(1, &data[..=MAX_LONG]);
+    assert_eq!((longer.form, longer.control(0, 0) & 0x3f), (Form::Other, 0));
+    let named = WorkRequest::send_inline(1, &data[..100]).for_shared_queue(Srqn::default());
+    assert_eq!((named.form, named.control(0, 0) & 0x3f), (Form::Other, 0));
 }
 
 #[test]

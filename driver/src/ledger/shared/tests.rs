@@ -52,7 +52,11 @@ fn open(words: &Plain) -> SharedPoster {
 }
 
 fn retire(words: &Plain, entry: u32) -> Result<Claimed, Refusal> {
-    retire_shared(words, RECORDS, identity(7), entry as u16)
+    retire_as(words, identity(7), entry)
+}
+
+fn retire_as(words: &Plain, identity: Identity, entry: u32) -> Result<Claimed, Refusal> {
+    retire_shared(words, RECORDS, identity, entry as u16).map(|(claimed, _)| claimed)
 }
 
 #[test]
@@ -106,7 +110,7 @@ fn allegations_are_checked() {
     poster.post(&words, 5);
     assert_eq!(retire(&words, 1), Err(Refusal::NotOutstanding), "not posted");
     assert_eq!(retire(&words, 4), Err(Refusal::NotOutstanding), "beyond the end");
-    assert_eq!(retire_shared(&words, RECORDS, identity(8), 0), Err(Refusal::Stranger), "another queue");
+    assert_eq!(retire_as(&words, identity(8), 0), Err(Refusal::Stranger), "another queue");
     assert_eq!(retire(&words, 0), Ok(Claimed::Receive(5)));
     assert_eq!(retire(&words, 0), Err(Refusal::NotOutstanding), "twice");
 }
@@ -148,7 +152,70 @@ fn xrc_completions_name_the_queue_and_any_queue_pair() {
         assert!(poster.has_room(&words));
         poster.post(&words, id);
     }
-    assert_eq!(retire_shared(&words, RECORDS, from(7, 0x40), 2), Ok(Claimed::Receive(2)));
-    assert_eq!(retire_shared(&words, RECORDS, from(7, 0x41), 0), Ok(Claimed::Receive(0)));
-    assert_eq!(retire_shared(&words, RECORDS, from(8, 0x41), 1), Err(Refusal::Stranger));
+    assert_eq!(retire_as(&words, from(7, 0x40), 2), Ok(Claimed::Receive(2)));
+    assert_eq!(retire_as(&words, from(7, 0x41), 0), Ok(Claimed::Receive(0)));
+    assert_eq!(retire_as(&words, from(8, 0x41), 1), Err(Refusal::Stranger));
+}
+
+#[test]
+fn a_chain_comes_back_newest_first_and_before_what_came_back_earlier() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    for id in 0..3 {
+        assert!(poster.has_room(&words));
+        poster.post(&words, id);
+    }
+    let poller = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
+    let (queue, entries) = poller.queue(&words).unwrap();
+    let mut chain = Chain::new(&queue);
+    assert_eq!(poller.claim(&entries, &mut chain, 3), None, "not posted");
+    assert_eq!(poller.claim(&entries, &mut chain, 4), None, "beyond the end");
+    assert_eq!(poller.claim(&entries, &mut chain, 2), Some(2));
+    assert_eq!(poller.claim(&entries, &mut chain, 2), None, "twice");
+    // Another completion queue is faster with the third.
+    assert_eq!(retire(&words, 1), Ok(Claimed::Receive(1)));
+    assert_eq!(poller.claim(&entries, &mut chain, 0), Some(0));
+    assert_eq!(poster.outstanding(&words), 0);
+    chain.put_back(&queue, &entries);
+    let places = [10, 11, 12].map(|id| {
+        assert!(poster.has_room(&words));
+        poster.post(&words, id)
+    });
+    assert_eq!(places.map(|place| (place.entry, place.next)), [(3, 0), (0, 2), (2, 1)]);
+    assert!(!poster.has_room(&words));
+}
+
+#[test]
+fn an_empty_chain_changes_nothing() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    let poller = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
+    let (queue, entries) = poller.queue(&words).unwrap();
+    Chain::new(&queue).put_back(&queue, &entries);
+    let room = (0..4).take_while(|&id| poster.has_room(&words) && poster.post(&words, id).next < 4).count();
+    assert_eq!(room, 3);
+}
+
+#[test]
+fn a_poller_that_is_kept_knows_when_somebody_is_gone() {
+    let words = Plain::new();
+    let poster = open(&words);
+    let poller = || SharedPoller::resolve(&words, RECORDS, identity(7));
+    let kept = poller().unwrap();
+    attach(
+        &words,
+        3,
+        Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(0x50)),
+        SharedName::new(0x22),
+    );
+    let other = Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(0x50));
+    let other = SharedPoller::resolve(&words, RECORDS, other).unwrap();
+    let is_current = |poller: &SharedPoller| {
+        poller.is_current(&poller.record(&words).unwrap(), &poller.queue(&words).unwrap().0)
+    };
+    assert!(is_current(&kept) && is_current(&other) && other.shares_with(&kept));
+    detach(&words, 1);
+    assert!(!is_current(&kept) && is_current(&other) && poller().is_none());
+    poster.close(&words);
+    assert!(!is_current(&other));
 }
