@@ -196,7 +196,7 @@ impl Walk {
 
     /// Resets sides of a lane and connects them again. Nothing of what they were before is ever heard of.
     fn revive(&mut self, lane: usize, sides: &[usize], at_once: bool) {
-        let prepared = sides.iter().map(|&side| (side, self.to_init(lane, side))).collect();
+        let prepared = sides.iter().map(|&side| (side, self.restart(lane, side))).collect();
         // What is still on the cable must not meet a connection that begins with the same numbers.
         // Completions of before that somebody still gives would be met here.
         self.settle();
@@ -227,7 +227,7 @@ impl Walk {
     }
 
     /// 2RST, and INIT again.
-    fn to_init(&mut self, lane: usize, side: usize) -> Prepared {
+    fn restart(&mut self, lane: usize, side: usize) -> Prepared {
         let initial = self.builder(lane).initial();
         let [send, receive] = self.lanes[lane].plan.completions[side];
         let end = &mut self.lanes[lane].ends[side];
