@@ -145,7 +145,9 @@ impl fmt::Display for WorkCompletionStatus {
             CqeSyndrome::WorkRequestFlushed => "flushed: the queue pair was in the error state",
             CqeSyndrome::MemoryWindowBind => "binding the memory window failed",
             CqeSyndrome::BadResponse => "the peer sent a response that makes no sense",
-            CqeSyndrome::LocalAccess => "a local access right is missing: check AccessFlags",
+            CqeSyndrome::LocalAccess => {
+                "the peer's RDMA WRITE with immediate data could not reach local memory: keep it registered meanwhile"
+            }
             CqeSyndrome::RemoteInvalidRequest => "the peer found the request invalid",
             CqeSyndrome::RemoteAccess => "the peer refused access: check address, remote key and AccessFlags",
             CqeSyndrome::RemoteOperation => "the peer failed to do it",

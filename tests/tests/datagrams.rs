@@ -230,3 +230,18 @@ fn what_datagrams_do_not_have_cannot_be_modified() {
     let refused = world.hosts[0].queue_pair.modify(QpState::Rts, &attributes).unwrap_err();
     assert!(refused.to_string().contains("do not give"), "{refused}");
 }
+
+/// A NOP goes nowhere, and so has no address.
+#[test]
+fn a_nop_takes_its_place_among_datagrams() {
+    let mut world = Datagrams::new(2, 12, IPV4);
+    let destination = world.way(0, 1).destination(world.hosts[1].queue_pair.qpn(), Q_KEY);
+    let host = &mut world.hosts[0];
+    let mut batch = host.queue_pair.send_batch();
+    batch.post_to(&WorkRequest::nop(1), &destination).unwrap();
+    batch.post_to(&WorkRequest::send_inline(2, b"x"), &destination).unwrap();
+    batch.ring();
+    host.queue_pair.post_send_to(&WorkRequest::nop(3), &destination).unwrap();
+    let ends: Vec<_> = world.sent(0).iter().map(|sent| (sent.wr_id, sent.is_success())).collect();
+    assert_eq!(ends, [(1, true), (2, true), (3, true)]);
+}

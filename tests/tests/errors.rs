@@ -2,17 +2,21 @@
 
 use bareverbs::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::ConnectOptions;
+use bareverbs::queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder, Uc};
+use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
-use bareverbs_prm::numbering::CqeSyndrome;
-use bareverbs_prm::numbering::QpState;
-use bareverbs_sim::net::fault::RandomFaults;
+use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, QpState};
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::fault::{Action, RandomFaults, ScriptedFault, Trigger};
 use bareverbs_tests::node::{Handle, all_access};
-use bareverbs_tests::pair::{Pair, PairOptions};
+use bareverbs_tests::pair::{Pair, PairOptions, Side};
 
 const LENGTH: usize = 64;
+/// BTH op-codes (IBTA v1.4 §9.2.1, table 38).
+const WRITE_LAST_WITH_IMMEDIATE: u8 = 0x09;
+const UC_SEND_MIDDLE: u8 = 0x21;
 
 /// Does a work request fail as it should, does what follows it flush, and is the queue pair in ERROR afterwards?
 #[track_caller]
@@ -194,6 +198,123 @@ fn a_receive_into_memory_that_may_not_be_written() {
     );
 }
 
+/// Requirement: IBTA v1.4 §11.6.2: «local access error» has its cause: memory goes away under an RDMA WRITE with immediate data
+#[test]
+fn memory_goes_away_before_the_immediate_data_come() {
+    let mut pair = pair();
+    let region = pair.b.node.memory(4096, all_access());
+    pair.b.queue_pair.post_receive(&ReceiveRequest::new(5, &[])).unwrap();
+    pair.world.with(|world| {
+        let last = Trigger::Opcode { opcode: WRITE_LAST_WITH_IMMEDIATE, nth: 1 };
+        let late = ScriptedFault { when: last, action: Action::Delay(Duration::from_micros(100)) };
+        world.script_fault(pair.a.node.id, pair.b.node.id, late).unwrap();
+    });
+    let data = [pair.a.memory.slice(0, 2048).unwrap()];
+    pair.a.queue_pair.post_send(&WorkRequest::write(1, &data, region.remote(0)).immediate(7)).unwrap();
+    let soon = pair.world.now() + Duration::from_micros(50);
+    pair.world.run_until(soon);
+    drop(region);
+    assert_eq!(pair.sent().status, WorkCompletionStatus::Failed(CqeSyndrome::RemoteAccess));
+    let received = pair.received();
+    assert_eq!(
+        (received.wr_id, received.status),
+        (5, WorkCompletionStatus::Failed(CqeSyndrome::LocalAccess))
+    );
+}
+
+/// Connects another queue pair of each side, each with a path MTU of its own.
+fn connect_with_mtus(pair: &Pair, mtus: [PathMtu; 2]) -> [QueuePair<Handle>; 2] {
+    let build =
+        |side: &Side| QueuePairBuilder::new(&side.node.domain, &side.sends, &side.receives).build().unwrap();
+    let (a, b) = (build(&pair.a), build(&pair.b));
+    let (of_a, of_b) = (a.endpoint(0).unwrap(), b.endpoint(0).unwrap());
+    let [mtu_a, mtu_b] = mtus.map(|path_mtu| ConnectOptions { path_mtu, ..ConnectOptions::default() });
+    [a.connect(&of_b, mtu_a).unwrap(), b.connect(&of_a, mtu_b).unwrap()]
+}
+
+/// Requirement: IBTA v1.4 §11.6.2: «bad response error» has its cause: a READ is answered in packets of another path MTU
+#[test]
+fn a_peer_that_answers_in_packets_of_another_size() {
+    let mut pair = pair();
+    let [mut asks, _answers] = connect_with_mtus(&pair, [PathMtu::Mtu1024, PathMtu::Mtu2048]);
+    let data = [pair.a.memory.slice(0, 4096).unwrap()];
+    asks.post_send(&WorkRequest::read(1, &data, pair.b.memory.remote(0))).unwrap();
+    asks.post_send(&WorkRequest::nop(2)).unwrap();
+    let outcomes = [pair.sent(), pair.sent()].map(|completion| (completion.wr_id, completion.status));
+    let failed = WorkCompletionStatus::Failed;
+    assert_eq!(
+        outcomes,
+        [(1, failed(CqeSyndrome::BadResponse)), (2, failed(CqeSyndrome::WorkRequestFlushed))]
+    );
+}
+
+/// Requirement: IBTA v1.4 §11.6.2: «remote aborted error» has its cause: a message to a shared receive queue is lost half-way
+#[test]
+fn a_message_that_is_forgotten_after_it_took_a_shared_receive() {
+    let pair = Pair::<Uc>::of_service(&PairOptions::default());
+    let Pair { a, b, world, .. } = pair;
+    let config = SharedReceiveQueueConfig { receives: 3, slices: 1 };
+    let mut queue = SharedReceiveQueue::create(&b.node.domain, config).unwrap();
+    let (mut ends, receives) = (b.node.completion_queue(16), b.node.completion_queue(16));
+    let sender =
+        QueuePairBuilder::new(&a.node.domain, &a.sends, &a.receives).service::<Uc>().build().unwrap();
+    let receiver = QueuePairBuilder::new(&b.node.domain, &receives, &ends).shared_receive_queue(&queue);
+    let receiver = receiver.service::<Uc>().build().unwrap();
+    let (of_a, of_b) = (sender.endpoint(0).unwrap(), receiver.endpoint(0).unwrap());
+    let mut sender = sender.connect(&of_b, ConnectOptions::default()).unwrap();
+    let _receiver = receiver.connect(&of_a, ConnectOptions::default()).unwrap();
+    for id in [5, 6] {
+        let slice = [b.memory.slice(id * 4096, 4096).unwrap()];
+        queue.post_receive(&ReceiveRequest::new(id as u64, &slice)).unwrap();
+    }
+    world.with(|world| {
+        let middle = Trigger::Opcode { opcode: UC_SEND_MIDDLE, nth: 1 };
+        let lost = ScriptedFault { when: middle, action: Action::Drop };
+        world.script_fault(a.node.id, b.node.id, lost).unwrap();
+    });
+    let data = [a.memory.slice(0, 4096).unwrap()];
+    for id in [1, 2] {
+        sender.post_send(&WorkRequest::send(id, &data)).unwrap();
+    }
+    let end = world.now() + Duration::from_millis(1);
+    world.run_until(end);
+    let outcomes: Vec<_> =
+        std::iter::from_fn(|| ends.poll_one().unwrap()).map(|end| (end.wr_id, end.status)).collect();
+    let aborted = WorkCompletionStatus::Failed(CqeSyndrome::RemoteAborted);
+    assert_eq!(outcomes, [(5, aborted), (6, WorkCompletionStatus::Success)]);
+}
+
+/// Requirement: IBTA v1.4 §11.6.2: statuses of reliable datagrams do not come about: no device of this kind has that service
+#[test]
+fn the_device_has_no_other_status_than_those_with_a_cause_here() {
+    use CqeSyndrome::*;
+    let causes = [
+        (LocalLength, "a_message_longer_than_the_receive"),
+        (LocalQpOperation, "an_operation_that_the_device_does_not_have"),
+        (LocalProtection, "a_local_key_that_does_not_exist"),
+        (WorkRequestFlushed, "everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error"),
+        (MemoryWindowBind, "a_binding_that_the_device_refuses_says_so"),
+        (BadResponse, "a_peer_that_answers_in_packets_of_another_size"),
+        (LocalAccess, "memory_goes_away_before_the_immediate_data_come"),
+        (RemoteInvalidRequest, "a_remote_queue_pair_without_the_right"),
+        (RemoteAccess, "a_remote_key_that_does_not_exist"),
+        (RemoteOperation, "a_receive_into_memory_that_may_not_be_written"),
+        (TransportRetryExceeded, "a_cable_that_loses_everything"),
+        (RnrRetryExceeded, "a_peer_that_posts_no_receive"),
+        (RemoteAborted, "a_message_that_is_forgotten_after_it_took_a_shared_receive"),
+    ];
+    let sources = [include_str!("errors.rs"), include_str!("memory.rs")].concat();
+    for raw in 0..=u8::MAX {
+        let status = CqeSyndrome::from_raw(raw);
+        let cause = causes.iter().find(|(known, _)| *known == status);
+        match (status, cause) {
+            (Unknown(_), None) => {}
+            (_, Some((_, test))) => assert!(sources.contains(&format!("fn {test}()")), "{status}: {test}"),
+            (_, None) => panic!("{status} has no test of its cause"),
+        }
+    }
+}
+
 /// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
 #[test]
 fn a_peer_that_posts_no_receive() {
@@ -209,7 +330,7 @@ fn a_peer_that_posts_its_receive_late_is_waited_for() {
     let mut pair = pair();
     let data = own(&pair);
     pair.a.queue_pair.post_send(&WorkRequest::send(1, &data)).unwrap();
-    let later = pair.world.now() + bareverbs_prm::time::Duration::from_millis(20);
+    let later = pair.world.now() + Duration::from_millis(20);
     pair.world.run_until(later);
     assert_eq!(pair.a.sends.poll_one(), Ok(None));
     let slice = pair.b.memory.slice(0, LENGTH).unwrap();

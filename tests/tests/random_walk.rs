@@ -13,37 +13,25 @@ fn walk_aloud(conditions: Conditions) -> Outcome {
     match std::panic::catch_unwind(|| walk(&conditions)) {
         Ok(outcome) => outcome,
         Err(cause) => {
-            println!("the walk failed; {conditions}");
+            println!("the walk failed; {}", conditions.replay("random_walk"));
             std::panic::resume_unwind(cause)
         }
     }
 }
 
-fn seeds() -> u64 {
-    std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
-}
-
-/// Conditions that the caller asked for, as `seed:loss:requests`.
-fn asked() -> Option<Conditions> {
-    let text = std::env::var("BAREVERBS_WALK").ok()?;
-    let mut numbers = text.split(':').map(|number| number.parse().expect("seed:loss:requests"));
-    let mut number = || numbers.next().expect("seed:loss:requests");
-    Some(Conditions::of(number(), number() as u32, number() as usize))
-}
-
 fn walk_over_seeds(loss: u32) {
-    if let Some(conditions) = asked() {
+    if let Some(conditions) = Conditions::asked() {
         println!("{:?} of {conditions}", walk_aloud(conditions));
         return;
     }
-    let (mut completed, mut lost) = (0, 0);
-    for seed in 0..seeds() {
+    let (seeds, mut completed, mut lost) = (Conditions::seeds(SEEDS), 0, 0);
+    for seed in 0..seeds {
         let outcome = walk_aloud(Conditions::of(seed, loss, REQUESTS));
         completed += outcome.completed;
         lost += outcome.lost;
     }
-    println!("random walk: {} seeds, {completed} requests completed once each, {lost} frames lost", seeds());
-    assert!(completed >= seeds() * REQUESTS as u64);
+    println!("random walk: {seeds} seeds, {completed} requests completed once each, {lost} frames lost");
+    assert!(completed >= seeds * REQUESTS as u64);
     assert_eq!(lost > 0, loss > 0, "a walk that loses nothing proves nothing");
 }
 

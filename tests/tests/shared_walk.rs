@@ -2,6 +2,7 @@
 //!
 //! `BAREVERBS_SEEDS=N` walks over N seeds in place of thirty.
 
+use bareverbs_tests::walk::Conditions;
 use bareverbs_tests::walk::shared::{SharedOutcome, walk_shared};
 
 const SEEDS: u64 = 30;
@@ -18,7 +19,7 @@ fn walk_aloud(seed: u64, loss: u32) -> SharedOutcome {
 }
 
 fn walk_over_seeds(loss: u32) {
-    let seeds = std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    let seeds = Conditions::seeds(SEEDS);
     let (mut arrived, mut mended, mut limits) = (0, 0, 0);
     for seed in 0..seeds {
         let outcome = walk_aloud(seed, loss);

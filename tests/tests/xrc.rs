@@ -7,8 +7,10 @@ use bareverbs::events::AsyncEvent;
 use bareverbs::hal::Hal;
 use bareverbs::memory_region::{MemoryRegion, MemorySlice};
 use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
 use bareverbs::queue_pair::{
-    BuildError, ConnectOptions, PostError, QueuePair, QueuePairBuilder, XrcInitiator, XrcTarget,
+    BuildError, ConnectOptions, ModifyError, PostError, QueuePair, QueuePairAttributes, QueuePairBuilder,
+    XrcInitiator, XrcTarget,
 };
 use bareverbs::shared_receive_queue::{
     SharedReceiveQueue, SharedReceiveQueueConfig, SharedReceiveQueueStatus,
@@ -316,4 +318,40 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
     let mut reliable = reliable.connect(&endpoint, ConnectOptions::default()).unwrap();
     let named = reliable.post_send(&WorkRequest::send(1, &data).for_shared_queue(to));
     assert_eq!(named, Err(PostError::SharedReceiveQueue { named: true }));
+}
+
+/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has nothing of a responder to modify, an XRC target nothing of a requester,
+/// and both are connected without
+#[test]
+fn each_end_has_its_half_of_the_attributes() {
+    let mut setting = Setting::new(1, NodeOptions::default());
+    let nothing = QueuePairAttributes::default();
+    let responder = QueuePairAttributes { min_rnr_timer: Some(3), ..nothing };
+    let requester = QueuePairAttributes { retry_count: Some(3), rnr_retry: Some(2), ..nothing };
+    let wrong = |state, forbidden| {
+        let (from, to, missing) = (state, state, Attributes::NONE);
+        Err(ModifyError::Transition(TransitionError::WrongAttributes { from, to, missing, forbidden }))
+    };
+    let (initiator, target) = (&mut setting.initiators[0], &mut setting.targets[0]);
+    assert_eq!(initiator.modify(QpState::Rts, &responder), wrong(QpState::Rts, Attributes::MIN_RNR_TIMER));
+    assert_eq!(target.modify(QpState::Rts, &responder), Ok(()));
+    initiator.drain().unwrap();
+    target.drain().unwrap();
+    let later = setting.world.now() + Duration::from_millis(1);
+    setting.world.run_until(later);
+    let asked = Attributes::RETRY_COUNT | Attributes::RNR_RETRY;
+    let (initiator, target) = (&mut setting.initiators[0], &mut setting.targets[0]);
+    assert_eq!(target.modify(QpState::SqDrained, &requester), wrong(QpState::SqDrained, asked));
+    let served = QueuePairAttributes { log_max_responder_reads: Some(1), ..nothing };
+    assert_eq!(
+        initiator.modify(QpState::SqDrained, &served),
+        wrong(QpState::SqDrained, Attributes::MAX_RESPONDER_READS)
+    );
+    assert_eq!(target.modify(QpState::SqDrained, &served), Ok(()));
+    assert_eq!(initiator.modify(QpState::SqDrained, &requester), Ok(()));
+    let (asks, serves) = (initiator.diagnose().unwrap(), target.diagnose().unwrap());
+    assert_eq!(
+        ((asks.retry_count, asks.rnr_retry), (serves.retry_count, serves.rnr_retry)),
+        ((3, 2), (0, 0))
+    );
 }

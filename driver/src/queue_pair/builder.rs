@@ -4,6 +4,7 @@ use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
 use super::send::{Limits, Progress, SendQueue};
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
+use super::transitions::Column;
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
@@ -303,7 +304,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             return QueuePairAttributes::initial_q_key(self.q_key);
         }
         let rights = [
-            (AccessFlags::REMOTE_WRITE, true),
+            (AccessFlags::REMOTE_WRITE, S::serves(WorkCompletionOpcode::RdmaWrite)),
             (AccessFlags::REMOTE_READ, S::serves(WorkCompletionOpcode::RdmaRead)),
             (AccessFlags::REMOTE_ATOMIC, S::serves(WorkCompletionOpcode::FetchAdd) && capabilities.atomics),
         ];
@@ -418,6 +419,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             share,
             qpn,
             service: S::TYPE,
+            column: Column::of(S::TYPE, S::SENDS),
             state: QpState::Reset,
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],

@@ -5,6 +5,7 @@ use super::diagnosis::{AddressError, Suspect};
 use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
 use crate::device::DeviceRef;
 use crate::gid::GidEntry;
+use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
@@ -112,7 +113,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(QueuePair { core: self.core, service: PhantomData })
     }
 
-    /// What INIT to RTR sets; what is acknowledged and read only if the service does that.
+    /// What INIT to RTR sets; what is for requests of the peer only if it has READs to be served.
     fn to_receive(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> QueuePairAttributes {
         let set = QueuePairAttributes {
             path: Some(self.path(remote, options)),
@@ -121,7 +122,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
             receive_psn: Some(remote.psn),
             ..QueuePairAttributes::default()
         };
-        if !S::ACKNOWLEDGED {
+        if !S::serves(WorkCompletionOpcode::RdmaRead) {
             return set;
         }
         QueuePairAttributes {
@@ -131,15 +132,17 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         }
     }
 
-    /// What RTR to RTS sets.
+    /// What RTR to RTS sets; what is for requests of its own only if it sends some.
     fn to_send(&self, options: &ConnectOptions) -> QueuePairAttributes {
-        let set =
-            QueuePairAttributes { send_psn: Some(self.core.parts.psn), ..QueuePairAttributes::default() };
-        if !S::ACKNOWLEDGED {
+        let set = QueuePairAttributes {
+            send_psn: Some(self.core.parts.psn),
+            ack_timeout: S::ACKNOWLEDGED.then_some(options.ack_timeout),
+            ..QueuePairAttributes::default()
+        };
+        if !S::offers(WorkCompletionOpcode::RdmaRead) {
             return set;
         }
         QueuePairAttributes {
-            ack_timeout: Some(options.ack_timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
             log_max_requester_reads: Some(options.log_reads()),

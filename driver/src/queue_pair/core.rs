@@ -28,6 +28,8 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) share: Share,
     pub(crate) qpn: Qpn,
     pub(crate) service: ServiceType,
+    /// Its column in the table of transitions.
+    pub(crate) column: Column,
     pub(crate) state: QpState,
     pub(crate) domain: Pdn,
     pub(crate) queues: [Cqn; 2],
@@ -70,7 +72,7 @@ impl<D: DeviceRef> Core<D> {
         attributes: &QueuePairAttributes,
     ) -> Result<(), ModifyError> {
         let from = self.state_before(to)?;
-        let way = check(self.column(), from, to, attributes.given()).map_err(ModifyError::Transition)?;
+        let way = check(self.parts.column, from, to, attributes.given()).map_err(ModifyError::Transition)?;
         let done = match way.command {
             CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(way.command),
             _ => self.run_with(way, attributes),
@@ -79,15 +81,6 @@ impl<D: DeviceRef> Core<D> {
         let begins_to_drain = way.command == CommandOpcode::RtsToSqdQp;
         self.parts.state = if begins_to_drain { QpState::SqDraining } else { to };
         Ok(())
-    }
-
-    /// The column of the table. Both ends of XRC are set up alike, with all that a reliable connection has: firmware takes the
-    /// same from them.
-    fn column(&self) -> Column {
-        match self.parts.service {
-            ServiceType::Xrc => Column::Rc,
-            service => Column::of(service, true),
-        }
     }
 
     /// The state from which a way begins. The device alone knows whether a queue that drained is drained by now.
@@ -122,7 +115,7 @@ impl<D: DeviceRef> Core<D> {
         let mut input = ResetToInitQpIn::new();
         let parts = &self.parts;
         input.set_opcode(way.command).set_qpn(parts.qpn);
-        input.set_opt_param_mask(attributes.optional_mask(way.optional.of(self.column()), parts.service));
+        input.set_opt_param_mask(attributes.optional_mask(way.optional.of(self.parts.column), parts.service));
         let [send, receive] = parts.queues;
         input
             .qpc_mut()

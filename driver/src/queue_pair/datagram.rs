@@ -11,6 +11,7 @@ use crate::address_handle::Destination;
 use crate::command::Request;
 use crate::completion_queue::CompletionQueue;
 use crate::device::DeviceRef;
+use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::WorkRequest;
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::multicast::{AttachToMcgIn, DetachFromMcgIn};
@@ -66,7 +67,7 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
         check_offered(request)?;
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
         let Place { hal, ledgers } = Place::<D>::of(device);
-        parts.send.write_any(parts.rings.blocks(), ledgers, request, destination.words())?;
+        parts.send.write_any(parts.rings.blocks(), ledgers, request, address(request, destination))?;
         parts.send.ring((hal, &parts.rings), ledgers, None);
         Ok(())
     }
@@ -108,12 +109,18 @@ impl<D: DeviceRef> SendBatch<'_, D, Ud> {
         check_offered(request)?;
         self.queue.progress.follow(&self.progress);
         let (blocks, ledgers) = (self.rings.blocks(), self.place.ledgers);
-        let result = self.queue.write_any(blocks, ledgers, request, destination.words());
+        let result = self.queue.write_any(blocks, ledgers, request, address(request, destination));
         self.progress.follow(&self.queue.progress);
         result?;
         self.posted += 1;
         Ok(())
     }
+}
+
+/// Where a request goes; a NOP goes nowhere.
+#[inline(always)]
+fn address<'a>(request: &WorkRequest<'_>, destination: &'a Destination) -> &'a [u64] {
+    if request.kind == WorkCompletionOpcode::Nop { &[] } else { destination.words() }
 }
 
 #[inline(always)]

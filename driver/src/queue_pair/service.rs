@@ -115,6 +115,10 @@ impl Service for XrcInitiator {
     fn offers(_: WorkCompletionOpcode) -> bool {
         true
     }
+
+    fn serves(_: WorkCompletionOpcode) -> bool {
+        false
+    }
 }
 
 impl Service for XrcTarget {

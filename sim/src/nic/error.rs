@@ -189,6 +189,9 @@ impl Nic {
         self.end_requests(now, memory, qpn);
         while let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
             let Some(which) = qp.send.skip(memory) else { break };
+            if cfg!(bareverbs_mutation = "lost_flush") {
+                continue;
+            }
             let mut entry = cqe::requester_error(&qp.context, qpn, which, wqe::FLUSHED);
             self.completions.post(memory, &mut self.events, qp.context.cqn_snd(), &mut entry, true);
         }

@@ -117,6 +117,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, M> {
             ReceiveStatus::Length => wqe::RECEIVE,
             ReceiveStatus::Protection => wqe::DATA_KEY,
             ReceiveStatus::QpOperation => wqe::SEGMENTS,
+            ReceiveStatus::Access => wqe::WRITTEN_ACCESS,
             ReceiveStatus::Aborted => wqe::ABORTED,
         };
         self.complete_with_fault(buffer.token, fault);

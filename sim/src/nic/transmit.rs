@@ -7,7 +7,7 @@ use super::reply::REPLY;
 use super::send_queue::{FetchContext, Fetched, PendingUpdate};
 use super::{HostMemory, Nic, port, wqe};
 use crate::transport::{ReceivingSide, RequesterError, ResponderError, ResponsePacket, SendingSide};
-use crate::wire::{FrameWriter, HeaderTemplate, ServiceClass};
+use crate::wire::{FrameWriter, HeaderTemplate, PacketHeader, ServiceClass};
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::Time;
@@ -32,6 +32,26 @@ pub struct Transmit {
     pub qpn: Qpn,
     /// Invariant CRC of the frame.
     pub icrc: u32,
+}
+
+/// Why there is no frame.
+enum Unwritten {
+    /// It would be longer than any frame.
+    Length,
+    /// Its payload cannot be read.
+    Payload,
+}
+
+/// Writes a packet of a connection: `fill` reads `length` bytes of payload, or says that it cannot. Gives the invariant CRC.
+fn write_frame(
+    (frame, path): (&mut Vec<u8>, &Path),
+    header: &PacketHeader,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Result<u32, Unwritten> {
+    let mut writer =
+        FrameWriter::begin(frame, &path.headers, header, length).map_err(|_| Unwritten::Length)?;
+    if fill(writer.payload_mut()) { Ok(writer.finish()) } else { Err(Unwritten::Payload) }
 }
 
 /// A frame that is complete and waits for the wire.
@@ -178,18 +198,19 @@ impl Nic {
     ) -> Option<Transmit> {
         let qp = self.queue_pairs.get_mut(qpn.value())?;
         let packet = qp.responder.as_mut()?.poll_transmit(now)?;
-        let headers = &qp.path.as_ref()?.headers;
-        let length = packet.payload.as_ref().map_or(0, |payload| payload.length as usize);
-        let class =
-            if packet.payload.is_some() { TransmitClass::ReadResponse } else { TransmitClass::Response };
-        let mut writer = FrameWriter::begin(frame, headers, &packet.header, length).ok()?;
-        if let Some(payload) = &packet.payload {
-            let read = self.mkeys.read(memory, &payload.range, payload.offset.into(), writer.payload_mut());
-            if read.is_err() {
-                return self.fail_read_response(now, memory, qpn, &packet, frame);
-            }
+        let (class, length) = match &packet.payload {
+            Some(payload) => (TransmitClass::ReadResponse, payload.length as usize),
+            None => (TransmitClass::Response, 0),
+        };
+        let written = write_frame((&mut *frame, qp.path.as_ref()?), &packet.header, length, |bytes| {
+            let Some(payload) = &packet.payload else { return true };
+            self.mkeys.read(memory, &payload.range, payload.offset.into(), bytes).is_ok()
+        });
+        match written {
+            Ok(icrc) => Some(Transmit { class, qpn, icrc }),
+            Err(Unwritten::Payload) => self.fail_read_response(now, memory, qpn, &packet, frame),
+            Err(Unwritten::Length) => None,
         }
-        Some(Transmit { class, qpn, icrc: writer.finish() })
     }
 
     /// Host memory of a READ response is gone: the peer gets a NAK instead, and the connection breaks.
@@ -207,8 +228,8 @@ impl Nic {
         });
         let qp = self.queue_pairs.get_mut(qpn.value())?;
         let packet = qp.responder.as_mut()?.poll_transmit(now).filter(|packet| packet.payload.is_none())?;
-        let writer = FrameWriter::begin(frame, &qp.path.as_ref()?.headers, &packet.header, 0).ok()?;
-        Some(Transmit { class: TransmitClass::Response, qpn, icrc: writer.finish() })
+        let icrc = write_frame((&mut *frame, qp.path.as_ref()?), &packet.header, 0, |_| true).ok()?;
+        Some(Transmit { class: TransmitClass::Response, qpn, icrc })
     }
 
     fn transmit_request<M: HostMemory>(
@@ -222,22 +243,20 @@ impl Nic {
         let requester = qp.requester.as_mut()?;
         // A message whose payload cannot be read fails; the next packet may belong to another one.
         while let Some(packet) = requester.poll_transmit(now) {
+            let (token, offset) = (packet.token, packet.payload_offset);
             let length = packet.payload_length as usize;
-            let headers = &qp.path.as_ref()?.headers;
-            let Ok(mut writer) = FrameWriter::begin(frame, headers, &packet.header, length) else {
-                requester.fail(packet.token, RequesterError::BadResponse);
-                continue;
-            };
-            let payload = writer.payload_mut();
-            let read = if packet.token & REPLY != 0 {
-                qp.replies.gather(packet.token, packet.payload_offset, payload)
-            } else {
-                qp.send.gather(memory, &self.mkeys, packet.token, packet.payload_offset, payload).is_ok()
-            };
-            if read {
-                return Some(Transmit { class: TransmitClass::Request, qpn, icrc: writer.finish() });
+            let written = write_frame((&mut *frame, qp.path.as_ref()?), &packet.header, length, |bytes| {
+                if token & REPLY != 0 {
+                    qp.replies.gather(token, offset, bytes)
+                } else {
+                    qp.send.gather(memory, &self.mkeys, token, offset, bytes).is_ok()
+                }
+            });
+            match written {
+                Ok(icrc) => return Some(Transmit { class: TransmitClass::Request, qpn, icrc }),
+                Err(Unwritten::Length) => requester.fail(token, RequesterError::BadResponse),
+                Err(Unwritten::Payload) => requester.fail(token, RequesterError::LocalProtection),
             }
-            requester.fail(packet.token, RequesterError::LocalProtection);
         }
         None
     }

@@ -61,6 +61,7 @@ faults! {
     ADDRESS = LocalQpOperation, 0x73, "the address vector names no entry of the RoCE address table, or one of another family";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
+    WRITTEN_ACCESS = LocalAccess, 0x53, "the memory that the peer writes to before its immediate data could not be reached";
     MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";
     RECEIVE = LocalLength, 0x42, "the message is longer than the receive";
     FLUSHED = WorkRequestFlushed, 0xf9, "the queue pair is in the error state";
@@ -231,6 +232,10 @@ pub(crate) fn parse(
         return Err(RESERVED);
     }
     let work = parse_work(control, &mut cursor, rules, pieces)?;
+    if matches!(work, Work::Nop) {
+        // Its length is that of the gap that it fills: what follows the control segment is not looked at.
+        return Ok(work);
+    }
     parse_data(&mut cursor, rules, &work, pieces)?;
     check_length(&work, pieces.length(), rules)?;
     Ok(work)

@@ -75,6 +75,8 @@ pub enum ReceiveStatus {
     Protection,
     /// Local QP operation error.
     QpOperation,
+    /// The memory that an RDMA WRITE with immediate data goes to could not be written: local access error.
+    Access,
     /// The message was forgotten, and the receive cannot be kept for another.
     Aborted,
 }

@@ -1,88 +1,19 @@
 //! One side of a walk: its slots of memory, what it posts, and how it checks what comes.
 
 use super::oracle::{Message, Oracle, Posted, Sent};
-use super::plan::{Dice, GUARD, Item, Kind, MAX_PIECES, SLOT, SLOTS};
+use super::plan::{Dice, Item, Kind, SLOTS};
+use super::slots::{Area, LONGEST, Layout, Rest, Slot};
 use crate::node::Handle;
 use crate::pair::Side;
-use bareverbs::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs::memory_region::MemoryRegion;
 use bareverbs::queue_pair::PostError;
 use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::CqeSyndrome;
 
-/// What memory holds where nothing was written.
-const POISON: u8 = 0xa5;
-/// Bytes between the pieces of a request.
-const GAP: usize = 16;
-/// Most bytes of a message.
-pub const LONGEST: usize = SLOT - 2 * GUARD;
-
-/// Three areas of a region, each of [`SLOTS`] slots.
-#[derive(Debug, Clone, Copy)]
-pub enum Area {
-    /// Data of this side's requests.
-    Own = 0,
-    /// Where the peer's WRITEs go and its READs come from.
-    Target = 1,
-    /// Buffers of receives.
-    Receive = 2,
-}
-
+const LAYOUT: Layout = Layout { slots: SLOTS };
 /// Bytes of a region.
-pub const MEMORY: usize = 3 * SLOTS * SLOT_SPAN;
-/// Bytes of a slot with room for the gaps between pieces.
-const SLOT_SPAN: usize = SLOT + MAX_PIECES * GAP;
-
-fn slot_offset(area: Area, slot: usize) -> usize {
-    (area as usize * SLOTS + slot) * SLOT_SPAN
-}
-
-/// Offsets of pieces in a slot.
-fn placed(area: Area, slot: usize, pieces: &[usize]) -> Vec<(usize, usize)> {
-    let mut at = slot_offset(area, slot) + GUARD;
-    pieces
-        .iter()
-        .map(|&length| {
-            let place = (at, length);
-            at += length + GAP;
-            place
-        })
-        .collect()
-}
-
-fn slices(memory: &MemoryRegion<Handle>, places: &[(usize, usize)]) -> Vec<MemorySlice> {
-    places
-        .iter()
-        .map(|&(at, length)| memory.slice(at, length).expect("a slot is inside its region"))
-        .collect()
-}
-
-/// What a slot has to hold: poison, and `data` spread over `places`.
-fn image(start: usize, places: &[(usize, usize)], data: &[u8]) -> Vec<u8> {
-    let mut image = vec![POISON; SLOT_SPAN];
-    let mut data = data;
-    for &(at, length) in places {
-        let (head, rest) = data.split_at(length.min(data.len()));
-        image[at - start..at - start + head.len()].copy_from_slice(head);
-        data = rest;
-    }
-    image
-}
-
-/// Writes poison and data to a slot.
-fn prepare(memory: &MemoryRegion<Handle>, start: usize, places: &[(usize, usize)], data: &[u8]) {
-    memory.copy_in(start, &image(start, places, data)).expect("a slot is inside its region");
-}
-
-/// Checks a whole slot, guards and gaps included.
-#[track_caller]
-fn check(memory: &MemoryRegion<Handle>, start: usize, places: &[(usize, usize)], data: &[u8], what: &str) {
-    let (mut found, wanted) = (vec![0; SLOT_SPAN], image(start, places, data));
-    memory.copy_out(start, &mut found).expect("a slot is inside its region");
-    if let Some(at) = (0..SLOT_SPAN).find(|&at| found[at] != wanted[at]) {
-        panic!("{what}: byte {at} of the slot is {:#04x} and should be {:#04x}", found[at], wanted[at]);
-    }
-}
+pub const MEMORY: usize = LAYOUT.bytes(3);
 
 /// One side.
 pub struct Party {
@@ -159,12 +90,10 @@ impl Party {
         item.signalled |= self.free.len().is_multiple_of(4);
         let mut data = vec![0; item.length()];
         dice.fill(&mut data);
-        let own = placed(Area::Own, slot, &item.pieces);
-        let target = placed(Area::Target, slot, &[item.length()]);
-        let (own_start, target_start) = (slot_offset(Area::Own, slot), slot_offset(Area::Target, slot));
         let read = item.kind == Kind::Read;
-        prepare(&me.memory, own_start, &own, if read { &[] } else { &data });
-        prepare(&other.memory, target_start, &target, if read { &data } else { &[] });
+        let (own, target) = (own_slot(slot, &item), target_slot(slot, data.len()));
+        own.prepare(&me.memory, if read { &[] } else { &data });
+        target.prepare(&other.memory, if read { &data } else { &[] });
         Some(Sent { id: self.id(), item, slot, data })
     }
 
@@ -172,9 +101,8 @@ impl Party {
     pub fn post_last(&mut self, me: &mut Side, other: &Side) -> bool {
         let Some(slot) = self.free.pop() else { return false };
         let item = Item { kind: Kind::Write(None), pieces: vec![], inline: false, signalled: true };
-        let (own, target) = (slot_offset(Area::Own, slot), slot_offset(Area::Target, slot));
-        prepare(&me.memory, own, &[], &[]);
-        prepare(&other.memory, target, &[], &[]);
+        own_slot(slot, &item).prepare(&me.memory, &[]);
+        target_slot(slot, 0).prepare(&other.memory, &[]);
         let sent = Sent { id: self.id(), item, slot, data: vec![] };
         match with_request(&me.memory, &other.memory, &sent, |request| me.queue_pair.post_send(request)) {
             Ok(()) => self.oracle.sent(sent),
@@ -194,10 +122,10 @@ impl Party {
             let Some(slot) = self.free_receives.pop() else { break };
             let first = 1 + dice.below(LONGEST - 1);
             let pieces = if dice.percent(50) { vec![LONGEST] } else { vec![first, LONGEST - first] };
-            let places = placed(Area::Receive, slot, &pieces);
-            prepare(&me.memory, slot_offset(Area::Receive, slot), &places, &[]);
+            let buffer = LAYOUT.slot(Area::Receive, slot, &pieces);
+            buffer.prepare(&me.memory, &[]);
             let id = self.next_id + 1;
-            match batch.post(&ReceiveRequest::new(id, &slices(&me.memory, &places))) {
+            match batch.post(&ReceiveRequest::new(id, &buffer.slices(&me.memory))) {
                 Ok(()) => {
                     self.next_id = id;
                     self.oracle.posted(Posted { id, slot, pieces });
@@ -232,12 +160,10 @@ impl Party {
         assert_eq!(completion.qpn, me.queue_pair.qpn());
         for sent in self.oracle.complete_send(completion.wr_id) {
             let what = format!("{:?} of {} bytes, wr_id {:#x}", sent.item.kind, sent.data.len(), sent.id);
-            let (own, target) = (slot_offset(Area::Own, sent.slot), slot_offset(Area::Target, sent.slot));
-            let places = placed(Area::Own, sent.slot, &sent.item.pieces);
-            check(&me.memory, own, &places, &sent.data, &what);
-            let remote = placed(Area::Target, sent.slot, &[sent.data.len()]);
             let arrived: &[u8] = if matches!(sent.item.kind, Kind::Send(_)) { &[] } else { &sent.data };
-            check(&other.memory, target, &remote, arrived, &what);
+            own_slot(sent.slot, &sent.item).check(&me.memory, &sent.data, Rest::Untouched, &what);
+            let target = target_slot(sent.slot, sent.data.len());
+            target.check(&other.memory, arrived, Rest::Untouched, &what);
             if sent.id == completion.wr_id {
                 assert_eq!(completion.opcode, opcode_of(sent.item.kind), "{what}");
             }
@@ -259,11 +185,21 @@ impl Party {
         };
         assert_eq!(completion.byte_count as usize, message.data.len(), "{what}");
         assert_eq!((completion.opcode, completion.immediate), (opcode, message.kind.immediate()), "{what}");
-        let places = placed(Area::Receive, posted.slot, &posted.pieces);
         let arrived: &[u8] = if matches!(message.kind, Kind::Send(_)) { &message.data } else { &[] };
-        check(&me.memory, slot_offset(Area::Receive, posted.slot), &places, arrived, what);
+        let buffer = LAYOUT.slot(Area::Receive, posted.slot, &posted.pieces);
+        buffer.check(&me.memory, arrived, Rest::Untouched, what);
         self.free_receives.push(posted.slot);
     }
+}
+
+/// Where the data of a request of this side are.
+fn own_slot(slot: usize, item: &Item) -> Slot {
+    LAYOUT.slot(Area::Own, slot, &item.pieces)
+}
+
+/// Where they are at the peer, if it is a WRITE or a READ.
+fn target_slot(slot: usize, length: usize) -> Slot {
+    LAYOUT.slot(Area::Target, slot, &[length])
 }
 
 /// Makes the work request of `sent` and hands it to `post`.
@@ -273,9 +209,9 @@ fn with_request<R>(
     sent: &Sent,
     post: impl FnOnce(&WorkRequest<'_>) -> R,
 ) -> R {
-    let (id, Item { kind, pieces, inline, signalled }) = (sent.id, &sent.item);
-    let data = slices(own, &placed(Area::Own, sent.slot, pieces));
-    let remote = target.remote((slot_offset(Area::Target, sent.slot) + GUARD) as u64);
+    let (id, Item { kind, inline, signalled, .. }) = (sent.id, &sent.item);
+    let data = own_slot(sent.slot, &sent.item).slices(own);
+    let remote = target.remote(target_slot(sent.slot, sent.data.len()).offset() as u64);
     let request = match (kind, inline) {
         (Kind::Send(_), true) => WorkRequest::send_inline(id, &sent.data),
         (Kind::Send(_), false) => WorkRequest::send(id, &data),

@@ -1,6 +1,8 @@
 //! What a random walk does next, drawn from a seed.
 
 use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::fault::{Chance, RandomFaults};
 use bareverbs_sim::run::Seed;
 use core::fmt;
 use rand_chacha::ChaCha8Rng;
@@ -78,6 +80,50 @@ impl Conditions {
         Self { seed, loss, ipv6: dice.percent(50), mtu: MTUS[dice.below(MTUS.len())], requests }
     }
 
+    /// Conditions that the caller asked for by the environment variable `BAREVERBS_WALK`, as `seed:loss:requests`.
+    ///
+    /// # Panics
+    /// If it is something else.
+    pub fn asked() -> Option<Self> {
+        let text = std::env::var("BAREVERBS_WALK").ok()?;
+        let mut numbers = text.split(':').map(|number| number.parse().expect("seed:loss:requests"));
+        let mut number = || numbers.next().expect("seed:loss:requests");
+        Some(Self::of(number(), number() as u32, number() as usize))
+    }
+
+    /// Seeds to walk over: `BAREVERBS_SEEDS`, or so many.
+    pub fn seeds(usual: u64) -> u64 {
+        std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    }
+
+    /// What walks under these conditions again, in the test file of this name.
+    pub fn replay(&self, test: &str) -> String {
+        let Self { seed, loss, requests, .. } = self;
+        format!(
+            "{self}; replay with BAREVERBS_WALK={seed}:{loss}:{requests} cargo test -p bareverbs-tests --test {test}"
+        )
+    }
+
+    /// Whether the cable repeats packets and lets them overtake each other: all with loss do, and half of the seeds without.
+    pub fn is_disturbed(&self) -> bool {
+        self.loss > 0 || self.seed % 2 == 1
+    }
+
+    /// What the cable does. Loss brings flipped bits with it.
+    pub fn faults(&self) -> RandomFaults {
+        let disturbed = self.is_disturbed();
+        let chance =
+            |percent: f64| if disturbed { Chance::from_ratio(percent / 100.0) } else { Chance::NEVER };
+        RandomFaults {
+            loss: Chance::from_ratio(f64::from(self.loss) / 100.0),
+            duplicate: chance(1.0),
+            reorder: chance(1.0),
+            reorder_by: Duration::from_micros(5),
+            corrupt: if self.loss > 0 { chance(0.2) } else { Chance::NEVER },
+            jitter: Duration::ZERO,
+        }
+    }
+
     /// Bytes of a packet.
     pub fn mtu_bytes(&self) -> usize {
         128 << self.mtu.raw()
@@ -88,12 +134,7 @@ impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, loss, ipv6, requests, .. } = self;
         let ip = if *ipv6 { "IPv6" } else { "IPv4" };
-        write!(
-            f,
-            "seed {seed}: {requests} requests, {loss} % loss, {ip}, MTU {}; replay with ",
-            self.mtu_bytes()
-        )?;
-        write!(f, "BAREVERBS_WALK={seed}:{loss}:{requests} cargo test -p bareverbs-tests --test random_walk")
+        write!(f, "seed {seed}: {requests} requests, {loss} % loss, {ip}, MTU {}", self.mtu_bytes())
     }
 }
 
@@ -162,7 +203,7 @@ fn draw_kind(dice: &mut Dice) -> Kind {
 }
 
 /// Short, around one packet, several packets; now and then nothing at all.
-fn draw_length(dice: &mut Dice, mtu: usize) -> usize {
+pub fn draw_length(dice: &mut Dice, mtu: usize) -> usize {
     let longest = SLOT - 2 * GUARD;
     let length = match dice.below(8) {
         0 => dice.below(2),
@@ -174,7 +215,8 @@ fn draw_length(dice: &mut Dice, mtu: usize) -> usize {
     length.min(longest)
 }
 
-fn draw_pieces(dice: &mut Dice, length: usize) -> Vec<usize> {
+/// Cuts a length into pieces.
+pub fn draw_pieces(dice: &mut Dice, length: usize) -> Vec<usize> {
     let (mut left, mut pieces) = (length, Vec::new());
     while left > 0 {
         let last = pieces.len() + 1 == MAX_PIECES || dice.percent(60);

@@ -6,7 +6,6 @@ use crate::node::NodeOptions;
 use crate::pair::{Pair, PairOptions};
 use bareverbs::queue_pair::ConnectOptions;
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::net::fault::{Chance, RandomFaults};
 use std::path::Path;
 
 /// What came of a walk.
@@ -68,7 +67,7 @@ impl Walk {
             ..PairOptions::default()
         };
         let pair = Pair::new(&options);
-        pair.world.with(|world| world.set_random_faults_everywhere(faults(conditions)));
+        pair.world.with(|world| world.set_random_faults_everywhere(conditions.faults()));
         let dice = Dice::new(conditions.seed, "walk");
         Self { pair, parties: Default::default(), dice, mtu: conditions.mtu_bytes() }
     }
@@ -173,18 +172,4 @@ impl Walk {
 fn is_done(party: &mut Party) -> bool {
     let oracle = party.oracle();
     oracle.sends_outstanding() == 0 && oracle.messages_outstanding() == 0
-}
-
-/// Loss brings duplicates, reordering and flipped bits with it; half of the seeds without loss have the former two.
-fn faults(conditions: &Conditions) -> RandomFaults {
-    let disturbed = conditions.loss > 0 || conditions.seed % 2 == 1;
-    let chance = |percent: f64| if disturbed { Chance::from_ratio(percent / 100.0) } else { Chance::NEVER };
-    RandomFaults {
-        loss: Chance::from_ratio(f64::from(conditions.loss) / 100.0),
-        duplicate: chance(1.0),
-        reorder: chance(1.0),
-        reorder_by: Duration::from_micros(5),
-        corrupt: if conditions.loss > 0 { chance(0.2) } else { Chance::NEVER },
-        jitter: Duration::ZERO,
-    }
 }

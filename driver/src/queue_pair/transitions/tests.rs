@@ -82,6 +82,27 @@ fn the_columns_are_those_of_the_specification() {
     assert_eq!(of(SqDrained, SqDrained, Column::Ud).1, A::PKEY_INDEX | A::Q_KEY);
 }
 
+/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has no attributes of a responder, an XRC target none of a requester; each
+/// that is missing or too much is named
+#[test]
+fn each_end_of_xrc_has_its_half_of_a_connection() {
+    use Attributes as A;
+    let wrong = |column, (from, to), given| match check(column, from, to, given).unwrap_err() {
+        TransitionError::WrongAttributes { missing, forbidden, .. } => (missing, forbidden),
+        other => panic!("{other}"),
+    };
+    let way = |from, to| TRANSITIONS.iter().find(|way| (way.from, way.to) == (from, to)).unwrap().required;
+    let (responder, requester) =
+        (A::MAX_RESPONDER_READS | A::MIN_RNR_TIMER, A::RETRY_COUNT | A::RNR_RETRY | A::MAX_REQUESTER_READS);
+    let (to_receive, to_send) = (way(Init, Rtr), way(Rtr, Rts));
+    assert_eq!(wrong(Column::XrcInitiator, (Init, Rtr), to_receive.rc), (NONE, responder));
+    assert_eq!(wrong(Column::XrcTarget, (Init, Rtr), to_receive.xrc_initiator), (responder, NONE));
+    assert_eq!(wrong(Column::XrcTarget, (Rtr, Rts), to_send.rc), (NONE, requester));
+    assert_eq!(wrong(Column::XrcInitiator, (Rtr, Rts), to_send.xrc_target), (requester, NONE));
+    assert_eq!(wrong(Column::XrcInitiator, (Rts, Rts), A::MIN_RNR_TIMER), (NONE, A::MIN_RNR_TIMER));
+    assert_eq!(wrong(Column::XrcTarget, (SqDrained, SqDrained), requester), (NONE, requester));
+}
+
 /// Requirement: IBTA v1.4 §10.3.1.6: only services without acknowledgements know SQE
 #[test]
 fn a_reliable_service_has_no_way_out_of_sqe_but_reset_and_error() {

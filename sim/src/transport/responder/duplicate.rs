@@ -18,6 +18,9 @@ impl<R: Clone> Responder<R> {
             return;
         };
         self.counters.duplicates += 1;
+        if cfg!(bareverbs_mutation = "repeated_delivery") && self.execute(packet, host).is_ok() {
+            return;
+        }
         match packet.bth.opcode.kind() {
             OperationKind::ReadRequest => self.repeat_read(packet, sequence, host),
             OperationKind::CompareSwap | OperationKind::FetchAdd => self.repeat_atomic(sequence),

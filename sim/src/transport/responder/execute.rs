@@ -118,7 +118,7 @@ impl<R: Clone> Responder<R> {
         if !packet.payload.is_empty() && host.write_remote(&range, u64::from(offset), packet.payload).is_err()
         {
             if let Some((buffer, _)) = receive {
-                let failed = failed_receive(ReceiveKind::WriteImmediate, ReceiveStatus::QpOperation);
+                let failed = failed_receive(ReceiveKind::WriteImmediate, ReceiveStatus::Access);
                 host.complete_receive(buffer, failed);
             }
             return Err(ACCESS);

@@ -1,0 +1,161 @@
+//! Making queue pairs of every service, and connecting the two of a lane.
+
+use super::door::Door;
+use super::end::{End, LAYOUT, SLOTS};
+use super::host::Host;
+use super::inbox::{Inbox, Promise};
+use super::lane::{Lane, Service};
+use super::queue::{Initial, Prepared, Queue};
+use crate::node::{Handle, all_access, gid, mac};
+use crate::walk::plan::{Conditions, MAX_INLINE, MAX_PIECES};
+use bareverbs::address_handle::{AddressHandle, Destination};
+use bareverbs::memory_region::AccessFlags;
+use bareverbs::queue_pair::{
+    AddressVector, ConnectOptions, Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Uc, Ud,
+};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+
+/// 4.096 µs · 2^10.
+const ACK_TIMEOUT: u8 = 10;
+
+/// What is the same for all queue pairs of a walk.
+pub struct Builder<'a> {
+    /// Both hosts.
+    pub hosts: &'a [Host; 2],
+    /// Of the walk.
+    pub conditions: Conditions,
+    /// The lane.
+    pub lane: Lane,
+    /// Its number.
+    pub number: usize,
+}
+
+impl Builder<'_> {
+    /// A side of the lane in INIT.
+    pub fn prepare(&self, side: usize) -> Prepared {
+        let host = &self.hosts[side];
+        let [send, receive] = self.lane.completions[side].map(|at| &host.completions[at]);
+        let (domain, xrc, psn) = (&host.node.domain, &host.domain, Psn::new(self.lane.psn));
+        let basic = || {
+            let builder = QueuePairBuilder::new(domain, send, receive).initial_psn(psn);
+            let builder = builder.send_queue(8 * SLOTS as u32).max_send_sge(MAX_PIECES as u32);
+            let builder = builder.max_inline(MAX_INLINE as u32).max_receive_sge(2);
+            match self.lane.has_receive_queue(side) {
+                true => builder.receive_queue(SLOTS as u32),
+                false => builder.shared_receive_queue(host.shared[0].queue()),
+            }
+        };
+        let built = match self.lane.service {
+            Service::Reliable => basic().build().map(Prepared::Rc),
+            Service::Unreliable => basic().service::<Uc>().build().map(Prepared::Uc),
+            Service::Datagram => {
+                basic().service::<Ud>().q_key(self.initial().q_key).build().map(Prepared::Ud)
+            }
+            Service::Extended(initiator) if initiator == side => {
+                let builder = QueuePairBuilder::xrc_initiator(domain, xrc, host.shared[1].queue(), send)
+                    .initial_psn(psn);
+                let builder = builder.send_queue(8 * SLOTS as u32).max_send_sge(MAX_PIECES as u32);
+                builder.max_inline(MAX_INLINE as u32).build().map(Prepared::Initiator)
+            }
+            Service::Extended(_) => {
+                let queue = host.shared[1].queue();
+                let builder = QueuePairBuilder::xrc_target(domain, xrc, queue, send).initial_psn(psn);
+                builder.build().map(Prepared::Target)
+            }
+        };
+        built.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What a queue pair of the lane has in INIT.
+    pub fn initial(&self) -> Initial {
+        let access = match self.lane.service {
+            Service::Unreliable => AccessFlags::REMOTE_WRITE,
+            _ => all_access(),
+        };
+        Initial { access, q_key: 0x1000 + self.number as u32 }
+    }
+
+    /// Connects both sides.
+    pub fn join(&self, [a, b]: [Prepared; 2]) -> [Queue; 2] {
+        match (a, b) {
+            (Prepared::Rc(a), Prepared::Rc(b)) => {
+                let (a, b) = self.connect(a, b);
+                [Queue::Rc(a), Queue::Rc(b)]
+            }
+            (Prepared::Uc(a), Prepared::Uc(b)) => {
+                let (a, b) = self.connect(a, b);
+                [Queue::Uc(a), Queue::Uc(b)]
+            }
+            (Prepared::Initiator(a), Prepared::Target(b)) => {
+                let (a, b) = self.connect(a, b);
+                [Queue::Initiator(a), Queue::Target(b)]
+            }
+            (Prepared::Target(a), Prepared::Initiator(b)) => {
+                let (a, b) = self.connect(a, b);
+                [Queue::Target(a), Queue::Initiator(b)]
+            }
+            (Prepared::Ud(a), Prepared::Ud(b)) => {
+                let (of_a, of_b) = (a.qpn(), b.qpn());
+                [self.ready((a, 0), of_b), self.ready((b, 1), of_a)]
+            }
+            _ => unreachable!("both sides of a lane are of its service"),
+        }
+    }
+
+    /// A queue pair of datagrams that sends to `peer`.
+    pub fn ready(&self, (prepared, side): (PreparedQueuePair<Handle, Ud>, usize), peer: Qpn) -> Queue {
+        let queue = prepared.ready_to_send().unwrap_or_else(|error| panic!("{error}"));
+        Queue::Ud(queue, self.destination(side, peer))
+    }
+
+    fn connect<S: Connected, T: Connected>(
+        &self,
+        a: PreparedQueuePair<Handle, S>,
+        b: PreparedQueuePair<Handle, T>,
+    ) -> (QueuePair<Handle, S>, QueuePair<Handle, T>) {
+        let path_mtu = self.conditions.mtu;
+        let options = ConnectOptions { path_mtu, ack_timeout: ACK_TIMEOUT, ..ConnectOptions::default() };
+        let (of_a, of_b) = (a.endpoint(0).expect("an address"), b.endpoint(0).expect("an address"));
+        let a = a.connect(&of_b, options).unwrap_or_else(|error| panic!("{error}"));
+        (a, b.connect(&of_a, options).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// From a side to the queue pair of the other.
+    fn destination(&self, side: usize, peer: Qpn) -> Destination {
+        let (number, ipv6) = (2 - side as u8, self.conditions.ipv6);
+        let vector = AddressVector {
+            gid_index: 0,
+            lid: 0,
+            gid: gid(number, ipv6),
+            mac: mac(number),
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            service_level: 0,
+            udp_source_port: 0xc123,
+        };
+        let way = AddressHandle::new(&self.hosts[side].node.device, &vector);
+        way.unwrap_or_else(|error| panic!("{error}")).destination(peer, self.initial().q_key)
+    }
+
+    /// A side with its memory and its doors. `copies`: how often the network may deliver a packet.
+    pub fn end(&self, side: usize, queue: Queue, copies: u32) -> End {
+        let access = all_access() | AccessFlags::MEMORY_WINDOW_BIND;
+        let memory = self.hosts[side].node.memory(LAYOUT.bytes(3), access);
+        let promise =
+            if self.lane.service.is_reliable() { Promise::Reliable } else { Promise::Whole { copies } };
+        let name = (self.number as u64) << 16;
+        let mut end = End::new(queue, memory, (self.lane.service, name), Inbox::new(promise));
+        end.doors = self.doors(side);
+        end
+    }
+
+    /// Doors of a side: only reliable connections have them.
+    pub fn doors(&self, side: usize) -> Vec<Door> {
+        match self.lane.service {
+            Service::Reliable => Door::all(&self.hosts[side].node, LAYOUT),
+            _ => Vec::new(),
+        }
+    }
+}

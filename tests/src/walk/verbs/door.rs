@@ -1,0 +1,192 @@
+//! Doors: memory windows and fast registrations that a side opens and closes while its peer works through them.
+
+use crate::node::{Handle, Node, all_access};
+use crate::walk::plan::Dice;
+use crate::walk::slots::{Area, Layout, Slot};
+use bareverbs::fast_region::{FastRegion, FastRegistration};
+use bareverbs::key_update::KeyUpdate;
+use bareverbs::memory_region::{MemoryRegion, RemoteSlice};
+use bareverbs::memory_window::{MemoryWindow, WindowRange, WindowType};
+use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::ids::{Mkey, Qpn};
+use bareverbs_prm::time::{Duration, Time};
+
+/// Where the first byte of a fast registration is for its peers.
+const FAST_ADDRESS: u64 = 0x5000_0000;
+const LOG_PAGE: u8 = 12;
+/// Repeated packets of a request may come so late, and want its key again.
+const ECHOES: Duration = Duration::from_micros(100);
+
+/// A door.
+pub struct Door {
+    opener: Opener,
+    state: State,
+    /// Requests of the peer that use it and have not ended.
+    users: usize,
+    last_used: Time,
+}
+
+enum Opener {
+    Window(MemoryWindow<Handle>),
+    Fast(FastRegion<Handle>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    /// Its key will be this one, and offset 0 of the memory at this address.
+    Opening(Mkey, u64),
+    Open(Mkey, u64),
+    Closing,
+}
+
+/// The memory behind a door, or the region of the side where there is none.
+pub enum Target<'a> {
+    /// The region, in which there is an area for it.
+    Region(&'a MemoryRegion<Handle>),
+    /// Pages of its own.
+    Fast(&'a FastRegion<Handle>),
+}
+
+macro_rules! bytes {
+    ($target:expr, $memory:ident => $work:expr) => {
+        match $target {
+            $crate::walk::verbs::door::Target::Region($memory) => $work,
+            $crate::walk::verbs::door::Target::Fast($memory) => $work,
+        }
+    };
+}
+pub(super) use bytes;
+
+impl Target<'_> {
+    /// The slot of this number, as one piece.
+    pub fn slot(&self, layout: Layout, number: usize, length: usize) -> Slot {
+        match self {
+            Self::Region(_) => layout.slot(Area::Target, number, &[length]),
+            Self::Fast(_) => layout.slot(Area::Own, number, &[length]),
+        }
+    }
+}
+
+impl Door {
+    /// One of each kind, closed.
+    pub fn all(node: &Node, layout: Layout) -> Vec<Self> {
+        let window = |kind| Opener::Window(MemoryWindow::allocate(&node.domain, kind).expect("a window"));
+        let pages = layout.bytes(1).div_ceil(1 << LOG_PAGE);
+        let fast = FastRegion::allocate(&node.domain, pages, LOG_PAGE).expect("a fast region");
+        let closed = |opener| Self { opener, state: State::Closed, users: 0, last_used: Time::ZERO };
+        [window(WindowType::Type1), window(WindowType::Type2), Opener::Fast(fast)].map(closed).into()
+    }
+
+    /// Whether requests can go through it.
+    pub const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(..))
+    }
+
+    /// Whether it can be opened.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Whether it is open, and nothing of the peer needs it any more. Windows of type 1 are not invalidated.
+    pub fn can_close(&self, now: Time) -> bool {
+        let of_type_1 = matches!(&self.opener, Opener::Window(window) if window.kind() == WindowType::Type1);
+        self.is_open() && !of_type_1 && self.users == 0 && now > self.last_used + ECHOES
+    }
+
+    /// What opens it, for the peer of this queue pair.
+    pub fn open(
+        &mut self,
+        dice: &mut Dice,
+        region: &MemoryRegion<Handle>,
+        (layout, qpn): (Layout, Qpn),
+    ) -> KeyUpdate {
+        let (update, base) = match &mut self.opener {
+            Opener::Window(window) => {
+                let (offset, length) = (layout.bytes(1) as u64, layout.bytes(1) as u64);
+                let zero_based = dice.percent(50);
+                let range = WindowRange { offset, length, access: all_access(), zero_based };
+                let base = if zero_based { 0u64.wrapping_sub(offset) } else { region.address() };
+                (window.bind(region, &range, qpn).expect("a range of the region"), base)
+            }
+            Opener::Fast(region) => {
+                let pages: Vec<u32> = (0..layout.bytes(1).div_ceil(1 << LOG_PAGE) as u32).collect();
+                let length = layout.bytes(1) as u64;
+                let (address, access) = (FAST_ADDRESS, all_access());
+                let wish = FastRegistration { pages: &pages, address, length, access };
+                (region.register(&wish).expect("pages of the region"), FAST_ADDRESS)
+            }
+        };
+        self.state = State::Opening(update.key(), base);
+        update
+    }
+
+    /// The binding or the registration has ended well.
+    #[track_caller]
+    pub fn opened(&mut self, opcode: Option<WorkCompletionOpcode>) {
+        let State::Opening(key, base) = self.state else { panic!("a door that was not opening was opened") };
+        let wanted = match self.opener {
+            Opener::Window(_) => WorkCompletionOpcode::BindWindow,
+            Opener::Fast(_) => WorkCompletionOpcode::FastRegister,
+        };
+        assert!(opcode.is_none_or(|opcode| opcode == wanted), "{opcode:?} in place of {wanted:?}");
+        self.state = State::Open(key, base);
+    }
+
+    /// What closes it.
+    pub fn close(&mut self) -> KeyUpdate {
+        self.state = State::Closing;
+        match &mut self.opener {
+            Opener::Window(window) => window.invalidate().expect("a window that is bound"),
+            Opener::Fast(region) => region.invalidate().expect("pages that are registered"),
+        }
+    }
+
+    /// The peer is about to close it: the key.
+    pub fn close_by_peer(&mut self) -> Mkey {
+        let State::Open(key, _) = self.state else { panic!("a door that is not open cannot be closed") };
+        self.state = State::Closing;
+        key
+    }
+
+    /// The peer took this key away. Says whether it was the one of this door.
+    pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
+        let ours = match &mut self.opener {
+            Opener::Window(window) => window.closed_by_peer(key),
+            Opener::Fast(region) => region.closed_by_peer(key),
+        };
+        if ours {
+            self.state = State::Closed;
+        }
+        ours
+    }
+
+    /// The invalidation has ended well.
+    pub fn closed(&mut self) {
+        self.state = State::Closed;
+    }
+
+    /// How the peer names the byte at `offset` of the memory behind it.
+    pub fn remote(&self, offset: usize) -> RemoteSlice {
+        let State::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
+        RemoteSlice { address: base.wrapping_add(offset as u64), rkey }
+    }
+
+    /// The memory behind it.
+    pub fn target<'a>(&'a self, region: &'a MemoryRegion<Handle>) -> Target<'a> {
+        match &self.opener {
+            Opener::Window(_) => Target::Region(region),
+            Opener::Fast(fast) => Target::Fast(fast),
+        }
+    }
+
+    /// A request of the peer goes through it.
+    pub fn enter(&mut self) {
+        self.users += 1;
+    }
+
+    /// It has ended.
+    pub fn leave(&mut self, now: Time) {
+        (self.users, self.last_used) = (self.users - 1, now);
+    }
+}

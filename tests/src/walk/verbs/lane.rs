@@ -1,0 +1,98 @@
+//! What a seed decides of a lane: its service, where its receives come from, where its completions go.
+
+use crate::walk::plan::Dice;
+
+/// Completion queues of a host.
+pub const COMPLETION_QUEUES: usize = 3;
+/// Shared receive queues of XRC of a host; the ordinary one is before them.
+pub const EXTENDED_QUEUES: usize = 2;
+
+/// The service of a lane, which is a queue pair at either host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection.
+    Reliable,
+    /// Unreliable connection.
+    Unreliable,
+    /// Datagrams between two queue pairs.
+    Datagram,
+    /// Extended reliable connection; the number is the side of the initiator.
+    Extended(usize),
+}
+
+impl Service {
+    /// Whether what is sent arrives.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Reliable | Self::Extended(_))
+    }
+
+    /// Whether a side sends.
+    pub const fn sends(self, side: usize) -> bool {
+        !matches!(self, Self::Extended(initiator) if initiator != side)
+    }
+
+    /// Whether a side has receives.
+    pub const fn receives(self, side: usize) -> bool {
+        !matches!(self, Self::Extended(initiator) if initiator == side)
+    }
+}
+
+/// A lane.
+#[derive(Debug, Clone, Copy)]
+pub struct Lane {
+    /// Its service.
+    pub service: Service,
+    /// Of each side, whether its receives are those of the shared receive queue of its host.
+    pub shared: [bool; 2],
+    /// Of each side, the completion queues of sends and of receives.
+    pub completions: [[usize; 2]; 2],
+    /// First PSN of both sides.
+    pub psn: u32,
+}
+
+impl Lane {
+    /// Draws a lane.
+    pub fn draw(dice: &mut Dice) -> Self {
+        let service = match dice.below(10) {
+            0..=3 => Service::Reliable,
+            4 | 5 => Service::Unreliable,
+            6 | 7 => Service::Datagram,
+            _ => Service::Extended(dice.below(2)),
+        };
+        let mut queue = || dice.below(COMPLETION_QUEUES);
+        let completions = [[queue(), queue()], [queue(), queue()]];
+        let shared = [dice.percent(40), dice.percent(40)];
+        // Some count over the end of 24 bits.
+        let psn = if dice.percent(30) { 0xff_fff0 } else { dice.word() & 0xff_ffff };
+        Self { service, shared, completions, psn }
+    }
+
+    /// Whether the receives of a side are its own.
+    pub const fn has_receive_queue(&self, side: usize) -> bool {
+        !self.shared[side] && !matches!(self.service, Service::Extended(_))
+    }
+
+    /// Whether a side can be reset at once: a receive of a shared queue that a message is just filling would go with it.
+    pub const fn resets_at_once(&self) -> bool {
+        self.has_receive_queue(0) && self.has_receive_queue(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_service_is_drawn_with_receives_of_its_own_and_shared() {
+        let mut dice = Dice::new(1, "lanes");
+        let lanes: Vec<_> = (0..200).map(|_| Lane::draw(&mut dice)).collect();
+        for service in [Service::Reliable, Service::Unreliable, Service::Datagram] {
+            for shared in [false, true] {
+                assert!(lanes.iter().any(|lane| lane.service == service && lane.shared[0] == shared));
+            }
+        }
+        for side in [0, 1] {
+            assert!(lanes.iter().any(|lane| lane.service == Service::Extended(side)));
+        }
+    }
+}

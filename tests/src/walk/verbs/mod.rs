@@ -1,0 +1,48 @@
+//! A walk over all verbs: a seed decides which services two hosts talk by, what they ask of each other, and when a queue pair
+//! is drained, changed, fails, is flushed, reset and connected again.
+//!
+//! Nouns first: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`door`]s and three oracles:
+//! [`sends`] for what it posted, [`receives`] for the receives that it or a shared queue of its [`host`] holds, [`inbox`] for
+//! the messages that have to fill them. A [`request`] knows what it makes of memory; [`talk`] posts it and [`settle`] looks at what
+//! became of it. [`run`] decides what is next; [`watch`] takes completions and events; [`moves`] are those between states.
+
+pub mod atomic;
+pub mod build;
+pub mod door;
+pub mod end;
+pub mod host;
+pub mod inbox;
+pub mod lane;
+pub mod moves;
+pub mod outcome;
+pub mod queue;
+pub mod receives;
+pub mod request;
+pub mod run;
+pub mod sends;
+pub mod settle;
+pub mod talk;
+pub mod watch;
+pub mod work;
+
+use super::plan::Conditions;
+use bareverbs_hal::sim::SimWorld;
+pub use outcome::Outcome;
+use run::Walk;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Walks under `conditions`. A walk that fails says how to repeat it, in the test file of the name `test`.
+///
+/// # Panics
+/// If anything comes out that the oracles do not expect.
+pub fn walk_verbs(conditions: &Conditions, test: &str) -> Outcome {
+    let world = SimWorld::new(conditions.seed);
+    let mut walk = Walk::new(conditions, &world);
+    match catch_unwind(AssertUnwindSafe(|| walk.walk())) {
+        Ok(outcome) => outcome,
+        Err(cause) => {
+            println!("the walk failed at event digest {:#018x}; {}", world.digest(), conditions.replay(test));
+            resume_unwind(cause)
+        }
+    }
+}

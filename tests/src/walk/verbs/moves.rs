@@ -1,0 +1,262 @@
+//! Moves of queue pairs between states in the middle of traffic: draining, changing, failing, resetting, and back again.
+
+use super::build::Builder;
+use super::end::State;
+use super::lane::Service;
+use super::queue::{Prepared, Queue};
+use super::request::{Item, Verb};
+use super::run::{Both, Walk};
+use crate::node::all_access;
+use bareverbs::memory_region::AccessFlags;
+use bareverbs::queue_pair::{ModifyError, QueuePairAttributes};
+use bareverbs_prm::numbering::QpState;
+
+/// Bytes of a request that makes a mistake.
+const MISTAKE: usize = 64;
+
+impl Walk {
+    /// Moves a queue pair of a side from where it is.
+    pub fn make_a_move(&mut self, side: usize) {
+        let lane = self.dice.below(self.lanes.len());
+        let sends = self.lanes[lane].plan.service.sends(side);
+        match (self.lanes[lane].ends[side].state, self.dice.below(20)) {
+            (State::Running, 0..=5) if sends => self.begin_to_drain(lane, side),
+            (State::Running, 6..=11) => self.change(lane, side, QpState::Rts),
+            (State::Running, 12..=14) if sends && !self.lanes[lane].plan.service.is_reliable() => {
+                self.make_a_mistake(lane, side);
+            }
+            (State::Running | State::Draining | State::Drained, 15..=17) => self.kill(lane, side),
+            (State::Running | State::Draining | State::Drained, 18..)
+                if self.lanes[lane].plan.resets_at_once() =>
+            {
+                self.reset(lane, side);
+            }
+            (State::Drained, choice) => {
+                if choice % 2 == 0 {
+                    self.change(lane, side, QpState::SqDrained);
+                }
+                self.wake_up(lane, side);
+            }
+            (State::SendError, _) => self.wake_up(lane, side),
+            _ => {}
+        }
+    }
+
+    /// RTS to SQD. What was posted before may hold a mistake that stops the queue first.
+    fn begin_to_drain(&mut self, lane: usize, side: usize) {
+        let end = &mut self.lanes[lane].ends[side];
+        match end.queue().drain() {
+            Ok(()) => end.state = State::Draining,
+            Err(ModifyError::State { actual: QpState::SqError, .. }) if end.sends.has_mistake() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Lets a send queue go on that is drained or has failed alone.
+    pub fn wake_up(&mut self, lane: usize, side: usize) {
+        match self.lanes[lane].ends[side].state {
+            State::Drained => {
+                let end = &mut self.lanes[lane].ends[side];
+                end.state = State::Running;
+                end.queue().resume().unwrap_or_else(|error| panic!("{error}"));
+            }
+            State::SendError => self.recover(lane, side),
+            State::Running | State::Draining | State::Dead => {}
+        }
+    }
+
+    /// SQE to RTS, when everything behind the mistake was flushed.
+    fn recover(&mut self, lane: usize, side: usize) {
+        self.settle();
+        let end = &mut self.lanes[lane].ends[side];
+        assert_eq!(end.sends.outstanding(), 0, "requests behind a failed one were not flushed");
+        assert_eq!(end.queue().state(), QpState::SqError);
+        end.sends.recover();
+        end.state = State::Running;
+        end.queue().resume().unwrap_or_else(|error| panic!("{error}"));
+        self.outcome.recovered += 1;
+    }
+
+    /// Changes what may change in this state.
+    fn change(&mut self, lane: usize, side: usize, state: QpState) {
+        let attributes = self.attributes(lane, side, state == QpState::SqDrained);
+        let end = &mut self.lanes[lane].ends[side];
+        match end.queue().modify(state, &attributes) {
+            Ok(()) => self.outcome.changed += 1,
+            Err(ModifyError::State { actual: QpState::SqError, .. }) if end.sends.has_mistake() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What does not disturb the traffic.
+    fn attributes(&mut self, lane: usize, side: usize, drained: bool) -> QueuePairAttributes {
+        let (timer, timeout) = (1 + self.dice.below(12) as u8, 9 + self.dice.below(4) as u8);
+        let log_reads = self.dice.below(5) as u8;
+        let nothing = QueuePairAttributes::default();
+        let access = Some(all_access());
+        match self.lanes[lane].plan.service {
+            Service::Reliable if drained => QueuePairAttributes {
+                min_rnr_timer: Some(timer),
+                ack_timeout: Some(timeout),
+                log_max_requester_reads: Some(log_reads),
+                ..nothing
+            },
+            Service::Reliable => QueuePairAttributes { min_rnr_timer: Some(timer), access, ..nothing },
+            Service::Extended(initiator) if initiator != side => {
+                QueuePairAttributes { min_rnr_timer: Some(timer), ..nothing }
+            }
+            Service::Extended(_) if drained => {
+                QueuePairAttributes { ack_timeout: Some(timeout), retry_count: Some(7), ..nothing }
+            }
+            Service::Extended(_) => QueuePairAttributes { access, ..nothing },
+            Service::Unreliable => QueuePairAttributes { access: Some(AccessFlags::REMOTE_WRITE), ..nothing },
+            Service::Datagram => {
+                QueuePairAttributes { q_key: Some(self.builder(lane).initial().q_key), ..nothing }
+            }
+        }
+    }
+
+    /// A request that stops the send queue. What was posted behind it will be flushed.
+    fn make_a_mistake(&mut self, lane: usize, side: usize) -> bool {
+        let mut dice = self.dice.split();
+        let item = Item { pieces: vec![MISTAKE], ..Item::bare(Verb::Mistake) };
+        self.talk(lane, side).post_one(&mut dice, item)
+    }
+
+    /// Lets a lane fail: one side by command or by a mistake of its own, the other by command or because nobody answers.
+    /// All that is outstanding is flushed; then both are reset and connected again.
+    fn kill(&mut self, lane: usize, side: usize) {
+        let service = self.lanes[lane].plan.service;
+        let running = self.lanes[lane].ends[side].state == State::Running;
+        let mistaken = service.is_reliable() && service.sends(side) && running && self.dice.percent(50);
+        if mistaken && self.make_a_mistake(lane, side) {
+            self.run_on(|walk| walk.lanes[lane].ends[side].sends.failed);
+        } else {
+            self.fail(lane, side);
+        }
+        self.post_in_vain(lane, side);
+        let sides = self.sides_to_fail(lane, side);
+        if sides.len() == 2 {
+            self.fail_peer(lane, 1 - side);
+        }
+        self.settle();
+        for &side in &sides {
+            self.check_flushed(lane, side);
+        }
+        self.outcome.killed += 1;
+        self.revive(lane, &sides, false);
+    }
+
+    /// Both sides; of datagrams, which know no peer, one alone while the other sends what it has.
+    fn sides_to_fail(&self, lane: usize, side: usize) -> Vec<usize> {
+        let Both { plan, ends } = &self.lanes[lane];
+        let alone = plan.service == Service::Datagram && ends[1 - side].state == State::Running;
+        if alone { vec![side] } else { vec![side, 1 - side] }
+    }
+
+    /// To ERROR by command.
+    fn fail(&mut self, lane: usize, side: usize) {
+        let end = &mut self.lanes[lane].ends[side];
+        (end.sends.dead, end.state) = (true, State::Dead);
+        end.queue().modify_to_error().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// What is posted to a queue pair that failed is flushed.
+    fn post_in_vain(&mut self, lane: usize, side: usize) {
+        let plan = self.lanes[lane].plan;
+        let mut dice = self.dice.split();
+        if plan.service.sends(side) {
+            self.talk(lane, side).post(&mut dice, 2);
+        }
+        if plan.has_receive_queue(side) {
+            self.lanes[lane].ends[side].post_receives(&mut dice, 2);
+        }
+    }
+
+    /// The peer of a side that is dead.
+    fn fail_peer(&mut self, lane: usize, side: usize) {
+        let service = self.lanes[lane].plan.service;
+        let running = self.lanes[lane].ends[side].state == State::Running;
+        let mut dice = self.dice.split();
+        if service.is_reliable() && service.sends(side) && running && dice.percent(30) {
+            self.lanes[lane].ends[side].sends.deserted = true;
+            if self.talk(lane, side).post_one(&mut dice, Item::bare(Verb::Write { immediate: None })) {
+                return self.run_on(|walk| walk.lanes[lane].ends[side].sends.failed);
+            }
+        }
+        self.fail(lane, side);
+    }
+
+    /// Resets a lane at once, whatever it is doing.
+    fn reset(&mut self, lane: usize, side: usize) {
+        let sides = self.sides_to_fail(lane, side);
+        self.outcome.reset += 1;
+        self.revive(lane, &sides, true);
+    }
+
+    /// Resets sides of a lane and connects them again. Nothing of what they were before is ever heard of.
+    fn revive(&mut self, lane: usize, sides: &[usize], at_once: bool) {
+        let prepared = sides.iter().map(|&side| (side, self.to_init(lane, side))).collect();
+        // What is still on the cable must not meet a connection that begins with the same numbers.
+        // Completions of before that somebody still gives would be met here.
+        self.settle();
+        for &side in sides {
+            self.forget(lane, side, at_once);
+        }
+        for (side, queue) in self.join(lane, prepared) {
+            let doors = self.builder(lane).doors(side);
+            let end = &mut self.lanes[lane].ends[side];
+            end.doors = doors;
+            end.begin_again(queue);
+        }
+    }
+
+    /// Connects what was reset: both sides, or one of datagrams with the other that went on.
+    fn join(&self, lane: usize, mut prepared: Vec<(usize, Prepared)>) -> Vec<(usize, Queue)> {
+        let builder = self.builder(lane);
+        prepared.sort_by_key(|(side, _)| *side);
+        let alone = match <[_; 2]>::try_from(prepared) {
+            Ok([(_, a), (_, b)]) => return builder.join([a, b]).into_iter().enumerate().collect(),
+            Err(alone) => alone,
+        };
+        let ready = |(side, one)| match one {
+            Prepared::Ud(one) => (side, builder.ready((one, side), self.lanes[lane].ends[1 - side].qpn)),
+            _ => panic!("a connection has two sides"),
+        };
+        alone.into_iter().map(ready).collect()
+    }
+
+    /// 2RST, and INIT again.
+    fn to_init(&mut self, lane: usize, side: usize) -> Prepared {
+        let initial = self.builder(lane).initial();
+        let [send, receive] = self.lanes[lane].plan.completions[side];
+        let end = &mut self.lanes[lane].ends[side];
+        let queue = end.queue.take().expect("a queue pair that is not being made again");
+        end.rename();
+        let completions = &mut self.hosts[side].completions;
+        // Queue pairs of XRC know one completion queue only.
+        let one = send == receive || matches!(self.lanes[lane].plan.service, Service::Extended(_));
+        let reset = if one {
+            queue.reset(&mut completions[send], None, initial)
+        } else {
+            let [send, receive] =
+                completions.get_disjoint_mut([send, receive]).expect("two completion queues");
+            queue.reset(send, Some(receive), initial)
+        };
+        reset.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// What a side had posted and was to receive is gone.
+    fn forget(&mut self, lane: usize, side: usize, at_once: bool) {
+        self.talk(lane, side).forget_sends();
+        let end = &mut self.lanes[lane].ends[side];
+        end.receives.forget();
+        end.took_last = false;
+        if at_once { end.inbox.forget_unseen() } else { end.inbox.forget() }
+    }
+
+    fn builder(&self, lane: usize) -> Builder<'_> {
+        let (conditions, plan) = (self.conditions, self.lanes[lane].plan);
+        Builder { hosts: &self.hosts, conditions, lane: plan, number: lane }
+    }
+}

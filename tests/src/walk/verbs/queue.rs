@@ -1,0 +1,148 @@
+//! A queue pair of any service: what a walk does is the same for all of them.
+
+use crate::node::Handle;
+use bareverbs::address_handle::Destination;
+use bareverbs::completion_queue::CompletionQueue;
+use bareverbs::memory_region::AccessFlags;
+use bareverbs::queue_pair::{
+    ModifyError, PostError, PreparedQueuePair, QueuePair, QueuePairAttributes, Rc, ResetError, Uc, Ud,
+    XrcInitiator, XrcTarget,
+};
+use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::QpState;
+
+/// A queue pair in RTS or behind it.
+pub enum Queue {
+    /// Of a reliable connection.
+    Rc(QueuePair<Handle, Rc>),
+    /// Of an unreliable connection.
+    Uc(QueuePair<Handle, Uc>),
+    /// Of datagrams, with where they go.
+    Ud(QueuePair<Handle, Ud>, Destination),
+    /// The side of an extended reliable connection that asks.
+    Initiator(QueuePair<Handle, XrcInitiator>),
+    /// The side that answers.
+    Target(QueuePair<Handle, XrcTarget>),
+}
+
+/// A queue pair in INIT.
+pub enum Prepared {
+    /// Of a reliable connection.
+    Rc(PreparedQueuePair<Handle, Rc>),
+    /// Of an unreliable connection.
+    Uc(PreparedQueuePair<Handle, Uc>),
+    /// Of datagrams.
+    Ud(PreparedQueuePair<Handle, Ud>),
+    /// The side of an extended reliable connection that asks.
+    Initiator(PreparedQueuePair<Handle, XrcInitiator>),
+    /// The side that answers.
+    Target(PreparedQueuePair<Handle, XrcTarget>),
+}
+
+macro_rules! each {
+    ($kind:ident, $self:expr, $queue:ident => $work:expr) => {
+        match $self {
+            $kind::Rc($queue) => $work,
+            $kind::Uc($queue) => $work,
+            $kind::Ud($queue, ..) => $work,
+            $kind::Initiator($queue) => $work,
+            $kind::Target($queue) => $work,
+        }
+    };
+}
+
+macro_rules! batch {
+    ($queue:ident, $work:ident) => {{
+        let mut batch = $queue.send_batch();
+        $work(&mut |request| batch.post(request));
+        batch.ring();
+    }};
+}
+
+/// Adds a request to a batch.
+pub type Post<'a> = dyn FnMut(&WorkRequest<'_>) -> Result<(), PostError> + 'a;
+
+impl Queue {
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        each!(Self, self, queue => queue.qpn())
+    }
+
+    /// Posts what `work` posts, with one doorbell.
+    pub fn batch(&mut self, work: impl FnOnce(&mut Post<'_>)) {
+        match self {
+            Self::Rc(queue) => batch!(queue, work),
+            Self::Uc(queue) => batch!(queue, work),
+            Self::Initiator(queue) => batch!(queue, work),
+            Self::Target(queue) => batch!(queue, work),
+            Self::Ud(queue, destination) => {
+                let mut batch = queue.send_batch();
+                work(&mut |request| batch.post_to(request, destination));
+                batch.ring();
+            }
+        }
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        each!(Self, self, queue => queue.post_receive(request))
+    }
+
+    /// Moves it to another state, or changes attributes in this one.
+    pub fn modify(&mut self, to: QpState, attributes: &QueuePairAttributes) -> Result<(), ModifyError> {
+        each!(Self, self, queue => queue.modify(to, attributes))
+    }
+
+    /// Moves it to SQD.
+    pub fn drain(&mut self) -> Result<(), ModifyError> {
+        each!(Self, self, queue => queue.drain())
+    }
+
+    /// Lets it send again.
+    pub fn resume(&mut self) -> Result<(), ModifyError> {
+        each!(Self, self, queue => queue.resume())
+    }
+
+    /// Moves it to ERROR.
+    pub fn modify_to_error(&mut self) -> Result<(), ModifyError> {
+        each!(Self, self, queue => queue.modify_to_error())
+    }
+
+    /// The state that the device says.
+    pub fn state(&mut self) -> QpState {
+        let status = each!(Self, self, queue => queue.query());
+        status.unwrap_or_else(|error| panic!("{error}")).state
+    }
+
+    /// Sends and receives that are not retired, as the driver knows.
+    pub fn outstanding(&self) -> (u32, u32) {
+        each!(Self, self, queue => (queue.sends_outstanding(), queue.receives_outstanding()))
+    }
+
+    /// Resets it and brings it to INIT.
+    pub fn reset(
+        self,
+        send: &mut CompletionQueue<Handle>,
+        receive: Option<&mut CompletionQueue<Handle>>,
+        initial: Initial,
+    ) -> Result<Prepared, ResetError> {
+        let Initial { access, q_key } = initial;
+        Ok(match self {
+            Self::Rc(queue) => Prepared::Rc(queue.reset(send, receive, access)?),
+            Self::Uc(queue) => Prepared::Uc(queue.reset(send, receive, AccessFlags::REMOTE_WRITE)?),
+            Self::Ud(queue, _) => Prepared::Ud(queue.reset(send, receive, q_key)?),
+            Self::Initiator(queue) => Prepared::Initiator(queue.reset(send, receive, access)?),
+            Self::Target(queue) => Prepared::Target(queue.reset(send, receive, access)?),
+        })
+    }
+}
+
+/// What a queue pair has in INIT.
+#[derive(Debug, Clone, Copy)]
+pub struct Initial {
+    /// What peers may do, for those that have peers.
+    pub access: AccessFlags,
+    /// What datagrams must carry, for those that have none.
+    pub q_key: u32,
+}

@@ -1,0 +1,162 @@
+//! One request of a walk: what it does, and what it makes of memory.
+
+use super::atomic::Atomic;
+use super::lane::{EXTENDED_QUEUES, Service};
+use crate::walk::plan::{Dice, MAX_INLINE, draw_length, draw_pieces};
+use bareverbs::work_completion::WorkCompletionOpcode;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// SEND.
+    Send {
+        /// Immediate data.
+        immediate: Option<u32>,
+        /// The door of the peer whose key it takes away.
+        closes: Option<usize>,
+    },
+    /// RDMA WRITE.
+    Write {
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ.
+    Read,
+    /// An atomic.
+    Atomic(Atomic),
+    /// Nothing.
+    Nop,
+    /// Opens a door of one's own: binds a window, registers pages.
+    Open(usize),
+    /// Closes one.
+    Close(usize),
+    /// A SEND with a key that nobody has.
+    Mistake,
+}
+
+impl Verb {
+    /// Whether the peer needs a receive for it.
+    pub const fn takes_receive(self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_) })
+    }
+
+    /// What its completion says, for those that every lane knows.
+    pub fn opcode(self) -> Option<WorkCompletionOpcode> {
+        match self {
+            Self::Send { .. } | Self::Mistake => Some(WorkCompletionOpcode::Send),
+            Self::Write { .. } => Some(WorkCompletionOpcode::RdmaWrite),
+            Self::Read => Some(WorkCompletionOpcode::RdmaRead),
+            Self::Atomic(atomic) => Some(atomic.opcode()),
+            Self::Nop => Some(WorkCompletionOpcode::Nop),
+            Self::Close(_) => Some(WorkCompletionOpcode::LocalInvalidate),
+            // That of a window or that of pages.
+            Self::Open(_) => None,
+        }
+    }
+}
+
+/// One work request to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// What it does.
+    pub verb: Verb,
+    /// Lengths of its pieces.
+    pub pieces: Vec<usize>,
+    /// Whether its data go into the WQE.
+    pub inline: bool,
+    /// Whether success makes a completion.
+    pub signalled: bool,
+    /// Whether it waits for READs and atomics before it.
+    pub fence: bool,
+    /// Whether the peer's completion is solicited.
+    pub solicited: bool,
+    /// The door of the peer through which it reaches memory, in place of the peer's region.
+    pub door: Option<usize>,
+    /// The shared receive queue of XRC that it names.
+    pub queue: usize,
+}
+
+impl Item {
+    /// A request that reports itself and has no data.
+    pub fn bare(verb: Verb) -> Self {
+        let (inline, signalled, fence, solicited) = (false, true, false, false);
+        Self { verb, pieces: vec![], inline, signalled, fence, solicited, door: None, queue: 0 }
+    }
+
+    /// Draws a request of a service.
+    pub fn draw(dice: &mut Dice, service: Service, mtu: usize) -> Self {
+        let verb = draw_verb(dice, service);
+        let length = match verb {
+            Verb::Atomic(_) => 8,
+            Verb::Nop => 0,
+            _ if service == Service::Datagram => draw_length(dice, mtu).min(mtu),
+            _ => draw_length(dice, mtu),
+        };
+        let carries = matches!(verb, Verb::Send { .. } | Verb::Write { .. });
+        let inline = carries && length <= MAX_INLINE && dice.percent(40);
+        let pieces = if matches!(verb, Verb::Atomic(_)) { vec![8] } else { draw_pieces(dice, length) };
+        let fence = service.is_reliable() && dice.percent(10);
+        let (signalled, solicited) = (dice.percent(60), carries && dice.percent(20));
+        let queue = dice.below(EXTENDED_QUEUES);
+        Self { verb, pieces, inline, signalled, fence, solicited, door: None, queue }
+    }
+
+    /// Whether it reaches the peer's memory by a key.
+    pub const fn is_remote(&self) -> bool {
+        matches!(self.verb, Verb::Write { .. } | Verb::Read | Verb::Atomic(_))
+    }
+
+    /// Bytes of the message.
+    pub fn length(&self) -> usize {
+        self.pieces.iter().sum()
+    }
+}
+
+fn draw_verb(dice: &mut Dice, service: Service) -> Verb {
+    let kinds = match service {
+        Service::Reliable | Service::Extended(_) => 10,
+        Service::Unreliable => 7,
+        Service::Datagram => 4,
+    };
+    let immediate = dice.percent(50).then(|| dice.word());
+    match dice.below(kinds) {
+        0 => Verb::Nop,
+        1..=3 => Verb::Send { immediate, closes: None },
+        4..=6 => Verb::Write { immediate },
+        7 | 8 => Verb::Read,
+        // Its operands are drawn when the word is known.
+        _ => Verb::Atomic(Atomic::FetchAdd { add: 1 }),
+    }
+}
+
+/// What memory holds before a request and after it: of the side that asks, and of the one that answers.
+#[derive(Debug, Clone, Default)]
+pub struct Effect {
+    /// In the pieces of the request.
+    pub own: [Vec<u8>; 2],
+    /// Where its remote address points to.
+    pub target: [Vec<u8>; 2],
+}
+
+impl Effect {
+    /// Draws the bytes of a request, and the operands of an atomic.
+    pub fn draw(dice: &mut Dice, item: &mut Item) -> Self {
+        let mut data = vec![0; item.length()];
+        dice.fill(&mut data);
+        let nothing = Vec::new;
+        match &mut item.verb {
+            Verb::Send { .. } | Verb::Mistake => {
+                Self { own: [data.clone(), data], target: [nothing(), nothing()] }
+            }
+            Verb::Write { .. } => Self { own: [data.clone(), data.clone()], target: [nothing(), data] },
+            Verb::Read => Self { own: [nothing(), data.clone()], target: [data.clone(), data] },
+            Verb::Atomic(atomic) => {
+                let before = u64::from_ne_bytes(data[..].try_into().expect("a word"));
+                *atomic = Atomic::draw(dice, before);
+                let after = atomic.apply(before).to_ne_bytes().to_vec();
+                Self { own: [nothing(), data.clone()], target: [data, after] }
+            }
+            Verb::Nop | Verb::Open(_) | Verb::Close(_) => Self::default(),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a request leaves behind when it ends: memory of both sides is as it has to be.
+
+use super::door::bytes;
+use super::end::LAYOUT;
+use super::lane::Service;
+use super::request::Verb;
+use super::sends::{Ended, Sent};
+use super::talk::{Talk, own_slot};
+use crate::walk::slots::Rest;
+use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_prm::time::Duration;
+
+/// How long packets of a message may be on their way after its request has ended without an answer.
+const ECHOES: Duration = Duration::from_millis(1);
+
+impl Talk<'_> {
+    /// Takes the completion of a send.
+    #[track_caller]
+    pub fn end_send(&mut self, completion: &WorkCompletion) {
+        let Ended { done, failed } = self.me.sends.complete(completion);
+        for sent in done {
+            let opcode = (sent.id == completion.wr_id).then_some(completion.opcode);
+            self.succeed(sent, opcode);
+        }
+        if let Some(sent) = failed {
+            // Of a service with acknowledgements it may have arrived, and only the answer not.
+            if !self.me.service.is_reliable() && sent.item.verb.takes_receive() {
+                self.peer.inbox.withdraw(sent.id);
+            }
+            self.release(sent);
+        }
+    }
+
+    #[track_caller]
+    fn succeed(&mut self, sent: Sent, opcode: Option<WorkCompletionOpcode>) {
+        let what = describe(&sent);
+        own_slot(&sent).check(&self.me.memory, &sent.effect.own[1], Rest::Untouched, &what);
+        if let (Some(found), Some(wanted)) = (opcode, sent.item.verb.opcode()) {
+            assert_eq!(found, wanted, "{what}");
+        }
+        match sent.item.verb {
+            Verb::Open(door) => {
+                self.me.doors[door].opened(opcode);
+                self.me.opened += 1;
+            }
+            Verb::Close(door) => self.me.doors[door].closed(),
+            _ => {}
+        }
+        self.me.ended += 1;
+        if self.me.service == Service::Unreliable && sent.item.is_remote() {
+            self.me.echoes.push_back((self.now, sent));
+            return;
+        }
+        self.check_target(&sent, &what);
+        if self.me.service.is_reliable() {
+            self.peer.inbox.acknowledge(sent.id);
+        }
+        self.leave(sent);
+    }
+
+    /// What the peer's memory holds: the answer has said that it is done.
+    #[track_caller]
+    fn check_target(&self, sent: &Sent, what: &str) {
+        let after = &sent.effect.target[1];
+        let target = self.peer.target_of(&sent.item);
+        let slot = target.slot(LAYOUT, sent.slot, after.len());
+        bytes!(target, memory => slot.check(memory, after, Rest::Untouched, what));
+    }
+
+    /// Gives back slots whose packets cannot be under way any more.
+    #[track_caller]
+    pub fn reclaim(&mut self) {
+        while let Some((since, _)) = self.me.echoes.front()
+            && self.now > *since + ECHOES
+            && let Some((_, sent)) = self.me.echoes.pop_front()
+        {
+            self.check_begun(&sent);
+            self.me.free.push(sent.slot);
+        }
+    }
+
+    /// Of a WRITE without an answer the first packets have arrived, all or none.
+    #[track_caller]
+    fn check_begun(&self, sent: &Sent) {
+        let (what, data) = (describe(sent), &sent.effect.target[1]);
+        let slot = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, data.len());
+        let found = slot.read(&self.peer.memory);
+        let same = found.iter().zip(data).take_while(|(a, b)| a == b).count();
+        let begun = if same == data.len() { same } else { same / self.mtu * self.mtu };
+        slot.check(&self.peer.memory, &data[..begun], Rest::Untouched, &what);
+    }
+
+    /// Lets a request go that has failed or was forgotten: only what it may not touch is checked.
+    #[track_caller]
+    fn release(&mut self, sent: Sent) {
+        let what = describe(&sent);
+        own_slot(&sent).check(&self.me.memory, &[], Rest::Anything, &what);
+        let target = self.peer.target_of(&sent.item);
+        let slot = target.slot(LAYOUT, sent.slot, sent.effect.target[1].len());
+        bytes!(target, memory => slot.check(memory, &[], Rest::Anything, &what));
+        self.leave(sent);
+    }
+
+    fn leave(&mut self, sent: Sent) {
+        if let Some(door) = sent.item.door {
+            self.peer.doors[door].leave(self.now);
+        }
+        self.me.free.push(sent.slot);
+    }
+
+    /// Nothing of what was posted will be heard of again, and no packet of it is under way.
+    #[track_caller]
+    pub fn forget_sends(&mut self) {
+        let echoes = std::mem::take(&mut self.me.echoes);
+        let sent = self.me.sends.forget();
+        sent.into_iter().chain(echoes.into_iter().map(|(_, sent)| sent)).for_each(|sent| self.release(sent));
+    }
+}
+
+fn describe(sent: &Sent) -> String {
+    format!("{:?} of {} bytes, wr_id {:#x}", sent.item.verb, sent.item.length(), sent.id)
+}

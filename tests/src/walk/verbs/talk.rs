@@ -1,0 +1,167 @@
+//! Posting: what one side of a lane asks of the other.
+
+use super::door::bytes;
+use super::end::{End, LAYOUT};
+use super::inbox::Message;
+use super::lane::Service;
+use super::request::{Effect, Item, Verb};
+use super::sends::Sent;
+use super::work::{Words, with_request};
+use crate::walk::plan::Dice;
+use crate::walk::slots::{Area, Slot};
+use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::ids::Srqn;
+use bareverbs_prm::time::Time;
+
+/// Both sides of a lane and a moment, for requests of the first.
+pub struct Talk<'a> {
+    /// Who asks.
+    pub me: &'a mut End,
+    /// Who answers.
+    pub peer: &'a mut End,
+    /// The shared receive queues of XRC at the peer.
+    pub extended: [Srqn; 2],
+    /// Now.
+    pub now: Time,
+    /// Largest packet.
+    pub mtu: usize,
+}
+
+/// Where the data of a request are.
+pub fn own_slot(sent: &Sent) -> Slot {
+    LAYOUT.slot(Area::Own, sent.slot, &sent.item.pieces)
+}
+
+impl Talk<'_> {
+    /// Draws and posts up to `count` requests with one doorbell; says how many there was room for.
+    pub fn post(&mut self, dice: &mut Dice, count: usize) -> usize {
+        self.reclaim();
+        let sent: Vec<_> = (0..count).map_while(|_| self.draw(dice)).collect();
+        let count = sent.len();
+        self.hand_in(&sent);
+        sent.into_iter().for_each(|sent| self.remember(sent));
+        count
+    }
+
+    /// Posts one request. Says whether there was room for it.
+    pub fn post_one(&mut self, dice: &mut Dice, item: Item) -> bool {
+        self.reclaim();
+        let Some(slot) = self.me.free.pop() else { return false };
+        let sent = self.prepare(dice, item, slot);
+        self.hand_in(std::slice::from_ref(&sent));
+        self.remember(sent);
+        true
+    }
+
+    /// Opens or closes a door of this side, if one can be and there is room for a request.
+    pub fn turn_key(&mut self, dice: &mut Dice) {
+        let Some(door) = self.me.doors.len().checked_sub(1).map(|last| dice.below(last + 1)) else { return };
+        let (closes, opens) = (self.me.doors[door].can_close(self.now), self.me.doors[door].is_closed());
+        if !(closes || opens) {
+            return;
+        }
+        let Some(slot) = self.me.free.pop() else { return };
+        let item = Item::bare(if opens { Verb::Open(door) } else { Verb::Close(door) });
+        let sent = Sent { id: self.me.id(), item, effect: Effect::default(), slot };
+        let End { queue, doors, memory, qpn, .. } = &mut *self.me;
+        let update = match opens {
+            true => doors[door].open(dice, memory, (LAYOUT, *qpn)),
+            false => doors[door].close(),
+        };
+        let queue = queue.as_mut().expect("a queue pair that is not being made again");
+        queue
+            .batch(|post| post(&update.request(sent.id)).unwrap_or_else(|error| panic!("{sent:?}: {error}")));
+        self.prepare_memory(&sent);
+        self.remember(sent);
+    }
+
+    fn draw(&mut self, dice: &mut Dice) -> Option<Sent> {
+        let slot = self.me.free.pop()?;
+        let mut item = Item::draw(dice, self.me.service, self.mtu);
+        // A queue full of silent requests would never give a place back.
+        item.signalled |= self.me.free.len().is_multiple_of(4);
+        self.choose_door(dice, &mut item);
+        Some(self.prepare(dice, item, slot))
+    }
+
+    /// Some requests go through a door of the peer, a few close one.
+    fn choose_door(&mut self, dice: &mut Dice, item: &mut Item) {
+        if self.peer.doors.is_empty() {
+            return;
+        }
+        let door = dice.below(self.peer.doors.len());
+        let chosen = &mut self.peer.doors[door];
+        if item.is_remote() && chosen.is_open() && dice.percent(60) {
+            chosen.enter();
+            item.door = Some(door);
+        } else if let Verb::Send { immediate, closes } = &mut item.verb
+            && chosen.can_close(self.now)
+            && dice.percent(30)
+        {
+            *immediate = Some(chosen.close_by_peer().value());
+            *closes = Some(door);
+        }
+    }
+
+    fn prepare(&mut self, dice: &mut Dice, mut item: Item, slot: usize) -> Sent {
+        let effect = Effect::draw(dice, &mut item);
+        let sent = Sent { id: self.me.id(), item, effect, slot };
+        self.prepare_memory(&sent);
+        sent
+    }
+
+    /// Writes the bytes of a request where they begin.
+    fn prepare_memory(&self, sent: &Sent) {
+        own_slot(sent).prepare(&self.me.memory, &sent.effect.own[0]);
+        let target = self.peer.target_of(&sent.item);
+        let place = target.slot(LAYOUT, sent.slot, sent.effect.target[1].len());
+        bytes!(target, memory => place.prepare(memory, &sent.effect.target[0]));
+    }
+
+    fn hand_in(&mut self, requests: &[Sent]) {
+        let words: Vec<_> = requests.iter().map(|sent| self.words(sent)).collect();
+        self.me.queue().batch(|post| {
+            for (sent, words) in requests.iter().zip(&words) {
+                with_request(sent, words, &mut *post).unwrap_or_else(|error| panic!("{sent:?}: {error}"));
+            }
+        });
+    }
+
+    /// What a request needs of both sides.
+    fn words(&self, sent: &Sent) -> Words {
+        let length = sent.effect.target[1].len();
+        let offset = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, length).offset();
+        let remote = match sent.item.door {
+            Some(door) => self.peer.doors[door].remote(offset),
+            None => self.peer.memory.remote(offset as u64),
+        };
+        let named = matches!(self.me.service, Service::Extended(_)) && sent.item.verb != Verb::Nop;
+        let queue = named.then(|| self.extended[sent.item.queue]);
+        Words { data: own_slot(sent).slices(&self.me.memory), remote, queue }
+    }
+
+    fn remember(&mut self, sent: Sent) {
+        let (opcode, immediate) = match sent.item.verb {
+            Verb::Send { immediate, closes: Some(_) } => {
+                (WorkCompletionOpcode::ReceiveWithInvalidate, immediate)
+            }
+            Verb::Send { immediate, .. } => (WorkCompletionOpcode::Receive, immediate),
+            Verb::Write { immediate } => (WorkCompletionOpcode::ReceiveRdmaWithImmediate, immediate),
+            _ => (WorkCompletionOpcode::Nop, None),
+        };
+        if sent.item.verb.takes_receive() {
+            let named = matches!(self.me.service, Service::Extended(_));
+            let message = Message {
+                id: sent.id,
+                opcode,
+                immediate,
+                data: sent.effect.own[1].clone(),
+                queue: named.then_some(sent.item.queue + 1),
+                acknowledged: false,
+                copies: self.peer.inbox.copies(),
+            };
+            self.peer.inbox.expect(message);
+        }
+        self.me.sends.push(sent);
+    }
+}
