@@ -286,8 +286,8 @@ impl EthernetCounters {
 impl PriorityCounters {
     /// Counters of 64 bits at their places in the set (`eth_per_prio_grp_data_layout`).
     fn read(set: &[u8; COUNTER_SET]) -> Self {
-        let (counters, _) = set.as_chunks::<8>();
-        let at = |index: usize| counters.get(index).map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let counters = |index: usize| set.get(index * 8..)?.first_chunk::<8>();
+        let at = |index: usize| counters(index).map_or(0, |bytes| u64::from_be_bytes(*bytes));
         Self {
             rx_octets: at(0),
             rx_frames: at(4),
