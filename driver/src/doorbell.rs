@@ -6,6 +6,7 @@
 use crate::hal::{Barrier, Hal, Mmio};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
 use bareverbs_prm::ids::UarIndex;
+use bareverbs_prm::mutation::mutated;
 
 /// The steps of publishing posted work, in whatever place.
 pub trait Publication {
@@ -20,11 +21,11 @@ pub trait Publication {
 /// Publishes work that has been written to the ring.
 #[inline(always)]
 pub fn publish(work: &impl Publication) {
-    if !cfg!(bareverbs_mutation = "no_wqe_barrier") {
+    if !mutated("no_wqe_barrier") {
         work.to_device();
     }
     work.store_record();
-    if !cfg!(bareverbs_mutation = "no_record_barrier") {
+    if !mutated("no_record_barrier") {
         work.to_device();
     }
     work.ring();
@@ -33,7 +34,7 @@ pub fn publish(work: &impl Publication) {
 /// Publishes receives: they have a record but no register.
 #[inline(always)]
 pub fn publish_record(work: &impl Publication) {
-    if !cfg!(bareverbs_mutation = "no_wqe_barrier") {
+    if !mutated("no_wqe_barrier") {
         work.to_device();
     }
     work.store_record();

@@ -16,6 +16,7 @@ pub mod shared;
 pub use receive::{ReceivePoller, retire_receive};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
+use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
 /// Words shared by poster and poller.
@@ -116,8 +117,11 @@ pub const RECORD_WORDS: usize = 32;
 /// Words of a slot: the identifier of the application, and what was posted.
 pub const SLOT_WORDS: usize = 2;
 
-const PUBLISH: Ordering =
-    if cfg!(bareverbs_mutation = "relaxed_ledger") { Ordering::Relaxed } else { Ordering::Release };
+/// With which a record is made visible that the slots before it belong to.
+#[inline(always)]
+fn publish_order() -> Ordering {
+    if mutated("relaxed_ledger") { Ordering::Relaxed } else { Ordering::Release }
+}
 
 /// Which of the two queues of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -366,14 +370,14 @@ impl Poster {
     /// Lets the poller see everything posted so far. Comes before the doorbell.
     #[inline(always)]
     pub fn publish(&self, words: &impl Words) {
-        words.store(self.head_word, self.head as u64, PUBLISH);
+        words.store(self.head_word, self.head as u64, publish_order());
     }
 
     /// Starts over after the queue pair was reset and its completions are out of the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
         (self.head, self.full) = (0, self.size());
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
-        words.store(self.head_word, 0, PUBLISH);
+        words.store(self.head_word, 0, publish_order());
     }
 }
 
@@ -499,7 +503,7 @@ impl SendPoller {
     /// Gives the slots of what was retired back to the poster.
     #[inline(always)]
     pub fn publish(&self, record: &impl Record) {
-        record.store::<{ Side::Send.tail() }>(self.tail as u64, PUBLISH);
+        record.store::<{ Side::Send.tail() }>(self.tail as u64, publish_order());
     }
 }
 

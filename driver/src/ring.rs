@@ -5,6 +5,7 @@
 //! pass; everything else of the entry may be read only after a barrier.
 
 use bareverbs_prm::cqe::OP_OWN_INITIAL;
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::CqeOpcode;
 
 /// An entry as the owner handshake sees it.
@@ -74,7 +75,7 @@ const fn is_written(byte: u8, phase: u8) -> bool {
 
 #[inline(always)]
 fn synchronize(entry: &impl OwnedEntry) {
-    if !cfg!(bareverbs_mutation = "no_cqe_barrier") {
+    if !mutated("no_cqe_barrier") {
         entry.synchronize();
     }
 }

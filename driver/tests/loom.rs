@@ -8,10 +8,10 @@
 //! Each of these mutations of the driver must make a model fail:
 //!
 //! ```text
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_wqe_barrier"'    cargo test -p bareverbs --test loom --release
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_record_barrier"' cargo test -p bareverbs --test loom --release
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_cqe_barrier"'    cargo test -p bareverbs --test loom --release
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="relaxed_ledger"'    cargo test -p bareverbs --test loom --release
+//! BAREVERBS_MUTATION=no_wqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
+//! BAREVERBS_MUTATION=no_record_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
+//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
+//! BAREVERBS_MUTATION=relaxed_ledger RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
 //! ```
 #![cfg(loom)]
 

@@ -8,7 +8,7 @@
 //! This mutation of the driver must make the model fail (that of the ledger fails the models of one queue pair, `loom`):
 //!
 //! ```text
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="no_cqe_barrier"' cargo test -p bareverbs --test loom_completion --release
+//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_completion --release
 //! ```
 #![cfg(loom)]
 

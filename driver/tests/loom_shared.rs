@@ -8,8 +8,8 @@
 //! Each of these mutations of the driver must make a model fail:
 //!
 //! ```text
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="relaxed_shared_post"'   cargo test -p bareverbs --test loom_shared --release
-//! RUSTFLAGS='--cfg loom --cfg bareverbs_mutation="relaxed_shared_return"' cargo test -p bareverbs --test loom_shared --release
+//! BAREVERBS_MUTATION=relaxed_shared_post RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_shared --release
+//! BAREVERBS_MUTATION=relaxed_shared_return RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_shared --release
 //! ```
 #![cfg(loom)]
 

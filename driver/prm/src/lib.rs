@@ -23,6 +23,7 @@ pub mod eqe;
 pub mod field;
 pub mod ids;
 pub mod init_segment;
+pub mod mutation;
 pub mod numbering;
 pub mod pci;
 pub mod psn;

@@ -14,6 +14,7 @@ use crate::trace::TraceEvent;
 use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::cqe::OP_OWN_OFFSET;
 use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 
 /// What one entry came to on the general way.
@@ -205,7 +206,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
             }
             let window = self.entry(at.index());
             let theirs = window.load_be32::<32>() & NOBODY == user_index;
-            if theirs && !cfg!(bareverbs_mutation = "kept_completions") {
+            if theirs && !mutated("kept_completions") {
                 self.give_back(&window);
                 window.store_be32::<32>(NOBODY);
             }

@@ -1,7 +1,7 @@
 //! The poller's half of a receive queue: receives of a queue pair complete in order (IBTA v1.4 §10.8, work request processing), so that only the
 //! oldest one can.
 
-use super::{Identity, PUBLISH, RECORD_WORDS, Record, Refusal, Side, Singles, Words};
+use super::{Identity, RECORD_WORDS, Record, Refusal, Side, Singles, Words, publish_order};
 use core::sync::atomic::Ordering;
 
 /// The poller's half of one receive queue. It may be kept between completions as long as
@@ -86,7 +86,7 @@ impl ReceivePoller {
     /// Gives the slots of what was retired back to the poster.
     #[inline(always)]
     pub fn publish(&self, record: &impl Record) {
-        record.store::<{ Side::Receive.tail() }>(self.tail as u64, PUBLISH);
+        record.store::<{ Side::Receive.tail() }>(self.tail as u64, publish_order());
     }
 }
 

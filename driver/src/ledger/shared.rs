@@ -14,6 +14,7 @@
 //! As for the other ledgers, what a completion entry says is an allegation: see [`super`].
 
 use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Words};
+use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
 /// Words that more than one thread writes.
@@ -94,10 +95,17 @@ const RETURNED: usize = 16;
 /// In a name: there is such a queue.
 const EXISTS: u64 = 1 << 63;
 
-const RETURN: Ordering =
-    if cfg!(bareverbs_mutation = "relaxed_shared_return") { Ordering::Relaxed } else { Ordering::Release };
-const POST: Ordering =
-    if cfg!(bareverbs_mutation = "relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release };
+/// With which a poller gives an entry back.
+#[inline(always)]
+fn return_order() -> Ordering {
+    if mutated("relaxed_shared_return") { Ordering::Relaxed } else { Ordering::Release }
+}
+
+/// With which the poster makes an entry known.
+#[inline(always)]
+fn post_order() -> Ordering {
+    if mutated("relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release }
+}
 
 /// The name of a shared receive queue: its `user_index`, whose high bits are a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,7 +234,7 @@ impl SharedPoster {
         let place = Place { entry: self.next, next: self.at_hand as u32 };
         self.at_hand = words.load(self.link_of(place.next), Ordering::Relaxed);
         words.store(self.link_of(place.entry) - 1, id, Ordering::Relaxed);
-        words.store(self.link_of(place.entry), POSTED, POST);
+        words.store(self.link_of(place.entry), POSTED, post_order());
         self.next = place.next;
         self.posted = self.posted.wrapping_add(1);
         place
@@ -381,7 +389,7 @@ impl Chain {
         if self.oldest == POSTED {
             return;
         }
-        while let Err(other) = queue.compare_exchange::<RETURNED>(self.front, self.newest, RETURN) {
+        while let Err(other) = queue.compare_exchange::<RETURNED>(self.front, self.newest, return_order()) {
             self.front = other;
             entries.set_link(self.oldest as u32, other);
         }

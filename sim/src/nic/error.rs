@@ -6,6 +6,7 @@ use super::wqe::{self, WorkFault};
 use super::{HostMemory, Nic, cqe, shared_receive};
 use crate::transport::{RequestCompletion, RequesterError};
 use bareverbs_prm::ids::{Cqn, Qpn};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 use bareverbs_prm::time::{Duration, Time};
 
@@ -189,7 +190,7 @@ impl Nic {
         self.end_requests(now, memory, qpn);
         while let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
             let Some(which) = qp.send.skip(memory) else { break };
-            if cfg!(bareverbs_mutation = "lost_flush") {
+            if mutated("lost_flush") {
                 continue;
             }
             let mut entry = cqe::requester_error(&qp.context, qpn, which, wqe::FLUSHED);

@@ -4,6 +4,7 @@ use super::{Refusal, Responder};
 use crate::transport::host::{RemoteAccess, ResponderError, ResponderHost};
 use crate::transport::replies::ReadReply;
 use crate::wire::{OperationKind, Packet, Reth};
+use bareverbs_prm::mutation::mutated;
 
 impl<R: Clone> Responder<R> {
     /// What writes is only acknowledged again, a READ is carried out again, an atomic is answered from memory.
@@ -18,7 +19,7 @@ impl<R: Clone> Responder<R> {
             return;
         };
         self.counters.duplicates += 1;
-        if cfg!(bareverbs_mutation = "repeated_delivery") && self.execute(packet, host).is_ok() {
+        if mutated("repeated_delivery") && self.execute(packet, host).is_ok() {
             return;
         }
         match packet.bth.opcode.kind() {
