@@ -27,6 +27,9 @@ enum Judge {
         /// Cases that have not begun after so many minutes are skipped.
         #[arg(long, default_value_t = 9)]
         minutes: u64,
+        /// One path MTU for each program, size, role and family, not several.
+        #[arg(long)]
+        quick: bool,
     },
     /// Linux's mlx5_core and mlx5_ib judge the device model.
     Mlx5 {
@@ -97,7 +100,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
-        Judge::Rxe { only, minutes } => judge_rxe(only.clone(), *minutes),
+        Judge::Rxe { only, minutes, quick } => judge_rxe(only.clone(), *minutes, *quick),
         Judge::Mlx5 { only, long, link } => judge_mlx5(only.clone(), *long, *link),
         Judge::Vfio { only, operations } => judge_vfio(only.clone(), *operations),
         Judge::InGuest(part) => vfio::payload::run(part),
@@ -107,9 +110,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-fn judge_rxe(only: Option<String>, minutes: u64) -> Result<ExitCode> {
+fn judge_rxe(only: Option<String>, minutes: u64, quick: bool) -> Result<ExitCode> {
     let limit = Duration::from_secs(minutes.saturating_mul(60));
-    let report = rxe::run(&rxe::Options { only, output: output_directory(), limit })?;
+    let report = rxe::run(&rxe::Options { quick, only, output: output_directory(), limit })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

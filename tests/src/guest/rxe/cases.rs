@@ -241,6 +241,13 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// The same with a single path MTU for each program, size, role and family: a third fewer, for a machine in a hurry.
+pub fn quick() -> Vec<Case> {
+    let mut cases = all();
+    cases.dedup_by_key(|case| (case.program, case.size, case.role, case.family, case.wire));
+    cases
+}
+
 /// Every size that the program takes, with path MTUs, roles and families in turn.
 fn unreliable(program: Program) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -333,7 +340,12 @@ mod tests {
 
     #[test]
     fn every_program_meets_every_size_mtu_role_and_family() {
-        let cases = all();
+        meets_all(&all());
+        meets_all(&quick());
+        assert!(4 * quick().len() < 3 * all().len(), "{} quick cases are not quick", quick().len());
+    }
+
+    fn meets_all(cases: &[Case]) {
         for program in SIZED {
             let clean = |case: &&Case| case.program == program && case.wire == Wire::Clean;
             let mine: Vec<_> = cases.iter().filter(clean).collect();

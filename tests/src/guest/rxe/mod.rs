@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// [`cases::quick`] instead of all.
+    pub quick: bool,
     /// Only cases whose columns, joined by spaces, contain this.
     pub only: Option<String>,
     /// Directory for console and captures.
@@ -38,6 +40,11 @@ pub struct Options {
 }
 
 impl Options {
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        let cases = if self.quick { cases::quick() } else { cases::all() };
+        cases.into_iter().filter(|case| self.wants(case))
+    }
+
     fn wants(&self, case: &Case) -> bool {
         self.only.as_ref().is_none_or(|only| case.columns().join(" ").contains(only.as_str()))
     }
@@ -58,7 +65,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let (own, peer) = machine.wire_sockets(0);
     let nic = Nic::ethernet(UnixDatagramIo::bind(&own, &peer)?, SEED, guest_side::GUEST_MAC)?;
-    for case in cases::all().into_iter().filter(|case| options.wants(case)) {
+    for case in options.cases() {
         interrupt::check()?;
         let bout = Bout { machine: &mut machine, nic: &nic, guest: &guest, output: &options.output };
         report.add(if started.elapsed() < options.limit { bout.ask(&case) } else { too_late(&case) });
