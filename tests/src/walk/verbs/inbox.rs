@@ -104,6 +104,14 @@ impl Inbox {
         assert_eq!(message.copies, self.copies(), "request {id:#x} failed and was delivered");
     }
 
+    /// The request of a message was forgotten: if it did not arrive by now, it was never sent.
+    pub fn lose(&mut self, id: u64) {
+        if let Some(at) = self.messages.iter().position(|message| message.id == id) {
+            self.lost += u64::from(self.messages[at].copies == self.copies());
+            self.messages.remove(at);
+        }
+    }
+
     /// Messages that have to arrive and did not.
     pub fn outstanding(&self) -> usize {
         if self.promise == Promise::Reliable { self.messages.len() } else { 0 }

@@ -47,8 +47,7 @@ impl Walk {
         let end = &mut self.lanes[lane].ends[side];
         match end.queue().drain() {
             Ok(()) => end.state = State::Draining,
-            Err(ModifyError::State { actual: QpState::SqError, .. }) if end.sends.has_mistake() => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => self.excuse(lane, side, error),
         }
     }
 
@@ -83,9 +82,17 @@ impl Walk {
         let end = &mut self.lanes[lane].ends[side];
         match end.queue().modify(state, &attributes) {
             Ok(()) => self.outcome.changed += 1,
-            Err(ModifyError::State { actual: QpState::SqError, .. }) if end.sends.has_mistake() => {}
-            Err(error) => panic!("{error}"),
+            Err(error) => self.excuse(lane, side, error),
         }
+    }
+
+    /// A modify may be refused because a mistake has stopped the send queue: then its completion is there. The driver knows the
+    /// state by now, so the next modify to RTS would lead out of SQE.
+    fn excuse(&mut self, lane: usize, side: usize, error: ModifyError) {
+        let stopped = matches!(error, ModifyError::State { actual: QpState::SqError, .. });
+        assert!(stopped && self.lanes[lane].ends[side].sends.has_mistake(), "{error}");
+        self.poll(side);
+        assert_eq!(self.lanes[lane].ends[side].state, State::SendError);
     }
 
     /// What does not disturb the traffic.

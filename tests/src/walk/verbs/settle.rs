@@ -113,6 +113,9 @@ impl Talk<'_> {
     pub fn forget_sends(&mut self) {
         let echoes = std::mem::take(&mut self.me.echoes);
         let sent = self.me.sends.forget();
+        if !self.me.service.is_reliable() {
+            sent.iter().for_each(|sent| self.peer.inbox.lose(sent.id));
+        }
         sent.into_iter().chain(echoes.into_iter().map(|(_, sent)| sent)).for_each(|sent| self.release(sent));
     }
 }
