@@ -10,10 +10,14 @@
 //! tail and head and be where a work request begins. Records are found by the low bits of `user_index`, whose high bits
 //! are a generation, so that an entry of a queue pair that is gone finds nobody.
 
+mod poller;
 mod receive;
+mod send;
 pub mod shared;
 
+pub use poller::Poller;
 pub use receive::{ReceivePoller, retire_receive};
+pub use send::{Retired, SendPoller, retire_send};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::mutation::mutated;
@@ -395,134 +399,6 @@ pub enum Refusal {
     Stranger,
     /// No work request that begins at this counter is outstanding.
     NotOutstanding,
-}
-
-/// What became of a work request: the identifier, and what was posted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retired {
-    /// The identifier of the application.
-    pub id: u64,
-    /// What was posted.
-    pub posted: Posted,
-}
-
-/// The poller's half of one send queue. It may be kept between completions as long as [`is_current`](Self::is_current).
-#[derive(Debug, Clone, Copy)]
-pub struct SendPoller {
-    identity: Identity,
-    record: u32,
-    base: u32,
-    mask: u32,
-    head: u32,
-    tail: u32,
-}
-
-impl SendPoller {
-    /// Of no queue pair: no record has this identity.
-    pub const NOBODY: Self =
-        Self { identity: Identity::NOBODY, record: 0, base: 0, mask: 0, head: 0, tail: 0 };
-
-    /// Finds the record of `identity` among `records` (a power of two).
-    #[inline]
-    pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
-        if words.load(record + Side::Send.identity(), Ordering::Relaxed) != identity.0 {
-            return None;
-        }
-        let range = words.load(record + Side::Send.range(), Ordering::Relaxed);
-        let head = words.load(record + Side::Send.head(), Ordering::Acquire) as u32;
-        let tail = words.load(record + Side::Send.tail(), Ordering::Relaxed) as u32;
-        let record = record as u32;
-        Some(Self { identity, record, base: (range >> 32) as u32, mask: range as u32, head, tail })
-    }
-
-    /// The record.
-    #[inline(always)]
-    pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W>> {
-        words.record(self.record)
-    }
-
-    /// Whether the queue pair is still the one that was found.
-    #[inline(always)]
-    pub fn is_current(&self, record: &impl Record) -> bool {
-        record.load::<{ Side::Send.identity() }>(Ordering::Relaxed) == self.identity.0
-    }
-
-    /// First slot and mask.
-    #[inline(always)]
-    pub const fn slots(&self) -> (u32, u32) {
-        (self.base, self.mask)
-    }
-
-    /// The slots.
-    #[inline(always)]
-    pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
-        words.pairs(self.base, self.mask)
-    }
-
-    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `record`
-    /// and `pairs` are its own.
-    #[inline(always)]
-    pub fn retire_next(&mut self, record: &impl Record, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
-        if counter != self.tail as u16 {
-            return None;
-        }
-        if self.head == self.tail {
-            self.head = fresh_head(record);
-            if self.head == self.tail {
-                return None;
-            }
-        }
-        let [id, posted] = pairs.load(self.tail);
-        let posted = Posted(posted);
-        self.tail = posted.next();
-        Some(Retired { id, posted })
-    }
-
-    /// Retires the work request at `counter` and every earlier one: an unsignalled one completes with the next
-    /// completion.
-    #[inline]
-    pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
-        self.head = words.load(self.record as usize + Side::Send.head(), Ordering::Acquire) as u32;
-        let ahead = counter.wrapping_sub(self.tail as u16) as u32;
-        let [id, posted] = self.pairs(words).load(counter as u32);
-        let posted = Posted(posted);
-        if ahead >= self.head.wrapping_sub(self.tail) || posted.counter() != counter {
-            return Err(Refusal::NotOutstanding);
-        }
-        self.tail = self.tail.wrapping_add(ahead).wrapping_add(posted.slots());
-        Ok(Retired { id, posted })
-    }
-
-    /// Takes over how far `other`, a copy of this one, went.
-    #[inline(always)]
-    pub fn follow(&mut self, other: &Self) {
-        (self.head, self.tail) = (other.head, other.tail);
-    }
-
-    /// Gives the slots of what was retired back to the poster.
-    #[inline(always)]
-    pub fn publish(&self, record: &impl Record) {
-        record.store::<{ Side::Send.tail() }>(self.tail as u64, publish_order());
-    }
-}
-
-#[cold]
-fn fresh_head(record: &impl Record) -> u32 {
-    record.load::<{ Side::Send.head() }>(Ordering::Acquire) as u32
-}
-
-/// Retires the send at `counter` and every earlier one.
-pub fn retire_send(
-    words: &impl Words,
-    records: usize,
-    identity: Identity,
-    counter: u16,
-) -> Result<Retired, Refusal> {
-    let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
-    let retired = poller.retire(words, counter)?;
-    poller.publish(&poller.record(words).ok_or(Refusal::Stranger)?);
-    Ok(retired)
 }
 
 #[cfg(test)]

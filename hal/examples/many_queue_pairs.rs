@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p bareverbs-hal --example many_queue_pairs [COUNT…]` measures with so many connected queue pairs
 //! (1, 1,000 and 100,000). An operation is one signalled 64-byte RDMA WRITE with a doorbell of its own, from posting to the polled
-//! completion; the next one goes to the next queue pair, so that all are used in turn. One is under way at a time: the frames are
-//! the same for any number of queue pairs. Rounds of the numbers alternate; the medians are printed, and the memory that
-//! each queue pair keeps resident.
+//! completion. They go to the queue pairs in turn: to all of them, or to sixteen that lie far from each other while the others are
+//! idle. One is under way at a time: the frames are the same for any number of queue pairs. Rounds of the numbers alternate; the
+//! medians are printed, and the memory that each queue pair keeps resident.
 //!
 //! `… --example many_queue_pairs -- --only COUNT OPERATIONS` makes so many queue pairs and does so many operations, nothing else:
 //! two such runs under `valgrind --tool=cachegrind --cache-sim=no`, and the difference is what operations cost in instructions.
@@ -29,6 +29,8 @@ const MESSAGE: usize = 64;
 /// Operations of a round.
 const ROUND: usize = 20_000;
 const ROUNDS: usize = 15;
+/// Queue pairs that are used where most are idle.
+const BUSY: usize = 16;
 /// Words of posted work that a send queue of this program needs at most.
 const LEDGER_WORDS: u32 = 64;
 
@@ -49,18 +51,27 @@ fn main() {
 /// Measures all numbers of queue pairs in turn and prints a line for each.
 fn compare(counts: &[usize]) {
     let mut benches: Vec<Bench> = counts.iter().map(|&count| Bench::measured(count)).collect();
-    let mut times = vec![Vec::new(); counts.len()];
-    for _ in 0..ROUNDS {
-        for (bench, times) in benches.iter_mut().zip(&mut times) {
-            times.push(bench.round());
+    for busy in [BUSY, usize::MAX] {
+        let mut times = vec![Vec::new(); counts.len()];
+        for _ in 0..ROUNDS {
+            for (bench, times) in benches.iter_mut().zip(&mut times) {
+                times.push(bench.round(busy));
+            }
         }
+        print(&benches, busy, times);
     }
+}
+
+/// A line for each number of queue pairs, of which so many are busy.
+fn print(benches: &[Bench], busy: usize, times: Vec<Vec<f64>>) {
     let medians: Vec<f64> = times.into_iter().map(median).collect();
     for (bench, &nanos) in benches.iter().zip(&medians) {
         let (frames, accesses) = bench.work_of_one();
         println!(
-            "{:>7} queue pairs: {nanos:.0} ns each, {:.2} of the first; {frames:.2} frames, {accesses:.2} accesses to memory",
+            "{:>7} queue pairs, {:>6} in turn: {nanos:.0} ns each, {:.2} of the first; {frames:.2} frames, {accesses:.2} accesses \
+             to memory",
             bench.count(),
+            bench.count().min(busy),
             nanos / medians[0]
         );
     }
@@ -136,6 +147,8 @@ struct Bench {
     world: SimWorld,
     nodes: [NodeId; 2],
     next: usize,
+    /// How far the next queue pair is from the last one.
+    stride: usize,
     done: u64,
     /// Frames and accesses of the devices to memory before the first operation.
     before: [u64; 2],
@@ -162,7 +175,7 @@ impl Bench {
         });
         world.connect(nodes[0], nodes[1], Preset::STROM_100G.link).expect("a cable");
         let (a, b) = (Host::open(&world, nodes[0], 1, count), Host::open(&world, nodes[1], 2, count));
-        Self { queue_pairs: Vec::new(), a, b, world, nodes, next: 0, done: 0, before: [0; 2] }
+        Self { queue_pairs: Vec::new(), a, b, world, nodes, next: 0, stride: 1, done: 0, before: [0; 2] }
     }
 
     /// As [`Self::new`]; uses every queue pair once and prints how much memory they have then.
@@ -186,8 +199,13 @@ impl Bench {
         self.queue_pairs.len()
     }
 
-    /// Processor time of an operation in nanoseconds.
-    fn round(&mut self) -> f64 {
+    /// Processor time of an operation in nanoseconds, with at most `busy` queue pairs in turn.
+    fn round(&mut self, busy: usize) -> f64 {
+        self.stride = self.count().div_ceil(busy.min(self.count()));
+        if self.stride > 1 {
+            // They were last used long ago: the first turn brings them into the caches.
+            self.run(self.count() / self.stride);
+        }
         let clock = Clock(Instant::now());
         let start = clock.elapsed();
         self.run(ROUND);
@@ -208,7 +226,8 @@ impl Bench {
         let from = [self.a.region.slice(0, MESSAGE).expect("inside the region")];
         let request = WorkRequest::write(self.done, &from, self.b.region.remote(0)).signalled(true);
         self.queue_pairs[self.next].0.post_send(&request).expect("room in the queue");
-        self.next = (self.next + 1) % self.queue_pairs.len();
+        let next = self.next + self.stride;
+        self.next = if next < self.queue_pairs.len() { next } else { 0 };
         let completion = loop {
             match self.a.cq.poll_one().expect("a completion") {
                 Some(completion) => break completion,

@@ -460,8 +460,8 @@ fn noise(length: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever a change says, nothing panics, nothing is written to memory, and the queue pair either goes on or fails
-    /// with the fault of its kind.
+    /// Whatever a change says, nothing panics, and the queue pair either goes on or fails with the fault of its kind. Only a
+    /// change of what the key is made of may lead to where the host has no memory: it may name any address.
     #[test]
     fn arbitrary_changes(
         updates in proptest::collection::vec((noise(48), noise(64), noise(128), any::<[bool; 4]>(), 0usize..3), 1..8),
@@ -473,6 +473,7 @@ proptest! {
             free_key(&mut pair.b, MkeyAccessMode::Mtt, |_| {}),
             pair.b.mr.key,
         ];
+        let mut led_astray = false;
         for (control, context, entries, [inline, offset, small, owned], which) in updates {
             let mut update = Update::new(keys[which], 0, 0);
             update.control = KeyUpdateSegment::read_from_bytes(&control).unwrap();
@@ -487,6 +488,7 @@ proptest! {
             if owned {
                 update.context.set_pd(pair.b.pd);
             }
+            led_astray |= update.control.translation_octowords() != 0;
             update.entries = entries;
             update.post(&mut pair.b);
             let target = pair.b.mr.va;
@@ -495,6 +497,6 @@ proptest! {
         while let Some(entry) = pair.b.poll() {
             prop_assert!(matches!(entry.opcode(), CqeOpcode::Requester | CqeOpcode::RequesterError));
         }
-        prop_assert!(pair.b.host.memory.faults.iter().all(|fault| !fault.write));
+        prop_assert!(led_astray || pair.b.host.memory.faults.iter().all(|fault| !fault.write));
     }
 }

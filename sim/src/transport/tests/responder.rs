@@ -381,7 +381,7 @@ fn a_write_that_cannot_reach_memory_ends_its_receive() {
     let reth = Reth { address: BASE, rkey: RKEY, length: 1 };
     talk.send(header(BthOpcode::WriteOnlyImmediate, 100, Extension::RethImmediate(reth, 1)), &[1]);
     talk.expect_break(100, NakCode::RemoteAccess, ResponderError::RemoteAccess);
-    assert_eq!(talk.host.completions[0].1.status, ReceiveStatus::QpOperation);
+    assert_eq!(talk.host.completions[0].1.status, ReceiveStatus::Access);
 }
 
 /// Requirement: IBTA v1.4 §9.7.4.1.7: a responder that cannot go on answers with a NAK for a remote operational error

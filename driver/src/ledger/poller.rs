@@ -1,0 +1,136 @@
+//! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
+
+use super::{Identity, RECORD_WORDS, Record, Side, Words, publish_order};
+use core::fmt::Debug;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+
+/// One of the two queues of a queue pair, and where its words are in a record.
+pub trait Half: Debug + Copy {
+    /// Which one.
+    const SIDE: Side;
+    /// The identity that its completions must prove.
+    fn identity(record: &impl Record) -> u64;
+    /// How far the poster went; what it wrote before is visible from then on.
+    fn head(record: &impl Record) -> u32;
+    /// Makes known how far the poller went, and with it all that it read before.
+    fn set_tail(record: &impl Record, tail: u32);
+}
+
+/// The half of sends.
+#[derive(Debug, Clone, Copy)]
+pub struct Sends;
+
+/// The half of receives.
+#[derive(Debug, Clone, Copy)]
+pub struct Receives;
+
+/// The word of a record has to be known where the code is compiled, which a parameter of a type cannot give.
+macro_rules! half {
+    ($half:ident, $side:expr) => {
+        impl Half for $half {
+            const SIDE: Side = $side;
+            #[inline(always)]
+            fn identity(record: &impl Record) -> u64 {
+                record.load::<{ $side.identity() }>(Ordering::Relaxed)
+            }
+            #[inline(always)]
+            fn head(record: &impl Record) -> u32 {
+                record.load::<{ $side.head() }>(Ordering::Acquire) as u32
+            }
+            #[inline(always)]
+            fn set_tail(record: &impl Record, tail: u32) {
+                record.store::<{ $side.tail() }>(tail as u64, publish_order());
+            }
+        }
+    };
+}
+
+half!(Sends, Side::Send);
+half!(Receives, Side::Receive);
+
+/// The poller's half of one queue. It may be kept between completions as long as [`is_current`](Self::is_current).
+#[derive(Debug, Clone, Copy)]
+pub struct Poller<Q> {
+    identity: Identity,
+    pub(super) record: u32,
+    base: u32,
+    mask: u32,
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    queue: PhantomData<Q>,
+}
+
+impl<Q: Half> Poller<Q> {
+    /// Of no queue pair: no record has this identity.
+    pub const NOBODY: Self = Self {
+        identity: Identity::NOBODY,
+        record: 0,
+        base: 0,
+        mask: 0,
+        head: 0,
+        tail: 0,
+        queue: PhantomData,
+    };
+
+    /// Finds the record of `identity` among `records` (a power of two).
+    #[inline]
+    pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
+        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+        if words.load(record + Q::SIDE.identity(), Ordering::Relaxed) != identity.0 {
+            return None;
+        }
+        let range = words.load(record + Q::SIDE.range(), Ordering::Relaxed);
+        let head = words.load(record + Q::SIDE.head(), Ordering::Acquire) as u32;
+        let tail = words.load(record + Q::SIDE.tail(), Ordering::Relaxed) as u32;
+        let (record, base, mask) = (record as u32, (range >> 32) as u32, range as u32);
+        Some(Self { identity, record, base, mask, head, tail, queue: PhantomData })
+    }
+
+    /// The record.
+    #[inline(always)]
+    pub fn record<'a, W: Words>(&self, words: &'a W) -> Option<impl Record + use<'a, W, Q>> {
+        words.record(self.record)
+    }
+
+    /// Whether the queue pair is still the one that was found.
+    #[inline(always)]
+    pub fn is_current(&self, record: &impl Record) -> bool {
+        Q::identity(record) == self.identity.0
+    }
+
+    /// First slot and mask.
+    #[inline(always)]
+    pub const fn slots(&self) -> (u32, u32) {
+        (self.base, self.mask)
+    }
+
+    /// Whether the entry at `counter` is of the oldest request that is outstanding. `record` is its own.
+    #[inline(always)]
+    pub(super) fn is_oldest(&mut self, record: &impl Record, counter: u16) -> bool {
+        if counter != self.tail as u16 {
+            return false;
+        }
+        if self.head == self.tail {
+            self.head = fresh_head::<Q>(record);
+        }
+        self.head != self.tail
+    }
+
+    /// Takes over how far `other`, a copy of this one, went.
+    #[inline(always)]
+    pub fn follow(&mut self, other: &Self) {
+        (self.head, self.tail) = (other.head, other.tail);
+    }
+
+    /// Gives the slots of what was retired back to the poster.
+    #[inline(always)]
+    pub fn publish(&self, record: &impl Record) {
+        Q::set_tail(record, self.tail);
+    }
+}
+
+#[cold]
+fn fresh_head<Q: Half>(record: &impl Record) -> u32 {
+    Q::head(record)
+}

@@ -1,0 +1,67 @@
+//! The poller's half of a send queue: a completion retires its request and every earlier one that was not signalled.
+
+use super::poller::{Half, Poller, Sends};
+use super::{Identity, Pairs, Posted, Record, Refusal, Words};
+use core::sync::atomic::Ordering;
+
+/// What became of a work request: the identifier, and what was posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    /// The identifier of the application.
+    pub id: u64,
+    /// What was posted.
+    pub posted: Posted,
+}
+
+/// The poller's half of one send queue.
+pub type SendPoller = Poller<Sends>;
+
+impl SendPoller {
+    /// The slots.
+    #[inline(always)]
+    pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
+        let (base, mask) = self.slots();
+        words.pairs(base, mask)
+    }
+
+    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `record`
+    /// and `pairs` are its own.
+    #[inline(always)]
+    pub fn retire_next(&mut self, record: &impl Record, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
+        if !self.is_oldest(record, counter) {
+            return None;
+        }
+        let [id, posted] = pairs.load(self.tail);
+        let posted = Posted(posted);
+        self.tail = posted.next();
+        Some(Retired { id, posted })
+    }
+
+    /// Retires the work request at `counter` and every earlier one: an unsignalled one completes with the next
+    /// completion.
+    #[inline]
+    pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
+        self.head = words.load(self.record as usize + Sends::SIDE.head(), Ordering::Acquire) as u32;
+        let ahead = counter.wrapping_sub(self.tail as u16) as u32;
+        let [id, posted] = self.pairs(words).load(counter as u32);
+        let posted = Posted(posted);
+        if ahead >= self.head.wrapping_sub(self.tail) || posted.counter() != counter {
+            return Err(Refusal::NotOutstanding);
+        }
+        self.tail = self.tail.wrapping_add(ahead).wrapping_add(posted.slots());
+        Ok(Retired { id, posted })
+    }
+}
+
+/// Retires the send at `counter` and every earlier one.
+pub fn retire_send(
+    words: &impl Words,
+    records: usize,
+    identity: Identity,
+    counter: u16,
+) -> Result<Retired, Refusal> {
+    let mut poller = SendPoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
+    let retired = poller.retire(words, counter)?;
+    poller.publish(&poller.record(words).ok_or(Refusal::Stranger)?);
+    Ok(retired)
+}
