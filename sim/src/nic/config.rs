@@ -97,8 +97,10 @@ pub struct Limits {
     pub max_send_wqe: u16,
     /// Bytes of a receive WQE.
     pub max_receive_wqe: u16,
-    /// GID table entries are `8 << n`.
+    /// An InfiniBand port has `8 << n` GIDs; `n` is at most 4.
     pub gid_table_size: u16,
+    /// RoCE addresses of an Ethernet port. Every address of IP takes one for each version of RoCE, and again for each VLAN.
+    pub roce_addresses: u16,
 }
 
 /// Speeds that the PTYS register can report.
@@ -216,5 +218,6 @@ impl Limits {
         max_send_wqe: 1024,
         max_receive_wqe: 512,
         gid_table_size: 0,
+        roce_addresses: 128,
     };
 }

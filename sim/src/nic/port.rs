@@ -52,8 +52,7 @@ impl Port {
             .permanent_address_mut()
             .set_mac_addr_47_32(config.mac.high())
             .set_mac_addr_31_0(config.mac.low());
-        let entries = 8usize << config.limits.gid_table_size.min(4);
-        let mut addresses = vec![RoceAddress::new(); entries];
+        let mut addresses = vec![RoceAddress::new(); address_entries(config)];
         if let Some(first) = addresses.first_mut() {
             *first = link_local(config.mac);
         }
@@ -344,6 +343,14 @@ fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     let mixed = (qpn.wrapping_mul(remote.max(1))) as u64;
     let folded = (mixed ^ mixed >> 20 ^ mixed >> 40) as u16;
     folded | 0xc000
+}
+
+/// Entries of the table of addresses: GIDs of an InfiniBand port, RoCE addresses of an Ethernet one.
+fn address_entries(config: &NicConfig) -> usize {
+    match config.link_layer {
+        LinkLayer::InfiniBand => 8 << config.limits.gid_table_size.min(4),
+        LinkLayer::Ethernet => config.limits.roce_addresses.into(),
+    }
 }
 
 /// Both ends of a path; `None` if they are of different IP families. Version 1 carries the GIDs themselves.

@@ -74,11 +74,6 @@ impl Capabilities {
         self.atomic.atomic_req_8b_endianness_mode() == 1
     }
 
-    /// Entries of the GID table: `8 << n`.
-    pub(crate) fn gid_entries(&self) -> usize {
-        8 << self.general.gid_table_size().min(4)
-    }
-
     fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
         let general2 = GeneralCapabilities2::new();
         let (offloads, flow_tables) =
@@ -232,7 +227,7 @@ fn roce(config: &NicConfig) -> RoceCapabilities {
     page.set_roce_version(ROCE_VERSIONS).set_l3_type(0x6);
     page.set_r_roce_dest_udp_port(crate::wire::ROCE_UDP_PORT);
     page.set_r_roce_min_src_udp_port(*SOURCE_PORTS.start()).set_r_roce_max_src_udp_port(*SOURCE_PORTS.end());
-    page.set_roce_address_table_size(8 << config.limits.gid_table_size.min(4));
+    page.set_roce_address_table_size(config.limits.roce_addresses);
     page
 }
 

@@ -28,9 +28,8 @@ pub(super) fn set_roce_address<M: HostMemory>(
     }
     check_port(input.vhca_port_num())?;
     let address = *input.roce_address();
-    let slots = nic.firmware.capabilities.gid_entries().min(nic.port.addresses.len());
     let index = usize::from(input.roce_address_index());
-    let slot = nic.port.addresses[..slots].get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    let slot = nic.port.addresses.get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
     if Gid(address.source_l3_address()).is_zero() {
         *slot = RoceAddress::new();
         return Ok(());

@@ -456,7 +456,7 @@ fn roce_addresses_are_checked_and_kept() {
     let (out, _): (QueryRoceAddressOut, _) = node.host.run(Op::QueryRoceAddress, 0, query).unwrap();
     assert_eq!(out.roce_address().source_l3_address(), node.gid.0);
     let mut set = SetRoceAddressIn::new();
-    set.set_roce_address_index(8).roce_address_mut().clone_from(out.roce_address());
+    set.set_roce_address_index(128).roce_address_mut().clone_from(out.roce_address());
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_INDEX);
     set.set_roce_address_index(2).roce_address_mut().set_vlan_valid(true).set_vlan_id(0xfff);
     refused::<SetRoceAddressOut>(node.host.run(Op::SetRoceAddress, 0, set), syndrome::ROCE_ADDRESS_VLAN);
