@@ -87,11 +87,16 @@ impl SendQueue {
         request: &WorkRequest<'_>,
         then: impl FnOnce(&mut Self, Option<&[u64; 8]>),
     ) -> Result<(), PostError> {
-        match self.limits.write_short(&mut self.progress, at, words, request) {
+        let short = match self.limits.write_short(&mut self.progress, at, words, request) {
+            Short::Other => self.limits.write_long(&mut self.progress, at, words, request),
+            short => short,
+        };
+        match short {
             Short::Written(block) => then(self, Some(&block)),
+            Short::Blocks => then(self, None),
             Short::Full => return Err(self.full(request)),
-            Short::Blocks | Short::Other => {
-                self.write_more(at, words, request)?;
+            Short::Other => {
+                self.write_any(at.0, words, request, &[])?;
                 then(self, None);
             }
         }
@@ -102,26 +107,6 @@ impl SendQueue {
     #[cold]
     pub(crate) const fn full(&self, request: &WorkRequest<'_>) -> PostError {
         PostError::QueueFull { needed: request.posted().slots(), size: self.mask + 1 }
-    }
-
-    /// [`Self::write`] of requests of several blocks. They have a function of their own, so that it has the registers of the
-    /// processor for itself, and so have those of one block.
-    #[inline(never)]
-    fn write_more(
-        &mut self,
-        at: (Run<'_, BLOCK>, &impl Pairs),
-        words: &impl Words,
-        request: &WorkRequest<'_>,
-    ) -> Result<(), PostError> {
-        let mut progress = self.progress.clone();
-        match self.limits.write_long(&mut progress, at, words, request) {
-            Short::Full => Err(self.full(request)),
-            Short::Other => self.write_any(at.0, words, request, &[]),
-            Short::Blocks | Short::Written(_) => {
-                self.progress.follow(&progress);
-                Ok(())
-            }
-        }
     }
 
     /// [`Self::write`] for every other request. `address` is what the service has behind the control segment, in memory
