@@ -11,6 +11,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Word of a record that says which words its slots take: first and number.
 const EXTENT: usize = 4;
+/// Word of a record that counts how often it was taken.
+const TAKEN: usize = 11;
+/// What no `user_index` is: entries of queue pairs that were reset have it.
+const NOBODY: u32 = 0xff_ffff;
 /// Records at most: the number of one and seven bits of generation make the 24 bits of a `user_index`.
 const MAX_RECORDS: usize = 1 << 17;
 /// Something was given back, so that gaps have to be looked for.
@@ -20,7 +24,8 @@ const NO_LONGER: usize = usize::MAX;
 pub struct Ledgers<M> {
     dma: Dma<M>,
     records: usize,
-    /// The first word behind all slots that were taken, or [`NO_LONGER`]. Used under the lock of the device only.
+    /// The first word behind all slots that were taken, or [`NO_LONGER`]. Taken from under the lock of the device; whoever
+    /// gives back may write it at any time, and if that is lost, gaps are looked for only when the fresh words are used up.
     fresh: AtomicUsize,
 }
 
@@ -188,6 +193,7 @@ impl<M: DmaMemory> Ledgers<M> {
         for record in 0..records {
             ledgers.disown(record);
             shared::clear(&ledgers, record);
+            ledgers.store(record * RECORD_WORDS + TAKEN, 0, Ordering::Relaxed);
         }
         Ok(ledgers)
     }
@@ -225,15 +231,29 @@ impl<M> Ledgers<M> {
         let mut records = (0..self.records).map(turn);
         let record = records.find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
         // Slots of sends are pairs of words: every share begins at an even word.
-        let needed = (send as usize * SLOT_WORDS + receive as usize).next_multiple_of(SLOT_WORDS);
+        // One without slots has words all the same: a record without words is free.
+        let slots = (send as usize * SLOT_WORDS + receive as usize).max(1);
+        let needed = slots.next_multiple_of(SLOT_WORDS);
         let base = self.take_fresh(needed).or_else(|| self.gap(needed)).ok_or(Full::Words { needed })?;
         self.store(record * RECORD_WORDS + EXTENT, (base as u64) << 32 | needed as u64, Ordering::Relaxed);
         shared::clear(self, record);
-        let user_index = generation.wrapping_mul(self.records as u32).wrapping_add(record as u32) & 0xff_ffff;
+        let user_index = self.next_user_index(record);
         let first_receive = (base + send as usize * SLOT_WORDS) as u32;
         let send = Range { base: (base / SLOT_WORDS) as u32, slots: send };
         let receive = Range { base: first_receive, slots: receive };
         Ok(Share { record, user_index, send, receive })
+    }
+
+    /// Another name for each time that the record is taken, however the turns go: entries of whoever had it find nobody.
+    fn next_user_index(&self, record: usize) -> u32 {
+        let word = record * RECORD_WORDS + TAKEN;
+        let named = |taken: u64| (taken as u32).wrapping_mul(self.records as u32) + record as u32 & NOBODY;
+        let mut taken = self.load(word, Ordering::Relaxed).wrapping_add(1);
+        if named(taken) == NOBODY {
+            taken = taken.wrapping_add(1);
+        }
+        self.store(word, taken, Ordering::Relaxed);
+        named(taken)
     }
 
     /// Gives a share back.
@@ -294,8 +314,35 @@ mod tests {
         assert_eq!(ledgers.take(2, 16, 0), Err(Full::Words { needed: 32 }));
         ledgers.give_back(a);
         let c = ledgers.take(3, 8, 4).unwrap();
-        assert_eq!((c.record, c.user_index, c.send.base), (3, 15, 64), "record 0 was used just now");
+        assert_eq!((c.record, c.user_index, c.send.base), (3, 7, 64), "record 0 was used just now");
         assert!(ledgers.take(4, 1, 0).is_ok() && ledgers.take(5, 1, 0).is_ok());
         assert_eq!(ledgers.take(6, 1, 0), Err(Full::Records));
+    }
+
+    #[test]
+    fn a_share_without_slots_has_its_record_alone() {
+        let dma = Dma::new(Boxed::new((2 * RECORD_WORDS + 64) * 8));
+        let ledgers = Ledgers { dma, records: 2, fresh: AtomicUsize::new(2 * RECORD_WORDS) };
+        let target = ledgers.take(0, 0, 0).unwrap();
+        assert_eq!(ledgers.take(0, 0, 0).unwrap().record, 1);
+        assert_eq!(ledgers.take(0, 0, 0), Err(Full::Records));
+        ledgers.give_back(target);
+        assert_eq!(ledgers.take(0, 0, 0).unwrap().record, target.record);
+    }
+
+    #[test]
+    fn a_record_has_another_name_each_time() {
+        const RECORDS: usize = 4096;
+        let dma = Dma::new(Boxed::new((RECORDS * RECORD_WORDS + 64) * 8));
+        let ledgers = Ledgers { dma, records: RECORDS, fresh: AtomicUsize::new(RECORDS * RECORD_WORDS) };
+        let record = RECORDS as u32 - 1;
+        let mut before = None;
+        for lap in 0..5000u32 {
+            let share = ledgers.take(lap.wrapping_mul(RECORDS as u32).wrapping_add(record), 1, 0).unwrap();
+            assert_eq!((share.record, share.user_index & record), (RECORDS - 1, record));
+            assert!(share.user_index != NOBODY && Some(share.user_index) != before, "lap {lap}");
+            before = Some(share.user_index);
+            ledgers.give_back(share);
+        }
     }
 }
