@@ -38,6 +38,9 @@ pub trait Hal {
 
     /// The only place where a driver waits: returns when something may have changed, at `deadline` at the latest. It may
     /// return early, at once even; it never returns later than `deadline` by the clock of [`Hal::now`].
+    ///
+    /// On silicon something changes by an interrupt. An entry of a completion queue that is not armed raises none: who polls such a
+    /// queue rests a little between two looks, not until the end of patience.
     fn relax(&self, deadline: Time);
 
     /// How often this place has noticed something. What comes later than this look is not slept over by

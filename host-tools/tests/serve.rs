@@ -29,6 +29,11 @@ fn what_cannot_be_is_refused_with_status_2() {
     refused(&["--socket", "a", "--link", "ib", "--link", "eth"], "once for each");
     refused(&["--socket", "none/a"], "cannot listen at none/a");
     refused(&["--socket", "a", "--capture", "none/c"], "none/c");
+    refused(&["--socket", "a", "--wire", "w"], "needs --wire-to");
+    refused(&["--socket", "a", "--wire", "tap:t", "--wire-to", "w"], "needs no --wire-to");
+    refused(&["--socket", "a", "--wire", "tap:t"], "the ports are InfiniBand");
+    refused(&["--socket", "a", "--socket", "b", "--wire", "tap:t"], "the ports are InfiniBand");
+    refused(&["--socket", "a", "--link", "eth", "--wire", "tap:lo"], "«lo»");
     let two = ["--socket", "a", "--socket", "b", "--link", "ib", "--link", "eth"];
     refused(&[&two[..], &["--wire", "w", "--wire-to", "x"]].concat(), "one link layer");
 }

@@ -4,6 +4,7 @@ use bareverbs_hal::memory::ArenaConfig;
 use bareverbs_hal::sim::MemoryConfig;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::run::real_time::Outside;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_tests::places::{InProcess, Line, Outcome, OverVfioUser, Place, Plan, run};
 
@@ -38,8 +39,10 @@ fn over_vfio_user() {
     let path = |name: &str| directory.path().join(name);
     for (number, own, peer) in [(1, "wire.a", "wire.b"), (2, "wire.b", "wire.a")] {
         let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 1, number]));
-        let config =
-            ServerConfig { attachment: Attachment::Wire(path(own), path(peer)), ..ServerConfig::new(nic) };
+        let config = ServerConfig {
+            attachment: Attachment::Wire(Outside::datagram(path(own), path(peer))),
+            ..ServerConfig::new(nic)
+        };
         let mut server = Server::bind(&path(&format!("nic{number}")), config).unwrap();
         std::thread::spawn(move || while server.serve().is_ok() {});
     }

@@ -1,7 +1,8 @@
 //! `bareverbs serve`: simulated NICs as PCI functions of virtual machines, over vfio-user.
 //!
 //! Every socket is a card. Two cards or ports of one link layer, and every InfiniBand port that has no wire of its own, are
-//! joined by a switch of this process; the InfiniBand one has the subnet's manager.
+//! joined by a switch of this process; the InfiniBand one has the subnet's manager. Port or switch may have a wire to
+//! somebody outside: another process, or this machine's own network.
 
 mod faults;
 
@@ -14,7 +15,7 @@ use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, Subnet};
 use bareverbs_sim::run::Seed;
 use bareverbs_sim::run::fabric::Fabric;
-use bareverbs_sim::run::real_time::{Recorder, UnixDatagramIo};
+use bareverbs_sim::run::real_time::{Outside, Recorder};
 use bareverbs_sim::run::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
@@ -24,7 +25,8 @@ use tracing_subscriber::EnvFilter;
 /// Serve simulated NICs to virtual machines.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Where to listen, once for each card; QEMU: -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'.
+    /// Where to listen, once for each card; QEMU, with shared memory: -device pcie-root-port,id=port -device
+    /// '{"driver":"vfio-user-pci","bus":"port","socket":{"type":"unix","path":"PATH"}}'.
     #[arg(long, required = true)]
     pub socket: Vec<PathBuf>,
     /// Link layer of the ports: once for all cards, or once for each of them.
@@ -56,18 +58,30 @@ pub struct ServeArguments {
 /// Both ends of a wire.
 #[derive(Debug, Args)]
 struct Wire {
-    /// Unix datagram socket that takes frames from another process, one a datagram, as QEMU's -netdev dgram sends them. It is
-    /// joined to the one port, or to the switch of the ports.
-    #[arg(long, requires = "wire_to")]
+    /// Joins the one port, or the switch of the ports, with somebody outside. PATH, with --wire-to: a Unix datagram socket
+    /// that takes frames from another process, one a datagram, as QEMU's -netdev dgram sends them. tap:NAME: this machine's
+    /// network, by its TAP interface NAME, which is made and brought up if it is not there (--link eth only).
+    #[arg(long, value_name = "PATH|tap:NAME")]
     wire: Option<PathBuf>,
     /// Unix datagram socket to which frames for the other process go.
-    #[arg(long, requires = "wire")]
+    #[arg(long, value_name = "PATH", requires = "wire")]
     wire_to: Option<PathBuf>,
 }
 
 impl Wire {
-    fn paths(&self) -> Option<(PathBuf, PathBuf)> {
-        self.wire.clone().zip(self.wire_to.clone())
+    fn outside(&self) -> Result<Option<Outside>> {
+        let Some(wire) = &self.wire else { return Ok(None) };
+        let tap = wire.to_str().and_then(|wire| wire.strip_prefix("tap:"));
+        Ok(Some(match (tap, &self.wire_to) {
+            (Some(name), None) => Outside::Tap(name.to_owned()),
+            (Some(_), Some(_)) => bail!("--wire {} needs no --wire-to", wire.display()),
+            (None, Some(peer)) => Outside::datagram(wire, peer),
+            (None, None) => bail!(
+                "--wire {} is the path of a socket and needs --wire-to PATH, the socket of the other process; a TAP \
+                 interface is named by --wire tap:NAME",
+                wire.display()
+            ),
+        }))
     }
 }
 
@@ -166,34 +180,36 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
 /// What joins the ports.
 struct Network {
     fabric: Option<Fabric>,
+    /// What the one port is joined to if there is no fabric.
+    outside: Option<Outside>,
     capture: Option<Recorder>,
 }
 
 impl Network {
     fn new(arguments: &ServeArguments, cards: &[(PathBuf, NicConfig)]) -> Result<Self> {
         let layers: Vec<LinkLayer> = cards.iter().map(|(_, nic)| nic.link_layer).collect();
-        let wire = arguments.wire.paths();
-        let switched = cards.len() > 1 || wire.is_none() && layers.contains(&LinkLayer::InfiniBand);
+        let outside = arguments.wire.outside()?;
+        let switched = cards.len() > 1 || outside.is_none() && layers.contains(&LinkLayer::InfiniBand);
         let fabric = switched
             .then(|| Fabric::new(SubnetConfig { lmc: arguments.lmc, ..SubnetConfig::default() }))
             .transpose()?;
-        if let (Some(fabric), Some((own, peer))) = (&fabric, wire) {
+        if let (Some(fabric), Some(outside)) = (&fabric, &outside) {
             let layer = layers.first().copied().unwrap_or(LinkLayer::InfiniBand);
             if layers.iter().any(|other| *other != layer) {
                 bail!("--wire carries frames of one link layer, but the cards have two");
             }
-            fabric.plug_wire(layer, UnixDatagramIo::bind(&own, &peer).context("the wire's socket")?);
+            fabric.plug_wire(layer, outside).context("cannot take the end of the wire")?;
         }
         let create = |path: &PathBuf| {
             Recorder::create(path).with_context(|| format!("cannot write the capture {}", path.display()))
         };
-        Ok(Self { fabric, capture: arguments.capture.as_ref().map(create).transpose()? })
+        Ok(Self { fabric, outside, capture: arguments.capture.as_ref().map(create).transpose()? })
     }
 
     fn server(&self, arguments: &ServeArguments, path: &Path, nic: NicConfig) -> Result<ServerConfig> {
-        let attachment = match (&self.fabric, arguments.wire.paths()) {
+        let attachment = match (&self.fabric, &self.outside) {
             (Some(fabric), _) => Attachment::Fabric(fabric.clone()),
-            (None, Some((own, peer))) => Attachment::Wire(own, peer),
+            (None, Some(outside)) => Attachment::Wire(outside.clone()),
             (None, None) => Attachment::Nothing,
         };
         let link = match nic.link_layer {

@@ -1,13 +1,13 @@
 //! A network in real time inside one process: devices that have threads of their own, joined by switches.
 //!
 //! **What this is.** [`Fabric::plug`] gives a device's runner a [`FabricPort`], which is its [`FrameIo`]. There is a switch for
-//! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with another process.
+//! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with somebody outside.
 //!
 //! **What it may not do.** It has no delay and loses nothing in silence: a port whose owner does not come for its frames makes
 //! the senders wait. Only a flood does not wait for one that is slow; what is lost so is counted ([`Fabric::lost`]) and logged.
 //! Faults and captures are the runners'.
 
-use super::real_time::{FrameIo, UnixDatagramIo};
+use super::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use crate::net::subnet::{Member, SubnetConfig, SubnetSwitch};
 use crate::net::switch::{Forwarding, Switch};
 use crate::nic::LinkLayer;
@@ -47,16 +47,17 @@ struct State {
     subnet: SubnetSwitch,
     ports: Vec<Port>,
     wires: Vec<Wire>,
-    lost: u64,
+    lost: Tally,
 }
 
-/// A wire to another process.
+/// A wire to somebody outside.
 struct Wire {
     /// The port that it is.
     index: usize,
-    io: UnixDatagramIo,
+    io: Box<dyn OutsideIo>,
     /// A frame from outside for which somebody had no room: it waits, and so do those behind it, in the socket.
     stuck: Option<Vec<u8>>,
+    troubles: Tally,
 }
 
 impl fmt::Debug for State {
@@ -74,7 +75,7 @@ impl Fabric {
             subnet: SubnetSwitch::new(subnet),
             ports: Vec::new(),
             wires: Vec::new(),
-            lost: 0,
+            lost: Tally::default(),
         };
         let fabric = Self(Arc::new(Mutex::new(state)));
         let weak = Arc::downgrade(&fabric.0);
@@ -88,16 +89,18 @@ impl Fabric {
         FabricPort { fabric: self.clone(), index }
     }
 
-    /// Joins the switch of a link layer with another process.
-    pub fn plug_wire(&self, layer: LinkLayer, wire: UnixDatagramIo) {
+    /// Joins the switch of a link layer with somebody outside, if that end of the wire can be had.
+    pub fn plug_wire(&self, layer: LinkLayer, outside: &Outside) -> io::Result<()> {
+        let io = outside.open(layer)?;
         let mut state = lock(&self.0);
         let index = state.add(layer, Box::new(|| ()));
-        state.wires.push(Wire { index, io: wire, stuck: None });
+        state.wires.push(Wire { index, io, stuck: None, troubles: Tally::default() });
+        Ok(())
     }
 
     /// Frames that were lost because a port had no room for its copy of a flood.
     pub fn lost(&self) -> u64 {
-        lock(&self.0).lost
+        lock(&self.0).lost.count()
     }
 
     /// Who is in the InfiniBand subnet.
@@ -160,11 +163,9 @@ impl State {
 
     /// Counts a lost frame; the log has the first and then ever fewer.
     fn lose(&mut self, exit: usize) {
-        self.lost += 1;
-        if self.lost.is_power_of_two() {
+        if let Some(lost) = self.lost.add() {
             tracing::warn!(
-                "Ethernet port {exit} has {ROOM} frames waiting: a flooded frame is lost, {} so far",
-                self.lost
+                "Ethernet port {exit} has {ROOM} frames waiting: a flooded frame is lost, {lost} so far"
             );
         }
     }
@@ -197,17 +198,21 @@ impl State {
     }
 
     /// What the manager has to do, and the frames of the wires in both directions.
-    fn tick(&mut self) -> io::Result<()> {
+    fn tick(&mut self) {
         let now = self.now();
         if self.subnet.poll_timeout().is_some_and(|due| due <= now) {
             self.subnet.handle_timeout(now);
             self.send_managements();
         }
         for at in 0..self.wires.len() {
-            self.take_from_wire(at)?;
-            self.give_to_wire(at)?;
+            let carried = self.take_from_wire(at).and_then(|()| self.give_to_wire(at));
+            // One that is broken must not keep the others from working.
+            if let Err(error) = carried
+                && let Some(times) = self.wires[at].troubles.add()
+            {
+                tracing::warn!("wire {at} of the network: {error} ({times} so far)");
+            }
         }
-        Ok(())
     }
 
     /// Frames from outside, until one of them has to wait.
@@ -252,9 +257,7 @@ fn work(state: &Weak<Mutex<State>>) {
     while let Some(state) = state.upgrade() {
         let has_wires = {
             let mut state = lock(&state);
-            if let Err(error) = state.tick() {
-                tracing::warn!("wire of the network: {error}");
-            }
+            state.tick();
             !state.wires.is_empty()
         };
         drop(state);

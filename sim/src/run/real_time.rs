@@ -8,10 +8,16 @@
 //! other side cannot take yet waits, and while frames wait the device is asked for no more.
 
 mod lane;
+mod outside;
 mod recorder;
+mod tally;
+mod tap;
 mod unix_datagram;
 
+pub use outside::{Outside, OutsideIo};
 pub use recorder::Recorder;
+pub(crate) use tally::Tally;
+pub use tap::TapIo;
 pub use unix_datagram::UnixDatagramIo;
 
 use super::device::Device;

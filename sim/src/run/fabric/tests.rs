@@ -70,7 +70,7 @@ fn a_wire_joins_the_switch_with_another_process() {
     let (near, far) = (directory.path().join("near"), directory.path().join("far"));
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
     let mut one = fabric.plug(LinkLayer::Ethernet, silent());
-    fabric.plug_wire(LinkLayer::Ethernet, UnixDatagramIo::bind(&near, &far).expect("near end"));
+    fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
     let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
     assert!(one.send(&frame(7, 1)).expect("sent"));
     let mut seen = Vec::new();
@@ -94,7 +94,7 @@ fn a_wire_waits_for_a_port_that_is_slow() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
     let mut one = fabric.plug(LinkLayer::Ethernet, silent());
     one.send(&frame(9, 1)).expect("so that the switch knows it");
-    fabric.plug_wire(LinkLayer::Ethernet, UnixDatagramIo::bind(&near, &far).expect("near end"));
+    fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
     let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
     let count = ROOM as u16 + 5;
     for number in 0..count {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest frame that is taken: what QEMU can send.
-const LONGEST_FRAME: usize = 68 << 10;
+pub(super) const LONGEST_FRAME: usize = 68 << 10;
 
 /// One end of a wire: a socket of our own, and the path of the other side's.
 #[derive(Debug)]
@@ -59,12 +59,17 @@ impl FrameIo for UnixDatagramIo {
     }
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
-        let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
-        let limit = Timespec { tv_sec: seconds, tv_nsec: i64::from(limit.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&limit)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        wait_for(self.as_fd(), limit)
+    }
+}
+
+/// Waits until something can be read there, for `limit` at most.
+pub(super) fn wait_for(source: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+    let limit = Timespec { tv_sec: seconds, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match poll(&mut [PollFd::from_borrowed_fd(source, PollFlags::IN)], Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -5,7 +5,7 @@ use super::memory::{ClientMemory, MapRequest};
 use super::vectors::{VectorRequest, Vectors};
 use super::wire::{Bell, Wire};
 use crate::nic::{CommandRecord, Nic};
-use crate::run::real_time::RealTime;
+use crate::run::real_time::{RealTime, Tally};
 use std::io::{self, ErrorKind};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
@@ -86,6 +86,8 @@ pub(super) struct Engine {
     pub(super) vectors: Vectors,
     pub(super) requests: Receiver<Request>,
     pub(super) answers: Sender<Answer>,
+    /// Errors of the wire.
+    pub(super) troubles: Tally,
 }
 
 impl Engine {
@@ -98,7 +100,9 @@ impl Engine {
                 Ok(true) => {}
                 Ok(false) => self.rest(),
                 Err(error) => {
-                    tracing::warn!("wire: {error}");
+                    if let Some(times) = self.troubles.add() {
+                        tracing::warn!("wire: {error} ({times} so far)");
+                    }
                     std::thread::sleep(AFTER_ERROR);
                 }
             }

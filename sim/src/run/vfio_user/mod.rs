@@ -21,7 +21,7 @@ mod wire;
 pub use memory::ClientMemory;
 
 use super::fabric::{Bell, Fabric};
-use super::real_time::{RealTime, Recorder, UnixDatagramIo};
+use super::real_time::{Outside, RealTime, Recorder, Tally};
 use super::seed::Seed;
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::nic::{LinkLayer, Nic, NicConfig};
@@ -73,8 +73,8 @@ impl ServerConfig {
 pub enum Attachment {
     /// Nothing: frames that leave the device are lost.
     Nothing,
-    /// Another process, over Unix datagram sockets: our own, and the other side's.
-    Wire(PathBuf, PathBuf),
+    /// Somebody outside of this process.
+    Wire(Outside),
     /// A switch of this process.
     Fabric(Fabric),
 }
@@ -114,7 +114,7 @@ pub enum ServeError {
     Socket(PathBuf, vfio_user::Error),
     /// There is something at the path that is no socket, or a server that answers.
     InUse(PathBuf),
-    /// The wire's socket cannot be made.
+    /// The end of the wire cannot be taken, or the device has no thread.
     Wire(io::Error),
     /// The device's thread ended: the model panicked.
     DeviceEnded,
@@ -127,7 +127,7 @@ impl fmt::Display for ServeError {
             Self::InUse(path) => {
                 write!(f, "{} is in use; end the other server or choose another path", path.display())
             }
-            Self::Wire(cause) => write!(f, "cannot make the socket of the wire: {cause}"),
+            Self::Wire(cause) => write!(f, "cannot take the end of the wire: {cause}"),
             Self::DeviceEnded => write!(f, "the device model has ended; its last words are above"),
         }
     }
@@ -223,8 +223,8 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let ((requests, incoming), (outgoing, answers)) = (channel(), channel());
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
         let runner = runner(&config, wire);
-        Engine { runner, vectors: Vectors::new(config.nic.vectors), requests: incoming, answers: outgoing }
-            .run();
+        let vectors = Vectors::new(config.nic.vectors);
+        Engine { runner, vectors, requests: incoming, answers: outgoing, troubles: Tally::default() }.run();
     });
     let device = device.map_err(ServeError::Wire)?;
     Ok((Link { requests, answers, bell }, device))
@@ -233,7 +233,7 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
 fn join(attachment: &Attachment, layer: LinkLayer, bell: Bell) -> io::Result<Frames> {
     Ok(match attachment {
         Attachment::Nothing => Frames::Nowhere,
-        Attachment::Wire(own, peer) => Frames::Datagram(UnixDatagramIo::bind(own, peer)?),
+        Attachment::Wire(outside) => Frames::Outside(outside.open(layer)?),
         Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, bell)),
     })
 }

@@ -1,9 +1,10 @@
 //! The wire of a served device, and the bell by which its thread is woken: both are waited for at once.
 
 use crate::run::fabric::{self, FabricPort};
-use crate::run::real_time::{FrameIo, UnixDatagramIo};
+use crate::run::real_time::{FrameIo, OutsideIo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ impl Bell {
 pub(super) enum Frames {
     /// Nothing.
     Nowhere,
-    /// Another process.
-    Datagram(UnixDatagramIo),
+    /// Somebody outside.
+    Outside(Box<dyn OutsideIo>),
     /// A switch of this process.
     Fabric(FabricPort),
 }
@@ -55,8 +56,8 @@ impl Wire {
             tv_nsec: i64::from(limit.subsec_nanos()),
         });
         let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
-        if let Frames::Datagram(frames) = &self.frames {
-            sources.push(PollFd::new(frames, PollFlags::IN));
+        if let Frames::Outside(frames) = &self.frames {
+            sources.push(PollFd::from_borrowed_fd(frames.as_fd(), PollFlags::IN));
         }
         match poll(&mut sources, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -76,7 +77,7 @@ impl FrameIo for Wire {
                 self.lost += 1;
                 Ok(true)
             }
-            Frames::Datagram(frames) => fabric::is_sent(frames.send(frame)),
+            Frames::Outside(frames) => fabric::is_sent(frames.send(frame)),
             Frames::Fabric(port) => port.send(frame),
         }
     }
@@ -84,7 +85,7 @@ impl FrameIo for Wire {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
         match &mut self.frames {
             Frames::Nowhere => Ok(false),
-            Frames::Datagram(frames) => frames.receive(frame),
+            Frames::Outside(frames) => frames.receive(frame),
             Frames::Fabric(port) => port.receive(frame),
         }
     }

@@ -7,6 +7,7 @@ use super::image::{Image, Processor};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::run::real_time::Outside;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -110,7 +111,8 @@ fn wire(place: &Path) -> [PathBuf; 2] {
 fn serve(place: &Path) -> Result<()> {
     let [near, far] = wire(place);
     let nic = NicConfig { strict: true, ..NicConfig::new(MAC) };
-    let config = ServerConfig { attachment: Attachment::Wire(near, far), ..ServerConfig::new(nic) };
+    let config =
+        ServerConfig { attachment: Attachment::Wire(Outside::datagram(near, far)), ..ServerConfig::new(nic) };
     let mut server = Server::bind(&place.join("nic"), config)?;
     std::thread::Builder::new().name("vfio-user".into()).spawn(move || while server.serve().is_ok() {})?;
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
 //! [`cases::Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
-//! ([`our_process`]) and a second guest are the other side. **What it may not do.** A verdict is not
+//! ([`our_process`]), a second guest and this machine's own network are the other side. **What it may not do.** A verdict is not
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 
 pub mod cases;
@@ -10,6 +10,7 @@ mod ethernet;
 mod nic;
 pub mod our_process;
 pub mod suite;
+mod this_machine;
 mod two_guests;
 
 use super::machine::{Configuration, Machine};
@@ -139,6 +140,8 @@ impl<'a> Judge<'a> {
         })?;
         let (mut guests, report) = self.guests();
         guests.ethernet((device, netdev), report)?;
+        let Self { machine, nics, options, report, .. } = self;
+        this_machine::play((machine, netdev), nics, options, report)?;
         self.ask_all(vec![cases::clean("after the other guests")])?;
         self.report.add(self.nics.losses());
         self.report.add(self.nics.entry("commands of the drivers"));

@@ -9,7 +9,7 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, Subnet};
 use bareverbs_sim::run::fabric::Fabric;
-use bareverbs_sim::run::real_time::{Recorder, UnixDatagramIo};
+use bareverbs_sim::run::real_time::{Outside, Recorder};
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -79,7 +79,7 @@ impl ServedNics {
         let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic.patient()) };
         if self.link == LinkLayer::Ethernet && index < WIRED {
             return ServerConfig {
-                attachment: Attachment::Wire(self.end(index), self.end(index ^ 1)),
+                attachment: Attachment::Wire(Outside::datagram(self.end(index), self.end(index ^ 1))),
                 ..config
             };
         }
@@ -104,15 +104,20 @@ impl ServedNics {
 
     /// Joins a network card of a guest, whose sockets these are: ours, and the card's.
     pub fn join(&self, (ours, card): (PathBuf, PathBuf)) -> Result<()> {
-        self.fabric.plug_wire(self.link, UnixDatagramIo::bind(&ours, &card)?);
+        self.fabric.plug_wire(self.link, &Outside::datagram(ours, card))?;
         Ok(())
+    }
+
+    /// Joins this machine's network, by a TAP interface of that name.
+    pub fn join_this_machine(&self, name: &str) -> Result<()> {
+        Ok(self.fabric.plug_wire(self.link, &Outside::Tap(name.to_owned()))?)
     }
 
     /// Plugs a wire into the switch, and gives the sockets of its other end: its own, and the switch's.
     pub fn wire(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
         let path = |end| self.directory.path().join(format!("{name}.{end}"));
         let (switch, other) = (path("switch"), path("other"));
-        self.fabric.plug_wire(self.link, UnixDatagramIo::bind(&switch, &other)?);
+        self.fabric.plug_wire(self.link, &Outside::datagram(&switch, &other))?;
         Ok((other, switch))
     }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::run::real_time::Outside;
 use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -70,7 +71,8 @@ fn nic(name: &str, number: u8) -> NicConfig {
 }
 
 fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Result<()> {
-    let attachment = wire.map_or(Attachment::Nothing, |(own, peer)| Attachment::Wire(own, peer));
+    let attachment =
+        wire.map_or(Attachment::Nothing, |(own, peer)| Attachment::Wire(Outside::datagram(own, peer)));
     let mut server = Server::bind(socket, ServerConfig { attachment, ..ServerConfig::new(nic) })?;
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     std::thread::Builder::new().name(name).spawn(move || while server.serve().is_ok() {})?;

@@ -1,0 +1,134 @@
+//! `bareverbs serve --wire tap:NAME`: our driver on a served device, and this machine's own network as the other side.
+
+use bareverbs::queue_pair::{RemoteEndpoint, Uc};
+use bareverbs::{AccessFlags, hal::Hal};
+use bareverbs::{
+    CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry, MemoryRegion,
+    ProtectionDomain, QueuePairBuilder, WorkRequest,
+};
+use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Duration as Span;
+use std::error::Error;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Addresses of this machine and of the device, in a network of links that has room for nobody else.
+const HERE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 1);
+const DEVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 2);
+/// UDP port of RoCEv2.
+const ROCE: u16 = 4791;
+/// Base transport header: op-code «SEND only» of UC, and a queue pair that there is not.
+const UC_SEND_ONLY: u8 = 0x24;
+const QPN: u32 = 0x1234;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server whose wire is a new interface; `Err` says why this machine lets us have none.
+fn serve(directory: &Path, interface: &str) -> Result<Server, String> {
+    let mut log = tempfile::tempfile().expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    let wire = format!("tap:{interface}");
+    command.args(["serve", "--link", "eth", "--socket", "nic", "--wire", &wire]).current_dir(directory);
+    command.stdin(Stdio::null()).stderr(log.try_clone().expect("a file"));
+    let mut server = Server(command.spawn().expect("the program"));
+    let deadline = Instant::now() + LIMIT;
+    while !directory.join("nic").exists() || !Path::new("/sys/class/net").join(interface).exists() {
+        if let Some(status) = server.0.try_wait().expect("a process") {
+            let mut said = String::new();
+            log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut said)).expect("a file");
+            assert!(said.contains(&format!("«{interface}»")), "{said}");
+            let is_refusal = said.contains("ip tuntap add") || said.contains("modprobe tun");
+            assert!(status.code() == Some(2) && is_refusal, "{status}: {said}");
+            return Err(said.trim().to_owned());
+        }
+        assert!(Instant::now() < deadline, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(server)
+}
+
+/// Gives the interface this machine's address, and tells its Ethernet address.
+fn set_up(interface: &str) -> Result<MacAddress, String> {
+    let address = format!("{HERE}/30");
+    let ip = Command::new("ip").args(["addr", "add", &address, "dev", interface]).status();
+    assert!(ip.map_err(|error| format!("ip: {error}"))?.success(), "ip addr add");
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).expect("an interface");
+    let bytes = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
+    Ok(MacAddress(bytes.collect::<Vec<_>>().try_into().expect("six bytes")))
+}
+
+/// Sends one message over an unreliable connection to a queue pair of this machine, which has none.
+fn send(socket: &Path, mac: MacAddress, message: &[u8]) -> Result<(), Box<dyn Error>> {
+    let hal = VfioUserHal::connect(socket, VfioUserConfig::default())?;
+    let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
+    let port_mac = device.port()?.mac;
+    device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4(DEVICE.octets()), port_mac))?;
+    let domain = ProtectionDomain::allocate(device.clone())?;
+    let config = CompletionQueueConfig { entries: 16 };
+    let mut completions = CompletionQueue::create(device.clone(), config)?;
+    let region = MemoryRegion::allocate(&domain, 4096, AccessFlags::LOCAL_WRITE)?;
+    region.copy_in(0, message)?;
+    let prepared = QueuePairBuilder::new(&domain, &completions, &completions).service::<Uc>().build()?;
+    let peer = RemoteEndpoint {
+        qpn: Qpn::from_low_bits(QPN),
+        psn: Psn::new(0),
+        gid: Gid::from_ipv4(HERE.octets()),
+        mac,
+        version: None,
+        lid: 0,
+    };
+    let mut sender = prepared.connect(&peer, ConnectOptions::default())?;
+    sender.post_send(&WorkRequest::send(1, &[region.slice(0, message.len())?]).signalled(true))?;
+    let deadline = device.hal().now() + Span::from_secs(30);
+    let completion = loop {
+        let now = device.hal().now();
+        match completions.poll_one()? {
+            Some(completion) => break completion,
+            None if now >= deadline => return Err("no completion within 30 s".into()),
+            None => device.hal().relax(now + Span::from_micros(50)),
+        }
+    };
+    assert!(completion.is_success(), "{}", completion.status);
+    Ok(())
+}
+
+#[test]
+fn packets_of_the_device_reach_a_socket_of_this_machine() {
+    const MESSAGE: &[u8; 16] = b"out of a TAP one";
+    let directory = tempfile::tempdir().expect("a directory");
+    let interface = format!("bvs{}", std::process::id());
+    let served = serve(directory.path(), &interface).and_then(|server| Ok((server, set_up(&interface)?)));
+    let (server, mac) = match served {
+        Ok(served) => served,
+        Err(reason) => {
+            println!("SKIPPED packets_of_the_device_reach_a_socket_of_this_machine: {reason}");
+            return;
+        }
+    };
+    let socket = UdpSocket::bind((HERE, ROCE)).expect("this machine's address");
+    socket.set_read_timeout(Some(LIMIT)).expect("a socket");
+    send(&directory.path().join("nic"), mac, MESSAGE).expect("a message sent");
+    let mut packet = [0; 256];
+    let (length, from) = socket.recv_from(&mut packet).expect("a packet");
+    assert_eq!(from.ip(), DEVICE);
+    assert_eq!((packet[0], &packet[5..8]), (UC_SEND_ONLY, &QPN.to_be_bytes()[1..]));
+    // Base transport header, the message, ICRC.
+    assert_eq!((length, &packet[12..28]), (12 + MESSAGE.len() + 4, &MESSAGE[..]));
+    drop(server);
+    assert!(!Path::new("/sys/class/net").join(&interface).exists(), "it goes with the server");
+}
