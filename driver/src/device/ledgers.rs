@@ -247,7 +247,7 @@ impl<M> Ledgers<M> {
     /// Another name for each time that the record is taken, however the turns go: entries of whoever had it find nobody.
     fn next_user_index(&self, record: usize) -> u32 {
         let word = record * RECORD_WORDS + TAKEN;
-        let named = |taken: u64| (taken as u32).wrapping_mul(self.records as u32) + record as u32 & NOBODY;
+        let named = |taken: u64| ((taken as u32).wrapping_mul(self.records as u32) | record as u32) & NOBODY;
         let mut taken = self.load(word, Ordering::Relaxed).wrapping_add(1);
         if named(taken) == NOBODY {
             taken = taken.wrapping_add(1);
