@@ -60,8 +60,8 @@ pub struct DeviceConfig {
     pub event_queue_entries: u32,
     /// Queue pairs and shared receive queues that may exist at a time, at most 131,072.
     pub queue_pairs: u32,
-    /// Words of 8 bytes that remember posted work: two a basic block of a send queue, one an entry of a receive queue, two
-    /// an entry of a shared receive queue.
+    /// Words of 8 bytes that remember posted work: two a basic block of a send queue, one an entry of a receive queue (but
+    /// two at least), two an entry of a shared receive queue.
     pub ledger_words: u32,
     /// Logarithm of the largest page in page lists, 12 to 31.
     pub log_max_page: u8,

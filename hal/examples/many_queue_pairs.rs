@@ -29,6 +29,8 @@ const MESSAGE: usize = 64;
 /// Operations of a round: enough that a clock which moves with the ticks of the system does not matter.
 const ROUND: usize = 200_000;
 const ROUNDS: usize = 15;
+/// Connections that are destroyed and made again.
+const RENEWALS: usize = 500;
 /// Queue pairs that are used where most are idle.
 const BUSY: usize = 16;
 /// Words of posted work that a send queue of this program needs at most.
@@ -59,6 +61,13 @@ fn compare(counts: &[usize]) {
             }
         }
         print(&benches, busy, times);
+    }
+    for bench in &mut benches {
+        let count = bench.count();
+        println!(
+            "{count:>7} queue pairs: {:.1} us to destroy a connection and make another one",
+            bench.renewal()
+        );
     }
 }
 
@@ -157,14 +166,27 @@ struct Bench {
 impl Bench {
     fn new(count: usize) -> Self {
         let mut bench = Self::unconnected(count.try_into().expect("a number that the device can have"));
-        for _ in 0..count {
-            let (a, b) = (bench.a.queue_pair(), bench.b.queue_pair());
-            let (to_a, to_b) = (a.endpoint(0).expect("an address"), b.endpoint(0).expect("an address"));
-            let a = a.connect(&to_b, ConnectOptions::default()).expect("a connection");
-            bench.queue_pairs.push((a, b.connect(&to_a, ConnectOptions::default()).expect("a connection")));
-        }
+        (0..count).for_each(|_| bench.connect());
         bench.before = bench.work();
         bench
+    }
+
+    fn connect(&mut self) {
+        let (a, b) = (self.a.queue_pair(), self.b.queue_pair());
+        let (to_a, to_b) = (a.endpoint(0).expect("an address"), b.endpoint(0).expect("an address"));
+        let a = a.connect(&to_b, ConnectOptions::default()).expect("a connection");
+        self.queue_pairs.push((a, b.connect(&to_a, ConnectOptions::default()).expect("a connection")));
+    }
+
+    /// Processor time in microseconds of destroying a connection and making another one.
+    fn renewal(&mut self) -> f64 {
+        let clock = Clock(Instant::now());
+        let start = clock.elapsed();
+        for round in 0..RENEWALS {
+            drop(self.queue_pairs.swap_remove(round * self.count() / RENEWALS));
+            self.connect();
+        }
+        (clock.elapsed() - start).as_nanos() as f64 / RENEWALS as f64 / 1000.0
     }
 
     fn unconnected(count: u32) -> Self {

@@ -1,6 +1,5 @@
 //! What a device needs to be controlled: one at a time, behind a lock.
 
-use super::ledgers::{Full, Ledgers, Share};
 use crate::command::execute::{Patience, Shell};
 use crate::command::queue::Lane;
 use crate::command::{CommandError, CommandQueue, Message, Request};
@@ -68,7 +67,6 @@ pub(crate) struct Control<H: Hal> {
     pub(crate) gids: [Option<GidEntry>; GIDS],
     parked: heapless::Vec<Parked<H::Dma>, PARKED>,
     leaked: u32,
-    generation: u32,
     blue_flame: u8,
     variant: u8,
 }
@@ -91,7 +89,6 @@ impl<H: Hal> Control<H> {
             gids: [None; GIDS],
             parked: heapless::Vec::new(),
             leaked: 0,
-            generation: 0,
             blue_flame: if blue_flame { 0b1110 } else { 0 },
             variant: 0,
         }
@@ -203,17 +200,6 @@ impl<H: Hal> Control<H> {
         if let Some(observer) = self.observer {
             observer.observe(&event);
         }
-    }
-
-    /// Takes a record of the ledgers.
-    pub(crate) fn take_share<M>(
-        &mut self,
-        ledgers: &Ledgers<M>,
-        send: u32,
-        receive: u32,
-    ) -> Result<Share, Full> {
-        self.generation = self.generation.wrapping_add(1);
-        ledgers.take(self.generation, send, receive)
     }
 
     /// A BlueFlame register that nobody has. Register 0 is the shared doorbell.

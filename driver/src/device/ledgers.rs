@@ -3,30 +3,39 @@
 //! It belongs to the device and not to queue pairs: a completion queue may look at a record while its queue pair goes
 //! away in another thread. The device is never told its address.
 
+mod blocks;
+
 use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
 use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use blocks::Blocks;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Word of a record that says which words its slots take: first and number.
-const EXTENT: usize = 4;
+/// Words of a record that say which words its slots take, those of sends and of receives: first and number.
+const EXTENTS: [usize; 2] = [12, 13];
 /// Word of a record that counts how often it was taken.
 const TAKEN: usize = 11;
+/// Word of a record that is free: the one that is free after it.
+const NEXT: usize = 14;
+/// No record.
+const NONE: u32 = u32::MAX;
 /// What no `user_index` is: entries of queue pairs that were reset have it.
 const NOBODY: u32 = 0xff_ffff;
 /// Records at most: the number of one and seven bits of generation make the 24 bits of a `user_index`.
 const MAX_RECORDS: usize = 1 << 17;
-/// Something was given back, so that gaps have to be looked for.
-const NO_LONGER: usize = usize::MAX;
 
-/// Records, then slots.
+/// Records, then slots, then the bits that say which slots are free.
+///
+/// Whoever takes does so under the lock of the device; giving back needs no lock.
 pub struct Ledgers<M> {
     dma: Dma<M>,
     records: usize,
-    /// The first word behind all slots that were taken, or [`NO_LONGER`]. Taken from under the lock of the device; whoever
-    /// gives back may write it at any time, and if that is lost, gaps are looked for only when the fresh words are used up.
-    fresh: AtomicUsize,
+    slots: Blocks,
+    /// Free records, in the order in which they are taken: the first and the last.
+    free: [AtomicU32; 2],
+    /// The last record that was given back; the others follow. They wait until somebody takes.
+    returned: AtomicU32,
 }
 
 impl<M> Words for Ledgers<M> {
@@ -183,19 +192,17 @@ pub(crate) enum Full {
     Words { needed: usize },
 }
 
+/// Memory for so many records and words of slots: whole blocks of it.
+fn bytes(records: usize, words: usize) -> usize {
+    8 * (records * RECORD_WORDS + words + Blocks::words_of_bits(words)).next_multiple_of(8)
+}
+
 impl<M: DmaMemory> Ledgers<M> {
     /// Memory for `records` queue pairs (rounded up to a power of two) and `words` words of slots.
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, records: u32, words: u32) -> Result<Self, HalError> {
         let records = (records as usize).clamp(1, MAX_RECORDS).next_power_of_two();
         let words = (words as usize).next_multiple_of(8);
-        let dma = Dma::allocate(hal, (records * RECORD_WORDS + words) * 8, 4096)?;
-        let ledgers = Self { dma, records, fresh: AtomicUsize::new(records * RECORD_WORDS) };
-        for record in 0..records {
-            ledgers.disown(record);
-            shared::clear(&ledgers, record);
-            ledgers.store(record * RECORD_WORDS + TAKEN, 0, Ordering::Relaxed);
-        }
-        Ok(ledgers)
+        Ok(Self::new(Dma::allocate(hal, bytes(records, words), 4096)?, records, words))
     }
 }
 
@@ -223,25 +230,97 @@ impl<M> Ledgers<M> {
         self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
     }
 
+    fn new(dma: Dma<M>, records: usize, words: usize) -> Self {
+        let row = First(&dma, records * RECORD_WORDS);
+        let slots = Blocks::new(&row, words, words);
+        let none = [const { AtomicU32::new(NONE) }; 2];
+        let ledgers = Self { dma, records, slots, free: none, returned: AtomicU32::new(NONE) };
+        for record in 0..records {
+            ledgers.disown(record);
+            shared::clear(&ledgers, record);
+            ledgers.store(record * RECORD_WORDS + TAKEN, 0, Ordering::Relaxed);
+            ledgers.append(record as u32);
+        }
+        ledgers
+    }
+
     /// Takes a record and slots for `send` basic blocks (or entries of a shared receive queue) and `receive` receives,
-    /// both powers of two or zero. Records are taken in turns, so that one that became free is taken late: completions
-    /// of its queue pair may still be on their way.
-    pub(crate) fn take(&self, generation: u32, send: u32, receive: u32) -> Result<Share, Full> {
-        let turn = |step: usize| (generation as usize).wrapping_add(step) & (self.records - 1);
-        let mut records = (0..self.records).map(turn);
-        let record = records.find(|&record| self.extent(record).1 == 0).ok_or(Full::Records)?;
-        // Slots of sends are pairs of words: every share begins at an even word.
-        // One without slots has words all the same: a record without words is free.
-        let slots = (send as usize * SLOT_WORDS + receive as usize).max(1);
-        let needed = slots.next_multiple_of(SLOT_WORDS);
-        let base = self.take_fresh(needed).or_else(|| self.gap(needed)).ok_or(Full::Words { needed })?;
-        self.store(record * RECORD_WORDS + EXTENT, (base as u64) << 32 | needed as u64, Ordering::Relaxed);
+    /// both powers of two or zero. The record that became free last is taken last: completions of its queue pair may still
+    /// be on their way.
+    pub(crate) fn take(&self, send: u32, receive: u32) -> Result<Share, Full> {
+        self.collect();
+        let record = self.free[0].load(Ordering::Relaxed);
+        if record == NONE {
+            return Err(Full::Records);
+        }
+        let [sends, receives] = self.take_slots([send as usize * SLOT_WORDS, receive as usize])?;
+        self.free[0].store(
+            self.load(record as usize * RECORD_WORDS + NEXT, Ordering::Relaxed) as u32,
+            Ordering::Relaxed,
+        );
+        let record = record as usize;
+        for (word, (base, count)) in EXTENTS.into_iter().zip([sends, receives]) {
+            self.store(record * RECORD_WORDS + word, (base as u64) << 32 | count as u64, Ordering::Relaxed);
+        }
         shared::clear(self, record);
         let user_index = self.next_user_index(record);
-        let first_receive = (base + send as usize * SLOT_WORDS) as u32;
-        let send = Range { base: (base / SLOT_WORDS) as u32, slots: send };
-        let receive = Range { base: first_receive, slots: receive };
-        Ok(Share { record, user_index, send, receive })
+        let send = Range { base: (sends.0 / SLOT_WORDS) as u32, slots: send };
+        Ok(Share { record, user_index, send, receive: Range { base: receives.0 as u32, slots: receive } })
+    }
+
+    /// Words for both sides, counted from the first word of all: all that is wanted, or nothing.
+    fn take_slots(&self, [send, receive]: [usize; 2]) -> Result<[(usize, usize); 2], Full> {
+        let (row, needed) = (self.row(), send + receive);
+        let take = |count| match count {
+            0 => Some(row.1),
+            _ => Some(row.1 + self.slots.take(&row, count)?),
+        };
+        let sends = take(send).ok_or(Full::Words { needed })?;
+        let Some(receives) = take(receive) else {
+            self.give_back_slots((sends, send));
+            return Err(Full::Words { needed });
+        };
+        Ok([(sends, send), (receives, receive)])
+    }
+
+    fn give_back_slots(&self, (base, count): (usize, usize)) {
+        let row = self.row();
+        if count > 0 {
+            self.slots.give_back(&row, base - row.1, count);
+        }
+    }
+
+    /// The words behind the records.
+    fn row(&self) -> First<'_, M> {
+        First(&self.dma, self.records * RECORD_WORDS)
+    }
+
+    /// What was given back becomes free.
+    fn collect(&self) {
+        let mut record = self.returned.swap(NONE, Ordering::Acquire);
+        while record != NONE {
+            let word = |word| self.load(record as usize * RECORD_WORDS + word, Ordering::Relaxed);
+            let (next, extents) = (word(NEXT) as u32, EXTENTS.map(word));
+            for extent in extents {
+                self.give_back_slots(((extent >> 32) as usize, extent as u32 as usize));
+            }
+            self.append(record);
+            record = next;
+        }
+    }
+
+    /// Puts a record behind all that are free.
+    fn append(&self, record: u32) {
+        self.store(record as usize * RECORD_WORDS + NEXT, NONE.into(), Ordering::Relaxed);
+        let [first, last] = &self.free;
+        match first.load(Ordering::Relaxed) {
+            NONE => first.store(record, Ordering::Relaxed),
+            _ => {
+                let before = last.load(Ordering::Relaxed) as usize;
+                self.store(before * RECORD_WORDS + NEXT, record.into(), Ordering::Relaxed);
+            }
+        }
+        last.store(record, Ordering::Relaxed);
     }
 
     /// Another name for each time that the record is taken, however the turns go: entries of whoever had it find nobody.
@@ -256,93 +335,119 @@ impl<M> Ledgers<M> {
         named(taken)
     }
 
-    /// Gives a share back.
+    /// Gives a share back: whoever takes next finds it free.
     pub(crate) fn give_back(&self, share: Share) {
-        self.fresh.store(NO_LONGER, Ordering::Relaxed);
         self.disown(share.record);
-    }
-
-    /// Takes the words from `fresh` on; nothing was given back so far, so that there is no gap before.
-    fn take_fresh(&self, needed: usize) -> Option<usize> {
-        let base = self.fresh.load(Ordering::Relaxed);
-        let next = base.checked_add(needed).filter(|&next| next <= self.dma.len() / 8)?;
-        self.fresh.store(next, Ordering::Relaxed);
-        Some(base)
+        let record = share.record as u32;
+        let mut before = self.returned.load(Ordering::Relaxed);
+        loop {
+            self.store(share.record * RECORD_WORDS + NEXT, before.into(), Ordering::Relaxed);
+            match self.returned.compare_exchange_weak(before, record, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
     }
 
     fn disown(&self, record: usize) {
         self.store(record * RECORD_WORDS, u64::MAX, Ordering::Release);
         self.store(record * RECORD_WORDS + 1, u64::MAX, Ordering::Release);
-        self.store(record * RECORD_WORDS + EXTENT, 0, Ordering::Release);
     }
+}
 
-    fn extent(&self, record: usize) -> (usize, usize) {
-        let word = self.load(record * RECORD_WORDS + EXTENT, Ordering::Acquire);
-        ((word >> 32) as usize, word as u32 as usize)
+/// The words from one of them on.
+struct First<'a, M>(&'a Dma<M>, usize);
+
+impl<M> Words for First<'_, M> {
+    fn load(&self, index: usize, order: Ordering) -> u64 {
+        self.0.word(self.1 + index, order).unwrap_or(0)
     }
-
-    /// The first gap of `needed` words between the extents.
-    fn gap(&self, needed: usize) -> Option<usize> {
-        let end = self.dma.len() / 8;
-        let mut base = self.records * RECORD_WORDS;
-        while base + needed <= end {
-            let hit = (0..self.records)
-                .map(|record| self.extent(record))
-                .find(|&(start, length)| length != 0 && start < base + needed && base < start + length);
-            match hit {
-                Some((start, length)) => base = start + length,
-                None => return Some(base),
-            }
-        }
-        None
+    fn store(&self, index: usize, value: u64, order: Ordering) {
+        self.0.set_word(self.1 + index, value, order);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
     use crate::test_memory::Boxed;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    fn ledgers(records: usize, words: usize) -> Ledgers<Boxed> {
+        Ledgers::new(Dma::new(Boxed::new(bytes(records, words))), records, words)
+    }
 
     #[test]
-    fn shares_do_not_overlap_and_gaps_are_used_again() {
-        let dma = Dma::new(Boxed::new((4 * RECORD_WORDS + 64) * 8));
-        let ledgers = Ledgers { dma, records: 4, fresh: AtomicUsize::new(4 * RECORD_WORDS) };
-        let a = ledgers.take(0, 8, 8).unwrap();
-        let b = ledgers.take(1, 8, 0).unwrap();
-        assert_eq!((a.record, a.send.base, a.receive.base), (0, 64, 144));
-        assert_eq!((b.record, b.user_index, b.send.base), (1, 5, 76));
-        assert_eq!(ledgers.take(2, 16, 0), Err(Full::Words { needed: 32 }));
+    fn shares_do_not_overlap_and_are_used_again() {
+        let first = 4 * RECORD_WORDS as u32;
+        let ledgers = ledgers(4, 64);
+        let a = ledgers.take(8, 8).unwrap();
+        assert_eq!((a.record, a.user_index, a.send.base, a.receive.base), (0, 4, first / 2, first + 16));
+        let b = ledgers.take(16, 0).unwrap();
+        assert_eq!((b.record, b.user_index, b.send.base), (1, 5, (first + 32) / 2));
+        assert_eq!(ledgers.take(16, 0), Err(Full::Words { needed: 32 }));
+        assert_eq!(ledgers.take(4, 16), Err(Full::Words { needed: 24 }), "the sends alone had found room");
         ledgers.give_back(a);
-        let c = ledgers.take(3, 8, 4).unwrap();
-        assert_eq!((c.record, c.user_index, c.send.base), (3, 7, 64), "record 0 was used just now");
-        assert!(ledgers.take(4, 1, 0).is_ok() && ledgers.take(5, 1, 0).is_ok());
-        assert_eq!(ledgers.take(6, 1, 0), Err(Full::Records));
+        let c = ledgers.take(16, 0).unwrap();
+        assert_eq!(
+            (c.record, c.send.base),
+            (2, first / 2),
+            "record 0 was used just now, its slots are one again"
+        );
+        ledgers.give_back(b);
+        ledgers.take(1, 0).unwrap();
+        assert_eq!(ledgers.take(0, 0).unwrap().user_index, 8, "record 0 has another name");
+        assert_eq!(ledgers.take(0, 0).unwrap().user_index, 9);
+        assert_eq!(ledgers.take(1, 0), Err(Full::Records));
     }
 
     #[test]
     fn a_share_without_slots_has_its_record_alone() {
-        let dma = Dma::new(Boxed::new((2 * RECORD_WORDS + 64) * 8));
-        let ledgers = Ledgers { dma, records: 2, fresh: AtomicUsize::new(2 * RECORD_WORDS) };
-        let target = ledgers.take(0, 0, 0).unwrap();
-        assert_eq!(ledgers.take(0, 0, 0).unwrap().record, 1);
-        assert_eq!(ledgers.take(0, 0, 0), Err(Full::Records));
+        let ledgers = ledgers(2, 8);
+        let target = ledgers.take(0, 0).unwrap();
+        assert_eq!(ledgers.take(0, 0).unwrap().record, 1);
+        assert_eq!(ledgers.take(0, 0), Err(Full::Records));
         ledgers.give_back(target);
-        assert_eq!(ledgers.take(0, 0, 0).unwrap().record, target.record);
+        assert_eq!(ledgers.take(0, 0).unwrap().record, target.record);
     }
 
     #[test]
     fn a_record_has_another_name_each_time() {
-        const RECORDS: usize = 4096;
-        let dma = Dma::new(Boxed::new((RECORDS * RECORD_WORDS + 64) * 8));
-        let ledgers = Ledgers { dma, records: RECORDS, fresh: AtomicUsize::new(RECORDS * RECORD_WORDS) };
-        let record = RECORDS as u32 - 1;
-        let mut before = None;
-        for lap in 0..5000u32 {
-            let share = ledgers.take(lap.wrapping_mul(RECORDS as u32).wrapping_add(record), 1, 0).unwrap();
-            assert_eq!((share.record, share.user_index & record), (RECORDS - 1, record));
-            assert!(share.user_index != NOBODY && Some(share.user_index) != before, "lap {lap}");
-            before = Some(share.user_index);
-            ledgers.give_back(share);
+        let ledgers = ledgers(1 << 10, 8);
+        let names: BTreeSet<u32> = (0..1 << 14)
+            .map(|_| {
+                let share = ledgers.take(1, 0).unwrap();
+                ledgers.give_back(share);
+                share.user_index
+            })
+            .collect();
+        assert!(names.len() == 1 << 14 && !names.contains(&NOBODY));
+    }
+
+    #[test]
+    fn nobody_has_the_name_of_entries_that_are_nobodys() {
+        let ledgers = ledgers(1, 8);
+        ledgers.store(TAKEN, u64::from(NOBODY) - 1, Ordering::Relaxed);
+        assert_eq!(ledgers.take(0, 0).unwrap().user_index, 0);
+    }
+
+    #[test]
+    fn all_records_come_back_in_any_order() {
+        const COUNT: usize = 64;
+        let ledgers = ledgers(COUNT, 4 * COUNT);
+        for round in 1..50 {
+            let shares: Vec<Share> = (0..COUNT).map(|_| ledgers.take(1, 1).unwrap()).collect();
+            assert_eq!(ledgers.take(0, 0), Err(Full::Records));
+            let records: BTreeSet<usize> = shares.iter().map(|share| share.record).collect();
+            assert_eq!(records.len(), COUNT);
+            let (early, late) = shares.split_at(round);
+            late.iter().for_each(|&share| ledgers.give_back(share));
+            ledgers.give_back(ledgers.take(1, 0).unwrap());
+            early.iter().for_each(|&share| ledgers.give_back(share));
         }
+        assert!(ledgers.take(2 * COUNT as u32, 0).is_ok(), "all slots are one again");
     }
 }

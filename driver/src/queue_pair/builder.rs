@@ -316,8 +316,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     fn take_share(&self, geometry: &Geometry) -> Result<Share, BuildError> {
         let device = self.domain.device().device();
         let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
-        let taken = device.control(&Request::new(&nothing), |control, _| {
-            control.take_share(device.ledgers(), geometry.blocks, geometry.receives)
+        let taken = device.control(&Request::new(&nothing), |_, _| {
+            device.ledgers().take(geometry.blocks, geometry.receives)
         });
         taken.map_err(BuildError::Command)?.map_err(|full| match full {
             Full::Records => BuildError::TooManyQueuePairs { limit: device.ledgers().records() },

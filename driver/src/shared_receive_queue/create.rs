@@ -132,9 +132,8 @@ impl Geometry {
 fn take_share<D: DeviceRef>(device: &D, geometry: Geometry) -> Result<Share, SharedReceiveQueueError> {
     let device = device.device();
     let nothing = CommandHeaderIn::new();
-    let taken = device.control(&Request::new(&nothing), |control, _| {
-        control.take_share(device.ledgers(), 1 << geometry.log_entries, 0)
-    });
+    let taken =
+        device.control(&Request::new(&nothing), |_, _| device.ledgers().take(1 << geometry.log_entries, 0));
     taken.map_err(SharedReceiveQueueError::Command)?.map_err(|full| match full {
         Full::Records => SharedReceiveQueueError::TooManyQueues { limit: device.ledgers().records() },
         Full::Words { needed } => {
