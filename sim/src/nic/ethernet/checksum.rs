@@ -39,18 +39,19 @@ fn ipv4_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     frame.get(headers.network_at..headers.network_at + length)
 }
 
-/// Whether the network header is one whose checksum is right, or that has none.
+/// Whether the packet is all there and its network header is one whose checksum is right, or that has none.
 pub(crate) fn network_is_good(frame: &[u8], headers: &Headers) -> bool {
-    match headers.network {
-        Network::V4 => ipv4_header(frame, headers).is_some_and(|header| sum(header) == 0xffff),
-        Network::V6 => true,
-        Network::Other => false,
-    }
+    headers.is_whole
+        && match headers.network {
+            Network::V4 => ipv4_header(frame, headers).is_some_and(|header| sum(header) == 0xffff),
+            Network::V6 => true,
+            Network::Other => false,
+        }
 }
 
 /// Whether the packet is TCP or UDP with a right checksum. UDP over IPv4 may have none.
 pub(crate) fn transport_is_good(frame: &[u8], headers: &Headers) -> bool {
-    let Some((at, place)) = place(headers) else { return false };
+    let Some((at, place)) = place(headers).filter(|_| headers.is_whole) else { return false };
     let without = headers.protocol == UDP && headers.network == Network::V4;
     if without && frame.get(place..place + 2) == Some(&[0, 0]) {
         return true;
@@ -82,7 +83,8 @@ pub(crate) fn fill_network(frame: &mut [u8], headers: &Headers) {
 
 /// Computes the checksum of TCP or UDP from nothing. Frames that are neither are left as they are.
 pub(crate) fn fill_transport(frame: &mut [u8], headers: &Headers) {
-    let Some((at, place)) = place(headers).filter(|(_, place)| place + 2 <= headers.end) else { return };
+    let fits = |(_, place): &(usize, usize)| headers.is_whole && place + 2 <= headers.end;
+    let Some((at, place)) = place(headers).filter(fits) else { return };
     put(frame, place, 0);
     let Some(sum) = transport_sum(frame, headers, at) else { return };
     // Zero would say «none» in UDP (RFC 768).

@@ -45,8 +45,10 @@ pub(crate) struct Headers {
     pub(crate) network: Network,
     /// Where the network header begins.
     pub(crate) network_at: usize,
-    /// Where the IP packet ends by its own account; padding may follow.
+    /// Where the IP packet ends by its own account, padding may follow; or where the frame ends.
     pub(crate) end: usize,
+    /// Whether all of the IP packet is in the frame. Flows and hashes look at the headers of one that is cut short too.
+    pub(crate) is_whole: bool,
     pub(crate) protocol: u8,
     /// Where the transport header begins: that of the first fragment or of a packet that is whole.
     pub(crate) transport_at: Option<usize>,
@@ -69,6 +71,7 @@ impl Headers {
             network: Network::Other,
             network_at: ETHERNET,
             end: frame.len(),
+            is_whole: true,
             protocol: 0,
             transport_at: None,
             fragment: false,
@@ -101,11 +104,11 @@ impl Headers {
         let first = *frame.get(at)?;
         let header = usize::from(first & 0xf) * 4;
         let total = usize::from(word(frame, at + 2)?);
-        if first >> 4 != 4 || header < IPV4_HEADER || total < header || at + total > frame.len() {
+        if first >> 4 != 4 || header < IPV4_HEADER || total < header || at + header > frame.len() {
             return None;
         }
         self.network = Network::V4;
-        self.end = at + total;
+        self.set_end(at + total, frame);
         self.protocol = *frame.get(at + 9)?;
         self.source_ip[12..].copy_from_slice(frame.get(at + 12..at + 16)?);
         self.destination_ip[12..].copy_from_slice(frame.get(at + 16..at + 20)?);
@@ -117,26 +120,30 @@ impl Headers {
 
     fn parse_ipv6(&mut self, frame: &[u8]) -> Option<()> {
         let at = self.network_at;
-        let end = at + IPV6_HEADER + usize::from(word(frame, at + 4)?);
-        if frame.get(at)? >> 4 != 6 || end > frame.len() {
+        if frame.get(at)? >> 4 != 6 || at + IPV6_HEADER > frame.len() {
             return None;
         }
         self.network = Network::V6;
-        self.end = end;
+        self.set_end(at + IPV6_HEADER + usize::from(word(frame, at + 4)?), frame);
         self.source_ip.copy_from_slice(frame.get(at + 8..at + 24)?);
         self.destination_ip.copy_from_slice(frame.get(at + 24..at + 40)?);
         self.protocol = *frame.get(at + 6)?;
         let mut next = at + IPV6_HEADER;
         for _ in 0..MOST_EXTENSIONS {
-            if !STEPPED_OVER.contains(&self.protocol) || next + 8 > end {
+            if !STEPPED_OVER.contains(&self.protocol) || next + 8 > self.end {
                 break;
             }
             self.protocol = *frame.get(next)?;
             next += 8 + usize::from(*frame.get(next + 1)?) * 8;
         }
         self.fragment = self.protocol == IPV6_FRAGMENT;
-        self.transport_at = (!self.fragment && next <= end).then_some(next);
+        self.transport_at = (!self.fragment && next <= self.end).then_some(next);
         Some(())
+    }
+
+    fn set_end(&mut self, end: usize, frame: &[u8]) {
+        self.end = end.min(frame.len());
+        self.is_whole = end <= frame.len();
     }
 
     /// Source and destination port, of TCP and UDP.

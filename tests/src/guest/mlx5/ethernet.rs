@@ -159,6 +159,19 @@ pub(super) fn meet(netdev: &str) -> String {
     format!("echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; ip addr replace {a}.{b}.{c}.{d}/24 dev {netdev}")
 }
 
+/// For the suite, which takes the first RDMA device, wherever that is: there are those of mlx5 only, and all their ports
+/// have IPv4 addresses.
+pub(super) fn alone() -> String {
+    format!(
+        "{TOOLS}
+         rdma link del rxe0 2>/dev/null
+         ip -4 addr flush dev $(netdev $3)
+         n=0; for f in $(functions); do
+             ip addr replace 10.9.$n.1/24 dev $(netdev $f) && within \"settled $(netdev $f)\" || exit 1; n=$((n + 1))
+         done"
+    )
+}
+
 /// Second guest: its drivers, its addresses, and Soft-RoCE on its card.
 pub(super) fn second_guest(card: MacAddress) -> Case {
     let [mlx5, rxe] = [SECOND, SECOND_CARD].map(Ipv4Addr::from);

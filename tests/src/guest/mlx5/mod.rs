@@ -145,7 +145,10 @@ impl<'a> Judge<'a> {
         self.ask_all(vec![cases::clean("after the other guests")])?;
         self.report.add(self.nics.losses());
         self.report.add(self.nics.entry("commands of the drivers"));
-        Ok(())
+        if suite_names(self.options).is_some() {
+            self.machine.control.require(&ethernet::alone(), Duration::from_secs(60))?;
+        }
+        self.suite()
     }
 
     fn ask_all(&mut self, cases: Vec<Case>) -> Result<()> {
@@ -212,10 +215,14 @@ fn reboot(machine: &mut Machine) -> Result<Entry> {
 /// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in
 /// «test_mr.MRTest.test_dereg_mr», chooses a class or a test. `--long` looks among all modules.
 fn suite_names(options: &Options) -> Option<Vec<&str>> {
-    let Some(only) = options.only.as_deref() else {
-        return Some(if options.long { Vec::new() } else { suite::CHOSEN.to_vec() });
+    let every_run = match options.link {
+        LinkLayer::InfiniBand => suite::ON_INFINIBAND,
+        LinkLayer::Ethernet => suite::ON_ETHERNET,
     };
-    let chosen: Vec<&str> = suite::CHOSEN.iter().copied().filter(|module| module.contains(only)).collect();
+    let Some(only) = options.only.as_deref() else {
+        return Some(if options.long { Vec::new() } else { every_run.to_vec() });
+    };
+    let chosen: Vec<&str> = every_run.iter().copied().filter(|module| module.contains(only)).collect();
     if options.long || chosen.is_empty() {
         return only.starts_with("test_").then(|| vec![only]);
     }

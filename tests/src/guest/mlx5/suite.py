@@ -12,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import time
 import types
 import unittest
@@ -66,12 +67,14 @@ def verdict(case):
     return "passed", ""
 
 
-def in_child(case):
-    """Runs one test in a child; what the child says comes through a pipe, what it leaves behind is killed."""
+def in_child(case, prints):
+    """Runs one test in a child; what the child says comes through a pipe, what it and its own children print goes to a file, what it leaves behind is killed."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
+        for descriptor in 1, 2:
+            os.dup2(prints.fileno(), descriptor)
         os.close(read)
         with os.fdopen(write, "w") as out:
             out.write("\t".join(verdict(case)))
@@ -108,6 +111,13 @@ def one_line(word, reason):
     return " ".join(lines).replace("\t", " ")[:400]
 
 
+def last_words(prints):
+    """The last line that a test printed, if there is one."""
+    prints.seek(0)
+    lines = [line.strip() for line in prints.read().decode(errors="replace").splitlines() if line.strip()]
+    return f" (it printed: {lines[-1]})".replace("\t", " ")[:300] if lines else ""
+
+
 def late(*_):
     raise Late
 
@@ -120,9 +130,11 @@ def main():
             out.write(f"plan\t{case.id()}\t0\t\n")
         for case in cases:
             began = time.monotonic()
-            word, reason = in_child(case)
-            seconds = time.monotonic() - began
-            out.write(f"{word}\t{case.id()}\t{seconds:.1f}\t{one_line(word, reason)}\n")
+            with tempfile.TemporaryFile() as prints:
+                word, reason = in_child(case, prints)
+                seconds = time.monotonic() - began
+                reason = one_line(word, reason) + (last_words(prints) if word == "failed" else "")
+            out.write(f"{word}\t{case.id()}\t{seconds:.1f}\t{reason}\n")
 
 
 main()

@@ -24,8 +24,8 @@ const CHUNK: usize = 48 << 10;
 /// Pages of 2 MiB that some tests want.
 const HUGE_PAGES: u32 = 16;
 
-/// Modules that every run asks: the verbs that everybody uses.
-pub const CHOSEN: &[&str] = &[
+/// Modules that every run asks on InfiniBand: the verbs that everybody uses.
+pub const ON_INFINIBAND: &[&str] = &[
     "test_device",
     "test_pd",
     "test_mr",
@@ -47,10 +47,15 @@ pub const CHOSEN: &[&str] = &[
     "test_mlx5_raw_wqe",
 ];
 
+/// Modules that every run asks on Ethernet: what there is only with network devices, IP addresses and flows.
+pub const ON_ETHERNET: &[&str] = &["test_flow", "test_rdmacm", "test_rss_traffic"];
+
 /// Skips that say that the test saw no device rather than that a capability is missing.
 const NO_SKIPS: &[&str] = &["No IB devices found", "No supported port is up", "Failed to"];
+/// How a skip begins whose reason is what the device or its driver answered to a thing that it lacks.
+const LACKS: &str = "Operation not supported (";
 
-/// Tests for which no InfiniBand port has what they look for, and why; the suite is run on InfiniBand.
+/// Tests for which no InfiniBand port has what they look for, and why.
 const NOT_ON_INFINIBAND: &[(&str, &str)] = &[(
     "test_mlx5_udp_sport.UdpSportTestCase.test_rc_modify_udp_sport",
     "it looks for a port with a GID of RoCEv2, whose UDP port it sets; packets of InfiniBand have none",
@@ -155,16 +160,21 @@ impl Results {
 }
 
 fn verdict(kind: &str, name: &str, reason: String) -> Option<Verdict> {
-    let unfit = NOT_ON_INFINIBAND.iter().find(|(unfit, _)| *unfit == name);
-    match (kind, unfit) {
-        ("passed", _) => Some(Verdict::Pass(reason)),
-        ("skipped", Some((_, why))) => Some(Verdict::Skip(format!("{why}; it says: {reason}"))),
-        ("failed", _) => Some(Verdict::Fail(reason)),
-        ("skipped", _) if NO_SKIPS.iter().any(|word| reason.contains(word)) => {
-            Some(Verdict::Fail(format!("skipped for no good reason: {reason}")))
-        }
-        ("skipped", _) => Some(Verdict::Skip(reason)),
+    match kind {
+        "passed" => Some(Verdict::Pass(reason)),
+        "failed" => Some(Verdict::Fail(reason)),
+        "skipped" => Some(skip(name, reason)),
         _ => None,
+    }
+}
+
+fn skip(name: &str, reason: String) -> Verdict {
+    let is_good = reason.starts_with(LACKS) || !NO_SKIPS.iter().any(|word| reason.contains(word));
+    let unfit = NOT_ON_INFINIBAND.iter().find(|(unfit, _)| *unfit == name);
+    match (is_good, unfit) {
+        (true, _) => Verdict::Skip(reason),
+        (false, Some((_, why))) => Verdict::Skip(format!("{why}; it says: {reason}")),
+        (false, None) => Verdict::Fail(format!("skipped for no good reason: {reason}")),
     }
 }
 
@@ -200,12 +210,17 @@ mod tests {
 
     #[test]
     fn a_skip_for_want_of_a_device_is_a_failure() {
-        let text = "plan\ttests.a.A.y\t0\t\nplan\ttests.a.A.z\t0\t\n\
-                    skipped\ttests.a.A.y\t0.1\tNo supported port is up, can't run traffic\n\
-                    skipped\ttests.a.A.z\t0.1\tODP is not supported\n";
-        let seen = entries(text, 0);
-        assert!(matches!(seen[0].1, Verdict::Fail(_)));
-        assert_eq!(seen[1].1, Verdict::Skip("ODP is not supported".into()));
+        let lacks = "Operation not supported (Failed to create DevX object. Errno: 93)";
+        let text = format!(
+            "plan\ttests.a.A.x\t0\t\nplan\ttests.a.A.y\t0\t\nplan\ttests.a.A.z\t0\t\n\
+             skipped\ttests.a.A.x\t0.1\t{lacks}\n\
+             skipped\ttests.a.A.y\t0.1\tNo supported port is up, can't run traffic\n\
+             skipped\ttests.a.A.z\t0.1\tODP is not supported\n"
+        );
+        let seen = entries(&text, 0);
+        assert_eq!(seen[0].1, Verdict::Skip(lacks.into()));
+        assert!(matches!(seen[1].1, Verdict::Fail(_)));
+        assert_eq!(seen[2].1, Verdict::Skip("ODP is not supported".into()));
     }
 
     #[test]

@@ -44,6 +44,24 @@ fn fragments_have_no_ports() {
     assert!(!checksum::transport_is_good(&frame, &headers));
 }
 
+/// The headers of a packet that is longer by its own account than its frame are there all the same; that its checksums
+/// are right cannot be said.
+#[test]
+fn a_packet_that_is_cut_short_has_headers_but_no_good_checksum() {
+    for whole in [
+        ethernet(PEER, 0x0800, &ipv4(TCP, &tcp(7, 0, b"abc"))),
+        ethernet(PEER, 0x86dd, &ipv6(TCP, &tcp(7, 0, b"abc"))),
+    ] {
+        let whole = checked(whole);
+        let short = &whole[..whole.len() - 1];
+        let (headers, all) = (Headers::parse(short).unwrap(), Headers::parse(&whole).unwrap());
+        assert_eq!((headers.network, headers.end), (all.network, short.len()));
+        assert_eq!(headers.flow_headers(short), all.flow_headers(&whole));
+        assert!(checksum::network_is_good(&whole, &all) && checksum::transport_is_good(&whole, &all));
+        assert!(!checksum::network_is_good(short, &headers) && !checksum::transport_is_good(short, &headers));
+    }
+}
+
 /// Requirement: RoCEv2 A17.3.2.2: UDP packets to the well-known port 4791 are RoCE's.
 #[test]
 fn roce_is_told_by_its_port() {
