@@ -118,11 +118,13 @@ fn judge_rxe(only: Option<String>, minutes: u64, quick: bool) -> Result<ExitCode
 }
 
 fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> {
-    let link = match link {
-        Link::Ib => LinkLayer::InfiniBand,
-        Link::Eth => LinkLayer::Ethernet,
+    // Both may run at a time: each has files of its own.
+    let (link, files) = match link {
+        Link::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
+        Link::Eth => (LinkLayer::Ethernet, "mlx5-eth"),
     };
-    let report = mlx5::run(&mlx5::Options { only, link, long, output: output_directory() })?;
+    let output = output_directory().join(files);
+    let report = mlx5::run(&mlx5::Options { only, link, long, output })?;
     println!("{report}");
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -139,7 +141,7 @@ fn judge_bare_metal(only: Option<String>) -> Result<ExitCode> {
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Consoles and captures go to `target/guest`.
+/// Consoles, logs and captures go to `target/guest`.
 fn output_directory() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     target.join("guest")

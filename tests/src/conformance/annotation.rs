@@ -34,6 +34,20 @@ impl Requirement {
         }
     }
 
+    /// Takes the next line of the comment: words go on there until one line ends with a full stop, which is left out.
+    pub fn go_on(&mut self, line: &str) {
+        if !self.words.ends_with('.') {
+            self.words.push(' ');
+            self.words.push_str(line.trim());
+        }
+    }
+
+    /// Ends the words.
+    pub fn finish(mut self) -> Self {
+        self.words.truncate(self.words.trim_end_matches('.').len());
+        self
+    }
+
     /// The name of the document.
     pub fn document(&self) -> &'static str {
         DOCUMENTS[self.document].0

@@ -77,6 +77,8 @@ struct Reader<'a> {
     waiting: Vec<(usize, Requirement)>,
     is_test: bool,
     open_brackets: i64,
+    /// Whether a line of a doc comment belongs to the annotation before it.
+    goes_on: bool,
     proofs: Vec<Proof>,
     faults: Vec<Fault>,
 }
@@ -88,6 +90,7 @@ impl Reader<'_> {
         } else if self.open_brackets > 0 || line.starts_with("#[") {
             self.attribute(line);
         } else if line.starts_with("//") {
+            self.comment(line);
         } else if let Some(name) = function_name(line) {
             self.function(name);
         } else {
@@ -98,8 +101,20 @@ impl Reader<'_> {
     fn annotation(&mut self, number: usize, line: &str, text: &str) {
         match Requirement::parse(text) {
             _ if !line.starts_with("/// ") => self.fault(number, "it stands outside of a doc comment".into()),
-            Ok(requirement) => self.waiting.push((number, requirement)),
+            Ok(requirement) => {
+                self.waiting.push((number, requirement));
+                self.goes_on = true;
+            }
             Err(reason) => self.fault(number, reason),
+        }
+    }
+
+    /// An annotation goes on in the lines below it, until one of them is empty or no doc comment.
+    fn comment(&mut self, line: &str) {
+        let words = line.strip_prefix("/// ").map(str::trim).filter(|words| !words.is_empty());
+        match (words, self.waiting.last_mut()) {
+            (Some(words), Some((_, requirement))) if self.goes_on => requirement.go_on(words),
+            _ => self.goes_on = false,
         }
     }
 
@@ -115,7 +130,7 @@ impl Reader<'_> {
         }
         for (_, requirement) in self.waiting.drain(..) {
             let (file, function) = (self.file.to_string(), name.to_string());
-            self.proofs.push(Proof { requirement, file, function });
+            self.proofs.push(Proof { requirement: requirement.finish(), file, function });
         }
         self.is_test = false;
     }
@@ -172,6 +187,24 @@ mod tests {
         ]);
         assert_eq!(tests, ["§9.1 first", "§9.2 first", "A17.3 second"]);
         assert_eq!(faults, [0usize; 0]);
+    }
+
+    #[test]
+    fn an_annotation_goes_on_to_a_full_stop_or_an_empty_line() {
+        let lines = [
+            "/// Requirement: IBTA v1.4 §9.1: one and",
+            "/// two",
+            "/// three.",
+            "/// Not four.",
+            "/// Requirement: IBTA v1.4 §9.2: five",
+            "///",
+            "/// Not six.",
+            "#[test]",
+            "fn test() {}",
+        ];
+        let (proofs, _) = scan_text("a.rs", &lines.join("\n"));
+        let words: Vec<&str> = proofs.iter().map(|proof| proof.requirement.words.as_str()).collect();
+        assert_eq!(words, ["one and two three", "five"]);
     }
 
     #[test]
