@@ -88,7 +88,7 @@ pub enum AddressError {
     },
     /// The completion is not of a received datagram with a route header.
     NoRouteHeader,
-    /// The datagram was sent to an address that is not in our table (any more).
+    /// The datagram was sent to an address that is not in our table (any more), or to a group.
     NotOurs {
         /// That address.
         gid: Gid,
@@ -116,7 +116,8 @@ impl AddressHandle {
     }
 
     /// The way back to the sender of a datagram. `header` is what lies before the payload; `mac` the address of the sender
-    /// or of the router on the way, which no completion tells. On InfiniBand it is refused: there is no LID in a completion.
+    /// or of the router on the way, which no completion tells, and which does not matter on InfiniBand. There the answer has a
+    /// global route header if the datagram had one, for which the device is asked for its GIDs.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn to_sender<D: DeviceRef>(
         device: &D,
@@ -124,6 +125,10 @@ impl AddressHandle {
         header: &[u8; ROUTE_HEADER],
         mac: MacAddress,
     ) -> Result<Self, AddressError> {
+        if device.device().capabilities().port_type == PortType::Ib {
+            let vector = over_subnet(device.device(), completion, header)?;
+            return Self::new(device, &vector);
+        }
         let received = Received::read(completion, header).ok_or(AddressError::NoRouteHeader)?;
         let Received { source, destination, traffic_class, flow_label } = received;
         let table = 0..=u8::MAX;
@@ -177,6 +182,26 @@ fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressError> {
         set_route(&mut segment, vector);
     }
     Ok(segment)
+}
+
+/// The way back over InfiniBand.
+fn over_subnet<H: Hal>(
+    device: &Device<H>,
+    completion: &WorkCompletion,
+    header: &[u8; ROUTE_HEADER],
+) -> Result<AddressVector, AddressError> {
+    let origin = completion.origin;
+    let (lid, service_level) = (origin.lid(), origin.service_level());
+    let vector = AddressVector { lid, service_level, ..vector_to(0, Gid::default(), MacAddress::default()) };
+    if !origin.has_route_header() {
+        return Ok(vector);
+    }
+    let Received { source, destination, traffic_class, flow_label } = Received::read_ipv6(header);
+    // The device refuses the index behind its last entry.
+    let table = (0..=u8::MAX).map_while(|index| Some((index, device.infiniband_gid(index.into()).ok()?)));
+    let found = table.into_iter().find(|(_, gid)| *gid == destination);
+    let (gid_index, _) = found.ok_or(AddressError::NotOurs { gid: destination })?;
+    Ok(AddressVector { gid_index, gid: source, traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
 }
 
 fn set_route(segment: &mut Segment, vector: &AddressVector) {
@@ -293,7 +318,7 @@ impl fmt::Display for AddressError {
                 f.write_str("the completion is not of a received datagram with a route header")
             }
             Self::NotOurs { gid } => {
-                write!(f, "the datagram was for {gid}, which is not in the RoCE address table")
+                write!(f, "the datagram was for {gid}, which is not among our addresses")
             }
         }
     }

@@ -28,7 +28,11 @@ pub struct WorkCompletion {
 
 /// Where a datagram came from, as the completion entry has it.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Origin(u32);
+pub struct Origin {
+    /// `flags_rqpn` of the entry.
+    flags: u32,
+    lid: u16,
+}
 
 /// What lies in the 40 bytes before the payload of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,30 +48,36 @@ pub enum NetworkType {
 
 impl Origin {
     /// None.
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self { flags: 0, lid: 0 };
 
-    /// The word of a completion entry.
+    /// The words `slid` and `flags_rqpn` of a completion entry.
     #[inline(always)]
-    pub(crate) const fn new(word: u32) -> Self {
-        Self(word)
+    pub(crate) const fn new([slid, flags]: [u32; 2]) -> Self {
+        Self { flags, lid: slid as u16 }
     }
 
     /// The queue pair that sent it.
     #[doc(alias = "src_qp")]
     pub const fn qpn(self) -> Qpn {
-        Qpn::from_low_bits(self.0)
+        Qpn::from_low_bits(self.flags)
     }
 
     /// Whether there is a route header before the payload.
     #[doc(alias = "IBV_WC_GRH")]
     pub const fn has_route_header(self) -> bool {
-        self.0 >> 28 & 3 != 0
+        self.flags >> 28 & 3 != 0
     }
 
     /// Service level on InfiniBand; on Ethernet these bits tell the kind of the route header.
     #[doc(alias = "sl")]
     pub const fn service_level(self) -> u8 {
-        (self.0 >> 24) as u8 & 0xf
+        (self.flags >> 24) as u8 & 0xf
+    }
+
+    /// LID of the sender's port on InfiniBand; on Ethernet it means nothing.
+    #[doc(alias = "slid")]
+    pub const fn lid(self) -> u16 {
+        self.lid
     }
 }
 
@@ -75,6 +85,7 @@ impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin")
             .field("qpn", &self.qpn())
+            .field("lid", &self.lid)
             .field("has_route_header", &self.has_route_header())
             .finish()
     }

@@ -10,8 +10,8 @@ use bareverbs::memory_region::MemoryRegion;
 use bareverbs::port::PortState;
 use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs::queue_pair::{
-    AddressError, AddressVector, ConnectError, ConnectOptions, Connected, PreparedQueuePair, QueuePair,
-    QueuePairBuilder, RemoteEndpoint, Uc, Ud,
+    AddressError, AddressVector, ConnectError, ConnectOptions, Connected, Diagnosis, Mismatch,
+    PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint, Uc, Ud,
 };
 use bareverbs::work_completion::WorkCompletion;
 use bareverbs::work_request::{ReceiveRequest, WorkRequest};
@@ -155,6 +155,29 @@ fn reliable_connections_work_with_and_without_route_header() {
 }
 
 #[test]
+fn an_end_that_means_another_lid_is_told_by_a_look_at_both() {
+    let port = Port::new();
+    let build = || port.builder().build().unwrap();
+    let (mut a, mut b) = connect((build(), build()), local);
+    let (at_a, mut at_b) = (a.diagnose().unwrap(), b.diagnose().unwrap());
+    assert_eq!(at_a.mismatches(&at_b).chain(at_b.mismatches(&at_a)).next(), None);
+    let apart = |peer| RemoteEndpoint { lid: LID + 4, ..local(peer) };
+    let (mut a, _b) = connect((build(), build()), apart);
+    let at_a = Diagnosis { remote_qpn: at_b.qpn, ..a.diagnose().unwrap() };
+    let believed = LID + 4;
+    let found: Vec<Mismatch> = at_a.mismatches(&at_b).collect();
+    assert_eq!(found, [Mismatch::Lid { believed, first: LID, lmc: 0 }]);
+    assert!(found[0].to_string().contains("sends to LID 0x0005"), "{}", found[0]);
+    for (lmc, is_its) in [(2, false), (3, true)] {
+        at_b.port.lmc = lmc;
+        assert_eq!(at_a.mismatches(&at_b).next().is_none(), is_its, "2^{lmc} LIDs");
+    }
+    at_b.port.link_layer = PortType::Ethernet;
+    let (here, there) = (PortType::Ib, PortType::Ethernet);
+    assert_eq!(at_a.mismatches(&at_b).next(), Some(Mismatch::LinkLayer { here, there }));
+}
+
+#[test]
 fn unreliable_connections_work_by_lid() {
     let mut port = Port::new();
     let build = || port.builder().service::<Uc>().build().unwrap();
@@ -182,6 +205,44 @@ fn datagrams_go_to_a_lid() {
         assert_eq!(
             (received.origin.qpn(), received.origin.has_route_header(), received.origin.service_level()),
             (a.qpn(), !gid.is_zero(), 5)
+        );
+        assert_eq!(received.origin.lid(), LID);
+    }
+}
+
+/// The answer needs nothing but the completion and the bytes before the payload.
+#[test]
+fn a_datagram_is_answered_by_what_its_completion_says() {
+    let mut port = Port::new();
+    let build = || port.builder().service::<Ud>().q_key(Q_KEY).build().unwrap().ready_to_send().unwrap();
+    let (mut a, mut b) = (build(), build());
+    for gid in [Gid::default(), port.device.infiniband_gid(0).unwrap()] {
+        let there = AddressHandle::new(&port.device, &AddressVector { gid, ..to_lid(LID) }).unwrap();
+        let (slice, into) =
+            ([port.memory.slice(0, BYTES.len()).unwrap()], [port.memory.slice(THERE, 100).unwrap()]);
+        b.post_receive(&ReceiveRequest::new(1, &into)).unwrap();
+        a.post_send_to(&WorkRequest::send(2, &slice), &there.destination(b.qpn(), Q_KEY)).unwrap();
+        port.sent();
+        let received = port.received();
+        let mut header = [0; ROUTE_HEADER];
+        port.memory.copy_out(THERE, &mut header).unwrap();
+        let to = |header: &[u8; ROUTE_HEADER]| {
+            AddressHandle::to_sender(&port.device, &received, header, MacAddress::default())
+        };
+        let mut stranger = header;
+        stranger[24] ^= 1;
+        let refused = to(&stranger).map(|_| ());
+        let is_not_ours = matches!(refused, Err(address_handle::AddressError::NotOurs { .. }));
+        assert_eq!(is_not_ours, !gid.is_zero(), "{refused:?}");
+        let back = to(&header).unwrap();
+        a.post_receive(&ReceiveRequest::new(3, &into)).unwrap();
+        let answer = back.destination(received.origin.qpn(), Q_KEY);
+        b.post_send_to(&WorkRequest::send(4, &slice), &answer).unwrap();
+        port.sent();
+        let received = port.received();
+        assert_eq!(
+            (received.wr_id, received.origin.has_route_header(), received.origin.service_level()),
+            (3, !gid.is_zero(), 5)
         );
     }
 }

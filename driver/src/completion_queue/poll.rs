@@ -280,7 +280,7 @@ pub(super) fn received(
         status: WorkCompletionStatus::Success,
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::Receive,
-        origin: Origin::new(window.load_be32::<24>()),
+        origin: Origin::new([window.load_be32::<20>(), window.load_be32::<24>()]),
     };
     if opcode != CqeOpcode::ResponderSend.raw() {
         add_what_came_along(place, window, opcode);

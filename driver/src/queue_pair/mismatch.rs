@@ -2,8 +2,9 @@
 
 use super::diagnosis::Diagnosis;
 use crate::gid::{GidEntry, version_name};
+use crate::port::PortAttributes;
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::numbering::{PathMtu, PortType, RoceVersion};
 use core::fmt;
 
 /// Values of two ends that contradict each other.
@@ -31,6 +32,22 @@ pub enum Mismatch {
         /// What the other end has.
         is: Gid,
     },
+    /// This end sends to a LID that the other end's port does not have.
+    Lid {
+        /// What this end believes.
+        believed: u16,
+        /// The first LID of the other end's port.
+        first: u16,
+        /// Its mask control: the port has 2^n LIDs from the first on.
+        lmc: u8,
+    },
+    /// The ports are of different link layers: they cannot be joined.
+    LinkLayer {
+        /// Of this end.
+        here: PortType,
+        /// Of the other end.
+        there: PortType,
+    },
     /// The ends speak different versions of RoCE: neither hears the other.
     Version {
         /// Of this end.
@@ -50,6 +67,7 @@ impl Diagnosis {
             (here != there).then_some(Mismatch::PathMtu { here, there }),
             (believed != is).then_some(Mismatch::QueuePair { believed, is }),
             other.own.and_then(|entry| self.misses(entry)),
+            self.misses_port(&other.port),
             versions(self.own, other.own),
         ]
         .into_iter()
@@ -59,6 +77,16 @@ impl Diagnosis {
     fn misses(&self, entry: GidEntry) -> Option<Mismatch> {
         let (believed, is) = (self.path.gid, entry.gid);
         (believed != is).then_some(Mismatch::Address { believed, is })
+    }
+
+    fn misses_port(&self, port: &PortAttributes) -> Option<Mismatch> {
+        let (here, there) = (self.port.link_layer, port.link_layer);
+        if here != there {
+            return Some(Mismatch::LinkLayer { here, there });
+        }
+        let (believed, first, lmc) = (self.path.lid, port.lid, port.lmc);
+        let is_its = believed.checked_sub(first).is_some_and(|number| u32::from(number) >> lmc == 0);
+        (here == PortType::Ib && !is_its).then_some(Mismatch::Lid { believed, first, lmc })
     }
 }
 
@@ -86,6 +114,18 @@ impl fmt::Display for Mismatch {
                     f,
                     "this end sends to {believed}, the other end's address is {is}: exchange the GIDs again"
                 )
+            }
+            Self::Lid { believed, first, lmc: 0 } => write!(
+                f,
+                "this end sends to LID {believed:#06x}, the other end's port has {first:#06x}: exchange the LIDs again"
+            ),
+            Self::Lid { believed, first, lmc } => write!(
+                f,
+                "this end sends to LID {believed:#06x}, the other end's port has 2^{lmc} from {first:#06x} on: exchange the \
+                 LIDs again"
+            ),
+            Self::LinkLayer { here, there } => {
+                write!(f, "this end's port is {here}, the other's {there}: no cable joins them")
             }
             Self::Version { here, there } => write!(
                 f,
