@@ -10,7 +10,41 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     ready: VecDeque<u32>,
-    alarms: BTreeSet<(Time, u32)>,
+    alarms: Alarms,
+}
+
+/// When to look at which queue pair. An alarm is never taken back: whoever it was for has another one, or none, by then.
+///
+/// Queue pairs of one timeout set their alarms in the order in which they go off. Such alarms stand in a row, which costs the
+/// same however many they are; only those that come before the last of the row are sorted in.
+#[derive(Debug, Default)]
+struct Alarms {
+    row: VecDeque<(Time, u32)>,
+    early: BTreeSet<(Time, u32)>,
+}
+
+impl Alarms {
+    #[inline]
+    fn insert(&mut self, alarm: (Time, u32)) {
+        if self.row.back().is_none_or(|&last| last <= alarm) {
+            self.row.push_back(alarm);
+        } else {
+            self.early.insert(alarm);
+        }
+    }
+
+    #[inline]
+    fn first(&self) -> Option<(Time, u32)> {
+        [self.row.front(), self.early.first()].into_iter().flatten().min().copied()
+    }
+
+    fn pop_first(&mut self) -> Option<(Time, u32)> {
+        if self.early.first() == self.first().as_ref() {
+            self.early.pop_first()
+        } else {
+            self.row.pop_front()
+        }
+    }
 }
 
 impl Schedule {
@@ -36,22 +70,16 @@ impl Schedule {
     #[inline]
     pub(crate) fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Option<Time>) {
         let Some(deadline) = deadline.filter(|&deadline| deadline < qp.alarm) else { return };
-        if qp.alarm != Time::MAX {
-            self.alarms.remove(&(qp.alarm, qp.number.value()));
-        }
         qp.alarm = deadline;
         self.alarms.insert((deadline, qp.number.value()));
     }
 
     fn next_alarm(&self) -> Option<Time> {
-        self.alarms.first().map(|&(time, _)| time)
+        self.alarms.first().map(|(time, _)| time)
     }
 
     fn pop_due(&mut self, now: Time) -> Option<(Time, u32)> {
-        let first = *self.alarms.first()?;
-        if first.0 > now {
-            return None;
-        }
+        self.alarms.first().filter(|first| first.0 <= now)?;
         self.alarms.pop_first()
     }
 }
@@ -87,5 +115,31 @@ impl Nic {
             engine.handle_timeout(now, memory);
         }
         self.take_replies();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alarms;
+    use bareverbs_prm::time::{Duration, Time};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn alarms_go_off_in_the_order_of_a_sorted_set(
+            steps in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..4), 0..200),
+        ) {
+            let (mut alarms, mut model) = (Alarms::default(), BTreeSet::new());
+            for (push, nanos, number) in steps {
+                let alarm = (Time::ZERO + Duration::from_nanos(nanos), number);
+                if push && model.insert(alarm) {
+                    alarms.insert(alarm);
+                } else if !push {
+                    prop_assert_eq!(alarms.pop_first(), model.pop_first());
+                }
+                prop_assert_eq!(alarms.first(), model.first().copied());
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! **What it may not do.** It never blocks but in [`RealTime::rest`], and it never loses a frame in silence: one that the
 //! other side cannot take yet waits, and while frames wait the device is asked for no more.
 
+mod descriptor;
 mod lane;
 mod outside;
 mod recorder;

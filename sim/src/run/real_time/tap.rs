@@ -1,6 +1,6 @@
 //! Frames over a TAP interface: this machine's own network is the other side of the wire.
 
-use super::unix_datagram::{LONGEST_FRAME, wait_for};
+use super::descriptor::{Buffer, is_later, wait_for};
 use super::{FrameIo, Tally};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 pub struct TapIo {
     device: SyncDevice,
     name: String,
-    buffer: Box<[u8]>,
+    buffer: Buffer,
     lost: Tally,
 }
 
@@ -41,8 +41,7 @@ impl TapIo {
         let builder = if is_there { builder.inherit_enable_state() } else { builder.enable(true) };
         let device = builder.build_sync().map_err(|error| explain(name, &error))?;
         device.set_nonblocking(true)?;
-        let buffer = vec![0; LONGEST_FRAME].into_boxed_slice();
-        Ok(Self { device, name: name.to_owned(), buffer, lost: Tally::default() })
+        Ok(Self { device, name: name.to_owned(), buffer: Buffer::default(), lost: Tally::default() })
     }
 
     /// Frames that were lost because the interface was down.
@@ -83,7 +82,7 @@ impl FrameIo for TapIo {
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         match self.device.send(frame) {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) if is_later(&error) => Ok(false),
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                 if let Some(lost) = self.lost.add() {
                     let name = &self.name;
@@ -96,15 +95,8 @@ impl FrameIo for TapIo {
     }
 
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
-        match self.device.recv(&mut self.buffer) {
-            Ok(length) => {
-                frame.clear();
-                frame.extend_from_slice(self.buffer.get(..length).unwrap_or_default());
-                Ok(true)
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let device = &self.device;
+        self.buffer.take(frame, |buffer| device.recv(buffer))
     }
 
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
