@@ -11,6 +11,7 @@ use super::counterpart::{self, Meeting, Played};
 use super::guest_side::GuestDevice;
 use super::our_side::{Connection, Nic};
 use super::pattern;
+use super::stall::Witness;
 use anyhow::{Context, Result};
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -60,8 +61,9 @@ impl Bout<'_> {
         Entry { columns: case.columns(), verdict, elapsed: start.elapsed() }
     }
 
-    fn try_on_wire(self, case: &Case, name: &str, capture: &Path) -> Result<Verdict> {
+    fn try_on_wire(mut self, case: &Case, name: &str, capture: &Path) -> Result<Verdict> {
         let nic = self.nic;
+        let witness = Witness::call(self.machine, nic, self.guest, case)?;
         nic.begin_capture(capture)?;
         nic.set_wire(case.wire, name);
         let before = nic.faults();
@@ -69,7 +71,13 @@ impl Bout<'_> {
         let faults = nic.faults() - before;
         nic.set_wire(Wire::Clean, name);
         nic.end_capture()?;
-        let seen = seen?;
+        let seen = match (seen, witness) {
+            (Err(error), Some(witness)) => match witness.testify(self.machine, nic)? {
+                Some(reason) => return Ok(Verdict::Skip(reason)),
+                None => return Err(error),
+            },
+            (seen, _) => seen?,
+        };
         Ok(match (case.wire, faults) {
             (Wire::Clean, _) => Verdict::Pass(seen),
             (Wire::Faulty, 0) => Verdict::Skip("no fault hit a frame".into()),
@@ -78,7 +86,7 @@ impl Bout<'_> {
     }
 
     /// Plays a case to the end of both sides, and gives what was seen.
-    fn play(mut self, case: &Case) -> Result<String> {
+    fn play(&mut self, case: &Case) -> Result<String> {
         let listener = Listener::bind()?;
         let command = self.command(case, listener.port()?);
         let job = self.machine.control.start(&command, PROGRAM_LIMIT)?;

@@ -12,6 +12,7 @@ mod link;
 pub mod our_side;
 pub mod pattern;
 pub mod rig;
+mod stall;
 
 use super::interrupt;
 use super::machine::{Configuration, Machine};

@@ -249,6 +249,12 @@ impl Nic {
         self.bus().with(|runner| runner.counters().faults)
     }
 
+    /// Packets of RoCE that arrived so far.
+    pub fn roce_packets(&self) -> u64 {
+        let counters = self.bus().with(|runner| runner.device().counters());
+        counters.frames_received - counters.frames_foreign
+    }
+
     /// Begins to write every frame to a file.
     pub fn begin_capture(&self, path: &Path) -> Result<()> {
         let capture = Recorder::create(path).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,0 +1,86 @@
+//! Soft-RoCE that stops inside a message.
+//!
+//! Its requester holds packets back while more than 64 are under way (`RXE_INFLIGHT_SKBS_PER_QP_HIGH`), and asks to be woken
+//! in a second step. If the last of them are gone between the two, nobody wakes it. On a reliable connection a timer does; an
+//! unreliable one has none. That happens to a guest whose processors are taken away in the wrong moment, and leaves nothing to
+//! judge. Witnesses are the guest's own count of packets and ours.
+
+use super::super::machine::Machine;
+use super::cases::{Case, Service, Wire};
+use super::guest_side::{DEVICE, GuestDevice};
+use super::our_side::Nic;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Packets under way above which it holds others back.
+const UNDER_WAY: u64 = 64;
+const SHORT: Duration = Duration::from_secs(30);
+
+/// Packets of RoCE that the guest says it sent, and that arrived here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Packets {
+    sent: u64,
+    arrived: u64,
+}
+
+/// What was counted before a case.
+#[derive(Debug)]
+pub struct Witness {
+    before: Packets,
+    /// Packets of a message.
+    of_message: u64,
+}
+
+impl Witness {
+    /// Looks before a case that can meet it; `None` for all others.
+    pub fn call(machine: &mut Machine, nic: &Nic, guest: &GuestDevice, case: &Case) -> Result<Option<Self>> {
+        let of_message = u64::from(case.size.div_ceil(case.mtu));
+        let concerned = guest.name == DEVICE
+            && case.program.service() == Service::Uc
+            && case.wire == Wire::Clean
+            && of_message > UNDER_WAY;
+        if !concerned {
+            return Ok(None);
+        }
+        Ok(Some(Self { before: count(machine, nic)?, of_message }))
+    }
+
+    /// After a case that failed: why it could not be judged, if that is so.
+    pub fn testify(&self, machine: &mut Machine, nic: &Nic) -> Result<Option<String>> {
+        let now = count(machine, nic)?;
+        let (sent, arrived) = (now.sent - self.before.sent, now.arrived - self.before.arrived);
+        let of_message = self.of_message;
+        Ok(is_stalled(Packets { sent, arrived }, of_message).then(|| {
+            format!(
+                "Soft-RoCE stopped inside a message of {of_message} packets: all {sent} that it sent have arrived; it holds back \
+                 what is more than {UNDER_WAY} under way, can miss that they are gone, and nothing wakes it"
+            )
+        }))
+    }
+}
+
+/// Nothing was lost on the way, and no message is missing from which we could have lost anything.
+const fn is_stalled(packets: Packets, of_message: u64) -> bool {
+    packets.sent == packets.arrived && !packets.sent.is_multiple_of(of_message)
+}
+
+fn count(machine: &mut Machine, nic: &Nic) -> Result<Packets> {
+    let command = format!("cat /sys/class/infiniband/{DEVICE}/ports/1/hw_counters/sent_pkts");
+    let sent = machine.control.require(&command, SHORT)?;
+    let sent = sent.trim().parse().with_context(|| format!("sent_pkts is {sent:?}"))?;
+    Ok(Packets { sent, arrived: nic.roce_packets() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Packets, is_stalled};
+
+    #[test]
+    fn only_a_message_that_was_not_sent_to_its_end_is_no_verdict() {
+        let seen = |sent, arrived| is_stalled(Packets { sent, arrived }, 4096);
+        assert!(seen(65, 65) && seen(3 * 4096 + 1000, 3 * 4096 + 1000));
+        assert!(!seen(65, 64), "one was lost on the way");
+        assert!(!seen(8192, 8192), "all was sent: what is missing was lost here");
+        assert!(!seen(0, 0));
+    }
+}
