@@ -108,6 +108,25 @@ fn send(socket: &Path, mac: MacAddress, message: &[u8]) -> Result<(), Box<dyn Er
 }
 
 #[test]
+fn a_device_outlives_its_wire() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let interface = format!("bvd{}", std::process::id());
+    let _server = match serve(directory.path(), &interface) {
+        Ok(server) => server,
+        Err(reason) => return println!("SKIPPED a_device_outlives_its_wire: {reason}"),
+    };
+    let ip = Command::new("ip").args(["link", "del", &interface]).status();
+    match ip {
+        Err(error) => return println!("SKIPPED a_device_outlives_its_wire: ip: {error}"),
+        Ok(status) => assert!(status.success(), "ip link del"),
+    }
+    for _ in 0..2 {
+        let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+        send(&directory.path().join("nic"), mac, b"to nobody").expect("a message sent");
+    }
+}
+
+#[test]
 fn packets_of_the_device_reach_a_socket_of_this_machine() {
     const MESSAGE: &[u8; 16] = b"out of a TAP one";
     let directory = tempfile::tempdir().expect("a directory");

@@ -204,13 +204,15 @@ impl State {
             self.subnet.handle_timeout(now);
             self.send_managements();
         }
-        for at in 0..self.wires.len() {
-            let carried = self.take_from_wire(at).and_then(|()| self.give_to_wire(at));
-            // One that is broken must not keep the others from working.
-            if let Err(error) = carried
+        for at in (0..self.wires.len()).rev() {
+            if let Err(error) = self.take_from_wire(at) {
+                tracing::warn!("a wire of the network is broken: {error}; it is unplugged");
+                let index = self.wires.swap_remove(at).index;
+                self.unplug(index);
+            } else if let Err(error) = self.give_to_wire(at)
                 && let Some(times) = self.wires[at].troubles.add()
             {
-                tracing::warn!("wire {at} of the network: {error} ({times} so far)");
+                tracing::warn!("wire of the network: {error} ({times} so far)");
             }
         }
     }

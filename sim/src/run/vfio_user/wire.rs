@@ -85,7 +85,12 @@ impl FrameIo for Wire {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
         match &mut self.frames {
             Frames::Nowhere => Ok(false),
-            Frames::Outside(frames) => frames.receive(frame),
+            Frames::Outside(frames) => frames.receive(frame).or_else(|error| {
+                // A device outlives its wire.
+                tracing::warn!("the wire is broken: {error}; the port is joined to nothing from now on");
+                self.frames = Frames::Nowhere;
+                Ok(false)
+            }),
             Frames::Fabric(port) => port.receive(frame),
         }
     }
