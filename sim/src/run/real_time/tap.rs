@@ -57,18 +57,20 @@ fn is_name(name: &str) -> bool {
 }
 
 fn explain(name: &str, error: &io::Error) -> io::Error {
-    let advice = match error.kind() {
+    let has_driver = !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO));
+    let kind = if has_driver { error.kind() } else { ErrorKind::NotFound };
+    let advice = match kind {
         ErrorKind::PermissionDenied => {
             format!("; make it for this user first: ip tuntap add dev {name} mode tap user $(id -un)")
         }
         ErrorKind::ResourceBusy => "; another process has it".to_owned(),
-        ErrorKind::NotFound => "; there is no /dev/net/tun: modprobe tun".to_owned(),
+        ErrorKind::NotFound => "; there is no /dev/net/tun, or no driver behind it: modprobe tun".to_owned(),
         ErrorKind::InvalidInput => {
             "; a name has 1 to 15 characters, and the interface must be a TAP one with one queue".to_owned()
         }
         _ => String::new(),
     };
-    io::Error::new(error.kind(), format!("cannot attach to the TAP interface «{name}»: {error}{advice}"))
+    io::Error::new(kind, format!("cannot attach to the TAP interface «{name}»: {error}{advice}"))
 }
 
 impl AsFd for TapIo {
