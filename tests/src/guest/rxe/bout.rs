@@ -72,7 +72,7 @@ impl Bout<'_> {
         nic.set_wire(Wire::Clean, name);
         nic.end_capture()?;
         let seen = match (seen, witness) {
-            (Err(error), Some(witness)) => match witness.testify(self.machine, nic)? {
+            (Err(error), Some(witness)) => match witness.testify(self.machine, nic, &error)? {
                 Some(reason) => return Ok(Verdict::Skip(reason)),
                 None => return Err(error),
             },

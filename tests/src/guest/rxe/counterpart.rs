@@ -27,6 +27,18 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Token of the first receive; sends count from 0.
 const RECEIVES: u64 = 1 << 16;
 
+/// Work that did not complete in time; nothing else was wrong until then.
+#[derive(Debug)]
+pub struct NoCompletion(pub Vec<u64>);
+
+impl core::fmt::Display for NoCompletion {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "no completion of {:?}", self.0)
+    }
+}
+
+impl core::error::Error for NoCompletion {}
+
 /// What was compared, and the connection, which has to answer until the program in the guest has ended.
 #[derive(Debug)]
 pub struct Played {
@@ -97,7 +109,7 @@ impl Part<'_> {
                 }
             }
             if Instant::now() > self.deadline {
-                bail!("no completion of {waiting:?}");
+                return Err(NoCompletion(waiting).into());
             }
             self.connection.step()?;
         }

@@ -7,9 +7,10 @@
 
 use super::super::machine::Machine;
 use super::cases::{Case, Service, Wire};
+use super::counterpart::NoCompletion;
 use super::guest_side::{DEVICE, GuestDevice};
 use super::our_side::Nic;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use std::time::Duration;
 
 /// Packets under way above which it holds others back.
@@ -45,8 +46,12 @@ impl Witness {
         Ok(Some(Self { before: count(machine, nic)?, of_message }))
     }
 
-    /// After a case that failed: why it could not be judged, if that is so.
-    pub fn testify(&self, machine: &mut Machine, nic: &Nic) -> Result<Option<String>> {
+    /// After a case that failed: why it could not be judged, if that is so. A case that failed by anything but waiting was
+    /// judged.
+    pub fn testify(&self, machine: &mut Machine, nic: &Nic, error: &Error) -> Result<Option<String>> {
+        if !waited_in_vain(error) {
+            return Ok(None);
+        }
         let now = count(machine, nic)?;
         let (sent, arrived) = (now.sent - self.before.sent, now.arrived - self.before.arrived);
         let of_message = self.of_message;
@@ -57,6 +62,10 @@ impl Witness {
             )
         }))
     }
+}
+
+fn waited_in_vain(error: &Error) -> bool {
+    error.chain().any(|cause| cause.is::<NoCompletion>())
 }
 
 /// Nothing was lost on the way, and no message is missing from which we could have lost anything.
@@ -73,7 +82,15 @@ fn count(machine: &mut Machine, nic: &Nic) -> Result<Packets> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Packets, is_stalled};
+    use super::{NoCompletion, Packets, is_stalled, waited_in_vain};
+    use anyhow::anyhow;
+
+    #[test]
+    fn bytes_that_differ_are_a_verdict_wherever_the_guest_was_stopped() {
+        let waited = anyhow!(NoCompletion(vec![1])).context("counters").context("what the program said");
+        assert!(waited_in_vain(&waited));
+        assert!(!waited_in_vain(&anyhow!("other bytes").context("counters")));
+    }
 
     #[test]
     fn only_a_message_that_was_not_sent_to_its_end_is_no_verdict() {
