@@ -1,6 +1,6 @@
 //! The serial console: lines out, and lines in within a time limit.
 
-use bareverbs::hal::Hal;
+use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 use heapless::String;
@@ -41,9 +41,9 @@ impl core::error::Error for ReadError {}
 pub fn read_line<H: Hal>(
     console: &mut impl Console,
     hal: &H,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String<LINE>, ReadError> {
-    let deadline = hal.now() + patience;
+    let deadline = hal.now() + timeout;
     let mut line = String::new();
     loop {
         match console.read() {

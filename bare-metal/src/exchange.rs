@@ -6,7 +6,7 @@
 //! ```
 //! Numbers are decimal, or hexadecimal after `0x`; `gid` and `table` are hexadecimal digits without separators.
 
-use bareverbs::RemoteEndpoint;
+use bareverbs_core::RemoteEndpoint;
 use bareverbs_offload::table::{DESCRIPTOR_SIZE, TableDescriptor};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::psn::Psn;

@@ -3,7 +3,7 @@
 //! The device is coherent with the caches, as PCI Express devices are on both processors; there is no IOMMU, or it is off.
 
 use crate::arena::{PAGE, PageMap};
-use bareverbs::hal::{DmaMemory, Hal, HalError, Mmio};
+use bareverbs_core::hal::{DmaMemory, Hal, HalError, Mmio};
 use bareverbs_prm::time::Time;
 use core::ptr::NonNull;
 use volatile_register::RW;

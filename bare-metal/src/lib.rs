@@ -1,6 +1,6 @@
 //! bareverbs without an operating system.
 //!
-//! **What this is.** The example that an author of a kernel or of firmware copies: a [`Hal`](bareverbs::hal::Hal) of a few
+//! **What this is.** The example that an author of a kernel or of firmware copies: a [`Hal`](bareverbs_core::hal::Hal) of a few
 //! pages over memory that is mapped one to one, a search for the NIC in PCI configuration space, and a program that looks
 //! keys up in a remote table. The binary adds what differs between processors: entry, console, clock, power switch.
 //!

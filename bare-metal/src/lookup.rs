@@ -3,9 +3,9 @@
 use crate::console::{Console, read_line};
 use crate::exchange::{Answer, Offer, WayName, Window};
 use crate::rows::{self, MAX_VALUE, ROWS};
-use bareverbs::device::{Device, DeviceConfig, DeviceRef};
-use bareverbs::hal::Hal;
-use bareverbs::{
+use bareverbs_core::device::{Device, DeviceConfig, DeviceRef};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, GidEntry, MemoryRegion,
     PreparedQueuePair, ProtectionDomain, QueuePairBuilder,
 };
@@ -26,9 +26,9 @@ pub const WINDOW: usize = 4;
 /// Sends of the queue pair.
 const DEPTH: u32 = 16;
 /// How long the peer may take to answer on the console.
-const PEER_PATIENCE: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a lookup may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Local ACK timeout of 0.27 s: an emulated machine pauses for longer than a real network takes.
 const ACK_TIMEOUT: u8 = 16;
 /// Our address, if the peer is on the same network.
@@ -123,7 +123,7 @@ fn introduce<D: DeviceRef>(
     let endpoint = prepared.endpoint(0).or_say(console, "describing our queue pair")?;
     let window = Window { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() };
     say(console, format_args!("{}", Offer { way, endpoint, slots: window }));
-    let line = read_line(console, hal, PEER_PATIENCE).or_say(console, "waiting for the peer's answer")?;
+    let line = read_line(console, hal, PEER_TIMEOUT).or_say(console, "waiting for the peer's answer")?;
     Answer::parse(&line).or_say(console, "reading the peer's answer")
 }
 
@@ -147,8 +147,8 @@ fn configuration<D: DeviceRef>(
         stride: ClientConfig::stride(MAX_VALUE),
         max_response: MAX_VALUE,
     };
-    let limits = Limits { time: PATIENCE, ..Limits::default() };
-    Ok(ClientConfig { way, table: answer.table, layout, credits: WINDOW as u32, patience: PATIENCE, limits })
+    let limits = Limits { time: TIMEOUT, ..Limits::default() };
+    Ok(ClientConfig { way, table: answer.table, layout, credits: WINDOW as u32, timeout: TIMEOUT, limits })
 }
 
 /// Looks keys up, one after the other.
@@ -190,7 +190,7 @@ impl<D: DeviceRef> Asker<D> {
             .or_say(console, "beginning a lookup")?;
         loop {
             let now = hal.now();
-            // The client gives up by itself after its patience.
+            // The client gives up by itself after its timeout.
             if let Some(result) = self.client.poll(now, &mut self.endpoint, buffer) {
                 return Ok(result);
             }

@@ -3,9 +3,9 @@
 //!
 //! It is made from an [`AddressVector`], for a multicast group, or from what a received datagram says of its sender.
 
+use crate::address_vector::AddressVector;
 use crate::device::{Device, DeviceRef};
 use crate::hal::Hal;
-use crate::queue_pair::AddressVector;
 use crate::work_completion::{NetworkType, WorkCompletion};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::PortType;
@@ -50,7 +50,7 @@ pub struct Destination {
 /// Why an address handle could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AddressError {
+pub enum AddressHandleError {
     /// The entry of the RoCE address table is not set.
     NoAddress {
         /// Its index.
@@ -98,7 +98,7 @@ pub enum AddressError {
 impl AddressHandle {
     /// A way over Ethernet or InfiniBand. `device` is the one that will send.
     #[doc(alias = "ibv_create_ah")]
-    pub fn new<D: DeviceRef>(device: &D, vector: &AddressVector) -> Result<Self, AddressError> {
+    pub fn new<D: DeviceRef>(device: &D, vector: &AddressVector) -> Result<Self, AddressHandleError> {
         let device = device.device();
         check_limits(vector)?;
         let segment = match device.capabilities().port_type {
@@ -110,8 +110,12 @@ impl AddressHandle {
 
     /// A way to all members of a multicast group, on Ethernet: the MAC address follows from the group's. On InfiniBand the
     /// subnet's manager chooses the LID of a group, and [`Self::new`] makes the way from both.
-    pub fn multicast<D: DeviceRef>(device: &D, gid_index: u8, group: Gid) -> Result<Self, AddressError> {
-        let mac = group.multicast_mac().ok_or(AddressError::NotMulticast { gid: group })?;
+    pub fn multicast<D: DeviceRef>(
+        device: &D,
+        gid_index: u8,
+        group: Gid,
+    ) -> Result<Self, AddressHandleError> {
+        let mac = group.multicast_mac().ok_or(AddressHandleError::NotMulticast { gid: group })?;
         Self::new(device, &AddressVector { hop_limit: 64, ..vector_to(gid_index, group, mac) })
     }
 
@@ -124,18 +128,18 @@ impl AddressHandle {
         completion: &WorkCompletion,
         header: &[u8; ROUTE_HEADER],
         mac: MacAddress,
-    ) -> Result<Self, AddressError> {
+    ) -> Result<Self, AddressHandleError> {
         if device.device().capabilities().port_type == PortType::Ib {
             let vector = over_subnet(device.device(), completion, header)?;
             return Self::new(device, &vector);
         }
-        let received = Received::read(completion, header).ok_or(AddressError::NoRouteHeader)?;
+        let received = Received::read(completion, header).ok_or(AddressHandleError::NoRouteHeader)?;
         let Received { source, destination, traffic_class, flow_label } = received;
         let table = 0..=u8::MAX;
         let own = |index: &u8| device.device().gid(u16::from(*index)).is_some_and(|e| e.gid == destination);
         let entries = device.device().capabilities().roce_addresses;
         let found = table.take_while(|index| u16::from(*index) < entries).find(own);
-        let gid_index = found.ok_or(AddressError::NotOurs { gid: destination })?;
+        let gid_index = found.ok_or(AddressHandleError::NotOurs { gid: destination })?;
         let vector = vector_to(gid_index, source, mac);
         Self::new(device, &AddressVector { traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
     }
@@ -159,7 +163,7 @@ impl Destination {
     }
 }
 
-fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<Segment, AddressError> {
+fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<Segment, AddressHandleError> {
     check_ethernet(device, vector)?;
     let mut segment = Segment::new();
     segment.set_stat_rate_sl((vector.service_level & 7) << 1).set_rlid(vector.udp_source_port);
@@ -169,12 +173,12 @@ fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<S
 }
 
 /// Multicast LIDs are good too, but always with a global route header (IBTA v1.4 §4.1.3, §10.5.1).
-fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressError> {
+fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressHandleError> {
     if vector.lid == 0 {
-        return Err(AddressError::NoLid);
+        return Err(AddressHandleError::NoLid);
     }
     if vector.lid >= MULTICAST_LIDS && vector.gid.is_zero() {
-        return Err(AddressError::NoPeer);
+        return Err(AddressHandleError::NoPeer);
     }
     let mut segment = Segment::new();
     segment.set_stat_rate_sl(vector.service_level & 0xf).set_rlid(vector.lid).set_destination(EXTENDED);
@@ -189,7 +193,7 @@ fn over_subnet<H: Hal>(
     device: &Device<H>,
     completion: &WorkCompletion,
     header: &[u8; ROUTE_HEADER],
-) -> Result<AddressVector, AddressError> {
+) -> Result<AddressVector, AddressHandleError> {
     let origin = completion.origin;
     let (lid, service_level) = (origin.lid(), origin.service_level());
     let vector = AddressVector { lid, service_level, ..vector_to(0, Gid::default(), MacAddress::default()) };
@@ -200,7 +204,7 @@ fn over_subnet<H: Hal>(
     // The device refuses the index behind its last entry.
     let table = (0..=u8::MAX).map_while(|index| Some((index, device.infiniband_gid(index.into()).ok()?)));
     let found = table.into_iter().find(|(_, gid)| *gid == destination);
-    let (gid_index, _) = found.ok_or(AddressError::NotOurs { gid: destination })?;
+    let (gid_index, _) = found.ok_or(AddressHandleError::NotOurs { gid: destination })?;
     Ok(AddressVector { gid_index, gid: source, traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
 }
 
@@ -227,30 +231,30 @@ fn vector_to(gid_index: u8, gid: Gid, mac: MacAddress) -> AddressVector {
     }
 }
 
-fn check_limits(vector: &AddressVector) -> Result<(), AddressError> {
+fn check_limits(vector: &AddressVector) -> Result<(), AddressHandleError> {
     let levels = if vector.lid == 0 { 7 } else { 15 };
     let limits = [
         ("flow_label", vector.flow_label, 0xf_ffff),
         ("service_level", u32::from(vector.service_level), levels),
     ];
     if let Some(&(name, asked, limit)) = limits.iter().find(|(_, asked, limit)| asked > limit) {
-        return Err(AddressError::Limit { name, asked, limit });
+        return Err(AddressHandleError::Limit { name, asked, limit });
     }
     Ok(())
 }
 
-fn check_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), AddressError> {
+fn check_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<(), AddressHandleError> {
     if vector.lid != 0 {
-        return Err(AddressError::LidOnEthernet { lid: vector.lid });
+        return Err(AddressHandleError::LidOnEthernet { lid: vector.lid });
     }
     if vector.gid.is_zero() || vector.mac == MacAddress::default() {
-        return Err(AddressError::NoPeer);
+        return Err(AddressHandleError::NoPeer);
     }
     let gid_index = vector.gid_index;
-    let own = device.gid(u16::from(gid_index)).ok_or(AddressError::NoAddress { gid_index })?;
+    let own = device.gid(u16::from(gid_index)).ok_or(AddressHandleError::NoAddress { gid_index })?;
     match own.is_compatible(vector.gid) {
         true => Ok(()),
-        false => Err(AddressError::Family { own: own.gid, peer: vector.gid }),
+        false => Err(AddressHandleError::Family { own: own.gid, peer: vector.gid }),
     }
 }
 
@@ -295,7 +299,7 @@ impl fmt::Debug for AddressHandle {
     }
 }
 
-impl fmt::Display for AddressError {
+impl fmt::Display for AddressHandleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoAddress { gid_index } => {
@@ -324,4 +328,4 @@ impl fmt::Display for AddressError {
     }
 }
 
-impl core::error::Error for AddressError {}
+impl core::error::Error for AddressHandleError {}

@@ -4,9 +4,19 @@
 //! them; a store to write-combining registers needs `sfence`. On aarch64 device and normal memory need `dmb`/`dsb` of the
 //! outer-shareable domain. Other architectures get the strongest fence that the language has.
 
-use crate::hal::Barrier;
 #[cfg(any(target_arch = "x86_64", not(target_arch = "aarch64")))]
 use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Barriers, named by what they order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// Earlier stores to DMA memory are seen by the device before later stores to DMA memory or registers.
+    ToDevice,
+    /// Later loads from DMA memory see at least what the device wrote before the entry whose owner bit was just read.
+    FromDevice,
+    /// Earlier stores to registers leave the processor now; a write-combining buffer is flushed.
+    FlushMmio,
+}
 
 /// Executes the native instruction of `kind`.
 #[inline(always)]

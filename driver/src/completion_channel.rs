@@ -1,40 +1,40 @@
-//! Channels: event queues for completions only, each with an interrupt vector of its own.
+//! Completion channels: event queues for completions only, each with its own interrupt vector.
 //!
-//! A channel belongs to who waits on it; the device's own event queue goes on serving everything else. Completion queues
-//! are bound to a channel when they are made. Nobody but its owner touches a channel, so it needs no lock.
+//! A channel belongs to the thread that waits on it, so it needs no lock. The device's own event queue continues to serve
+//! everything else. A completion queue is bound to a channel when it is created.
 
 use crate::command::{CommandError, Request};
-use crate::device::control::Doomed;
-use crate::device::{DeviceRef, DmaOf};
-use crate::events::{self, AsyncEvent, EventQueue, EventQueueError, Sorted, sort};
-use crate::hal::{Hal, HalError, Noticed};
+use crate::device::{DestroyCommand, DeviceRef, DmaOf, EventQueueError, check_event_queue};
+use crate::events::{AsyncEvent, DeviceEvent, EventQueue, decode};
+use crate::hal::{Hal, HalError, WakeCount};
 use bareverbs_prm::command::eq::CreateEqOut;
 use bareverbs_prm::ids::{Cqn, Eqn};
 use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::time::Time;
 use core::fmt;
 
-/// Events of other queues that are kept while one is waited for.
-const KEPT: usize = 64;
+/// Most events of other queues that [`CompletionChannel::wait_for`] sets aside.
+const PENDING_EVENTS: usize = 64;
 
 /// An event queue for completions.
 #[doc(alias = "ibv_comp_channel")]
 pub struct CompletionChannel<D: DeviceRef> {
     device: D,
     queue: EventQueue<DmaOf<D>>,
-    kept: heapless::Vec<Cqn, KEPT>,
-    /// An event could not be kept: whose it was nobody knows, so everybody has to look.
-    forgot: bool,
+    /// Queues whose events came while the owner waited for another queue.
+    pending: heapless::Vec<Cqn, PENDING_EVENTS>,
+    /// An event did not fit into `pending`: every queue may have completions.
+    overflowed: bool,
 }
 
-/// Why a channel could not be made.
+/// Why a channel could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelError {
-    /// There is no memory.
+    /// The place has no memory left.
     Memory(HalError),
-    /// The device refused: it has no such vector, or no event queue left.
+    /// The command failed: the device has no such vector, or no event queue left.
     Command {
-        /// The interrupt vector that was asked for.
+        /// The interrupt vector requested.
         vector: u16,
         /// What the device said.
         error: CommandError,
@@ -55,8 +55,11 @@ impl fmt::Display for ChannelError {
 impl core::error::Error for ChannelError {}
 
 impl<D: DeviceRef> CompletionChannel<D> {
-    /// Creates a channel that raises interrupt `vector` and holds `entries` events, rounded up to a power of two: one for
-    /// each completion queue that is bound to it is enough, because an arming brings one event.
+    /// Creates a channel that raises interrupt `vector` and holds `entries` events, rounded up to a power of two. One entry
+    /// for each bound completion queue is enough, because arming a queue brings one event.
+    ///
+    /// # Errors
+    /// The device has no such vector or no event queue left, or the place has no memory left.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create(device: D, vector: u16, entries: u32) -> Result<Self, ChannelError> {
         let here = device.device();
@@ -72,7 +75,7 @@ impl<D: DeviceRef> CompletionChannel<D> {
                 return Err(ChannelError::Command { vector, error });
             }
         }
-        Ok(Self { device, queue, kept: heapless::Vec::new(), forgot: false })
+        Ok(Self { device, queue, pending: heapless::Vec::new(), overflowed: false })
     }
 
     /// The number of its event queue.
@@ -80,22 +83,25 @@ impl<D: DeviceRef> CompletionChannel<D> {
         self.queue.eqn
     }
 
-    /// Whether the device still writes events of completions here. A channel with fewer entries than bound completion queues
-    /// can overrun; completions themselves are not lost by that.
+    /// Checks that the device still writes events into this channel. A channel with fewer entries than bound completion
+    /// queues can overrun. That loses events, but no completions.
+    ///
+    /// # Errors
+    /// The channel overran or its memory failed, or the device could not be asked.
     pub fn check(&self) -> Result<(), EventQueueError> {
-        events::check(self.device.device(), self.queue.eqn)
+        check_event_queue(self.device.device(), self.queue.eqn)
     }
 
-    /// The next completion queue whose event came, if there is one.
+    /// The next completion queue with an event, if there is one.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn poll(&mut self) -> Option<Cqn> {
-        self.kept.pop().or_else(|| self.next())
+        self.pending.pop().or_else(|| self.next())
     }
 
-    /// Waits until `deadline` for the event of any queue.
+    /// Waits until `deadline` for an event of any queue.
     pub fn wait(&mut self, deadline: Time) -> Option<Cqn> {
         loop {
-            let before = self.device.device().hal().noticed();
+            let before = self.device.device().hal().wake_count();
             if let Some(cqn) = self.poll() {
                 return Some(cqn);
             }
@@ -105,36 +111,36 @@ impl<D: DeviceRef> CompletionChannel<D> {
         }
     }
 
-    /// Waits until `deadline` for the event of `cqn`; events of others are kept for [`Self::poll`]. May wake up without
-    /// an event, so look at the queue.
+    /// Waits until `deadline` for an event of `cqn`, and returns whether it came. Keeps events of other queues for
+    /// [`Self::poll`]. Poll the queue either way: the wait may end without an event.
     pub fn wait_for(&mut self, cqn: Cqn, deadline: Time) -> bool {
         loop {
-            let before = self.device.device().hal().noticed();
-            if self.take_kept(cqn) {
+            let before = self.device.device().hal().wake_count();
+            if self.take_pending(cqn) {
                 return true;
             }
             while let Some(other) = self.next() {
                 if other == cqn {
                     return true;
                 }
-                self.keep(other);
+                self.set_aside(other);
             }
-            if !self.relax(before, deadline) || self.forgot {
+            if !self.relax(before, deadline) || self.overflowed {
                 return false;
             }
         }
     }
 
-    fn keep(&mut self, cqn: Cqn) {
-        if !self.kept.contains(&cqn) && self.kept.push(cqn).is_err() {
-            self.forgot = true;
+    fn set_aside(&mut self, cqn: Cqn) {
+        if !self.pending.contains(&cqn) && self.pending.push(cqn).is_err() {
+            self.overflowed = true;
         }
     }
 
-    fn take_kept(&mut self, cqn: Cqn) -> bool {
-        let found = self.kept.iter().position(|&kept| kept == cqn);
+    fn take_pending(&mut self, cqn: Cqn) -> bool {
+        let found = self.pending.iter().position(|&pending| pending == cqn);
         if let Some(at) = found {
-            self.kept.swap_remove(at);
+            self.pending.swap_remove(at);
         }
         found.is_some()
     }
@@ -144,21 +150,21 @@ impl<D: DeviceRef> CompletionChannel<D> {
         let hal = self.device.device().hal();
         while let Some(entry) = self.queue.poll(hal) {
             self.queue.acknowledge(hal);
-            if let Sorted::Event(AsyncEvent::Completion { cqn }) = sort(&entry) {
+            if let DeviceEvent::Async(AsyncEvent::Completion { cqn }) = decode(&entry) {
                 return Some(cqn);
             }
         }
         None
     }
 
-    /// Lets the place do something else until an interrupt that came after `before` or until `deadline`; `false` if that is
-    /// over. An interrupt that another thread took in the meantime counts: it is noticed by the place, not by a thread.
-    fn relax(&mut self, before: Noticed, deadline: Time) -> bool {
+    /// Arms the channel and waits for a wake-up after `before`, until `deadline` at the latest. Returns `false` if the
+    /// deadline has passed. A wake-up that another thread handled counts too, because the place counts them, not a thread.
+    fn relax(&mut self, before: WakeCount, deadline: Time) -> bool {
         let device = self.device.device();
         if device.hal().now() >= deadline {
             return false;
         }
-        // The interrupt comes at once if there is an event already.
+        // If there is an event already, the interrupt comes at once.
         self.queue.arm(device.hal());
         device.hal().relax_since(before, deadline);
         true
@@ -175,7 +181,7 @@ impl<D: DeviceRef> Drop for CompletionChannel<D> {
     /// Dropped before its completion queues, it goes away after them.
     #[doc(alias = "ibv_destroy_comp_channel")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DestroyEq, number: self.queue.eqn.value() };
-        self.device.device().destroy(doomed, Some(self.queue.ring.take()));
+        let command = DestroyCommand { opcode: CommandOpcode::DestroyEq, number: self.queue.eqn.value() };
+        self.device.device().destroy(command, Some(self.queue.ring.take()));
     }
 }

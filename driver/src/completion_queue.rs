@@ -7,18 +7,17 @@
 mod builder;
 mod entries;
 mod error;
+mod fast;
 mod notify;
 mod poll;
 mod resize;
-mod short;
 
 pub use builder::CompletionQueueBuilder;
 pub use error::{CompletionQueueError, PollError};
 pub use notify::{Arming, Moderation, Notify, PeriodStart};
 
-use self::short::Kept;
-use crate::device::control::Doomed;
-use crate::device::{DeviceRef, DmaOf};
+use self::fast::QueuePairCache;
+use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::dma::Rings;
 use crate::ring::Consumer;
 use bareverbs_prm::ids::Cqn;
@@ -46,8 +45,7 @@ pub struct CompletionQueue<D: DeviceRef> {
     /// The entries, and the doorbell record.
     rings: Rings<DmaOf<D>>,
     consumer: Consumer,
-    /// The queue pairs that completed last.
-    kept: Kept,
+    cache: QueuePairCache,
     cqn: Cqn,
     /// Whether entries have 128 bytes.
     wide: bool,
@@ -100,8 +98,8 @@ impl<D: DeviceRef> fmt::Debug for CompletionQueue<D> {
 impl<D: DeviceRef> Drop for CompletionQueue<D> {
     #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DestroyCq, number: self.cqn.value() };
+        let command = DestroyCommand { opcode: CommandOpcode::DestroyCq, number: self.cqn.value() };
         let memory = [Some(self.rings.take()), self.rings.take_home()];
-        self.device.device().destroy_pieces(doomed, memory);
+        self.device.device().destroy_pieces(command, memory);
     }
 }

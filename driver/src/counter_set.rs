@@ -1,8 +1,7 @@
 //! Counters: sets that queue pairs count in, under the names that they have in the PRM and in Linux.
 
 use crate::command::{CommandError, Request};
-use crate::device::control::Doomed;
-use crate::device::{Device, DeviceRef};
+use crate::device::{DestroyCommand, Device, DeviceRef};
 use crate::hal::Hal;
 use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::queue_counter::{
@@ -193,7 +192,7 @@ impl<D: DeviceRef> Drop for CounterSet<D> {
     /// Dropped before its queue pairs, it goes away after them.
     #[doc(alias = "DEALLOC_Q_COUNTER")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DeallocQCounter, number: self.id.into() };
-        self.device.device().destroy(doomed, None);
+        let command = DestroyCommand { opcode: CommandOpcode::DeallocQCounter, number: self.id.into() };
+        self.device.device().destroy(command, None);
     }
 }

@@ -15,16 +15,13 @@ mod tests;
 pub(crate) use rings::{BlockRing, Rings};
 pub use run::Run;
 pub use user::UserMemory;
-pub use window::{Extent, Window};
+pub use window::{BLOCK, Extent, Window};
 
 use crate::hal::{DmaMemory, Hal, HalError};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-/// Bytes of the largest window; memory that is used through windows must be aligned to it.
-pub const BLOCK: usize = 64;
 
 /// An access that leaves a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,11 +98,6 @@ impl<M> Dma<M> {
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.length
-    }
-
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
     }
 
     /// Checks that `length` bytes at `offset` are inside.

@@ -1,23 +1,21 @@
-//! Events: what the device says on its own account, as typed values.
+//! Asynchronous events of the device, as typed values.
 //!
-//! The device has one queue for asynchronous events, which every command and [`Device::poll_event`](crate::Device::poll_event)
-//! empty. Page requests are served by the driver itself; everything else waits in an inbox for the application.
+//! The device has one queue for them. Every command and every [`Device::poll_event`](crate::Device::poll_event) empties it.
+//! The driver serves page requests itself. All other events wait in an inbox for the application.
 //!
 //! **Late and lost.** The queue has [`event_queue_entries`](crate::DeviceConfig::event_queue_entries) entries, the inbox 64.
-//! If nobody polls, the inbox keeps the oldest and counts the others ([`AsyncEvent::Lost`]): an event is a hint to look, and
-//! what it was about can be asked. A device whose queue is full loses events and serves the queue no more, and then pages
-//! can no longer be asked for: poll at least now and then. It cannot say so by an event;
-//! [`Device::check_events`](crate::Device::check_events) asks it. Completions need not come this way, see
-//! [`CompletionChannel`](crate::CompletionChannel).
+//! A full inbox keeps the oldest events and counts the others ([`AsyncEvent::Lost`]). An event is only a hint: the
+//! application can query the object that it names. A device whose queue is full loses events, writes no more, and can no
+//! longer ask for pages, so an application must poll now and then. No event can tell that the queue overran; ask with
+//! [`Device::check_events`](crate::Device::check_events). Events of completions can go to a
+//! [`CompletionChannel`](crate::CompletionChannel) instead.
 
-mod health;
 mod queue;
 
-pub use health::EventQueueError;
-pub(crate) use health::check;
 pub(crate) use queue::EventQueue;
 
 use crate::capabilities::Capabilities;
+use crate::page_supply::PageError;
 use bareverbs_prm::eqe::{
     CommandEvent, CompletionEvent, CqErrorEvent, EventEntry, PageRequestEvent, PortEvent, QueueEvent,
 };
@@ -49,25 +47,25 @@ pub enum AsyncEvent {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// A queue pair in SQD has ended everything that it had begun to send.
+    /// A queue pair in SQD has completed every send that it had started.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SendQueueDrained {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// A queue pair goes over its alternate path now.
+    /// A queue pair has migrated to its alternate path.
     #[doc(alias = "IBV_EVENT_PATH_MIG")]
     PathMigrated {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// A queue pair could not go over to its alternate path.
+    /// A queue pair could not migrate to its alternate path.
     #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
     PathMigrationFailed {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// A queue pair failed in a way that no completion can tell; it is in the error state.
+    /// A queue pair failed and is in the error state. No completion reports this failure.
     QueuePairError {
         /// The queue pair.
         qpn: Qpn,
@@ -105,7 +103,7 @@ pub enum AsyncEvent {
         /// How it changed.
         change: PortChange,
     },
-    /// Commands of these slots, a bit each, have ended. This driver polls its commands and does not ask for this event.
+    /// Commands completed. This driver polls its commands and does not enable this event.
     CommandsCompleted {
         /// Bit `n` is slot `n`.
         slots: u32,
@@ -115,16 +113,16 @@ pub enum AsyncEvent {
         /// Sensors above their limit: bit `n` is sensor `n`.
         sensors: u128,
     },
-    /// The device failed inside; [`Device::health`](crate::Device::health) says more.
+    /// The device failed internally. [`Device::health`](crate::Device::health) says more.
     #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     InternalError,
-    /// Something general, by the number of the PRM.
+    /// A general event, with the subtype of the PRM.
     General {
         /// 1 packets were dropped for want of receives, 5 the power that the slot gives changed, 7 firmware was patched,
         /// 8 firmware wants to be reset.
         sub_type: u8,
     },
-    /// Something that this driver does not know.
+    /// An event that this driver does not know.
     Other {
         /// Type of the entry.
         kind: EventType,
@@ -133,25 +131,25 @@ pub enum AsyncEvent {
         /// Its data.
         data: [u8; 28],
     },
-    /// Events were lost because nobody polled.
+    /// Events were lost because the application did not poll.
     Lost {
         /// How many.
         count: u32,
     },
-    /// The device asked for pages or returned some, and that failed.
-    PagesFailed(crate::page_supply::PageError),
+    /// The driver could not serve a page request of the device.
+    PagesFailed(PageError),
 }
 
 /// Why a queue pair failed without a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuePairFault {
-    /// Its rings or its completion queue cannot be used.
+    /// The device cannot use its rings or its completion queue.
     #[doc(alias = "IBV_EVENT_QP_FATAL")]
     Catastrophic,
-    /// The peer asked for what is not allowed.
+    /// The peer sent an invalid request.
     #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
     InvalidRequest,
-    /// The peer asked for memory that it may not use.
+    /// The peer requested memory that it may not access.
     #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
     Access,
 }
@@ -180,24 +178,24 @@ impl QueuePairPart {
     }
 }
 
-/// An entry, sorted by who has to deal with it.
+/// An entry of the event queue, by who handles it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sorted {
+pub(crate) enum DeviceEvent {
     /// The device wants pages, or returns them if the count is negative.
-    Pages { function: u16, count: i32 },
-    /// For the application.
-    Event(AsyncEvent),
+    PageRequest { function: u16, count: i32 },
+    /// The application handles it.
+    Async(AsyncEvent),
 }
 
-/// Reads an entry. Never fails: what is not known is a value.
-pub(crate) fn sort(entry: &EventEntry) -> Sorted {
+/// Decodes an entry. This never fails: what the driver does not know is a value.
+pub(crate) fn decode(entry: &EventEntry) -> DeviceEvent {
     let data = entry.data();
     match entry.kind() {
         EventType::PageRequest => {
             let pages = PageRequestEvent::read_from_bytes(&data).unwrap_or_default();
-            Sorted::Pages { function: pages.function_id(), count: pages.num_pages() as i32 }
+            DeviceEvent::PageRequest { function: pages.function_id(), count: pages.num_pages() as i32 }
         }
-        kind => Sorted::Event(event(kind, entry.sub_type(), data)),
+        kind => DeviceEvent::Async(event(kind, entry.sub_type(), data)),
     }
 }
 
@@ -260,7 +258,7 @@ pub(crate) fn event_mask(capabilities: &Capabilities) -> u64 {
         | offered(capabilities.general_events, EventType::GeneralEvent)
 }
 
-/// Types that every device has.
+/// Event types that every device has.
 const EVENT_MASK: u64 = mask(&[
     EventType::PathMig,
     EventType::CommEst,
@@ -320,7 +318,7 @@ mod tests {
         let mut pages = PageRequestEvent::new();
         pages.set_function_id(3).set_num_pages(-5i32 as u32);
         entry.set_kind(EventType::PageRequest).set_data(pages.as_bytes().try_into().unwrap());
-        assert_eq!(sort(&entry), Sorted::Pages { function: 3, count: -5 });
+        assert_eq!(decode(&entry), DeviceEvent::PageRequest { function: 3, count: -5 });
     }
 
     #[test]
@@ -329,7 +327,10 @@ mod tests {
         let mut data = [0; 28];
         data[8] = 0x20;
         entry.set_kind(EventType::PortChange).set_sub_type(4).set_data(data);
-        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::Port { port: 2, change: PortChange::Active }));
+        assert_eq!(
+            decode(&entry),
+            DeviceEvent::Async(AsyncEvent::Port { port: 2, change: PortChange::Active })
+        );
     }
 
     #[test]
@@ -339,9 +340,9 @@ mod tests {
         let of = |kind| {
             let mut entry = EventEntry::new();
             entry.set_kind(kind).set_data(data.as_bytes().try_into().unwrap());
-            match sort(&entry) {
-                Sorted::Event(event) => event,
-                pages @ Sorted::Pages { .. } => panic!("{pages:?}"),
+            match decode(&entry) {
+                DeviceEvent::Async(event) => event,
+                pages @ DeviceEvent::PageRequest { .. } => panic!("{pages:?}"),
             }
         };
         let (srqn, qpn) = (Srqn::from_low_bits(0x1234), Qpn::from_low_bits(0x1234));
@@ -365,15 +366,15 @@ mod tests {
         let mut data = [0; 28];
         data[15] = 0b101;
         entry.set_kind(EventType::TempWarnEvent).set_data(data);
-        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::TemperatureWarning { sensors: 0b101 }));
+        assert_eq!(decode(&entry), DeviceEvent::Async(AsyncEvent::TemperatureWarning { sensors: 0b101 }));
         entry.set_kind(EventType::GeneralEvent).set_sub_type(5);
-        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::General { sub_type: 5 }));
+        assert_eq!(decode(&entry), DeviceEvent::Async(AsyncEvent::General { sub_type: 5 }));
         entry.set_kind(EventType::InternalError);
-        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::InternalError));
+        assert_eq!(decode(&entry), DeviceEvent::Async(AsyncEvent::InternalError));
         entry.set_kind(EventType::Cmd).set_data([0x80; 28]);
-        assert_eq!(sort(&entry), Sorted::Event(AsyncEvent::CommandsCompleted { slots: 0x8080_8080 }));
+        assert_eq!(decode(&entry), DeviceEvent::Async(AsyncEvent::CommandsCompleted { slots: 0x8080_8080 }));
         entry.set_kind(EventType::CqError).set_data([0; 28]);
-        assert!(matches!(sort(&entry), Sorted::Event(AsyncEvent::CompletionQueueError { .. })));
+        assert!(matches!(decode(&entry), DeviceEvent::Async(AsyncEvent::CompletionQueueError { .. })));
     }
 
     #[test]
@@ -381,7 +382,7 @@ mod tests {
         let mut entry = EventEntry::new();
         entry.set_kind(EventType::from_raw(0xee)).set_sub_type(7);
         let other = AsyncEvent::Other { kind: EventType::Unknown(0xee), sub_type: 7, data: [0; 28] };
-        assert_eq!(sort(&entry), Sorted::Event(other));
+        assert_eq!(decode(&entry), DeviceEvent::Async(other));
     }
 
     #[test]

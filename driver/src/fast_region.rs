@@ -8,7 +8,7 @@ use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{Dma, RangeError};
 use crate::hal::HalError;
 use crate::key_update::{Change, KeyUpdate, MAX_OCTWORDS, next_variant};
-use crate::memory_key::{KeyWish, Translations, create_key, destroy_key};
+use crate::memory_key::{KeyTemplate, Translations, create_key, destroy_key};
 use crate::memory_region::{AccessFlags, MemorySlice, RemoteSlice};
 use crate::protection_domain::ProtectionDomain;
 use crate::work_completion::WorkCompletionOpcode;
@@ -165,9 +165,9 @@ impl<D: DeviceRef> FastRegion<D> {
         let length = length.ok_or(FastRegionError::Pages { count: pages })?;
         let memory =
             Dma::allocate(device.device().hal(), length, 1 << log_page).map_err(FastRegionError::Memory)?;
-        let mut wish = KeyWish::free(domain.number(), MkeyAccessMode::Mtt);
-        wish.context.set_log_page_size(log_page).set_en_rinval(true);
-        match create_key(device.device(), wish, Translations::Room(MAX_OCTWORDS as u32)) {
+        let mut template = KeyTemplate::free(domain.number(), MkeyAccessMode::Mtt);
+        template.context.set_log_page_size(log_page).set_en_rinval(true);
+        match create_key(device.device(), template, Translations::Room(MAX_OCTWORDS as u32)) {
             Ok(key) => Ok(Self { device, memory, log_page, key, registered: false }),
             // A key that the device may have made without answering gives nothing: the memory can be freed.
             Err(error) => Err(FastRegionError::Command(error)),
@@ -200,14 +200,14 @@ impl<D: DeviceRef> FastRegion<D> {
 
     /// Makes the request that registers pages under a new key: [`KeyUpdate::key`].
     #[doc(alias = "IB_WR_REG_MR")]
-    pub fn register(&mut self, wish: &FastRegistration<'_>) -> Result<KeyUpdate, FastRegisterError> {
-        self.check(wish)?;
+    pub fn register(&mut self, template: &FastRegistration<'_>) -> Result<KeyUpdate, FastRegisterError> {
+        self.check(template)?;
         let fields = mask::FREE | mask::KEY | mask::LENGTH | mask::START_ADDRESS;
         let mut change = Change::new(fields, flag::FAIL_IF_NOT_FREE);
-        change.rights(wish.access, true);
-        change.context.set_start_addr(wish.address).set_length(wish.length);
+        change.rights(template.access, true);
+        change.context.set_start_addr(template.address).set_length(template.length);
         let (first, log_page) = (self.memory.iova(), self.log_page);
-        let entries = wish.pages.iter().map(|&page| (first + ((page as u64) << log_page)) | PRESENT);
+        let entries = template.pages.iter().map(|&page| (first + ((page as u64) << log_page)) | PRESENT);
         self.registered = true;
         let keys = (self.key, next_variant(self.key));
         self.key = keys.1;
@@ -234,8 +234,8 @@ impl<D: DeviceRef> FastRegion<D> {
         ours
     }
 
-    fn check(&self, wish: &FastRegistration<'_>) -> Result<(), FastRegisterError> {
-        let FastRegistration { pages, address, length, access } = *wish;
+    fn check(&self, template: &FastRegistration<'_>) -> Result<(), FastRegisterError> {
+        let FastRegistration { pages, address, length, access } = *template;
         let limit = self.pages();
         if self.registered {
             return Err(FastRegisterError::StillRegistered);

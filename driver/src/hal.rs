@@ -1,12 +1,13 @@
-//! The bus, as a driver sees it: one instance a device, asked by calls and never through a pointer to registers.
-//!
-//! VFIO compiles these calls to single stores, the simulator to function calls, vfio-user to messages.
+//! The bus as a driver sees it. There is one instance for each device. The driver calls it, and never holds a pointer to
+//! registers: with VFIO such a call is a single store, in the simulator a function call, with vfio-user a message.
+
+pub use crate::barrier::Barrier;
 
 use bareverbs_prm::time::Time;
 use core::fmt;
 use core::ptr::NonNull;
 
-/// What a driver needs of the place it lives in.
+/// What a driver needs of the place it runs in.
 pub trait Hal {
     /// The window into BAR0.
     type Mmio: Mmio;
@@ -16,18 +17,21 @@ pub trait Hal {
     /// The window into BAR0 of the device.
     fn mmio(&self) -> &Self::Mmio;
 
-    /// Gives `length` zeroed bytes, contiguous in I/O virtual address space, aligned to `alignment` (a power of two) in
-    /// I/O virtual address space and for the CPU alike.
+    /// Gives `length` zeroed bytes, contiguous in I/O virtual address space and aligned there to `alignment`, a power of two.
+    /// The CPU's address is aligned alike; to no more than 64 bytes where `length` is less than `alignment`.
     fn allocate_dma(&self, length: usize, alignment: usize) -> Result<Self::Dma, HalError>;
 
-    /// Lets the device reach memory that the caller owns; dropping the handle takes the right away again.
+    /// Maps memory that the caller owns for the device, until the handle is dropped.
+    ///
+    /// # Errors
+    /// The system cannot map the memory.
     ///
     /// # Safety
     /// `start` must be valid for reads and writes of `length` bytes until the handle is dropped, and nobody may hold a
     /// reference to any of those bytes while the device may access them.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
 
-    /// The present.
+    /// The time now.
     fn now(&self) -> Time;
 
     /// Orders memory accesses as `kind` says. The default is the native instruction of the processor.
@@ -36,30 +40,30 @@ pub trait Hal {
         crate::barrier::native(kind);
     }
 
-    /// The only place where a driver waits: returns when something may have changed, at `deadline` at the latest. It may
-    /// return early, at once even; it never returns later than `deadline` by the clock of [`Hal::now`].
+    /// The only point where a driver waits. Returns when something may have changed, and at `deadline` at the latest by the
+    /// clock of [`Hal::now`]. It may return early, even at once.
     ///
-    /// On silicon something changes by an interrupt. An entry of a completion queue that is not armed raises none: who polls such a
-    /// queue rests a little between two looks, not until the end of patience.
+    /// On silicon an interrupt ends the wait. A completion queue that is not armed raises none, so a caller that polls such a
+    /// queue must pass a deadline shortly ahead, not the one of its whole operation.
     fn relax(&self, deadline: Time);
 
-    /// How often this place has noticed something. What comes later than this look is not slept over by
-    /// [`Self::relax_since`], whichever thread notices it.
-    fn noticed(&self) -> Noticed {
-        Noticed(0)
+    /// Number of wake-ups so far. [`Self::relax_since`] does not sleep through a wake-up that comes after this call,
+    /// whichever thread handles it.
+    fn wake_count(&self) -> WakeCount {
+        WakeCount(0)
     }
 
-    /// As [`Self::relax`], but returns at once if something was noticed after `before`. A place that one thread at a time
-    /// waits in may leave this as it is.
-    fn relax_since(&self, before: Noticed, deadline: Time) {
+    /// As [`Self::relax`], but returns at once if a wake-up came after `before`. A place in which only one thread at a time
+    /// waits may keep the default.
+    fn relax_since(&self, before: WakeCount, deadline: Time) {
         let _ = before;
         self.relax(deadline);
     }
 }
 
-/// How often a place has noticed something; see [`Hal::noticed`].
+/// Number of wake-ups of a place, such as interrupts. See [`Hal::wake_count`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noticed(pub u64);
+pub struct WakeCount(pub u64);
 
 /// Registers of BAR0. Values are numbers: an implementation converts from and to the big-endian registers of the device.
 pub trait Mmio {
@@ -97,39 +101,28 @@ pub unsafe trait DmaMemory {
     }
 }
 
-/// Barriers, named by what they order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Barrier {
-    /// Earlier stores to DMA memory are seen by the device before later stores to DMA memory or registers.
-    ToDevice,
-    /// Later loads from DMA memory see at least what the device wrote before the entry whose owner bit was just read.
-    FromDevice,
-    /// Earlier stores to registers leave the processor now; a write-combining buffer is flushed.
-    FlushMmio,
-}
-
-/// Why a place could not give what was asked.
+/// Why a place could not provide memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalError {
-    /// There is no memory for `length` bytes aligned to `alignment`.
+    /// The place has no DMA memory left for `length` bytes aligned to `alignment`.
     OutOfDmaMemory {
-        /// Bytes that were asked for.
+        /// Bytes requested.
         length: usize,
-        /// Alignment that was asked for.
+        /// Alignment requested.
         alignment: usize,
     },
     /// The alignment is not a power of two, or the length is zero.
     BadRequest {
-        /// Bytes that were asked for.
+        /// Bytes requested.
         length: usize,
-        /// Alignment that was asked for.
+        /// Alignment requested.
         alignment: usize,
     },
     /// Memory could not be mapped for the device.
     MapFailed {
-        /// Bytes that were to be mapped.
+        /// Bytes to map.
         length: usize,
-        /// What the system said, as an errno; 0 if there is none.
+        /// The system's errno, or 0 if there is none.
         errno: i32,
     },
 }

@@ -6,7 +6,7 @@
 use crate::command::CommandError;
 use crate::device::DeviceRef;
 use crate::dma::RangeError;
-use crate::memory_key::{KeyWish, Slices, Translations, create_key, destroy_key};
+use crate::memory_key::{KeyTemplate, Slices, Translations, create_key, destroy_key};
 use crate::memory_region::{AccessFlags, MemorySlice, RemoteSlice};
 use crate::protection_domain::ProtectionDomain;
 use bareverbs_prm::ids::Mkey;
@@ -83,12 +83,12 @@ impl<D: DeviceRef> IndirectRegion<D> {
     ) -> Result<Self, IndirectError> {
         let device = domain.device().clone();
         let length = check(pieces, access, device.device().capabilities().max_key_list)?;
-        let mut wish = KeyWish::new(domain.number(), MkeyAccessMode::Klms);
-        access.apply(&mut wish.context);
-        wish.context.set_length(length);
+        let mut template = KeyTemplate::new(domain.number(), MkeyAccessMode::Klms);
+        access.apply(&mut template.context);
+        template.context.set_length(length);
         let list = Slices(pieces);
-        let key =
-            create_key(device.device(), wish, Translations::Slices(&list)).map_err(IndirectError::Command)?;
+        let key = create_key(device.device(), template, Translations::Slices(&list))
+            .map_err(IndirectError::Command)?;
         Ok(Self { device, key, length })
     }
 

@@ -2,7 +2,7 @@
 //! pages, invalidating.
 //!
 //! A [`KeyUpdate`] is made by the object whose key it changes and posted as often as one wants; the device does it in the
-//! order of the queue, and completes it like any other request. It goes the long way of posting: what is posted next
+//! order of the queue, and completes it like any other request. It takes the general path of posting: what is posted next
 //! carries the fence that the device needs behind it, without the application's doing.
 
 use crate::memory_key::ANY_QUEUE_PAIR;
@@ -98,7 +98,7 @@ impl KeyUpdate {
     /// The request to post.
     pub fn request(&self, id: u64) -> WorkRequest<'_> {
         let words = self.words.get(..self.used).unwrap_or(&self.words);
-        WorkRequest::update(id, self.kind, self.old, words.as_bytes())
+        WorkRequest::update(id, self.kind, self.old, words)
     }
 }
 
@@ -120,6 +120,7 @@ pub(crate) const fn next_variant(key: Mkey) -> Mkey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wqe::send::SendData;
     use zerocopy::FromBytes;
 
     #[test]
@@ -131,7 +132,8 @@ mod tests {
         let kind = WorkCompletionOpcode::BindWindow;
         let update = KeyUpdate::new(keys, kind, change, [0x1122, 0x3344].into_iter());
         let request = update.request(1);
-        let (control, rest) = KeyUpdateSegment::read_from_prefix(request.bytes).unwrap();
+        let SendData::Segments(words) = request.entry.data else { panic!("{request:?}") };
+        let (control, rest) = KeyUpdateSegment::read_from_prefix(words.as_bytes()).unwrap();
         let (context, entries) = MkeyContext::read_from_prefix(rest).unwrap();
         assert_eq!(
             (control.flags(), control.translation_octowords()),
@@ -152,10 +154,10 @@ mod tests {
     #[test]
     fn the_longest_list_fits_an_entry() {
         let segments = (HEAD + MAX_OCTWORDS * 2) / 2;
-        assert!(segments < crate::work_request::MAX_SEGMENTS as usize, "with the control segment");
+        assert!(segments < crate::wqe::MAX_SEGMENTS as usize, "with the control segment");
         let keys = (Mkey::new(1), Mkey::new(1));
         let change = Change::new(0, 0);
         let update = KeyUpdate::new(keys, WorkCompletionOpcode::FastRegister, change, 0..1000);
-        assert_eq!(update.request(0).bytes.len(), 112 + MAX_OCTWORDS * 16);
+        assert_eq!(update.request(0).entry.segments() as usize, 1 + 7 + MAX_OCTWORDS);
     }
 }

@@ -15,9 +15,8 @@ mod receive;
 mod send;
 pub mod shared;
 
-pub use poller::Poller;
 pub use receive::{ReceivePoller, retire_receive};
-pub use send::{Retired, SendPoller, retire_send};
+pub use send::{SendPoller, retire_send};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::mutation::mutated;

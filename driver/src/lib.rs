@@ -1,54 +1,107 @@
-//! # bareverbs: RDMA verbs for mlx5-class NICs, with nothing in between
+//! # bareverbs-core: RDMA verbs for mlx5-class NICs, with nothing in between
 //!
-//! **What this is.** A driver that brings an mlx5 device up through its command interface, owns its rings, builds work
-//! queue entries, rings doorbells and reads completions.
+//! This driver brings an mlx5 device up through its command interface, owns its rings, builds work queue entries, rings
+//! doorbells and reads completions. It knows no operating system: no std, no allocation, no thread, no clock of its own.
+//! Whatever it needs of its environment it asks of one [`hal::Hal`].
 //!
-//! **What it may not do.** It knows no operating system: no std, no allocation, no thread, no clock of its own. What it
-//! needs of the place it lives in goes through one [`hal::Hal`].
+//! # Objects
 //!
-//! **Where to read first.** [`hal`] for the contract with the place; [`device`] for opening and closing;
-//! [`queue_pair`], [`completion_queue`] and [`memory_region`] for the data path. The layers, each knowing only those
-//! below it: objects, then [`command`], [`ledger`], [`ring`] and [`doorbell`], then [`dma`], then [`hal`].
+//! | verbs | here |
+//! |---|---|
+//! | context | [`Device`], opened with a [`DeviceConfig`]; its [`Capabilities`], [`port`] and [`gid`] table |
+//! | protection domain, XRC domain | [`ProtectionDomain`], [`XrcDomain`] |
+//! | memory region, memory window | [`MemoryRegion`], [`MemoryWindow`], [`FastRegion`], [`IndirectRegion`], [`KeyUpdate`] |
+//! | completion queue, completion channel | [`CompletionQueue`], [`CompletionChannel`] |
+//! | queue pair | [`QueuePairBuilder`] → [`PreparedQueuePair`] → [`QueuePair`]; [`queue_pair::transitions`] |
+//! | shared receive queue | [`SharedReceiveQueue`] |
+//! | address handle | [`AddressHandle`] |
+//! | work request, work completion | [`WorkRequest`], [`ReceiveRequest`], [`WorkCompletion`] |
+//! | asynchronous event | [`AsyncEvent`], from [`Device::poll_event`] |
+//! | counters | [`CounterSet`], [`port_counters`] |
+//!
+//! # Example
+//!
+//! Everything that a host needs before it knows its peer, in any place:
+//!
+//! ```
+//! use bareverbs_core::hal::Hal;
+//! use bareverbs_core::{
+//!     AccessFlags, CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, MemoryRegion, PreparedQueuePair,
+//!     ProtectionDomain, QueuePairBuilder,
+//! };
+//! use std::error::Error;
+//! use std::sync::Arc;
+//!
+//! struct Host<H: Hal> {
+//!     queue_pair: PreparedQueuePair<Arc<Device<H>>>,
+//!     completions: CompletionQueue<Arc<Device<H>>>,
+//!     region: MemoryRegion<Arc<Device<H>>>,
+//! }
+//!
+//! fn host<H: Hal>(hal: H) -> Result<Host<H>, Box<dyn Error>> {
+//!     let device = Arc::new(Device::open(hal, DeviceConfig::default())?);
+//!     let domain = ProtectionDomain::allocate(device.clone())?;
+//!     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+//!     let region = MemoryRegion::allocate(&domain, 4096, access)?;
+//!     let completions = CompletionQueue::create(device, CompletionQueueConfig { entries: 16 })?;
+//!     let queue_pair = QueuePairBuilder::new(&domain, &completions, &completions).build()?;
+//!     Ok(Host { queue_pair, completions, region })
+//! }
+//! ```
+//!
+//! # Layers
+//!
+//! Each layer knows only those below it: objects, then [`device`], then [`events`], then [`command`], `ledger`, `ring` and
+//! `doorbell`, then `dma`, then [`hal`] and [`barrier`]. The machinery below the objects is private.
 #![no_std]
 #![deny(unsafe_code)]
 
 pub mod address_handle;
+mod address_vector;
 #[allow(unsafe_code)]
 pub mod barrier;
+mod boot_step;
 pub mod capabilities;
 pub mod command;
 pub mod completion_channel;
 pub mod completion_queue;
 pub mod counter_set;
+mod cqe;
 pub mod device;
 #[allow(unsafe_code)]
-pub mod dma;
-pub mod doorbell;
+mod dma;
+mod doorbell;
 pub mod events;
+mod executor;
 pub mod fast_region;
 pub mod gid;
 #[allow(unsafe_code)]
 pub mod hal;
 pub mod indirect_region;
 pub mod key_update;
-pub mod ledger;
+mod ledger;
 mod memory_key;
 pub mod memory_region;
+mod memory_slice;
 pub mod memory_window;
-pub mod page_supply;
+mod page_supply;
 pub mod port;
 pub mod port_counters;
+mod post_error;
 pub mod protection_domain;
 pub mod queue_pair;
-pub mod ring;
+mod ring;
 pub mod shared_receive_queue;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod test_memory;
+#[doc(hidden)]
+pub mod testing;
 pub mod trace;
 mod translation;
 pub mod work_completion;
 pub mod work_request;
+mod wqe;
 pub mod xrc_domain;
 
 pub use address_handle::{AddressHandle, Destination};
@@ -56,8 +109,9 @@ pub use capabilities::Capabilities;
 pub use completion_channel::{ChannelError, CompletionChannel};
 pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
 pub use counter_set::{CongestionCounters, CounterSet, QueueCounters};
-pub use device::{Device, DeviceConfig, DeviceRef};
-pub use events::{AsyncEvent, EventQueueError, QueuePairFault, QueuePairPart};
+pub use device::{Device, DeviceConfig, DeviceRef, EventQueueError};
+pub use dma::{RangeError, UserMemory};
+pub use events::{AsyncEvent, QueuePairFault, QueuePairPart};
 pub use fast_region::FastRegion;
 pub use gid::GidEntry;
 pub use indirect_region::IndirectRegion;
@@ -72,3 +126,8 @@ pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 pub use work_request::{ReceiveRequest, WorkRequest};
 pub use xrc_domain::XrcDomain;
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

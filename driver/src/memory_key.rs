@@ -1,14 +1,12 @@
 //! Memory keys as objects of the device: CREATE_MKEY and DESTROY_MKEY for regions, windows and lists.
 
 use crate::command::{CommandError, Request, Tail, WordList};
-use crate::device::Device;
-use crate::device::control::Doomed;
+use crate::device::{DestroyCommand, Device};
 use crate::dma::Dma;
 use crate::hal::Hal;
-use crate::memory_region::MemorySlice;
+use crate::memory_slice::MemorySlice;
 use crate::translation::PageRun;
-use crate::work_request::slice_words;
-use bareverbs_prm::command::entry::CommandHeaderIn;
+use crate::wqe::segment;
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
@@ -16,15 +14,15 @@ use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
 
 /// Low bits of a page entry: present for writing, present for reading.
 const PRESENT: u64 = 3;
-/// The queue pair number that stands for all of them.
+/// The queue pair number that stands for every queue pair.
 pub(crate) const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
 
-/// A key that is to be made.
-pub(crate) struct KeyWish {
+/// What CREATE_MKEY is asked for.
+pub(crate) struct KeyTemplate {
     pub(crate) context: MkeyContext,
 }
 
-impl KeyWish {
+impl KeyTemplate {
     /// A key of every queue pair of a domain.
     pub(crate) fn new(domain: Pdn, mode: MkeyAccessMode) -> Self {
         let mut context = MkeyContext::new();
@@ -32,15 +30,15 @@ impl KeyWish {
         Self { context }
     }
 
-    /// A key that gives nothing until a work request says what.
+    /// A key that gives no access until a work request sets it up.
     pub(crate) fn free(domain: Pdn, mode: MkeyAccessMode) -> Self {
-        let mut wish = Self::new(domain, mode);
-        wish.context.set_free(true).set_umr_en(true).set_lr(true);
-        wish
+        let mut template = Self::new(domain, mode);
+        template.context.set_free(true).set_umr_en(true).set_lr(true);
+        template
     }
 }
 
-/// What stands behind a key.
+/// What the addresses of a key translate to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Translations<'a> {
     /// Pages.
@@ -60,7 +58,7 @@ impl WordList for Slices<'_> {
         self.0.len() * 2
     }
     fn word(&self, index: usize) -> u64 {
-        self.0.get(index / 2).map_or(0, |slice| slice_words(slice)[index % 2])
+        self.0.get(index / 2).map_or(0, |slice| u64::from_be(segment::data(slice)[index % 2]))
     }
 }
 
@@ -86,11 +84,10 @@ impl<'a> Translations<'a> {
 /// CREATE_MKEY, with a variant that the index did not have last.
 pub(crate) fn create_key<H: Hal>(
     device: &Device<H>,
-    wish: KeyWish,
+    template: KeyTemplate,
     translations: Translations<'_>,
 ) -> Result<Mkey, CommandError> {
-    let nothing = CommandHeaderIn::new();
-    let variant = device.control(&Request::new(&nothing), |control, _| control.next_variant())?;
+    let variant = device.next_key_variant();
     let mut input = CreateMkeyIn::new();
     let (octwords, tail) = (translations.octwords(), translations.tail());
     let given = if matches!(tail, Tail::None) { 0 } else { octwords };
@@ -98,7 +95,7 @@ pub(crate) fn create_key<H: Hal>(
         .set_opcode(CommandOpcode::CreateMkey)
         .set_pg_access(true)
         .set_translations_octword_actual_size(given);
-    input.memory_key_mkey_entry_mut().clone_from(&wish.context);
+    input.memory_key_mkey_entry_mut().clone_from(&template.context);
     input.memory_key_mkey_entry_mut().set_mkey_7_0(variant).set_translations_octword_size(octwords);
     let request = Request::with_tail(&input, tail);
     let request = request.padded_to(CreateMkeyIn::KLM_PAS_MTT_OFFSET + given as usize * 16);
@@ -106,17 +103,16 @@ pub(crate) fn create_key<H: Hal>(
     Ok(Mkey::from_parts(output.mkey_index(), variant))
 }
 
-fn doomed(key: Mkey) -> Doomed {
-    Doomed { opcode: CommandOpcode::DestroyMkey, number: key.index().value() }
+fn destroy_command(key: Mkey) -> DestroyCommand {
+    DestroyCommand { opcode: CommandOpcode::DestroyMkey, number: key.index().value() }
 }
 
 /// DESTROY_MKEY; `memory` is freed when the device has let it go.
 pub(crate) fn destroy_key<H: Hal>(device: &Device<H>, key: Mkey, memory: Option<Dma<H::Dma>>) {
-    device.destroy(doomed(key), memory);
+    device.destroy(destroy_command(key), memory);
 }
 
 /// DESTROY_MKEY now or not at all.
 pub(crate) fn destroy_key_now<H: Hal>(device: &Device<H>, key: Mkey) -> Result<(), CommandError> {
-    let nothing = CommandHeaderIn::new();
-    device.control(&Request::new(&nothing), |control, hal| control.destroy_now(hal, doomed(key)))?
+    device.destroy_now(destroy_command(key))
 }

@@ -1,63 +1,35 @@
-//! Memory regions: memory that the device may reach, in a protection domain, with rights.
+//! Memory regions: memory that the device may access, in a protection domain, with access rights.
 //!
-//! The bytes are never lent as a slice, because the device and remote peers may change them at any time. The
-//! application copies in and out, or loads and stores single words.
+//! The driver never lends the bytes as a slice, because the device and remote peers may change them at any time. The
+//! application copies bytes in and out, or loads and stores single words.
 
 mod access;
 mod error;
 
+pub use crate::memory_slice::{MemorySlice, RemoteSlice};
 pub use access::AccessFlags;
 pub use error::RegisterError;
 
 use crate::command::CommandError;
 use crate::device::{Device, DeviceRef, DmaOf};
 use crate::dma::{Dma, RangeError, UserMemory};
-use crate::memory_key::{KeyWish, Translations, create_key, destroy_key, destroy_key_now};
+use crate::memory_key::{KeyTemplate, Translations, create_key, destroy_key, destroy_key_now};
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::{LOG_PAGE, PageRun};
 use bareverbs_prm::ids::{Mkey, Pdn};
 use bareverbs_prm::numbering::MkeyAccessMode;
 use core::fmt;
 
-/// A piece of a memory region: a scatter/gather element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-#[doc(alias = "ibv_sge")]
-pub struct MemorySlice {
-    /// First address, as the device sees it.
-    pub address: u64,
-    /// The key of the region, for local use.
-    pub lkey: Mkey,
-    /// Bytes.
-    pub length: u32,
-}
-
-impl MemorySlice {
-    /// A piece of memory from its parts. The device checks them.
-    pub const fn from_raw(address: u64, length: u32, lkey: Mkey) -> Self {
-        Self { address, lkey, length }
-    }
-}
-
-/// Memory of a peer: where an RDMA operation goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RemoteSlice {
-    /// First address, as the peer's device sees it.
-    pub address: u64,
-    /// The key of the peer's region, for remote use.
-    pub rkey: Mkey,
-}
-
-/// Addresses under which a region is known to work requests and peers.
+/// The addresses that work requests and peers use for a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RegionAddress {
-    /// Those under which the device reaches the memory.
+    /// The I/O virtual addresses of the memory.
     #[default]
     Device,
-    /// From zero on.
+    /// Addresses start at zero.
     #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
     Zero,
-    /// From here on.
+    /// Addresses start here.
     #[doc(alias = "ibv_reg_mr_iova")]
     At(u64),
 }
@@ -71,12 +43,15 @@ pub struct MemoryRegion<D: DeviceRef> {
     address: u64,
     key: Mkey,
     access: AccessFlags,
-    /// The device may have a key of the memory that nobody can destroy.
+    /// The device may have a key of the memory that the driver cannot destroy.
     leaks: bool,
 }
 
 impl<D: DeviceRef> MemoryRegion<D> {
-    /// Allocates `length` zeroed bytes that the device may reach.
+    /// Allocates `length` zeroed bytes and registers them.
+    ///
+    /// # Errors
+    /// The arguments are refused, the place has no memory left, or the command failed.
     #[doc(alias = "ibv_alloc_mr")]
     pub fn allocate(
         domain: &ProtectionDomain<D>,
@@ -86,7 +61,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Self::allocate_at(domain, length, access, RegionAddress::Device)
     }
 
-    /// [`Self::allocate`] with addresses of one's own. The memory begins at a page: so must the addresses.
+    /// As [`Self::allocate`], with addresses that the caller chooses. The first must be a multiple of 4096.
     pub fn allocate_at(
         domain: &ProtectionDomain<D>,
         length: usize,
@@ -99,7 +74,10 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Self::register_dma(domain, memory, access, address)
     }
 
-    /// Lets the device reach memory of the application.
+    /// Registers memory of the application.
+    ///
+    /// # Errors
+    /// The arguments are refused, or the command failed.
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(
         domain: &ProtectionDomain<D>,
@@ -109,7 +87,8 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Self::register_at(domain, memory, access, RegionAddress::Device)
     }
 
-    /// [`Self::register`] with addresses of one's own, which are at the same place in their pages as the memory.
+    /// As [`Self::register`], with addresses that the caller chooses. The first must have the same offset in its page as the
+    /// memory.
     #[doc(alias = "ibv_reg_mr_iova")]
     pub fn register_at(
         domain: &ProtectionDomain<D>,
@@ -131,7 +110,8 @@ impl<D: DeviceRef> MemoryRegion<D> {
         let device = domain.device().clone();
         let (iova, length) = (memory.iova(), memory.len() as u64);
         let address = choose_address(address, iova, length)?;
-        match create_page_key(device.device(), domain.number(), (iova, address, length), access) {
+        match create_page_key(device.device(), domain.number(), RegionSpan { iova, address, length }, access)
+        {
             Ok(key) => {
                 let domain = domain.number();
                 Ok(Self { device, memory, domain, address, key, access, leaks: false })
@@ -146,8 +126,8 @@ impl<D: DeviceRef> MemoryRegion<D> {
         }
     }
 
-    /// Gives the region other rights, or puts it into another domain. Its keys change; what is under way with the old
-    /// ones fails. An error leaves the region as it was.
+    /// Changes the access rights or the protection domain. The region gets new keys, and operations that still use the old
+    /// ones fail. If this returns an error, the region is unchanged.
     #[doc(alias = "ibv_rereg_mr")]
     pub fn reregister(
         &mut self,
@@ -156,8 +136,9 @@ impl<D: DeviceRef> MemoryRegion<D> {
     ) -> Result<(), RegisterError> {
         let device = self.device.device();
         check(device, self.memory.len(), access)?;
-        let place = (self.memory.iova(), self.address, self.memory.len() as u64);
-        let key = create_page_key(device, domain.number(), place, access).inspect_err(|error| {
+        let span =
+            RegionSpan { iova: self.memory.iova(), address: self.address, length: self.memory.len() as u64 };
+        let key = create_page_key(device, domain.number(), span, access).inspect_err(|error| {
             self.leaks |= error.status().is_none();
         })?;
         if let Err(error) = destroy_key_now(device, self.key) {
@@ -183,7 +164,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
         self.key
     }
 
-    /// First address, as the device and peers see it.
+    /// First address, as work requests and peers use it.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -194,17 +175,20 @@ impl<D: DeviceRef> MemoryRegion<D> {
         self.memory.len()
     }
 
-    /// What may be done with it.
+    /// Access rights.
     pub fn access(&self) -> AccessFlags {
         self.access
     }
 
-    /// What a peer needs to reach the bytes from `offset` on.
+    /// What a peer needs to access the bytes from `offset` on.
     pub fn remote(&self, offset: u64) -> RemoteSlice {
         RemoteSlice { address: self.address.wrapping_add(offset), rkey: self.key }
     }
 
     /// `length` bytes at `offset`, for a work request.
+    ///
+    /// # Errors
+    /// The bytes are not all in the region.
     pub fn slice(&self, offset: usize, length: usize) -> Result<MemorySlice, RangeError> {
         let region = self.len();
         let outside = RangeError { offset: offset as u64, length: length as u64, region: region as u64 };
@@ -225,12 +209,12 @@ impl<D: DeviceRef> MemoryRegion<D> {
         self.memory.copy_out(offset, buffer)
     }
 
-    /// Loads 64 bits at `offset` in the processor's byte order; at once if the address is aligned.
+    /// Loads 64 bits at `offset` in the processor's byte order. The access is single-copy atomic if the address is aligned.
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
         self.memory.load_u64(offset)
     }
 
-    /// Stores 64 bits at `offset` in the processor's byte order; at once if the address is aligned.
+    /// Stores 64 bits at `offset` in the processor's byte order. The access is single-copy atomic if the address is aligned.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         self.memory.store_u64(offset, value)
     }
@@ -299,17 +283,26 @@ fn choose_address(address: RegionAddress, iova: u64, length: u64) -> Result<u64,
     }
 }
 
-/// A key of `length` bytes at `iova` that are known as those from `address` on, in the largest pages that both allow.
+/// The bytes of a region, and the address under which work requests and peers know the first of them.
+#[derive(Clone, Copy)]
+struct RegionSpan {
+    iova: u64,
+    address: u64,
+    length: u64,
+}
+
+/// A key of the bytes of `span`, in the largest pages that both of its addresses allow.
 fn create_page_key<H: crate::hal::Hal>(
     device: &Device<H>,
     domain: Pdn,
-    (iova, address, length): (u64, u64, u64),
+    span: RegionSpan,
     access: AccessFlags,
 ) -> Result<Mkey, CommandError> {
+    let RegionSpan { iova, address, length } = span;
     let common = (iova ^ address).trailing_zeros() as u8;
     let run = PageRun::around(iova, length, device.config().log_max_page.min(common));
-    let mut wish = KeyWish::new(domain, MkeyAccessMode::Mtt);
-    access.apply(&mut wish.context);
-    wish.context.set_start_addr(address).set_length(length).set_log_page_size(run.log_size);
-    create_key(device, wish, Translations::Pages(run))
+    let mut template = KeyTemplate::new(domain, MkeyAccessMode::Mtt);
+    access.apply(&mut template.context);
+    template.context.set_start_addr(address).set_length(length).set_log_page_size(run.log_size);
+    create_key(device, template, Translations::Pages(run))
 }

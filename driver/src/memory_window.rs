@@ -8,7 +8,7 @@ use crate::command::CommandError;
 use crate::command::WordList;
 use crate::device::DeviceRef;
 use crate::key_update::{Change, KeyUpdate, next_variant};
-use crate::memory_key::{ANY_QUEUE_PAIR, KeyWish, Slices, Translations, create_key, destroy_key};
+use crate::memory_key::{ANY_QUEUE_PAIR, KeyTemplate, Slices, Translations, create_key, destroy_key};
 use crate::memory_region::{AccessFlags, MemoryRegion, MemorySlice};
 use crate::protection_domain::ProtectionDomain;
 use crate::work_completion::WorkCompletionOpcode;
@@ -160,10 +160,10 @@ impl<D: DeviceRef> MemoryWindow<D> {
         if !device.device().capabilities().memory_windows {
             return Err(WindowError::NotOffered);
         }
-        let mut wish = KeyWish::free(domain.number(), MkeyAccessMode::Klms);
-        wish.context.set_en_rinval(kind == WindowType::Type2);
+        let mut template = KeyTemplate::free(domain.number(), MkeyAccessMode::Klms);
+        template.context.set_en_rinval(kind == WindowType::Type2);
         let key =
-            create_key(device.device(), wish, Translations::Room(ROOM)).map_err(WindowError::Command)?;
+            create_key(device.device(), template, Translations::Room(ROOM)).map_err(WindowError::Command)?;
         Ok(Self { device, domain: domain.number(), key, kind, bound: None })
     }
 

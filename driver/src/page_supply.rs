@@ -1,13 +1,13 @@
-//! Host pages lent to the device: it asks for some to boot, some to initialise, and for more whenever it likes.
+//! Host pages for the device's firmware. The device asks for pages to boot, for pages to initialise, and for more at any
+//! time.
 //!
-//! Pages come from the [`Hal`] in chunks; each chunk remembers which of its pages the device has. A chunk is given back
-//! only when the device has returned all of it. MANAGE_PAGES has the last slot of the command queue and mailboxes of its
-//! own, so that a command may wait for pages and still be served.
+//! Pages come from the [`Hal`] in chunks. Each chunk records which of its pages the device holds, and is freed once the
+//! device has returned all of them. MANAGE_PAGES has a reserved slot in the command queue and reserved mailboxes, so the
+//! driver can serve a page request while another command waits for it.
 
-use crate::command::execute::Shell;
-use crate::command::queue::Lane;
-use crate::command::{CommandError, Request, Tail};
+use crate::command::{CommandError, Lane, Request, Tail};
 use crate::dma::Dma;
+use crate::executor::{CommandExecutor, CommandOutput};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::trace::TraceEvent;
 use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
@@ -19,9 +19,9 @@ use zerocopy::FromBytes;
 const PAGE: usize = 4096;
 /// Pages of the largest chunk, and of the smallest.
 const CHUNK_PAGES: core::ops::RangeInclusive<u32> = 16..=1024;
-/// Chunks; with the largest ones 256 MiB.
+/// Most chunks: 256 MiB if all have the largest size.
 const CHUNKS: usize = 64;
-/// Pages moved by one command: what the reserved mailboxes hold.
+/// Most pages that one command moves: the reserved mailboxes hold no more.
 const BATCH: usize = 128;
 
 /// Why pages could not be moved.
@@ -29,21 +29,21 @@ const BATCH: usize = 128;
 pub enum PageError {
     /// The command failed.
     Command(CommandError),
-    /// There is no memory.
+    /// The place has no memory left.
     Memory(HalError),
-    /// The device holds as many chunks as the driver can account for.
+    /// The device holds as many chunks as the driver can record.
     TooManyChunks {
         /// Pages it holds.
         held: u32,
-        /// Pages it asked for.
+        /// Pages that it asked for.
         asked: u32,
     },
-    /// The device returned an address that it was never given.
+    /// The device returned a page that the driver never gave it.
     ForeignPage {
         /// The address.
         address: u64,
     },
-    /// The device does not return its pages.
+    /// The device did not return its pages in time.
     NotReturned {
         /// Pages it still holds.
         held: u32,
@@ -64,13 +64,15 @@ impl fmt::Display for PageError {
             Self::TooManyChunks { held, asked } => {
                 write!(
                     f,
-                    "the device asks for {asked} pages beyond the {held} it holds, more than the driver accounts for"
+                    "the device asks for {asked} pages and holds {held} already: the driver cannot record more"
                 )
             }
             Self::ForeignPage { address } => {
-                write!(f, "the device returned page {address:#x}, which is not ours")
+                write!(f, "the device returned page {address:#x}, which the driver never gave it")
             }
-            Self::NotReturned { held } => write!(f, "the device keeps {held} pages; they are not used again"),
+            Self::NotReturned { held } => {
+                write!(f, "the device did not return {held} pages; the driver never reuses them")
+            }
         }
     }
 }
@@ -99,7 +101,7 @@ impl<M: DmaMemory> Chunk<M> {
         Some(self.address(page))
     }
 
-    /// Marks a page as returned; whether it was ours and given.
+    /// Marks a page as returned. Returns whether it is a page of this chunk that the device held.
     fn put_back(&mut self, address: u64) -> bool {
         let offset = address.wrapping_sub(self.memory.iova());
         let page = offset / PAGE as u64;
@@ -117,7 +119,7 @@ impl<M: DmaMemory> Chunk<M> {
     }
 }
 
-/// All pages that the device has.
+/// All pages that the device holds.
 pub struct PageSupply<M> {
     chunks: heapless::Vec<Chunk<M>, CHUNKS>,
     held: u32,
@@ -130,43 +132,42 @@ impl<M> Default for PageSupply<M> {
 }
 
 impl<M: DmaMemory> PageSupply<M> {
-    /// Pages that the device holds.
+    /// Number of pages that the device holds.
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// Asks what the device needs at `stage` and gives it.
+    /// Asks the device how many pages it needs at `stage`, and gives them.
     pub fn serve_stage<H: Hal<Dma = M>>(
         &mut self,
-        shell: &mut Shell<'_, H>,
+        executor: &mut CommandExecutor<'_, H>,
         stage: QueryPagesStage,
     ) -> Result<(), PageError> {
         let mut input = QueryPagesIn::new();
         input.set_opcode(CommandOpcode::QueryPages).set_op_mod(stage.raw());
-        let output: QueryPagesOut = shell.call(&Request::new(&input), |_| ())?;
-        self.move_pages(shell, output.function_id(), output.num_pages() as i32)
+        let output: QueryPagesOut = executor.call(&Request::new(&input), |_| ())?;
+        self.move_pages(executor, output.function_id(), output.num_pages() as i32)
     }
 
-    /// Gives `count` pages, or takes them back if it is negative. What cannot be given is refused, which the device is
-    /// told.
+    /// Gives `count` pages or, if it is negative, takes them back. If the driver has no memory for them, it tells the device.
     pub fn serve_request<H: Hal<Dma = M>>(
         &mut self,
-        shell: &mut Shell<'_, H>,
+        executor: &mut CommandExecutor<'_, H>,
         function: u16,
         count: i32,
     ) -> Result<(), PageError> {
-        let result = self.move_pages(shell, function, count);
+        let result = self.move_pages(executor, function, count);
         if count > 0 && matches!(result, Err(PageError::Memory(_) | PageError::TooManyChunks { .. })) {
             let mut input = header(ManagePagesMode::CannotGive, function);
             input.set_input_num_entries(0);
-            manage(shell, &Request::new(&input), &mut [0; ManagePagesOut::SIZE])?;
+            manage(executor, &Request::new(&input), &mut [0; ManagePagesOut::SIZE])?;
         }
         result
     }
 
     fn move_pages<H: Hal<Dma = M>>(
         &mut self,
-        shell: &mut Shell<'_, H>,
+        executor: &mut CommandExecutor<'_, H>,
         function: u16,
         count: i32,
     ) -> Result<(), PageError> {
@@ -174,9 +175,9 @@ impl<M: DmaMemory> PageSupply<M> {
         while left > 0 {
             let batch = left.min(BATCH as u32);
             let moved = if count > 0 {
-                self.give(shell, function, batch)?
+                self.give(executor, function, batch)?
             } else {
-                self.take(shell, function, batch)?
+                self.take(executor, function, batch)?
             };
             if moved == 0 {
                 break;
@@ -186,25 +187,28 @@ impl<M: DmaMemory> PageSupply<M> {
         Ok(())
     }
 
-    /// Takes everything back. Gives up when the device returns nothing for the whole of the command time-out.
-    pub fn reclaim<H: Hal<Dma = M>>(&mut self, shell: &mut Shell<'_, H>) -> Result<(), PageError> {
-        let mut deadline = shell.hal.now() + shell.patience.timeout;
+    /// Takes all pages back. Gives up if the device returns none for as long as the command timeout.
+    pub fn reclaim<H: Hal<Dma = M>>(
+        &mut self,
+        executor: &mut CommandExecutor<'_, H>,
+    ) -> Result<(), PageError> {
+        let mut deadline = executor.hal.now() + executor.timing.timeout;
         while self.held > 0 {
             let batch = self.held.min(BATCH as u32);
-            let moved = self.take(shell, 0, batch)?;
-            let now = shell.hal.now();
+            let moved = self.take(executor, 0, batch)?;
+            let now = executor.hal.now();
             if moved > 0 {
-                deadline = now + shell.patience.timeout;
+                deadline = now + executor.timing.timeout;
             } else if now >= deadline {
                 return Err(PageError::NotReturned { held: self.held });
             } else {
-                shell.hal.relax(deadline.min(now + shell.patience.interval));
+                executor.hal.relax(deadline.min(now + executor.timing.poll_interval));
             }
         }
         Ok(())
     }
 
-    /// Gives up all chunks that the device may still use: their memory is never used again. Returns how many pages.
+    /// Leaks all chunks that the device may still use. Returns the number of pages that it holds.
     pub fn leak(&mut self) -> u32 {
         while let Some(chunk) = self.chunks.pop() {
             if !chunk.is_unused() {
@@ -216,14 +220,14 @@ impl<M: DmaMemory> PageSupply<M> {
 
     fn give<H: Hal<Dma = M>>(
         &mut self,
-        shell: &mut Shell<'_, H>,
+        executor: &mut CommandExecutor<'_, H>,
         function: u16,
         count: u32,
     ) -> Result<u32, PageError> {
         let mut list = [0; BATCH];
         let list = &mut list[..(count as usize).min(BATCH)];
         for i in 0..list.len() {
-            match self.free_page(shell.hal, count - i as u32) {
+            match self.free_page(executor.hal, count - i as u32) {
                 Ok(address) => list[i] = address,
                 Err(error) => {
                     self.forget(&list[..i]);
@@ -235,21 +239,21 @@ impl<M: DmaMemory> PageSupply<M> {
         let mut input = header(ManagePagesMode::Give, function);
         input.set_input_num_entries(list.len() as u32);
         let request = Request::with_tail(&input, Tail::Addresses(list));
-        if let Err(error) = manage(shell, &request, &mut [0; ManagePagesOut::SIZE]) {
-            // A device that refused does not have them; one that did not answer may.
+        if let Err(error) = manage(executor, &request, &mut [0; ManagePagesOut::SIZE]) {
+            // A device that refused does not have the pages. A device that did not answer may have them.
             if error.status().is_some() {
                 self.held -= list.len() as u32;
                 self.forget(list);
             }
             return Err(error.into());
         }
-        report(shell, list.len() as i32);
+        report(executor, list.len() as i32);
         Ok(list.len() as u32)
     }
 
     fn take<H: Hal<Dma = M>>(
         &mut self,
-        shell: &mut Shell<'_, H>,
+        executor: &mut CommandExecutor<'_, H>,
         function: u16,
         count: u32,
     ) -> Result<u32, PageError> {
@@ -261,7 +265,7 @@ impl<M: DmaMemory> PageSupply<M> {
         input.set_input_num_entries(count);
         let mut output = [0; ManagePagesOut::PAS_OFFSET + BATCH * 8];
         let output = &mut output[..ManagePagesOut::PAS_OFFSET + count as usize * 8];
-        manage(shell, &Request::new(&input), output)?;
+        manage(executor, &Request::new(&input), output)?;
         let found = ManagePagesOut::read_from_prefix(output).map_or(0, |(out, _)| out.output_num_entries());
         let list = &output[ManagePagesOut::PAS_OFFSET..];
         let mut moved = 0;
@@ -269,7 +273,7 @@ impl<M: DmaMemory> PageSupply<M> {
             self.put_back(address.try_into().map_or(0, u64::from_be_bytes))?;
             moved += 1;
         }
-        report(shell, -(moved as i32));
+        report(executor, -(moved as i32));
         Ok(moved)
     }
 
@@ -298,7 +302,7 @@ impl<M: DmaMemory> PageSupply<M> {
         Ok(())
     }
 
-    /// Unmarks pages that the device does not have.
+    /// Marks pages as free that the device does not hold.
     fn forget(&mut self, list: &[u64]) {
         for &address in list {
             self.chunks.iter_mut().any(|chunk| chunk.put_back(address));
@@ -313,16 +317,16 @@ fn header(mode: ManagePagesMode, function: u16) -> ManagePagesIn {
 }
 
 fn manage<H: Hal>(
-    shell: &mut Shell<'_, H>,
+    executor: &mut CommandExecutor<'_, H>,
     request: &Request<'_>,
     output: &mut [u8],
 ) -> Result<(), CommandError> {
     let length = output.len();
-    shell.execute(request, (output, length), Lane::Reserved, |_| ())
+    executor.execute(request, CommandOutput { buffer: output, length }, Lane::Reserved, |_| ())
 }
 
-fn report<H: Hal>(shell: &Shell<'_, H>, count: i32) {
-    if let Some(observer) = shell.observer {
+fn report<H: Hal>(executor: &CommandExecutor<'_, H>, count: i32) {
+    if let Some(observer) = executor.observer {
         observer.observe(&TraceEvent::PagesMoved { count });
     }
 }

@@ -1,21 +1,20 @@
-//! The port: state, MTU and addresses.
+//! The port: its state, MTU and addresses.
 
 use crate::command::{CommandError, Request};
 use crate::device::Device;
+use crate::executor::CommandOutput;
 use crate::hal::Hal;
-use bareverbs_prm::command::hca::AccessRegisterIn;
 use bareverbs_prm::command::ib_port::{
     QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut,
 };
 use bareverbs_prm::command::port::{
-    ModifyNicVportContextIn, PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut,
-    QueryVportStateIn, QueryVportStateOut,
+    PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn, QueryVportStateOut,
 };
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode, PathMtu, PortType, RegisterId};
 use core::fmt;
 
-/// What the port is like now.
+/// State, MTU and addresses of the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_port_attr")]
 #[doc(alias = "ibv_query_port")]
@@ -26,22 +25,25 @@ pub struct PortAttributes {
     pub state: PortState,
     /// The largest path MTU that fits the operational MTU.
     pub active_mtu: PathMtu,
-    /// Bytes of the largest frame payload in force.
+    /// The MTU in force: bytes of the largest frame payload.
     pub operational_mtu: u16,
-    /// Bytes of the largest frame payload possible.
+    /// The largest possible MTU, in bytes.
     pub max_mtu: u16,
     /// The permanent Ethernet address; zero on InfiniBand.
     pub mac: MacAddress,
-    /// The local identifier that the subnet's manager gave; zero on Ethernet, and on InfiniBand until then.
+    /// The LID that the subnet manager assigned; zero on Ethernet, and on InfiniBand before the assignment.
     pub lid: u16,
-    /// LID mask control: the port answers to 2^n LIDs from a multiple of that on (IBTA v1.4 §4.1.3).
+    /// LID mask control: the port has 2^n LIDs, and the first is a multiple of 2^n (IBTA v1.4 §4.1.3).
     pub lmc: u8,
-    /// LID of the subnet's manager; zero on Ethernet.
+    /// LID of the subnet manager; zero on Ethernet.
     pub subnet_manager_lid: u16,
 }
 
 impl<H: Hal> Device<H> {
-    /// What the port is like now.
+    /// Queries the port.
+    ///
+    /// # Errors
+    /// A command failed.
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self) -> Result<PortAttributes, CommandError> {
         let mtu = self.mtu()?;
@@ -82,17 +84,17 @@ impl<H: Hal> Device<H> {
         })
     }
 
-    /// Entry `index` of the GID table of an InfiniBand port, which the subnet's manager and the device's GUID make; for the
+    /// Entry `index` of the GID table of an InfiniBand port. It consists of the subnet prefix and the device's GUID. For the
     /// RoCE address table of an Ethernet port see [`Self::gid`].
     ///
     /// # Errors
-    /// The device refuses an index that is not in its table, and the command as such on Ethernet.
+    /// The device refuses an index beyond its table, and refuses the command on an Ethernet port.
     pub fn infiniband_gid(&self, index: u16) -> Result<Gid, CommandError> {
         let input = query_gid(index);
         let request = Request::new(&input);
         let mut output = [0; QueryHcaVportGidOut::GID_OFFSET + size_of::<Gid>()];
         let length = output.len();
-        self.control(&request, |control, hal| control.execute(hal, &request, &mut output, length))??;
+        self.execute(&request, CommandOutput { buffer: &mut output, length })?;
         Ok(Gid(output.last_chunk().copied().unwrap_or_default()))
     }
 
@@ -101,7 +103,7 @@ impl<H: Hal> Device<H> {
     }
 }
 
-/// State of the port: of an Ethernet port down or active, of an InfiniBand port one of the states of its link.
+/// State of the port. An Ethernet port is down or active; an InfiniBand port has the states of its link (IBTA v1.4 §7.2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_port_state")]
 pub enum PortState {
@@ -111,16 +113,16 @@ pub enum PortState {
     Active,
     /// Follows another port.
     Follow,
-    /// InfiniBand: there is a link, and the subnet's manager has not been there yet (IBTA v1.4 §7.2.7).
+    /// InfiniBand: the link is up, and the subnet manager has not configured the port yet.
     Initialize,
-    /// InfiniBand: the subnet's manager has configured the port and not activated it yet.
+    /// InfiniBand: the subnet manager has configured the port but not activated it yet.
     Armed,
     /// A number that this driver does not know.
     Unknown(u8),
 }
 
 impl PortState {
-    /// Whether no packet can pass: there is no link, or the subnet's manager has not activated it.
+    /// Whether the port carries no packets: it has no link, or the subnet manager has not activated it.
     pub const fn is_down(self) -> bool {
         matches!(self, Self::Down | Self::Initialize | Self::Armed)
     }
@@ -152,7 +154,7 @@ impl fmt::Display for PortState {
             Self::Down => f.write_str("down"),
             Self::Active => f.write_str("active"),
             Self::Follow => f.write_str("follows another port"),
-            Self::Initialize => f.write_str("waiting for the subnet's manager"),
+            Self::Initialize => f.write_str("waiting for the subnet manager"),
             Self::Armed => f.write_str("armed, not active yet"),
             Self::Unknown(raw) => write!(f, "unknown state {raw}"),
         }
@@ -207,26 +209,6 @@ fn mac_of(output: &QueryNicVportContextOut) -> MacAddress {
     let address = output.nic_vport_context().permanent_address();
     MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0())
 }
-
-/// MODIFY_NIC_VPORT_CONTEXT that switches RoCE on or off.
-pub(crate) fn set_roce(on: bool) -> ModifyNicVportContextIn {
-    let mut input = ModifyNicVportContextIn::new();
-    input.set_opcode(CommandOpcode::ModifyNicVportContext).set_field_select_roce_en(true);
-    input.nic_vport_context_mut().set_roce_en(on);
-    input
-}
-
-/// ACCESS_REG that reads or writes `register`; `op_mod` 0 writes, 1 reads.
-pub(crate) fn access(register: RegisterId, read: bool) -> AccessRegisterIn {
-    let mut input = AccessRegisterIn::new();
-    input.set_opcode(CommandOpcode::AccessReg).set_op_mod(read as u16).set_register_id(register);
-    input
-}
-
-/// Bytes of the output of ACCESS_REG before the register.
-pub(crate) const REGISTER_HEADER: usize = 16;
-/// Bytes of the largest register that this driver reads: PPCNT.
-pub(crate) const LARGEST_REGISTER: usize = 256;
 
 /// PMTU of port 1.
 fn pmtu() -> PmtuRegister {

@@ -1,8 +1,7 @@
 //! Protection domains: memory regions and queue pairs of one domain can meet, others cannot.
 
 use crate::command::{CommandError, Request};
-use crate::device::DeviceRef;
-use crate::device::control::Doomed;
+use crate::device::{DestroyCommand, DeviceRef};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::ids::Pdn;
 use bareverbs_prm::numbering::CommandOpcode;
@@ -39,7 +38,7 @@ impl<D: DeviceRef> ProtectionDomain<D> {
 impl<D: DeviceRef> Drop for ProtectionDomain<D> {
     #[doc(alias = "ibv_dealloc_pd")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DeallocPd, number: self.number.value() };
-        self.device.device().destroy(doomed, None);
+        let command = DestroyCommand { opcode: CommandOpcode::DeallocPd, number: self.number.value() };
+        self.device.device().destroy(command, None);
     }
 }

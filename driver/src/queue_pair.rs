@@ -8,29 +8,35 @@
 //!
 //! Posting needs `&mut`: one thread posts. The completion queues may be polled by other threads.
 
+mod address_error;
 pub mod attributes;
 mod batch;
 mod builder;
 mod connect;
 mod core;
 mod datagram;
+mod diagnose;
 mod diagnosis;
 mod error;
-mod inline;
 mod mismatch;
 pub(crate) mod receive;
 mod send;
 pub mod service;
+mod status;
 pub mod transitions;
 
-pub use attributes::{AddressVector, QueuePairAttributes};
+pub use crate::address_vector::AddressVector;
+pub use crate::post_error::PostError;
+pub use address_error::AddressError;
+pub use attributes::QueuePairAttributes;
 pub use batch::{ReceiveBatch, SendBatch};
 pub use builder::QueuePairBuilder;
 pub use connect::{ConnectOptions, RemoteEndpoint};
-pub use diagnosis::{AddressError, Diagnosis, Suspect};
-pub use error::{BuildError, ConnectError, ModifyError, MulticastError, PostError, ResetError};
+pub use diagnosis::{Diagnosis, Suspect};
+pub use error::{BuildError, ConnectError, ModifyError, MulticastError, ResetError};
 pub use mismatch::Mismatch;
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
+pub use status::QueuePairStatus;
 
 use self::batch::Place;
 use self::core::Core;
@@ -42,8 +48,7 @@ use crate::work_request::{ReceiveRequest, WorkRequest};
 use ::core::fmt;
 use ::core::marker::PhantomData;
 use bareverbs_prm::ids::Qpn;
-use bareverbs_prm::numbering::{PathMtu, QpState};
-use bareverbs_prm::psn::Psn;
+use bareverbs_prm::numbering::QpState;
 
 /// A queue pair in INIT: it takes receives and can be connected.
 pub struct PreparedQueuePair<D: DeviceRef, S: Service = Rc> {
@@ -56,24 +61,6 @@ pub struct PreparedQueuePair<D: DeviceRef, S: Service = Rc> {
 pub struct QueuePair<D: DeviceRef, S: Service = Rc> {
     core: Core<D>,
     service: PhantomData<S>,
-}
-
-/// What the device says of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[doc(alias = "ibv_query_qp")]
-pub struct QueuePairStatus {
-    /// Its state.
-    pub state: QpState,
-    /// The peer.
-    pub remote_qpn: Qpn,
-    /// PSN of the next packet to send.
-    pub next_send_psn: Psn,
-    /// PSN of the next packet to receive.
-    pub next_receive_psn: Psn,
-    /// The largest packet.
-    pub path_mtu: PathMtu,
-    /// Basic blocks of the send queue that the device has executed, modulo 2^16.
-    pub hardware_send_counter: u16,
 }
 
 impl<D: DeviceRef> Core<D> {
@@ -90,9 +77,9 @@ impl<D: DeviceRef> Core<D> {
     fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
         let (place, parts) = (Place::of(self.device.device()), &mut self.parts);
         let slots = place.ledgers.receive_slots(parts.receive.poster.slots());
-        let (poster, form) = (parts.receive.poster.clone(), parts.receive.form);
+        let (poster, path) = (parts.receive.poster.clone(), parts.receive.path);
         let at = (parts.rings.segments(), slots);
-        ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, at, poster, form }
+        ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, at, poster, path }
     }
 }
 
@@ -225,9 +212,7 @@ impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
             return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
-        let (hal, rings, ledgers) = (device.hal(), &parts.rings, device.ledgers());
-        let at = (rings.blocks(), &parts.send.progress.poster.pairs(ledgers));
-        parts.send.write(at, ledgers, request, |queue, block| queue.ring((hal, rings), ledgers, block))
+        parts.send.post((device.hal(), &parts.rings), device.ledgers(), request)
     }
 
     /// Resets the queue pair and brings it to INIT. What was outstanding is forgotten; its completions are taken out

@@ -6,7 +6,7 @@
 //! after it, so that entries can come back in any order.
 //!
 //! Posting needs `&mut`: one thread posts. What completes is given back by whoever polls, in any thread, without a lock;
-//! see [`ledger::shared`](crate::ledger::shared).
+//! see `ledger/shared.rs`.
 
 mod create;
 mod error;
@@ -14,11 +14,10 @@ mod ring;
 
 pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
 
-use self::ring::{SharedRing, Work};
+use self::ring::{SharedPublication, SharedRing};
 use crate::command::{CommandError, Request};
-use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
-use crate::device::{DeviceRef, DmaOf};
+use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::doorbell::publish_record;
 use crate::ledger::shared::SharedName;
 use crate::queue_pair::PostError;
@@ -136,7 +135,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let device = self.device.device();
         self.ring.write(device.ledgers(), request)?;
-        publish_record(&Work { hal: device.hal(), ring: &self.ring });
+        publish_record(&SharedPublication { hal: device.hal(), ring: &self.ring });
         Ok(())
     }
 
@@ -242,7 +241,7 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
 impl<D: DeviceRef> Drop for SharedReceiveBatch<'_, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        publish_record(&Work { hal: self.device.device().hal(), ring: self.ring });
+        publish_record(&SharedPublication { hal: self.device.device().hal(), ring: self.ring });
     }
 }
 
@@ -266,7 +265,7 @@ impl<D: DeviceRef> Drop for SharedReceiveQueue<D> {
             SharedReceiveQueueKind::Basic => CommandOpcode::DestroyRmp,
             SharedReceiveQueueKind::Xrc => CommandOpcode::DestroyXrcSrq,
         };
-        let doomed = Doomed { opcode, number: self.number.value() };
-        device.destroy(doomed, Some(self.ring.rings.take()));
+        let command = DestroyCommand { opcode, number: self.number.value() };
+        device.destroy(command, Some(self.ring.rings.take()));
     }
 }

@@ -1,17 +1,19 @@
-//! What the driver did, as typed events to an observer. The data path reports nothing but what it throws away.
+//! What the driver does, as typed events for an observer. The data path reports only the completions it discards.
 
+use crate::boot_step::BootStep;
 use crate::command::CommandFailure;
-use crate::device::BootStep;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// Somebody who wants to know. Called with the command interface locked: it must not call the device back.
+/// Receives trace events.
+///
+/// The driver calls it while it holds the command interface, so an observer must not call the device.
 pub trait Observer: Sync {
     /// Something happened.
     fn observe(&self, event: &TraceEvent);
 }
 
-/// Something that happened.
+/// Something that the driver did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceEvent {
@@ -19,10 +21,10 @@ pub enum TraceEvent {
     Step {
         /// The step.
         step: BootStep,
-        /// Whether it is undone.
+        /// Whether closing undoes the step.
         undo: bool,
     },
-    /// A command was handed to the device.
+    /// The driver handed a command to the device.
     CommandSubmitted {
         /// The command.
         opcode: CommandOpcode,
@@ -31,7 +33,7 @@ pub enum TraceEvent {
         /// Slot of the command queue.
         slot: u8,
     },
-    /// A command is over.
+    /// A command completed, failed or timed out.
     CommandFinished {
         /// The command.
         opcode: CommandOpcode,
@@ -40,19 +42,19 @@ pub enum TraceEvent {
         /// Why it failed, if it did.
         failure: Option<CommandFailure>,
     },
-    /// Pages were given to the device, or taken back if negative.
+    /// The driver gave pages to the device or, if the count is negative, took them back.
     PagesMoved {
-        /// How many.
+        /// Number of pages.
         count: i32,
     },
-    /// A completion of a queue pair that is gone was thrown away.
+    /// The driver discarded a completion because its queue pair is gone.
     CompletionDiscarded {
-        /// The queue it was in.
+        /// The completion queue.
         cqn: Cqn,
-        /// The queue pair it named.
+        /// The queue pair that the completion named.
         qpn: Qpn,
     },
-    /// The device did not destroy an object although nothing uses it; its memory is never given back.
+    /// The device refused to destroy an object. The driver never reuses its memory.
     ObjectLeaked {
         /// The command that failed.
         opcode: CommandOpcode,

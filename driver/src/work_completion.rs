@@ -1,37 +1,47 @@
 //! Work completions: what became of a work request. A failed work request is data, not an error of the driver.
 
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::field::BitRange;
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::CqeSyndrome;
 use core::fmt;
 
-/// What became of a work request.
+/// What became of a work request. The fields are in an order in which a success is written with few stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 #[doc(alias = "ibv_wc")]
 pub struct WorkCompletion {
     /// The identifier that the application gave the work request.
     pub wr_id: u64,
-    /// Bytes received, or read from the peer; meaningless for other operations.
-    pub byte_count: u32,
     /// Immediate data that the peer sent; or the key that it invalidated, see [`Self::invalidated`].
     pub immediate: Option<u32>,
-    /// The queue pair.
-    pub qpn: Qpn,
-    /// Whether it succeeded, and if not why not.
-    pub status: WorkCompletionStatus,
-    /// The device's own code for the failure; 0 on success.
-    pub vendor_syndrome: u8,
-    /// What was done.
-    pub opcode: WorkCompletionOpcode,
     /// Where a received datagram came from; nothing for anything else.
     pub origin: Origin,
+    /// Bytes received, or read from the peer; meaningless for other operations.
+    pub byte_count: u32,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// What was done.
+    pub opcode: WorkCompletionOpcode,
+    /// The device's own code for the failure; 0 on success.
+    pub vendor_syndrome: u8,
+    /// Whether it succeeded, and if not why not.
+    pub status: WorkCompletionStatus,
 }
 
+/// The dword of a completion entry that has these fields.
+const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset() / 4;
+const GRH: BitRange = CompletionEntry::FIELDS.grh.in_dword(FLAGS);
+const SERVICE_LEVEL: BitRange = CompletionEntry::FIELDS.service_level.in_dword(FLAGS);
+const REMOTE_QPN: BitRange = CompletionEntry::FIELDS.remote_qpn.in_dword(FLAGS);
+
 /// Where a datagram came from, as the completion entry has it.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Origin {
     /// `flags_rqpn` of the entry.
     flags: u32,
-    lid: u16,
+    /// The dword that has the LID in its low half.
+    lid: u32,
 }
 
 /// What lies in the 40 bytes before the payload of a datagram.
@@ -53,39 +63,47 @@ impl Origin {
     /// The words `slid` and `flags_rqpn` of a completion entry.
     #[inline(always)]
     pub(crate) const fn new([slid, flags]: [u32; 2]) -> Self {
-        Self { flags, lid: slid as u16 }
+        Self { flags, lid: slid }
     }
 
     /// The queue pair that sent it.
     #[doc(alias = "src_qp")]
     pub const fn qpn(self) -> Qpn {
-        Qpn::from_low_bits(self.flags)
+        Qpn::from_low_bits(REMOTE_QPN.get(self.flags as u64) as u32)
     }
 
     /// Whether there is a route header before the payload.
     #[doc(alias = "IBV_WC_GRH")]
     pub const fn has_route_header(self) -> bool {
-        self.flags >> 28 & 3 != 0
+        GRH.get(self.flags as u64) != 0
     }
 
     /// Service level on InfiniBand; on Ethernet these bits tell the kind of the route header.
     #[doc(alias = "sl")]
     pub const fn service_level(self) -> u8 {
-        (self.flags >> 24) as u8 & 0xf
+        SERVICE_LEVEL.get(self.flags as u64) as u8
     }
 
     /// LID of the sender's port on InfiniBand; on Ethernet it means nothing.
     #[doc(alias = "slid")]
     pub const fn lid(self) -> u16 {
-        self.lid
+        self.lid as u16
     }
 }
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        (self.flags, self.lid()) == (other.flags, other.lid())
+    }
+}
+
+impl Eq for Origin {}
 
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin")
             .field("qpn", &self.qpn())
-            .field("lid", &self.lid)
+            .field("lid", &self.lid())
             .field("has_route_header", &self.has_route_header())
             .finish()
     }
@@ -244,6 +262,12 @@ const KINDS: [WorkCompletionOpcode; 16] = {
 };
 
 impl WorkCompletionOpcode {
+    /// Whether it changes a word of the peer.
+    pub(crate) const fn is_atomic(self) -> bool {
+        use WorkCompletionOpcode::{CompareSwap, FetchAdd, MaskedCompareSwap, MaskedFetchAdd};
+        matches!(self, CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd)
+    }
+
     /// From the number that the ledger keeps.
     #[inline(always)]
     pub(crate) const fn from_kind(kind: u8) -> Self {

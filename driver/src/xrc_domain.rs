@@ -1,8 +1,7 @@
 //! XRC domains: a target queue pair delivers into the shared receive queues of its own domain (IBTA v1.4, annex A14).
 
 use crate::command::{CommandError, Request};
-use crate::device::DeviceRef;
-use crate::device::control::Doomed;
+use crate::device::{DestroyCommand, DeviceRef};
 use bareverbs_prm::command::srq::{AllocXrcdIn, AllocXrcdOut};
 use bareverbs_prm::ids::Xrcdn;
 use bareverbs_prm::numbering::CommandOpcode;
@@ -39,7 +38,7 @@ impl<D: DeviceRef> XrcDomain<D> {
 impl<D: DeviceRef> Drop for XrcDomain<D> {
     #[doc(alias = "ibv_close_xrcd")]
     fn drop(&mut self) {
-        let doomed = Doomed { opcode: CommandOpcode::DeallocXrcd, number: self.number.value() };
-        self.device.device().destroy(doomed, None);
+        let command = DestroyCommand { opcode: CommandOpcode::DeallocXrcd, number: self.number.value() };
+        self.device.device().destroy(command, None);
     }
 }

@@ -2,10 +2,9 @@
 
 mod support;
 
-use bareverbs::command::CommandFailure;
-use bareverbs::device::{BootStep, CloseCause, OpenCause};
-use bareverbs::page_supply::PageError;
-use bareverbs::{AsyncEvent, Device, DeviceConfig, GidEntry};
+use bareverbs_core::command::CommandFailure;
+use bareverbs_core::device::{BootStep, CloseCause, OpenCause, PageError};
+use bareverbs_core::{AsyncEvent, Device, DeviceConfig, GidEntry};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, DeliveryStatus, HealthSyndrome};
 use bareverbs_prm::time::{Duration, Time};

@@ -3,13 +3,13 @@
 
 mod support;
 
-use bareverbs::completion_queue::PollError;
-use bareverbs::completion_queue::{Arming, Notify};
-use bareverbs::queue_pair::PostError;
-use bareverbs::{
+use bareverbs_core::completion_queue::PollError;
+use bareverbs_core::completion_queue::{Arming, Notify};
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::{
     MemorySlice, ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest,
 };
-use bareverbs::{QueuePairBuilder, WorkCompletionStatus as Status};
+use bareverbs_core::{QueuePairBuilder, WorkCompletionStatus as Status};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome, WqeOpcode};
 use bareverbs_prm::wqe::{
@@ -533,7 +533,7 @@ fn one_queue_serves_many_pairs_and_forgets_those_that_are_gone() {
             .unwrap()
     };
     let mut pairs: Vec<_> = (0..10).map(|_| build()).collect();
-    let entry = |pair: &bareverbs::QueuePair<_>, counter| {
+    let entry = |pair: &bareverbs_core::QueuePair<_>, counter| {
         let context = rig.hal.firmware().pairs[&pair.qpn().value()].context;
         let mut entry = rig.entry(CqeOpcode::Requester, counter);
         entry.set_qpn(pair.qpn()).set_user_index(context.user_index());

@@ -2,12 +2,14 @@
 
 mod support;
 
-use bareverbs::address_handle::{AddressError, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER};
-use bareverbs::queue_pair::{
+use bareverbs_core::address_handle::{AddressHandleError, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER};
+use bareverbs_core::queue_pair::{
     AddressVector, ConnectOptions, MulticastError, PostError, QueuePairAttributes, Uc,
 };
-use bareverbs::work_completion::NetworkType;
-use bareverbs::{AddressHandle, MemorySlice, RemoteSlice, WorkCompletion, WorkCompletionOpcode, WorkRequest};
+use bareverbs_core::work_completion::NetworkType;
+use bareverbs_core::{
+    AddressHandle, MemorySlice, RemoteSlice, WorkCompletion, WorkCompletionOpcode, WorkRequest,
+};
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey, Qpn};
 use bareverbs_prm::numbering::{CqeOpcode, QpState, ServiceType, WqeOpcode};
 use bareverbs_prm::wqe::{AddressVector as Segment, ControlSegment, DataSegment, InlineHeader};
@@ -119,7 +121,7 @@ fn a_full_queue_refuses_before_it_writes() {
 fn a_completion_tells_where_a_datagram_came_from() {
     let mut rig = Rig::datagram(Shape::default());
     let slice = [rig.region.slice(0, 256).unwrap()];
-    rig.pair.post_receive(&bareverbs::ReceiveRequest::new(3, &slice)).unwrap();
+    rig.pair.post_receive(&bareverbs_core::ReceiveRequest::new(3, &slice)).unwrap();
     let mut entry = rig.entry(CqeOpcode::ResponderSendImmediate, 0);
     entry.set_remote_qpn(to(0x4242)).set_grh(1).set_service_level(2).set_byte_count(140).set_immediate(9);
     rig.complete_receive(entry);
@@ -141,9 +143,9 @@ fn a_completion_tells_where_a_datagram_came_from() {
     assert_eq!(back, AddressHandle::new(&rig.device, &wanted).unwrap());
     header[39] = 77;
     let stranger = AddressHandle::to_sender(&rig.device, &completion, &header, PEER);
-    assert_eq!(stranger, Err(AddressError::NotOurs { gid: Gid::from_ipv4([10, 0, 0, 77]) }));
+    assert_eq!(stranger, Err(AddressHandleError::NotOurs { gid: Gid::from_ipv4([10, 0, 0, 77]) }));
     let other = AddressHandle::to_sender(&rig.device, &WorkCompletion::EMPTY, &header, PEER);
-    assert_eq!(other, Err(AddressError::NoRouteHeader));
+    assert_eq!(other, Err(AddressHandleError::NoRouteHeader));
 }
 
 #[test]
@@ -152,13 +154,19 @@ fn addresses_that_lead_nowhere_are_refused() {
     let new = |vector| AddressHandle::new(&rig.device, &vector);
     let six = Gid([0xfd; 16]);
     let own = Gid::from_ipv4([10, 0, 0, 1]);
-    assert_eq!(new(AddressVector { gid: six, ..vector() }), Err(AddressError::Family { own, peer: six }));
+    assert_eq!(
+        new(AddressVector { gid: six, ..vector() }),
+        Err(AddressHandleError::Family { own, peer: six })
+    );
     let empty = AddressVector { gid_index: 3, ..vector() };
-    assert_eq!(new(empty), Err(AddressError::NoAddress { gid_index: 3 }));
-    assert_eq!(new(AddressVector { mac: MacAddress::default(), ..vector() }), Err(AddressError::NoPeer));
-    assert_eq!(new(AddressVector { lid: 7, ..vector() }), Err(AddressError::LidOnEthernet { lid: 7 }));
+    assert_eq!(new(empty), Err(AddressHandleError::NoAddress { gid_index: 3 }));
+    assert_eq!(
+        new(AddressVector { mac: MacAddress::default(), ..vector() }),
+        Err(AddressHandleError::NoPeer)
+    );
+    assert_eq!(new(AddressVector { lid: 7, ..vector() }), Err(AddressHandleError::LidOnEthernet { lid: 7 }));
     let long = new(AddressVector { flow_label: 1 << 20, ..vector() });
-    assert!(matches!(long, Err(AddressError::Limit { name: "flow_label", .. })));
+    assert!(matches!(long, Err(AddressHandleError::Limit { name: "flow_label", .. })));
 }
 
 #[test]
@@ -173,13 +181,16 @@ fn groups_have_addresses_of_their_own() {
     assert_eq!(address.remote_mac(), MacAddress([1, 0, 0x5e, 1, 2, 3]));
     assert_eq!(address.destination(), 1 << 31 | 0xff_ffff);
     let gid = Gid::from_ipv4([10, 0, 0, 2]);
-    assert_eq!(AddressHandle::multicast(&rig.device, 0, gid).err(), Some(AddressError::NotMulticast { gid }));
+    assert_eq!(
+        AddressHandle::multicast(&rig.device, 0, gid).err(),
+        Some(AddressHandleError::NotMulticast { gid })
+    );
     assert_eq!(rig.pair.attach_multicast(gid), Err(MulticastError::NotMulticast { gid }));
 }
 
 #[test]
 fn an_unreliable_connection_writes_and_does_not_read() {
-    let connect = |prepared: bareverbs::PreparedQueuePair<_, Uc>| {
+    let connect = |prepared: bareverbs_core::PreparedQueuePair<_, Uc>| {
         prepared.connect(&peer(), ConnectOptions::default()).unwrap()
     };
     let mut rig = Rig::with(Shape::default(), connect);

@@ -2,25 +2,24 @@
 //! all reorderings that the memory model allows. loom sees processors, not PCIe: the device is a second thread here.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs --test loom --release
+//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs-core --test loom --release
 //! ```
 //!
 //! Each of these mutations of the driver must make a model fail:
 //!
 //! ```text
-//! BAREVERBS_MUTATION=no_wqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
-//! BAREVERBS_MUTATION=no_record_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
-//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
-//! BAREVERBS_MUTATION=relaxed_ledger RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom --release
+//! BAREVERBS_MUTATION=no_wqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom --release
+//! BAREVERBS_MUTATION=no_record_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom --release
+//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom --release
+//! BAREVERBS_MUTATION=relaxed_ledger RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom --release
 //! ```
 #![cfg(loom)]
 
-use bareverbs::doorbell::{Publication, publish, publish_record};
-use bareverbs::ledger::{
+use bareverbs_core::testing::ledger::{
     Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words, retire_receive,
     retire_send,
 };
-use bareverbs::ring::{Consumer, OwnedEntry, take_ownership};
+use bareverbs_core::testing::{Consumer, OwnedEntry, Publication, publish, publish_record, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

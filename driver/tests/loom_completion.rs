@@ -2,18 +2,18 @@
 //! thread polls: all interleavings and all reorderings that the memory model allows.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs --test loom_completion --release
+//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs-core --test loom_completion --release
 //! ```
 //!
 //! This mutation of the driver must make the model fail (that of the ledger fails the models of one queue pair, `loom`):
 //!
 //! ```text
-//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_completion --release
+//! BAREVERBS_MUTATION=no_cqe_barrier RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom_completion --release
 //! ```
 #![cfg(loom)]
 
-use bareverbs::ledger::{Identity, Poster, RECORD_WORDS, Range, SendPoller, Side, Words};
-use bareverbs::ring::{Consumer, OwnedEntry, take_ownership};
+use bareverbs_core::testing::ledger::{Identity, Poster, RECORD_WORDS, Range, SendPoller, Side, Words};
+use bareverbs_core::testing::{Consumer, OwnedEntry, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

@@ -2,21 +2,21 @@
 //! all reorderings that the memory model allows.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs --test loom_shared --release
+//! RUSTFLAGS="--cfg loom" cargo test -p bareverbs-core --test loom_shared --release
 //! ```
 //!
 //! Each of these mutations of the driver must make a model fail:
 //!
 //! ```text
-//! BAREVERBS_MUTATION=relaxed_shared_post RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_shared --release
-//! BAREVERBS_MUTATION=relaxed_shared_return RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs --test loom_shared --release
+//! BAREVERBS_MUTATION=relaxed_shared_post RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom_shared --release
+//! BAREVERBS_MUTATION=relaxed_shared_return RUSTFLAGS="--cfg loom --cfg bareverbs_mutations" cargo test -p bareverbs-core --test loom_shared --release
 //! ```
 #![cfg(loom)]
 
-use bareverbs::ledger::shared::{
+use bareverbs_core::testing::ledger::shared::{
     Chain, Claimed, SharedName, SharedPoller, SharedPoster, SharedWords, attach, clear, retire_shared,
 };
-use bareverbs::ledger::{Identity, RECORD_WORDS, Range, Refusal, Words};
+use bareverbs_core::testing::ledger::{Identity, RECORD_WORDS, Range, Refusal, Words};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -97,7 +97,7 @@ fn post(poster: &mut SharedPoster, words: &Shared, id: u64) -> u32 {
     while !poster.has_room(words) {
         thread::yield_now();
     }
-    poster.post(words, id).entry
+    poster.post(&poster.entries(words).unwrap(), id).entry
 }
 
 fn bounded(model: impl Fn() + Sync + Send + 'static) {

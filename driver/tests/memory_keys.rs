@@ -3,10 +3,10 @@
 
 mod support;
 
-use bareverbs::fast_region::FastRegistration;
-use bareverbs::memory_window::WindowRange;
-use bareverbs::work_request::{MaskedCompareSwap, MaskedFetchAdd};
-use bareverbs::{
+use bareverbs_core::fast_region::FastRegistration;
+use bareverbs_core::memory_window::WindowRange;
+use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd};
+use bareverbs_core::{
     AccessFlags, FastRegion, IndirectRegion, KeyUpdate, MemoryRegion, MemoryWindow, RegionAddress,
     RemoteSlice, WindowType, WorkRequest,
 };

@@ -2,11 +2,11 @@
 
 mod support;
 
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::RegisterError;
-use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
-use bareverbs::queue_pair::{BuildError, ConnectError, ModifyError, QueuePairAttributes};
-use bareverbs::{
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::RegisterError;
+use bareverbs_core::queue_pair::transitions::{Attributes, TransitionError};
+use bareverbs_core::queue_pair::{BuildError, ConnectError, ModifyError, QueuePairAttributes};
+use bareverbs_core::{
     AccessFlags, CompletionChannel, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device,
     DeviceConfig, MemoryRegion, ProtectionDomain, QueuePairBuilder, WorkRequest,
 };
@@ -97,7 +97,7 @@ fn memory_of_the_application_is_registered_where_it_is() {
     let mut bytes = vec![7u8; 10_000];
     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
     // SAFETY: `bytes` is not touched until the region is dropped.
-    let memory = unsafe { bareverbs::dma::UserMemory::map(rig.device.hal(), start, bytes.len()) }.unwrap();
+    let memory = unsafe { bareverbs_core::UserMemory::map(rig.device.hal(), start, bytes.len()) }.unwrap();
     let region = MemoryRegion::register(&rig.domain, memory, rights()).unwrap();
     let mut out = [0; 3];
     region.copy_out(9_997, &mut out).unwrap();

@@ -3,10 +3,10 @@
 
 mod support;
 
-use bareverbs::{
+use bareverbs_core::{
     CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, MemoryRegion, ProtectionDomain,
 };
-use bareverbs::{ConnectOptions, GidEntry, QueuePairBuilder, WorkCompletion, WorkRequest};
+use bareverbs_core::{ConnectOptions, GidEntry, QueuePairBuilder, WorkCompletion, WorkRequest};
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::eqe::EventEntry;
 use bareverbs_prm::numbering::CqeOpcode;

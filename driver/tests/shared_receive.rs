@@ -3,9 +3,9 @@
 
 mod support;
 
-use bareverbs::completion_queue::PollError;
-use bareverbs::queue_pair::PostError;
-use bareverbs::{
+use bareverbs_core::completion_queue::PollError;
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::{
     MemorySlice, QueuePair, QueuePairBuilder, ReceiveRequest, SharedReceiveQueue, WorkCompletion,
 };
 use bareverbs_prm::cqe::CompletionEntry;

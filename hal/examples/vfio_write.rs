@@ -8,8 +8,8 @@
 //! such a machine: `bareverbs serve --link eth --socket /tmp/nic0 --wire /tmp/w0 --wire-to /tmp/w1`, another one with
 //! `/tmp/nic1`, `/tmp/w1`, `/tmp/w0` and `--seed 2`, and the sockets instead of the addresses. See docs/hardware.md.
 
-use bareverbs::hal::Hal;
-use bareverbs::{
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
     MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePairBuilder, WorkRequest,
 };

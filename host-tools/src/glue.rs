@@ -1,6 +1,6 @@
 //! Where kernels meet the simulator: inside the NIC model, and at the PCIe door of a DPU.
 
-use bareverbs_hal::sim::DmaEngine;
+use bareverbs_hal_sim::DmaEngine;
 use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
 use bareverbs_offload::grant::Grant;
 use bareverbs_offload::kernel::{KernelSet, Opcode};
@@ -145,7 +145,7 @@ pub struct SimHostDma<D>(pub DmaEngine<D>);
 
 impl<D: Device> HostDma for SimHostDma<D> {
     fn has_room(&self) -> bool {
-        self.0.outstanding() < bareverbs_hal::sim::MAX_OUTSTANDING_READS
+        self.0.outstanding() < bareverbs_hal_sim::MAX_OUTSTANDING_READS
     }
 
     fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 #[command(version, arg_required_else_help = true)]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    subcommand: Subcommands,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Subcommands {
     /// Fetch every key of a file from a simulated server, three ways, and check every value.
     Demo(demo::DemoArguments),
     /// Serve the simulated NIC to a virtual machine, over vfio-user.
@@ -26,11 +26,11 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Command::parse().what {
-        What::Demo(arguments) => demo::run(&arguments),
-        What::Serve(arguments) => serve::run(&arguments).map(|()| true),
-        What::Explain(arguments) => explain::run(&arguments),
-        What::Vfio(arguments) => vfio::run(&arguments),
+    let outcome = match Command::parse().subcommand {
+        Subcommands::Demo(arguments) => demo::run(&arguments),
+        Subcommands::Serve(arguments) => serve::run(&arguments).map(|()| true),
+        Subcommands::Explain(arguments) => explain::run(&arguments),
+        Subcommands::Vfio(arguments) => vfio::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

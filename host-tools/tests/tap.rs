@@ -1,15 +1,15 @@
 //! `bareverbs serve --wire tap:NAME`: our driver on a served device, and this machine's own network as the other side.
 
+use bareverbs::prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs::prm::psn::Psn;
+use bareverbs::prm::time::Duration as Span;
 use bareverbs::queue_pair::{RemoteEndpoint, Uc};
+use bareverbs::vfio_user::{VfioUserConfig, VfioUserHal};
 use bareverbs::{AccessFlags, hal::Hal};
 use bareverbs::{
     CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry, MemoryRegion,
     ProtectionDomain, QueuePairBuilder, WorkRequest,
 };
-use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::psn::Psn;
-use bareverbs_prm::time::Duration as Span;
 use std::error::Error;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, UdpSocket};

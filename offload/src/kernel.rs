@@ -92,6 +92,64 @@ impl<K: Kernel> KernelSet for K {
     }
 }
 
+/// Makes an enum of kernels a [`KernelSet`]: a request goes to the kernel that has its op-code.
+///
+/// ```
+/// use bareverbs_offload::kernels::kv_lookup::KvLookup;
+///
+/// bareverbs_offload::kernel_set! {
+///     /// What our DPU runs.
+///     pub enum OurKernels {
+///         /// Looks keys up.
+///         Lookup(KvLookup),
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! kernel_set {
+    ($(#[$about:meta])* $vis:vis enum $set:ident { $($(#[$doc:meta])* $name:ident($kernel:ty)),+ $(,)? }) => {
+        $(#[$about])*
+        $vis enum $set { $($(#[$doc])* $name($kernel)),+ }
+
+        const _: () = $crate::kernel::assert_distinct(&[$(<$kernel as $crate::kernel::Kernel>::OPCODE),+]);
+
+        impl $crate::kernel::KernelSet for $set {
+            fn start(
+                opcode: $crate::kernel::Opcode,
+                parameters: &[u8],
+                grant: &$crate::grant::Grant,
+            ) -> Result<(Self, $crate::kernel::Step), $crate::kernel::Status> {
+                $(if opcode == <$kernel as $crate::kernel::Kernel>::OPCODE {
+                    let () = <$kernel as $crate::kernel::Kernel>::STATE_FITS;
+                    let (kernel, step) = <$kernel as $crate::kernel::Kernel>::start(parameters, grant)?;
+                    return Ok((Self::$name(kernel), step));
+                })+
+                Err($crate::kernel::Status::NoKernel)
+            }
+            fn dma_done(&mut self, bytes: &[u8], grant: &$crate::grant::Grant) -> $crate::kernel::Step {
+                match self { $(Self::$name(kernel) => $crate::kernel::Kernel::dma_done(kernel, bytes, grant)),+ }
+            }
+            fn payload(&mut self, chunk: &[u8], last: bool, grant: &$crate::grant::Grant) -> $crate::kernel::Step {
+                match self { $(Self::$name(kernel) => $crate::kernel::Kernel::payload(kernel, chunk, last, grant)),+ }
+            }
+        }
+    };
+}
+
+/// Fails to compile if two kernels of a set have the same op-code.
+#[doc(hidden)]
+pub const fn assert_distinct(opcodes: &[Opcode]) {
+    let mut first = 0;
+    while first < opcodes.len() {
+        let mut second = first + 1;
+        while second < opcodes.len() {
+            assert!(opcodes[first].0 != opcodes[second].0, "two kernels of a set have the same op-code");
+            second += 1;
+        }
+        first += 1;
+    }
+}
+
 impl fmt::Debug for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "op-code {:#018x}", self.0)
@@ -101,5 +159,67 @@ impl fmt::Debug for Opcode {
 impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers with as many of the first bytes as its parameter says.
+    struct Head(u32);
+
+    impl Kernel for Head {
+        const OPCODE: Opcode = Opcode(1);
+
+        fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
+            let length = u32::from(*parameters.first().ok_or(Status::BadParameters)?);
+            let range = grant.check(0, length)?;
+            Ok((Self(length), Step::Fetch(range)))
+        }
+
+        fn dma_done(&mut self, _: &[u8], _: &Grant) -> Step {
+            Step::Emit(Emission { offset: 0, length: self.0, version: 0 })
+        }
+    }
+
+    /// Wants payload, and ends with it.
+    struct Sink;
+
+    impl Kernel for Sink {
+        const OPCODE: Opcode = Opcode(2);
+
+        fn start(_: &[u8], _: &Grant) -> Result<(Self, Step), Status> {
+            Ok((Self, Step::AwaitPayload))
+        }
+
+        fn dma_done(&mut self, _: &[u8], _: &Grant) -> Step {
+            Step::Done(Status::BadParameters)
+        }
+
+        fn payload(&mut self, _: &[u8], _: bool, _: &Grant) -> Step {
+            Step::Done(Status::Ok)
+        }
+    }
+
+    kernel_set! {
+        enum Both {
+            Head(Head),
+            Sink(Sink),
+        }
+    }
+
+    #[test]
+    fn a_set_finds_the_kernel_by_its_opcode() {
+        let grant = Grant::new(0x1000, 64).unwrap();
+        let (mut head, step) = Both::start(Opcode(1), &[8], &grant).ok().unwrap();
+        assert!(matches!(step, Step::Fetch(range) if range.length() == 8));
+        assert_eq!(head.dma_done(&[0; 8], &grant), Step::Emit(Emission { offset: 0, length: 8, version: 0 }));
+        assert_eq!(head.payload(&[], true, &grant), Step::Done(Status::BadParameters));
+        let (mut sink, step) = Both::start(Opcode(2), &[], &grant).ok().unwrap();
+        assert_eq!(step, Step::AwaitPayload);
+        assert_eq!(sink.payload(b"all of it", true, &grant), Step::Done(Status::Ok));
+        assert_eq!(Both::start(Opcode(3), &[], &grant).err(), Some(Status::NoKernel));
+        assert_eq!(Both::start(Opcode(1), &[65], &grant).err(), Some(Status::OutOfBounds));
     }
 }

@@ -33,3 +33,8 @@ pub mod wire;
 
 #[cfg(test)]
 mod loopback_tests;
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -241,7 +241,7 @@ impl Scene {
             table,
             layout,
             credits: RECEIVES as u32,
-            patience: Duration::from_millis(5),
+            timeout: Duration::from_millis(5),
             limits: Limits::default(),
         };
         let client = KvClient::new(config);

@@ -2,13 +2,13 @@
 
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::table::{MemoryFault, TableMemory};
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::device::DeviceRef;
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::memory_region::{MemoryRegion, MemorySlice, RemoteSlice};
-use bareverbs::queue_pair::{self, QueuePair};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::device::DeviceRef;
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::memory_region::{MemoryRegion, MemorySlice, RemoteSlice};
+use bareverbs_core::queue_pair::{self, QueuePair};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use core::ops::Deref;
 

@@ -123,7 +123,7 @@ pub enum Malformed {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct HeaderBytes {
+struct RequestHeaderBytes {
     magic: U16,
     version: u8,
     flags: u8,
@@ -156,11 +156,11 @@ struct StromBytes {
     slot: U16,
 }
 
-const _: () = assert!(size_of::<HeaderBytes>() == HEADER_SIZE);
+const _: () = assert!(size_of::<RequestHeaderBytes>() == HEADER_SIZE);
 const _: () = assert!(size_of::<StromBytes>() == STROM_HEADER_SIZE);
 const _: () = assert!(size_of::<TrailerBytes>() == TRAILER_SIZE);
 
-impl HeaderBytes {
+impl RequestHeaderBytes {
     fn reply(&self) -> ReplyTo {
         ReplyTo {
             address: self.reply_address.get(),
@@ -186,7 +186,8 @@ impl HeaderBytes {
 impl<'a> Request<'a> {
     /// Decodes a message that arrived by SEND.
     pub fn parse_message(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, rest) = HeaderBytes::ref_from_prefix(bytes).map_err(|_| Malformed::Unanswerable)?;
+        let (header, rest) =
+            RequestHeaderBytes::ref_from_prefix(bytes).map_err(|_| Malformed::Unanswerable)?;
         if header.magic.get() != MAGIC || header.version != VERSION {
             return Err(Malformed::Unanswerable);
         }
@@ -213,7 +214,7 @@ impl<'a> Request<'a> {
     /// Writes the message to `buffer` and returns its bytes; `None` if it does not fit.
     pub fn encode_message<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let total = HEADER_SIZE.checked_add(self.parameters.len())?.checked_add(self.payload.len())?;
-        let header = HeaderBytes {
+        let header = RequestHeaderBytes {
             magic: MAGIC.into(),
             version: VERSION,
             flags: 0,

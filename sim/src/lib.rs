@@ -14,3 +14,8 @@ pub mod nic;
 pub mod run;
 pub mod transport;
 pub mod wire;
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -1,14 +1,14 @@
 //! Hosts at one switch, each with a queue pair of unreliable datagrams: the setting of conversations without connection.
 
 use crate::node::{Handle, Node, NodeOptions, all_access, gid, mac};
-use bareverbs::address_handle::AddressHandle;
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::queue_pair::{AddressVector, QueuePair, QueuePairBuilder, Ud};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::ReceiveRequest;
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_core::address_handle::AddressHandle;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::queue_pair::{AddressVector, QueuePair, QueuePairBuilder, Ud};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::ReceiveRequest;
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::{LinkConfig, SwitchConfig};

@@ -1,11 +1,11 @@
 //! A simulated host with an open device: what every conversation begins with.
 
-use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::gid::GidEntry;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::{Latency, NodeId};

@@ -1,15 +1,15 @@
 //! Two hosts, a cable, and a connected queue pair on each: the setting of most conversations.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
-use bareverbs::completion_channel::CompletionChannel;
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::queue_pair::{
+use bareverbs_core::completion_channel::CompletionChannel;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs_core::queue_pair::{
     ConnectOptions, Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, Service,
 };
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::Nic;

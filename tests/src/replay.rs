@@ -10,6 +10,7 @@ use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_sim::run::Device;
 use bareverbs_sim::run::device::Transmit;
+use bareverbs_sim::wire::FrameBuffer;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What was compared.
@@ -152,7 +153,7 @@ impl Device for ReplayDevice {
 
     fn handle_frame<M: HostMemory>(&mut self, _: Time, _: &mut M, _: &[u8]) {}
     fn handle_timeout<M: HostMemory>(&mut self, _: Time, _: &mut M) {}
-    fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, _: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, _: &mut FrameBuffer) -> Option<Transmit> {
         None
     }
     fn has_transmit(&self) -> bool {

@@ -1,15 +1,15 @@
 //! Several queue pairs of one host that receive from one shared receive queue, each connected with one of the other host.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::events::AsyncEvent;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::{MemoryRegion, MemorySlice};
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs_core::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::Nic;

@@ -7,6 +7,7 @@ use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{HostMemory, Nic};
 use bareverbs_sim::run::Device;
 use bareverbs_sim::run::device::Transmit;
+use bareverbs_sim::wire::FrameBuffer;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The simulated NIC with a tap on its command queue.
@@ -59,6 +60,9 @@ impl Device for Tap {
     fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         Device::handle_frame(&mut self.nic, now, memory, frame);
     }
+    fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
+        Device::handle_buffer(&mut self.nic, now, memory, frame);
+    }
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         Device::handle_timeout(&mut self.nic, now, memory);
     }
@@ -66,7 +70,7 @@ impl Device for Tap {
         &mut self,
         now: Time,
         memory: &mut M,
-        frame: &mut Vec<u8>,
+        frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         Device::poll_transmit(&mut self.nic, now, memory, frame)
     }

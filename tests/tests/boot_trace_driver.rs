@@ -1,11 +1,11 @@
 //! The driver's command encoder against the boot of a real ConnectX-4: the same fields have to give the same bytes, in
 //! queue entry and mailboxes, and the recorded answers have to come back through the driver.
 
-use bareverbs::command::execute::{Patience, Shell};
-use bareverbs::command::queue::Lane;
-use bareverbs::command::{CommandQueue, CommandQueueConfig, Request, Tail};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::testing::{
+    CommandExecutor, CommandOutput, CommandQueue, CommandQueueConfig, CommandTiming, Lane, Request, Tail,
+};
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::{eq, hca, pages, uar};
 use bareverbs_prm::numbering::CommandOpcode;
@@ -23,7 +23,7 @@ const LOG_STRIDE: u8 = 6;
 struct Bench {
     world: SimWorld<ReplayDevice>,
     hal: SimHal<ReplayDevice>,
-    queue: CommandQueue<bareverbs_hal::sim::SimDma>,
+    queue: CommandQueue<bareverbs_hal_sim::SimDma>,
 }
 
 impl Bench {
@@ -41,10 +41,16 @@ impl Bench {
     /// Executes a command as the driver does and gives its output.
     fn execute(&mut self, request: &Request<'_>, output_length: usize) -> Vec<u8> {
         let mut output = vec![0; output_length];
-        let patience = Patience { timeout: Duration::from_millis(10), interval: Duration::from_micros(1) };
-        let mut shell = Shell { hal: &self.hal, queue: &mut self.queue, patience, observer: None };
-        shell
-            .execute(request, (&mut output, output_length), Lane::Regular, |_| {})
+        let timing =
+            CommandTiming { timeout: Duration::from_millis(10), poll_interval: Duration::from_micros(1) };
+        let mut executor = CommandExecutor { hal: &self.hal, queue: &mut self.queue, timing, observer: None };
+        executor
+            .execute(
+                request,
+                CommandOutput { buffer: &mut output, length: output_length },
+                Lane::Regular,
+                |_| {},
+            )
             .unwrap_or_else(|error| panic!("{error}"));
         output
     }

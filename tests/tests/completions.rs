@@ -1,13 +1,13 @@
 //! Completion queues between two drivers: size, form, events, moderation, overrun, and counters.
 
-use bareverbs::completion_channel::CompletionChannel;
-use bareverbs::completion_queue::{Arming, Moderation, Notify, PeriodStart};
-use bareverbs::counter_set::CounterSet;
-use bareverbs::events::{AsyncEvent, QueuePairFault};
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::queue_pair::QueuePairBuilder;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::completion_channel::CompletionChannel;
+use bareverbs_core::completion_queue::{Arming, Moderation, Notify, PeriodStart};
+use bareverbs_core::counter_set::CounterSet;
+use bareverbs_core::events::{AsyncEvent, QueuePairFault};
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::queue_pair::QueuePairBuilder;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqErrorSyndrome;
 use bareverbs_prm::time::Duration;

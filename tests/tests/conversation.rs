@@ -1,7 +1,7 @@
 //! The first words that two drivers exchange: one of each operation, bytes compared.
 
-use bareverbs::work_completion::WorkCompletionOpcode;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::work_completion::WorkCompletionOpcode;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_tests::pair::{Pair, PairOptions};
 
 #[test]

@@ -1,9 +1,9 @@
 //! Unreliable datagrams between drivers in one world.
 
-use bareverbs::address_handle::{AddressHandle, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER};
-use bareverbs::queue_pair::{MulticastError, QueuePairAttributes};
-use bareverbs::work_completion::{NetworkType, WorkCompletionStatus as Status};
-use bareverbs::work_request::WorkRequest;
+use bareverbs_core::address_handle::{AddressHandle, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER};
+use bareverbs_core::queue_pair::{MulticastError, QueuePairAttributes};
+use bareverbs_core::work_completion::{NetworkType, WorkCompletionStatus as Status};
+use bareverbs_core::work_request::WorkRequest;
 use bareverbs_prm::numbering::{CqeSyndrome, QpState};
 use bareverbs_sim::net::fault::RandomFaults;
 use bareverbs_tests::datagrams::{Datagrams, Q_KEY};
@@ -83,7 +83,7 @@ fn pieces_become_one_datagram_and_one_datagram_becomes_pieces() {
     let receiver = &mut world.hosts[1];
     let parts =
         [(0, 40), (1000, 17), (8192, 2943 + 100)].map(|(at, n)| receiver.memory.slice(at, n).unwrap());
-    receiver.queue_pair.post_receive(&bareverbs::ReceiveRequest::new(5, &parts)).unwrap();
+    receiver.queue_pair.post_receive(&bareverbs_core::ReceiveRequest::new(5, &parts)).unwrap();
     let target = receiver.queue_pair.qpn();
     let destination = world.way(0, 1).destination(target, Q_KEY);
     let sender = &mut world.hosts[0];

@@ -1,11 +1,11 @@
 //! Each completion status by its real cause, at the requester, at the responder, and in what is flushed behind it.
 
-use bareverbs::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder, Uc};
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder, Uc};
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, QpState};
 use bareverbs_prm::time::Duration;

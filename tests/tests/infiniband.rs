@@ -2,20 +2,20 @@
 //!
 //! The port is a subnet of its own, so that both ends of every conversation are queue pairs of one device.
 
-use bareverbs::address_handle::{self, AddressHandle, ROUTE_HEADER};
-use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::port::PortState;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{
+use bareverbs_core::address_handle::{self, AddressHandle, ROUTE_HEADER};
+use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::port::PortState;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{
     AddressError, AddressVector, ConnectError, ConnectOptions, Connected, Diagnosis, Mismatch,
     PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint, Uc, Ud,
 };
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs_hal::sim::{MemoryConfig, SimWorld};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::{MemoryConfig, SimWorld};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::time::Duration;
@@ -232,7 +232,7 @@ fn a_datagram_is_answered_by_what_its_completion_says() {
         let mut stranger = header;
         stranger[24] ^= 1;
         let refused = to(&stranger).map(|_| ());
-        let is_not_ours = matches!(refused, Err(address_handle::AddressError::NotOurs { .. }));
+        let is_not_ours = matches!(refused, Err(address_handle::AddressHandleError::NotOurs { .. }));
         assert_eq!(is_not_ours, !gid.is_zero(), "{refused:?}");
         let back = to(&header).unwrap();
         a.post_receive(&ReceiveRequest::new(3, &into)).unwrap();
@@ -272,7 +272,7 @@ fn a_peer_without_a_lid_of_a_port_is_refused_before_a_command_is_sent() {
         assert_eq!(refused, ConnectError::Address(AddressError::Lid { lid }));
     }
     let refused = AddressHandle::new(&port.device, &to_lid(0)).unwrap_err();
-    assert_eq!(refused, address_handle::AddressError::NoLid);
+    assert_eq!(refused, address_handle::AddressHandleError::NoLid);
     let refused = AddressHandle::new(&port.device, &to_lid(0xc001)).unwrap_err();
-    assert_eq!(refused, address_handle::AddressError::NoPeer, "groups have a GID");
+    assert_eq!(refused, address_handle::AddressHandleError::NoPeer, "groups have a GID");
 }

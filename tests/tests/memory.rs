@@ -1,18 +1,18 @@
 //! Memory windows, lists of regions, fast registration, addresses of one's own, masked atomics: two drivers, each request
 //! with its effect on the peer's memory.
 
-use bareverbs::IndirectRegion;
-use bareverbs::fast_region::{FastRegion, FastRegisterError, FastRegistration};
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::indirect_region::IndirectError;
-use bareverbs::key_update::KeyUpdate;
-use bareverbs::memory_region::{
+use bareverbs_core::IndirectRegion;
+use bareverbs_core::fast_region::{FastRegion, FastRegisterError, FastRegistration};
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::indirect_region::IndirectError;
+use bareverbs_core::key_update::KeyUpdate;
+use bareverbs_core::memory_region::{
     AccessFlags, MemoryRegion, MemorySlice, RegionAddress, RegisterError, RemoteSlice,
 };
-use bareverbs::memory_window::{BindError, MemoryWindow, WindowRange, WindowType};
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
-use bareverbs::work_request::{MaskedCompareSwap, MaskedFetchAdd, ReceiveRequest, WorkRequest};
+use bareverbs_core::memory_window::{BindError, MemoryWindow, WindowRange, WindowType};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd, ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::CqeSyndrome;
 use bareverbs_tests::node::{Handle, NodeOptions, all_access};
@@ -336,7 +336,7 @@ fn wrong_registrations_are_refused_with_their_values() {
     let mut refused = |wish: FastRegistration<'_>| region.register(&wish).unwrap_err();
     assert_eq!(
         refused(FastRegistration { pages: &[], ..good }),
-        FastRegisterError::TooManyPages { count: 0, limit: bareverbs::fast_region::MAX_PAGES }
+        FastRegisterError::TooManyPages { count: 0, limit: bareverbs_core::fast_region::MAX_PAGES }
     );
     assert_eq!(
         refused(FastRegistration { pages: &[0, 4], ..good }),

@@ -1,11 +1,11 @@
 //! The same list of conversations in process and over vfio-user; over real VFIO it runs in the Linux guest (`guest -- vfio`).
 
 use bareverbs_hal::memory::ArenaConfig;
-use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_prm::ids::MacAddress;
+use bareverbs_serve::real_time::Outside;
+use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::real_time::Outside;
-use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_tests::places::{InProcess, Line, Outcome, OverVfioUser, Place, Plan, run};
 
 fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<Line> {

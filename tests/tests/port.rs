@@ -1,16 +1,17 @@
 //! What a driver learns of its port and of its event queues: counters by group, and queues that overran.
 
-use bareverbs::completion_channel::CompletionChannel;
-use bareverbs::completion_queue::{Arming, CompletionQueue, Notify};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::events::{AsyncEvent, EventQueueError};
-use bareverbs::gid::GidEntry;
-use bareverbs::hal::{Hal, Mmio};
-use bareverbs::port_counters::PortCounterError;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_core::completion_channel::CompletionChannel;
+use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
+use bareverbs_core::device::EventQueueError;
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::hal::{Hal, Mmio};
+use bareverbs_core::port_counters::PortCounterError;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::numbering::{EventQueueStatus, PortCounterGroup, PortType};
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::nic::{Nic, NicConfig};

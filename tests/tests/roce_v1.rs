@@ -2,13 +2,13 @@
 //!
 //! Soft-RoCE speaks version 2 only, so the judges here are tshark and the independent ICRC.
 
-use bareverbs::gid::GidEntry;
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::queue_pair::{
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::queue_pair::{
     AddressError, ConnectError, ConnectOptions, Mismatch, QueuePairBuilder, RemoteEndpoint, Suspect, Uc,
 };
-use bareverbs::work_completion::WorkCompletionStatus;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::work_completion::WorkCompletionStatus;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, QpState, RoceVersion};
 use bareverbs_tests::judges::{self, Version};
 use bareverbs_tests::node::{NodeOptions, gid, mac};

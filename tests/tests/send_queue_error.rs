@@ -1,11 +1,11 @@
 //! SQE: of a service without acknowledgements a bad request stops the send queue alone, and RTS is a command away (IBTA v1.4
 //! §10.3.1.6). A reliable connection breaks instead.
 
-use bareverbs::memory_region::MemorySlice;
-use bareverbs::queue_pair::transitions::TransitionError;
-use bareverbs::queue_pair::{ModifyError, QueuePairAttributes, Uc};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus as Status};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::memory_region::MemorySlice;
+use bareverbs_core::queue_pair::transitions::TransitionError;
+use bareverbs_core::queue_pair::{ModifyError, QueuePairAttributes, Uc};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus as Status};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::{CqeSyndrome, QpState};
 use bareverbs_prm::time::Duration;
@@ -126,6 +126,6 @@ fn a_reliable_connection_breaks() {
     let (from, to) = (QpState::Error, QpState::Rts);
     assert_eq!(
         pair.a.queue_pair.resume(),
-        Err(ModifyError::Transition(TransitionError::NoSuchWay { from, to }))
+        Err(ModifyError::Transition(TransitionError::NoSuchTransition { from, to }))
     );
 }

@@ -1,12 +1,12 @@
 //! Unreliable datagrams that are received from a shared receive queue, two drivers in one world.
 
-use bareverbs::address_handle::ROUTE_HEADER;
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::events::AsyncEvent;
-use bareverbs::queue_pair::{QueuePair, QueuePairBuilder, Ud};
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::address_handle::ROUTE_HEADER;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::queue_pair::{QueuePair, QueuePairBuilder, Ud};
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_tests::datagrams::{Datagrams, Q_KEY};
 use bareverbs_tests::node::{Handle, NodeOptions};
 

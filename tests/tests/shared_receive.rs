@@ -1,16 +1,16 @@
 //! Shared receive queues between two drivers: who gets which receive, what is lost never, and what software is told.
 
-use bareverbs::MemoryRegion;
-use bareverbs::events::AsyncEvent;
-use bareverbs::memory_region::AccessFlags;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, PostError, QueuePairBuilder};
-use bareverbs::shared_receive_queue::{
+use bareverbs_core::MemoryRegion;
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::memory_region::AccessFlags;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, PostError, QueuePairBuilder};
+use bareverbs_core::shared_receive_queue::{
     ModifySharedReceiveQueueError, SharedReceiveQueue, SharedReceiveQueueAttributes,
     SharedReceiveQueueConfig, SharedReceiveQueueError, SharedReceiveQueueStatus,
 };
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
-use bareverbs::work_request::ReceiveRequest;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::work_request::ReceiveRequest;
 use bareverbs_prm::numbering::{CqeSyndrome, QpState};
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::fault::RandomFaults;
@@ -69,7 +69,7 @@ fn many_queue_pairs_share_receives_under_loss() {
             }
         }
         let (index, completion) = shared.wait(|shared| {
-            let receive = |(i, queue): (usize, &mut bareverbs::CompletionQueue<_>)| {
+            let receive = |(i, queue): (usize, &mut bareverbs_core::CompletionQueue<_>)| {
                 queue.poll_one().expect("a completion that can be true").map(|completion| (i, completion))
             };
             shared.receives.iter_mut().enumerate().find_map(receive)
@@ -299,7 +299,7 @@ fn receives_of_several_slices() {
         batch.ring();
         let bytes: Vec<u8> = (0..slices.len() * 5).map(|i| (i as u64 + round) as u8).collect();
         match bytes.len() {
-            0 => shared.senders[0].post_send(&bareverbs::WorkRequest::send(1, &[])).unwrap(),
+            0 => shared.senders[0].post_send(&bareverbs_core::WorkRequest::send(1, &[])).unwrap(),
             _ => shared.send(0, 1, &bytes),
         }
         succeeded(&shared.sent());

@@ -1,14 +1,14 @@
 //! The states of a queue pair, driver and NIC together: drain, change, resume; and the mistakes of connecting.
 
-use bareverbs::events::AsyncEvent;
-use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
-use bareverbs::queue_pair::{
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::queue_pair::transitions::{Attributes, TransitionError};
+use bareverbs_core::queue_pair::{
     AddressError, ConnectError, ConnectOptions, Mismatch, ModifyError, QueuePair, QueuePairAttributes,
     QueuePairBuilder, RemoteEndpoint, Suspect,
 };
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs_hal::sim::{MemoryConfig, SimWorld};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::{MemoryConfig, SimWorld};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, QpState};
 use bareverbs_prm::psn::Psn;
@@ -105,7 +105,10 @@ fn a_queue_pair_that_the_device_moved_is_asked_where_it_is() {
     }
     assert!(matches!(
         pair.a.queue_pair.modify(QpState::Rts, &timer),
-        Err(ModifyError::Transition(TransitionError::NoSuchWay { from: QpState::Error, to: QpState::Rts }))
+        Err(ModifyError::Transition(TransitionError::NoSuchTransition {
+            from: QpState::Error,
+            to: QpState::Rts
+        }))
     ));
 }
 

@@ -2,9 +2,9 @@
 //!
 //! `.ci/mutations` runs these tests with a barrier of the driver taken out, and expects them to fail.
 
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::time::Duration;
 use bareverbs_tests::node::NodeOptions;
 use bareverbs_tests::pair::{Pair, PairOptions, Side};

@@ -1,9 +1,9 @@
 //! Unreliable connections between two drivers in one world.
 
-use bareverbs::hal::Hal;
-use bareverbs::queue_pair::{PostError, Uc};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::queue_pair::{PostError, Uc};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::ServiceType;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::fault::RandomFaults;
@@ -119,7 +119,7 @@ fn what_cannot_be_taken_is_dropped_in_silence() {
     let mut pair = Pair::<Uc>::of_service(&PairOptions { memory_access: all_access(), ..options(5) });
     let slice = [pair.a.memory.slice(0, 200).unwrap()];
     let short = [pair.b.memory.slice(0, 100).unwrap()];
-    let wrong = bareverbs::RemoteSlice { address: 0x10, ..pair.b.memory.remote(0) };
+    let wrong = bareverbs_core::RemoteSlice { address: 0x10, ..pair.b.memory.remote(0) };
     pair.a.queue_pair.post_send(&WorkRequest::send(1, &slice)).unwrap();
     assert!(pair.sent().is_success() && received(&mut pair).is_empty(), "no receive");
     pair.b.queue_pair.post_receive(&ReceiveRequest::new(5, &short)).unwrap();

@@ -2,13 +2,13 @@
 //! is open, over a cable that loses, repeats and reorders; a flat model says what every byte has to be. A walk ends with
 //! an access that must be refused.
 
-use bareverbs::fast_region::{FastRegion, FastRegistration};
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::key_update::KeyUpdate;
-use bareverbs::memory_region::{AccessFlags, RemoteSlice};
-use bareverbs::memory_window::{MemoryWindow, WindowRange, WindowType};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::fast_region::{FastRegion, FastRegistration};
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::key_update::KeyUpdate;
+use bareverbs_core::memory_region::{AccessFlags, RemoteSlice};
+use bareverbs_core::memory_window::{MemoryWindow, WindowRange, WindowType};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::CqeSyndrome;
 use bareverbs_sim::net::fault::RandomFaults;

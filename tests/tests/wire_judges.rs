@@ -5,8 +5,8 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_sim::wire::opcode::ExtensionKind;
 use bareverbs_sim::wire::route::{GlobalRoute, VlanTag};
 use bareverbs_sim::wire::{
-    Aeth, AtomicEth, BthOpcode, Deth, Extension, FrameWriter, HeaderTemplate, MaskedAtomicEth, Network,
-    OperationKind, PacketHeader, Position, Reth, Route, ServiceClass, ServiceHeader, Syndrome,
+    Aeth, AtomicEth, BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, MaskedAtomicEth,
+    Network, OperationKind, PacketHeader, Position, Reth, Route, ServiceClass, ServiceHeader, Syndrome,
 };
 use bareverbs_tests::judges::{self, Version};
 use bareverbs_tests::walk::{Conditions, walk_captured};
@@ -39,11 +39,11 @@ impl Sample {
     fn frame(&self) -> Vec<u8> {
         let template = HeaderTemplate::new(&self.route, Qpn::from_low_bits(DESTINATION), 0xffff)
             .of_service(self.service);
-        let mut frame = Vec::new();
+        let mut frame = FrameBuffer::new();
         let mut writer = FrameWriter::begin(&mut frame, &template, &self.header, self.payload.len()).unwrap();
         writer.payload_mut().copy_from_slice(&self.payload);
         writer.finish();
-        frame
+        frame.into_bytes()
     }
 }
 

@@ -1,24 +1,24 @@
 //! Extended reliable connections between two drivers: messages go to the shared receive queue that they name (IBTA v1.4 annex
 //! A14).
 
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::device::Device;
-use bareverbs::events::AsyncEvent;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::{MemoryRegion, MemorySlice};
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::transitions::{Attributes, TransitionError};
-use bareverbs::queue_pair::{
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::device::Device;
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::transitions::{Attributes, TransitionError};
+use bareverbs_core::queue_pair::{
     BuildError, ConnectOptions, ModifyError, PostError, QueuePair, QueuePairAttributes, QueuePairBuilder,
     XrcInitiator, XrcTarget,
 };
-use bareverbs::shared_receive_queue::{
+use bareverbs_core::shared_receive_queue::{
     SharedReceiveQueue, SharedReceiveQueueConfig, SharedReceiveQueueStatus,
 };
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs::xrc_domain::XrcDomain;
-use bareverbs_hal::sim::{SimHal, SimWorld};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::xrc_domain::XrcDomain;
+use bareverbs_hal_sim::{SimHal, SimWorld};
 use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::numbering::{CqeSyndrome, QpState};
 use bareverbs_prm::time::Duration;

@@ -20,8 +20,9 @@ static ARENA_MEMORY: ArenaMemory = ArenaMemory(UnsafeCell::new([0; ARENA_SIZE]))
 static ARENA: Arena =
     unsafe { Arena::new(NonNull::new(ARENA_MEMORY.0.get().cast()).expect("a static has an address")) };
 
-/// Does everything, then switches the machine off. Called once by the boot code.
-pub fn run() -> ! {
+/// Does everything, then switches the machine off. Called once by the boot code of either processor.
+#[unsafe(no_mangle)]
+extern "C" fn enter() -> ! {
     let mut machine = Machine::discover();
     if let Err(Some(error)) = work(&mut machine) {
         let _ = writeln!(machine.console(), "bareverbs failed: {error}");

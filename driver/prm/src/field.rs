@@ -3,7 +3,11 @@
 //! A structure is an array of big-endian dwords. A field is `(dword, high bit, low bit)`, a 64-bit quantity, a run of
 //! bytes, or another structure. Fields that overlap, leave the structure or are wider than their Rust type are compile
 //! errors. Each structure also carries a description of itself ([`LayoutInfo`]) under the names of the reference
-//! tables, which is what the oracle test walks.
+//! tables, which is what the oracle test walks, and where each field stands as constants ([`Field`]): `Name::FIELDS.field`.
+
+mod descriptor;
+
+pub use descriptor::{BitRange, ByteOrder, Field};
 
 use zerocopy::byteorder::big_endian::U32;
 
@@ -161,6 +165,27 @@ macro_rules! layout {
             };
         }
 
+        const _: () = {
+            /// Where each field stands.
+            #[derive(Debug, Clone, Copy)]
+            pub struct Fields {
+                $(
+                    #[doc = concat!("Where `", stringify!($get), "` stands.")]
+                    pub $get: $crate::field::Field,
+                )*
+            }
+
+            impl $name {
+                /// Where each field stands, under the name that its getter has.
+                pub const FIELDS: Fields = Fields {
+                    $($get: $crate::field::Field::of(
+                        &$crate::layout_info!($kind $ty, $dw $([$hi:$lo])?, $path),
+                        $crate::layout_order!($kind),
+                    ),)*
+                };
+            }
+        };
+
         impl Default for $name {
             fn default() -> Self {
                 Self::new()
@@ -285,6 +310,21 @@ macro_rules! layout_info {
             bit_width: $ty::SIZE as u32 * 8,
             part: Some(&<$ty as $crate::field::Layout>::INFO),
         }
+    };
+}
+
+/// Byte order of one field; see [`layout!`](crate::layout).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! layout_order {
+    (bits) => {
+        $crate::field::ByteOrder::BigEndian
+    };
+    (wide) => {
+        $crate::field::ByteOrder::BigEndian
+    };
+    ($other:ident) => {
+        $crate::field::ByteOrder::Memory
     };
 }
 

@@ -32,3 +32,8 @@ pub mod time;
 pub mod wqe;
 
 pub use registry::LAYOUTS;
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -270,6 +270,7 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::wqe::AddressVector as Layout>::INFO,
     &<crate::wqe::KeyUpdateSegment as Layout>::INFO,
     &<crate::wqe::XrcSegment as Layout>::INFO,
+    &<crate::wqe::SharedReceiveSegment as Layout>::INFO,
     &<crate::wqe::KeyListEntry as Layout>::INFO,
     &<crate::wqe::MaskedAtomicSegment as Layout>::INFO,
     &<crate::wqe::DataSegment as Layout>::INFO,

@@ -80,6 +80,12 @@ layout! {
 }
 
 layout! {
+    /// First segment of an entry of a shared receive queue: the entry that the device takes after it.
+    pub struct SharedReceiveSegment, "mlx5_wqe_srq_next_seg", 4;
+    bits next_wqe_index / set_next_wqe_index: u16 = 0[15:0], "next_wqe_index";
+}
+
+layout! {
     /// Masked atomic segment of compare and swap of 8 bytes; of fetch and add only the first half is used, and has the
     /// field boundaries in place of `compare`.
     pub struct MaskedAtomicSegment, "mlx5_wqe_masked_atomic_seg", 8;

@@ -35,11 +35,8 @@ pub enum CommandFailure {
     },
     /// All slots of the command queue are in use.
     NoSlot,
-    /// Somebody else kept the command interface for the whole time.
-    InterfaceBusy {
-        /// How long it was waited for.
-        waited: Duration,
-    },
+    /// Another thread held the command interface until the deadline.
+    InterfaceBusy(InterfaceBusy),
     /// The device did not answer.
     TimedOut {
         /// How long it was waited for.
@@ -110,9 +107,7 @@ impl fmt::Display for CommandFailure {
                 "needs {needed} mailbox blocks in a row of {pool}: raise DeviceConfig::mailbox_blocks or use larger pages"
             ),
             Self::NoSlot => f.write_str("all command slots are in use: poll the outstanding commands first"),
-            Self::InterfaceBusy { waited } => {
-                write!(f, "the command interface was busy for {waited}: raise DeviceConfig::command_timeout")
-            }
+            Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::TimedOut { waited, health } => write!(f, "no answer for {waited}; {health}"),
             Self::NotDelivered(status) => write!(f, "not accepted, delivery status {status}"),
             Self::Refused { status, syndrome } => {
@@ -135,6 +130,22 @@ impl fmt::Display for CommandFailure {
 }
 
 impl core::error::Error for CommandError {}
+
+/// Another thread held the command interface until the deadline. No command was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceBusy {
+    /// How long the caller waited.
+    pub waited: Duration,
+}
+
+impl fmt::Display for InterfaceBusy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waited = self.waited;
+        write!(f, "the command interface was busy for {waited}: raise DeviceConfig::command_timeout")
+    }
+}
+
+impl core::error::Error for InterfaceBusy {}
 
 /// What firmware says of itself in the health buffer of the initialization segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,13 +24,13 @@ pub(crate) const RESERVED: usize = 4;
 
 /// Neighbouring blocks of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Chain {
+pub(crate) struct MailboxChain {
     start: usize,
     count: usize,
 }
 
 /// All blocks.
-pub(crate) struct Pool<M> {
+pub(crate) struct MailboxPool<M> {
     dma: Dma<M>,
     blocks: usize,
     used: [u64; MAX_BLOCKS / 64],
@@ -41,23 +41,23 @@ pub(crate) const fn blocks_for(length: usize) -> usize {
     length.saturating_sub(INLINE).div_ceil(BLOCK_DATA)
 }
 
-impl<M: DmaMemory> Pool<M> {
+impl<M: DmaMemory> MailboxPool<M> {
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, blocks: usize) -> Result<Self, HalError> {
         let blocks = blocks.clamp(RESERVED + 1, MAX_BLOCKS);
         let dma = Dma::allocate(hal, blocks * STRIDE, 4096)?;
         Ok(Self { dma, blocks, used: [0; MAX_BLOCKS / 64] })
     }
 
-    pub(crate) fn iova(&self, chain: Chain) -> u64 {
+    pub(crate) fn iova(&self, chain: MailboxChain) -> u64 {
         if chain.count == 0 { 0 } else { self.dma.iova() + (chain.start * STRIDE) as u64 }
     }
 }
 
-impl<M> Pool<M> {
+impl<M> MailboxPool<M> {
     /// Takes the first run of `count` free blocks, of the reserved ones or of the others.
-    pub(crate) fn take(&mut self, count: usize, reserved: bool) -> Result<Chain, CommandFailure> {
+    pub(crate) fn take(&mut self, count: usize, reserved: bool) -> Result<MailboxChain, CommandFailure> {
         if count == 0 {
-            return Ok(Chain::default());
+            return Ok(MailboxChain::default());
         }
         let range = if reserved { 0..RESERVED } else { RESERVED..self.blocks };
         let failure = CommandFailure::NoMailbox { needed: count as u32, pool: range.len() as u32 };
@@ -66,7 +66,7 @@ impl<M> Pool<M> {
             match (start..start + count).rev().find(|&block| self.is_used(block)) {
                 Some(block) => start = block + 1,
                 None => {
-                    let chain = Chain { start, count };
+                    let chain = MailboxChain { start, count };
                     self.mark(chain, true);
                     return Ok(chain);
                 }
@@ -76,7 +76,7 @@ impl<M> Pool<M> {
     }
 
     /// Gives a chain back.
-    pub(crate) fn give_back(&mut self, chain: Chain) {
+    pub(crate) fn give_back(&mut self, chain: MailboxChain) {
         self.mark(chain, false);
     }
 
@@ -84,7 +84,7 @@ impl<M> Pool<M> {
         self.used[block / 64] >> (block % 64) & 1 != 0
     }
 
-    fn mark(&mut self, chain: Chain, used: bool) {
+    fn mark(&mut self, chain: MailboxChain, used: bool) {
         for block in chain.start..chain.start + chain.count {
             let bit = 1 << (block % 64);
             if used { self.used[block / 64] |= bit } else { self.used[block / 64] &= !bit }
@@ -92,11 +92,11 @@ impl<M> Pool<M> {
     }
 }
 
-impl<M: DmaMemory> Pool<M> {
+impl<M: DmaMemory> MailboxPool<M> {
     /// Writes the part of `request` that the entry does not carry; with `None`, empty blocks for an output.
     pub(crate) fn write(
         &self,
-        chain: Chain,
+        chain: MailboxChain,
         request: Option<&Request<'_>>,
         token: u8,
     ) -> Result<(), CommandFailure> {
@@ -120,7 +120,7 @@ impl<M: DmaMemory> Pool<M> {
     /// Reads `out.len()` bytes of output from byte [`INLINE`] on; checks the trailers if `checked`.
     pub(crate) fn read(
         &self,
-        chain: Chain,
+        chain: MailboxChain,
         out: &mut [u8],
         token: u8,
         checked: bool,
@@ -162,8 +162,8 @@ mod tests {
     use super::*;
     use crate::test_memory::Boxed;
 
-    fn pool(blocks: usize) -> Pool<Boxed> {
-        Pool { dma: Dma::new(Boxed::new(blocks * STRIDE)), blocks, used: [0; MAX_BLOCKS / 64] }
+    fn pool(blocks: usize) -> MailboxPool<Boxed> {
+        MailboxPool { dma: Dma::new(Boxed::new(blocks * STRIDE)), blocks, used: [0; MAX_BLOCKS / 64] }
     }
 
     #[test]

@@ -1,22 +1,20 @@
-//! The command interface: a queue of 32 entries in host memory, mailboxes behind them, a doorbell bit each.
+//! The command interface: a queue of up to 32 entries in host memory, mailboxes for longer commands, one doorbell bit
+//! per entry.
 //!
-//! [`queue`] is sans-IO: it submits and looks, and never waits. [`execute`] is the blocking shell around it; the
-//! only waiting point is [`Hal::relax`](crate::hal::Hal::relax), and every wait has a deadline. Completion is always
-//! polled: a command event queue is never created.
+//! This module is sans-IO: it submits and polls, and never waits. The executor waits. The driver always polls for
+//! answers: it never asks for command completion events.
 
-mod entry;
+pub(crate) mod entry;
 mod error;
-pub mod execute;
 mod mailbox;
-pub mod queue;
+mod message;
+pub(crate) mod queue;
+mod register;
 mod signature;
 
-pub use entry::{Request, Tail, WordList};
-pub use error::{CommandError, CommandFailure, HealthReport};
-pub use queue::{CommandQueue, CommandQueueConfig, Ticket};
+pub use error::{CommandError, CommandFailure, HealthReport, InterfaceBusy};
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-/// A structure of the PRM that is sent or received whole.
-pub trait Message: FromBytes + IntoBytes + Immutable {}
-impl<T: FromBytes + IntoBytes + Immutable> Message for T {}
+pub(crate) use entry::{Request, Tail, WordList};
+pub(crate) use message::Message;
+pub(crate) use queue::{CommandQueue, CommandQueueConfig, Lane, Ticket};
+pub(crate) use register::{REGISTER_HEADER, RegisterAccess, access_register};

@@ -2,7 +2,7 @@
 
 use super::entry::{INLINE, Placement, Request, encode};
 use super::error::{CommandError, CommandFailure};
-use super::mailbox::{Chain, Pool, blocks_for};
+use super::mailbox::{MailboxChain, MailboxPool, blocks_for};
 use super::signature::is_intact;
 use crate::dma::{BLOCK, Dma, Window};
 use crate::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
@@ -68,8 +68,8 @@ struct Slot {
     busy: bool,
     abandoned: bool,
     generation: u32,
-    input: Chain,
-    output: Chain,
+    input: MailboxChain,
+    output: MailboxChain,
     output_length: u32,
     token: u8,
 }
@@ -77,7 +77,7 @@ struct Slot {
 /// The queue, its mailboxes and what is under way in each slot.
 pub struct CommandQueue<M> {
     page: Dma<M>,
-    pool: Pool<M>,
+    pool: MailboxPool<M>,
     config: CommandQueueConfig,
     slots: [Slot; SLOTS],
     token: u8,
@@ -90,7 +90,7 @@ impl<M: DmaMemory> CommandQueue<M> {
     pub fn allocate<H: Hal<Dma = M>>(hal: &H, config: CommandQueueConfig) -> Result<Self, HalError> {
         Ok(Self {
             page: Dma::allocate(hal, PAGE, PAGE)?,
-            pool: Pool::allocate(hal, config.mailbox_blocks)?,
+            pool: MailboxPool::allocate(hal, config.mailbox_blocks)?,
             config,
             slots: [Slot::default(); SLOTS],
             token: 0,

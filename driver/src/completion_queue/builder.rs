@@ -1,17 +1,17 @@
 //! Making a completion queue: size and form of its entries, its events, memory, CREATE_CQ.
 
-use super::short::Kept;
+use super::fast::QueuePairCache;
 use super::{CompletionQueue, CompletionQueueError, Moderation};
 use crate::capabilities::Capabilities;
 use crate::command::Request;
 use crate::completion_channel::CompletionChannel;
+use crate::cqe::CqeView;
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::hal::{Hal, HalError};
 use crate::ring::Consumer;
 use crate::translation::PageRun;
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
-use bareverbs_prm::cqe::OP_OWN_INITIAL;
 use bareverbs_prm::ids::{Cqn, Eqn};
 use bareverbs_prm::numbering::CommandOpcode;
 
@@ -79,7 +79,7 @@ pub(super) fn allocate_ring<H: Hal>(
     let memory =
         Dma::allocate(hal, size.bytes() + spare * BLOCK, 4096).map_err(CompletionQueueError::Memory)?;
     for window in (0..size.blocks() as usize).filter_map(|block| memory.block(block)) {
-        window.store_be32::<60>(OP_OWN_INITIAL as u32);
+        CqeView(window).invalidate();
     }
     Ok(memory)
 }
@@ -106,7 +106,7 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
     }
 
     /// Entries of 128 bytes: each has a cache line pair of its own on machines with lines of 128 bytes. Polling them takes
-    /// the general way.
+    /// the general path.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
     pub fn wide_entries(mut self) -> Self {
         self.wide = true;
@@ -161,8 +161,8 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
         };
         let consumer = Consumer::new(size.log);
         let Self { device, wide, .. } = self;
-        let kept = Kept::NOBODY;
-        Ok(CompletionQueue { device, rings, consumer, kept, cqn, wide, arm_sequence: 0, discarded: 0 })
+        let cache = QueuePairCache::EMPTY;
+        Ok(CompletionQueue { device, rings, consumer, cache, cqn, wide, arm_sequence: 0, discarded: 0 })
     }
 
     /// Whether the device offers what is asked for.

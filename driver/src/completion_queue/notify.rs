@@ -107,7 +107,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
             .mmio()
             .write64(device.uar().value() as usize * UAR_PAGE_SIZE + uar::CQ_ARM, arm.to_raw());
         device.hal().barrier(Barrier::FlushMmio);
-        match self.take(self.consumer) {
+        match self.take_entry(self.consumer) {
             Ok(None) => Arming::Armed,
             Ok(Some(_)) | Err(_) => Arming::Ready,
         }

@@ -7,8 +7,10 @@ use super::builder::{Size, allocate_ring};
 use super::entries::BadRun;
 use super::{CompletionQueue, CompletionQueueError};
 use crate::command::Request;
+use crate::cqe::CqeView;
+use crate::cqe::ownership::opcode;
 use crate::device::{DeviceRef, DmaOf};
-use crate::dma::{BLOCK, BlockRing};
+use crate::dma::BlockRing;
 use crate::hal::{Barrier, Hal, HalError};
 use crate::ring::Consumer;
 use crate::translation::PageRun;
@@ -55,8 +57,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let mut ended = false;
         while count < self.consumer.size() && !ended {
             let at = self.consumer.ahead(count);
-            match self.take(at) {
-                Ok(Some(byte)) if CqeOpcode::from_raw(byte >> 4) == CqeOpcode::ResizeCq => ended = true,
+            match self.take_entry(at) {
+                Ok(Some(byte)) if opcode(byte) == CqeOpcode::ResizeCq => ended = true,
                 Ok(Some(_)) => self.copy_entry(at, &ring, next.ahead(count)),
                 Ok(None) | Err(BadRun(_)) => break,
             }
@@ -72,11 +74,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Copies an entry, and gives it the owner of the pass that the new ring is in.
     fn copy_entry(&self, from: Consumer, ring: &BlockRing<DmaOf<D>>, to: Consumer) {
-        let mut words = self.entry(from.index()).load();
-        words[7] = (u64::from_be(words[7]) & !1 | u64::from(to.phase())).to_be();
         let block = if self.wide { to.slot() << 1 | 1 } else { to.slot() };
         if let Some(window) = ring.memory().block(block) {
-            window.store_first::<{ BLOCK / 8 }>(&words);
+            CqeView(window).store(self.entry(from.index()).load(), to.phase());
         }
     }
 }

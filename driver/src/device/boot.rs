@@ -1,22 +1,27 @@
-//! Bringing the device up and down: named steps, each undone in reverse.
+//! Bringing the device up, in named steps. If a step fails, [`shutdown`](super::shutdown) undoes the steps before it.
 
-use super::control::{Control, Doomed};
+use super::config::DeviceConfig;
+use super::control::Control;
+use super::error::{OpenCause, OpenError};
 use super::ledgers::Ledgers;
-use super::{BootStep, CloseCause, DeviceConfig, OpenCause, OpenError, Up};
+use super::requests::{command_header, set_roce};
+use super::shutdown::release;
+use crate::boot_step::BootStep;
 use crate::capabilities::{Capabilities, negotiate, negotiate_atomic, negotiate_roce};
-use crate::command::execute::Patience;
-use crate::command::{CommandError, CommandQueue, CommandQueueConfig, HealthReport, Request, Tail};
+use crate::command::{
+    CommandError, CommandQueue, CommandQueueConfig, HealthReport, REGISTER_HEADER, RegisterAccess, Request,
+    Tail, access_register,
+};
 use crate::events::{EventQueue, event_mask};
+use crate::executor::CommandOutput;
 use crate::hal::{Hal, Mmio};
-use crate::port;
 use crate::trace::TraceEvent;
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
-use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::eq::CreateEqOut;
 use bareverbs_prm::command::hca::{HostEndiannessRegister, QueryIssiIn, QueryIssiOut, SetIssiIn};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, init_segment};
-use bareverbs_prm::ids::UarIndex;
+use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode, CommandStatus, QueryPagesStage, RegisterId};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -33,38 +38,37 @@ const ASYNC_VECTOR: u16 = 0;
 /// The `cqe_version` that carries the `user_index`.
 const COMPLETION_VERSION: u8 = 1;
 
-/// Opens the device behind `hal`. What was done is undone if a step fails.
-pub(super) fn open<H: Hal>(hal: H, config: &DeviceConfig) -> Result<Up<H>, OpenError> {
-    let mut boot = Boot { hal: &hal, config, step: BootStep::WaitForFirmware };
+/// What the boot steps leave behind.
+pub(super) struct Booted<H: Hal> {
+    pub(super) control: spin::Mutex<Control<H>>,
+    pub(super) ledgers: Ledgers<H::Dma>,
+    pub(super) capabilities: Capabilities,
+    pub(super) uar: UarIndex,
+    pub(super) eqn: Eqn,
+}
+
+/// Opens the device behind `hal`. If a step fails, the steps before it are undone.
+pub(super) fn open<H: Hal>(hal: &H, config: &DeviceConfig) -> Result<Booted<H>, OpenError> {
+    let mut boot = Boot { hal, config, step: BootStep::WaitForFirmware };
     let mut control = boot.command_interface().map_err(|cause| boot.failed(cause))?;
     match boot.bring_up(&mut control) {
-        Ok((capabilities, uar, ledgers)) => {
-            let eqn = control.events.as_ref().map_or_else(Default::default, |events| events.eqn);
-            let config = *config;
-            Ok(Up { hal, control: spin::Mutex::new(control), ledgers, capabilities, uar, eqn, config })
+        Ok(Resources { capabilities, uar, eqn, ledgers }) => {
+            Ok(Booted { control: spin::Mutex::new(control), ledgers, capabilities, uar, eqn })
         }
         Err(cause) => {
             let error = boot.failed(cause);
-            release(&hal, control).ok();
+            release(hal, control).ok();
             Err(error)
         }
     }
 }
 
-/// Takes the device down and frees what it no longer knows.
-pub(super) fn release<H: Hal>(hal: &H, mut control: Control<H>) -> Result<(), CloseCause> {
-    let result = take_down(hal, &mut control);
-    let held = control.pages.held();
-    control.pages.leak();
-    if result.is_err() {
-        // The device may still fetch commands or write events: none of this memory may be used again.
-        core::mem::forget(control);
-        return result;
-    }
-    match held {
-        0 => Ok(()),
-        held => Err(CloseCause::PagesKept { held }),
-    }
+/// What [`Boot::bring_up`] finds and allocates.
+struct Resources<M> {
+    capabilities: Capabilities,
+    uar: UarIndex,
+    eqn: Eqn,
+    ledgers: Ledgers<M>,
 }
 
 struct Boot<'a, H> {
@@ -93,11 +97,8 @@ impl<H: Hal> Boot<'_, H> {
         let queue = self.check_interface()?;
         self.at(BootStep::CommandQueue);
         let commands = CommandQueue::allocate(self.hal, queue)?;
-        let patience = Patience { timeout: self.config.command_timeout, interval: self.config.poll_interval };
-        let mut control = Control::new(commands, patience, self.config.observer, self.config.blue_flame);
-        control.commands.announce(self.hal);
-        control.progress.announced = true;
-        Ok(control)
+        commands.announce(self.hal);
+        Ok(Control::new(commands, self.config.command_timing(), self.config.observer))
     }
 
     /// Bit 31 of the register at 0x1fc reads one while firmware initialises.
@@ -139,42 +140,39 @@ impl<H: Hal> Boot<'_, H> {
         Err(OpenCause::BadQueueGeometry { log_size: queue.log_size, log_stride: queue.log_stride })
     }
 
-    fn bring_up(
-        &mut self,
-        control: &mut Control<H>,
-    ) -> Result<(Capabilities, UarIndex, Ledgers<H::Dma>), OpenCause> {
+    fn bring_up(&mut self, control: &mut Control<H>) -> Result<Resources<H::Dma>, OpenCause> {
         self.at(BootStep::WaitForCommandQueue);
         self.wait_for_firmware()?;
         self.at(BootStep::EnableHca);
-        control.run(self.hal, &Request::new(&header(CommandOpcode::EnableHca, 0)))?;
+        control.run(self.hal, &Request::new(&command_header(CommandOpcode::EnableHca, 0)))?;
         control.progress.enabled = true;
         self.at(BootStep::SetIssi);
         self.set_issi(control)?;
         self.at(BootStep::BootPages);
-        control.with_pages(self.hal, |pages, shell| pages.serve_stage(shell, QueryPagesStage::BootPages))?;
+        control.serve_stage(self.hal, QueryPagesStage::BootPages)?;
         self.at(BootStep::HostEndianness);
         self.set_host_endianness(control)?;
         self.at(BootStep::SetCapabilities);
         self.set_capabilities(control)?;
         self.at(BootStep::InitPages);
-        control.with_pages(self.hal, |pages, shell| pages.serve_stage(shell, QueryPagesStage::InitPages))?;
+        control.serve_stage(self.hal, QueryPagesStage::InitPages)?;
         self.at(BootStep::InitHca);
-        control.run(self.hal, &Request::new(&header(CommandOpcode::InitHca, 0)).padded_to(32))?;
+        control.run(self.hal, &Request::new(&command_header(CommandOpcode::InitHca, 0)).padded_to(32))?;
         control.progress.initialised = true;
         self.at(BootStep::QueryCapabilities);
         let capabilities = self.capabilities(control)?;
         self.at(BootStep::AllocateUar);
         let uar = self.allocate_uar(control)?;
         self.at(BootStep::CreateEventQueue);
-        self.create_event_queue(control, uar, event_mask(&capabilities))?;
+        let eqn = self.create_event_queue(control, uar, event_mask(&capabilities))?;
         self.at(BootStep::EnableRoce);
         if capabilities.roce {
-            control.run(self.hal, &Request::new(&port::set_roce(true)))?;
+            control.run(self.hal, &Request::new(&set_roce(true)))?;
             control.progress.roce = true;
         }
         self.at(BootStep::AllocateLedgers);
         let ledgers = Ledgers::allocate(self.hal, self.config.queue_pairs, self.config.ledger_words)?;
-        Ok((capabilities, uar, ledgers))
+        Ok(Resources { capabilities, uar, eqn, ledgers })
     }
 
     /// Issue 1 of the interface; a device that knows no issues has issue 0, which is not enough.
@@ -195,11 +193,13 @@ impl<H: Hal> Boot<'_, H> {
     }
 
     fn set_host_endianness(&self, control: &mut Control<H>) -> Result<(), CommandError> {
-        let input = port::access(RegisterId::HostEndianness, false);
+        let input = access_register(RegisterId::HostEndianness, RegisterAccess::Write);
         let mut register = HostEndiannessRegister::new();
         register.set_he(cfg!(target_endian = "big"));
         let request = Request::with_tail(&input, Tail::Bytes(register.as_bytes()));
-        control.execute(self.hal, &request, &mut [], 32)
+        let output =
+            CommandOutput { buffer: &mut [], length: REGISTER_HEADER + HostEndiannessRegister::SIZE };
+        control.execute(self.hal, &request, output)
     }
 
     fn set_capabilities(&self, control: &mut Control<H>) -> Result<(), OpenCause> {
@@ -250,14 +250,15 @@ impl<H: Hal> Boot<'_, H> {
         page: CapabilityType,
         mode: u16,
     ) -> Result<T, CommandError> {
-        let input = header(CommandOpcode::QueryHcaCap, (page.raw() as u16) << 1 | mode);
+        let input = command_header(CommandOpcode::QueryHcaCap, (page.raw() as u16) << 1 | mode);
         let mut output = [0; 16 + CAPABILITY_PAGE];
-        control.execute(self.hal, &Request::new(&input), &mut output, CAPABILITY_MESSAGE)?;
+        let buffer = CommandOutput { buffer: &mut output, length: CAPABILITY_MESSAGE };
+        control.execute(self.hal, &Request::new(&input), buffer)?;
         Ok(T::read_from_prefix(&output[16..]).map_or_else(|_| T::default(), |(page, _)| page))
     }
 
     fn set(&self, control: &mut Control<H>, page: CapabilityType, bytes: &[u8]) -> Result<(), CommandError> {
-        let input = header(CommandOpcode::SetHcaCap, (page.raw() as u16) << 1);
+        let input = command_header(CommandOpcode::SetHcaCap, (page.raw() as u16) << 1);
         control.run(self.hal, &Request::with_tail(&input, Tail::Bytes(bytes)).padded_to(CAPABILITY_MESSAGE))
     }
 
@@ -279,7 +280,7 @@ impl<H: Hal> Boot<'_, H> {
         control: &mut Control<H>,
         uar: UarIndex,
         mask: u64,
-    ) -> Result<(), OpenCause> {
+    ) -> Result<Eqn, OpenCause> {
         let mut queue = EventQueue::allocate(self.hal, self.config.event_queue_entries, uar)?;
         let (input, run) = queue.create_input(self.config.log_max_page, ASYNC_VECTOR, mask);
         let output = control.call::<CreateEqOut>(self.hal, &Request::with_tail(&input, run.list(0)));
@@ -292,67 +293,8 @@ impl<H: Hal> Boot<'_, H> {
                 return Err(error.into());
             }
         }
+        let eqn = queue.eqn;
         control.events = Some(queue);
-        Ok(())
+        Ok(eqn)
     }
-}
-
-/// A command that is nothing but its header.
-fn header(opcode: CommandOpcode, op_mod: u16) -> CommandHeaderIn {
-    let mut input = CommandHeaderIn::new();
-    input.set_opcode(opcode).set_op_mod(op_mod);
-    input
-}
-
-/// The steps of [`Boot::bring_up`] backwards. Goes on when one fails and reports the first failure.
-fn take_down<H: Hal>(hal: &H, control: &mut Control<H>) -> Result<(), CloseCause> {
-    let mut result = Ok(());
-    let mut keep = |step: BootStep, outcome: Result<(), CommandError>| {
-        let outcome = outcome.map_err(|error| CloseCause::Command { step, error });
-        result = result.and(outcome);
-        outcome.is_ok()
-    };
-    control.retry_parked(hal);
-    if core::mem::take(&mut control.progress.roce) {
-        undo(control, BootStep::EnableRoce);
-        keep(BootStep::EnableRoce, control.run(hal, &Request::new(&port::set_roce(false))));
-    }
-    keep(BootStep::CreateEventQueue, destroy_event_queue(hal, control));
-    if let Some(uar) = control.progress.uar.take() {
-        undo(control, BootStep::AllocateUar);
-        let doomed = Doomed { opcode: CommandOpcode::DeallocUar, number: uar.value() };
-        keep(BootStep::AllocateUar, control.destroy_now(hal, doomed));
-    }
-    let mut forgotten = true;
-    if core::mem::take(&mut control.progress.initialised) {
-        undo(control, BootStep::InitHca);
-        let request = header(CommandOpcode::TeardownHca, 0);
-        forgotten = keep(BootStep::InitHca, control.run(hal, &Request::new(&request)));
-    }
-    control.settle_parked(forgotten);
-    if core::mem::take(&mut control.progress.enabled) {
-        undo(control, BootStep::BootPages);
-        let reclaimed = control.with_pages(hal, |pages, shell| pages.reclaim(shell));
-        undo(control, BootStep::EnableHca);
-        let request = header(CommandOpcode::DisableHca, 0);
-        keep(BootStep::EnableHca, control.run(hal, &Request::new(&request)));
-        result = result.and(reclaimed.map_err(CloseCause::Pages));
-    }
-    if control.commands.is_idle() { result } else { result.and(Err(CloseCause::CommandsUnderWay)) }
-}
-
-fn undo<H: Hal>(control: &Control<H>, step: BootStep) {
-    control.observe(TraceEvent::Step { step, undo: true });
-}
-
-fn destroy_event_queue<H: Hal>(hal: &H, control: &mut Control<H>) -> Result<(), CommandError> {
-    control.serve(hal);
-    let Some(queue) = control.events.take() else { return Ok(()) };
-    undo(control, BootStep::CreateEventQueue);
-    let doomed = Doomed { opcode: CommandOpcode::DestroyEq, number: queue.eqn.value() };
-    let result = control.destroy_now(hal, doomed);
-    if result.is_err() {
-        core::mem::forget(queue);
-    }
-    result
 }

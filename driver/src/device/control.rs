@@ -1,43 +1,43 @@
-//! What a device needs to be controlled: one at a time, behind a lock.
+//! The control part of a device: command queue, page supply, event queue, and the objects that wait to be destroyed.
+//! One thread at a time works on it, behind the lock of [`Device::control`](super::Device::control).
 
-use crate::command::execute::{Patience, Shell};
-use crate::command::queue::Lane;
-use crate::command::{CommandError, CommandQueue, Message, Request};
+use crate::command::{CommandError, CommandQueue, Lane, Message, Request};
 use crate::dma::Dma;
-use crate::events::{AsyncEvent, EventQueue, Inbox, Sorted, sort};
+use crate::events::{AsyncEvent, DeviceEvent, EventQueue, Inbox, decode};
+use crate::executor::{CommandExecutor, CommandOutput, CommandTiming};
 use crate::gid::GidEntry;
 use crate::hal::Hal;
-use crate::page_supply::PageSupply;
+use crate::page_supply::{PageError, PageSupply};
 use crate::trace::{Observer, TraceEvent};
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::ids::UarIndex;
-use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::numbering::{CommandOpcode, QueryPagesStage};
 
-/// Objects that wait to be destroyed.
-const PARKED: usize = 64;
-/// Entries of the RoCE address table that are remembered.
-pub(crate) const GIDS: usize = 32;
+/// Most objects that wait to be destroyed.
+const PENDING_DESTROYS: usize = 64;
+/// Entries of the RoCE address table that the driver remembers.
+pub(super) const GIDS: usize = 32;
 
 /// How far the device has been brought up.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Progress {
-    pub(crate) announced: bool,
-    pub(crate) enabled: bool,
-    pub(crate) initialised: bool,
-    pub(crate) uar: Option<UarIndex>,
-    pub(crate) roce: bool,
+pub(super) struct BootProgress {
+    pub(super) enabled: bool,
+    pub(super) initialised: bool,
+    pub(super) uar: Option<UarIndex>,
+    pub(super) roce: bool,
 }
 
-/// An object of the device: the command that destroys it, and its number.
+/// The command that destroys an object of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Doomed {
+pub(crate) struct DestroyCommand {
     pub(crate) opcode: CommandOpcode,
+    /// Number of the object.
     pub(crate) number: u32,
 }
 
-impl Doomed {
-    /// All destroying commands have the number of the object in the third word.
-    fn request(self) -> CommandHeaderIn {
+impl DestroyCommand {
+    /// Every destroying command has the number of the object in its third word.
+    pub(super) fn input(self) -> CommandHeaderIn {
         let mut bytes = [0; CommandHeaderIn::SIZE];
         bytes[..2].copy_from_slice(&self.opcode.raw().to_be_bytes());
         bytes[8..12].copy_from_slice(&self.number.to_be_bytes());
@@ -45,136 +45,147 @@ impl Doomed {
     }
 }
 
-/// What an object is made of, in one piece or two.
-pub(crate) type Pieces<M> = [Option<Dma<M>>; 2];
+/// Memory of an object, in at most two pieces.
+pub(crate) type ObjectMemory<M> = [Option<Dma<M>>; 2];
 
-struct Parked<M> {
-    object: Doomed,
-    /// Freed with this, after the object is destroyed.
+/// An object that the device has not destroyed yet.
+struct PendingDestroy<M> {
+    command: DestroyCommand,
+    /// Freed when the object is destroyed.
     #[allow(dead_code, reason = "it is held, not read")]
-    memory: Pieces<M>,
+    memory: ObjectMemory<M>,
 }
 
 /// The control part of a device.
 pub(crate) struct Control<H: Hal> {
-    pub(crate) commands: CommandQueue<H::Dma>,
-    pub(crate) pages: PageSupply<H::Dma>,
-    pub(crate) events: Option<EventQueue<H::Dma>>,
-    pub(crate) inbox: Inbox,
-    pub(crate) progress: Progress,
-    pub(crate) patience: Patience,
-    pub(crate) observer: Option<&'static dyn Observer>,
-    pub(crate) gids: [Option<GidEntry>; GIDS],
-    parked: heapless::Vec<Parked<H::Dma>, PARKED>,
+    pub(super) commands: CommandQueue<H::Dma>,
+    pub(super) pages: PageSupply<H::Dma>,
+    pub(super) events: Option<EventQueue<H::Dma>>,
+    pub(super) inbox: Inbox,
+    pub(super) progress: BootProgress,
+    pub(super) gids: [Option<GidEntry>; GIDS],
+    timing: CommandTiming,
+    observer: Option<&'static dyn Observer>,
+    pending: heapless::Vec<PendingDestroy<H::Dma>, PENDING_DESTROYS>,
     leaked: u32,
-    blue_flame: u8,
-    variant: u8,
 }
 
 impl<H: Hal> Control<H> {
-    pub(crate) fn new(
+    pub(super) fn new(
         commands: CommandQueue<H::Dma>,
-        patience: Patience,
+        timing: CommandTiming,
         observer: Option<&'static dyn Observer>,
-        blue_flame: bool,
     ) -> Self {
         Self {
             commands,
             pages: PageSupply::default(),
             events: None,
             inbox: Inbox::default(),
-            progress: Progress::default(),
-            patience,
-            observer,
+            progress: BootProgress::default(),
             gids: [None; GIDS],
-            parked: heapless::Vec::new(),
+            timing,
+            observer,
+            pending: heapless::Vec::new(),
             leaked: 0,
-            blue_flame: if blue_flame { 0b1110 } else { 0 },
-            variant: 0,
         }
     }
 
-    /// Executes a command whose output is fixed. While it waits, events are collected and page requests served.
+    /// Executes a command whose output has a fixed size.
     pub(crate) fn call<O: Message>(&mut self, hal: &H, request: &Request<'_>) -> Result<O, CommandError> {
-        let mut output = O::new_zeroed();
-        self.execute(hal, request, output.as_mut_bytes(), size_of::<O>())?;
-        Ok(output)
+        let mut message = O::new_zeroed();
+        let output = CommandOutput { buffer: message.as_mut_bytes(), length: size_of::<O>() };
+        self.execute(hal, request, output)?;
+        Ok(message)
     }
 
-    /// Executes a command of which only the status matters.
+    /// Executes a command whose output is only a status.
     pub(crate) fn run(&mut self, hal: &H, request: &Request<'_>) -> Result<(), CommandError> {
         self.call::<CommandHeaderOut>(hal, request).map(|_| ())
     }
 
-    /// Executes a command and reads the first bytes of its output of `length` bytes.
+    /// Executes a command. While it waits for the answer, it collects events and serves page requests.
     pub(crate) fn execute(
         &mut self,
         hal: &H,
         request: &Request<'_>,
-        output: &mut [u8],
-        length: usize,
+        output: CommandOutput<'_>,
     ) -> Result<(), CommandError> {
-        let Self { commands, pages, events, inbox, patience, observer, .. } = self;
-        let mut shell = Shell { hal, queue: commands, patience: *patience, observer: *observer };
-        shell.execute(request, (output, length), Lane::Regular, |shell| serve(shell, events, pages, inbox))
+        let mut split = self.split(hal);
+        let EventHandling { events, pages, inbox } = &mut split.events;
+        split.executor.execute(request, output, Lane::Regular, |executor| {
+            serve(executor, EventHandling { events, pages, inbox });
+        })
     }
 
-    /// Calls `work` with the page supply and a shell for its commands.
-    pub(crate) fn with_pages<T>(
-        &mut self,
-        hal: &H,
-        work: impl FnOnce(&mut PageSupply<H::Dma>, &mut Shell<'_, H>) -> T,
-    ) -> T {
-        let Self { commands, pages, patience, observer, .. } = self;
-        work(pages, &mut Shell { hal, queue: commands, patience: *patience, observer: *observer })
+    /// Gives the device the pages that it needs at `stage`.
+    pub(super) fn serve_stage(&mut self, hal: &H, stage: QueryPagesStage) -> Result<(), PageError> {
+        let mut split = self.split(hal);
+        split.events.pages.serve_stage(&mut split.executor, stage)
+    }
+
+    /// Takes all pages back.
+    pub(super) fn reclaim_pages(&mut self, hal: &H) -> Result<(), PageError> {
+        let mut split = self.split(hal);
+        split.events.pages.reclaim(&mut split.executor)
     }
 
     /// Collects events and serves page requests.
     pub(crate) fn serve(&mut self, hal: &H) {
-        let Self { commands, pages, events, inbox, patience, observer, .. } = self;
-        let mut shell = Shell { hal, queue: commands, patience: *patience, observer: *observer };
-        serve(&mut shell, events, pages, inbox);
+        let mut split = self.split(hal);
+        serve(&mut split.executor, split.events);
     }
 
-    /// Destroys an object and then frees its memory. If the device refuses (something still uses the object) both wait
-    /// until something else is destroyed; if there is no room to wait, or the device does not answer, the memory is
-    /// never used again.
-    pub(crate) fn destroy(&mut self, hal: &H, object: Doomed, memory: Pieces<H::Dma>) {
-        match self.run(hal, &Request::new(&object.request())) {
+    /// The next asynchronous event.
+    pub(super) fn poll_event(&mut self, hal: &H) -> Option<AsyncEvent> {
+        self.serve(hal);
+        self.inbox.pop()
+    }
+
+    fn split<'a>(&'a mut self, hal: &'a H) -> SplitControl<'a, H> {
+        let Self { commands: queue, pages, events, inbox, timing, observer, .. } = self;
+        SplitControl {
+            executor: CommandExecutor { hal, queue, timing: *timing, observer: *observer },
+            events: EventHandling { events, pages, inbox },
+        }
+    }
+
+    /// Destroys an object, then frees its memory. If the device refuses because something still uses the object, the
+    /// object waits until another one is destroyed. If too many objects wait already, the memory is never reused.
+    pub(super) fn destroy(&mut self, hal: &H, command: DestroyCommand, memory: ObjectMemory<H::Dma>) {
+        match self.destroy_now(hal, command) {
             Ok(()) => {
                 drop(memory);
-                self.retry_parked(hal);
+                self.retry_pending(hal);
             }
-            Err(_) => self.park(Parked { object, memory }),
+            Err(_) => self.postpone(PendingDestroy { command, memory }),
         }
     }
 
-    /// Destroys an object that has no memory of its own to free.
-    pub(crate) fn destroy_now(&mut self, hal: &H, object: Doomed) -> Result<(), CommandError> {
-        self.run(hal, &Request::new(&object.request()))
+    /// Destroys an object that has no memory to free.
+    pub(crate) fn destroy_now(&mut self, hal: &H, command: DestroyCommand) -> Result<(), CommandError> {
+        self.run(hal, &Request::new(&command.input()))
     }
 
-    fn park(&mut self, parked: Parked<H::Dma>) {
-        if let Err(parked) = self.parked.push(parked) {
-            self.leak(parked);
+    fn postpone(&mut self, object: PendingDestroy<H::Dma>) {
+        if let Err(object) = self.pending.push(object) {
+            self.leak(object);
         }
     }
 
-    fn leak(&mut self, parked: Parked<H::Dma>) {
-        let Doomed { opcode, number } = parked.object;
+    fn leak(&mut self, object: PendingDestroy<H::Dma>) {
+        let DestroyCommand { opcode, number } = object.command;
         self.leaked = self.leaked.saturating_add(1);
         self.observe(TraceEvent::ObjectLeaked { opcode, number });
-        core::mem::forget(parked);
+        core::mem::forget(object);
     }
 
-    /// Tries all waiting objects again, as long as any goes.
-    pub(crate) fn retry_parked(&mut self, hal: &H) {
+    /// Tries to destroy every waiting object, and starts again whenever one is gone: others may have waited for it.
+    pub(super) fn retry_pending(&mut self, hal: &H) {
         let mut index = 0;
-        while index < self.parked.len() {
-            let request = self.parked[index].object.request();
-            match self.run(hal, &Request::new(&request)) {
+        while index < self.pending.len() {
+            match self.destroy_now(hal, self.pending[index].command) {
                 Ok(()) => {
-                    drop(self.parked.swap_remove(index));
+                    drop(self.pending.swap_remove(index));
                     index = 0;
                 }
                 Err(_) => index += 1,
@@ -182,59 +193,49 @@ impl<H: Hal> Control<H> {
         }
     }
 
-    /// What the device no longer knows after TEARDOWN_HCA can be freed; what it still may know cannot.
-    pub(crate) fn settle_parked(&mut self, device_forgot: bool) {
-        while let Some(parked) = self.parked.pop() {
+    /// Frees the memory of waiting objects if TEARDOWN_HCA made the device forget them, and leaks it otherwise.
+    pub(super) fn settle_pending(&mut self, device_forgot: bool) {
+        while let Some(object) = self.pending.pop() {
             if !device_forgot {
-                self.leak(parked);
+                self.leak(object);
             }
         }
     }
 
-    /// Objects whose memory is never used again.
-    pub(crate) fn leaked(&self) -> u32 {
+    /// Number of objects whose memory is never reused.
+    pub(super) fn leaked(&self) -> u32 {
         self.leaked
     }
 
-    pub(crate) fn observe(&self, event: TraceEvent) {
+    pub(super) fn observe(&self, event: TraceEvent) {
         if let Some(observer) = self.observer {
             observer.observe(&event);
         }
     }
-
-    /// A BlueFlame register that nobody has. Register 0 is the shared doorbell.
-    pub(crate) fn take_blue_flame(&mut self) -> Option<u8> {
-        let register = (1..4).find(|register| self.blue_flame >> register & 1 != 0)?;
-        self.blue_flame &= !(1 << register);
-        Some(register)
-    }
-
-    pub(crate) fn give_back_blue_flame(&mut self, register: u8) {
-        self.blue_flame |= 1 << register;
-    }
-
-    /// The variant byte of the next memory key, so that a key that is gone is not met again soon.
-    pub(crate) fn next_variant(&mut self) -> u8 {
-        self.variant = self.variant.wrapping_add(1);
-        self.variant
-    }
 }
 
-/// Empties the event queue: page requests are served, the rest goes to the inbox.
-fn serve<H: Hal>(
-    shell: &mut Shell<'_, H>,
-    events: &mut Option<EventQueue<H::Dma>>,
-    pages: &mut PageSupply<H::Dma>,
-    inbox: &mut Inbox,
-) {
-    let Some(queue) = events else { return };
-    while let Some(entry) = queue.poll(shell.hal) {
-        queue.acknowledge(shell.hal);
-        match sort(&entry) {
-            Sorted::Event(event) => inbox.push(event),
-            Sorted::Pages { function, count } => {
-                if let Err(error) = pages.serve_request(shell, function, count) {
-                    inbox.push(AsyncEvent::PagesFailed(error));
+/// [`Control`], borrowed in two parts: one that executes commands, and one that works while a command waits.
+struct SplitControl<'a, H: Hal> {
+    executor: CommandExecutor<'a, H>,
+    events: EventHandling<'a, H::Dma>,
+}
+
+struct EventHandling<'a, M> {
+    events: &'a mut Option<EventQueue<M>>,
+    pages: &'a mut PageSupply<M>,
+    inbox: &'a mut Inbox,
+}
+
+/// Empties the event queue. Page requests are served, everything else goes to the inbox.
+fn serve<H: Hal>(executor: &mut CommandExecutor<'_, H>, handling: EventHandling<'_, H::Dma>) {
+    let Some(queue) = handling.events else { return };
+    while let Some(entry) = queue.poll(executor.hal) {
+        queue.acknowledge(executor.hal);
+        match decode(&entry) {
+            DeviceEvent::Async(event) => handling.inbox.push(event),
+            DeviceEvent::PageRequest { function, count } => {
+                if let Err(error) = handling.pages.serve_request(executor, function, count) {
+                    handling.inbox.push(AsyncEvent::PagesFailed(error));
                 }
             }
         }

@@ -155,8 +155,16 @@ impl Entries for Run<'_, 16> {
         self.slot(entry).load_word::<0>()
     }
     #[inline(always)]
-    fn set_link(&self, entry: u32, link: u64) {
-        self.slot(entry).store_word::<8>(link);
+    fn set_id(&self, entry: u32, id: u64) {
+        self.slot(entry).store_word::<0>(id);
+    }
+    #[inline(always)]
+    fn link(&self, entry: u32) -> u64 {
+        self.slot(entry).load_word::<8>()
+    }
+    #[inline(always)]
+    fn set_link(&self, entry: u32, link: u64, order: Ordering) {
+        self.slot(entry).word::<8>().store(link, order);
     }
     #[inline(always)]
     fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {

@@ -1,6 +1,6 @@
 //! Runs: slots that were checked once, into which every number leads.
 
-use super::{BLOCK, Window};
+use super::window::{BLOCK, Window};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -35,5 +35,44 @@ impl<'a, const N: usize> Run<'a, N> {
         // (`nowhere`).
         let base = unsafe { self.base.add((index & self.mask) as usize * N) };
         Window { base, memory: PhantomData }
+    }
+
+    /// Begins to walk along the slots at number `index`.
+    #[inline(always)]
+    pub fn cursor(&self, index: u32) -> Cursor<'a, N> {
+        let last = self.mask as usize * N;
+        Cursor { base: self.base, last, offset: (index as usize * N) & last, memory: PhantomData }
+    }
+}
+
+/// A place in a [`Run`], after whose last slot the first one comes.
+#[derive(Clone, Copy)]
+pub struct Cursor<'a, const N: usize> {
+    base: NonNull<u8>,
+    /// Offset of the last slot; a mask, because slots and their length are powers of two.
+    last: usize,
+    offset: usize,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<'a, const N: usize> Cursor<'a, N> {
+    /// The slot at this place.
+    #[inline(always)]
+    pub fn slot(&self) -> Window<'a, N> {
+        // SAFETY: the offset is masked with that of the last slot, which was checked with the run.
+        let base = unsafe { self.base.add(self.offset) };
+        Window { base, memory: PhantomData }
+    }
+
+    /// Slots from `start` of the same run to this place, modulo their number.
+    #[inline(always)]
+    pub fn slots_since(&self, start: Self) -> usize {
+        (self.offset.wrapping_sub(start.offset) & self.last) / N
+    }
+
+    /// Goes on to the next slot.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.offset = (self.offset + N) & self.last;
     }
 }

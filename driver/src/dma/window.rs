@@ -1,8 +1,12 @@
 //! Windows: bytes that were checked once, with offsets that the compiler checks.
 
+use bareverbs_prm::field::Field;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of the largest window; memory that is used through windows must be aligned to it.
+pub const BLOCK: usize = 64;
 
 /// `N` bytes of DMA memory, checked once, aligned to `N`. Offsets inside are constants checked by the compiler.
 #[derive(Clone, Copy)]
@@ -12,28 +16,36 @@ pub struct Window<'a, const N: usize> {
 }
 
 impl<const N: usize> Window<'_, N> {
+    /// Loads the field of a big-endian structure that begins where the window does. `KEY` is that of its descriptor
+    /// ([`Field::key`]).
+    #[inline(always)]
+    pub fn load_field<const KEY: u32>(&self) -> u64 {
+        let (offset, size, shift, mask) = const {
+            let field = Field::from_key(KEY);
+            assert!(field.offset() + field.size() <= N);
+            (field.offset(), field.size(), field.shift(), field.mask())
+        };
+        let number = match size {
+            1 => self.byte(offset).load(Ordering::Relaxed).into(),
+            2 => u16::from_be(self.half(offset).load(Ordering::Relaxed)).into(),
+            4 => u32::from_be(self.dword(offset).load(Ordering::Relaxed)).into(),
+            _ => u64::from_be(self.long(offset).load(Ordering::Relaxed)),
+        };
+        number >> shift & mask
+    }
+
     /// Loads the byte at `O`.
     #[inline(always)]
     pub fn load_u8<const O: usize>(&self) -> u8 {
         const { assert!(O < N) };
-        // SAFETY: the window has `N` bytes; `O` is inside.
-        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(O)) }.load(Ordering::Relaxed)
-    }
-
-    /// Loads the big-endian 16-bit number at `O`.
-    #[inline(always)]
-    pub fn load_be16<const O: usize>(&self) -> u16 {
-        const { assert!(O + 2 <= N && O.is_multiple_of(2)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
-        u16::from_be(unsafe { AtomicU16::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed))
+        self.byte(O).load(Ordering::Relaxed)
     }
 
     /// Loads 32 bits at `O` in memory order.
     #[inline(always)]
     pub fn load_raw32<const O: usize>(&self) -> u32 {
         const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }.load(Ordering::Relaxed)
+        self.dword(O).load(Ordering::Relaxed)
     }
 
     /// Loads the big-endian 32-bit number at `O`.
@@ -46,15 +58,7 @@ impl<const N: usize> Window<'_, N> {
     #[inline(always)]
     pub fn store_be32<const O: usize>(&self, value: u32) {
         const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
-        // SAFETY: as in `load_raw32`.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(O).cast()) }
-            .store(value.to_be(), Ordering::Relaxed);
-    }
-
-    /// Loads the big-endian 64-bit number at `O`.
-    #[inline(always)]
-    pub fn load_be64<const O: usize>(&self) -> u64 {
-        u64::from_be(self.load_word::<O>())
+        self.dword(O).store(value.to_be(), Ordering::Relaxed);
     }
 
     /// Stores a big-endian 64-bit number at `O`.
@@ -79,8 +83,38 @@ impl<const N: usize> Window<'_, N> {
     #[inline(always)]
     pub(crate) fn word<const O: usize>(&self) -> &AtomicU64 {
         const { assert!(O + 8 <= N && O.is_multiple_of(8)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; `O` is aligned and inside.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(O).cast()) }
+        self.long(O)
+    }
+
+    /// The byte at `offset`, modulo the length of the window: a constant costs nothing, and no number leads out.
+    #[inline(always)]
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: the window has `N` bytes; the masked offset is inside.
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset % N)) }
+    }
+
+    /// The 16 bits at `offset`, rounded down, modulo the length.
+    #[inline(always)]
+    fn half(&self, offset: usize) -> &AtomicU16 {
+        const { assert!(N.is_multiple_of(2)) };
+        // SAFETY: the window is aligned to `N` and has `N` bytes; the masked offset is aligned and inside.
+        unsafe { AtomicU16::from_ptr(self.base.as_ptr().add((offset % N) & !1).cast()) }
+    }
+
+    /// The 32 bits at `offset`, rounded down, modulo the length.
+    #[inline(always)]
+    fn dword(&self, offset: usize) -> &AtomicU32 {
+        const { assert!(N.is_multiple_of(4)) };
+        // SAFETY: as in `half`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add((offset % N) & !3).cast()) }
+    }
+
+    /// The 64 bits at `offset`, rounded down, modulo the length.
+    #[inline(always)]
+    fn long(&self, offset: usize) -> &AtomicU64 {
+        const { assert!(N.is_multiple_of(8)) };
+        // SAFETY: as in `half`.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add((offset % N) & !7).cast()) }
     }
 }
 
@@ -89,20 +123,13 @@ impl Window<'_, 64> {
     #[inline(always)]
     pub fn store_first<const K: usize>(&self, words: &[u64; 8]) {
         const { assert!(K <= 8) };
-        let put = |index: usize| {
-            // SAFETY: the window is aligned to 64 and has 64 bytes; `index` is below `K`, which is at most 8.
-            unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }
-                .store(words[index], Ordering::Relaxed)
-        };
-        (0..K).for_each(put);
+        (0..K).for_each(|index| self.long(index * 8).store(words[index], Ordering::Relaxed));
     }
 
     /// Stores word number `index` of the block, modulo 8, in memory order.
     #[inline(always)]
     pub fn store_word_at(&self, index: usize, word: u64) {
-        // SAFETY: the window is aligned to 64 and has 64 bytes; the number is below 8.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index % 8 * 8).cast()) }
-            .store(word, Ordering::Relaxed)
+        self.long(index % 8 * 8).store(word, Ordering::Relaxed);
     }
 
     /// Loads a whole block, eight words in memory order.
@@ -122,7 +149,7 @@ impl Window<'_, 64> {
 
     /// Copies the block out as bytes.
     #[inline]
-    pub fn to_bytes(&self) -> [u8; 64] {
+    pub fn to_bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
         for (out, word) in bytes.chunks_exact_mut(8).zip(self.load()) {
             out.copy_from_slice(&word.to_ne_bytes());

@@ -22,12 +22,12 @@ pub(crate) struct EventQueue<M> {
     uar: UarIndex,
 }
 
-struct Entry<'a, H> {
+struct EventQueueSlot<'a, H> {
     hal: &'a H,
     window: Window<'a, BLOCK>,
 }
 
-impl<H: Hal> OwnedEntry for Entry<'_, H> {
+impl<H: Hal> OwnedEntry for EventQueueSlot<'_, H> {
     fn last_byte(&self) -> u8 {
         self.window.load_u8::<OWNER_OFFSET>()
     }
@@ -67,7 +67,7 @@ impl<M: DmaMemory> EventQueue<M> {
     /// The next entry, if there is one.
     pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
         let window = self.ring.block(self.consumer.slot())?;
-        take_ownership(&Entry { hal, window }, self.consumer.phase())?;
+        take_ownership(&EventQueueSlot { hal, window }, self.consumer.phase())?;
         let entry = EventEntry::read_from_bytes(&window.to_bytes()).unwrap_or_default();
         self.consumer.advance();
         Some(entry)

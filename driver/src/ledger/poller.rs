@@ -113,8 +113,9 @@ impl<Q: Half> Poller<Q> {
         }
         if self.head == self.tail {
             self.head = fresh_head::<Q>(record);
+            return self.head != self.tail;
         }
-        self.head != self.tail
+        true
     }
 
     /// Takes over how far `other`, a copy of this one, went.

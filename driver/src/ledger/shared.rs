@@ -58,8 +58,12 @@ impl<S: SharedWords> SharedRecord for PlainRecord<'_, S> {
 pub trait Entries {
     /// Loads the identifier of `entry`, relaxed.
     fn id(&self, entry: u32) -> u64;
-    /// Stores the link of `entry`, relaxed.
-    fn set_link(&self, entry: u32, link: u64);
+    /// Stores the identifier of `entry`, relaxed.
+    fn set_id(&self, entry: u32, id: u64);
+    /// Loads the link of `entry`, relaxed.
+    fn link(&self, entry: u32) -> u64;
+    /// Stores the link of `entry`.
+    fn set_link(&self, entry: u32, link: u64, order: Ordering);
     /// Stores `new` as the link of `entry` if it is `current`, and says whether it was: acquire then.
     fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool;
 }
@@ -68,8 +72,14 @@ impl<W: SharedWords> Entries for Plain<'_, W> {
     fn id(&self, entry: u32) -> u64 {
         self.words.load(link_of(self.base, entry) - 1, Ordering::Relaxed)
     }
-    fn set_link(&self, entry: u32, link: u64) {
-        self.words.store(link_of(self.base, entry), link, Ordering::Relaxed);
+    fn set_id(&self, entry: u32, id: u64) {
+        self.words.store(link_of(self.base, entry) - 1, id, Ordering::Relaxed);
+    }
+    fn link(&self, entry: u32) -> u64 {
+        self.words.load(link_of(self.base, entry), Ordering::Relaxed)
+    }
+    fn set_link(&self, entry: u32, link: u64, order: Ordering) {
+        self.words.store(link_of(self.base, entry), link, order);
     }
     fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
         self.words.compare_exchange(link_of(self.base, entry), current, new, Ordering::Acquire).is_ok()
@@ -227,14 +237,20 @@ impl SharedPoster {
         self.at_hand != LAST
     }
 
-    /// Remembers a receive under `id` and says where it goes. The caller has asked [`Self::has_room`], and writes the
-    /// entry before the device is told.
+    /// The slots, if they do not go beyond the end of `words`.
     #[inline(always)]
-    pub fn post(&mut self, words: &impl Words, id: u64) -> Place {
+    pub fn entries<'a, W: SharedWords>(&self, words: &'a W) -> Option<impl Entries + use<'a, W>> {
+        words.entries(self.slots.base, self.slots.slots.wrapping_sub(1))
+    }
+
+    /// Remembers a receive under `id` in `entries`, the queue's own, and says where it goes. The caller has asked
+    /// [`Self::has_room`], and writes the entry before the device is told.
+    #[inline(always)]
+    pub fn post(&mut self, entries: &impl Entries, id: u64) -> Place {
         let place = Place { entry: self.next, next: self.at_hand as u32 };
-        self.at_hand = words.load(self.link_of(place.next), Ordering::Relaxed);
-        words.store(self.link_of(place.entry) - 1, id, Ordering::Relaxed);
-        words.store(self.link_of(place.entry), POSTED, post_order());
+        self.at_hand = entries.link(place.next);
+        entries.set_id(place.entry, id);
+        entries.set_link(place.entry, POSTED, post_order());
         self.next = place.next;
         self.posted = self.posted.wrapping_add(1);
         place
@@ -391,7 +407,7 @@ impl Chain {
         }
         while let Err(other) = queue.compare_exchange::<RETURNED>(self.front, self.newest, return_order()) {
             self.front = other;
-            entries.set_link(self.oldest as u32, other);
+            entries.set_link(self.oldest as u32, other, Ordering::Relaxed);
         }
     }
 }

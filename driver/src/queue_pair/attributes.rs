@@ -1,36 +1,12 @@
 //! Attributes of a queue pair that a modify command may change, and how they go into the context.
 
 use super::transitions::Attributes;
+use crate::address_vector::AddressVector;
 use crate::memory_region::AccessFlags;
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{PathMtu, ServiceType};
 use bareverbs_prm::psn::Psn;
-
-/// The way to the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[doc(alias = "ibv_ah_attr")]
-pub struct AddressVector {
-    /// Index of our own address in the RoCE address table.
-    pub gid_index: u8,
-    /// The peer's address.
-    pub gid: Gid,
-    /// Ethernet address of the peer, or of the router on the way.
-    pub mac: MacAddress,
-    /// Hops that a packet may make.
-    pub hop_limit: u8,
-    /// Traffic class: differentiated services and congestion bits.
-    pub traffic_class: u8,
-    /// Flow label, 20 bits.
-    pub flow_label: u32,
-    /// Service level, on Ethernet the priority; 4 bits.
-    pub service_level: u8,
-    /// UDP source port, which spreads flows over paths (RoCEv2 A17.3.2.1, A17.9.4).
-    pub udp_source_port: u16,
-    /// The peer's LID on InfiniBand, from 1 to 0xbfff; zero on Ethernet. With it, Ethernet address and UDP port mean nothing,
-    /// and a GID of zero is a path within the subnet, whose packets have no global route header.
-    pub lid: u16,
-}
 
 /// Attributes to set. Which must and which may be given depends on the states; see
 /// [`TRANSITIONS`](super::transitions::TRANSITIONS).

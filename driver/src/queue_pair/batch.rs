@@ -2,13 +2,14 @@
 
 use super::PostError;
 use super::receive::{self, ReceiveQueue};
-use super::send::{Progress, SendQueue, Short};
+use super::send::{Progress, SendMemory, SendQueue};
 use super::service::{Connected, Rc, Service};
 use crate::device::ledgers::Ledgers;
 use crate::device::{Device, DeviceRef, DmaOf};
 use crate::dma::{Rings, Run};
 use crate::ledger::Poster;
-use crate::work_request::{ReceiveForm, ReceiveRequest, WorkRequest};
+use crate::work_request::{ReceiveRequest, WorkRequest};
+use crate::wqe::receive::ReceivePath;
 use core::marker::PhantomData;
 
 /// What posting needs of the device.
@@ -45,23 +46,11 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
         if !S::offers(request.kind) {
             return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
-        // A copy, so that the batch itself stays in registers.
-        let slots = self.slots;
-        let (at, ledgers) = ((self.rings.blocks(), &slots), self.place.ledgers);
-        let limits = &self.queue.limits;
-        let short = match limits.write_short(&mut self.progress, at, ledgers, request) {
-            Short::Other => limits.write_long(&mut self.progress, at, ledgers, request),
-            short => short,
-        };
-        match short {
-            Short::Written(_) | Short::Blocks => (),
-            Short::Full => return Err(self.queue.full(request)),
-            Short::Other => {
-                self.queue.progress.follow(&self.progress);
-                let result = self.queue.write_any(at.0, ledgers, request, &[]);
-                self.progress.follow(&self.queue.progress);
-                result?;
-            }
+        // A copy of the slots, so that the batch itself stays in registers.
+        let (ring, slots, words) = (self.rings.blocks(), self.slots, self.place.ledgers);
+        let memory = SendMemory { ring, slots, words };
+        if !self.progress.write_fast(&self.queue.encoder, &memory, request, |_, _| ()) {
+            self.write(request, &[])?;
         }
         self.posted += 1;
         Ok(())
@@ -69,6 +58,14 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
 }
 
 impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
+    /// Writes any request segment by segment; see [`SendQueue::write`].
+    pub(super) fn write(&mut self, request: &WorkRequest<'_>, address: &[u64]) -> Result<(), PostError> {
+        self.queue.progress.follow(&self.progress);
+        let written = self.queue.write(self.rings.blocks(), self.place.ledgers, request, address);
+        self.progress.follow(&self.queue.progress);
+        written
+    }
+
     /// Requests added so far.
     pub fn posted(&self) -> u32 {
         self.posted
@@ -88,7 +85,7 @@ impl<D: DeviceRef, S: Service> Drop for SendBatch<'_, D, S> {
         if self.posted > 0 {
             let Place { hal, ledgers } = self.place;
             self.queue.progress.follow(&self.progress);
-            self.queue.ring((hal, self.rings), ledgers, None);
+            self.queue.ring((hal, self.rings), ledgers);
         }
     }
 }
@@ -103,7 +100,7 @@ pub struct ReceiveBatch<'a, D: DeviceRef> {
     pub(super) at: (Run<'a, 16>, Run<'a, 8>),
     /// How far the batch is; the queue follows when it is rung.
     pub(super) poster: Poster,
-    pub(super) form: ReceiveForm,
+    pub(super) path: ReceivePath,
 }
 
 impl<D: DeviceRef> ReceiveBatch<'_, D> {
@@ -111,13 +108,13 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let ledgers = self.place.ledgers;
-        if request.form == self.form {
+        if request.list.path == self.path {
             // A copy, so that the batch itself stays in registers.
             let (segments, slots) = self.at;
-            return receive::write_slice(&mut self.poster, (segments, &slots), ledgers, request);
+            return receive::write_one_slice(&mut self.poster, (segments, &slots), ledgers, request);
         }
         self.queue.poster.follow(&self.poster);
-        let result = self.queue.write_any(self.rings, ledgers, request.id, request.slices);
+        let result = self.queue.write_any(self.rings, ledgers, request);
         self.poster.follow(&self.queue.poster);
         result
     }

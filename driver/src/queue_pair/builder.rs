@@ -2,7 +2,7 @@
 
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
-use super::send::{Limits, Progress, SendQueue};
+use super::send::{Progress, SendQueue};
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
 use super::transitions::Column;
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
@@ -22,7 +22,10 @@ use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueKind};
 use crate::translation::PageRun;
 use crate::work_completion::WorkCompletionOpcode;
-use crate::work_request::{MAX_SEGMENTS, MAX_SLICE, ReceiveForm, inline_segments};
+use crate::wqe::head::QueuePairBits;
+use crate::wqe::receive::ReceivePath;
+use crate::wqe::send::SendEncoder;
+use crate::wqe::{MAX_SEGMENTS, MAX_SLICE, inline_segments};
 use crate::xrc_domain::XrcDomain;
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut};
 use bareverbs_prm::ids::{Qpn, Srqn, Xrcdn};
@@ -315,11 +318,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
 
     fn take_share(&self, geometry: &Geometry) -> Result<Share, BuildError> {
         let device = self.domain.device().device();
-        let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
-        let taken = device.control(&Request::new(&nothing), |_, _| {
-            device.ledgers().take(geometry.blocks, geometry.receives)
-        });
-        taken.map_err(BuildError::Command)?.map_err(|full| match full {
+        let taken = device.control(|_, _| device.ledgers().take(geometry.blocks, geometry.receives));
+        taken.map_err(BuildError::InterfaceBusy)?.map_err(|full| match full {
             Full::Records => BuildError::TooManyQueuePairs { limit: device.ledgers().records() },
             Full::Words { needed } => BuildError::LedgerFull { needed, limit: device.config().ledger_words },
         })
@@ -388,31 +388,18 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             doorbell,
             mask: geometry.blocks - 1,
             record,
-            limits: Limits {
-                qpn_shifted: qpn.value() << 8,
-                // What names a shared receive queue has no short way.
-                max_slice: if self.wanted.send_slices == 0 || xrc {
-                    0
-                } else {
-                    MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message))
-                },
-                max_inline: if xrc { 0 } else { self.wanted.inline },
-            },
+            encoder: self.encoder(qpn, capabilities),
             max_inline: self.wanted.inline,
             max_slices: self.wanted.send_slices,
             max_message: 1 << S::log_max_message(capabilities.log_max_message),
-            closed: None,
+            behind_key_update: None,
             names_shared_queue: xrc,
         };
         let receive = ReceiveQueue {
             poster: receive,
             log_segments: geometry.log_receive_segments,
             max_slices: self.wanted.receive_slices,
-            form: if self.wanted.receive_slices == 1 && geometry.receives > 0 {
-                ReceiveForm::Slice
-            } else {
-                ReceiveForm::Never
-            },
+            path: ReceivePath::of_queue(if geometry.receives > 0 { self.wanted.receive_slices } else { 0 }),
         };
         Parts {
             rings,
@@ -432,6 +419,17 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
+    /// Requests that name a shared receive queue have no fast path.
+    fn encoder(&self, qpn: Qpn, capabilities: &Capabilities) -> SendEncoder {
+        let owner = QueuePairBits::new(qpn);
+        let longest_slice = match self.wanted.send_slices {
+            0 => 0,
+            _ => MAX_SLICE.min(1 << S::log_max_message(capabilities.log_max_message)),
+        };
+        let encoder = SendEncoder::new(owner, longest_slice, self.wanted.inline);
+        if S::TYPE == ServiceType::Xrc { encoder.without_fast_paths() } else { encoder }
+    }
+
     /// A BlueFlame register of its own if there is one left, else the shared doorbell.
     fn doorbell(&self, capabilities: &Capabilities) -> (SendDoorbell, Option<u8>) {
         let device = self.domain.device().device();
@@ -439,9 +437,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         if !self.blue_flame || !capabilities.blue_flame {
             return shared;
         }
-        let nothing = bareverbs_prm::command::entry::CommandHeaderIn::new();
-        let taken = device.control(&Request::new(&nothing), |control, _| control.take_blue_flame());
-        let Ok(Some(register)) = taken else { return shared };
+        let Some(register) = device.blue_flame().take() else { return shared };
         let log_size = capabilities.log_blue_flame_size;
         let doorbell = SendDoorbell::blue_flame(device.uar(), register as usize, log_size);
         debug_assert!(doorbell.end() <= device.hal().mmio().len());

@@ -1,8 +1,10 @@
 //! Connecting: what the two sides tell each other, and the way from INIT to RTS.
 
-use super::attributes::{AddressVector, QueuePairAttributes};
-use super::diagnosis::{AddressError, Suspect};
+use super::address_error::AddressError;
+use super::attributes::QueuePairAttributes;
+use super::diagnosis::Suspect;
 use super::{ConnectError, Connected, ModifyError, PreparedQueuePair, QueuePair};
+use crate::address_vector::AddressVector;
 use crate::device::DeviceRef;
 use crate::gid::GidEntry;
 use crate::work_completion::WorkCompletionOpcode;

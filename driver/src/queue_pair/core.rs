@@ -1,18 +1,19 @@
 //! What a queue pair is made of, whatever its state: rings, numbers, and the commands that move it.
 
 use super::attributes::QueuePairAttributes;
+use super::error::ModifyError;
 use super::receive::ReceiveQueue;
 use super::send::SendQueue;
 use super::service::LOG_LARGEST_PACKET;
+use super::status::QueuePairStatus;
 use super::transitions::{Column, Transition, TransitionError, check};
-use super::{ModifyError, QueuePairStatus};
+
 use crate::command::{CommandError, Request};
-use crate::device::control::Doomed;
 use crate::device::ledgers::Share;
-use crate::device::{DeviceRef, DmaOf};
+use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::dma::Rings;
 use crate::ledger::shared::detach;
-use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
+use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
@@ -72,18 +73,19 @@ impl<D: DeviceRef> Core<D> {
         attributes: &QueuePairAttributes,
     ) -> Result<(), ModifyError> {
         let from = self.state_before(to)?;
-        let way = check(self.parts.column, from, to, attributes.given()).map_err(ModifyError::Transition)?;
-        let done = match way.command {
-            CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(way.command),
-            _ => self.run_with(way, attributes),
+        let transition =
+            check(self.parts.column, from, to, attributes.given()).map_err(ModifyError::Transition)?;
+        let done = match transition.command {
+            CommandOpcode::ToErrorQp | CommandOpcode::ToResetQp => self.run(transition.command),
+            _ => self.run_with(transition, attributes),
         };
         done.map_err(|error| self.blame(from, error))?;
-        let begins_to_drain = way.command == CommandOpcode::RtsToSqdQp;
+        let begins_to_drain = transition.command == CommandOpcode::RtsToSqdQp;
         self.parts.state = if begins_to_drain { QpState::SqDraining } else { to };
         Ok(())
     }
 
-    /// The state from which a way begins. The device alone knows whether a queue that drained is drained by now.
+    /// The state from which a transition starts. Only the device knows whether a send queue has drained meanwhile.
     fn state_before(&mut self, to: QpState) -> Result<QpState, ModifyError> {
         if self.parts.state == QpState::SqDraining {
             self.query().map_err(ModifyError::Command)?;
@@ -111,11 +113,17 @@ impl<D: DeviceRef> Core<D> {
     }
 
     /// A command with a context. All of them have the layout of RST2INIT (PRM, modify queue pair commands).
-    fn run_with(&self, way: &Transition, attributes: &QueuePairAttributes) -> Result<(), CommandError> {
+    fn run_with(
+        &self,
+        transition: &Transition,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), CommandError> {
         let mut input = ResetToInitQpIn::new();
         let parts = &self.parts;
-        input.set_opcode(way.command).set_qpn(parts.qpn);
-        input.set_opt_param_mask(attributes.optional_mask(way.optional.of(self.parts.column), parts.service));
+        input.set_opcode(transition.command).set_qpn(parts.qpn);
+        input.set_opt_param_mask(
+            attributes.optional_mask(transition.optional.of(self.parts.column), parts.service),
+        );
         let [send, receive] = parts.queues;
         input
             .qpc_mut()
@@ -170,7 +178,7 @@ impl<D: DeviceRef> Core<D> {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
         parts.send.progress.poster.restart(ledgers);
-        parts.send.open_short_way();
+        parts.send.open_fast_paths();
         parts.receive.poster.restart(ledgers);
         parts.rings.record().store_be64::<0>(0);
     }
@@ -197,11 +205,10 @@ impl<D: DeviceRef> Drop for Core<D> {
             detach(device.ledgers(), parts.share.record);
         }
         device.ledgers().give_back(parts.share);
-        let doomed = Doomed { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
-        device.destroy(doomed, Some(parts.rings.take()));
+        let command = DestroyCommand { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
+        device.destroy(command, Some(parts.rings.take()));
         if let Some(register) = parts.blue_flame {
-            let nothing = CommandHeaderIn::new();
-            device.control(&Request::new(&nothing), |control, _| control.give_back_blue_flame(register)).ok();
+            device.blue_flame().give_back(register);
         }
     }
 }

@@ -67,8 +67,8 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
         check_offered(request)?;
         let (device, parts) = (self.core.device.device(), &mut self.core.parts);
         let Place { hal, ledgers } = Place::<D>::of(device);
-        parts.send.write_any(parts.rings.blocks(), ledgers, request, address(request, destination))?;
-        parts.send.ring((hal, &parts.rings), ledgers, None);
+        parts.send.write(parts.rings.blocks(), ledgers, request, address(request, destination))?;
+        parts.send.ring((hal, &parts.rings), ledgers);
         Ok(())
     }
 
@@ -107,11 +107,7 @@ impl<D: DeviceRef> SendBatch<'_, D, Ud> {
     #[inline]
     pub fn post_to(&mut self, request: &WorkRequest<'_>, destination: &Destination) -> Result<(), PostError> {
         check_offered(request)?;
-        self.queue.progress.follow(&self.progress);
-        let (blocks, ledgers) = (self.rings.blocks(), self.place.ledgers);
-        let result = self.queue.write_any(blocks, ledgers, request, address(request, destination));
-        self.progress.follow(&self.queue.progress);
-        result?;
+        self.write(request, address(request, destination))?;
         self.posted += 1;
         Ok(())
     }

@@ -1,184 +1,15 @@
-//! Why a connection does not work: the classic mistakes, with the values of both ends that are known.
+//! Why a connection does not work: the classic mistakes, with the known values of both ends.
 //!
-//! **What this is.** Checks of an address before it goes to the device, and a look at queue pair and port when something
-//! was refused or did not answer. **What it may not do.** Guess: every suspect is a fact that contradicts another.
+//! Nothing here guesses: every suspect is a fact that contradicts another.
 
-use super::QueuePair;
-use super::attributes::AddressVector;
-use super::core::Core;
-use super::service::Connected;
-use crate::command::{CommandError, Request};
-use crate::device::DeviceRef;
+use super::address_error::AddressError;
+use crate::address_vector::AddressVector;
 use crate::gid::{GidEntry, version_name};
 use crate::port::{PortAttributes, PortState};
-use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut};
-use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode, PathMtu, PortType, QpState, RoceVersion};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::fmt;
-use core::ops::RangeInclusive;
-
-/// What is wrong with the address of a peer, as seen from here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// The peer has no GID: an address without global route header, which RoCE cannot do without.
-    NoGlobalAddress {
-        /// Our own entry of the address table.
-        gid_index: u8,
-    },
-    /// The entry of our own address table is empty.
-    NoOwnAddress {
-        /// Its index.
-        gid_index: u8,
-    },
-    /// One end is IPv4, the other is IPv6.
-    Family {
-        /// Our own entry.
-        gid_index: u8,
-        /// What it holds.
-        own: Gid,
-        /// The peer's address.
-        remote: Gid,
-    },
-    /// One end speaks RoCE version 1, the other version 2.
-    Version {
-        /// Our own entry.
-        gid_index: u8,
-        /// What it holds.
-        own: Gid,
-        /// Its version.
-        own_version: RoceVersion,
-        /// The peer's address.
-        remote: Gid,
-        /// The peer's version.
-        remote_version: RoceVersion,
-    },
-    /// The peer's GID is a multicast address.
-    MulticastGid {
-        /// That address.
-        remote: Gid,
-    },
-    /// The peer's Ethernet address is zero or multicast.
-    Mac {
-        /// That address.
-        mac: MacAddress,
-    },
-    /// The peer has a LID, but our port is an Ethernet port.
-    LidOnEthernet {
-        /// That LID.
-        lid: u16,
-    },
-    /// The peer's LID is not that of one port (IBTA v1.4 §4.1.3).
-    Lid {
-        /// That LID.
-        lid: u16,
-    },
-}
-
-/// LIDs of single ports (IBTA v1.4 §4.1.3).
-const UNICAST_LIDS: RangeInclusive<u16> = 1..=0xbfff;
-
-impl AddressError {
-    /// Checks `vector` as the way from a port of a link layer; `entry` is our own of the address table.
-    pub(crate) fn check(link: PortType, vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
-        let lid = vector.lid;
-        match link {
-            PortType::Ethernet if lid != 0 => Err(Self::LidOnEthernet { lid }),
-            PortType::Ethernet => Self::check_ethernet(vector, entry),
-            _ if UNICAST_LIDS.contains(&lid) => Ok(()),
-            _ => Err(Self::Lid { lid }),
-        }
-    }
-
-    fn check_ethernet(vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
-        let gid_index = vector.gid_index;
-        let own = entry.ok_or(Self::NoOwnAddress { gid_index })?;
-        let (remote, mac) = (vector.gid, vector.mac);
-        if remote.is_zero() {
-            return Err(Self::NoGlobalAddress { gid_index });
-        }
-        if remote.0[0] == 0xff {
-            return Err(Self::MulticastGid { remote });
-        }
-        if !own.is_compatible(remote) {
-            return Err(Self::Family { gid_index, own: own.gid, remote });
-        }
-        if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(()) }
-    }
-
-    /// Checks our `own` entry against the version of RoCE that the peer speaks, if it has told.
-    pub(crate) fn check_version(
-        vector: &AddressVector,
-        own: Option<GidEntry>,
-        remote: Option<RoceVersion>,
-    ) -> Result<(), Self> {
-        let (Some(own), Some(remote_version)) = (own, remote) else { return Ok(()) };
-        let (gid_index, own_version) = (vector.gid_index, own.version);
-        match remote_version != own_version {
-            true => Err(Self::Version {
-                gid_index,
-                own: own.gid,
-                own_version,
-                remote: vector.gid,
-                remote_version,
-            }),
-            false => Ok(()),
-        }
-    }
-}
-
-fn family(gid: Gid) -> &'static str {
-    if gid.to_ipv4().is_some() { "IPv4" } else { "IPv6" }
-}
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoGlobalAddress { gid_index } => write!(
-                f,
-                "the peer's GID is all zero: RoCE needs a global route header (is_global = 1 and grh.dgid with libibverbs); \
-                 exchange GIDs, ours is entry {gid_index} of the address table"
-            ),
-            Self::NoOwnAddress { gid_index } => {
-                write!(f, "entry {gid_index} of the RoCE address table is empty: call Device::set_gid first")
-            }
-            Self::Family { gid_index, own, remote } => write!(
-                f,
-                "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: choose the entry of the peer's family",
-                family(own),
-                family(remote)
-            ),
-            Self::Version { gid_index, own, own_version, remote, remote_version } => write!(
-                f,
-                "our GID {own} (entry {gid_index}) is {}, the peer's GID {remote} is {}: neither hears the other; choose entries of \
-                 one version at both ends",
-                version_name(own_version),
-                version_name(remote_version)
-            ),
-            Self::MulticastGid { remote } => {
-                write!(f, "the peer's GID {remote} is multicast: a connection has one peer; use datagrams")
-            }
-            Self::Mac { mac } => write!(
-                f,
-                "the peer's Ethernet address {mac} is zero or multicast: exchange it with the GID, or resolve it (ARP, neighbour \
-                 discovery); behind a router it is the router's"
-            ),
-            Self::LidOnEthernet { lid } => write!(
-                f,
-                "the peer has LID {lid:#06x} and our port is an Ethernet port: ports of different link layers cannot be joined"
-            ),
-            Self::Lid { lid } => write!(
-                f,
-                "the peer's LID {lid:#06x} is not that of a port, which is from 0x0001 to 0xbfff: exchange LIDs once the subnet's \
-                 manager has made both ports active"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for AddressError {}
 
 /// A fact that keeps a connection from working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,13 +120,13 @@ impl Diagnosis {
     }
 }
 
-/// Where the other end is, in words.
-struct Place {
+/// The address of the other end, for a message.
+struct PeerAddress {
     gid: Gid,
     lid: u16,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.lid {
             0 => write!(f, "{}", self.gid),
@@ -318,7 +149,7 @@ impl fmt::Display for Diagnosis {
             f,
             "the other end must be {remote_qpn} at {} with path MTU {path_mtu}, rq_psn {next_send_psn}, sq_psn {next_receive_psn} \
              and dest_qp_num {qpn}, in RTR at least; and it must hold our ",
-            Place { gid: path.gid, lid: path.lid }
+            PeerAddress { gid: path.gid, lid: path.lid }
         )?;
         match (self.port.link_layer, self.own) {
             (PortType::Ethernet, Some(entry)) => {
@@ -330,59 +161,11 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
-    /// Looks for what keeps the connection from working; for «transport retry counter exceeded» and the like. Two
-    /// commands for the port and one for the queue pair.
-    pub fn diagnose(&mut self) -> Result<Diagnosis, CommandError> {
-        self.core.diagnose()
-    }
-}
-
-impl<D: DeviceRef> Core<D> {
-    pub(crate) fn diagnose(&mut self) -> Result<Diagnosis, CommandError> {
-        let device = self.device.device();
-        let mut input = QueryQpIn::new();
-        input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts.qpn);
-        let output: QueryQpOut = device.call(&Request::new(&input))?;
-        let (context, port) = (output.qpc(), device.port()?);
-        let path = vector_of(context);
-        Ok(Diagnosis {
-            state: context.state(),
-            port,
-            path_mtu: context.mtu(),
-            qpn: self.parts.qpn,
-            remote_qpn: context.remote_qpn(),
-            next_send_psn: context.next_send_psn(),
-            next_receive_psn: context.next_rcv_psn(),
-            path,
-            own: device.gid(path.gid_index.into()),
-            ack_timeout: context.primary_address_path().ack_timeout(),
-            retry_count: context.retry_count(),
-            rnr_retry: context.rnr_retry(),
-        })
-    }
-}
-
-/// The way to the peer, as a context has it.
-fn vector_of(context: &QueuePairContext) -> AddressVector {
-    let path = context.primary_address_path();
-    AddressVector {
-        gid_index: path.src_addr_index(),
-        gid: Gid(path.rgid_rip()),
-        mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
-        hop_limit: path.hop_limit(),
-        traffic_class: path.tclass(),
-        flow_label: path.flow_label(),
-        service_level: path.sl(),
-        udp_source_port: path.udp_sport(),
-        lid: path.rlid(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
+    use bareverbs_prm::ids::MacAddress;
     use std::string::ToString;
     use std::vec::Vec;
 

@@ -5,9 +5,11 @@ use crate::dma::{Rings, Run};
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Singles, Words};
-use crate::memory_region::MemorySlice;
-use crate::work_request::{MAX_SLICE, ReceiveForm, ReceiveRequest, slice_words};
-use bareverbs_prm::wqe::INVALID_LKEY;
+use crate::memory_slice::MemorySlice;
+use crate::work_request::ReceiveRequest;
+use crate::wqe::MAX_SLICE;
+use crate::wqe::receive::{ReceivePath, store_segment};
+use bareverbs_prm::wqe::SEGMENT;
 
 /// The receive half of a queue pair. Its ring is that of segments.
 pub(crate) struct ReceiveQueue {
@@ -15,8 +17,8 @@ pub(crate) struct ReceiveQueue {
     /// Logarithm of the segments of an entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
-    /// What goes the short way.
-    pub(crate) form: ReceiveForm,
+    /// The path that needs no checks.
+    pub(crate) path: ReceivePath,
 }
 
 impl ReceiveQueue {
@@ -28,11 +30,11 @@ impl ReceiveQueue {
         words: &impl Words,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
-        if request.form != self.form {
-            return self.write_any(rings, words, request.id, request.slices);
+        if request.list.path != self.path {
+            return self.write_any(rings, words, request);
         }
         let slots = self.poster.singles(words);
-        write_slice(&mut self.poster, (rings.segments(), &slots), words, request)
+        write_one_slice(&mut self.poster, (rings.segments(), &slots), words, request)
     }
 
     /// [`Self::write`] for entries of several segments, or of none.
@@ -42,26 +44,18 @@ impl ReceiveQueue {
         &mut self,
         rings: &Rings<M>,
         words: &impl Words,
-        id: u64,
-        slices: &[MemorySlice],
+        request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         if self.poster.size() == 0 {
             return Err(PostError::NoReceiveQueue);
         }
-        check_slices(slices, self.max_slices)?;
+        check_slices(request.list.slices, self.max_slices)?;
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
-        let (segments, slots) = (rings.segments(), self.poster.singles(words));
         let first = self.poster.head() << self.log_segments;
-        for (at, slice) in (first..).zip(slices) {
-            store(segments, at, slice_words(slice).map(u64::to_be));
-        }
-        if slices.len() < 1 << self.log_segments {
-            let end = [INVALID_LKEY.value() as u64, 0].map(u64::to_be);
-            store(segments, first.wrapping_add(slices.len() as u32), end);
-        }
-        self.poster.post_receive(&slots, id);
+        request.list.write(rings.segments(), first, 1 << self.log_segments);
+        self.poster.post_receive(&self.poster.singles(words), request.id);
         Ok(())
     }
 
@@ -69,22 +63,22 @@ impl ReceiveQueue {
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(&self, hal: &H, rings: &Rings<H::Dma>, words: &impl Words) {
         self.poster.publish(words);
-        publish_record(&Work { hal, rings, queue: self });
+        publish_record(&ReceivePublication { hal, rings, queue: self });
     }
 }
 
-/// [`ReceiveQueue::write`] for the form of the queue.
+/// [`ReceiveQueue::write`] on the path of one slice.
 #[inline(always)]
-pub(super) fn write_slice(
+pub(super) fn write_one_slice(
     poster: &mut Poster,
-    (segments, slots): (Run<'_, 16>, &impl Singles),
+    (segments, slots): (Run<'_, SEGMENT>, &impl Singles),
     words: &impl Words,
     request: &ReceiveRequest<'_>,
 ) -> Result<(), PostError> {
     if !poster.has_room_for_one(words) {
         return Err(PostError::QueueFull { needed: 1, size: poster.size() });
     }
-    store(segments, poster.head(), request.first);
+    store_segment(segments, poster.head(), request.list.first);
     poster.post_receive(slots, request.id);
     Ok(())
 }
@@ -101,21 +95,13 @@ pub(crate) fn check_slices(slices: &[MemorySlice], limit: u32) -> Result<(), Pos
     }
 }
 
-/// Writes a segment, given in memory order.
-#[inline(always)]
-pub(crate) fn store(segments: Run<'_, 16>, index: u32, [a, b]: [u64; 2]) {
-    let window = segments.slot(index);
-    window.store_word::<0>(a);
-    window.store_word::<8>(b);
-}
-
-struct Work<'a, H: Hal> {
+struct ReceivePublication<'a, H: Hal> {
     hal: &'a H,
     rings: &'a Rings<H::Dma>,
     queue: &'a ReceiveQueue,
 }
 
-impl<H: Hal> Publication for Work<'_, H> {
+impl<H: Hal> Publication for ReceivePublication<'_, H> {
     #[inline(always)]
     fn to_device(&self) {
         self.hal.barrier(Barrier::ToDevice);

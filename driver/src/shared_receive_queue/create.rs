@@ -14,9 +14,8 @@ use crate::ledger::Identity;
 use crate::ledger::shared::{SharedName, SharedPoster};
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::PageRun;
-use crate::work_request::ReceiveForm;
+use crate::wqe::receive::ReceivePath;
 use crate::xrc_domain::XrcDomain;
-use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::srq::{CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, CreateXrcSrqOut};
 use bareverbs_prm::ids::{Cqn, Qpn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::CommandOpcode;
@@ -131,10 +130,8 @@ impl Geometry {
 
 fn take_share<D: DeviceRef>(device: &D, geometry: Geometry) -> Result<Share, SharedReceiveQueueError> {
     let device = device.device();
-    let nothing = CommandHeaderIn::new();
-    let taken =
-        device.control(&Request::new(&nothing), |_, _| device.ledgers().take(1 << geometry.log_entries, 0));
-    taken.map_err(SharedReceiveQueueError::Command)?.map_err(|full| match full {
+    let taken = device.control(|_, _| device.ledgers().take(1 << geometry.log_entries, 0));
+    taken.map_err(SharedReceiveQueueError::InterfaceBusy)?.map_err(|full| match full {
         Full::Records => SharedReceiveQueueError::TooManyQueues { limit: device.ledgers().records() },
         Full::Words { needed } => {
             SharedReceiveQueueError::LedgerFull { needed, limit: device.config().ledger_words }
@@ -206,6 +203,6 @@ fn ring<D: DeviceRef>(
     if let Some(xrc) = xrc {
         poster.identify(ledgers, Identity::new(xrc.completions, share.user_index, Qpn::from_low_bits(0)));
     }
-    let form = if max_slices == 1 { ReceiveForm::Slice } else { ReceiveForm::Never };
-    SharedRing { rings, poster, log_segments: geometry.log_segments, max_slices, form }
+    let path = ReceivePath::of_queue(max_slices);
+    SharedRing { rings, poster, log_segments: geometry.log_segments, max_slices, path }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with a shared receive queue.
 
-use crate::command::CommandError;
+use crate::command::{CommandError, InterfaceBusy};
 use crate::hal::HalError;
 use core::fmt;
 
@@ -31,9 +31,11 @@ pub enum SharedReceiveQueueError {
         /// Words in all.
         limit: u32,
     },
-    /// There is no memory.
+    /// The place has no memory left.
     Memory(HalError),
-    /// The device refused.
+    /// Another thread held the command interface until the command timeout.
+    InterfaceBusy(InterfaceBusy),
+    /// The command failed.
     Command(CommandError),
 }
 
@@ -55,6 +57,7 @@ impl fmt::Display for SharedReceiveQueueError {
                 "no room for {needed} words of posted work in {limit}: raise DeviceConfig::ledger_words or use a shorter queue"
             ),
             Self::Memory(error) => write!(f, "{error}"),
+            Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::Command(error) => write!(f, "{error}"),
         }
     }

@@ -1,13 +1,13 @@
 //! The ring of a shared receive queue: entries that begin with the number of the one behind them.
 
-use crate::dma::{Rings, Run};
+use crate::dma::Rings;
 use crate::doorbell::Publication;
 use crate::hal::{Barrier, Hal};
 use crate::ledger::shared::{Place, SharedPoster, SharedWords};
 use crate::queue_pair::PostError;
-use crate::queue_pair::receive::{check_slices, store};
-use crate::work_request::{ReceiveForm, ReceiveRequest, slice_words};
-use bareverbs_prm::wqe::INVALID_LKEY;
+use crate::queue_pair::receive::check_slices;
+use crate::work_request::ReceiveRequest;
+use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
 
 /// Entries in memory and who has which of them.
 pub(super) struct SharedRing<M> {
@@ -16,8 +16,8 @@ pub(super) struct SharedRing<M> {
     /// Logarithm of the segments of an entry: one that names the next entry, and the slices.
     pub(super) log_segments: u32,
     pub(super) max_slices: u32,
-    /// What goes the short way.
-    pub(super) form: ReceiveForm,
+    /// The path that needs no checks.
+    pub(super) path: ReceivePath,
 }
 
 impl<M> SharedRing<M> {
@@ -28,14 +28,14 @@ impl<M> SharedRing<M> {
         words: &impl SharedWords,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
-        if request.form != self.form {
+        if request.list.path != self.path {
             return self.write_any(words, request);
         }
         let place = self.take(words, request.id)?;
         let segments = self.rings.segments();
         let first = place.entry << 1;
-        name_next(segments, first, place);
-        store(segments, first + 1, request.first);
+        store_next_entry(segments, first, place.next);
+        store_segment(segments, first + 1, request.list.first);
         Ok(())
     }
 
@@ -43,43 +43,31 @@ impl<M> SharedRing<M> {
     #[cold]
     #[inline(never)]
     fn write_any(&mut self, words: &impl SharedWords, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        check_slices(request.slices, self.max_slices)?;
+        check_slices(request.list.slices, self.max_slices)?;
         let place = self.take(words, request.id)?;
         let segments = self.rings.segments();
         let first = place.entry << self.log_segments;
-        name_next(segments, first, place);
-        for (at, slice) in (first + 1..).zip(request.slices) {
-            store(segments, at, slice_words(slice).map(u64::to_be));
-        }
-        let used = 1 + request.slices.len() as u32;
-        if used < 1 << self.log_segments {
-            store(segments, first + used, [INVALID_LKEY.value() as u64, 0].map(u64::to_be));
-        }
+        store_next_entry(segments, first, place.next);
+        request.list.write(segments, first + 1, (1 << self.log_segments) - 1);
         Ok(())
     }
 
     #[inline(always)]
     fn take(&mut self, words: &impl SharedWords, id: u64) -> Result<Place, PostError> {
-        if !self.poster.has_room(words) {
-            return Err(PostError::QueueFull { needed: 1, size: self.poster.capacity() });
+        match self.poster.entries(words) {
+            Some(entries) if self.poster.has_room(words) => Ok(self.poster.post(&entries, id)),
+            _ => Err(PostError::QueueFull { needed: 1, size: self.poster.capacity() }),
         }
-        Ok(self.poster.post(words, id))
     }
 }
 
-/// Writes the half of the first segment that is not always zero.
-#[inline(always)]
-fn name_next(segments: Run<'_, 16>, first: u32, place: Place) {
-    segments.slot(first).store_be64::<0>((place.next as u64) << 32);
-}
-
-/// Telling the device.
-pub(super) struct Work<'a, H: Hal> {
+/// What telling the device needs.
+pub(super) struct SharedPublication<'a, H: Hal> {
     pub(super) hal: &'a H,
     pub(super) ring: &'a SharedRing<H::Dma>,
 }
 
-impl<H: Hal> Publication for Work<'_, H> {
+impl<H: Hal> Publication for SharedPublication<'_, H> {
     #[inline(always)]
     fn to_device(&self) {
         self.hal.barrier(Barrier::ToDevice);

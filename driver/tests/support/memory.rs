@@ -1,6 +1,6 @@
 //! Memory that driver and firmware share, under addresses of its own: what is freed faults, as behind an IOMMU.
 
-use bareverbs::hal::DmaMemory;
+use bareverbs_core::hal::DmaMemory;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

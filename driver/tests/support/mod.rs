@@ -8,7 +8,7 @@ pub mod firmware;
 pub mod memory;
 pub mod objects;
 
-use bareverbs::hal::{Hal, HalError, Mmio, Noticed};
+use bareverbs_core::hal::{Hal, HalError, Mmio, WakeCount};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::{Duration, Time};
 use firmware::Firmware;
@@ -161,11 +161,11 @@ impl Hal for FakeHal {
         self.world.now.set((now + self.world.tick).max(next.min(deadline)).min(deadline).max(now));
         self.world.step();
     }
-    fn noticed(&self) -> Noticed {
-        Noticed(self.world.noticed.get())
+    fn wake_count(&self) -> WakeCount {
+        WakeCount(self.world.noticed.get())
     }
-    fn relax_since(&self, before: Noticed, deadline: Time) {
-        if before == self.noticed() {
+    fn relax_since(&self, before: WakeCount, deadline: Time) {
+        if before == self.wake_count() {
             self.world.slept.set(self.world.slept.get() + 1);
         }
         self.relax(deadline);

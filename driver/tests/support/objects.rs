@@ -1,7 +1,7 @@
 //! A device with objects, and a reader of what was posted.
 
 use super::FakeHal;
-use bareverbs::{
+use bareverbs_core::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
     MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint, Service,
     SharedReceiveQueue, SharedReceiveQueueConfig, Ud, queue_pair,

@@ -4,7 +4,7 @@ use super::report::{ArenaReport, SegmentReport};
 use super::segment::Segment;
 use super::{ArenaConfig, Mapper, Piece, Stretch};
 use crate::ranges::FreeRanges;
-use bareverbs::hal::{DmaMemory, HalError};
+use bareverbs_core::hal::{DmaMemory, HalError};
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ const PAGE: usize = 4096;
 pub struct Arena<M: Mapper> {
     mapper: M,
     config: ArenaConfig,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ArenaState {
     segments: Vec<Segment>,
     runs: Vec<Run>,
     taken: usize,
@@ -110,7 +110,7 @@ impl<M: Mapper> Arena<M> {
     /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped.
     ///
     /// # Safety
-    /// As for [`Hal::map_user`](bareverbs::hal::Hal::map_user).
+    /// As for [`Hal::map_user`](bareverbs_core::hal::Hal::map_user).
     pub unsafe fn map_user(
         self: &Arc<Self>,
         start: NonNull<u8>,
@@ -138,12 +138,12 @@ impl<M: Mapper> Arena<M> {
         Ok(HostDma { arena: Arc::clone(self), iova, start, length, source: Source::User(stretch) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ArenaState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes another segment that holds `length` bytes.
-    fn grow(&self, state: &mut State, length: usize) -> Result<(), HalError> {
+    fn grow(&self, state: &mut ArenaState, length: usize) -> Result<(), HalError> {
         let refused = HalError::OutOfDmaMemory { length, alignment: 1 };
         let room = self.config.limit.saturating_sub(state.taken);
         if length > room {
@@ -175,7 +175,7 @@ impl<M: Mapper> Arena<M> {
     }
 }
 
-impl State {
+impl ArenaState {
     /// Takes a free range: the run, its address for the device and for the processor.
     fn take(&mut self, size: u64, alignment: usize) -> Option<(usize, u64, NonNull<u8>)> {
         let align = UNIT.max(alignment as u64);

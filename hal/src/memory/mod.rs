@@ -11,12 +11,14 @@
 
 mod arena;
 mod pages;
+#[cfg(any(feature = "vfio", feature = "vfio-user"))]
 mod placement;
 mod report;
 mod segment;
 
 pub use arena::{Arena, HostDma};
 pub use pages::{HugePagePool, PageKind, huge_page_command};
+#[cfg(any(feature = "vfio", feature = "vfio-user"))]
 pub(crate) use placement::Placement;
 pub use report::{ArenaReport, SegmentReport};
 pub use segment::{Refusal, RefusalReason, Segment};

@@ -1,5 +1,5 @@
 use super::*;
-use bareverbs::hal::{DmaMemory, HalError};
+use bareverbs_core::hal::{DmaMemory, HalError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

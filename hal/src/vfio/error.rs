@@ -1,7 +1,7 @@
 //! Why a device could not be opened through VFIO, each with what to do about it.
 
 use crate::pci::{Address, Finding, FunctionError};
-use bareverbs::hal::HalError;
+use bareverbs_core::hal::HalError;
 use core::fmt;
 use std::io;
 use std::path::PathBuf;

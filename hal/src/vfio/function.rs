@@ -2,7 +2,7 @@
 
 use super::error::VfioError;
 use super::ioctl;
-use super::window::MappedBar;
+use crate::MappedBar;
 use crate::interrupts::Interrupts;
 use crate::pci::Address;
 use rustix::io::{pread, pwrite};

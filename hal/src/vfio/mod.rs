@@ -18,19 +18,18 @@ mod error;
 mod function;
 mod ioctl;
 mod iommu;
-mod window;
 
 #[cfg(test)]
 mod sequences;
 
 pub use error::VfioError;
 pub use iommu::{Iommu, IommuKind};
-pub use window::MappedBar;
 
+use crate::MappedBar;
 use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use crate::pci::{Address, Finding, Function, Need, State, Tree};
-use bareverbs::hal::{Hal, HalError, Noticed};
+use bareverbs_core::hal::{Hal, HalError, WakeCount};
 use bareverbs_prm::time::Time;
 use core::ptr::NonNull;
 use function::OpenFunction;
@@ -182,11 +181,11 @@ impl Hal for VfioHal {
         self.interrupts.wait(self.interrupts.noticed(), self.clock.left(deadline));
     }
 
-    fn noticed(&self) -> Noticed {
-        Noticed(self.interrupts.noticed())
+    fn wake_count(&self) -> WakeCount {
+        WakeCount(self.interrupts.noticed())
     }
 
-    fn relax_since(&self, before: Noticed, deadline: Time) {
+    fn relax_since(&self, before: WakeCount, deadline: Time) {
         self.interrupts.wait(before.0, self.clock.left(deadline));
     }
 }

@@ -29,7 +29,7 @@ const READ_WRITE: u32 = 3;
 
 /// A region of the device.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct BarRegion {
     pub(super) flags: u32,
     pub(super) size: u64,
     pub(super) offset: u64,
@@ -119,14 +119,14 @@ impl RemoteDevice {
         let _ = self.note(posted);
     }
 
-    pub(super) fn region(&self, index: u32) -> Result<Region, VfioUserError> {
+    pub(super) fn region(&self, index: u32) -> Result<BarRegion, VfioUserError> {
         let body = words(&[REGION_ANSWER, 0, index, 0, 0, 0, 0, 0]);
         let mut reply = self.call(Command::GetRegionInfo, &body, &[])?;
         let missing = || garbage(Command::GetRegionInfo, "it is too short");
         let (flags, size) = (reply.word(4).ok_or_else(missing)?, reply.long(16).ok_or_else(missing)?);
         let offset = reply.long(24).ok_or_else(missing)?;
         let areas = sparse_areas(&reply);
-        Ok(Region { flags, size, offset, file: reply.files.pop(), areas })
+        Ok(BarRegion { flags, size, offset, file: reply.files.pop(), areas })
     }
 
     pub(super) fn vectors(&self) -> Result<u32, ClientError> {

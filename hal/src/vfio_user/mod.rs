@@ -12,17 +12,18 @@
 
 mod client;
 mod device;
+mod error;
 mod window;
 
 pub use client::ClientError;
 pub use device::RemoteMemory;
+pub use error::VfioUserError;
 pub use window::RemoteBar;
 
 use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
-use bareverbs::hal::{Hal, HalError, Noticed};
+use bareverbs_core::hal::{Hal, HalError, WakeCount};
 use bareverbs_prm::time::Time;
-use core::fmt;
 use core::ptr::NonNull;
 use device::RemoteDevice;
 use std::os::fd::BorrowedFd;
@@ -44,62 +45,6 @@ pub struct VfioUserConfig {
 impl Default for VfioUserConfig {
     fn default() -> Self {
         Self { memory: ArenaConfig::default(), vectors: 1, answer_limit: Duration::from_secs(10) }
-    }
-}
-
-/// Why a served device could not be opened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum VfioUserError {
-    /// The conversation failed.
-    Client(ClientError),
-    /// The server's device is no mlx5 device that is supported.
-    Unsupported {
-        /// PCI vendor and device.
-        id: (u16, u16),
-        /// Why.
-        why: &'static str,
-    },
-    /// The device has no BAR0 that can be read and written.
-    NoWindow,
-    /// There is no memory, or the server does not map it.
-    Memory(HalError),
-    /// The PCI command register did not take what was written.
-    Configuration {
-        /// What was written.
-        wanted: u16,
-        /// What it reads.
-        found: u16,
-    },
-    /// Pages that the server offers, or event file descriptors, could not be had.
-    System(std::io::Error),
-}
-
-impl fmt::Display for VfioUserError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Client(error) => write!(f, "{error}"),
-            Self::Unsupported { id: (vendor, device), why } => {
-                write!(f, "{vendor:04x}:{device:04x} is refused: {why}")
-            }
-            Self::NoWindow => f.write_str("the served device has no BAR0 that can be read and written"),
-            Self::Memory(error) => write!(f, "no memory for the served device: {error}"),
-            Self::Configuration { wanted, found } => {
-                write!(
-                    f,
-                    "the PCI command register of the served device reads {found:#06x} after {wanted:#06x} was written"
-                )
-            }
-            Self::System(error) => write!(f, "cannot share pages or events with the server: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for VfioUserError {}
-
-impl From<ClientError> for VfioUserError {
-    fn from(error: ClientError) -> Self {
-        Self::Client(error)
     }
 }
 
@@ -191,11 +136,11 @@ impl Hal for VfioUserHal {
         self.interrupts.wait(self.interrupts.noticed(), self.clock.left(deadline));
     }
 
-    fn noticed(&self) -> Noticed {
-        Noticed(self.interrupts.noticed())
+    fn wake_count(&self) -> WakeCount {
+        WakeCount(self.interrupts.noticed())
     }
 
-    fn relax_since(&self, before: Noticed, deadline: Time) {
+    fn relax_since(&self, before: WakeCount, deadline: Time) {
         self.interrupts.wait(before.0, self.clock.left(deadline));
     }
 }

@@ -1,10 +1,10 @@
 use super::*;
-use bareverbs::device::{Device, DeviceConfig, OpenCause};
-use bareverbs::hal::Mmio;
+use bareverbs_core::device::{Device, DeviceConfig, OpenCause};
+use bareverbs_core::hal::Mmio;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time;
+use bareverbs_serve::vfio_user::{Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::vfio_user::{Server, ServerConfig};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -2,19 +2,19 @@
 
 use super::VfioUserError;
 use super::device::RemoteDevice;
-use crate::registers::block_bytes;
-use crate::vfio::MappedBar;
-use bareverbs::hal::Mmio;
+use crate::MappedBar;
+use bareverbs_core::hal::Mmio;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use vfio_bindings::bindings::vfio::{VFIO_PCI_BAR0_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP};
+use zerocopy::IntoBytes;
 
 /// Bytes of an ordinary page: what is mapped begins and ends at one.
 const PAGE: u64 = 4096;
 
 /// Pages of BAR0 that are shared with the server.
 #[derive(Debug)]
-struct Shared {
+struct SharedPages {
     offset: usize,
     pages: MappedBar,
 }
@@ -24,7 +24,7 @@ struct Shared {
 pub struct RemoteBar {
     device: Arc<RemoteDevice>,
     length: usize,
-    shared: Vec<Shared>,
+    shared: Vec<SharedPages>,
 }
 
 impl RemoteBar {
@@ -50,7 +50,7 @@ impl RemoteBar {
                     continue;
                 };
                 let pages = MappedBar::new(file.as_fd(), at, size as usize).map_err(VfioUserError::System)?;
-                shared.push(Shared { offset: offset as usize, pages });
+                shared.push(SharedPages { offset: offset as usize, pages });
             }
         }
         Ok(Self { device, length, shared })
@@ -104,7 +104,7 @@ impl Mmio for RemoteBar {
     fn write_block64(&self, offset: usize, block: &[u64; 8]) {
         match self.pages(offset) {
             Some((pages, inside)) => pages.write_block64(inside, block),
-            None => self.post(offset, &block_bytes(block)),
+            None => self.post(offset, block.as_bytes()),
         }
     }
 

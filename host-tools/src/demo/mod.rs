@@ -7,19 +7,22 @@
 //! * [`report`]: what was found.
 
 pub mod data;
+pub mod hosts;
 pub mod report;
 pub mod scene;
+pub mod way_name;
 pub mod ways;
 mod wiring;
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
-use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_sim::run::preset::Preset;
 use clap::Args;
 use data::{DataSet, Header};
+use hosts::SceneConfig;
 use report::{Context, Report};
-use scene::{Scene, SceneConfig};
+use scene::Scene;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;

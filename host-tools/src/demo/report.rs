@@ -1,6 +1,6 @@
 //! What a run of the demo found, for programs and for people.
 
-use super::ways::WayName;
+use super::way_name::WayName;
 use anyhow::Context as _;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};

@@ -7,63 +7,23 @@
 //! ```
 
 use super::data::Row;
-use super::ways::WayName;
-use super::wiring::{Connected, RECEIVES, Wiring, host, kernel_cost, limits, publish};
+use super::hosts::{Asker, Handle, Host, SceneConfig, Server, Writer};
+use super::way_name::WayName;
+use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
 use crate::glue::{NicKernels, NicRuntime, SimHostDma};
 use anyhow::anyhow;
-use bareverbs::device::Device;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
-use bareverbs_offload::client::{KvClient, LookupResult};
-use bareverbs_offload::dpu::DpuServer;
+use bareverbs_hal_sim::SimWorld;
+use bareverbs_offload::client::LookupResult;
+use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
-use bareverbs_offload::kernels::kv_lookup::KvLookup;
-use bareverbs_offload::table::{TableError, TableWriter};
-use bareverbs_offload::verbs::{RegionTable, VerbsEndpoint};
+use bareverbs_offload::table::TableError;
+use bareverbs_offload::verbs::VerbsEndpoint;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::SwitchConfig;
 use bareverbs_sim::net::fault::RandomFaults;
 use bareverbs_sim::nic::Nic;
-use bareverbs_sim::run::preset::Preset;
-use bareverbs_sim::run::{NodeId, StallReason};
+use bareverbs_sim::run::StallReason;
 use std::io::Write;
-use std::rc::Rc;
-
-/// What decides how a run goes.
-#[derive(Debug, Clone, Copy)]
-pub struct SceneConfig {
-    /// The seed of everything left to chance.
-    pub seed: u64,
-    /// The share of frames that are lost.
-    pub loss: f64,
-    /// Where simulated time goes.
-    pub preset: Preset,
-    /// How the memory of the hosts behaves.
-    pub memory: MemoryConfig,
-}
-
-/// Lookups that a client may have under way.
-pub(super) const WINDOW: usize = 8;
-/// Invocations on the DPU at a time.
-pub(super) const DPU_SLOTS: usize = WINDOW;
-
-pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
-pub(super) type Server = DpuServer<KvLookup, DPU_SLOTS, 1, RECEIVES>;
-pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
-
-/// A simulated host with its driver.
-pub(super) struct Host {
-    pub(super) node: NodeId,
-    pub(super) device: Handle,
-    pub(super) domain: ProtectionDomain<Handle>,
-}
-
-/// A client with its own queue pair, completion queue and memory.
-pub(super) struct Asker {
-    pub(super) client: KvClient<WINDOW>,
-    pub(super) endpoint: VerbsEndpoint<Handle, 1>,
-}
 
 /// What was found, and in which simulated time.
 pub struct LookedUp {
@@ -82,7 +42,7 @@ pub struct Scene {
     dpu_endpoint: VerbsEndpoint<Handle, 1>,
     dma: SimHostDma<Nic>,
     table: Writer,
-    kernels: NicKernels<KvLookup>,
+    kernels: NicKernels<BuiltInKernels>,
     _served: Vec<Connected>,
     _hosts: [Host; 3],
     world: SimWorld<Nic>,
@@ -171,7 +131,7 @@ impl Scene {
     }
 
     /// What the kernels in the NIC of the server counted.
-    pub fn kernels(&self) -> &NicKernels<KvLookup> {
+    pub fn kernels(&self) -> &NicKernels<BuiltInKernels> {
         &self.kernels
     }
 

@@ -3,51 +3,13 @@
 use super::data::Row;
 use super::report::{Tally, WayReport};
 use super::scene::Scene;
+use super::way_name::WayName;
 use anyhow::{Context as _, bail};
 use bareverbs_offload::client::{Ended, LookupResult};
 use bareverbs_offload::status::Status;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Instant;
-
-/// A way of looking up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WayName {
-    /// A kernel on the cores of a DPU.
-    KernelDpu,
-    /// A kernel inside the NIC of the server.
-    KernelNic,
-    /// RDMA READs.
-    Read,
-}
-
-impl WayName {
-    /// All ways, in the order of the report.
-    pub const ALL: [Self; 3] = [Self::KernelDpu, Self::KernelNic, Self::Read];
-
-    /// The name as reports have it.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::KernelDpu => "kernel-dpu",
-            Self::KernelNic => "kernel-nic",
-            Self::Read => "read",
-        }
-    }
-}
-
-impl fmt::Display for WayName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
-    }
-}
-
-impl Serialize for WayName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.text())
-    }
-}
 
 /// What it means that a reliable connection broke over a network that does nothing but lose frames.
 const GAVE_UP: &str = "the connection broke, since all eight attempts to get one packet acknowledged were lost; \

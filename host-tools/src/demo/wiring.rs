@@ -1,24 +1,24 @@
 //! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
 
 use super::data::Row;
-use super::scene::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, Server, WINDOW, Writer};
+use super::hosts::{Asker, DPU_SLOTS, Handle, Host, RECEIVES, SceneConfig, Server, WINDOW, Writer};
 use crate::glue::NicKernels;
 use anyhow::Context as _;
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::gid::GidEntry;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
-use bareverbs::{CompletionQueue, CompletionQueueConfig};
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs_core::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::client::slots::SlotLayout;
 use bareverbs_offload::client::{ClientConfig, KvClient, Way};
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::dpu::{self, DpuServer};
 use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::{LINE_SIZE, object_size};
-use bareverbs_offload::kernels::kv_lookup::KvLookup;
 use bareverbs_offload::runtime::{ResponseWindow, Runtime};
 use bareverbs_offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
 use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
@@ -29,12 +29,10 @@ use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::{self, SwitchId};
 use std::rc::Rc;
 
-/// Receive buffers of the DPU: one for each lookup that may be under way.
-pub(super) const RECEIVES: usize = WINDOW;
 /// Sends of each queue pair.
 const DEPTH: u32 = 64;
 /// How long a client waits for an answer. Lost frames are sent again long before.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one invocation may take on the server.
 const KERNEL_TIME: Duration = Duration::from_millis(1);
 
@@ -62,7 +60,7 @@ pub(super) fn host(
     config: &SceneConfig,
     switch: SwitchId,
     (name, number): (&str, u8),
-    kernels: &NicKernels<KvLookup>,
+    kernels: &NicKernels<BuiltInKernels>,
 ) -> anyhow::Result<Host> {
     let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
     let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
@@ -156,7 +154,7 @@ impl Wiring {
         &mut self,
         client: &Host,
         server: &Host,
-        kernels: &NicKernels<KvLookup>,
+        kernels: &NicKernels<BuiltInKernels>,
     ) -> anyhow::Result<Asker> {
         let slots = self.slots(client)?;
         let (near, far) = join(loose(client)?, loose(server)?)?;
@@ -199,7 +197,7 @@ impl Wiring {
         };
         let credits = WINDOW as u32;
         let table = self.table.descriptor;
-        let config = ClientConfig { way, table, layout, credits, patience: PATIENCE, limits: limits() };
+        let config = ClientConfig { way, table, layout, credits, timeout: TIMEOUT, limits: limits() };
         let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
         Asker { client: KvClient::new(config), endpoint }
     }

@@ -11,12 +11,12 @@ pub use faults::FaultScript;
 use crate::Failure;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
+use bareverbs_serve::fabric::Fabric;
+use bareverbs_serve::real_time::{Outside, Recorder};
+use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, Subnet};
 use bareverbs_sim::run::Seed;
-use bareverbs_sim::run::fabric::Fabric;
-use bareverbs_sim::run::real_time::{Outside, Recorder};
-use bareverbs_sim::run::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
 use std::path::{Path, PathBuf};
@@ -233,10 +233,10 @@ impl Network {
 fn log_to_stderr(trace: &[Trace]) -> Result<()> {
     let mut directives = "warn".to_owned();
     if trace.contains(&Trace::Commands) {
-        directives.push_str(",bareverbs_sim=info");
+        directives.push_str(",bareverbs_serve=info");
     }
     if trace.contains(&Trace::Protocol) {
-        directives.push_str(",bareverbs_sim=trace,vfio_user=debug");
+        directives.push_str(",bareverbs_serve=trace,vfio_user=debug");
     }
     let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
     tracing_subscriber::fmt()

@@ -1,6 +1,7 @@
 //! `bareverbs vfio bind BDF` and `bareverbs vfio unbind BDF`.
 
-use super::{Which, json, list};
+use super::common::{Which, json};
+use super::list;
 use crate::Failure;
 use bareverbs_hal::pci::{BindError, Function, Tree};
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `bareverbs vfio check BDF`: each obstacle with the command that removes it.
 
-use super::{Which, json};
+use super::common::{Which, json};
 use crate::Failure;
 use bareverbs_hal::pci::{Finding, Need, State, Tree};
 use clap::Args;

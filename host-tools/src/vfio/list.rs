@@ -1,6 +1,6 @@
 //! `bareverbs vfio list`.
 
-use super::json;
+use super::common::json;
 use crate::Failure;
 use bareverbs_hal::memory::{HugePagePool, PageKind};
 use bareverbs_hal::pci::{Function, Need, Tree};

@@ -3,10 +3,11 @@
 
 mod bind;
 mod check;
+mod common;
 mod list;
 
 use crate::Failure;
-use bareverbs_hal::pci::{Address, Tree};
+use bareverbs_hal::pci::Tree;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct VfioArguments {
     #[command(subcommand)]
-    what: What,
+    action: VfioAction,
     /// One JSON object instead of text.
     #[arg(long, global = true)]
     json: bool,
@@ -24,7 +25,7 @@ pub struct VfioArguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum VfioAction {
     /// List mlx5 functions with driver, IOMMU group and NUMA node; huge pages and locked memory.
     List,
     /// Look at everything that must be right before a function can be opened.
@@ -35,31 +36,17 @@ enum What {
     Unbind(bind::UnbindArguments),
 }
 
-/// Where a function is.
-#[derive(Debug, Args)]
-struct Which {
-    /// PCI address, as 0000:3b:00.0 or 3b:00.0.
-    #[arg(value_name = "BDF")]
-    address: Address,
-}
-
 /// Carries a subcommand out. False if a check found an obstacle.
 pub fn run(arguments: &VfioArguments) -> Result<bool, Failure> {
     let tree = Tree::at(&arguments.root);
-    let (text, good) = match &arguments.what {
-        What::List => (list::run(&tree, arguments.json)?, true),
-        What::Check(wanted) => check::run(&tree, wanted, arguments.json)?,
-        What::Bind(wanted) => (bind::bind(&tree, wanted, arguments.json)?, true),
-        What::Unbind(wanted) => (bind::unbind(&tree, wanted, arguments.json)?, true),
+    let (text, good) = match &arguments.action {
+        VfioAction::List => (list::run(&tree, arguments.json)?, true),
+        VfioAction::Check(wanted) => check::run(&tree, wanted, arguments.json)?,
+        VfioAction::Bind(wanted) => (bind::bind(&tree, wanted, arguments.json)?, true),
+        VfioAction::Unbind(wanted) => (bind::unbind(&tree, wanted, arguments.json)?, true),
     };
     println!("{text}");
     Ok(good)
-}
-
-/// A JSON object with the version of its shape.
-fn json(kind: &'static str, value: serde_json::Value) -> Result<String, Failure> {
-    let object = serde_json::json!({"schema": format!("bareverbs.{kind}.v1"), kind: value});
-    serde_json::to_string_pretty(&object).map_err(|error| Failure::Run(error.into()))
 }
 
 #[cfg(test)]

@@ -46,11 +46,11 @@ fn parse(root: &Path, words: &[&str]) -> VfioArguments {
 fn text(root: &Path, words: &[&str]) -> String {
     let arguments = parse(root, words);
     let tree = Tree::at(&arguments.root);
-    match &arguments.what {
-        What::List => list::run(&tree, arguments.json),
-        What::Check(wanted) => check::run(&tree, wanted, arguments.json).map(|(text, _)| text),
-        What::Bind(wanted) => bind::bind(&tree, wanted, arguments.json),
-        What::Unbind(wanted) => bind::unbind(&tree, wanted, arguments.json),
+    match &arguments.action {
+        VfioAction::List => list::run(&tree, arguments.json),
+        VfioAction::Check(wanted) => check::run(&tree, wanted, arguments.json).map(|(text, _)| text),
+        VfioAction::Bind(wanted) => bind::bind(&tree, wanted, arguments.json),
+        VfioAction::Unbind(wanted) => bind::unbind(&tree, wanted, arguments.json),
     }
     .unwrap_or_else(|failure| match failure {
         Failure::Input(error) => format!("input: {error:#}"),

@@ -39,7 +39,7 @@ pub struct ClientConfig {
     /// Requests that the server takes before its first reply.
     pub credits: u32,
     /// How long to wait for an answer.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// What the server may spend on a request; for READs, what the client may.
     pub limits: Limits,
 }

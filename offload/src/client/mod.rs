@@ -60,11 +60,11 @@ impl<const N: usize> KvClient<N> {
             return Err(StartError::Post(PostError::Broken));
         }
         self.post_receives(endpoint).map_err(StartError::Post)?;
-        let loan = self.slots.lend(now + self.config.patience).map_err(StartError::NoSlot)?;
+        let loan = self.slots.lend(now + self.config.timeout).map_err(StartError::NoSlot)?;
         let posted = match self.config.way {
             Way::KernelDpu(region) => self.send(endpoint, &loan, region, key),
             Way::KernelNic(region) => self.call(endpoint, &loan, region, key),
-            Way::Read { rkey, region } => self.walk(now, endpoint, &loan, (rkey, region), key),
+            Way::Read { rkey, region } => self.walk(now, endpoint, &loan, rkey, region, key),
         };
         if posted.is_err() {
             self.slots.cancel(&loan);
@@ -133,10 +133,11 @@ impl<const N: usize> KvClient<N> {
         now: Time,
         endpoint: &mut impl Endpoint,
         loan: &Loan,
-        (rkey, region): (u32, Grant),
+        rkey: u32,
+        region: Grant,
         key: &[u8],
     ) -> Result<(), StartError> {
-        let limits = Limits { time: self.config.patience, ..self.config.limits };
+        let limits = Limits { time: self.config.timeout, ..self.config.limits };
         let (walk, step) =
             Walk::start(now, &self.config.table, region, key, limits).map_err(StartError::Refused)?;
         let WalkStep::Read(range) = step else { return Err(StartError::Refused(Status::BadParameters)) };

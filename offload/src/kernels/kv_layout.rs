@@ -101,7 +101,7 @@ impl ObjectRef {
 
 /// One reference of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Slot {
+pub struct LineSlot {
     /// The hash of the key.
     pub fingerprint: u64,
     /// Where the object lies.
@@ -112,7 +112,7 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Line {
     /// The references.
-    pub slots: [Slot; SLOTS],
+    pub slots: [LineSlot; SLOTS],
     /// Offset of the next line of the chain, zero at its end.
     pub next: u64,
     /// Changes with every change of the line; odd while one is under way.
@@ -151,7 +151,7 @@ impl Line {
         if bytes.get(..LINE_COVERED).map(crc32c) != Some(line.crc.get()) {
             return Err(Torn::Mismatch);
         }
-        let slots = line.slots.map(|[fingerprint, object]| Slot {
+        let slots = line.slots.map(|[fingerprint, object]| LineSlot {
             fingerprint: fingerprint.get(),
             object: ObjectRef::from_bits(object.get()),
         });
@@ -173,7 +173,7 @@ impl Line {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
-struct HeaderBytes {
+struct ObjectHeaderBytes {
     hash: U64,
     key_length: U16,
     flags: U16,
@@ -205,7 +205,7 @@ pub struct Object<'a> {
 
 /// Decodes and checks an object: lengths, both versions, checksum.
 pub fn parse_object(bytes: &[u8]) -> Result<Object<'_>, Torn> {
-    let (header, rest) = HeaderBytes::ref_from_prefix(bytes).map_err(|_| Torn::Mismatch)?;
+    let (header, rest) = ObjectHeaderBytes::ref_from_prefix(bytes).map_err(|_| Torn::Mismatch)?;
     let key_length = usize::from(header.key_length.get());
     let value_length = header.value_length.get() as usize;
     if key_length == 0 || key_length > MAX_KEY || value_length > MAX_VALUE {
@@ -240,7 +240,7 @@ impl ObjectFrame {
         if key.is_empty() || key.len() > MAX_KEY || value.len() > MAX_VALUE {
             return None;
         }
-        let header: [u8; HEADER_SIZE] = zerocopy::transmute!(HeaderBytes {
+        let header: [u8; HEADER_SIZE] = zerocopy::transmute!(ObjectHeaderBytes {
             hash: hash.into(),
             key_length: (key.len() as u16).into(),
             flags: U16::ZERO,
@@ -268,7 +268,7 @@ impl ObjectFrame {
 /// The key of an object, given the bytes of its beginning, unchecked but for its length: for the writer, who owns the
 /// memory.
 pub fn peek_key(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, rest) = HeaderBytes::ref_from_prefix(bytes).ok()?;
+    let (header, rest) = ObjectHeaderBytes::ref_from_prefix(bytes).ok()?;
     rest.get(..usize::from(header.key_length.get()))
 }
 
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_line_has_64_bytes_at_the_stated_places() {
         let mut line = Line { next: 0x1122, sequence: 4, ..Line::default() };
-        line.slots[1] = Slot { fingerprint: 0xa1a2, object: ObjectRef::new(0x40, 48).expect("aligned") };
+        line.slots[1] = LineSlot { fingerprint: 0xa1a2, object: ObjectRef::new(0x40, 48).expect("aligned") };
         let bytes = line.encode();
         assert_eq!(bytes.len(), 64);
         assert_eq!(bytes[22..24], [0xa1, 0xa2]);

@@ -15,16 +15,17 @@
 
 mod connection;
 mod slot;
+mod traffic;
 
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
-pub use slot::Tag;
+pub use traffic::{Body, DmaFault, DmaRequest, Reply, Tag};
 
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::{KernelSet, Opcode, Step};
 use crate::status::Status;
-use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer};
+use crate::wire::{Malformed, RegionHandle, ReplyTo, Request};
 use bareverbs_prm::time::Time;
 use connection::Connections;
 use slot::{Invocation, Phase, Slot};
@@ -50,51 +51,6 @@ pub enum DropReason {
     ReplyWindow,
     /// There is no such connection.
     NoConnection,
-}
-
-/// A range to be read into the staging buffer with the number [`Tag::buffer`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DmaRequest {
-    /// To be returned with the bytes.
-    pub tag: Tag,
-    /// First address.
-    pub address: u64,
-    /// Bytes.
-    pub length: u32,
-}
-
-/// The memory did not give the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DmaFault;
-
-/// A part of a staging buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Body {
-    /// The number of the staging buffer.
-    pub buffer: usize,
-    /// First byte.
-    pub offset: u32,
-    /// Bytes.
-    pub length: u32,
-}
-
-/// A reply: one WRITE of body and trailer to `address`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply {
-    /// To be returned with [`Runtime::reply_done`]; `None` if nothing waits for it.
-    pub ticket: Option<Tag>,
-    /// Whom it goes to.
-    pub connection: ConnectionId,
-    /// Where body and trailer are written, in this order and without a gap.
-    pub address: u64,
-    /// The key that allows it.
-    pub rkey: u32,
-    /// The response slot, for the immediate.
-    pub slot: u16,
-    /// The answer, if there is one.
-    pub body: Option<Body>,
-    /// How it went.
-    pub trailer: Trailer,
 }
 
 /// What happened so far.

@@ -1,35 +1,13 @@
 //! One invocation and the slot it lives in.
 
-use super::{Body, ConnectionId, DmaFault, Reply};
+use super::connection::ConnectionId;
+use super::traffic::{Body, DmaFault, Reply, Tag};
 use crate::budget::{Budget, Next};
 use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, KernelSet, Step};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Trailer};
 use bareverbs_prm::time::Time;
-
-/// Names an invocation: the number of its slot, which is also that of its staging buffer, and a generation, so that what
-/// comes late for an invocation that ended is not taken for its successor's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
-    buffer: u8,
-    generation: u32,
-}
-
-impl Tag {
-    /// The number of the staging buffer.
-    pub const fn buffer(self) -> usize {
-        self.buffer as usize
-    }
-    /// The tag as a number, for a work request id.
-    pub const fn to_bits(self) -> u64 {
-        (self.generation as u64) << 8 | self.buffer as u64
-    }
-    /// The tag from its number; bits above the tag are ignored.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self { buffer: bits as u8, generation: (bits >> 8) as u32 }
-    }
-}
 
 /// How an invocation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,11 +182,11 @@ impl<S> Default for Slot<S> {
 
 impl<S> Slot<S> {
     pub(super) const fn tag(&self, index: usize) -> Tag {
-        Tag { buffer: index as u8, generation: self.generation }
+        Tag::new(index, self.generation)
     }
 
     pub(super) const fn matches(&self, tag: Tag) -> bool {
-        self.generation == tag.generation && self.invocation.is_some()
+        self.generation == tag.generation() && self.invocation.is_some()
     }
 
     pub(super) const fn invocation(&self) -> Option<&Invocation<S>> {

@@ -5,7 +5,7 @@ use crate::kernel::{Emission, Kernel, Opcode};
 use crate::kernels::kv_layout::Line;
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::table::{TableConfig, TableDescriptor, TableWriter};
-use crate::wire::slot_size;
+use crate::wire::{Trailer, slot_size};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 

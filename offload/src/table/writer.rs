@@ -7,7 +7,8 @@
 use super::heap::{Heap, footprint};
 use super::{TableConfig, TableDescriptor, TableError, TableMemory};
 use crate::kernels::kv_layout::{
-    LINE_SIZE, Line, MAX_KEY, MAX_VALUE, ObjectFrame, ObjectRef, PEEK, Slot, bucket_of, object_size, peek_key,
+    LINE_SIZE, Line, LineSlot, MAX_KEY, MAX_VALUE, ObjectFrame, ObjectRef, PEEK, bucket_of, object_size,
+    peek_key,
 };
 use bareverbs_prm::time::{Duration, Time};
 use heapless::Deque;
@@ -147,7 +148,7 @@ impl<M: TableMemory> TableWriter<M> {
             Found::Here(_) => return Err(TableError::KeyExists),
             Found::FreeSlot(place) => {
                 let object = self.store(hash, key, value)?;
-                self.point(place, Slot { fingerprint: hash, object })?;
+                self.point(place, LineSlot { fingerprint: hash, object })?;
             }
             Found::EndOfChain { offset, line } => self.extend(offset, line, hash, key, value)?,
         }
@@ -171,7 +172,7 @@ impl<M: TableMemory> TableWriter<M> {
         check_lengths(key, value)?;
         let place = self.existing(now, hash, key)?;
         let object = self.store(hash, key, value)?;
-        let old = self.point(place, Slot { fingerprint: hash, object })?;
+        let old = self.point(place, LineSlot { fingerprint: hash, object })?;
         self.retire(now, old)
     }
 
@@ -184,7 +185,7 @@ impl<M: TableMemory> TableWriter<M> {
     pub(super) fn delete_hashed(&mut self, now: Time, hash: u64, key: &[u8]) -> Result<(), TableError> {
         check_lengths(key, &[])?;
         let place = self.existing(now, hash, key)?;
-        let old = self.point(place, Slot::default())?;
+        let old = self.point(place, LineSlot::default())?;
         self.entries -= 1;
         self.retire(now, old)
     }
@@ -277,7 +278,7 @@ impl<M: TableMemory> TableWriter<M> {
     }
 
     /// Points a slot at another object, and returns the one it pointed at.
-    fn point(&mut self, place: Place, slot: Slot) -> Result<ObjectRef, TableError> {
+    fn point(&mut self, place: Place, slot: LineSlot) -> Result<ObjectRef, TableError> {
         let mut line = place.line;
         let old = core::mem::replace(&mut line.slots[place.slot], slot);
         self.change_line(place.offset, &place.line, line)?;
@@ -298,7 +299,7 @@ impl<M: TableMemory> TableWriter<M> {
         }
         let object = self.store(hash, key, value)?;
         let mut line = Line::default();
-        line.slots[0] = Slot { fingerprint: hash, object };
+        line.slots[0] = LineSlot { fingerprint: hash, object };
         let next = self.line_offset(u64::from(self.descriptor.buckets) + u64::from(self.overflow_used));
         self.memory.write(next, &line.encode())?;
         self.memory.order();

@@ -1,6 +1,7 @@
 //! Frames in flight: a pool of buffers that are used again and again, so that a frame costs no allocation.
 
 use super::fault::Fate;
+use crate::wire::FrameBuffer;
 
 /// Names a frame of a [`FramePool`] until it is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,13 +10,13 @@ pub struct FrameId(u32);
 /// A frame and what is known of it without reading its bytes.
 #[derive(Debug, Default)]
 pub struct Frame {
-    /// Ethernet frame without preamble and frame check sequence.
-    pub bytes: Vec<u8>,
+    /// Ethernet frame without preamble and frame check sequence, or InfiniBand packet with both CRCs.
+    pub bytes: FrameBuffer,
     /// Invariant CRC as the sender wrote it; stands for the payload in the event digest.
     pub icrc: u32,
     /// What happened to it on the present link.
     pub fate: Fate,
-    /// Whether it left a node on this link, as opposed to a switch.
+    /// Whether this is its first link, as opposed to one behind a switch.
     pub fresh: bool,
 }
 
@@ -32,11 +33,20 @@ impl FramePool {
         self.free.pop().unwrap_or_else(|| self.grow())
     }
 
+    /// Hands out a frame of these bytes that has not been on any link.
+    pub fn insert(&mut self, bytes: &[u8], icrc: u32) -> FrameId {
+        let id = self.take();
+        let frame = self.get_mut(id);
+        frame.bytes.replace(bytes);
+        (frame.icrc, frame.fresh) = (icrc, true);
+        id
+    }
+
     /// Hands out a copy of `original`.
     pub fn copy(&mut self, original: FrameId) -> FrameId {
         let id = self.take();
         if let Ok([from, to]) = self.frames.get_disjoint_mut([original.0 as usize, id.0 as usize]) {
-            to.bytes.extend_from_slice(&from.bytes);
+            to.bytes.copy_from(&from.bytes);
             (to.icrc, to.fate, to.fresh) = (from.icrc, from.fate, from.fresh);
         }
         id
@@ -80,15 +90,15 @@ mod tests {
     fn buffers_are_used_again() {
         let mut pool = FramePool::default();
         let first = pool.take();
-        pool.get_mut(first).bytes.extend_from_slice(&[1; 4096]);
+        pool.get_mut(first).bytes.replace(&[1; 4096]);
         let copy = pool.copy(first);
-        assert_eq!(pool.get(copy).bytes, [1; 4096]);
+        assert_eq!(*pool.get(copy).bytes, [1; 4096]);
         assert_eq!(pool.in_use(), 2);
         pool.give_back(first);
         let again = pool.take();
         assert_eq!(again, first);
         assert!(pool.get(again).bytes.is_empty());
-        assert!(pool.get(again).bytes.capacity() >= 4096, "the buffer was thrown away");
+        assert_eq!(pool.get_mut(again).bytes.capacity(), 4096, "the buffer was thrown away");
         assert_eq!(pool.in_use(), 2);
     }
 }

@@ -1,4 +1,5 @@
-//! BAR0: the initialization segment and the UAR pages (contract §1.4 and §1.5).
+//! BAR0: the initialization segment and the UAR pages (PRM, initialization segment and UAR page; Linux
+//! `include/linux/mlx5/device.h`).
 
 use super::firmware::SystemState;
 use super::{HostMemory, Nic, NicConfig};

@@ -1,4 +1,4 @@
-//! Completion queues: writing entries, raising events, moderation, overrun (PRM, completion queues; contract §5.4).
+//! Completion queues: writing entries, raising events, moderation, overrun (PRM, completion queues).
 
 mod compression;
 mod moderation;
@@ -16,7 +16,7 @@ use bareverbs_prm::eqe::CqErrorEvent;
 use bareverbs_prm::ids::{Cqn, Qpn, UarIndex};
 use bareverbs_prm::numbering::{CqErrorSyndrome, CqeOpcode, CqeSyndrome, EventType};
 use bareverbs_prm::time::Time;
-use queue::{Armed, STATUS_OVERRUN};
+use queue::{ArmedFor, STATUS_OVERRUN};
 use std::collections::BTreeSet;
 
 /// First completion queue number.
@@ -182,8 +182,8 @@ impl CompletionQueues {
             queue.mark_solicited();
         }
         match queue.armed {
-            Some(Armed::Any) => {}
-            Some(Armed::Solicited) if solicited => {}
+            Some(ArmedFor::Any) => {}
+            Some(ArmedFor::Solicited) if solicited => {}
             _ => return,
         }
         let at_once = solicited && queue.context.scqe_break_moderation_en();
@@ -220,7 +220,7 @@ impl CompletionQueues {
         let Some(queue) = self.queues.get_mut(arm.cqn.value()).filter(|queue| queue.uar() == uar) else {
             return false;
         };
-        let wish = if arm.solicited_only { Armed::Solicited } else { Armed::Any };
+        let wish = if arm.solicited_only { ArmedFor::Solicited } else { ArmedFor::Any };
         if queue.satisfies(wish, arm.consumer_index) {
             raise(memory, events, queue);
             self.restless.push(arm.cqn);
@@ -228,6 +228,13 @@ impl CompletionQueues {
             queue.armed = Some(wish);
         }
         true
+    }
+
+    /// Whether nothing happened since the device last looked.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        let Self { newly_broken, failures, restless, patient, .. } = self;
+        newly_broken.is_empty() && failures.is_empty() && restless.is_empty() && patient.is_empty()
     }
 
     /// Writes the entries that waited for more like them: there will be no more before the next input.

@@ -81,6 +81,12 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(move |(i, e)| Some((base + i as u32, e.as_ref()?)))
     }
 
+    /// Numbers and objects in the order of numbers, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let base = self.base;
+        self.entries.iter_mut().enumerate().filter_map(move |(i, e)| Some((base + i as u32, e.as_mut()?)))
+    }
+
     /// Takes all objects away.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();

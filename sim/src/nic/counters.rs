@@ -53,10 +53,48 @@ pub struct Counters {
     pub datagrams_dropped: u64,
     /// Datagrams whose Q_Key is not that of the queue pair they went to.
     pub datagrams_bad_qkey: u64,
+    /// Replies of the RPC engine for a queue pair that cannot send.
+    pub rpc_replies_dropped: u64,
+    /// Packets of Ethernet steered to a receive queue that is not ready.
+    pub packets_at_stopped_queues: u64,
+    /// Packets of Ethernet steered to a receive queue, or a TIR, that does not exist.
+    pub packets_without_queue: u64,
+    /// Receives of a shared queue that was destroyed before they completed.
+    pub shared_receives_gone: u64,
+    /// Turns at the port of queue pairs that were destroyed while they waited for them.
+    pub turns_of_destroyed: u64,
+    /// Completions of requests without a WQE. **Stays zero.**
+    pub completions_unmatched: u64,
+    /// Packets taken in a state without the requester or the responder that they are for. **Stays zero.**
+    pub packets_without_side: u64,
+    /// Packets that would be longer than any frame. **Stays zero.**
+    pub frames_too_long: u64,
+    /// Requests that the transport refused although it said that it had room. **Stays zero.**
+    pub requests_refused: u64,
     /// Bytes of all frames sent.
     pub bytes_sent: u64,
     /// Bytes of all frames that left one queue pair for another of the same device.
     pub bytes_looped_back: u64,
     /// Bytes of all frames given to a queue pair.
     pub bytes_received: u64,
+}
+
+impl Counters {
+    /// Everything that stays zero unless the model contradicts itself, added up.
+    pub const fn contradictions(&self) -> u64 {
+        self.completions_unmatched + self.packets_without_side + self.frames_too_long + self.requests_refused
+    }
+}
+
+/// What a device has counted of congestion, under the names of the PRM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CongestionTally {
+    /// `np_ecn_marked_roce_packets`
+    pub(crate) marked: u64,
+    /// `np_cnp_sent`
+    pub(crate) sent: u64,
+    /// `rp_cnp_handled`
+    pub(crate) handled: u64,
+    /// `rp_cnp_ignored`
+    pub(crate) ignored: u64,
 }

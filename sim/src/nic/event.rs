@@ -1,4 +1,4 @@
-//! Event queues: entries, arming, overrun (PRM, event queues; contract §2.7).
+//! Event queues: entries, arming, overrun (PRM, event queues).
 
 use super::HostMemory;
 use super::buffer::PagedBuffer;

@@ -9,29 +9,27 @@
 //! for the wire. It believes nothing: whatever a driver, a peer or memory says is checked, and a DMA access that faults
 //! becomes a delivery status, an error completion or an event, never a panic.
 //!
-//! **Where to read first.** [`bar`](self) for what registers do, `firmware` for commands, `send_queue` and `transmit` for
-//! the way out, `receive` and `responder_host` for the way in, `error` for how queue pairs die,
-//! `ethernet` for packets that are not RDMA's.
+//! **Where to read first.** [`bar`](self) for what registers do, `firmware` for commands, `queue_pair` for what a queue pair does with
+//! its inputs, `receive` and `transmit` for how frames reach queue pairs and leave them, `ethernet` for packets that are not
+//! RDMA's.
 //!
 //! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
 
 mod bar;
 mod buffer;
+mod bus;
 mod completion;
 mod config;
-mod congestion;
 mod contexts;
 mod counters;
 mod cqe;
-mod datagram;
-mod drain;
-mod error;
+mod datagrams;
 mod ethernet;
 mod event;
 mod extension;
+mod features;
 pub mod firmware;
 mod interrupt;
-mod key_update;
 mod memory;
 mod mkey;
 mod multicast;
@@ -39,12 +37,12 @@ mod pci;
 mod port;
 mod queue_counters;
 mod queue_pair;
+mod queue_pairs;
 mod receive;
 mod receive_queue;
-mod reply;
-mod responder_host;
 mod schedule;
 mod send_queue;
+mod send_ring;
 mod shared_receive;
 mod strict;
 mod subnet_agent;
@@ -63,10 +61,9 @@ pub use firmware::syndrome::Refusal;
 pub use memory::{DmaFault, HostMemory};
 pub use mkey::HostRange;
 pub use pci::VENDOR_ID;
+pub use queue_pair::{Transmit, TransmitClass};
 pub use trace::CommandRecord;
-pub use transmit::{Transmit, TransmitClass};
 
-use crate::wire::Packet;
 use crate::wire::management::PortState;
 use bareverbs_prm::eqe::PortEvent;
 use bareverbs_prm::numbering::{CommandOpcode, EventType, PortChange};
@@ -77,7 +74,7 @@ use firmware::Firmware;
 use mkey::MkeyTable;
 use port::Port;
 use queue_pair::QueuePair;
-use schedule::Schedule;
+use schedule::TurnSchedule;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -97,7 +94,7 @@ pub struct Nic {
     events: event::EventQueues,
     completions: completion::CompletionQueues,
     queue_pairs: Slab<QueuePair>,
-    congestion: congestion::CongestionCounters,
+    congestion: counters::CongestionTally,
     counter_sets: queue_counters::CounterSets,
     xrc_domains: Slab<()>,
     shared_receives: Slab<shared_receive::SharedReceiveQueue>,
@@ -105,8 +102,8 @@ pub struct Nic {
     /// The queue pair whose frame comes back to this device at the moment.
     looping: Option<bareverbs_prm::ids::Qpn>,
     port: Port,
-    ethernet: ethernet::Ethernet,
-    schedule: Schedule,
+    ethernet: ethernet::EthernetObjects,
+    schedule: TurnSchedule,
     engine: Option<Box<dyn RpcEngine>>,
     counters: Counters,
     /// Times that the link went down.
@@ -118,7 +115,7 @@ pub struct Nic {
     /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
     link_changed: bool,
     /// Frames that are complete: datagrams, and answers of the port's agents.
-    outbox: VecDeque<transmit::Ready>,
+    outbox: VecDeque<queue_pair::FinishedFrame>,
 }
 
 impl Nic {
@@ -136,15 +133,15 @@ impl Nic {
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
             queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
-            congestion: congestion::CongestionCounters::default(),
+            congestion: counters::CongestionTally::default(),
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
             groups: multicast::Groups::default(),
             looping: None,
             port: Port::new(&config),
-            ethernet: ethernet::Ethernet::new(),
-            schedule: Schedule::default(),
+            ethernet: ethernet::EthernetObjects::new(),
+            schedule: TurnSchedule::default(),
             engine: None,
             counters: Counters::default(),
             times_down: 0,
@@ -192,7 +189,7 @@ impl Nic {
         self.uars.clear();
         self.domains.clear();
         self.ethernet.clear();
-        self.schedule = Schedule::default();
+        self.schedule = TurnSchedule::default();
         self.outbox.clear();
     }
 
@@ -236,6 +233,11 @@ impl Nic {
         self.firmware.unknown.iter().map(|(&opcode, &count)| (CommandOpcode::from_raw(opcode), count))
     }
 
+    /// What was counted of congestion since the last clearing.
+    pub(crate) fn congestion_counters(&mut self, clear: bool) -> counters::CongestionTally {
+        if clear { core::mem::take(&mut self.congestion) } else { self.congestion }
+    }
+
     /// Live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
     pub fn live_objects(&self) -> [usize; 6] {
         [
@@ -258,6 +260,8 @@ impl Nic {
     fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if core::mem::take(&mut self.link_changed) {
             self.tell_link(memory);
+        } else if self.completions.is_settled() {
+            return;
         }
         self.completions.flush(memory, &mut self.events);
         while let Some(cqn) = self.completions.newly_broken.pop() {
@@ -299,9 +303,4 @@ impl fmt::Debug for Nic {
             .field("uars", &uars)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether a packet is one that a requester takes.
-fn is_response(packet: &Packet<'_>) -> bool {
-    packet.bth.opcode.is_response()
 }

@@ -1,4 +1,4 @@
-//! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X (contract §1.1 to §1.3).
+//! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X.
 
 use super::{LinkLayer, Nic, NicConfig};
 use bareverbs_prm::time::Time;

@@ -1,32 +1,39 @@
-//! The way in: from frames to responders and requesters.
+//! The way in: from frames to the queue pairs that take them.
 
-use super::mkey::HostRange;
-use super::queue_pair::QueuePair;
-use super::responder_host::QueuePairHost;
-use super::shared_receive::ReceiveSource;
-use super::{HostMemory, Nic, is_response};
-use crate::transport::{Placement, ReceivingSide, RequesterError, ResponderError};
+use super::queue_pair::is_notification;
+use super::{HostMemory, Nic};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
 use crate::wire::management::PortState;
-use crate::wire::{Packet, ParseError, parse};
-use bareverbs_prm::eqe::QueueEvent;
-use bareverbs_prm::ids::Qpn;
-use bareverbs_prm::numbering::{EventType, QpState};
+use crate::wire::{FrameBuffer, Packet, ParseError, ServiceClass, parse};
 use bareverbs_prm::time::Time;
-
-/// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
-const PKEY_BITS: u16 = 0x7fff;
-const FULL_MEMBER: u16 = 0x8000;
 
 impl Nic {
     /// A frame arrives at the port.
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
+        self.take_frame(now, memory, frame, None);
+    }
+
+    /// A frame arrives at the port; it is parsed only if its packet is not known.
+    pub fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
+        self.take_frame(now, memory, frame, frame.packet().as_ref());
+    }
+
+    #[inline]
+    fn take_frame<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &[u8],
+        known: Option<&Packet<'_>>,
+    ) {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(memory, frame);
         } else if !self.is_for_us(frame) && !self.accepts(frame) {
             self.counters.frames_foreign += 1;
         } else if self.is_for_flow_tables(frame) {
             self.receive_ethernet(now, memory, frame, false);
+        } else if let Some(packet) = known {
+            self.route_packet(now, memory, packet, frame);
         } else {
             self.accept_frame(now, memory, frame);
         }
@@ -44,184 +51,77 @@ impl Nic {
         self.port.is_up() && (own || self.takes_group_frame(frame))
     }
 
-    /// A frame for this device, from the wire or from itself.
-    pub(super) fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
+    /// A frame for this device, from itself.
+    pub(super) fn accept_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
+        match frame.packet() {
+            Some(packet) => self.route_packet(now, memory, &packet, frame),
+            None => self.accept_frame(now, memory, frame),
+        }
+    }
+
+    /// A frame for this device, as bytes.
+    fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         let parsed = if self.port.is_infiniband() { infiniband::parse(frame) } else { parse(frame) };
-        let packet = match parsed {
-            Ok(packet) => packet,
-            Err(ParseError::Icrc { .. }) => {
-                self.counters.frames_bad_icrc += 1;
-                return;
-            }
-            Err(_) => {
-                self.counters.frames_malformed += 1;
-                return;
-            }
-        };
-        if self.take_notification(&packet) {
-            return;
+        match parsed {
+            Ok(packet) => self.route_packet(now, memory, &packet, frame),
+            Err(ParseError::Icrc { .. }) => self.counters.frames_bad_icrc += 1,
+            Err(_) => self.counters.frames_malformed += 1,
         }
-        let datagram = packet.service_header.deth().is_some();
-        if datagram && !self.port.is_infiniband() {
-            return self.accept_datagram(now, memory, &packet, frame);
-        }
-        let taker = if datagram { self.datagram_taker(&packet) } else { self.addressee(&packet) };
-        let Some(qpn) = taker else { return };
-        self.count_received(frame);
-        if datagram {
-            self.deliver_datagram(now, memory, qpn, &packet);
+    }
+
+    fn route_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &Packet<'_>, frame: &[u8]) {
+        if packet.bth.service == ServiceClass::CongestionNotification {
+            self.route_notification(now, memory, packet);
+        } else if let Some(deth) = packet.service_header.deth() {
+            self.route_datagram(now, memory, packet, deth, frame);
         } else {
-            self.notice_congestion(now, qpn, &packet);
-            self.deliver(now, memory, qpn, &packet);
+            self.route_connected(now, memory, packet, frame);
         }
     }
 
-    /// The queue pair that takes a packet: it exists, receives, and is connected with the sender.
-    #[inline]
-    fn addressee(&mut self, packet: &Packet<'_>) -> Option<Qpn> {
-        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
-            self.counters.frames_unknown_gid += 1;
-            return None;
-        }
-        let qpn = packet.bth.destination;
-        let connected = |qp: &&QueuePair| {
-            let ends = qp.path.as_ref().is_some_and(|path| path.leads_to_sender(&packet.route.network));
-            ends && qp.service_class() == packet.bth.service && is_receiving(qp.state(), packet)
-        };
-        if self.queue_pairs.get(qpn.value()).filter(connected).is_none() {
-            self.counters.frames_unknown_qp += 1;
-            return None;
-        }
-        let own = self.queue_pairs.get(qpn.value())?.path.as_ref()?.partition_key;
-        self.check_partition(packet.bth.partition_key, own).then_some(qpn)
-    }
-
-    /// Both are of one partition, and one of them is a full member of it (IBTA v1.4 §9.6.1.1.3, §10.9.3).
-    pub(super) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
-        let same = theirs & PKEY_BITS == own & PKEY_BITS && own & PKEY_BITS != 0;
-        let matches = same && (theirs | own) & FULL_MEMBER != 0;
-        self.counters.frames_bad_pkey += u64::from(!matches);
-        matches
-    }
-
-    fn deliver<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
-        if is_response(packet) {
-            self.deliver_response(now, memory, qpn, packet);
-        } else {
-            self.tell_established(memory, qpn);
-            self.with_responder(now, memory, qpn, |responder, host| {
-                responder.handle_request(now, packet, host)
-            });
-            self.take_replies();
-        }
-        self.refresh(now, memory, qpn);
-    }
-
-    /// The first packet before RTS says that the peer is there (IBTA v1.4 §11.6.3.1, communication established).
-    #[inline]
-    fn tell_established<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn) {
-        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        if !core::mem::replace(&mut qp.heard, true) && qp.state() == QpState::Rtr {
-            self.post_queue_event(memory, qpn, EventType::CommEst);
-        }
-    }
-
-    fn deliver_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, qpn: Qpn, packet: &Packet<'_>) {
-        let host_order = self.firmware.capabilities.host_order_atomics();
-        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        let Some(requester) = &mut qp.requester else { return };
-        let (token, placed) = match requester.handle_response(now, packet) {
-            Placement::None => return,
-            Placement::Payload { token, offset } => {
-                (token, qp.send.scatter(memory, &self.mkeys, token, offset, packet.payload))
+    /// A congestion notification: to the queue pair whose packets were marked.
+    fn route_notification<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &Packet<'_>) {
+        let mut parts = self.parts(now, memory);
+        let ours =
+            is_notification(packet) && parts.bus.port.is_addressed(&packet.route.network, packet.route.vlan);
+        let qp = parts.queue_pairs.get_mut(packet.bth.destination.value());
+        match qp.filter(|qp| ours && qp.accepts_notification(packet)) {
+            Some(qp) => {
+                let effects = qp.on_notification(&mut parts.bus);
+                parts.schedule.apply(qp, effects);
             }
-            Placement::Atomic { token, old } => {
-                let bytes = if host_order { old.to_le_bytes() } else { old.to_be_bytes() };
-                (token, qp.send.scatter(memory, &self.mkeys, token, 0, &bytes))
-            }
-        };
-        if placed.is_err() {
-            requester.fail(token, RequesterError::LocalProtection);
+            None => parts.bus.congestion.ignored += 1,
         }
     }
 
-    /// Runs a responder with the device around it, and then what it caused.
-    pub(super) fn with_responder<M, F>(&mut self, now: Time, memory: &mut M, qpn: Qpn, run: F)
-    where
-        M: HostMemory,
-        F: FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, M>),
-    {
-        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        let xrc_domain = qp.xrc_domain();
-        let Some(responder) = &mut qp.responder else { return };
-        let receives = match (qp.shared, xrc_domain) {
-            (Some(number), _) => {
-                let shared = self.shared_receives.get_mut(number.value());
-                shared.map_or(ReceiveSource::None, ReceiveSource::Shared)
-            }
-            (None, Some(domain)) => {
-                ReceiveSource::Xrc { queues: &mut self.shared_receives, domain, named: None }
-            }
-            (None, None) => qp.receive.as_mut().map_or(ReceiveSource::None, ReceiveSource::Own),
-        };
-        let mut number = qp.shared;
-        let mut host = QueuePairHost {
-            now,
-            memory,
-            mkeys: &mut self.mkeys,
-            completions: &mut self.completions,
-            events: &mut self.events,
-            engine: self.engine.as_deref_mut().filter(|_| self.config.strom),
-            context: &qp.context,
-            accessor: qp.accessor,
-            receives,
-            landing: &mut qp.landing,
-            strict: self.config.strict,
-            error: None,
-        };
-        run(responder, &mut host);
-        if let ReceiveSource::Xrc { named, .. } = host.receives {
-            number = named;
-        }
-        let error = host.error;
-        if let Some(number) = number {
-            self.watch_shared(memory, number);
-        }
-        if let Some(error) = error {
-            self.break_connection(now, memory, qpn, error);
-        }
-    }
-
-    /// The responder gave up: software is told by an event, since no request of its own failed (IBTA v1.4 §11.6.3.2).
-    fn break_connection<M: HostMemory>(
+    /// A packet of a connection: its queue pair exists, receives, and is connected with the sender.
+    fn route_connected<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
-        qpn: Qpn,
-        error: ResponderError,
+        packet: &Packet<'_>,
+        frame: &[u8],
     ) {
-        let kind = match error {
-            ResponderError::InvalidRequest => EventType::WqInvalReqError,
-            ResponderError::RemoteAccess => EventType::WqAccessError,
-            ResponderError::Operational => EventType::WqCatasError,
+        let mut parts = self.parts(now, memory);
+        if !parts.bus.port.is_addressed(&packet.route.network, packet.route.vlan) {
+            parts.bus.counters.frames_unknown_gid += 1;
+            return;
+        }
+        let qp = parts.queue_pairs.get_mut(packet.bth.destination.value());
+        let Some(qp) = qp.filter(|qp| qp.accepts(packet)) else {
+            parts.bus.counters.frames_unknown_qp += 1;
+            return;
         };
-        self.post_queue_event(memory, qpn, kind);
-        self.move_to_error_with_nak(now, memory, qpn);
-    }
-
-    /// An event about a queue pair.
-    pub(super) fn post_queue_event<M: HostMemory>(&mut self, memory: &mut M, qpn: Qpn, kind: EventType) {
-        let mut data = QueueEvent::new();
-        data.set_number(qpn);
-        self.events.post(memory, kind, 0, &data);
-    }
-}
-
-/// Requests are taken from RTR on, answers from RTS on; what stops the send queue alone stops neither (IBTA v1.4 §10.3.1).
-fn is_receiving(state: QpState, packet: &Packet<'_>) -> bool {
-    match state {
-        QpState::Rts | QpState::SqDraining | QpState::SqDrained | QpState::SqError => true,
-        QpState::Rtr => !is_response(packet),
-        _ => false,
+        if !parts.bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
+            return;
+        }
+        let effects = qp.on_packet(&mut parts.bus, packet);
+        if effects.rpc_delivered {
+            self.take_replies();
+            self.with_queue_pair(now, memory, packet.bth.destination, |_, _| effects);
+        } else {
+            parts.schedule.apply(qp, effects);
+        }
+        self.count_received(frame);
     }
 }

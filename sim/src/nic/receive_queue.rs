@@ -2,7 +2,6 @@
 
 use super::buffer::PagedBuffer;
 use super::mkey::{Access, Accessor, MkeyTable};
-use super::queue_pair::ReceiveGeometry;
 use super::send_queue::write_pieces;
 use super::user_memory::Record;
 use super::wqe::{self, Piece, PieceList, WorkFault};
@@ -14,6 +13,20 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of the longest receive WQE.
 const MAX_STRIDE: usize = 1 << 11;
+
+/// Size of a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReceiveGeometry {
+    pub(crate) log_size: u8,
+    pub(crate) log_stride: u8,
+}
+
+impl ReceiveGeometry {
+    /// Bytes of the queue.
+    pub(crate) const fn bytes(self) -> u64 {
+        1 << (self.log_size + self.log_stride)
+    }
+}
 
 /// What the next receive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +41,7 @@ pub(crate) enum Taken {
 
 /// The scatter list of the receive that a queue pair took last.
 #[derive(Debug, Default)]
-pub(crate) struct Landing {
+pub(crate) struct ScatterList {
     pieces: PieceList,
     /// What is wrong with that list, if a segment was refused; it matters when the list is written to.
     refused: Option<(u64, WorkFault)>,
@@ -73,6 +86,11 @@ impl ReceiveQueue {
         self.posted.wrapping_sub(self.taken)
     }
 
+    /// Bytes of the queue.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.geometry.bytes()
+    }
+
     pub(crate) const fn taken(&self) -> u16 {
         self.taken
     }
@@ -112,7 +130,7 @@ impl ReceiveQueue {
         &mut self,
         memory: &mut M,
         taker: Taker<'_>,
-        landing: &mut Landing,
+        scatter: &mut ScatterList,
     ) -> Taken {
         if let Err(fault) = self.look(memory, taker.strict) {
             return Taken::Broken(fault);
@@ -130,11 +148,11 @@ impl ReceiveQueue {
             return Taken::Broken(wqe::FETCH);
         }
         let segments = if self.next.is_some() { bytes.get(SEGMENT..).unwrap_or_default() } else { &*bytes };
-        if let Err(fault) = landing.parse(segments, taker) {
+        if let Err(fault) = scatter.parse(segments, taker) {
             return Taken::Broken(fault);
         }
         self.advance(bytes);
-        Taken::Receive { index, capacity: landing.capacity() }
+        Taken::Receive { index, capacity: scatter.capacity() }
     }
 
     /// One receive is taken; an entry of a list begins with the number of the next one.
@@ -164,7 +182,7 @@ impl ReceiveQueue {
     }
 }
 
-impl Landing {
+impl ScatterList {
     fn capacity(&self) -> u64 {
         let refused = self.refused.map_or(0, |(length, _)| length);
         self.pieces.length().saturating_add(refused)
@@ -194,7 +212,7 @@ impl Landing {
     }
 
     /// Writes payload into the receive that was taken last.
-    pub(crate) fn scatter<M: HostMemory>(
+    pub(crate) fn write<M: HostMemory>(
         &self,
         memory: &mut M,
         mkeys: &MkeyTable,

@@ -1,14 +1,13 @@
 //! Who has work and who has a deadline: lists of queue pair numbers, never a scan over all queue pairs.
 
-use super::queue_pair::QueuePair;
+use super::queue_pair::{Effects, QueuePair};
 use super::{HostMemory, Nic};
-use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Queue pairs with work, in turn, and alarms in the order of time.
 #[derive(Debug, Default)]
-pub(crate) struct Schedule {
+pub(crate) struct TurnSchedule {
     ready: VecDeque<u32>,
     alarms: Alarms,
 }
@@ -47,13 +46,14 @@ impl Alarms {
     }
 }
 
-impl Schedule {
-    /// Puts a queue pair at the end of the turn, unless it waits already.
+impl TurnSchedule {
+    /// Does what a queue pair wants after an input.
     #[inline]
-    pub(crate) fn wake(&mut self, qp: &mut QueuePair) {
-        if !qp.ready {
-            qp.ready = true;
-            self.ready.push_back(qp.number.value());
+    pub(crate) fn apply(&mut self, qp: &mut QueuePair, effects: Effects) {
+        self.set_alarm(qp, effects.alarm);
+        if effects.frames_wanted && !qp.queued {
+            qp.queued = true;
+            self.ready.push_back(qp.number().value());
         }
     }
 
@@ -68,10 +68,11 @@ impl Schedule {
     /// Sets the alarm of a queue pair to `deadline` if that is earlier than the one that is set. A later deadline costs
     /// nothing: the earlier alarm goes off, finds nothing due, and sets itself again.
     #[inline]
-    pub(crate) fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Option<Time>) {
-        let Some(deadline) = deadline.filter(|&deadline| deadline < qp.alarm) else { return };
-        qp.alarm = deadline;
-        self.alarms.insert((deadline, qp.number.value()));
+    fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Option<Time>) {
+        if let Some(deadline) = deadline.filter(|&deadline| deadline < qp.alarm) {
+            qp.alarm = deadline;
+            self.alarms.insert((deadline, qp.number().value()));
+        }
     }
 
     fn next_alarm(&self) -> Option<Time> {
@@ -95,14 +96,14 @@ impl Nic {
     /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
     /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        while let Some((time, number)) = self.schedule.pop_due(now) {
-            let Some(qp) = self.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) else { continue };
-            qp.alarm = Time::MAX;
-            if let Some(requester) = &mut qp.requester {
-                requester.handle_timeout(now);
+        let mut parts = self.parts(now, memory);
+        while let Some((time, number)) = parts.schedule.pop_due(now) {
+            // An alarm whose queue pair is gone, or has another one by now, is nobody's.
+            if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
+                qp.alarm = Time::MAX;
+                let effects = qp.on_timeout(&mut parts.bus);
+                parts.schedule.apply(qp, effects);
             }
-            self.rescan(now, memory, number);
-            self.refresh(now, memory, Qpn::from_low_bits(number));
         }
         self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);

@@ -1,29 +1,23 @@
-//! The send queue engine: doorbell counters, fetching WQEs, remembering them until their CQE (contract §5.5 and §5.8).
+//! The send queue engine: doorbell counters, fetching WQEs, remembering them until their CQE (PRM, work queues; Linux
+//! `drivers/infiniband/hw/mlx5/wr.c`).
 
-use super::DmaFault;
-use super::HostMemory;
-use super::buffer::PagedBuffer;
+use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
-use super::wqe::{self, Piece, PieceList, Work, WorkFault, WqeRules};
-use bareverbs_prm::doorbell::QueuePairRecord;
+use super::send_ring::{SendRing, WqeName};
+use super::wqe::{self, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// WQEs that are taken from the ring before their completion; more wait in the ring.
 const WINDOW: usize = 512;
 /// Blocks read from the ring in one go; enough for a batch of 32 WQEs of two blocks.
 const FETCH_BLOCKS: usize = 64;
-/// Half of the doorbell record that counts sends.
-const RECORD_SEND: u64 = 4;
 
-/// A WQE that was taken from the ring.
+/// A WQE that was taken from the ring and has not completed.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
-    /// Counter of its first block.
-    pub(crate) index: u16,
-    /// Its opcode, as the CQE repeats it.
-    pub(crate) opcode: u8,
+pub(crate) struct OutstandingWqe {
+    pub(crate) name: WqeName,
     /// Whether it writes a CQE when it succeeds.
     pub(crate) signalled: bool,
     /// Whether its CQE satisfies an arming for solicited completions.
@@ -36,9 +30,8 @@ pub(crate) struct Slot {
 
 /// A WQE that cannot be executed; it fails when everything before it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stopped {
-    pub(crate) index: u16,
-    pub(crate) opcode: u8,
+pub(crate) struct StoppedWqe {
+    pub(crate) name: WqeName,
     pub(crate) fault: WorkFault,
 }
 
@@ -46,14 +39,22 @@ pub(crate) struct Stopped {
 pub(crate) enum Fetched {
     /// A message for the requester.
     Request(crate::transport::Request),
-    /// A datagram, by the token of its WQE.
-    Datagram { token: u64, envelope: wqe::Envelope, solicited: bool },
+    /// A datagram.
+    Datagram(FetchedDatagram),
     /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`] or [`SendQueue::hold_update`].
     KeyUpdate(PendingUpdate),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
     Nothing,
+}
+
+/// A datagram that is fetched and not sent.
+pub(crate) struct FetchedDatagram {
+    /// Of its WQE, by which its payload is gathered.
+    pub(crate) token: u64,
+    pub(crate) address: wqe::DatagramAddress,
+    pub(crate) solicited: bool,
 }
 
 /// A change of a memory key that is fetched and not done.
@@ -81,18 +82,13 @@ pub(crate) struct FetchContext<'a> {
 /// The send queue of one queue pair.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    buffer: PagedBuffer,
-    base: u64,
-    /// `None` without a send queue.
-    log_blocks: Option<u8>,
-    posted: u16,
-    fetched: u16,
-    slots: VecDeque<Slot>,
-    /// Token of the first slot; tokens count WQEs.
+    ring: SendRing,
+    outstanding: VecDeque<OutstandingWqe>,
+    /// Token of the oldest outstanding WQE; tokens count WQEs.
     first_token: u64,
-    pub(crate) stopped: Option<Stopped>,
+    stopped: Option<StoppedWqe>,
     /// Fence mode of the change of a memory key that waits for what was posted before it.
-    pub(crate) held: Option<u8>,
+    held: Option<u8>,
     /// The WQE before the next one changed a memory key.
     behind_update: bool,
     /// Blocks read ahead: `ahead_from` is the counter of the first.
@@ -101,14 +97,10 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) const fn new(buffer: PagedBuffer, base: u64, log_blocks: Option<u8>) -> Self {
+    pub(crate) const fn new(ring: SendRing) -> Self {
         Self {
-            buffer,
-            base,
-            log_blocks,
-            posted: 0,
-            fetched: 0,
-            slots: VecDeque::new(),
+            ring,
+            outstanding: VecDeque::new(),
             first_token: 0,
             stopped: None,
             held: None,
@@ -118,67 +110,54 @@ impl SendQueue {
         }
     }
 
-    pub(crate) const fn posted(&self) -> u16 {
-        self.posted
-    }
-
-    pub(crate) const fn fetched(&self) -> u16 {
-        self.fetched
+    /// Its ring, for the counters that QUERY_QP shows.
+    pub(crate) const fn ring(&self) -> &SendRing {
+        &self.ring
     }
 
     /// Counters from zero, nothing remembered. Tokens go on, so that no old token names a new WQE.
     pub(crate) fn reset(&mut self) {
-        self.first_token += self.slots.len() as u64;
-        self.slots.clear();
-        self.posted = 0;
-        self.fetched = 0;
+        self.first_token += self.outstanding.len() as u64;
+        self.outstanding.clear();
+        self.ring.reset();
         self.stopped = None;
         self.held = None;
         self.behind_update = false;
         self.ahead.clear();
     }
 
-    fn blocks(&self) -> u32 {
-        self.log_blocks.map_or(0, |log| 1 << log)
+    /// The WQE at which the queue stopped.
+    pub(crate) const fn stopped(&self) -> Option<StoppedWqe> {
+        self.stopped
     }
 
-    /// Reads the doorbell record. A counter beyond the size of the queue stops it.
-    pub(crate) fn ring<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        record: u64,
-        strict: bool,
-    ) -> Result<(), DmaFault> {
-        if self.log_blocks.is_none() {
-            return Ok(());
-        }
-        let mut word = [0; 4];
-        memory.read(record.wrapping_add(RECORD_SEND), &mut word)?;
-        let mut both = QueuePairRecord::new();
-        both.as_mut_bytes()[RECORD_SEND as usize..].copy_from_slice(&word);
-        self.posted = both.send_counter();
-        if u32::from(self.pending_blocks()) > self.blocks() {
-            self.stop(0, wqe::COUNTER);
-        } else if strict && word[..2] != [0, 0] {
-            self.stop(0, wqe::RESERVED);
-        }
-        Ok(())
+    /// The queue goes on behind the WQE at which it stopped.
+    pub(crate) const fn clear_stop(&mut self) {
+        self.stopped = None;
     }
 
-    /// Blocks posted and not fetched.
-    pub(crate) const fn pending_blocks(&self) -> u16 {
-        self.posted.wrapping_sub(self.fetched)
+    /// Fence mode of the change of a memory key that waits.
+    pub(crate) const fn held(&self) -> Option<u8> {
+        self.held
+    }
+
+    /// The doorbell was rung. A record that cannot be read, or counts beyond the size of the queue, stops it.
+    pub(crate) fn on_doorbell<M: HostMemory>(&mut self, memory: &mut M, strict: bool) {
+        if let Err(fault) = self.ring.read_record(memory, strict) {
+            self.stop(0, fault);
+        }
     }
 
     /// Whether [`Self::fetch`] may bring something.
     pub(crate) fn wants_fetch(&self) -> bool {
-        self.pending_blocks() != 0 && self.stopped.is_none() && self.slots.len() < WINDOW
+        self.ring.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW
     }
 
     /// Stops the queue at the WQE that would be fetched next.
     pub(crate) fn stop(&mut self, opcode: u8, fault: WorkFault) {
         if self.stopped.is_none() {
-            self.stopped = Some(Stopped { index: self.fetched, opcode, fault });
+            let name = WqeName { index: self.ring.fetched(), opcode };
+            self.stopped = Some(StoppedWqe { name, fault });
         }
     }
 
@@ -192,8 +171,8 @@ impl SendQueue {
         let checked = wqe::check_control(
             &control,
             context.accessor.qpn,
-            self.fetched,
-            self.pending_blocks(),
+            self.ring.fetched(),
+            self.ring.pending(),
             context.max_wqe,
         );
         let length = match checked {
@@ -206,13 +185,13 @@ impl SendQueue {
             return self.refuse(control.opcode().raw(), wqe::UNFENCED);
         }
         match self.parse(&control, length, context) {
-            Ok(Work::KeyUpdate(update)) => {
-                let token = self.first_token + self.slots.len() as u64 - 1;
+            Ok(WqeRequest::KeyUpdate(update)) => {
+                let token = self.first_token + self.outstanding.len() as u64 - 1;
                 Fetched::KeyUpdate(PendingUpdate { token, update, control, blocks })
             }
             Ok(work) => self.accept(&control, work, blocks),
             Err(fault) => {
-                self.slots.pop_back();
+                self.outstanding.pop_back();
                 self.refuse(control.opcode().raw(), fault)
             }
         }
@@ -225,7 +204,7 @@ impl SendQueue {
 
     /// Offset in the read-ahead bytes of the WQE to be fetched.
     fn ahead_offset(&self) -> usize {
-        usize::from(self.fetched.wrapping_sub(self.ahead_from)) * BASIC_BLOCK
+        usize::from(self.ring.fetched().wrapping_sub(self.ahead_from)) * BASIC_BLOCK
     }
 
     fn control(&self) -> ControlSegment {
@@ -233,16 +212,20 @@ impl SendQueue {
         ControlSegment::read_from_prefix(bytes).map(|(control, _)| control).unwrap_or_default()
     }
 
-    /// Parses a WQE into a new slot at the end.
+    /// Parses a WQE, which becomes the youngest outstanding one.
     fn parse(
         &mut self,
         control: &ControlSegment,
         length: usize,
         context: &FetchContext<'_>,
-    ) -> Result<Work, WorkFault> {
-        let (start, ring) = (self.ahead_offset(), self.blocks() * BASIC_BLOCK as u32);
-        self.slots.push_back(Slot::default());
-        let slot = self.slots.back_mut().ok_or(wqe::FETCH)?;
+    ) -> Result<WqeRequest, WorkFault> {
+        let (start, ring) = (self.ahead_offset(), self.ring.bytes());
+        if self.outstanding.capacity() == 0 {
+            // Most queues of a program with very many have one request under way.
+            self.outstanding.reserve_exact(1);
+        }
+        self.outstanding.push_back(OutstandingWqe::default());
+        let outstanding = self.outstanding.back_mut().ok_or(wqe::FETCH)?;
         let bytes = self.ahead.get(start..start + length).ok_or(wqe::FETCH)?;
         let rules = WqeRules {
             mkeys: context.mkeys,
@@ -253,9 +236,9 @@ impl SendQueue {
             format: context.format,
             names_queue: context.names_queue,
             ring,
-            at: (u32::from(self.fetched) * BASIC_BLOCK as u32) & (ring - 1),
+            at: self.ring.next_offset(),
         };
-        wqe::parse(bytes, control, &rules, &mut slot.pieces)
+        wqe::parse(bytes, control, &rules, &mut outstanding.pieces)
     }
 
     /// Makes sure that `blocks` blocks from the next WQE on are read. Blocks are read at most once, in large strides.
@@ -264,13 +247,12 @@ impl SendQueue {
         if have >= usize::from(blocks) {
             return Ok(());
         }
-        let count = usize::from(self.pending_blocks()).min(FETCH_BLOCKS).max(usize::from(blocks));
-        self.ahead.clear();
+        let count = usize::from(self.ring.pending()).min(FETCH_BLOCKS).max(usize::from(blocks));
         self.ahead.resize(count * BASIC_BLOCK, 0);
-        self.ahead_from = self.fetched;
+        self.ahead_from = self.ring.fetched();
         let mut ahead = core::mem::take(&mut self.ahead);
-        let at = u32::from(self.fetched) * BASIC_BLOCK as u32;
-        let read = self.read_ring(memory, at, &mut ahead);
+        let at = self.ring.next_offset();
+        let read = self.ring.read(memory, at, &mut ahead);
         self.ahead = ahead;
         if read.is_err() {
             self.ahead.clear();
@@ -278,38 +260,24 @@ impl SendQueue {
         read
     }
 
-    /// Reads from the ring, around its end. Only a ring that exists is ever read.
-    fn read_ring<M: HostMemory>(&self, memory: &mut M, at: u32, bytes: &mut [u8]) -> Result<(), DmaFault> {
-        let ring = self.blocks() * BASIC_BLOCK as u32;
-        let mut at = at & ring.saturating_sub(1);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let take = rest.len().min((ring - at) as usize);
-            let (now, later) = rest.split_at_mut(take);
-            self.buffer.read(memory, self.base + u64::from(at), now)?;
-            rest = later;
-            at = 0;
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self, control: &ControlSegment, work: Work, blocks: u16) -> Fetched {
+    fn accept(&mut self, control: &ControlSegment, work: WqeRequest, blocks: u16) -> Fetched {
         let mode = control.completion_mode();
         let event = mode == completion_mode::ALWAYS_AND_EVENT;
-        let (token, index) = (self.first_token + self.slots.len() as u64 - 1, self.fetched);
-        let Some(slot) = self.slots.back_mut() else { return Fetched::Nothing };
-        slot.index = index;
-        slot.opcode = control.opcode().raw();
-        slot.signalled = mode == completion_mode::ALWAYS || event;
-        slot.event = event;
-        self.behind_update = matches!(work, Work::KeyUpdate(_));
-        slot.submitted = !matches!(work, Work::Nop | Work::KeyUpdate(_));
-        let length = slot.pieces.length() as u32;
-        self.fetched = self.fetched.wrapping_add(blocks);
+        let (token, index) = (self.first_token + self.outstanding.len() as u64 - 1, self.ring.fetched());
+        let Some(outstanding) = self.outstanding.back_mut() else { return Fetched::Nothing };
+        outstanding.name = WqeName { index, opcode: control.opcode().raw() };
+        outstanding.signalled = mode == completion_mode::ALWAYS || event;
+        outstanding.event = event;
+        self.behind_update = matches!(work, WqeRequest::KeyUpdate(_));
+        outstanding.submitted = !matches!(work, WqeRequest::Nop | WqeRequest::KeyUpdate(_));
+        let length = outstanding.pieces.length() as u32;
+        self.ring.advance(blocks);
         match work {
-            Work::Nop | Work::KeyUpdate(_) => Fetched::Nop,
-            Work::Datagram(envelope) => Fetched::Datagram { token, envelope, solicited: control.solicited() },
-            Work::Request(operation, service_header) => Fetched::Request(crate::transport::Request {
+            WqeRequest::Nop | WqeRequest::KeyUpdate(_) => Fetched::Nop,
+            WqeRequest::Datagram(address) => {
+                Fetched::Datagram(FetchedDatagram { token, address, solicited: control.solicited() })
+            }
+            WqeRequest::Request(operation, service_header) => Fetched::Request(crate::transport::Request {
                 operation,
                 length,
                 token,
@@ -324,56 +292,47 @@ impl SendQueue {
     pub(crate) fn end_update(&mut self, pending: &PendingUpdate, result: Result<(), WorkFault>) {
         self.held = None;
         if let Err(fault) = result {
-            self.slots.pop_back();
+            self.outstanding.pop_back();
             self.stop(pending.control.opcode().raw(), fault);
             return;
         }
-        self.accept(&pending.control, Work::KeyUpdate(pending.update), pending.blocks);
+        self.accept(&pending.control, WqeRequest::KeyUpdate(pending.update), pending.blocks);
     }
 
     /// A change of a memory key has to wait; it is fetched again.
     pub(crate) fn hold_update(&mut self, pending: &PendingUpdate) {
-        self.slots.pop_back();
+        self.outstanding.pop_back();
         self.held = Some(pending.control.fence_mode());
     }
 
-    /// The slot of a token.
-    pub(crate) fn slot(&self, token: u64) -> Option<&Slot> {
-        self.slots.get(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
+    /// Bytes of the local buffer of a WQE.
+    pub(crate) fn length_of(&self, token: u64) -> usize {
+        self.outstanding_wqe(token).map_or(0, |outstanding| outstanding.pieces.length()) as usize
     }
 
-    /// The oldest slot.
-    pub(crate) fn front(&self) -> Option<&Slot> {
-        self.slots.front()
+    /// The outstanding WQE of a token.
+    fn outstanding_wqe(&self, token: u64) -> Option<&OutstandingWqe> {
+        self.outstanding.get(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
     }
 
-    /// Takes the oldest slot out.
-    pub(crate) fn pop(&mut self) -> Option<Slot> {
-        let slot = self.slots.pop_front()?;
+    /// The oldest outstanding WQE.
+    pub(crate) fn front(&self) -> Option<&OutstandingWqe> {
+        self.outstanding.front()
+    }
+
+    /// Takes the oldest outstanding WQE out.
+    pub(crate) fn pop(&mut self) -> Option<OutstandingWqe> {
+        let outstanding = self.outstanding.pop_front()?;
         self.first_token += 1;
-        Some(slot)
+        Some(outstanding)
     }
 
-    /// Index and opcode of the next posted WQE that was not fetched, for flushing. A WQE whose size is nonsense ends
-    /// the walk: nobody can say where the next one begins.
-    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<(u16, u8)> {
-        if self.pending_blocks() == 0 || u32::from(self.pending_blocks()) > self.blocks() {
-            self.fetched = self.posted;
-            return None;
-        }
-        let index = self.fetched;
-        let known = self.read_ahead(memory, 1).is_ok();
-        let control = self.control();
-        let blocks = (u16::from(control.ds()) * 16).div_ceil(BASIC_BLOCK as u16);
-        if !known || blocks == 0 || blocks > self.pending_blocks() {
-            self.fetched = self.posted;
-        } else {
-            self.fetched = self.fetched.wrapping_add(blocks);
-        }
-        Some((index, control.opcode().raw()))
+    /// The next posted WQE that was not fetched, for flushing; see [`SendRing::skip`].
+    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
+        self.ring.skip(memory)
     }
 
-    /// Reads payload from the local buffer of a slot.
+    /// Reads payload from the local buffer of an outstanding WQE.
     #[inline]
     pub(crate) fn gather<M: HostMemory>(
         &self,
@@ -384,13 +343,13 @@ impl SendQueue {
         mut bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
         let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
-        let slot = self.slot(token).ok_or(missing)?;
-        for (piece, start, take) in slot.pieces.cover(offset.into(), bytes.len()) {
+        let outstanding = self.outstanding_wqe(token).ok_or(missing)?;
+        for (piece, start, take) in outstanding.pieces.cover(offset.into(), bytes.len()) {
             let (now, rest) = bytes.split_at_mut(take);
             match piece {
                 Piece::Memory(range) => mkeys.read(memory, range, start, now)?,
                 Piece::Inline { offset, .. } => {
-                    self.read_ring(memory, offset.wrapping_add(start as u32), now)?
+                    self.ring.read(memory, offset.wrapping_add(start as u32), now)?
                 }
             }
             bytes = rest;
@@ -398,7 +357,7 @@ impl SendQueue {
         if bytes.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// Writes the payload of a response into the local buffer of a slot.
+    /// Writes the payload of a response into the local buffer of an outstanding WQE.
     pub(crate) fn scatter<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -408,8 +367,8 @@ impl SendQueue {
         bytes: &[u8],
     ) -> Result<(), DmaFault> {
         let missing = DmaFault { iova: 0, length: bytes.len(), write: true };
-        let slot = self.slot(token).ok_or(missing)?;
-        write_pieces(memory, mkeys, &slot.pieces, offset.into(), bytes)
+        let outstanding = self.outstanding_wqe(token).ok_or(missing)?;
+        write_pieces(memory, mkeys, &outstanding.pieces, offset.into(), bytes)
     }
 }
 

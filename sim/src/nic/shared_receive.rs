@@ -1,17 +1,17 @@
 //! Shared receive queues: receive memory pools, and the shared receive queues of XRC.
 //!
 //! Entries are a linked list, since receives of many queue pairs end in any order: software puts an entry back by naming
-//! it in the one that was last (contract §5.7).
+//! it in the one that was last (Linux `drivers/infiniband/hw/mlx5/srq.c`).
 
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;
-use super::queue_pair::ReceiveGeometry;
-use super::receive_queue::{Landing, ReceiveQueue, Taken, Taker};
+use super::memory::HostMemory;
+use super::receive_queue::{ReceiveGeometry, ReceiveQueue, ScatterList, Taken, Taker};
 use super::user_memory::Record;
-use super::{HostMemory, Nic, wqe};
+use super::wqe;
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
 use bareverbs_prm::context::QueuePairContext;
-use bareverbs_prm::ids::{Cqn, Pdn, Qpn, Srqn, Xrcdn};
+use bareverbs_prm::ids::{Cqn, Pdn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::EventType;
 
 /// First number of a shared receive queue; both kinds share the numbers.
@@ -37,15 +37,16 @@ impl SharedContext {
 }
 
 /// Where the receives of a queue pair come from.
-pub(crate) enum ReceiveSource<'a> {
+#[derive(Debug)]
+pub(crate) enum ReceiveSource {
     /// It has none.
     None,
     /// A queue of its own.
-    Own(&'a mut ReceiveQueue),
+    Own(ReceiveQueue),
     /// A queue that it shares with others.
-    Shared(&'a mut SharedReceiveQueue),
+    Shared(Srqn),
     /// The queues of its XRC domain: every request names one.
-    Xrc { queues: &'a mut Slab<SharedReceiveQueue>, domain: Xrcdn, named: Option<Srqn> },
+    Xrc(Xrcdn),
 }
 
 /// Tokens of receives of XRC hold the number of the queue above that of the entry.
@@ -61,18 +62,28 @@ const fn queue_of(token: u64) -> u32 {
     (token >> QUEUE_SHIFT) as u32
 }
 
-impl ReceiveSource<'_> {
-    /// Where the completion of a receive goes and whose `user_index` it carries: those of the queue pair, or of the XRC
-    /// queue, if that still exists.
-    pub(crate) fn destination(&self, context: &QueuePairContext, token: u64) -> Option<(Cqn, u32)> {
-        match self {
-            Self::Xrc { queues, .. } => destination(queues, context, token),
-            _ => Some((context.cqn_rcv(), context.user_index())),
-        }
+impl ReceiveSource {
+    /// Takes the next receive, of XRC from the queue that the request names; `None` if there is no such queue.
+    pub(crate) fn take<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        queues: &mut Slab<SharedReceiveQueue>,
+        named: Option<Srqn>,
+        taker: Taker<'_>,
+        scatter: &mut ScatterList,
+    ) -> Option<Taken> {
+        let shared = match self {
+            Self::None => return None,
+            Self::Own(queue) => return Some(queue.take(memory, taker, scatter)),
+            Self::Shared(number) => *number,
+            Self::Xrc(_) => named?,
+        };
+        queues.get_mut(shared.value()).map(|queue| queue.take(memory, taker, scatter))
     }
 }
 
-/// As [`ReceiveSource::destination`], among all queues.
+/// Where the completion of a receive goes and whose `user_index` it carries: those of the queue pair, or of the XRC
+/// queue that the token names, if that still exists.
 pub(crate) fn destination(
     queues: &Slab<SharedReceiveQueue>,
     context: &QueuePairContext,
@@ -127,14 +138,14 @@ impl SharedReceiveQueue {
         &mut self,
         memory: &mut M,
         mut taker: Taker<'_>,
-        landing: &mut Landing,
+        scatter: &mut ScatterList,
     ) -> Taken {
         taker.accessor.pd = self.pd();
         match self.state {
             SharedState::Reset => Taken::Empty,
             SharedState::Failed { .. } => Taken::Broken(wqe::FETCH),
             SharedState::Ready => {
-                let taken = self.queue.take(memory, taker, landing);
+                let taken = self.queue.take(memory, taker, scatter);
                 if matches!(taken, Taken::Broken(_)) {
                     self.state = SharedState::Failed { told: false };
                 }
@@ -159,24 +170,21 @@ impl SharedReceiveQueue {
         reached
     }
 
+    /// The event that software is owed: that the queue broke, once; or that few receives are left, if it wants to know,
+    /// once until the limit is set again (IBTA v1.4 §10.2.9.1).
+    pub(crate) fn take_event<M: HostMemory>(&mut self, memory: &mut M) -> Option<EventType> {
+        if self.state == (SharedState::Failed { told: false }) {
+            self.state = SharedState::Failed { told: true };
+            Some(EventType::SrqCatasError)
+        } else {
+            self.takes_limit(memory).then_some(EventType::SrqRqLimit)
+        }
+    }
+
     pub(crate) fn pd(&self) -> Pdn {
         match &self.context {
             SharedContext::Pool(pool) => pool.wq().pd(),
             SharedContext::Xrc(xrc) => xrc.pd(),
-        }
-    }
-}
-
-impl Nic {
-    /// Tells software what became of a shared queue: that few receives are left, if it wants to know, once until the
-    /// limit is set again (IBTA v1.4 §10.2.9.1); that it broke, once.
-    pub(super) fn watch_shared<M: HostMemory>(&mut self, memory: &mut M, number: Srqn) {
-        let Some(shared) = self.shared_receives.get_mut(number.value()) else { return };
-        if shared.state == (SharedState::Failed { told: false }) {
-            shared.state = SharedState::Failed { told: true };
-            self.post_queue_event(memory, Qpn::from_low_bits(number.value()), EventType::SrqCatasError);
-        } else if shared.takes_limit(memory) {
-            self.post_queue_event(memory, Qpn::from_low_bits(number.value()), EventType::SrqRqLimit);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! (IBTA v1.4 §14.2.4). What the host's own management queue pairs see is told in `datagram`.
 
 use super::port::PARTITION_KEYS;
-use super::transmit::Ready;
+use super::queue_pair::FinishedFrame;
 use super::{HostMemory, Nic};
 use crate::wire::infiniband;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
@@ -43,7 +43,7 @@ impl Nic {
         };
         self.counters.frames_received += 1;
         let (bytes, icrc) = answer.to_frame((self.port.hca_vport.lid(), source));
-        self.outbox.push_back(Ready { bytes, icrc, qpn: Qpn::from_low_bits(0) });
+        self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: Qpn::from_low_bits(0) });
     }
 
     /// The answer to a question that ends here: from the link, or from the port's own host.

@@ -1,4 +1,4 @@
-//! Send WQEs: from 16-byte segments to a request and the local memory it needs (PRM, send WQE format; contract §5.8).
+//! Send WQEs: from 16-byte segments to a request and the local memory it needs (PRM, send WQE format; Linux `drivers/infiniband/hw/mlx5/wr.c`).
 
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
@@ -58,7 +58,7 @@ faults! {
     OFFLOAD = LocalQpOperation, 0x73, "the Ethernet segment asks for what is not offered, or for a packet that cannot be made so";
     KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
     UNFENCED = LocalQpOperation, 0x74, "a work request follows a change of a memory key without a fence (strict mode)";
-    ADDRESS = LocalQpOperation, 0x73, "the address vector names no entry of the RoCE address table, or one of another family";
+    ADDRESS = LocalQpOperation, 0x75, "the address vector names no entry of the RoCE address table, or one of another family";
     DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
     DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
     WRITTEN_ACCESS = LocalAccess, 0x53, "the memory that the peer writes to before its immediate data could not be reached";
@@ -153,13 +153,13 @@ impl PieceList {
 
 /// What a WQE asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
+pub(crate) enum WqeRequest {
     /// Nothing; completes when everything before it has.
     Nop,
     /// A message for the requester, and what its packets carry of the class of service.
     Request(Operation, ServiceHeader),
     /// A message that stands alone.
-    Datagram(Envelope),
+    Datagram(DatagramAddress),
     /// A change of a memory key.
     KeyUpdate(KeyUpdate),
 }
@@ -177,7 +177,7 @@ pub(crate) enum Format {
 
 /// Where a datagram goes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Envelope {
+pub(crate) struct DatagramAddress {
     pub(crate) vector: AddressVector,
     pub(crate) immediate: Option<u32>,
 }
@@ -226,13 +226,13 @@ pub(crate) fn parse(
     control: &ControlSegment,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
-) -> Result<Work, WorkFault> {
-    let mut cursor = Cursor { bytes, position: ControlSegment::SIZE };
+) -> Result<WqeRequest, WorkFault> {
+    let mut cursor = SegmentReader { bytes, position: ControlSegment::SIZE };
     if rules.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
         return Err(RESERVED);
     }
     let work = parse_work(control, &mut cursor, rules, pieces)?;
-    if matches!(work, Work::Nop) {
+    if matches!(work, WqeRequest::Nop) {
         // Its length is that of the gap that it fills: what follows the control segment is not looked at.
         return Ok(work);
     }
@@ -241,12 +241,12 @@ pub(crate) fn parse(
     Ok(work)
 }
 
-struct Cursor<'a> {
+struct SegmentReader<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl Cursor<'_> {
+impl SegmentReader<'_> {
     fn segment<T: Layout + FromBytes + IntoBytes + zerocopy::Immutable>(
         &mut self,
         rules: &WqeRules<'_>,
@@ -267,10 +267,10 @@ impl Cursor<'_> {
 
 fn parse_work(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
-) -> Result<Work, WorkFault> {
+) -> Result<WqeRequest, WorkFault> {
     let immediate = control.immediate();
     let opcode = control.opcode();
     match rules.format {
@@ -287,13 +287,13 @@ fn parse_work(
     }
     if matches!(opcode, WqeOpcode::AtomicMaskedCompareSwap | WqeOpcode::AtomicMaskedFetchAdd) {
         let operation = masked_atomic(control, cursor, rules)?;
-        return Ok(Work::Request(operation, service_header));
+        return Ok(WqeRequest::Request(operation, service_header));
     }
     if control.opmod() != 0 {
         return Err(OPMOD);
     }
     let operation = match opcode {
-        WqeOpcode::Nop => return Ok(Work::Nop),
+        WqeOpcode::Nop => return Ok(WqeRequest::Nop),
         WqeOpcode::Send => Operation::Send { immediate: None, invalidate: None },
         WqeOpcode::SendImm => Operation::Send { immediate: Some(immediate), invalidate: None },
         WqeOpcode::SendInval => Operation::Send { immediate: None, invalidate: Some(immediate) },
@@ -306,13 +306,13 @@ fn parse_work(
         WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd => atomic(opcode, cursor, rules)?,
         _ => return Err(OPCODE),
     };
-    Ok(Work::Request(operation, service_header))
+    Ok(WqeRequest::Request(operation, service_header))
 }
 
 /// The segment of extended reliable connections. What sends nothing has none.
 fn parse_queue(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
 ) -> Result<ServiceHeader, WorkFault> {
     if !rules.names_queue || control.opcode() == WqeOpcode::Nop {
@@ -323,12 +323,12 @@ fn parse_queue(
 }
 
 /// Datagrams only send; the address vector has a part that is no field, and so no reserved bits are looked for in it.
-fn parse_datagram(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<Work, WorkFault> {
+fn parse_datagram(control: &ControlSegment, cursor: &mut SegmentReader<'_>) -> Result<WqeRequest, WorkFault> {
     if control.opmod() != 0 {
         return Err(OPMOD);
     }
     let immediate = match control.opcode() {
-        WqeOpcode::Nop => return Ok(Work::Nop),
+        WqeOpcode::Nop => return Ok(WqeRequest::Nop),
         WqeOpcode::Send => None,
         WqeOpcode::SendImm => Some(control.immediate()),
         _ => return Err(OPCODE),
@@ -336,18 +336,18 @@ fn parse_datagram(control: &ControlSegment, cursor: &mut Cursor<'_>) -> Result<W
     let rest = cursor.bytes.get(cursor.position..).ok_or(SEGMENTS)?;
     let (vector, _) = AddressVector::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
     cursor.position += AddressVector::SIZE;
-    Ok(Work::Datagram(Envelope { vector, immediate }))
+    Ok(WqeRequest::Datagram(DatagramAddress { vector, immediate }))
 }
 
 fn parse_key_work(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
-) -> Result<Work, WorkFault> {
+) -> Result<WqeRequest, WorkFault> {
     match (control.opcode(), control.opmod()) {
-        (WqeOpcode::Nop, 0) => Ok(Work::Nop),
-        (WqeOpcode::Umr, 0) => parse_key_update(control, cursor, rules, pieces).map(Work::KeyUpdate),
+        (WqeOpcode::Nop, 0) => Ok(WqeRequest::Nop),
+        (WqeOpcode::Umr, 0) => parse_key_update(control, cursor, rules, pieces).map(WqeRequest::KeyUpdate),
         _ => Err(OPCODE),
     }
 }
@@ -355,7 +355,7 @@ fn parse_key_work(
 /// Control of the update, context of the key, and the translation entries or where they are.
 fn parse_key_update(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
 ) -> Result<KeyUpdate, WorkFault> {
@@ -383,7 +383,11 @@ fn parse_key_update(
 }
 
 /// Translation entries in the WQE itself, without a header of their own; they end it.
-fn inline_entries(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>, octowords: u16) -> Result<Piece, WorkFault> {
+fn inline_entries(
+    cursor: &mut SegmentReader<'_>,
+    rules: &WqeRules<'_>,
+    octowords: u16,
+) -> Result<Piece, WorkFault> {
     let length = usize::from(octowords) * SEGMENT;
     if cursor.bytes.len() - cursor.position.min(cursor.bytes.len()) < length {
         return Err(SEGMENTS);
@@ -397,7 +401,11 @@ fn write(remote: RemoteAddressSegment, immediate: Option<u32>) -> Operation {
     Operation::Write { address: remote.address(), rkey: remote.rkey().value(), immediate }
 }
 
-fn atomic(opcode: WqeOpcode, cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Operation, WorkFault> {
+fn atomic(
+    opcode: WqeOpcode,
+    cursor: &mut SegmentReader<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<Operation, WorkFault> {
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
     let operands: AtomicSegment = cursor.segment(rules)?;
     let (address, rkey) = (remote.address(), remote.rkey().value());
@@ -412,7 +420,7 @@ fn atomic(opcode: WqeOpcode, cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> R
 /// boundaries stand in place of the value to compare with.
 fn masked_atomic(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
 ) -> Result<Operation, WorkFault> {
     if control.opmod() != masked_opmod::EIGHT_BYTES {
@@ -438,29 +446,29 @@ fn masked_atomic(
 /// StRoM's remote procedure calls: an RDMA WRITE with an `opmod` of its own. Not mlx5.
 fn parse_rpc(
     control: &ControlSegment,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
-) -> Result<Work, WorkFault> {
+) -> Result<WqeRequest, WorkFault> {
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
     let (rpc_opcode, region) = (remote.address(), remote.rkey().value());
     match control.opmod() {
         strom_opmod::RPC_PARAMS if rules.strom => {
-            Ok(Work::Request(Operation::RpcParams { rpc_opcode, region }, ServiceHeader::None))
+            Ok(WqeRequest::Request(Operation::RpcParams { rpc_opcode, region }, ServiceHeader::None))
         }
         strom_opmod::RPC_WRITE if rules.strom => {
-            Ok(Work::Request(Operation::RpcWrite { rpc_opcode, region }, ServiceHeader::None))
+            Ok(WqeRequest::Request(Operation::RpcWrite { rpc_opcode, region }, ServiceHeader::None))
         }
         _ => Err(OPMOD),
     }
 }
 
 fn parse_data(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
-    work: &Work,
+    work: &WqeRequest,
     pieces: &mut PieceList,
 ) -> Result<(), WorkFault> {
-    let scatters = matches!(work, Work::Request(operation, _) if operation.expects_data());
+    let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
         if head[0] & 0x80 == 0 {
@@ -497,7 +505,7 @@ pub(crate) fn byte_count(segment: &DataSegment) -> u32 {
 }
 
 /// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay where they are.
-fn parse_inline(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Piece, WorkFault> {
+fn parse_inline(cursor: &mut SegmentReader<'_>, rules: &WqeRules<'_>) -> Result<Piece, WorkFault> {
     let start = cursor.position;
     let header: InlineHeader = cursor.segment(rules)?;
     let length = usize::from(header.byte_count());
@@ -510,12 +518,24 @@ fn parse_inline(cursor: &mut Cursor<'_>, rules: &WqeRules<'_>) -> Result<Piece, 
     Ok(Piece::Inline { offset, length: length as u32 })
 }
 
-fn check_length(work: &Work, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
+fn check_length(work: &WqeRequest, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
     let fits = match work {
-        Work::Nop => true,
-        Work::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
-        Work::Request(operation, _) if operation.is_atomic() => length == 8,
-        Work::Request(..) | Work::Datagram(_) => length <= 1 << rules.log_max_message,
+        WqeRequest::Nop => true,
+        WqeRequest::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
+        WqeRequest::Request(operation, _) if operation.is_atomic() => length == 8,
+        WqeRequest::Request(..) | WqeRequest::Datagram(_) => length <= 1 << rules.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FAULTS;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cause_has_a_vendor_syndrome_of_its_own() {
+        let vendor: BTreeSet<u8> = FAULTS.iter().map(|fault| fault.vendor).collect();
+        assert_eq!(vendor.len(), FAULTS.len());
+    }
 }

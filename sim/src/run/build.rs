@@ -3,13 +3,18 @@
 use super::device::Device;
 use super::latency::Latency;
 use super::node::Node;
-use super::topology::{End, LinkCounters, LinkId, NodeId, Port, SwitchId, TopologyError, Way, way_numbers};
-use super::world::{SwitchNode, World};
+use super::switching::SwitchNode;
+use super::timer::Timer;
+use super::topology::{
+    End, LinkCounters, LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyError, Way, way_numbers,
+};
+use super::world::World;
 use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
-use crate::net::switch::{Switch, SwitchConfig, SwitchCounters};
+use crate::net::subnet::SWITCH_PORTS;
+use crate::net::{Member, PortSet, SubnetConfig, Switch, SwitchConfig, SwitchCounters};
 use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
 use std::io::Write;
@@ -22,20 +27,31 @@ impl<M: HostMemory, D: Device> World<M, D> {
         id
     }
 
-    /// Adds a switch without cables.
+    /// Adds an Ethernet switch without cables.
     pub fn add_switch(&mut self, name: &str, config: SwitchConfig) -> SwitchId {
+        self.add_switch_of(name, config, Switch::ethernet(&config))
+    }
+
+    /// Adds an InfiniBand switch without cables. The manager inside gives LIDs to the ports that are joined to it, and makes
+    /// them active, in virtual time; so add nodes of [`Subnet::Managed`](crate::nic::Subnet::Managed).
+    pub fn add_subnet(&mut self, name: &str, config: SwitchConfig, subnet: SubnetConfig) -> SwitchId {
+        self.add_switch_of(name, config, Switch::infiniband(subnet))
+    }
+
+    fn add_switch_of(&mut self, name: &str, config: SwitchConfig, switch: Switch) -> SwitchId {
         let id = SwitchId(self.switches.len() as u32);
-        let forwarding = Switch::default();
-        self.switches.push(SwitchNode { name: name.to_owned(), config, forwarding, egress: Vec::new() });
+        let (name, timer) = (name.to_owned(), Timer::IDLE);
+        self.switches.push(SwitchNode { name, config, switch, egress: Vec::new(), timer });
         id
     }
 
     /// Joins two ports with a cable: two nodes back to back, a node and a switch, or two switches. Between ports of
-    /// different link layers the link stays down, as real ones do; switches are of Ethernet.
+    /// different link layers the link stays down, as real ones do. Ethernet switches are told which address is behind which
+    /// port, so that they flood nothing to nodes of this world.
     pub fn connect(
         &mut self,
-        a: impl Into<Port>,
-        b: impl Into<Port>,
+        a: impl Into<NodeOrSwitch>,
+        b: impl Into<NodeOrSwitch>,
         config: LinkConfig,
     ) -> Result<LinkId, TopologyError> {
         let (a, b) = (a.into(), b.into());
@@ -44,11 +60,16 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if self.is_joined(a, b) {
             return Err(TopologyError::Loop);
         }
+        self.check_subnets(a, b)?;
+        let (side_a, side_b) = (self.side(a), self.side(b));
+        side_a.check_addresses(&side_b)?;
         let link = LinkId(self.ways.len() as u32 / 2);
         let [there, back] = way_numbers(link);
         let (a, b) = (self.plug(a, there), self.plug(b, back));
         self.add_way(a, b, config);
         self.add_way(b, a, config);
+        self.tell_switches(&side_a, &side_b);
+        self.tell_switches(&side_b, &side_a);
         self.set_link_up(link, true)?;
         Ok(link)
     }
@@ -60,7 +81,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         for way in way_numbers(link) {
             self.ways.get_mut(way).ok_or(TopologyError::Unknown)?.up = up;
         }
-        self.tell_devices(link, up);
+        self.tell_ends(link, up);
         Ok(())
     }
 
@@ -74,22 +95,48 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn link_layer(&self, end: End) -> LinkLayer {
         match end {
             End::Node(node) => self.nodes[node.index()].device.link_layer(),
-            End::Switch { .. } => LinkLayer::Ethernet,
+            End::Switch { switch, .. } => self.switches[switch.index()].link_layer(),
         }
     }
 
-    /// Tells a switch by hand that `address` is behind the link to `neighbour`.
+    /// Tells an Ethernet switch by hand that `address` is behind the link to `neighbour`.
     pub fn set_switch_address(
         &mut self,
         switch: SwitchId,
         address: MacAddress,
-        neighbour: impl Into<Port>,
+        neighbour: impl Into<NodeOrSwitch>,
     ) -> Result<(), TopologyError> {
-        let way = self.find_way(Port::Switch(switch), neighbour.into())?;
-        let entry = self.switches.get_mut(switch.0 as usize).ok_or(TopologyError::Unknown)?;
-        let port = entry.egress.iter().position(|&egress| egress == way).ok_or(TopologyError::NotJoined)?;
-        entry.forwarding.set_address(address, port);
+        let port = self.port_towards(switch, neighbour.into())?;
+        self.switches[switch.index()].switch.set_static_address(address, port);
         Ok(())
+    }
+
+    /// Makes `neighbours` the ports of the multicast group `lid` of an InfiniBand switch, as the subnet's administration does
+    /// when ports join and leave. False if the switch has no such group: `lid` is none of a group, or the table is full.
+    pub fn set_multicast_group(
+        &mut self,
+        switch: SwitchId,
+        lid: u16,
+        neighbours: &[NodeId],
+    ) -> Result<bool, TopologyError> {
+        let mut ports = PortSet::default();
+        for neighbour in neighbours {
+            ports = ports.with(self.port_towards(switch, NodeOrSwitch::Node(*neighbour))?);
+        }
+        Ok(self.switches[switch.index()].switch.set_multicast_ports(lid, ports))
+    }
+
+    /// Who is in the subnet of an InfiniBand switch, as its manager knows.
+    pub fn subnet_members(&self, switch: SwitchId) -> impl Iterator<Item = Member> + '_ {
+        self.switches.get(switch.index()).into_iter().flat_map(|entry| entry.switch.members())
+    }
+
+    /// The port of a switch whose cable leads to `neighbour`.
+    fn port_towards(&self, switch: SwitchId, neighbour: NodeOrSwitch) -> Result<usize, TopologyError> {
+        match self.ways[self.find_way(NodeOrSwitch::Switch(switch), neighbour)?].from {
+            End::Switch { port, .. } => Ok(port),
+            End::Node(_) => Err(TopologyError::NotJoined),
+        }
     }
 
     /// Name of a node.
@@ -104,14 +151,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     /// What a switch did so far.
     pub fn switch_counters(&self, switch: SwitchId) -> Option<SwitchCounters> {
-        self.switches.get(switch.0 as usize).map(|entry| entry.forwarding.counters)
+        self.switches.get(switch.index()).map(|entry| entry.switch.counters())
     }
 
     /// What passed from `from` to `to`, which are joined by a link.
     pub fn link_counters(
         &self,
-        from: impl Into<Port>,
-        to: impl Into<Port>,
+        from: impl Into<NodeOrSwitch>,
+        to: impl Into<NodeOrSwitch>,
     ) -> Result<LinkCounters, TopologyError> {
         self.find_way(from.into(), to.into()).map(|way| self.ways[way].counters)
     }
@@ -119,8 +166,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Sets the faults by chance of the direction from `from` to `to`.
     pub fn set_random_faults(
         &mut self,
-        from: impl Into<Port>,
-        to: impl Into<Port>,
+        from: impl Into<NodeOrSwitch>,
+        to: impl Into<NodeOrSwitch>,
         random: RandomFaults,
     ) -> Result<(), TopologyError> {
         self.faults_of(from.into(), to.into())?.set_random(random);
@@ -137,8 +184,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Arms a scripted fault on the direction from `from` to `to`. Frames are counted from the first fault on.
     pub fn script_fault(
         &mut self,
-        from: impl Into<Port>,
-        to: impl Into<Port>,
+        from: impl Into<NodeOrSwitch>,
+        to: impl Into<NodeOrSwitch>,
         fault: ScriptedFault,
     ) -> Result<FaultId, TopologyError> {
         let id = FaultId(self.faults);
@@ -151,10 +198,11 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// nodes and switches first: each is an interface of the capture. A capture that was running is thrown away.
     pub fn start_capture(&mut self, out: Box<dyn Write>) {
         let mut capture = Capture::new(out, Clock::Virtual);
-        for name in
-            self.nodes.iter().map(|node| &node.name).chain(self.switches.iter().map(|entry| &entry.name))
-        {
-            capture.add_interface(name, LinkType::Ethernet);
+        for node in &self.nodes {
+            capture.add_interface(&node.name, link_type(node.device.link_layer()));
+        }
+        for entry in &self.switches {
+            capture.add_interface(&entry.name, link_type(entry.link_layer()));
         }
         self.capture = Some(capture);
     }
@@ -164,26 +212,38 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.capture.take().map_or(Ok(0), Capture::finish)
     }
 
-    fn check_port(&self, port: Port) -> Result<(), TopologyError> {
+    fn check_port(&self, port: NodeOrSwitch) -> Result<(), TopologyError> {
         match port {
-            Port::Node(node) => {
+            NodeOrSwitch::Node(node) => {
                 let entry = self.nodes.get(node.index()).ok_or(TopologyError::Unknown)?;
                 entry.egress.map_or(Ok(()), |_| Err(TopologyError::PortInUse(node)))
             }
-            Port::Switch(switch) => {
-                self.switches.get(switch.0 as usize).map(|_| ()).ok_or(TopologyError::Unknown)
+            NodeOrSwitch::Switch(switch) => {
+                let entry = self.switches.get(switch.index()).ok_or(TopologyError::Unknown)?;
+                let is_full = entry.switch.is_infiniband() && entry.switch.ports() >= SWITCH_PORTS;
+                if is_full { Err(TopologyError::SwitchFull(switch)) } else { Ok(()) }
             }
         }
     }
 
+    /// A manager sends its packets over one hop, so it does not reach beyond its own switch.
+    fn check_subnets(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
+        let is_subnet = |place| match place {
+            NodeOrSwitch::Node(_) => false,
+            NodeOrSwitch::Switch(switch) => self.switches[switch.index()].switch.is_infiniband(),
+        };
+        if is_subnet(a) && is_subnet(b) { Err(TopologyError::SecondSubnetSwitch) } else { Ok(()) }
+    }
+
     /// Whether a frame can already get from `a` to `b`: another cable would let it run in circles, and the switches have no
     /// spanning tree protocol.
-    fn is_joined(&self, a: Port, b: Port) -> bool {
+    fn is_joined(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> bool {
         let mut reached = vec![a];
         let mut next = 0;
         while let Some(&port) = reached.get(next) {
             next += 1;
-            let neighbours = self.ways.iter().filter(|way| way.from.port() == port).map(|way| way.to.port());
+            let neighbours =
+                self.ways.iter().filter(|way| way.from.place() == port).map(|way| way.to.place());
             for neighbour in neighbours {
                 if !reached.contains(&neighbour) {
                     reached.push(neighbour);
@@ -193,16 +253,16 @@ impl<M: HostMemory, D: Device> World<M, D> {
         reached.contains(&b)
     }
 
-    fn plug(&mut self, port: Port, way: usize) -> End {
+    fn plug(&mut self, port: NodeOrSwitch, way: usize) -> End {
         match port {
-            Port::Node(node) => {
+            NodeOrSwitch::Node(node) => {
                 self.nodes[node.index()].egress = Some(way);
                 End::Node(node)
             }
-            Port::Switch(switch) => {
-                let entry = &mut self.switches[switch.0 as usize];
+            NodeOrSwitch::Switch(switch) => {
+                let entry = &mut self.switches[switch.index()];
                 entry.egress.push(way);
-                End::Switch { switch, port: entry.forwarding.add_port() }
+                End::Switch { switch, port: entry.switch.add_port() }
             }
         }
     }
@@ -212,7 +272,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let queue = match from {
             End::Node(node) => EgressQueue::pipeline(rate, self.nodes[node.index()].latency.longest()),
             End::Switch { switch, .. } => {
-                EgressQueue::buffer(rate, self.switches[switch.0 as usize].config.buffer_per_port)
+                EgressQueue::buffer(rate, self.switches[switch.index()].config.buffer_per_port)
             }
         };
         self.ways.push(Way {
@@ -232,31 +292,45 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn end_name(&self, end: End) -> &str {
         match end {
             End::Node(node) => &self.nodes[node.index()].name,
-            End::Switch { switch, .. } => &self.switches[switch.0 as usize].name,
+            End::Switch { switch, .. } => &self.switches[switch.index()].name,
         }
     }
 
-    fn tell_devices(&mut self, link: LinkId, up: bool) {
+    fn tell_ends(&mut self, link: LinkId, up: bool) {
         for way in way_numbers(link) {
-            if let End::Node(node) = self.ways[way].from {
-                self.with_device(node, |device, memory, now| device.set_link_up(now, memory, up));
+            match self.ways[way].from {
+                End::Node(node) => {
+                    self.with_device(node, |device, memory, now| device.set_link_up(now, memory, up));
+                }
+                End::Switch { switch, port } => self.switch_link(switch, port, up),
             }
         }
     }
 
-    fn find_way(&self, from: Port, to: Port) -> Result<usize, TopologyError> {
-        let joins = |way: &Way| way.from.port() == from && way.to.port() == to;
+    fn find_way(&self, from: NodeOrSwitch, to: NodeOrSwitch) -> Result<usize, TopologyError> {
+        let joins = |way: &Way| way.from.place() == from && way.to.place() == to;
         self.ways.iter().position(joins).ok_or(TopologyError::NotJoined)
     }
 
-    fn faults_of(&mut self, from: Port, to: Port) -> Result<&mut Faults, TopologyError> {
+    fn faults_of(&mut self, from: NodeOrSwitch, to: NodeOrSwitch) -> Result<&mut Faults, TopologyError> {
         let way = self.find_way(from, to)?;
         Ok(self.faults_on(way))
     }
 
     fn faults_on(&mut self, way: usize) -> &mut Faults {
-        let (seed, entry) = (self.seed, &mut self.ways[way]);
+        let (seed, layer) = (self.seed, self.link_layer(self.ways[way].from));
+        let entry = &mut self.ways[way];
         let name = &entry.name;
-        entry.faults.get_or_insert_with(|| Box::new(Faults::new(seed.stream(&format!("faults of {name}")))))
+        entry.faults.get_or_insert_with(|| {
+            let faults = Faults::new(seed.stream(&format!("faults of {name}")));
+            Box::new(if layer == LinkLayer::InfiniBand { faults.of_infiniband() } else { faults })
+        })
+    }
+}
+
+const fn link_type(layer: LinkLayer) -> LinkType {
+    match layer {
+        LinkLayer::Ethernet => LinkType::Ethernet,
+        LinkLayer::InfiniBand => LinkType::InfiniBand,
     }
 }

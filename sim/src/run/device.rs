@@ -1,7 +1,9 @@
 //! What the world needs of a device: five inputs, three outputs and the next deadline.
 
 use crate::nic::{HostMemory, LinkLayer, Nic};
+use crate::wire::FrameBuffer;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
+use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Time;
 
 pub use crate::nic::{Transmit, TransmitClass};
@@ -14,6 +16,10 @@ pub trait Device {
     fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, memory: &mut M, offset: u64, bytes: &[u8]);
     /// A frame arrives.
     fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]);
+    /// A frame arrives whose packet may be known, so that it need not be parsed.
+    fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
+        self.handle_frame(now, memory, frame);
+    }
     /// The deadline that [`Self::poll_timeout`] gave has come.
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M);
     /// Writes the next frame to `frame`.
@@ -21,7 +27,7 @@ pub trait Device {
         &mut self,
         now: Time,
         memory: &mut M,
-        frame: &mut Vec<u8>,
+        frame: &mut FrameBuffer,
     ) -> Option<Transmit>;
     /// Whether [`Self::poll_transmit`] may have a frame.
     fn has_transmit(&self) -> bool;
@@ -33,6 +39,10 @@ pub trait Device {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
     /// Bytes of BAR0.
     fn bar_length(&self) -> u64;
+    /// The MAC address of an Ethernet port, if the switches of its world are to know it before the first frame.
+    fn mac(&self) -> Option<MacAddress> {
+        None
+    }
     /// Link layer of the port. A cable between two different ones carries nothing.
     fn link_layer(&self) -> LinkLayer {
         LinkLayer::Ethernet
@@ -52,6 +62,10 @@ impl Device for Nic {
     fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         Self::handle_frame(self, now, memory, frame);
     }
+    #[inline]
+    fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
+        Self::handle_buffer(self, now, memory, frame);
+    }
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         Self::handle_timeout(self, now, memory);
     }
@@ -60,7 +74,7 @@ impl Device for Nic {
         &mut self,
         now: Time,
         memory: &mut M,
-        frame: &mut Vec<u8>,
+        frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         Self::poll_transmit(self, now, memory, frame)
     }
@@ -80,6 +94,9 @@ impl Device for Nic {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
         Self::set_link_up(self, up);
         Self::handle_timeout(self, now, memory);
+    }
+    fn mac(&self) -> Option<MacAddress> {
+        (self.config().link_layer == LinkLayer::Ethernet).then_some(self.config().mac)
     }
     fn link_layer(&self) -> LinkLayer {
         self.config().link_layer

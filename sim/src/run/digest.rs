@@ -12,8 +12,10 @@ pub struct WireEvent {
     pub direction: u32,
     /// Bytes of the frame.
     pub length: u32,
-    /// Its invariant CRC, which stands for its contents.
+    /// Its invariant CRC as the sender wrote it, which stands for its payload.
     pub icrc: u32,
+    /// What [`headers`] makes of its bytes as they arrive, which stands for what the invariant CRC masks.
+    pub headers: u64,
     /// What became of it.
     pub fate: Fate,
 }
@@ -39,6 +41,7 @@ impl Digest {
         let place = (u64::from(event.direction) << 40) | (u64::from(event.length) << 8) | event.fate as u64;
         self.mix(event.time.as_picos());
         self.mix((u64::from(event.icrc) << 32) ^ place);
+        self.mix(event.headers);
         self.events += 1;
     }
 
@@ -49,9 +52,50 @@ impl Digest {
 
     #[inline]
     fn mix(&mut self, word: u64) {
-        let product = u128::from(self.state ^ word) * u128::from(MULTIPLIER);
-        self.state = ((product >> 64) as u64 ^ product as u64).wrapping_add(word).rotate_left(23);
+        self.state = folded_product(self.state ^ word, MULTIPLIER).wrapping_add(word).rotate_left(23);
     }
+}
+
+/// Bytes from the first of a frame in which every field lies that the invariant CRC leaves out (RoCEv2 A17.3.3, IBTA v1.4
+/// §7.8.1): MAC addresses, two VLAN tags, ECN and traffic class, hop limit and TTL, flow label, virtual lane, FECN and BECN.
+const HEADERS: usize = 80;
+/// Bytes that are folded at once.
+const BLOCK: usize = 16;
+/// Bytes at the end: the invariant CRC, and on InfiniBand the variant one.
+const TRAILER: usize = 8;
+
+/// One number for the headers and the last bytes of a frame.
+#[inline]
+pub fn headers(frame: &[u8]) -> u64 {
+    let head = frame.get(..HEADERS).unwrap_or(frame);
+    let (mut folded, mut rest) = (MULTIPLIER, head);
+    while let Some((block, next)) = rest.split_first_chunk() {
+        (folded, rest) = (fold(folded, block), next);
+    }
+    let trailer = frame.last_chunk::<TRAILER>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    fold(folded ^ trailer, &last_block(head, rest))
+}
+
+/// The last bytes of a block's length, so that none is left out; a frame that is shorter is padded.
+#[inline]
+fn last_block(head: &[u8], rest: &[u8]) -> [u8; BLOCK] {
+    head.last_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; BLOCK];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    })
+}
+
+#[inline]
+fn fold(state: u64, block: &[u8; BLOCK]) -> u64 {
+    let words = u128::from_le_bytes(*block);
+    folded_product(state ^ words as u64, MULTIPLIER ^ (words >> 64) as u64)
+}
+
+#[inline]
+const fn folded_product(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    (product >> 64) as u64 ^ product as u64
 }
 
 #[cfg(test)]
@@ -64,6 +108,7 @@ mod tests {
             direction: 1,
             length: 66,
             icrc: 0xdead_beef,
+            headers: 7,
             fate: Fate::Delivered,
         }
     }
@@ -83,6 +128,7 @@ mod tests {
             WireEvent { direction: 0, ..event() },
             WireEvent { length: 67, ..event() },
             WireEvent { icrc: 0, ..event() },
+            WireEvent { headers: 8, ..event() },
             WireEvent { fate: Fate::Dropped, ..event() },
         ] {
             assert_ne!(base, of(&[other]), "{other:?}");
@@ -90,5 +136,19 @@ mod tests {
         }
         assert_ne!(of(&[]), base);
         assert_ne!(Digest::new(1).value(), Digest::new(2).value());
+    }
+
+    #[test]
+    fn every_bit_of_the_headers_and_of_the_trailer_counts() {
+        for length in [1, 15, 16, 17, 60, 79, 80, 81, 138, 4_000] {
+            let mut frame = vec![0x5a; length];
+            let base = headers(&frame);
+            let counts = (0..length).filter(|at| *at < HEADERS || at + TRAILER >= length);
+            for (at, bit) in counts.flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                frame[at] ^= 1 << bit;
+                assert_ne!(headers(&frame), base, "bit {bit} of byte {at} of {length}");
+                frame[at] ^= 1 << bit;
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::latency::Latency;
+use super::timer::Timer;
 use bareverbs_prm::time::Time;
 use std::collections::BTreeMap;
 
@@ -14,8 +15,7 @@ pub(crate) struct Node<M, D> {
     /// Number of the way that leaves this node.
     pub(crate) egress: Option<usize>,
     pub(crate) last_doorbell: Time,
-    /// When the earliest timer event of this node is due; [`Time::MAX`] if none is scheduled.
-    pub(crate) timer_due: Time,
+    pub(super) timer: Timer,
     /// The timer is not called before this.
     pub(crate) timer_floor: Time,
     pub(crate) interrupts: BTreeMap<u16, u64>,
@@ -30,7 +30,7 @@ impl<M, D: Device> Node<M, D> {
             latency,
             egress: None,
             last_doorbell: Time::ZERO,
-            timer_due: Time::MAX,
+            timer: Timer::IDLE,
             timer_floor: Time::ZERO,
             interrupts: BTreeMap::new(),
         }

@@ -105,9 +105,17 @@ impl<E: Copy> Schedule<E> {
     }
 
     /// Takes the next event.
-    #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
+        self.pop_until(Time::MAX)
+    }
+
+    /// Takes the next event if it is due until `deadline`.
+    #[inline]
+    pub fn pop_until(&mut self, deadline: Time) -> Option<(Time, E)> {
         let mut first = self.heap.peek_mut()?;
+        if first.0.due > deadline {
+            return None;
+        }
         self.waiting -= 1;
         let Entry { due, what, .. } = first.0;
         match what {
@@ -160,6 +168,9 @@ mod tests {
                 if lane == 0 { schedule.push(due, index) } else { schedule.push_in_lane(lane, due, index) }
                 model.push((time, index));
                 model.sort_unstable();
+                if let Some((first, _)) = model.first().filter(|(first, _)| *first > 0) {
+                    prop_assert_eq!(schedule.pop_until(Time::from_picos(first - 1)), None);
+                }
                 for _ in 0..pops.min(model.len()) {
                     prop_assert_eq!(schedule.peek(), Some((Time::from_picos(model[0].0), model[0].1)));
                     prop_assert_eq!(schedule.pop(), Some((Time::from_picos(model[0].0), model[0].1)));

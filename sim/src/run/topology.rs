@@ -2,6 +2,8 @@
 
 use crate::net::fault::Faults;
 use crate::net::queue::EgressQueue;
+use crate::net::subnet::SWITCH_PORTS;
+use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 
@@ -24,22 +26,28 @@ impl NodeId {
     }
 }
 
+impl SwitchId {
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What an end of a link is plugged into: the one port of a node, or a new port of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
+pub enum NodeOrSwitch {
     /// A node.
     Node(NodeId),
     /// A switch.
     Switch(SwitchId),
 }
 
-impl From<NodeId> for Port {
+impl From<NodeId> for NodeOrSwitch {
     fn from(node: NodeId) -> Self {
         Self::Node(node)
     }
 }
 
-impl From<SwitchId> for Port {
+impl From<SwitchId> for NodeOrSwitch {
     fn from(switch: SwitchId) -> Self {
         Self::Switch(switch)
     }
@@ -56,6 +64,12 @@ pub enum TopologyError {
     Loop,
     /// The two are not joined by a link.
     NotJoined,
+    /// Both are InfiniBand switches, but the manager of a subnet knows one switch only.
+    SecondSubnetSwitch,
+    /// The InfiniBand switch has no port left.
+    SwitchFull(SwitchId),
+    /// Two nodes of one network have the same MAC address.
+    SameAddress(MacAddress),
 }
 
 impl fmt::Display for TopologyError {
@@ -71,6 +85,15 @@ impl fmt::Display for TopologyError {
                 f.write_str("the two are joined already: a second way would let frames run in circles")
             }
             Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
+            Self::SecondSubnetSwitch => {
+                f.write_str("an InfiniBand subnet has one switch here: join the nodes to that one")
+            }
+            Self::SwitchFull(switch) => {
+                write!(f, "all {SWITCH_PORTS} ports of InfiniBand switch {} have a cable", switch.0)
+            }
+            Self::SameAddress(mac) => {
+                write!(f, "two nodes behind the same switch have the MAC address {mac}: give one another")
+            }
         }
     }
 }
@@ -85,10 +108,10 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub(crate) fn port(self) -> Port {
+    pub(crate) fn place(self) -> NodeOrSwitch {
         match self {
-            Self::Node(node) => Port::Node(node),
-            Self::Switch { switch, .. } => Port::Switch(switch),
+            Self::Node(node) => NodeOrSwitch::Node(node),
+            Self::Switch { switch, .. } => NodeOrSwitch::Switch(switch),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! The way of a frame: out of a device, through a queue and its faults, over the wire, into a device or a switch.
 
 use super::device::{Device, Transmit};
-use super::digest::WireEvent;
+use super::digest::{WireEvent, headers};
 use super::node::Node;
-use super::topology::{End, Held, NodeId, SwitchId};
+use super::topology::{End, Held, NodeId};
 use super::world::{Event, World};
 use crate::net::capture::Direction;
 use crate::net::fault::{HOLD_LIMIT, Verdict};
-use crate::net::switch::Forwarding;
 use crate::net::{Fate, FrameId};
 use crate::nic::HostMemory;
 use bareverbs_prm::time::{Duration, Time};
@@ -66,7 +65,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// Queues a frame; it leaves at `ready` or when the queue before it has left.
-    fn send(&mut self, way: usize, id: FrameId, ready: Time) {
+    pub(super) fn send(&mut self, way: usize, id: FrameId, ready: Time) {
         let frame = self.frames.get_mut(id);
         let entry = &mut self.ways[way];
         let gone_at = entry.queue.push(ready, frame.bytes.len());
@@ -141,7 +140,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         entry.counters.bytes += frame.bytes.len() as u64;
         match entry.to {
             End::Node(node) => self.deliver(node, id),
-            End::Switch { switch, port } => self.forward(switch, port, id),
+            End::Switch { switch, port } => self.switch_frame(switch, port, id),
         }
     }
 
@@ -153,6 +152,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             direction: way as u32,
             length,
             icrc: frame.icrc,
+            headers: headers(&frame.bytes),
             fate: frame.fate,
         });
         if self.capture.is_some() {
@@ -176,40 +176,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     fn deliver(&mut self, node: NodeId, id: FrameId) {
         let Node { device, memory, .. } = &mut self.nodes[node.index()];
-        device.handle_frame(self.now, memory, &self.frames.get(id).bytes);
+        let frame = &self.frames.get(id).bytes;
+        if self.parses_every_frame {
+            device.handle_frame(self.now, memory, frame);
+        } else {
+            device.handle_buffer(self.now, memory, frame);
+        }
         self.frames.give_back(id);
         self.look_after(node);
-    }
-
-    fn forward(&mut self, switch: SwitchId, ingress: usize, id: FrameId) {
-        let entry = &mut self.switches[switch.0 as usize];
-        let forwarding = entry.forwarding.forward(ingress, &self.frames.get(id).bytes);
-        match forwarding {
-            Forwarding::Port(port) => self.forward_out(switch, port, id),
-            Forwarding::Flood => {
-                for port in (0..self.switches[switch.0 as usize].egress.len()).filter(|&port| port != ingress)
-                {
-                    let copy = self.frames.copy(id);
-                    self.forward_out(switch, port, copy);
-                }
-                self.frames.give_back(id);
-            }
-            Forwarding::Filter => self.frames.give_back(id),
-        }
-    }
-
-    fn forward_out(&mut self, switch: SwitchId, port: usize, id: FrameId) {
-        let entry = &mut self.switches[switch.0 as usize];
-        let way = entry.egress[port];
-        let frame = self.frames.get_mut(id);
-        frame.fresh = false;
-        if self.ways[way].queue.has_room(self.now, frame.bytes.len()) {
-            let ready = self.now + entry.config.latency;
-            return self.send(way, id, ready);
-        }
-        entry.forwarding.counters.tail_dropped += 1;
-        frame.fate = Fate::TailDropped;
-        self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
     }
 }
 

@@ -8,9 +8,9 @@ use super::node::Node;
 use super::report::{NodeReport, StallReason, Stalled};
 use super::schedule::Schedule;
 use super::seed::Seed;
-use super::topology::{NodeId, Way};
+use super::switching::SwitchNode;
+use super::topology::{NodeId, SwitchId, Way};
 use crate::net::capture::Capture;
-use crate::net::switch::{Switch, SwitchConfig};
 use crate::net::{FrameId, FramePool, UnfiredFault};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
@@ -25,18 +25,14 @@ pub struct World<M, D = Nic> {
     pub(super) nodes: Vec<Node<M, D>>,
     pub(super) ways: Vec<Way>,
     pub(super) switches: Vec<SwitchNode>,
+    /// Timer events of switches among those of the schedule.
+    pub(super) switch_timers: usize,
+    /// When something was done to a device from outside that is no write to a register.
+    last_change: Time,
     pub(super) digest: Digest,
     pub(super) capture: Option<Capture>,
     pub(super) faults: u32,
-}
-
-#[derive(Debug)]
-pub(super) struct SwitchNode {
-    pub(super) name: String,
-    pub(super) config: SwitchConfig,
-    pub(super) forwarding: Switch,
-    /// Number of the way that leaves each port.
-    pub(super) egress: Vec<usize>,
+    pub(super) parses_every_frame: bool,
 }
 
 /// Something that will happen.
@@ -50,6 +46,8 @@ pub(super) enum Event {
     Release { way: u32 },
     /// The timer of a node.
     Timer { node: NodeId },
+    /// The timer of a switch: its manager repeats a request, or looks at its neighbours.
+    SwitchTimer { switch: SwitchId },
     /// Somebody outside asked to be woken.
     Wake,
 }
@@ -77,9 +75,12 @@ impl<M: HostMemory, D: Device> World<M, D> {
             nodes: Vec::new(),
             ways: Vec::new(),
             switches: Vec::new(),
+            switch_timers: 0,
+            last_change: Time::ZERO,
             digest: Digest::new(seed),
             capture: None,
             faults: 0,
+            parses_every_frame: false,
         }
     }
 
@@ -93,9 +94,15 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.seed
     }
 
-    /// A number that stands for every frame on every link so far: time, way, length, CRC and fate.
+    /// A number that stands for every frame on every link so far: time, direction, length, headers, CRC and fate.
     pub fn digest(&self) -> u64 {
         self.digest.value()
+    }
+
+    /// Makes every receiver parse the bytes of a frame and check its checksums, as if it came from another machine. Otherwise a
+    /// frame that was not changed on its way is taken for what its sender wrote, which is the same and costs less.
+    pub fn set_parses_every_frame(&mut self, every: bool) {
+        self.parses_every_frame = every;
     }
 
     /// The memory of the host of `node`.
@@ -117,6 +124,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     pub fn with_device<R>(&mut self, node: NodeId, change: impl FnOnce(&mut D, &mut M, Time) -> R) -> R {
         let Node { device, memory, .. } = &mut self.nodes[node.index()];
         let result = change(device, memory, self.now);
+        self.last_change = self.now;
         self.look_after(node);
         result
     }
@@ -156,21 +164,36 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.schedule.peek().map(|(due, _)| due)
     }
 
-    /// Jumps to the next event and does everything that is due then.
-    pub fn step(&mut self) -> Step {
-        match self.next_event() {
-            Some(due) => {
-                self.run_until(due);
-                Step::Progress
-            }
-            None => Step::Idle,
-        }
+    /// Whether nothing is left to happen, but that the managers of subnets look at neighbours in which nothing has changed
+    /// since they looked last.
+    pub fn is_idle(&self) -> bool {
+        self.schedule.len() == self.switch_timers && self.are_subnets_settled()
     }
 
-    /// Does everything that is due until `deadline` and ends there.
+    /// Jumps to the next event and does everything that is due then.
+    pub fn step(&mut self) -> Step {
+        if !self.is_idle() && self.run_next(Time::MAX) { Step::Progress } else { Step::Idle }
+    }
+
+    /// Jumps to the next event if it is due until `deadline`, and does everything that is due then. False if there is none.
+    #[inline]
+    pub fn run_next(&mut self, deadline: Time) -> bool {
+        let Some(first) = self.take_due(deadline) else { return false };
+        self.dispatch(first);
+        let now = self.now;
+        while let Some(event) = self.take_due(now) {
+            self.dispatch(event);
+        }
+        true
+    }
+
+    /// Does everything that is due until `deadline` and ends there. At the end of time itself, [`Time::MAX`], it ends when
+    /// the world is idle.
     pub fn run_until(&mut self, deadline: Time) {
-        while self.next_event().is_some_and(|due| due <= deadline) {
-            self.dispatch_next();
+        let ends_when_idle = deadline == Time::MAX;
+        while !(ends_when_idle && self.is_idle()) {
+            let Some(event) = self.take_due(deadline) else { break };
+            self.dispatch(event);
         }
         self.now = self.now.max(deadline);
     }
@@ -182,24 +205,32 @@ impl<M: HostMemory, D: Device> World<M, D> {
         deadline: Time,
     ) -> Result<(), Box<Stalled>> {
         while waiting(self) {
-            match self.next_event() {
-                Some(due) if due <= deadline => self.run_until(due),
-                Some(_) => return Err(Box::new(self.stalled(StallReason::Deadline))),
-                None => return Err(Box::new(self.stalled(StallReason::Idle))),
-            }
+            self.run_next_or_stall(deadline).map_err(|reason| Box::new(self.stalled(reason)))?;
         }
         Ok(())
     }
 
+    /// As [`Self::run_next`], and tells why there is no event until `deadline`, or none that changes anything.
+    pub fn run_next_or_stall(&mut self, deadline: Time) -> Result<(), StallReason> {
+        if self.is_idle() {
+            return Err(StallReason::Idle);
+        }
+        match self.run_next(deadline) {
+            true => Ok(()),
+            false if self.next_event().is_none() => Err(StallReason::Idle),
+            false => Err(StallReason::Deadline),
+        }
+    }
+
     /// Runs until nothing is left to happen or `deadline` has come.
     pub fn run_until_idle(&mut self, deadline: Time) -> Step {
-        while let Some(due) = self.next_event() {
-            if due > deadline {
-                return Step::Progress;
+        loop {
+            match self.run_next_or_stall(deadline) {
+                Ok(()) => {}
+                Err(StallReason::Idle) => return Step::Idle,
+                Err(StallReason::Deadline) => return Step::Progress,
             }
-            self.run_until(due);
         }
-        Step::Idle
     }
 
     /// The report of a wait that ends now.
@@ -228,42 +259,100 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if unfired.is_empty() { Ok(()) } else { Err(unfired) }
     }
 
-    fn dispatch_next(&mut self) {
-        let Some((due, event)) = self.schedule.pop() else { return };
-        self.now = self.now.max(due);
+    /// Takes the next event if it is due until `deadline`, and makes its time the present.
+    #[inline]
+    fn take_due(&mut self, deadline: Time) -> Option<Event> {
+        loop {
+            let (due, event) = self.schedule.pop_until(deadline)?;
+            if self.is_wanted(due, event) {
+                self.now = self.now.max(due);
+                return Some(event);
+            }
+        }
+    }
+
+    /// Whether an event that was taken is to happen. A timer that was moved or cancelled in the meantime is not, so that time
+    /// does not stop for it; it is armed anew.
+    #[inline]
+    fn is_wanted(&mut self, due: Time, event: Event) -> bool {
+        match event {
+            Event::Timer { .. } | Event::SwitchTimer { .. } => self.is_timer_wanted(due, event),
+            _ => true,
+        }
+    }
+
+    fn is_timer_wanted(&mut self, due: Time, event: Event) -> bool {
+        let is_stale = self.is_stale(due, event);
+        match event {
+            Event::Timer { node } => self.nodes[node.index()].timer.expire(due),
+            Event::SwitchTimer { switch } => {
+                self.switches[switch.index()].timer.expire(due);
+                self.switch_timers -= 1;
+            }
+            _ => {}
+        }
+        if is_stale {
+            self.rearm(event);
+        }
+        !is_stale
+    }
+
+    fn is_stale(&self, due: Time, event: Event) -> bool {
+        match event {
+            Event::Timer { node } => {
+                let Node { timer, device, .. } = &self.nodes[node.index()];
+                !timer.is_current(due, device.poll_timeout())
+            }
+            Event::SwitchTimer { switch } => {
+                let SwitchNode { timer, switch, .. } = &self.switches[switch.index()];
+                !timer.is_current(due, switch.poll_timeout())
+            }
+            _ => false,
+        }
+    }
+
+    fn rearm(&mut self, event: Event) {
+        match event {
+            Event::Timer { node } => self.poll_timer(node),
+            Event::SwitchTimer { switch } => self.poll_switch_timer(switch),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn dispatch(&mut self, event: Event) {
         match event {
             Event::Arrival { way, frame } => self.arrive(way as usize, frame),
             Event::Room { way } => self.make_room(way as usize),
             Event::Release { way } => self.release_expired(way as usize),
             Event::Timer { node } => self.fire_timer(node),
+            Event::SwitchTimer { switch } => self.fire_switch_timer(switch),
             Event::Wake => {}
         }
     }
 
     fn fire_timer(&mut self, node: NodeId) {
         let now = self.now;
-        let Node { device, memory, timer_due, timer_floor, .. } = &mut self.nodes[node.index()];
-        *timer_due = Time::MAX;
+        let Node { device, memory, timer_floor, .. } = &mut self.nodes[node.index()];
         *timer_floor = now + TIMER_STEP;
         device.handle_timeout(now, memory);
         self.look_after(node);
     }
 
-    /// Takes away timer events that a device has moved or cancelled, so that time does not stop for them.
-    #[inline]
+    /// Takes stale timers away from the front, so that the front is what happens next.
     fn settle_timers(&mut self) {
-        while let Some((due, Event::Timer { node })) = self.schedule.peek() {
-            let entry = &mut self.nodes[node.index()];
-            let wanted = entry.device.poll_timeout();
-            if entry.timer_due == due && wanted.is_some_and(|wanted| wanted <= due) {
-                return;
-            }
+        while let Some((due, event)) = self.schedule.peek().filter(|(due, event)| self.is_stale(*due, *event))
+        {
             self.schedule.pop();
-            if entry.timer_due == due {
-                entry.timer_due = Time::MAX;
-                self.poll_timer(node);
-            }
+            self.is_timer_wanted(due, event);
         }
+    }
+
+    /// Whether every manager has looked at its neighbours since the last time that something came from outside.
+    fn are_subnets_settled(&self) -> bool {
+        let doorbells = self.nodes.iter().map(|node| node.last_doorbell);
+        let last_input = doorbells.fold(self.last_change, Time::max);
+        self.switches.iter().all(|entry| entry.switch.is_settled_since(last_input))
     }
 
     /// Arms the timer of a node if its device wants to be called earlier than it will be.
@@ -272,8 +361,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let entry = &mut self.nodes[node.index()];
         let Some(wanted) = entry.device.poll_timeout() else { return };
         let due = wanted.max(self.now).max(entry.timer_floor);
-        if due < entry.timer_due {
-            entry.timer_due = due;
+        if entry.timer.arm(due) {
             self.schedule.push(due, Event::Timer { node });
         }
     }

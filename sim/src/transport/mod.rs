@@ -13,6 +13,7 @@
 //! **Where to read first.** [`Requester::poll_transmit`] and [`Responder::handle_request`].
 
 mod arithmetic;
+pub mod congestion;
 mod host;
 mod outstanding;
 mod parameters;

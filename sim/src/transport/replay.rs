@@ -14,7 +14,7 @@ pub enum Remembered {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ExecutedOperation {
     start: u64,
     end: u64,
     what: Remembered,
@@ -23,33 +23,33 @@ struct Entry {
 /// The last few READs and atomics.
 #[derive(Debug)]
 pub struct Replay {
-    entries: VecDeque<Entry>,
+    operations: VecDeque<ExecutedOperation>,
     capacity: usize,
 }
 
 impl Replay {
     pub fn new(capacity: usize) -> Self {
-        Self { entries: VecDeque::new(), capacity }
+        Self { operations: VecDeque::new(), capacity }
     }
 
     /// Remembers so many from now on, the latest first.
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
-        self.entries.drain(..self.entries.len().saturating_sub(capacity));
+        self.operations.drain(..self.operations.len().saturating_sub(capacity));
     }
 
     /// Remembers an operation of `span` packets in place of the oldest.
     pub fn remember(&mut self, start: u64, span: u32, what: Remembered) {
-        if self.entries.len() == self.capacity {
-            self.entries.pop_front();
+        if self.operations.len() == self.capacity {
+            self.operations.pop_front();
         }
-        self.entries.push_back(Entry { start, end: start + u64::from(span), what });
+        self.operations.push_back(ExecutedOperation { start, end: start + u64::from(span), what });
     }
 
     /// The old value of the atomic with a sequence number.
     pub fn atomic(&self, sequence: u64) -> Option<u64> {
         match self.find(sequence)? {
-            Entry { what: Remembered::Atomic(old), start, .. } if start == sequence => Some(old),
+            ExecutedOperation { what: Remembered::Atomic(old), start, .. } if start == sequence => Some(old),
             _ => None,
         }
     }
@@ -57,15 +57,19 @@ impl Replay {
     /// Whether a READ from `sequence` on asks for a part of one that was carried out.
     pub fn covers_read(&self, sequence: u64, reth: Reth, mtu: PathMtu) -> bool {
         match self.find(sequence) {
-            Some(Entry { what: Remembered::Read(original), end, .. }) => {
+            Some(ExecutedOperation { what: Remembered::Read(original), end, .. }) => {
                 contains(original, reth) && u64::from(mtu.packets(reth.length)) <= end - sequence
             }
             _ => false,
         }
     }
 
-    fn find(&self, sequence: u64) -> Option<Entry> {
-        self.entries.iter().rev().find(|entry| (entry.start..entry.end).contains(&sequence)).copied()
+    fn find(&self, sequence: u64) -> Option<ExecutedOperation> {
+        self.operations
+            .iter()
+            .rev()
+            .find(|operation| (operation.start..operation.end).contains(&sequence))
+            .copied()
     }
 }
 

@@ -46,14 +46,14 @@ enum Reply<R> {
 
 /// The queue.
 #[derive(Debug)]
-pub struct Replies<R> {
+pub struct ResponseQueue<R> {
     queue: VecDeque<Reply<R>>,
     capacity: usize,
     mtu: PathMtu,
     fresh_reads: usize,
 }
 
-impl<R: Clone> Replies<R> {
+impl<R: Clone> ResponseQueue<R> {
     /// An empty queue of at most `capacity` answers, and one NAK. It grows to what a connection uses.
     pub fn new(capacity: usize, mtu: PathMtu) -> Self {
         Self { queue: VecDeque::new(), capacity, mtu, fresh_reads: 0 }

@@ -7,7 +7,7 @@ use super::outstanding::{Message, MissingAnswer, Outstanding};
 use super::parameters::ConnectionParameters;
 use super::request::{QueueFull, Request, RequestCompletion, RequestPacket, RequesterError};
 use super::segment::{self, PathMtu};
-use super::timers::{Due, Patience};
+use super::timers::{Due, RetryTimers};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
@@ -17,7 +17,7 @@ const ACK_INTERVAL: u32 = 16;
 const WINDOW: u64 = (1 << 23) - 1;
 /// Messages for which there is room from the start. The ring grows to what a connection uses; a large one would cost every idle
 /// connection memory, and every busy one cache lines, because the ring is walked end to end.
-const RESERVE: usize = 4;
+const RESERVE: usize = 1;
 
 /// What a requester has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,13 +45,13 @@ pub struct Requester {
     first_psn: Psn,
     read_limit: u64,
     outstanding: Outstanding,
-    cursor: Cursor,
+    cursor: SendPosition,
     /// Sequence number behind everything that was ever sent.
     sent: u64,
     /// Packets since an acknowledgement was asked for.
     unrequested: u32,
-    patience: Patience,
-    failure: Option<Failure>,
+    timers: RetryTimers,
+    failure: Option<FailedMessage>,
     /// Number of the first message that may not begin, while the send queue drains or is drained.
     hold: Option<u64>,
     counters: RequesterCounters,
@@ -59,7 +59,7 @@ pub struct Requester {
 
 /// What is sent next.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
+struct SendPosition {
     /// Message number.
     number: u64,
     /// Sequence number of the packet.
@@ -68,7 +68,7 @@ struct Cursor {
 
 /// The message that failed. Nothing from it on is sent.
 #[derive(Debug, Clone, Copy)]
-struct Failure {
+struct FailedMessage {
     number: u64,
     error: RequesterError,
 }
@@ -84,10 +84,10 @@ impl Requester {
             first_psn: parameters.send_psn,
             read_limit: u64::from(parameters.max_outstanding_reads.max(1)),
             outstanding: Outstanding::new(RESERVE),
-            cursor: Cursor { number: 0, sequence: 0 },
+            cursor: SendPosition { number: 0, sequence: 0 },
             sent: 0,
             unrequested: 0,
-            patience: Patience::new(parameters),
+            timers: RetryTimers::new(parameters),
             failure: None,
             hold: None,
             counters: RequesterCounters::default(),
@@ -139,12 +139,12 @@ impl Requester {
 
     /// Whether [`Self::poll_transmit`] would give a packet.
     pub fn has_work(&self) -> bool {
-        !self.patience.is_waiting_for_receiver() && self.sendable().is_some()
+        !self.timers.is_waiting_for_receiver() && self.sendable().is_some()
     }
 
     /// The next packet for the wire.
     pub fn poll_transmit(&mut self, now: Time) -> Option<RequestPacket> {
-        if self.patience.is_waiting_for_receiver() {
+        if self.timers.is_waiting_for_receiver() {
             return None;
         }
         let message = *self.sendable()?;
@@ -153,7 +153,7 @@ impl Requester {
         packet.retransmission = sequence < self.sent;
         self.advance_cursor(&message);
         packet.header.ack_request = self.wants_acknowledge(&message);
-        self.patience.packet_sent(now);
+        self.timers.packet_sent(now);
         self.counters.packets += 1;
         self.counters.retransmissions += u64::from(packet.retransmission);
         Some(packet)
@@ -161,7 +161,7 @@ impl Requester {
 
     /// The message at the cursor, if its next packet may go out.
     fn sendable(&self) -> Option<&Message> {
-        let Cursor { number, sequence } = self.cursor;
+        let SendPosition { number, sequence } = self.cursor;
         if self.failure.is_some_and(|failure| number >= failure.number)
             || self.hold.is_some_and(|hold| number >= hold)
         {
@@ -207,11 +207,11 @@ impl Requester {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        match self.patience.take_due(now) {
+        match self.timers.take_due(now) {
             Due::Nothing | Due::ReceiverReady => {}
             Due::Acknowledge => {
                 self.counters.timeouts += 1;
-                match self.patience.retry_after_timeout() {
+                match self.timers.retry_after_timeout() {
                     Ok(()) => self.rewind(),
                     Err(_) => self.fail_oldest(RequesterError::RetryExceeded),
                 }
@@ -221,7 +221,7 @@ impl Requester {
 
     /// When to call [`Self::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.patience.deadline()
+        self.timers.deadline()
     }
 
     /// The next message that has ended, in order of submission. After a failure every later message is flushed.
@@ -264,9 +264,9 @@ impl Requester {
         if self.failure.is_some_and(|failure| failure.number <= number) {
             return;
         }
-        self.failure = Some(Failure { number, error });
+        self.failure = Some(FailedMessage { number, error });
         if !self.is_in_flight() {
-            self.patience.stop();
+            self.timers.stop();
         } else if self.unrequested > 0 {
             // An acknowledgement was to be asked for by a packet that will not be sent.
             self.rewind();
@@ -303,23 +303,23 @@ impl Requester {
     fn progress(&mut self, now: Time) {
         let (sequence, number) = self.outstanding.unacknowledged();
         if self.cursor.sequence < sequence {
-            self.cursor = Cursor { number, sequence };
+            self.cursor = SendPosition { number, sequence };
         }
-        self.patience.progress(now, self.is_in_flight());
+        self.timers.progress(now, self.is_in_flight());
     }
 
     fn retry(&mut self, now: Time) {
-        match self.patience.retry() {
+        match self.timers.retry() {
             Ok(()) => self.rewind(),
             Err(_) => return self.fail_oldest(RequesterError::RetryExceeded),
         }
-        self.patience.packet_sent(now);
+        self.timers.packet_sent(now);
     }
 
     /// Sends again from the oldest packet that is not acknowledged, and asks for an acknowledgement at once.
     fn rewind(&mut self) {
         let (sequence, number) = self.outstanding.unacknowledged();
-        self.cursor = Cursor { number, sequence };
+        self.cursor = SendPosition { number, sequence };
         self.unrequested = ACK_INTERVAL;
     }
 }

@@ -10,7 +10,7 @@ use super::host::{
 };
 use super::parameters::ConnectionParameters;
 use super::replay::Replay;
-use super::replies::{Replies, Stamp};
+use super::replies::{ResponseQueue, Stamp};
 use super::response::ResponsePacket;
 use super::segment::PathMtu;
 use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, ServiceHeader, Syndrome};
@@ -64,18 +64,18 @@ pub struct Responder<R> {
     expected: u64,
     /// Messages completed.
     msn: u32,
-    current: Current<R>,
+    current: PartialMessage<R>,
     /// The expected packet was already asked for, by a NAK or an RNR NAK.
     complained: bool,
     broken: bool,
-    replies: Replies<R>,
+    replies: ResponseQueue<R>,
     replay: Replay,
     counters: ResponderCounters,
 }
 
 /// The message whose first packet has come and whose last has not.
 #[derive(Debug, Clone)]
-enum Current<R> {
+enum PartialMessage<R> {
     None,
     Send { buffer: ReceiveBuffer, offset: u32 },
     Write { range: R, length: u32, offset: u32 },
@@ -84,7 +84,7 @@ enum Current<R> {
 
 /// Why a packet is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum Rejection {
     /// No receive is posted: RNR NAK.
     NotReady,
     /// NAK, and the connection breaks.
@@ -103,10 +103,10 @@ impl<R: Clone> Responder<R> {
             read_limit,
             expected: 0,
             msn: 0,
-            current: Current::None,
+            current: PartialMessage::None,
             complained: false,
             broken: false,
-            replies: Replies::new(2 * read_limit + SPARE_REPLIES, mtu),
+            replies: ResponseQueue::new(2 * read_limit + SPARE_REPLIES, mtu),
             replay: Replay::new(read_limit),
             counters: ResponderCounters::default(),
         }
@@ -170,8 +170,8 @@ impl<R: Clone> Responder<R> {
     fn handle_expected<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
         match self.execute(packet, host) {
             Ok(span) => self.accept(packet, span),
-            Err(Refusal::NotReady) => self.refuse_for_now(),
-            Err(Refusal::Break(error)) => self.break_connection(self.expected, error, host),
+            Err(Rejection::NotReady) => self.refuse_for_now(),
+            Err(Rejection::Break(error)) => self.break_connection(self.expected, error, host),
         }
     }
 
@@ -264,8 +264,8 @@ impl<R: Clone> Responder<R> {
     }
 
     fn flush_current(&mut self) -> Option<ReceiveBuffer> {
-        match mem::replace(&mut self.current, Current::None) {
-            Current::Send { buffer, .. } => Some(buffer),
+        match mem::replace(&mut self.current, PartialMessage::None) {
+            PartialMessage::Send { buffer, .. } => Some(buffer),
             _ => None,
         }
     }

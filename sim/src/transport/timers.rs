@@ -1,4 +1,4 @@
-//! When a requester loses patience: the local ACK timer, the RNR timer, and the two retry counters.
+//! The local ACK timer of a requester, its RNR timer, and how often it still tries again.
 //! IBTA v1.4 §9.7.6.1.3 and §9.7.5.2.8.
 
 use super::parameters::{ConnectionParameters, ack_timeout};
@@ -9,7 +9,7 @@ const WITHOUT_END: u8 = 7;
 
 /// Timers and retry counters of a requester.
 #[derive(Debug)]
-pub struct Patience {
+pub struct RetryTimers {
     ack_timeout: Option<Duration>,
     ack: Option<Time>,
     rnr: Option<Time>,
@@ -17,8 +17,8 @@ pub struct Patience {
     rnr_retry: u8,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// Packets are being sent again and nothing new was acknowledged since. Until then further complaints say
-    /// nothing new, they are about packets of the first time.
+    /// Packets are being sent again, and nothing new was acknowledged since. Until then further NAKs are about packets of
+    /// the first time and say nothing new.
     recovering: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum Due {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-impl Patience {
+impl RetryTimers {
     pub fn new(parameters: &ConnectionParameters) -> Self {
         Self {
             ack_timeout: ack_timeout(parameters.ack_timeout)
@@ -78,7 +78,7 @@ impl Patience {
         Ok(())
     }
 
-    /// Packets are to be sent again after a timeout; complaints are heard again.
+    /// Packets are to be sent again after a timeout; NAKs count again.
     pub fn retry_after_timeout(&mut self) -> Result<(), Exhausted> {
         self.retry()?;
         self.recovering = false;

@@ -40,6 +40,8 @@ impl Bth {
     pub const SIZE: usize = 12;
     /// Where FECN, BECN and the reserved bits are that may change on the way.
     pub const CONGESTION: usize = 4;
+    /// BECN, in the byte at [`Self::CONGESTION`].
+    pub(super) const BECN: u8 = 0x40;
     /// The only transport header version.
     pub const VERSION: u8 = 0;
 

@@ -16,7 +16,7 @@ const TAG_SIZE: usize = 4;
 pub const MAX_SIZE: usize = 14 + TAG_SIZE;
 
 /// The meanings of an Ethernet header.
-pub struct Ethernet {
+pub struct EthernetHeader {
     pub destination: MacAddress,
     pub source: MacAddress,
     pub vlan: Option<VlanTag>,
@@ -24,13 +24,13 @@ pub struct Ethernet {
 }
 
 /// The header and the bytes behind it.
-pub fn split(frame: &[u8]) -> Result<(Ethernet, &[u8]), ParseError> {
+pub fn split(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), ParseError> {
     let (header, rest) = frame.split_first_chunk::<14>().ok_or(ParseError::Truncated)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
     let (vlan, ether_type, rest) = split_tag(u16::from_be_bytes([t0, t1]), rest)?;
     let destination = MacAddress([d0, d1, d2, d3, d4, d5]);
     let source = MacAddress([s0, s1, s2, s3, s4, s5]);
-    Ok((Ethernet { destination, source, vlan, ether_type }, rest))
+    Ok((EthernetHeader { destination, source, vlan, ether_type }, rest))
 }
 
 fn split_tag(ether_type: u16, rest: &[u8]) -> Result<(Option<VlanTag>, u16, &[u8]), ParseError> {

@@ -135,11 +135,18 @@ impl Extension {
     /// The headers as they travel, and how many of the bytes count.
     pub fn to_bytes(&self) -> ([u8; MAX_EXTENSION_SIZE], usize) {
         let mut bytes = [0; MAX_EXTENSION_SIZE];
+        self.write(&mut bytes);
+        (bytes, self.kind().size())
+    }
+
+    /// Writes the headers to the beginning of `bytes`.
+    #[inline]
+    pub(super) fn write(&self, bytes: &mut [u8; MAX_EXTENSION_SIZE]) {
         match *self {
             Self::None => {}
-            Self::Reth(reth) => reth.write(&mut bytes),
+            Self::Reth(reth) => reth.write(bytes),
             Self::RethImmediate(reth, data) => {
-                reth.write(&mut bytes);
+                reth.write(bytes);
                 bytes[16..20].copy_from_slice(&data.to_be_bytes());
             }
             Self::Immediate(word) | Self::Ieth(word) => bytes[..4].copy_from_slice(&word.to_be_bytes()),
@@ -148,14 +155,13 @@ impl Extension {
                 bytes[..4].copy_from_slice(&aeth.to_raw().to_be_bytes());
                 bytes[4..12].copy_from_slice(&old.to_be_bytes());
             }
-            Self::AtomicEth(atomic) => atomic.write(&mut bytes),
+            Self::AtomicEth(atomic) => atomic.write(bytes),
             Self::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask }) => {
-                atomic.write(&mut bytes);
+                atomic.write(bytes);
                 bytes[28..36].copy_from_slice(&swap_or_add_mask.to_be_bytes());
                 bytes[36..].copy_from_slice(&compare_mask.to_be_bytes());
             }
         }
-        (bytes, self.kind().size())
     }
 }
 

@@ -1,15 +1,16 @@
 //! From a [`PacketHeader`] and a payload to the bytes of a frame.
 //!
-//! All that is the same in every packet of a connection is written once, into a [`HeaderTemplate`], as it travels and
-//! as the ICRC sees it. A frame begins as the masked header with ones in front of it, which makes the CRC one pass;
-//! then the true header is copied over it.
+//! What is the same in every packet of a connection is computed once, in a [`HeaderTemplate`]: the headers as the ICRC sees
+//! them, and in which bits those on the wire differ. A frame begins with the masked headers and the ones in front of them, so
+//! that the CRC is one pass; then the bits that differ are flipped.
 
 use super::bth::Bth;
+use super::buffer::{Contents, FrameBuffer};
 use super::extension::MAX_EXTENSION_SIZE;
 use super::icrc::Carrier;
 use super::packet::PacketHeader;
 use super::route::{LocalRoute, Network, Route};
-use super::service::ServiceClass;
+use super::service::{MAX_SERVICE_HEADER, ServiceClass, ServiceHeader};
 use super::{ethernet, icrc, infiniband, ipv4, ipv6, udp};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
@@ -18,15 +19,30 @@ use core::fmt;
 /// Bytes of payload that a packet can carry: the largest path MTU.
 pub const MAX_PAYLOAD: usize = 4096;
 
-pub(super) const MAX_HEADER: usize = ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE;
+/// Bytes of the longest headers up to and with the BTH, as a multiple of a vector register.
+pub(super) const MAX_HEADER: usize =
+    (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
 
 /// The headers of a connection up to and with the BTH.
 #[derive(Clone)]
 pub struct HeaderTemplate {
-    /// As it travels, with lengths and checksum zero.
-    wire: [u8; MAX_HEADER],
-    /// As the ICRC sees it, with ones before the IP header.
+    /// As the ICRC sees it, with ones before the IP header and lengths zero.
     masked: [u8; MAX_HEADER],
+    /// Bits in which the header on the wire differs; its checksum is zero then.
+    unmask: [u8; MAX_HEADER],
+    size: u8,
+    ip_at: u8,
+    ipv4_sum: u32,
+    bth: Bth,
+    link: Link,
+    /// As the peer reads it.
+    route: Route,
+    /// Of no bytes. Making one asks the processor what it can do.
+    crc: crc32fast::Hasher,
+}
+
+/// What is known of the headers of a template besides their bytes.
+struct Geometry {
     size: usize,
     ip_at: usize,
     ipv4_sum: u32,
@@ -77,7 +93,8 @@ impl HeaderTemplate {
         let mut masked = wire;
         masked[ip_at - icrc::PREFIX..ip_at].fill(0xff);
         icrc::mask(&mut masked[ip_at..size], carrier);
-        Self { wire, masked, size, ip_at, ipv4_sum, bth, link: Link::Ethernet(carrier) }
+        let link = Link::Ethernet(carrier);
+        Self::from_headers(route, &wire, masked, Geometry { size, ip_at, ipv4_sum, bth, link })
     }
 
     /// The local route header is where RoCE has ones in front of the IP header.
@@ -87,7 +104,41 @@ impl HeaderTemplate {
         let (ip_at, size) = (infiniband::LRH, infiniband::LRH + ip_size + Bth::SIZE);
         let (mut masked, global) = (wire, ip_size > 0);
         infiniband::mask(&mut masked[..size], global);
-        Self { wire, masked, size, ip_at, ipv4_sum: 0, bth, link: Link::InfiniBand { global } }
+        let link = Link::InfiniBand { global };
+        Self::from_headers(route, &wire, masked, Geometry { size, ip_at, ipv4_sum: 0, bth, link })
+    }
+
+    fn from_headers(
+        route: &Route,
+        wire: &[u8; MAX_HEADER],
+        masked: [u8; MAX_HEADER],
+        geometry: Geometry,
+    ) -> Self {
+        let Geometry { size, ip_at, ipv4_sum, bth, link } = geometry;
+        let mut unmask = masked;
+        unmask.iter_mut().zip(wire).for_each(|(bits, wire)| *bits ^= wire);
+        let (size, ip_at) = (size as u8, ip_at as u8);
+        Self {
+            masked,
+            unmask,
+            size,
+            ip_at,
+            ipv4_sum,
+            bth,
+            link,
+            route: route.as_received(),
+            crc: crc32fast::Hasher::new(),
+        }
+    }
+
+    /// Where the extension headers begin.
+    const fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// Where the IP header or the global route header begins.
+    const fn ip_at(&self) -> usize {
+        self.ip_at as usize
     }
 
     /// Bytes of the checksums behind the payload.
@@ -109,24 +160,25 @@ impl HeaderTemplate {
     #[must_use]
     pub const fn with_backward_notification(mut self) -> Self {
         self.bth.becn = true;
+        self.unmask[self.size() - Bth::SIZE + Bth::CONGESTION] = !Bth::BECN;
         self
     }
 
     /// Bytes of the frame of a packet with `payload_length` bytes of payload.
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
         let extensions = header.service_header.size() + header.extension.kind().size();
-        self.size + extensions + payload_length + pad(payload_length) + self.trailer()
+        self.size() + extensions + payload_length + pad(payload_length) + self.trailer()
     }
 
-    fn bth(&self, header: &PacketHeader, pad_count: usize) -> [u8; Bth::SIZE] {
+    fn bth(&self, header: &PacketHeader, pad_count: usize) -> Bth {
         let PacketHeader { opcode, psn, solicited, ack_request, .. } = *header;
-        Bth { opcode, psn, solicited, ack_request, pad_count: pad_count as u8, ..self.bth }.to_bytes()
+        Bth { opcode, psn, solicited, ack_request, pad_count: pad_count as u8, ..self.bth }
     }
 }
 
 impl fmt::Debug for HeaderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HeaderTemplate {{ {} bytes to QP {} }}", self.size, self.bth.destination)
+        write!(f, "HeaderTemplate {{ {} bytes to QP {} }}", self.size(), self.bth.destination)
     }
 }
 
@@ -190,18 +242,16 @@ impl core::error::Error for PayloadTooLong {}
 /// A frame under construction: headers are written, the payload is to be filled, then [`FrameWriter::finish`].
 #[must_use = "a frame without its ICRC is refused by everybody"]
 pub struct FrameWriter<'a> {
-    frame: &'a mut Vec<u8>,
+    frame: &'a mut FrameBuffer,
     template: &'a HeaderTemplate,
-    bth: [u8; Bth::SIZE],
     payload_at: usize,
     payload_length: usize,
 }
 
 impl<'a> FrameWriter<'a> {
-    /// Begins a frame in `frame`, whose old content and length are forgotten and whose capacity is used again. The
-    /// bytes of the payload are undefined until they are filled.
+    /// Begins a frame in `frame`, whose old bytes are forgotten. The bytes of the payload are undefined until they are filled.
     pub fn begin(
-        frame: &'a mut Vec<u8>,
+        frame: &'a mut FrameBuffer,
         template: &'a HeaderTemplate,
         header: &PacketHeader,
         payload_length: usize,
@@ -209,93 +259,102 @@ impl<'a> FrameWriter<'a> {
         if payload_length > MAX_PAYLOAD {
             return Err(PayloadTooLong { length: payload_length });
         }
-        frame.resize(template.frame_size(header, payload_length), 0);
+        frame.restart(template.frame_size(header, payload_length));
+        let PacketHeader { service_header, extension, .. } = *header;
         let bth = template.bth(header, pad(payload_length));
-        let (extension, extension_size) = header.extension.to_bytes();
-        let extension_at = template.size + header.service_header.size();
-        let payload_at = extension_at + extension_size;
-        frame[template.size..extension_at]
-            .copy_from_slice(&header.service_header.to_bytes()[..header.service_header.size()]);
-        write_extension(frame, extension_at, &extension, extension_size);
-        let mut writer = Self { frame, template, bth, payload_at, payload_length };
-        writer.write_masked_header();
-        Ok(writer)
+        write_masked_header(frame, template, &bth);
+        let payload_at = write_extensions(frame, template.size(), header);
+        let route = template.route;
+        frame.set_contents(Contents {
+            route,
+            bth,
+            service_header,
+            extension,
+            payload_at,
+            payload_length,
+            icrc: 0,
+        });
+        Ok(Self { frame, template, payload_at, payload_length })
     }
 
     /// The payload, to be filled.
+    #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        &mut self.frame[self.payload_at..self.payload_at + self.payload_length]
+        &mut self.frame.storage_from(self.payload_at)[..self.payload_length]
     }
 
     /// Adds padding and checksums, and gives the ICRC.
     pub fn finish(mut self) -> u32 {
+        let Self { payload_at, payload_length, .. } = self;
         let end = self.frame.len() - self.template.trailer();
-        self.frame[self.payload_at + self.payload_length..end].fill(0);
-        let crc = crc32fast::hash(&self.frame[self.template.ip_at - icrc::PREFIX..end]);
-        let behind = end + icrc::SIZE;
-        self.frame[end..behind].copy_from_slice(&crc.to_le_bytes());
-        self.write_wire_header();
-        if matches!(self.template.link, Link::InfiniBand { .. }) {
-            let variant = infiniband::variant_crc(&self.frame[..behind]);
-            self.frame[behind..].copy_from_slice(&variant);
+        for byte in &mut self.frame.storage_from(payload_at + payload_length)[..pad(payload_length)] {
+            *byte = 0;
         }
+        let mut crc = self.template.crc.clone();
+        crc.update(&self.frame[self.template.ip_at() - icrc::PREFIX..end]);
+        let crc = crc.finalize();
+        self.frame.storage_from(end)[..icrc::SIZE].copy_from_slice(&crc.to_le_bytes());
+        self.unmask_header();
+        if matches!(self.template.link, Link::InfiniBand { .. }) {
+            let behind = end + icrc::SIZE;
+            let variant = infiniband::variant_crc(&self.frame[..behind]);
+            self.frame.storage_from(behind)[..infiniband::VCRC].copy_from_slice(&variant);
+        }
+        self.frame.finish(crc);
         crc
     }
 
-    fn write_masked_header(&mut self) {
-        let HeaderTemplate { size, .. } = *self.template;
-        let mut header = self.template.masked;
-        let bth_at = size - Bth::SIZE;
-        header[bth_at..size].copy_from_slice(&self.bth);
-        header[bth_at + Bth::CONGESTION] = 0xff;
-        self.write_lengths(&mut header);
-        self.frame[..size].copy_from_slice(&header[..size]);
-    }
-
-    fn write_wire_header(&mut self) {
-        let HeaderTemplate { size, ip_at, ipv4_sum, link, .. } = *self.template;
-        let mut header = self.template.wire;
-        header[size - Bth::SIZE..size].copy_from_slice(&self.bth);
-        let ip_length = self.write_lengths(&mut header);
+    /// The masked header becomes that of the wire.
+    fn unmask_header(&mut self) {
+        let HeaderTemplate { unmask, ipv4_sum, link, .. } = self.template;
+        let (ip_at, length) = (self.template.ip_at(), self.frame.len());
+        let header = &mut self.frame.storage_from(0)[..MAX_HEADER];
+        header.iter_mut().zip(unmask).for_each(|(byte, bits)| *byte ^= bits);
         if matches!(link, Link::Ethernet(Carrier::Ipv4)) {
-            let checksum = ipv4::checksum(ipv4_sum, ip_length).to_be_bytes();
-            let at = ip_at + ipv4::CHECKSUM;
-            header[at..at + 2].copy_from_slice(&checksum);
+            put_u16(header, ip_at + ipv4::CHECKSUM, ipv4::checksum(*ipv4_sum, (length - ip_at) as u16));
         }
-        self.frame[..size].copy_from_slice(&header[..size]);
-    }
-
-    /// Writes the lengths of the headers and gives that of IP. They fit, since the payload is at most 4096.
-    fn write_lengths(&self, header: &mut [u8; MAX_HEADER]) -> u16 {
-        match self.template.link {
-            Link::Ethernet(carrier) => self.write_ip_lengths(carrier, header),
-            Link::InfiniBand { global } => {
-                infiniband::write_lengths(header, self.frame.len(), global);
-                0
-            }
-        }
-    }
-
-    fn write_ip_lengths(&self, carrier: Carrier, header: &mut [u8; MAX_HEADER]) -> u16 {
-        let ip_at = self.template.ip_at;
-        let datagram = self.frame.len() - ip_at;
-        let carried = (datagram - carrier.ip()) as u16;
-        let (field, ip_length) = match carrier {
-            Carrier::Ipv4 => (ipv4::LENGTH, datagram as u16),
-            Carrier::Ipv6 | Carrier::RouteHeader => (ipv6::LENGTH, carried),
-        };
-        put_u16(header, ip_at + field, ip_length);
-        if carrier.has_udp() {
-            put_u16(header, ip_at + carrier.ip() + udp::LENGTH, carried);
-        }
-        ip_length
     }
 }
 
-fn write_extension(frame: &mut [u8], at: usize, bytes: &[u8; MAX_EXTENSION_SIZE], size: usize) {
-    frame[at..at + size].copy_from_slice(&bytes[..size]);
+/// Writes the headers up to and with the BTH as the ICRC sees them. Bytes behind them are overwritten.
+fn write_masked_header(frame: &mut FrameBuffer, template: &HeaderTemplate, bth: &Bth) {
+    let (bth_at, length) = (template.size() - Bth::SIZE, frame.len());
+    let header = &mut frame.storage_from(0)[..MAX_HEADER];
+    header.copy_from_slice(&template.masked);
+    header[bth_at..bth_at + Bth::SIZE].copy_from_slice(&bth.to_bytes());
+    header[bth_at + Bth::CONGESTION] = 0xff;
+    match template.link {
+        Link::Ethernet(carrier) => write_ip_lengths(header, template.ip_at(), carrier, length),
+        Link::InfiniBand { global } => infiniband::write_lengths(header, length, global),
+    }
 }
 
-fn put_u16(bytes: &mut [u8; MAX_HEADER], at: usize, value: u16) {
+/// Writes the headers between BTH and payload, for which every buffer has room; gives where the payload begins.
+fn write_extensions(frame: &mut FrameBuffer, mut at: usize, header: &PacketHeader) -> usize {
+    if header.service_header != ServiceHeader::None {
+        frame.storage_from(at)[..MAX_SERVICE_HEADER].copy_from_slice(&header.service_header.to_bytes());
+        at += header.service_header.size();
+    }
+    if let Some(bytes) = frame.storage_from(at).first_chunk_mut::<MAX_EXTENSION_SIZE>() {
+        header.extension.write(bytes);
+    }
+    at + header.extension.kind().size()
+}
+
+/// Writes the lengths of a frame of `length` bytes. They fit, since the payload is at most 4096.
+fn write_ip_lengths(header: &mut [u8], ip_at: usize, carrier: Carrier, length: usize) {
+    let datagram = length - ip_at;
+    let carried = (datagram - carrier.ip()) as u16;
+    let (field, ip_length) = match carrier {
+        Carrier::Ipv4 => (ipv4::LENGTH, datagram as u16),
+        Carrier::Ipv6 | Carrier::RouteHeader => (ipv6::LENGTH, carried),
+    };
+    put_u16(header, ip_at + field, ip_length);
+    if carrier.has_udp() {
+        put_u16(header, ip_at + carrier.ip() + udp::LENGTH, carried);
+    }
+}
+
+fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }

@@ -74,7 +74,7 @@ pub fn global_header(route: &Route, carried: usize) -> Option<[u8; ipv6::SIZE]> 
 
 /// Writes the lengths of a frame of `length` bytes: in the local route header words up to the variant CRC, in the global
 /// one bytes behind it up to there.
-pub(super) fn write_lengths(header: &mut [u8; MAX_HEADER], length: usize, global: bool) {
+pub(super) fn write_lengths(header: &mut [u8], length: usize, global: bool) {
     let covered = length - VCRC;
     header[4..6].copy_from_slice(&((covered / 4) as u16).to_be_bytes());
     if global {

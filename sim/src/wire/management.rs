@@ -10,7 +10,7 @@ use super::opcode::BthOpcode;
 use super::packet::{Packet, PacketHeader};
 use super::route::{LocalRoute, Network};
 use super::service::{Deth, ServiceClass, ServiceHeader};
-use super::{Extension, FrameWriter, HeaderTemplate};
+use super::{Extension, FrameBuffer, FrameWriter, HeaderTemplate};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
@@ -209,7 +209,7 @@ impl SubnetPacket {
 
     /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; `lids` are source and destination of
     /// others.
-    pub fn to_frame(&self, lids: (u16, u16)) -> (Vec<u8>, u32) {
+    pub fn to_frame(&self, lids: (u16, u16)) -> (FrameBuffer, u32) {
         let (source, destination) = if self.is_directed() { (PERMISSIVE_LID, PERMISSIVE_LID) } else { lids };
         let local =
             LocalRoute { source, destination, service_level: 0, virtual_lane: MANAGEMENT_LANE, global: None };
@@ -224,7 +224,7 @@ impl SubnetPacket {
             service_header: ServiceHeader::Deth(Deth { q_key: 0, source: qp }),
             extension: Extension::None,
         };
-        let (mut frame, mut icrc) = (Vec::new(), 0);
+        let (mut frame, mut icrc) = (FrameBuffer::new(), 0);
         // 256 bytes fit every packet.
         if let Ok(mut writer) = FrameWriter::begin(&mut frame, &template, &header, SIZE) {
             writer.payload_mut().copy_from_slice(&self.0);

@@ -2,7 +2,8 @@
 //!
 //! **What this is.** [`parse`] turns the bytes of a RoCE frame into a [`Packet`], or says in one value what is wrong
 //! with them; [`FrameWriter`] turns a [`PacketHeader`] and a payload into bytes with the help of a per-connection
-//! [`HeaderTemplate`]. A [`Packet`] prints as one line. Both sides allocate nothing and pass once over the bytes.
+//! [`HeaderTemplate`]. A [`Packet`] prints as one line. Both sides allocate nothing and pass once over the bytes. A
+//! [`FrameBuffer`] holds a frame, and the packet in it as long as nobody has changed a byte since it was written.
 //!
 //! **What it may not do.** It knows no connection, no sequence and no time. Nothing that arrives makes it panic.
 //!
@@ -10,6 +11,7 @@
 
 pub mod aeth;
 pub mod bth;
+mod buffer;
 mod ethernet;
 pub mod extension;
 mod frame;
@@ -29,6 +31,7 @@ mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::{Bth, DEFAULT_PARTITION_KEY};
+pub use buffer::FrameBuffer;
 pub use extension::{AtomicEth, Extension, MaskedAtomicEth, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
 pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};

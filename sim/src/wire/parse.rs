@@ -1,7 +1,7 @@
 //! From the bytes of a frame to a [`Packet`]. Every length, version and checksum is checked, then the ICRC.
 
 use super::bth::Bth;
-use super::ethernet::{self, Ethernet};
+use super::ethernet::{self, EthernetHeader};
 use super::extension::Extension;
 use super::icrc::Carrier;
 use super::opcode::BthOpcode;
@@ -177,7 +177,7 @@ pub(super) fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> 
     Ok(Transport { bth, service_header, extension, payload: &padded[..length] })
 }
 
-fn route(ethernet: &Ethernet, ip: &IpHeader, udp_source_port: u16) -> Route {
+fn route(ethernet: &EthernetHeader, ip: &IpHeader, udp_source_port: u16) -> Route {
     Route {
         source_mac: ethernet.source,
         destination_mac: ethernet.destination,

@@ -7,6 +7,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 /// UDP destination port of RoCEv2. RoCEv2 A17.3.2.2.
 pub const ROCE_UDP_PORT: u16 = 4791;
 
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0xf_ffff;
+
 /// Where a packet comes from, where it goes to, and how it is treated on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
@@ -84,6 +87,32 @@ pub struct VlanTag {
     pub priority: u8,
     /// Drop eligible.
     pub drop_eligible: bool,
+}
+
+impl Route {
+    /// The route as a receiver reads it out of a frame: fields that this network does not carry are zero, others have only
+    /// as many bits as they have on the wire.
+    pub(super) fn as_received(&self) -> Self {
+        let vlan = self.vlan.map(|tag| VlanTag::from_raw(tag.to_raw()));
+        let flow_label = self.flow_label & FLOW_LABEL;
+        match self.network {
+            Network::V4 { .. } => Self { vlan, flow_label: 0, ..*self },
+            Network::V6 { .. } => Self { vlan, flow_label, ..*self },
+            Network::Version1(_) => Self { vlan, flow_label, udp_source_port: 0, ..*self },
+            Network::InfiniBand(local) => self.as_received_locally(local, flow_label),
+        }
+    }
+
+    fn as_received_locally(&self, local: LocalRoute, flow_label: u32) -> Self {
+        let (service_level, virtual_lane) = (local.service_level & 0xf, local.virtual_lane & 0xf);
+        let received = Self::from(LocalRoute { service_level, virtual_lane, ..local });
+        match local.global {
+            Some(_) => {
+                Self { traffic_class: self.traffic_class, hop_limit: self.hop_limit, flow_label, ..received }
+            }
+            None => received,
+        }
+    }
 }
 
 impl VlanTag {

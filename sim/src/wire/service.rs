@@ -143,6 +143,16 @@ impl ServiceHeader {
         }
     }
 
+    /// Whether it is the header that packets of this class carry with this operation.
+    pub(super) const fn is_of(&self, class: ServiceClass, opcode: BthOpcode) -> bool {
+        matches!(
+            (class.header_kind(opcode), self),
+            (HeaderKind::None, Self::None)
+                | (HeaderKind::Deth, Self::Deth(_))
+                | (HeaderKind::Xrceth, Self::Xrceth(_))
+        )
+    }
+
     /// The DETH, if it is one.
     pub const fn deth(&self) -> Option<Deth> {
         match self {

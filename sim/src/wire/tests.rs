@@ -38,13 +38,13 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 fn write(route: &Route, bth: &Bth, header: &PacketHeader, payload: &[u8]) -> Vec<u8> {
     let template = HeaderTemplate::new(route, bth.destination, bth.partition_key).of_service(bth.service);
-    let mut frame = vec![0xee; 7];
+    let mut frame = FrameBuffer::from(vec![0xee; 7]);
     let mut writer = FrameWriter::begin(&mut frame, &template, header, payload.len()).unwrap();
     writer.payload_mut().copy_from_slice(payload);
     let icrc = writer.finish();
     assert_eq!(frame[frame.len() - 4..], icrc.to_le_bytes());
     assert_eq!(frame.len(), template.frame_size(header, payload.len()));
-    frame
+    frame.into_bytes()
 }
 
 fn header_of(packet: &Packet<'_>) -> PacketHeader {
@@ -191,7 +191,7 @@ fn payload_beyond_the_largest_mtu_is_refused() {
     let packet_frame = bytes(outside::WRITE_V4);
     let packet = parse(&packet_frame).unwrap();
     let template = HeaderTemplate::new(&packet.route, packet.bth.destination, DEFAULT_PARTITION_KEY);
-    let mut frame = Vec::new();
+    let mut frame = FrameBuffer::new();
     let refused = FrameWriter::begin(&mut frame, &template, &header_of(&packet), MAX_PAYLOAD + 1).err();
     assert_eq!(refused, Some(PayloadTooLong { length: 4097 }));
 }
@@ -243,6 +243,21 @@ fn any_header() -> impl Strategy<Value = (ServiceClass, PacketHeader)> {
     )
 }
 
+/// Routes as a careless owner might ask for them: with fields that the network does not carry, and numbers that are too long.
+fn careless_route() -> impl Strategy<Value = Route> {
+    let numbers =
+        (any::<[u16; 2]>(), any::<[u8; 2]>(), any::<bool>(), any::<bool>(), any::<u32>(), any::<u8>());
+    (any_route(), numbers).prop_map(|(route, (lids, levels, global, subnet, flow_label, priority))| {
+        let vlan = route.vlan.map(|tag| VlanTag { id: 0xf000 | tag.id, priority, ..tag });
+        let [source, destination] = lids;
+        let [service_level, virtual_lane] = levels;
+        let global = global.then(|| GlobalRoute::new([0xfe; 16], [0xfd; 16]));
+        let local = LocalRoute { source, destination, service_level, virtual_lane, global };
+        let network = if subnet { Network::InfiniBand(local) } else { route.network };
+        Route { vlan, network, flow_label, udp_source_port: lids[0], ..route }
+    })
+}
+
 /// Makes the checksums of a frame right again, so that what is behind them is reached.
 fn reseal(frame: &mut [u8], ip_at: usize) {
     let version_1 = frame.get(ip_at - 2..ip_at) == Some(&ethernet::ROCE.to_be_bytes());
@@ -280,6 +295,45 @@ proptest! {
         prop_assert_eq!((packet.bth.service, packet.bth.destination), (service, bth.destination));
         prop_assert_eq!(header_of(&packet), header);
         prop_assert_eq!(packet.payload, payload);
+    }
+
+    /// The packet that travels with a frame is what a parser makes of the bytes, whatever the frame was made of.
+    #[test]
+    fn the_packet_of_a_buffer_is_that_of_its_bytes(
+        route in careless_route(),
+        (service, header) in any_header(),
+        other in any_header(),
+        (mixed, congested, msn) in (any::<bool>(), any::<bool>(), any::<u32>()),
+        payload in proptest::collection::vec(any::<u8>(), 0..300),
+        flipped in any::<prop::sample::Index>(),
+    ) {
+        let mut header = PacketHeader { extension: if mixed { other.1.extension } else { header.extension }, ..header };
+        if let Extension::Aeth(aeth) = &mut header.extension {
+            aeth.msn = msn;
+        }
+        let template = HeaderTemplate::new(&route, Qpn::from_low_bits(7), 0x8001).of_service(service);
+        let template = if congested { template.with_backward_notification() } else { template };
+        let mut frame = FrameBuffer::new();
+        let mut writer = FrameWriter::begin(&mut frame, &template, &header, payload.len()).unwrap();
+        writer.payload_mut().copy_from_slice(&payload);
+        writer.finish();
+        let parsed = match route.network {
+            Network::InfiniBand(_) => infiniband::parse(&frame),
+            _ => parse(&frame),
+        };
+        let regular = !mixed && msn >> 24 == 0;
+        prop_assert!(frame.packet().is_some() || !regular, "a regular frame without a packet");
+        if let Some(packet) = frame.packet() {
+            prop_assert_eq!(parsed, Ok(packet));
+        }
+        let mut copy = FrameBuffer::new();
+        copy.copy_from(&frame);
+        prop_assert_eq!(copy.packet(), frame.packet());
+        let at = flipped.index(copy.len());
+        copy[at] ^= 1;
+        prop_assert_eq!(copy.packet(), None, "somebody may have changed a byte");
+        copy[at] ^= 1;
+        prop_assert_eq!((copy.packet(), &copy), (None, &frame));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 #[path = "../../../driver/tests/support/mod.rs"]
 pub mod support;
 
-use bareverbs::{
+use bareverbs_core::{
     CompletionQueue, MemorySlice, QueuePair, ReceiveRequest, RemoteSlice, SharedReceiveQueue, WorkCompletion,
     WorkRequest,
 };

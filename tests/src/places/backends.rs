@@ -2,12 +2,12 @@
 
 use super::Place;
 use anyhow::Result;
-use bareverbs::hal::Hal;
+use bareverbs_core::hal::Hal;
 use bareverbs_hal::memory::ArenaConfig;
 use bareverbs_hal::pci::Address;
-use bareverbs_hal::sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};
 use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::{NodeId, Preset};
 use std::path::PathBuf;

@@ -2,14 +2,14 @@
 
 use super::Place;
 use anyhow::{Context, Result, bail, ensure};
-use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::gid::GidEntry;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
-use bareverbs::work_completion::WorkCompletion;
+use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
+use bareverbs_core::work_completion::WorkCompletion;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Duration;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub(super) const DEPTH: u32 = 64;
 /// Bytes of the memory of a side.
 pub(super) const MEMORY: usize = 256 << 10;
 /// Longest time without any completion.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest rest between two looks.
 const REST: Duration = Duration::from_micros(50);
 
@@ -98,14 +98,14 @@ impl<H: Hal> Ends<H> {
         &mut self,
         mut poll: impl FnMut(&mut Self) -> Result<Option<WorkCompletion>>,
     ) -> Result<WorkCompletion> {
-        let end = self.a.device.hal().now() + PATIENCE;
+        let end = self.a.device.hal().now() + TIMEOUT;
         loop {
             if let Some(completion) = poll(self)? {
                 return Ok(completion);
             }
             let now = self.a.device.hal().now();
             if now >= end {
-                bail!("no completion in {PATIENCE}; {}; {}", self.a.device.health(), self.b.device.health());
+                bail!("no completion in {TIMEOUT}; {}; {}", self.a.device.health(), self.b.device.health());
             }
             self.a.device.hal().relax(now + REST);
             // Time may have passed for both, or for this end alone.

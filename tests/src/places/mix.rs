@@ -3,8 +3,8 @@
 use super::ends::Ends;
 use super::operations::pattern;
 use anyhow::{Context, Result, ensure};
-use bareverbs::hal::{Barrier, Hal};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::hal::{Barrier, Hal};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 

@@ -5,10 +5,10 @@ use super::plan::{Dice, Item, Kind, SLOTS};
 use super::slots::{Area, LONGEST, Layout, Rest, Slot};
 use crate::node::Handle;
 use crate::pair::Side;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::queue_pair::PostError;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::numbering::CqeSyndrome;
 
 const LAYOUT: Layout = Layout { slots: SLOTS };

@@ -4,7 +4,7 @@ use super::party::{MEMORY, Party};
 use super::plan::{Conditions, Dice, MAX_INLINE, MAX_PIECES, SLOTS};
 use crate::node::NodeOptions;
 use crate::pair::{Pair, PairOptions};
-use bareverbs::queue_pair::ConnectOptions;
+use bareverbs_core::queue_pair::ConnectOptions;
 use bareverbs_prm::time::Duration;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Outcome {
 }
 
 /// Simulated time that draining may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Walk {
     pair: Pair,
@@ -132,7 +132,7 @@ impl Walk {
 
     /// Ends everything that is under way: receives for all messages, a last request that reports itself.
     fn drain(&mut self) {
-        let deadline = self.pair.world.now() + PATIENCE;
+        let deadline = self.pair.world.now() + TIMEOUT;
         let mut asked = [false; 2];
         while !(asked == [true; 2] && self.parties.iter_mut().all(is_done)) {
             for (who, asked) in asked.iter_mut().enumerate() {

@@ -7,8 +7,8 @@
 mod stage;
 
 use super::plan::Dice;
-use bareverbs::queue_pair::PostError;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
 use bareverbs_prm::numbering::CqeSyndrome;
 use bareverbs_prm::time::Duration;
 use stage::{LANES, PIECE, QUEUES, Stage};
@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// Messages of a lane that may be outstanding.
 const DEPTH: usize = 6;
 /// Simulated time that draining may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What came of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +188,7 @@ impl Walk {
     }
 
     fn drain(&mut self) {
-        let deadline = self.stage.world.now() + PATIENCE;
+        let deadline = self.stage.world.now() + TIMEOUT;
         while self.under_way.iter().any(|lane| !lane.is_empty()) || self.sends != [0; LANES] {
             self.post();
             if self.poll() > 0 {

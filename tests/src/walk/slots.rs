@@ -3,8 +3,8 @@
 
 use super::plan::{GUARD, MAX_PIECES, SLOT};
 use crate::node::Handle;
-use bareverbs::fast_region::FastRegion;
-use bareverbs::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs_core::fast_region::FastRegion;
+use bareverbs_core::memory_region::{MemoryRegion, MemorySlice};
 
 /// What memory holds where nothing was written.
 const POISON: u8 = 0xa5;

@@ -1,8 +1,11 @@
 //! QEMU's machine «virt»: what it has is read from its device tree; console on a PL011, PCI configuration in memory (ECAM),
 //! clock by the generic timer, power-off by PSCI.
 
+mod mapping;
 mod pl011;
 mod tree;
+
+pub use mapping::map_device;
 
 use bareverbs_bare_metal::pci::FreeWindow;
 use bareverbs_prm::time::Time;
@@ -16,8 +19,6 @@ use tree::Bridge;
 
 global_asm!(include_str!("boot.s"));
 
-/// Bits of an address that the boot code maps.
-const MAPPED_BITS: u32 = 39;
 const PICOS: u128 = 1_000_000_000_000;
 
 /// The machine's parts.
@@ -75,15 +76,6 @@ pub fn now() -> Time {
     Time::from_picos((u128::from(ticks) * PICOS / u128::from(frequency.max(1))) as u64)
 }
 
-/// Where device registers at a physical address are seen: the boot code maps what is below 1 GiB, and from 256 GiB to
-/// 512 GiB, as devices.
-pub fn map_device(address: u64, length: usize) -> Option<NonNull<u8>> {
-    let end = address.checked_add(length as u64)?;
-    let low = end <= 1 << 30;
-    let high = address >= 1 << 38 && end <= 1 << MAPPED_BITS;
-    (low || high).then(|| NonNull::new(address as *mut u8))?
-}
-
 /// Configuration space in memory: 4 KiB a function.
 pub struct Ecam(Option<(NonNull<u8>, usize)>);
 
@@ -125,9 +117,4 @@ extern "C" fn handle_exception(syndrome: u64, instruction: u64, address: u64) ->
         ),
     );
     power_off()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn enter() -> ! {
-    crate::image::run()
 }

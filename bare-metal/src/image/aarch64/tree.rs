@@ -1,6 +1,6 @@
 //! What the device tree says of the console and of the PCI host bridge.
 
-use super::map_device;
+use super::mapping::map_device;
 use super::pl011::Pl011;
 use bareverbs_bare_metal::pci::FreeWindow;
 use core::ptr::NonNull;

@@ -134,8 +134,3 @@ extern "C" fn handle_exception(vector: u64, instruction: u64, address: u64) -> !
     );
     power_off()
 }
-
-#[unsafe(no_mangle)]
-extern "C" fn enter() -> ! {
-    crate::image::run()
-}

@@ -66,13 +66,20 @@ fn one_entry_is_always_at_hand() {
     assert_eq!(poster.capacity(), 3);
     for id in 0..3 {
         assert!(poster.has_room(&words));
-        assert_eq!(poster.post(&words, id), Place { entry: id as u32, next: id as u32 + 1 });
+        assert_eq!(
+            poster.post(&poster.entries(&words).unwrap(), id),
+            Place { entry: id as u32, next: id as u32 + 1 }
+        );
     }
     assert!(!poster.has_room(&words));
     assert_eq!((poster.outstanding(&words), poster.posted()), (3, 3));
     assert_eq!(retire(&words, 1), Ok(Claimed::Receive(1)));
     assert!(poster.has_room(&words));
-    assert_eq!(poster.post(&words, 9), Place { entry: 3, next: 1 }, "the last one named it already");
+    assert_eq!(
+        poster.post(&poster.entries(&words).unwrap(), 9),
+        Place { entry: 3, next: 1 },
+        "the last one named it already"
+    );
     assert!(!poster.has_room(&words));
 }
 
@@ -88,7 +95,7 @@ fn every_receive_completes_once_in_any_order() {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let entry = random >> 30;
         if random >> 16 & 1 == 0 && poster.has_room(&words) {
-            let place = poster.post(&words, next_id);
+            let place = poster.post(&poster.entries(&words).unwrap(), next_id);
             assert_eq!(place.entry, expected, "the device looks there next");
             assert_eq!(ids[place.entry as usize].replace(next_id), None, "an entry is posted twice");
             chain[place.entry as usize] = place.next;
@@ -107,7 +114,7 @@ fn allegations_are_checked() {
     let words = Plain::new();
     let mut poster = open(&words);
     assert!(poster.has_room(&words));
-    poster.post(&words, 5);
+    poster.post(&poster.entries(&words).unwrap(), 5);
     assert_eq!(retire(&words, 1), Err(Refusal::NotOutstanding), "not posted");
     assert_eq!(retire(&words, 4), Err(Refusal::NotOutstanding), "beyond the end");
     assert_eq!(retire_as(&words, identity(8), 0), Err(Refusal::Stranger), "another queue");
@@ -121,7 +128,7 @@ fn a_queue_pair_that_is_gone_gives_entries_back() {
     let mut poster = open(&words);
     for id in 0..3 {
         assert!(poster.has_room(&words));
-        poster.post(&words, id);
+        poster.post(&poster.entries(&words).unwrap(), id);
     }
     detach(&words, 1);
     assert_eq!(retire(&words, 2), Ok(Claimed::Late));
@@ -135,7 +142,7 @@ fn a_queue_that_is_gone_is_found_by_nobody() {
     let words = Plain::new();
     let mut poster = open(&words);
     assert!(poster.has_room(&words));
-    poster.post(&words, 5);
+    poster.post(&poster.entries(&words).unwrap(), 5);
     poster.close(&words);
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
     let _younger = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x26));
@@ -150,7 +157,7 @@ fn xrc_completions_name_the_queue_and_any_queue_pair() {
     poster.identify(&words, from(7, 0));
     for id in 0..3 {
         assert!(poster.has_room(&words));
-        poster.post(&words, id);
+        poster.post(&poster.entries(&words).unwrap(), id);
     }
     assert_eq!(retire_as(&words, from(7, 0x40), 2), Ok(Claimed::Receive(2)));
     assert_eq!(retire_as(&words, from(7, 0x41), 0), Ok(Claimed::Receive(0)));
@@ -163,7 +170,7 @@ fn a_chain_comes_back_newest_first_and_before_what_came_back_earlier() {
     let mut poster = open(&words);
     for id in 0..3 {
         assert!(poster.has_room(&words));
-        poster.post(&words, id);
+        poster.post(&poster.entries(&words).unwrap(), id);
     }
     let poller = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
     let (queue, entries) = poller.queue(&words).unwrap();
@@ -179,7 +186,7 @@ fn a_chain_comes_back_newest_first_and_before_what_came_back_earlier() {
     chain.put_back(&queue, &entries);
     let places = [10, 11, 12].map(|id| {
         assert!(poster.has_room(&words));
-        poster.post(&words, id)
+        poster.post(&poster.entries(&words).unwrap(), id)
     });
     assert_eq!(places.map(|place| (place.entry, place.next)), [(3, 0), (0, 2), (2, 1)]);
     assert!(!poster.has_room(&words));
@@ -192,7 +199,11 @@ fn an_empty_chain_changes_nothing() {
     let poller = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
     let (queue, entries) = poller.queue(&words).unwrap();
     Chain::new(&queue).put_back(&queue, &entries);
-    let room = (0..4).take_while(|&id| poster.has_room(&words) && poster.post(&words, id).next < 4).count();
+    let room = (0..4)
+        .take_while(|&id| {
+            poster.has_room(&words) && poster.post(&poster.entries(&words).unwrap(), id).next < 4
+        })
+        .count();
     assert_eq!(room, 3);
 }
 

@@ -1,10 +1,10 @@
-//! The table: every way between two states, its command, and the attributes of each service on it (IBTA v1.4 §10.3.1 and
+//! The table of transitions: between which states, by which command, with which attributes of each service (IBTA v1.4 §10.3.1 and
 //! §11.2.5.2, tables 91 to 96).
 //!
 //! RTS2SQD and SQD2SQD are commands of the first public headers of mlx5 (Linux 3.11 to 4.1); the device may have dropped
 //! them, and then answers with a bad opcode.
 
-use super::Attributes;
+use super::attribute_set::Attributes;
 use bareverbs_prm::numbering::CommandOpcode::{
     self, InitToInitQp, InitToRtrQp, ResetToInitQp, RtrToRtsQp, RtsToRtsQp, RtsToSqdQp, SqErrorToRtsQp,
     SqdToRtsQp, SqdToSqdQp, ToErrorQp, ToResetQp,
@@ -12,7 +12,7 @@ use bareverbs_prm::numbering::CommandOpcode::{
 use bareverbs_prm::numbering::QpState::{self, Error, Init, Reset, Rtr, Rts, SqDrained, SqError};
 use bareverbs_prm::numbering::ServiceType;
 
-/// A column of the table. XRC has two: what sends is not what receives.
+/// A column of the table. XRC has two, because the initiator only sends and the target only receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     /// Reliable connection.
@@ -68,7 +68,7 @@ impl PerService {
     }
 }
 
-/// Who may go a way.
+/// Which services have a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Services {
     /// Every service.
@@ -84,7 +84,7 @@ impl Services {
     }
 }
 
-/// A way from one state to another.
+/// A transition from one state to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transition {
     /// State before.
@@ -93,7 +93,7 @@ pub struct Transition {
     pub to: QpState,
     /// The command.
     pub command: CommandOpcode,
-    /// Who may go it.
+    /// Services that have it.
     pub services: Services,
     /// Attributes that must be given.
     pub required: PerService,
@@ -101,17 +101,19 @@ pub struct Transition {
     pub optional: PerService,
 }
 
-const fn way(
-    (from, to): (QpState, QpState),
-    command: CommandOpcode,
-    required: PerService,
-    optional: PerService,
-) -> Transition {
-    Transition { from, to, command, services: Services::All, required, optional }
+/// A transition of every service, without attributes.
+const fn transition(from: QpState, to: QpState, command: CommandOpcode) -> Transition {
+    Transition { from, to, command, services: Services::All, required: NOTHING, optional: NOTHING }
 }
 
-const fn bare(from: QpState, to: QpState, command: CommandOpcode) -> Transition {
-    way((from, to), command, NOTHING, NOTHING)
+impl Transition {
+    const fn requiring(self, required: PerService) -> Self {
+        Self { required, ..self }
+    }
+
+    const fn allowing(self, optional: PerService) -> Self {
+        Self { optional, ..self }
+    }
 }
 
 const NONE: Attributes = Attributes::NONE;
@@ -125,7 +127,7 @@ const fn and(a: Attributes, b: Attributes) -> Attributes {
     a.with(b)
 }
 
-/// What INIT begins with; may change in it.
+/// What RESET to INIT sets, and INIT to INIT may change.
 const INITIAL: PerService = {
     let common = and(Attributes::PKEY_INDEX, Attributes::PORT);
     PerService { ud: and(common, Attributes::Q_KEY), ..all(and(common, Attributes::ACCESS)) }
@@ -175,32 +177,32 @@ const DRAINED: PerService = {
 
 const AFTER_ERROR: PerService = PerService { uc: Attributes::ACCESS, ud: Attributes::Q_KEY, ..NOTHING };
 
-/// All ways.
+/// All transitions.
 pub const TRANSITIONS: &[Transition] = &[
-    bare(Reset, Reset, ToResetQp),
-    way((Reset, Init), ResetToInitQp, INITIAL, NOTHING),
-    bare(Reset, Error, ToErrorQp),
-    bare(Init, Reset, ToResetQp),
-    way((Init, Init), InitToInitQp, NOTHING, INITIAL),
-    way((Init, Rtr), InitToRtrQp, RECEIVING, RECEIVING_OPTIONAL),
-    bare(Init, Error, ToErrorQp),
-    bare(Rtr, Reset, ToResetQp),
-    way((Rtr, Rts), RtrToRtsQp, SENDING, RUNNING),
-    bare(Rtr, Error, ToErrorQp),
-    bare(Rts, Reset, ToResetQp),
-    way((Rts, Rts), RtsToRtsQp, NOTHING, RUNNING),
-    way((Rts, SqDrained), RtsToSqdQp, NOTHING, all(Attributes::DRAINED_EVENT)),
-    bare(Rts, Error, ToErrorQp),
-    bare(SqDrained, Reset, ToResetQp),
-    way((SqDrained, Rts), SqdToRtsQp, NOTHING, RUNNING),
-    way((SqDrained, SqDrained), SqdToSqdQp, NOTHING, DRAINED),
-    bare(SqDrained, Error, ToErrorQp),
-    bare(SqError, Reset, ToResetQp),
+    transition(Reset, Reset, ToResetQp),
+    transition(Reset, Init, ResetToInitQp).requiring(INITIAL),
+    transition(Reset, Error, ToErrorQp),
+    transition(Init, Reset, ToResetQp),
+    transition(Init, Init, InitToInitQp).allowing(INITIAL),
+    transition(Init, Rtr, InitToRtrQp).requiring(RECEIVING).allowing(RECEIVING_OPTIONAL),
+    transition(Init, Error, ToErrorQp),
+    transition(Rtr, Reset, ToResetQp),
+    transition(Rtr, Rts, RtrToRtsQp).requiring(SENDING).allowing(RUNNING),
+    transition(Rtr, Error, ToErrorQp),
+    transition(Rts, Reset, ToResetQp),
+    transition(Rts, Rts, RtsToRtsQp).allowing(RUNNING),
+    transition(Rts, SqDrained, RtsToSqdQp).allowing(all(Attributes::DRAINED_EVENT)),
+    transition(Rts, Error, ToErrorQp),
+    transition(SqDrained, Reset, ToResetQp),
+    transition(SqDrained, Rts, SqdToRtsQp).allowing(RUNNING),
+    transition(SqDrained, SqDrained, SqdToSqdQp).allowing(DRAINED),
+    transition(SqDrained, Error, ToErrorQp),
+    transition(SqError, Reset, ToResetQp),
     Transition {
         services: Services::Unreliable,
-        ..way((SqError, Rts), SqErrorToRtsQp, NOTHING, AFTER_ERROR)
+        ..transition(SqError, Rts, SqErrorToRtsQp).allowing(AFTER_ERROR)
     },
-    bare(SqError, Error, ToErrorQp),
-    bare(Error, Reset, ToResetQp),
-    bare(Error, Error, ToErrorQp),
+    transition(SqError, Error, ToErrorQp),
+    transition(Error, Reset, ToResetQp),
+    transition(Error, Error, ToErrorQp),
 ];

@@ -21,11 +21,13 @@ fn every_state_can_be_left_to_reset_and_error() {
 
 #[test]
 fn no_way_is_listed_twice_and_no_attribute_is_both() {
-    for (i, way) in TRANSITIONS.iter().enumerate() {
-        assert!(!TRANSITIONS[..i].iter().any(|other| (other.from, other.to) == (way.from, way.to)));
+    for (i, transition) in TRANSITIONS.iter().enumerate() {
+        assert!(
+            !TRANSITIONS[..i].iter().any(|other| (other.from, other.to) == (transition.from, transition.to))
+        );
         for service in COLUMNS {
-            let required = way.required.of(service);
-            assert_eq!(required.without(way.optional.of(service)), required);
+            let required = transition.required.of(service);
+            assert_eq!(required.without(transition.optional.of(service)), required);
         }
     }
 }
@@ -33,16 +35,16 @@ fn no_way_is_listed_twice_and_no_attribute_is_both() {
 /// Requirement: IBTA v1.4 §11.2.5.2: a modify with missing or forbidden attributes is refused, and names them
 #[test]
 fn what_is_missing_and_what_is_too_much_is_named() {
-    let way = check(Column::Rc, Init, Rtr, TRANSITIONS[5].required.rc).unwrap();
-    assert_eq!(way.command, CommandOpcode::InitToRtrQp);
-    let given = way.required.rc.without(Attributes::PATH_MTU).with(Attributes::SEND_PSN);
+    let transition = check(Column::Rc, Init, Rtr, TRANSITIONS[5].required.rc).unwrap();
+    assert_eq!(transition.command, CommandOpcode::InitToRtrQp);
+    let given = transition.required.rc.without(Attributes::PATH_MTU).with(Attributes::SEND_PSN);
     let error = check(Column::Rc, Init, Rtr, given).unwrap_err();
     let (missing, forbidden) = (Attributes::PATH_MTU, Attributes::SEND_PSN);
     assert_eq!(error, TransitionError::WrongAttributes { from: Init, to: Rtr, missing, forbidden });
     assert_eq!(error.to_string(), "from INIT(0x1) to RTR(0x2): give path MTU; do not give first PSN to send");
     assert_eq!(
         check(Column::Rc, Reset, Rts, NONE).unwrap_err(),
-        TransitionError::NoSuchWay { from: Reset, to: Rts }
+        TransitionError::NoSuchTransition { from: Reset, to: Rts }
     );
 }
 
@@ -52,8 +54,9 @@ fn what_is_missing_and_what_is_too_much_is_named() {
 fn the_columns_are_those_of_the_specification() {
     use Attributes as A;
     let of = |from, to, service: Column| {
-        let way = TRANSITIONS.iter().find(|way| (way.from, way.to) == (from, to)).unwrap();
-        (way.required.of(service), way.optional.of(service))
+        let transition =
+            TRANSITIONS.iter().find(|transition| (transition.from, transition.to) == (from, to)).unwrap();
+        (transition.required.of(service), transition.optional.of(service))
     };
     let rtr = A::PATH | A::PATH_MTU | A::REMOTE_QPN | A::RECEIVE_PSN;
     let serves = rtr | A::MAX_RESPONDER_READS | A::MIN_RNR_TIMER;
@@ -91,10 +94,12 @@ fn each_end_of_xrc_has_its_half_of_a_connection() {
         TransitionError::WrongAttributes { missing, forbidden, .. } => (missing, forbidden),
         other => panic!("{other}"),
     };
-    let way = |from, to| TRANSITIONS.iter().find(|way| (way.from, way.to) == (from, to)).unwrap().required;
+    let transition = |from, to| {
+        TRANSITIONS.iter().find(|transition| (transition.from, transition.to) == (from, to)).unwrap().required
+    };
     let (responder, requester) =
         (A::MAX_RESPONDER_READS | A::MIN_RNR_TIMER, A::RETRY_COUNT | A::RNR_RETRY | A::MAX_REQUESTER_READS);
-    let (to_receive, to_send) = (way(Init, Rtr), way(Rtr, Rts));
+    let (to_receive, to_send) = (transition(Init, Rtr), transition(Rtr, Rts));
     assert_eq!(wrong(Column::XrcInitiator, (Init, Rtr), to_receive.rc), (NONE, responder));
     assert_eq!(wrong(Column::XrcTarget, (Init, Rtr), to_receive.xrc_initiator), (responder, NONE));
     assert_eq!(wrong(Column::XrcTarget, (Rtr, Rts), to_send.rc), (NONE, requester));
@@ -111,7 +116,7 @@ fn a_reliable_service_has_no_way_out_of_sqe_but_reset_and_error() {
     for service in [Column::Rc, Column::XrcInitiator, Column::XrcTarget] {
         assert_eq!(
             check(service, SqError, Rts, NONE).unwrap_err(),
-            TransitionError::NoSuchWay { from: SqError, to: Rts }
+            TransitionError::NoSuchTransition { from: SqError, to: Rts }
         );
     }
 }

@@ -1,14 +1,17 @@
 //! Both doors and the READ way over two NICs, a switch and real driver objects.
 
+use super::super::hosts::WINDOW;
 use super::*;
+use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_offload::client::Ended;
 use bareverbs_offload::endpoint::{Endpoint, Work};
 use bareverbs_offload::kernel::{Kernel, Opcode};
 use bareverbs_offload::kernels::kv_layout::Line;
-use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
+use bareverbs_offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use bareverbs_offload::status::Status;
 use bareverbs_offload::table::TableMemory;
 use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer, slot_size};
+use bareverbs_sim::run::preset::Preset;
 
 fn config(seed: u64, loss: f64) -> SceneConfig {
     SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default() }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::budget::{Budget, Limits, Next};
-use crate::kernels::kv_layout::Slot;
+use crate::kernels::kv_layout::LineSlot;
 use bareverbs_prm::time::Time;
 use proptest::prelude::*;
 
@@ -37,7 +37,10 @@ fn memory_with(line: Line) -> Vec<u8> {
 }
 
 fn line_with(object: ObjectRef) -> Line {
-    Line { slots: [Slot { fingerprint: 9, object }, Slot::default(), Slot::default()], ..Line::default() }
+    Line {
+        slots: [LineSlot { fingerprint: 9, object }, LineSlot::default(), LineSlot::default()],
+        ..Line::default()
+    }
 }
 
 #[test]
@@ -107,7 +110,7 @@ fn hostile_line() -> impl Strategy<Value = Line> {
     let word = prop_oneof![any::<u64>(), (0..64_u64).prop_map(|n| n * 16), (0..16_u64).prop_map(|n| n * 64)];
     let object = prop_oneof![any::<u64>(), (0..64_u64, 0..64_u64).prop_map(|(at, n)| at << 20 | n)];
     let slot = (prop_oneof![Just(9_u64), any::<u64>()], object)
-        .prop_map(|(fingerprint, bits)| Slot { fingerprint, object: ObjectRef::from_bits(bits) });
+        .prop_map(|(fingerprint, bits)| LineSlot { fingerprint, object: ObjectRef::from_bits(bits) });
     (proptest::array::uniform3(slot), word, any::<u32>()).prop_map(|(slots, next, sequence)| Line {
         slots,
         next,

@@ -1,22 +1,25 @@
-//! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches the port behind each port of its switch.
+//! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches the neighbour at each port of its switch.
 //!
-//! A port goes through four questions: who are you (NodeInfo), be of these partitions (P_KeyTable), have this LID and be
-//! armed (PortInfo), be active (PortInfo). What is not answered is asked again. An active port is asked now and then how it
-//! is; one that has forgotten everything, as after a reset, begins anew with the LID it had.
+//! A neighbour is brought up by four requests: who are you (NodeInfo), be of these partitions (P_KeyTable), have this LID and
+//! be armed (PortInfo), be active (PortInfo). A request without an answer is repeated a few times. Every neighbour is looked
+//! at again at each sweep; one that has forgotten everything, as after a reset, is brought up anew with the LID it had.
 
 use crate::wire::DEFAULT_PARTITION_KEY;
+use crate::wire::infiniband::FIRST_MULTICAST_LID;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
 use bareverbs_prm::time::{Duration, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How often an active port is asked how it is.
-const SWEEP: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
+/// How often a request is sent before the manager gives up until the next sweep.
+const ATTEMPTS: u8 = 4;
+/// How often each neighbour is looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// `SubnetTimeOut`: 4.096 µs times 2 to this power.
-const TIMEOUT: u8 = 18;
-/// P_Keys that a port can have set in one go.
-const KEYS: usize = 32;
+const SUBNET_TIMEOUT: u8 = 18;
+/// P_Keys of one block of the table.
+const PARTITION_KEY_BLOCK: usize = 32;
 
 /// How a subnet is managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,143 +52,252 @@ pub struct Member {
     pub is_active: bool,
 }
 
-/// What the manager waits for.
+/// The request that a neighbour is to be sent next, or was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum BringUp {
     Identify,
     Partition,
     Arm,
     Activate,
-    Active,
+    Done,
 }
 
 #[derive(Debug)]
 struct Neighbour {
-    step: Step,
+    bring_up: BringUp,
+    /// `None` until it has said who it is.
     guid: Option<u64>,
+    /// 0 until it has one.
     lid: u16,
-    /// Question that is open, and when it is asked again; an active port has none between sweeps.
+    /// The request that has no answer yet; 0 if there is none.
     transaction: u64,
+    /// How often it was sent.
+    attempts: u8,
+    /// When it is sent again, or the next sweep.
     due: Time,
+    /// When it was last found in order, or given up.
+    checked: Option<Time>,
 }
 
 /// The manager; see the module.
 #[derive(Debug)]
 pub(super) struct Manager {
     config: SubnetConfig,
-    neighbours: BTreeMap<usize, Neighbour>,
+    neighbours: BTreeMap<u8, Neighbour>,
     /// LIDs by GUID, also of ports that have gone: they get them again.
     lids: BTreeMap<u64, u16>,
     transactions: u64,
-    packets: VecDeque<(usize, SubnetPacket)>,
+    packets: VecDeque<(u8, SubnetPacket)>,
+    table_changed: bool,
+    /// The earliest `due` of all neighbours.
+    next_due: Option<Time>,
 }
 
 impl Manager {
     pub(super) fn new(mut config: SubnetConfig) -> Self {
         config.lmc = config.lmc.min(7);
-        config.partition_keys.truncate(KEYS);
+        config.partition_keys.truncate(PARTITION_KEY_BLOCK);
         Self {
             config,
             neighbours: BTreeMap::new(),
             lids: BTreeMap::new(),
             transactions: 0,
             packets: VecDeque::new(),
+            table_changed: false,
+            next_due: None,
         }
     }
 
-    pub(super) fn port_up(&mut self, now: Time, port: usize) {
-        let neighbour = Neighbour { step: Step::Identify, guid: None, lid: 0, transaction: 0, due: now };
-        self.neighbours.insert(port, neighbour);
-        self.ask(now, port);
+    pub(super) fn handle_link_up(&mut self, now: Time, port: u8) {
+        self.neighbours.insert(port, Neighbour::new(now));
+        self.table_changed = true;
+        self.send_request(now, port);
+        self.find_next_due();
     }
 
-    pub(super) fn port_down(&mut self, port: usize) {
-        self.neighbours.remove(&port);
-    }
-
-    pub(super) fn poll_packet(&mut self) -> Option<(usize, SubnetPacket)> {
-        self.packets.pop_front()
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.neighbours.values().map(|neighbour| neighbour.due).min()
+    pub(super) fn handle_link_down(&mut self, port: u8) {
+        self.table_changed |= self.neighbours.remove(&port).is_some();
+        self.find_next_due();
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         let due = self.neighbours.iter().filter(|(_, neighbour)| neighbour.due <= now);
-        let late: Vec<usize> = due.map(|(port, _)| *port).collect();
-        for port in late {
-            self.ask(now, port);
+        let ports: Vec<u8> = due.map(|(port, _)| *port).collect();
+        for port in ports {
+            self.send_request(now, port);
         }
+        self.find_next_due();
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(port, neighbour)| Member {
-            port: *port,
-            guid: neighbour.guid.unwrap_or(0),
-            lid: neighbour.lid,
-            lmc: self.config.lmc,
-            is_active: neighbour.step == Step::Active,
-        })
-    }
-
-    /// An answer of the port behind `port`. One to an old question, or that refuses, changes nothing.
-    pub(super) fn handle_answer(&mut self, now: Time, port: usize, answer: &SubnetPacket) {
+    /// An answer of the neighbour at `port`. One to an old request, or that refuses, changes nothing.
+    pub(super) fn handle_answer(&mut self, now: Time, port: u8, answer: &SubnetPacket) {
         let Some(neighbour) = self.neighbours.get_mut(&port) else { return };
         let expected = answer.method() == Method::Response && answer.transaction() == neighbour.transaction;
         if !expected || answer.status() != status::OK {
             return;
         }
-        let data = answer.data();
-        let state = PortState::from_raw(data[32] & 0xf);
-        neighbour.step = match (neighbour.step, state) {
-            (Step::Identify, _) => {
-                neighbour.guid = data[20..28].first_chunk().map(|guid| u64::from_be_bytes(*guid));
-                Step::Partition
-            }
-            (Step::Partition, _) => Step::Arm,
-            (Step::Arm, Some(PortState::Armed)) => Step::Activate,
-            (Step::Activate, Some(PortState::Active)) => Step::Active,
-            (Step::Active, Some(PortState::Active)) => Step::Active,
-            _ => Step::Identify,
-        };
-        self.give_lid(port);
-        match self.neighbours.get_mut(&port) {
-            Some(neighbour) if neighbour.step == Step::Active => {
-                neighbour.due = now + SWEEP;
-                neighbour.transaction = 0;
-            }
-            _ => self.ask(now, port),
+        neighbour.accept(now, answer.data());
+        self.assign_lid(port);
+        self.send_request(now, port);
+        self.find_next_due();
+    }
+
+    pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
+        self.packets.pop_front()
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Time> {
+        self.next_due
+    }
+
+    /// Whether every neighbour was found in order, or given up, after `time`.
+    pub(super) fn is_settled_since(&self, time: Time) -> bool {
+        self.neighbours.values().all(|neighbour| neighbour.checked.is_some_and(|checked| checked > time))
+    }
+
+    /// Whether LIDs have moved since the last call.
+    pub(super) const fn take_table_change(&mut self) -> bool {
+        core::mem::replace(&mut self.table_changed, false)
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(port, neighbour)| Member {
+            port: usize::from(*port),
+            guid: neighbour.guid.unwrap_or(0),
+            lid: neighbour.lid,
+            lmc: self.config.lmc,
+            is_active: neighbour.bring_up == BringUp::Done,
+        })
+    }
+
+    fn find_next_due(&mut self) {
+        self.next_due = self.neighbours.values().map(|neighbour| neighbour.due).min();
+    }
+
+    /// A neighbour that is known by its GUID gets the LID it had, or a free one.
+    fn assign_lid(&mut self, port: u8) {
+        let Some(guid) = self.neighbours.get(&port).and_then(|neighbour| neighbour.guid) else { return };
+        let lid = self.lid_of(guid);
+        if let Some(neighbour) = self.neighbours.get_mut(&port).filter(|neighbour| neighbour.lid != lid) {
+            neighbour.lid = lid;
+            self.table_changed = true;
         }
     }
 
-    /// A port with a GUID has a LID: the one it had, or the next that is free and on a boundary of the mask.
-    fn give_lid(&mut self, port: usize) {
-        let (step, next) = (1 << self.config.lmc, self.lids.values().max().copied().unwrap_or(0));
-        let Some(neighbour) = self.neighbours.get_mut(&port) else { return };
-        let Some(guid) = neighbour.guid else { return };
-        neighbour.lid = *self.lids.entry(guid).or_insert(next + step);
+    fn lid_of(&mut self, guid: u64) -> u16 {
+        if let Some(lid) = self.lids.get(&guid) {
+            return *lid;
+        }
+        let lid = self.free_lid().or_else(|| {
+            self.forget_absent();
+            self.free_lid()
+        });
+        // 254 ports of 128 LIDs each leave some of 48 Ki free, so this is never 0.
+        let lid = lid.unwrap_or(0);
+        self.lids.insert(guid, lid);
+        lid
     }
 
-    /// Asks the question of the step that a port is at, again if need be.
-    fn ask(&mut self, now: Time, port: usize) {
-        self.transactions += 1;
-        let transaction = self.transactions;
+    /// The first LID above all others that is on a boundary of the mask (IBTA v1.4 §4.1.3), or one that was given back.
+    fn free_lid(&self) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.lids.values().copied().collect();
+        let step = 1 << self.config.lmc;
+        let next = taken.last().map_or(step, |last| last + step);
+        let free = (step..FIRST_MULTICAST_LID).step_by(usize::from(step)).find(|lid| !taken.contains(lid));
+        if next < FIRST_MULTICAST_LID { Some(next) } else { free }
+    }
+
+    /// Gives back the LIDs of ports that have gone.
+    fn forget_absent(&mut self) {
+        let present: BTreeSet<u64> =
+            self.neighbours.values().filter_map(|neighbour| neighbour.guid).collect();
+        self.lids.retain(|guid, _| present.contains(guid));
+    }
+
+    /// Sends the request that a neighbour is at, again if need be; one that is up rests until the next sweep, and so does
+    /// one that does not answer.
+    fn send_request(&mut self, now: Time, port: u8) {
         let Some(neighbour) = self.neighbours.get_mut(&port) else { return };
-        let packet = match neighbour.step {
-            Step::Identify => SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, transaction),
-            Step::Partition => partition(&self.config, transaction),
-            Step::Arm => port_info(neighbour, self.config.lmc, PortState::Armed, transaction),
-            Step::Activate => port_info(neighbour, self.config.lmc, PortState::Active, transaction),
-            Step::Active => SubnetPacket::request(Method::Get, attribute::PORT_INFO, 1, transaction),
-        };
-        neighbour.transaction = transaction;
-        neighbour.due = now + PATIENCE;
+        if neighbour.rests(now) {
+            return;
+        }
+        self.transactions += 1;
+        let packet = request(neighbour, &self.config, self.transactions);
+        neighbour.transaction = self.transactions;
+        neighbour.attempts += 1;
+        neighbour.due = now + RESPONSE_TIMEOUT;
         self.packets.push_back((port, packet));
     }
 }
 
-fn partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
+impl Neighbour {
+    const fn new(now: Time) -> Self {
+        Self {
+            bring_up: BringUp::Identify,
+            guid: None,
+            lid: 0,
+            transaction: 0,
+            attempts: 0,
+            due: now,
+            checked: None,
+        }
+    }
+
+    /// Takes the answer to the open request.
+    fn accept(&mut self, now: Time, data: &[u8]) {
+        let (before, state) = (self.bring_up, PortState::from_raw(data[32] & 0xf));
+        if before == BringUp::Identify {
+            self.guid = data[20..28].first_chunk().map(|guid| u64::from_be_bytes(*guid));
+        }
+        self.bring_up = before.next(state);
+        (self.transaction, self.attempts, self.due) = (0, 0, now);
+        match (before, self.bring_up) {
+            (_, BringUp::Done) => {
+                self.due = now + SWEEP_INTERVAL;
+                self.checked = Some(now);
+            }
+            // It says that it did what it did not do. Asked at once it would keep both busy.
+            (BringUp::Arm | BringUp::Activate, BringUp::Identify) => self.due = now + RESPONSE_TIMEOUT,
+            _ => {}
+        }
+    }
+
+    /// Whether there is nothing to send now. After the last attempt there is not until the next sweep.
+    fn rests(&mut self, now: Time) -> bool {
+        if self.attempts >= ATTEMPTS {
+            self.attempts = 0;
+            self.due = now + SWEEP_INTERVAL;
+            self.checked = Some(now);
+        }
+        self.due > now
+    }
+}
+
+impl BringUp {
+    /// What follows the answer of a port in this state.
+    const fn next(self, state: Option<PortState>) -> Self {
+        match (self, state) {
+            (Self::Identify, _) => Self::Partition,
+            (Self::Partition, _) => Self::Arm,
+            (Self::Arm, Some(PortState::Armed)) => Self::Activate,
+            (Self::Activate | Self::Done, Some(PortState::Active)) => Self::Done,
+            _ => Self::Identify,
+        }
+    }
+}
+
+/// The packet of the request that a neighbour is at.
+fn request(neighbour: &Neighbour, config: &SubnetConfig, transaction: u64) -> SubnetPacket {
+    match neighbour.bring_up {
+        BringUp::Identify => SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, transaction),
+        BringUp::Partition => set_partition(config, transaction),
+        BringUp::Arm => set_port_info(neighbour, config.lmc, PortState::Armed, transaction),
+        BringUp::Activate => set_port_info(neighbour, config.lmc, PortState::Active, transaction),
+        BringUp::Done => SubnetPacket::request(Method::Get, attribute::PORT_INFO, 1, transaction),
+    }
+}
+
+fn set_partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
     let mut packet = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 0, transaction);
     for (to, key) in packet.data_mut().chunks_exact_mut(2).zip(&config.partition_keys) {
         to.copy_from_slice(&key.to_be_bytes());
@@ -193,14 +305,14 @@ fn partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
     packet
 }
 
-/// LID, mask and next state; the manager is reached at the LID of the port itself, since the switch has none.
-fn port_info(neighbour: &Neighbour, lmc: u8, state: PortState, transaction: u64) -> SubnetPacket {
+/// LID, mask and next state. The port reaches the manager at the port's own LID, since the switch has none.
+fn set_port_info(neighbour: &Neighbour, lmc: u8, state: PortState, transaction: u64) -> SubnetPacket {
     let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
     let (lid, data) = (neighbour.lid.to_be_bytes(), packet.data_mut());
     data[16..18].copy_from_slice(&lid);
     data[18..20].copy_from_slice(&lid);
     data[32] = state as u8;
     data[34] = lmc;
-    data[51] = TIMEOUT;
+    data[51] = SUBNET_TIMEOUT;
     packet
 }

@@ -1,132 +1,137 @@
-//! An InfiniBand subnet of one switch, with the subnet's manager inside.
+//! An InfiniBand subnet of one switch: its forwarding tables, and the manager that fills them.
 //!
-//! **What this is.** [`SubnetSwitch`] forwards packets by LID as its table says (IBTA v1.4 §18.2.4.3); the manager behind its
-//! port 0 finds who is at each port, gives LIDs, fills the table and makes the ports active. Inputs are `handle_*`, outputs
-//! are frames by port; time is an argument.
+//! **What this is.** [`Subnet`] tells the switch around it where a LID leads (IBTA v1.4 §18.2.4.3). The manager behind the
+//! switch's port 0 finds who is at each port, gives LIDs, fills the linear table and makes the ports active.
 //!
-//! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Multicast groups and further switches are
-//! not modelled. **Where to read first.** `manager`.
+//! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Further switches and the subnet's
+//! administration are not modelled; groups are set from outside. **Where to read first.** `manager`.
 
 mod manager;
 
 pub use manager::{Member, SubnetConfig};
 
-use crate::wire::infiniband::{FIRST_MULTICAST_LID, MANAGEMENT_LANE, destination_lid, parse, virtual_lane};
+use super::port_set::PortSet;
+use crate::wire::infiniband::{
+    FIRST_MULTICAST_LID, MANAGEMENT_LANE, PERMISSIVE_LID, destination_lid, parse, virtual_lane,
+};
 use crate::wire::management::SubnetPacket;
 use bareverbs_prm::time::Time;
 use manager::Manager;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// What a subnet did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SubnetCounters {
-    /// Packets sent out of one port.
-    pub forwarded: u64,
-    /// Packets to a LID that nobody has, to a group, or scraps.
-    pub dropped: u64,
-    /// Management packets that went to the manager.
-    pub managed: u64,
-}
+/// External ports of a switch: directed routes name them in a byte, of which 255 is no port (IBTA v1.4 §14.2.2).
+pub const SWITCH_PORTS: usize = 254;
+/// Groups of a multicast forwarding table.
+const GROUPS: usize = 1024;
 
-/// A switch and its manager; see the module.
+/// Tables of a switch and their manager; see the module.
 #[derive(Debug)]
-pub struct SubnetSwitch {
+pub struct Subnet {
     manager: Manager,
-    /// Port by LID.
-    table: BTreeMap<u16, usize>,
-    /// Frames of the manager, by port.
-    ready: VecDeque<(usize, Vec<u8>)>,
-    /// What it did so far.
-    pub counters: SubnetCounters,
+    /// Linear forwarding table: port by LID.
+    linear: Vec<Option<u8>>,
+    /// Multicast forwarding table.
+    groups: BTreeMap<u16, PortSet>,
 }
 
-impl SubnetSwitch {
-    /// A switch without cables.
-    pub fn new(config: SubnetConfig) -> Self {
-        Self {
-            manager: Manager::new(config),
-            table: BTreeMap::new(),
-            ready: VecDeque::new(),
-            counters: SubnetCounters::default(),
+impl Subnet {
+    pub(super) fn new(config: SubnetConfig) -> Self {
+        Self { manager: Manager::new(config), linear: Vec::new(), groups: BTreeMap::new() }
+    }
+
+    /// Whether a packet is on the virtual lane of subnet management.
+    #[inline]
+    pub(super) fn is_management(frame: &[u8]) -> bool {
+        virtual_lane(frame) == Some(MANAGEMENT_LANE)
+    }
+
+    /// The port that leads to the LID a packet is for.
+    #[inline]
+    pub(super) fn exit(&self, frame: &[u8]) -> Option<usize> {
+        let port = *self.linear.get(usize::from(destination_lid(frame)?))?;
+        port.map(usize::from)
+    }
+
+    /// The ports of the group that a packet is for.
+    #[inline]
+    pub(super) fn group(&self, frame: &[u8]) -> Option<PortSet> {
+        let lid = destination_lid(frame).filter(|lid| *lid >= FIRST_MULTICAST_LID)?;
+        self.groups.get(&lid).copied()
+    }
+
+    pub(super) fn set_group(&mut self, lid: u16, ports: PortSet) -> bool {
+        if !(FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&lid) {
+            return false;
         }
-    }
-
-    /// A cable was plugged into `port`; ports are numbered from 0 by who plugs them.
-    pub fn handle_link_up(&mut self, now: Time, port: usize) {
-        self.manager.port_up(now, port);
-        self.collect();
-    }
-
-    /// The cable of `port` is out.
-    pub fn handle_link_down(&mut self, port: usize) {
-        self.manager.port_down(port);
-        self.table.retain(|_, exit| *exit != port);
-    }
-
-    /// A packet comes in at `port`; gives the port by which it leaves.
-    pub fn handle_frame(&mut self, now: Time, port: usize, frame: &[u8]) -> Option<usize> {
-        if virtual_lane(frame) == Some(MANAGEMENT_LANE) {
-            self.manage(now, port, frame);
-            return None;
+        if ports.is_empty() {
+            self.groups.remove(&lid);
+            return true;
         }
-        let exit = destination_lid(frame)
-            .filter(|lid| *lid < FIRST_MULTICAST_LID)
-            .and_then(|lid| self.table.get(&lid).copied())
-            .filter(|exit| *exit != port);
-        match exit {
-            Some(_) => self.counters.forwarded += 1,
-            None => self.counters.dropped += 1,
+        let has_room = self.groups.len() < GROUPS || self.groups.contains_key(&lid);
+        if has_room {
+            self.groups.insert(lid, ports);
         }
-        exit
+        has_room
     }
 
-    /// The deadline of [`Self::poll_timeout`] has come.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.manager.handle_timeout(now);
-        self.collect();
-    }
-
-    /// When the manager wants to be called.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        self.manager.poll_timeout()
-    }
-
-    /// The next frame of the manager, and its port.
-    pub fn poll_transmit(&mut self) -> Option<(usize, Vec<u8>)> {
-        self.ready.pop_front()
-    }
-
-    /// Who is in the subnet, in the order of the ports.
-    pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
         self.manager.members()
     }
 
-    /// A management packet: only answers to the manager are of interest.
-    fn manage(&mut self, now: Time, port: usize, frame: &[u8]) {
-        let answer = parse(frame).ok().and_then(|packet| SubnetPacket::of(&packet));
-        let Some(mut answer) = answer.filter(|_| port < usize::from(u8::MAX)) else {
-            self.counters.dropped += 1;
-            return;
-        };
-        if !answer.arrive(0) {
-            self.counters.dropped += 1;
-            return;
-        }
-        self.counters.managed += 1;
-        self.manager.handle_answer(now, port, &answer);
-        self.collect();
+    pub(super) fn is_settled_since(&self, time: Time) -> bool {
+        self.manager.is_settled_since(time)
     }
 
-    /// Takes over what the manager wants to say, and the table that it wants.
-    fn collect(&mut self) {
-        while let Some((port, mut packet)) = self.manager.poll_packet() {
-            packet.leave_by(u8::try_from(port + 1).unwrap_or(u8::MAX));
-            self.ready.push_back((port, packet.to_frame((0, 0)).0));
+    pub(super) fn handle_link(&mut self, now: Time, port: usize, up: bool) {
+        match u8::try_from(port) {
+            Ok(port) if up && usize::from(port) < SWITCH_PORTS => self.manager.handle_link_up(now, port),
+            Ok(port) => self.manager.handle_link_down(port),
+            // No directed route names such a port, so its neighbour stays unconfigured.
+            Err(_) => {}
         }
-        self.table.clear();
-        for member in self.manager.members() {
-            let last = member.lid + ((1 << member.lmc) - 1);
-            self.table.extend((member.lid..=last).map(|lid| (lid, member.port)));
+        self.fill_linear();
+    }
+
+    /// A packet of the management lane. False if it is no answer that ends here.
+    pub(super) fn handle_management(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
+        let answer = parse(frame).ok().and_then(|packet| SubnetPacket::of(&packet));
+        let (Some(mut answer), Ok(port)) = (answer, u8::try_from(port)) else { return false };
+        let arrived = answer.arrive(0);
+        if arrived {
+            self.manager.handle_answer(now, port, &answer);
+            self.fill_linear();
+        }
+        arrived
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.manager.handle_timeout(now);
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Time> {
+        self.manager.poll_timeout()
+    }
+
+    /// The next packet of the manager: port, frame, invariant CRC.
+    pub(super) fn poll_packet(&mut self) -> Option<(usize, Vec<u8>, u32)> {
+        let (port, mut packet) = self.manager.poll_packet()?;
+        packet.leave_by(port + 1);
+        let (frame, icrc) = packet.to_frame((0, 0));
+        Some((usize::from(port), frame.into_bytes(), icrc))
+    }
+
+    /// Takes over the table that the manager wants, if it wants another.
+    fn fill_linear(&mut self) {
+        if !self.manager.take_table_change() {
+            return;
+        }
+        self.linear.clear();
+        for Member { port, lid, lmc, .. } in self.manager.members() {
+            let end = usize::from(lid) + (1 << lmc);
+            if self.linear.len() < end {
+                self.linear.resize(end, None);
+            }
+            self.linear[usize::from(lid)..end].fill(u8::try_from(port).ok());
         }
     }
 }

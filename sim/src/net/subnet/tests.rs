@@ -1,6 +1,7 @@
 //! The manager against ports that answer, forget, and say nothing.
 
 use super::*;
+use crate::net::switch::{Egress, Switch};
 use crate::wire::management::{Method, PortState, attribute, status};
 use bareverbs_prm::time::Duration;
 
@@ -36,23 +37,32 @@ impl Agent {
             other => panic!("{other:?}"),
         }
         packet.answer(status::OK);
-        packet.to_frame((0, 0)).0
+        packet.to_frame((0, 0)).0.into_bytes()
     }
 }
 
-fn converse(switch: &mut SubnetSwitch, agents: &mut [Agent], now: Time) {
-    while let Some((port, frame)) = switch.poll_transmit() {
+fn converse(switch: &mut Switch, agents: &mut [Agent], now: Time) {
+    while let Some(Egress::Own { port, frame, .. }) = switch.poll() {
         let answer = agents[port].answer(&frame);
-        assert_eq!(switch.handle_frame(now, port, &answer), None);
+        assert_eq!(exit(switch, now, port, &answer), None);
     }
 }
 
-fn subnet(lmc: u8) -> (SubnetSwitch, Vec<Agent>) {
+/// The one port by which a frame leaves.
+fn exit(switch: &mut Switch, now: Time, ingress: usize, frame: &[u8]) -> Option<usize> {
+    switch.handle_frame(now, ingress, frame);
+    match switch.poll_exit() {
+        Some(Egress::Forward { port }) => Some(port),
+        _ => None,
+    }
+}
+
+fn subnet(lmc: u8) -> (Switch, Vec<Agent>) {
     let partition_keys = vec![0xffff, 0x8001];
-    let mut switch = SubnetSwitch::new(SubnetConfig { lmc, partition_keys });
+    let mut switch = Switch::infiniband(SubnetConfig { lmc, partition_keys });
     let mut agents = vec![Agent::new(0xa), Agent::new(0xb)];
     for port in 0..2 {
-        switch.handle_link_up(Time::ZERO, port);
+        switch.handle_link(Time::ZERO, port, true);
     }
     converse(&mut switch, &mut agents, Time::ZERO);
     (switch, agents)
@@ -71,12 +81,12 @@ fn every_port_becomes_active_with_a_lid_of_its_own() {
     assert!(agents.iter().all(|agent| agent.state == PortState::Active));
     assert_eq!((agents[0].lid, agents[1].lid), (1, 2));
     assert_eq!(agents[0].keys[..6], [0xff, 0xff, 0x80, 1, 0, 0]);
-    assert_eq!(switch.handle_frame(Time::ZERO, 0, &packet_to(2)), Some(1));
-    assert_eq!(switch.handle_frame(Time::ZERO, 1, &packet_to(1)), Some(0));
+    assert_eq!(exit(&mut switch, Time::ZERO, 0, &packet_to(2)), Some(1));
+    assert_eq!(exit(&mut switch, Time::ZERO, 1, &packet_to(1)), Some(0));
     for lid in [0, 1, 3, 0xc000, 0xffff] {
-        assert_eq!(switch.handle_frame(Time::ZERO, 0, &packet_to(lid)), None, "LID {lid}");
+        assert_eq!(exit(&mut switch, Time::ZERO, 0, &packet_to(lid)), None, "LID {lid}");
     }
-    assert_eq!((switch.counters.forwarded, switch.counters.dropped), (2, 5));
+    assert_eq!((switch.counters().forwarded, switch.counters().filtered), (2, 5));
 }
 
 /// Requirement: IBTA v1.4 §4.1.3: with LID mask control a port has 2 to its power LIDs, the first a multiple of that.
@@ -84,8 +94,8 @@ fn every_port_becomes_active_with_a_lid_of_its_own() {
 fn a_mask_gives_a_port_several_lids() {
     let (mut switch, agents) = subnet(2);
     assert_eq!((agents[0].lid, agents[0].lmc, agents[1].lid), (4, 2, 8));
-    assert_eq!(switch.handle_frame(Time::ZERO, 0, &packet_to(11)), Some(1));
-    assert_eq!(switch.handle_frame(Time::ZERO, 0, &packet_to(12)), None);
+    assert_eq!(exit(&mut switch, Time::ZERO, 0, &packet_to(11)), Some(1));
+    assert_eq!(exit(&mut switch, Time::ZERO, 0, &packet_to(12)), None);
 }
 
 #[test]
@@ -96,21 +106,85 @@ fn a_port_that_was_reset_gets_its_lid_again() {
     switch.handle_timeout(later);
     converse(&mut switch, &mut agents, later);
     assert_eq!((agents[1].state, agents[1].lid), (PortState::Active, 2));
-    switch.handle_link_down(1);
-    assert_eq!(switch.handle_frame(later, 0, &packet_to(2)), None);
-    switch.handle_link_up(later, 1);
+    switch.handle_link(later, 1, false);
+    assert_eq!(exit(&mut switch, later, 0, &packet_to(2)), None);
+    switch.handle_link(later, 1, true);
     converse(&mut switch, &mut agents, later);
-    assert_eq!(switch.handle_frame(later, 0, &packet_to(2)), Some(1));
+    assert_eq!(exit(&mut switch, later, 0, &packet_to(2)), Some(1));
+}
+
+fn own_port(switch: &mut Switch) -> Option<usize> {
+    match switch.poll()? {
+        Egress::Own { port, .. } => Some(port),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn a_silent_port_is_asked_again_and_never_gets_a_lid() {
-    let mut switch = SubnetSwitch::new(SubnetConfig::default());
-    switch.handle_link_up(Time::ZERO, 5);
-    assert!(switch.poll_transmit().is_some() && switch.poll_transmit().is_none());
+    let mut switch = Switch::infiniband(SubnetConfig::default());
+    switch.handle_link(Time::ZERO, 5, true);
+    assert_eq!((own_port(&mut switch), own_port(&mut switch)), (Some(5), None));
     switch.handle_timeout(Time::ZERO + Duration::from_millis(200));
-    let (port, _) = switch.poll_transmit().expect("asked again");
-    assert_eq!((port, switch.members().count()), (5, 0));
+    assert_eq!(own_port(&mut switch), Some(5), "asked again");
+    assert_eq!(switch.members().count(), 0);
     switch.handle_frame(Time::ZERO, 5, &[0xf0; 40]);
-    assert_eq!(switch.counters.dropped, 1);
+    assert_eq!(switch.counters().filtered, 1);
+}
+
+/// After a few attempts a silent port is left alone until the next sweep, so that it does not keep a world busy.
+#[test]
+fn a_silent_port_is_given_up_until_the_next_sweep() {
+    let mut switch = Switch::infiniband(SubnetConfig::default());
+    switch.handle_link(Time::ZERO, 0, true);
+    let (mut times, mut requests) = (Vec::new(), 0);
+    while times.len() < 9 {
+        requests += usize::from(own_port(&mut switch).is_some());
+        let due = switch.poll_timeout().expect("a sweep");
+        times.push(due.as_nanos() / 1_000_000);
+        assert_eq!(switch.is_settled_since(Time::ZERO), times.len() > 4);
+        switch.handle_timeout(due);
+    }
+    assert_eq!((times, requests), (vec![100, 200, 300, 400, 900, 1_000, 1_100, 1_200, 1_300], 8));
+}
+
+#[test]
+fn a_subnet_is_settled_when_every_port_was_found_active() {
+    let (mut switch, mut agents) = subnet(0);
+    let sweep = switch.poll_timeout().expect("a sweep is due");
+    assert!(!switch.is_settled_since(Time::ZERO));
+    switch.handle_timeout(sweep);
+    converse(&mut switch, &mut agents, sweep);
+    assert!(switch.is_settled_since(Time::ZERO) && !switch.is_settled_since(sweep));
+}
+
+/// A port that says yes to everything and does nothing is asked anew, but not at once and for ever.
+#[test]
+fn a_port_that_does_not_obey_keeps_nobody_busy() {
+    let mut switch = Switch::infiniband(SubnetConfig::default());
+    switch.handle_link(Time::ZERO, 0, true);
+    let mut agent = Agent::new(7);
+    let mut answers = 0;
+    while let Some(Egress::Own { frame, .. }) = switch.poll() {
+        let mut answer = SubnetPacket::of(&parse(&agent.answer(&frame)).unwrap()).unwrap();
+        answer.data_mut()[32] = PortState::Initialize as u8;
+        switch.handle_frame(Time::ZERO, 0, &answer.to_frame((0, 0)).0);
+        answers += 1;
+        assert!(answers < 10, "asked at once again");
+    }
+    assert!(switch.poll_timeout().is_some_and(|due| due > Time::ZERO));
+}
+
+/// Ports that come and go with ever new GUIDs use up the LIDs; those of ports that have gone are then given again.
+#[test]
+fn lids_of_ports_that_have_gone_are_given_again() {
+    let (mut switch, mut agents) = subnet(7);
+    for guid in 0..500 {
+        switch.handle_link(Time::ZERO, 1, false);
+        switch.handle_link(Time::ZERO, 1, true);
+        agents[1] = Agent::new(0x100 + guid);
+        converse(&mut switch, &mut agents, Time::ZERO);
+        let lids: Vec<_> = switch.members().map(|member| member.lid).collect();
+        assert!(lids[0] == 128 && lids[1] > 128 && lids[1] % 128 == 0 && lids[1] < 0xc000, "{lids:?}");
+    }
 }

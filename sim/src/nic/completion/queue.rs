@@ -1,5 +1,4 @@
-//! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues; contract §5.4
-//! and §5.9).
+//! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues).
 
 use super::compression::Waiting;
 use super::moderation::Moderation;
@@ -36,7 +35,7 @@ pub(crate) enum ResizeRefusal {
 
 /// For which completions software wants an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Armed {
+pub(super) enum ArmedFor {
     Any,
     Solicited,
 }
@@ -53,7 +52,7 @@ pub(crate) struct CompletionQueue {
     consumer: u32,
     /// One past the last entry that satisfies an arming for solicited completions.
     solicited_end: Option<u32>,
-    pub(super) armed: Option<Armed>,
+    pub(super) armed: Option<ArmedFor>,
     pub(super) moderation: Moderation,
     /// Entries that wait for more like them; the oldest first.
     pub(super) waiting: Vec<Waiting>,
@@ -90,8 +89,8 @@ impl CompletionQueue {
         let mut context = self.context;
         context.set_status(self.status);
         context.set_st(match self.armed {
-            Some(Armed::Solicited) => 6,
-            Some(Armed::Any) => 9,
+            Some(ArmedFor::Solicited) => 6,
+            Some(ArmedFor::Any) => 9,
             None => 0xa,
         });
         context
@@ -211,14 +210,14 @@ impl CompletionQueue {
     }
 
     /// Whether entries beyond `consumer` satisfy an arming.
-    pub(super) fn satisfies(&self, armed: Armed, consumer: u32) -> bool {
+    pub(super) fn satisfies(&self, armed: ArmedFor, consumer: u32) -> bool {
         let beyond = |end: u32| {
             let distance = end.wrapping_sub(consumer) & INDEX_MASK;
             distance != 0 && distance <= INDEX_MASK / 2
         };
         match armed {
-            Armed::Any => beyond(self.producer),
-            Armed::Solicited => self.solicited_end.is_some_and(beyond),
+            ArmedFor::Any => beyond(self.producer),
+            ArmedFor::Solicited => self.solicited_end.is_some_and(beyond),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Internet checksums: of IPv4 headers, TCP and UDP, and over whole packets (RFC 1071).
 
-use super::headers::{Headers, Network, TCP, UDP};
+use super::headers::{Headers, NetworkProtocol, TCP, UDP};
 
 const IPV4_CHECKSUM: usize = 10;
 /// Where the checksum stands in the transport header.
@@ -43,16 +43,16 @@ fn ipv4_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
 pub(crate) fn network_is_good(frame: &[u8], headers: &Headers) -> bool {
     headers.is_whole
         && match headers.network {
-            Network::V4 => ipv4_header(frame, headers).is_some_and(|header| sum(header) == 0xffff),
-            Network::V6 => true,
-            Network::Other => false,
+            NetworkProtocol::V4 => ipv4_header(frame, headers).is_some_and(|header| sum(header) == 0xffff),
+            NetworkProtocol::V6 => true,
+            NetworkProtocol::Other => false,
         }
 }
 
 /// Whether the packet is TCP or UDP with a right checksum. UDP over IPv4 may have none.
 pub(crate) fn transport_is_good(frame: &[u8], headers: &Headers) -> bool {
     let Some((at, place)) = place(headers).filter(|_| headers.is_whole) else { return false };
-    let without = headers.protocol == UDP && headers.network == Network::V4;
+    let without = headers.protocol == UDP && headers.network == NetworkProtocol::V4;
     if without && frame.get(place..place + 2) == Some(&[0, 0]) {
         return true;
     }
@@ -71,7 +71,7 @@ fn place(headers: &Headers) -> Option<(usize, usize)> {
 
 /// Computes the checksum of an IPv4 header. Frames that have none are left as they are.
 pub(crate) fn fill_network(frame: &mut [u8], headers: &Headers) {
-    if headers.network != Network::V4 {
+    if headers.network != NetworkProtocol::V4 {
         return;
     }
     put(frame, headers.network_at + IPV4_CHECKSUM, 0);

@@ -32,14 +32,14 @@ pub(crate) enum Destination {
 
 /// An entry of a flow table.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FlowEntry {
     pub(crate) context: FlowContext,
     pub(crate) destinations: Vec<Destination>,
     pub(crate) counters: Vec<u32>,
     value: Words,
 }
 
-impl Entry {
+impl FlowEntry {
     pub(crate) fn new(context: FlowContext, destinations: Vec<Destination>, counters: Vec<u32>) -> Self {
         let value = words(context.match_value().outer_headers());
         Self { context, destinations, counters, value }
@@ -61,7 +61,7 @@ pub(crate) struct Table {
     pub(crate) kind: u8,
     pub(crate) groups: BTreeMap<u32, Group>,
     next_group: u32,
-    pub(crate) entries: BTreeMap<u32, Entry>,
+    pub(crate) entries: BTreeMap<u32, FlowEntry>,
 }
 
 impl Table {
@@ -87,7 +87,7 @@ impl Table {
         Some(self.next_group)
     }
 
-    fn find(&self, packet: &Words) -> Option<&Entry> {
+    fn find(&self, packet: &Words) -> Option<&FlowEntry> {
         self.entries.values().find(|entry| {
             let group = self.groups.get(&entry.context.group_id());
             group.is_some_and(|group| matches(packet, &entry.value, &words(&group.mask)))
@@ -142,7 +142,7 @@ impl Steering {
     /// Whether another table still leads to a table.
     pub(crate) fn is_used(&self, number: u32) -> bool {
         let leads = |table: &Table| {
-            let forward = |entry: &Entry| entry.destinations.contains(&Destination::Table(number));
+            let forward = |entry: &FlowEntry| entry.destinations.contains(&Destination::Table(number));
             table.miss() == Some(number) || table.entries.values().any(forward)
         };
         self.tables.iter().any(|(_, table)| leads(table))
@@ -150,13 +150,13 @@ impl Steering {
 
     /// Whether an entry sends packets to a TIR.
     pub(crate) fn uses_tir(&self, tir: u32) -> bool {
-        let uses = |entry: &Entry| entry.destinations.contains(&Destination::Tir(tir));
+        let uses = |entry: &FlowEntry| entry.destinations.contains(&Destination::Tir(tir));
         self.tables.iter().any(|(_, table)| table.entries.values().any(uses))
     }
 
     /// Whether an entry counts with a counter.
     pub(crate) fn uses_counter(&self, counter: u32) -> bool {
-        let uses = |entry: &Entry| entry.counters.contains(&counter);
+        let uses = |entry: &FlowEntry| entry.counters.contains(&counter);
         self.tables.iter().any(|(_, table)| table.entries.values().any(uses))
     }
 

@@ -1,6 +1,6 @@
 //! Receive side scaling: the hash by which packets are spread over receive queues (PRM, TIR context).
 
-use super::headers::{Headers, Network, TCP, UDP};
+use super::headers::{Headers, NetworkProtocol, TCP, UDP};
 use bareverbs_prm::command::ethernet_receive::TirContext;
 
 /// `rx_hash_fn`.
@@ -60,7 +60,11 @@ pub(crate) fn compute(tir: &TirContext, frame: &[u8], headers: &Headers) -> Hash
 
 fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
     let fields = tir.rx_hash_field_selector_outer_selected_fields();
-    let network = if tir.rx_hash_field_selector_outer_l3_prot_type() { Network::V6 } else { Network::V4 };
+    let network = if tir.rx_hash_field_selector_outer_l3_prot_type() {
+        NetworkProtocol::V6
+    } else {
+        NetworkProtocol::V4
+    };
     if fields & FIELDS == 0 || headers.network != network {
         return None;
     }
@@ -69,7 +73,7 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
     let mut input = Input { bytes: [0; LONGEST], length: 0, kind: 0 };
     push_pair(&mut input, fields, (SOURCE_IP, source), (DESTINATION_IP, destination), symmetric);
     if fields & (SOURCE_IP | DESTINATION_IP) != 0 {
-        input.kind |= if network == Network::V4 { 1 << 2 } else { 2 << 2 };
+        input.kind |= if network == NetworkProtocol::V4 { 1 << 2 } else { 2 << 2 };
     }
     if fields & SECURITY_INDEX != 0 {
         input.push(headers.security_index(frame)?);

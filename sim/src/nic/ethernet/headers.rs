@@ -25,7 +25,7 @@ const MOST_EXTENSIONS: usize = 8;
 
 /// The network layer of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
+pub(crate) enum NetworkProtocol {
     /// Neither IPv4 nor IPv6, or an IP header that contradicts itself.
     Other,
     V4,
@@ -42,7 +42,7 @@ pub(crate) struct Headers {
     pub(crate) service_tag: bool,
     /// Of what follows the tag, if there is one.
     ether_type: u16,
-    pub(crate) network: Network,
+    pub(crate) network: NetworkProtocol,
     /// Where the network header begins.
     pub(crate) network_at: usize,
     /// Where the IP packet ends by its own account, padding may follow; or where the frame ends.
@@ -68,7 +68,7 @@ impl Headers {
             vlan: None,
             service_tag: false,
             ether_type: word(frame, 12)?,
-            network: Network::Other,
+            network: NetworkProtocol::Other,
             network_at: ETHERNET,
             end: frame.len(),
             is_whole: true,
@@ -107,7 +107,7 @@ impl Headers {
         if first >> 4 != 4 || header < IPV4_HEADER || total < header || at + header > frame.len() {
             return None;
         }
-        self.network = Network::V4;
+        self.network = NetworkProtocol::V4;
         self.set_end(at + total, frame);
         self.protocol = *frame.get(at + 9)?;
         self.source_ip[12..].copy_from_slice(frame.get(at + 12..at + 16)?);
@@ -123,7 +123,7 @@ impl Headers {
         if frame.get(at)? >> 4 != 6 || at + IPV6_HEADER > frame.len() {
             return None;
         }
-        self.network = Network::V6;
+        self.network = NetworkProtocol::V6;
         self.set_end(at + IPV6_HEADER + usize::from(word(frame, at + 4)?), frame);
         self.source_ip.copy_from_slice(frame.get(at + 8..at + 24)?);
         self.destination_ip.copy_from_slice(frame.get(at + 24..at + 40)?);
@@ -165,7 +165,7 @@ impl Headers {
 
     /// Addresses as hashes take them: four or sixteen bytes each.
     pub(crate) fn addresses(&self) -> (&[u8], &[u8]) {
-        let from = if self.network == Network::V4 { 12 } else { 0 };
+        let from = if self.network == NetworkProtocol::V4 { 12 } else { 0 };
         (&self.source_ip[from..], &self.destination_ip[from..])
     }
 
@@ -195,12 +195,12 @@ impl Headers {
     fn match_network(&self, frame: &[u8], flow: &mut FlowMatchHeaders) {
         let byte = |offset: usize| frame.get(self.network_at + offset).copied().unwrap_or(0);
         let class = match self.network {
-            Network::Other => return,
-            Network::V4 => {
+            NetworkProtocol::Other => return,
+            NetworkProtocol::V4 => {
                 flow.set_ip_version(4).set_ttl_hoplimit(byte(8)).set_ipv4_ihl(byte(0) & 0xf);
                 byte(1)
             }
-            Network::V6 => {
+            NetworkProtocol::V6 => {
                 flow.set_ip_version(6).set_ttl_hoplimit(byte(7));
                 byte(0) << 4 | byte(1) >> 4
             }

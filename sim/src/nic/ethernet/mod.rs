@@ -26,8 +26,8 @@ use bareverbs_prm::command::ethernet_send::TisContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn, Rqn, UarIndex};
 use filter::AddressLists;
 use flow::Steering;
-use receive::ReceiveQueue;
-use send::SendQueue;
+use receive::PacketReceiveQueue;
+use send::PacketSendQueue;
 use std::collections::VecDeque;
 use traffic::PortTraffic;
 
@@ -55,13 +55,13 @@ pub(crate) struct QueueTable {
 
 /// All Ethernet objects of a device.
 #[derive(Debug)]
-pub(crate) struct Ethernet {
+pub(crate) struct EthernetObjects {
     pub(crate) transport_domains: Slab<()>,
     pub(crate) send_interfaces: Slab<TisContext>,
     pub(crate) receive_interfaces: Slab<TirContext>,
     pub(crate) queue_tables: Slab<QueueTable>,
-    pub(crate) send_queues: Slab<SendQueue>,
-    pub(crate) receive_queues: Slab<ReceiveQueue>,
+    pub(crate) send_queues: Slab<PacketSendQueue>,
+    pub(crate) receive_queues: Slab<PacketReceiveQueue>,
     pub(crate) steering: Steering,
     pub(crate) lists: AddressLists,
     pub(crate) traffic: PortTraffic,
@@ -73,7 +73,7 @@ pub(crate) struct Ethernet {
     turn: bool,
 }
 
-impl Ethernet {
+impl EthernetObjects {
     pub(crate) fn new() -> Self {
         Self {
             transport_domains: Slab::new(FIRST_TRANSPORT_DOMAIN, 24),
@@ -127,19 +127,11 @@ impl Ethernet {
 
     /// A completion queue broke: queues that complete into it stop.
     pub(crate) fn stop_users(&mut self, cqn: Cqn) {
-        let sends: Vec<u32> =
-            self.send_queues.iter().filter(|(_, q)| q.context.cqn() == cqn).map(|(n, _)| n).collect();
-        for number in sends {
-            if let Some(queue) = self.send_queues.get_mut(number) {
-                queue.context.set_state(queue_state::ERROR);
-            }
+        for (_, queue) in self.send_queues.iter_mut().filter(|(_, queue)| queue.context.cqn() == cqn) {
+            queue.context.set_state(queue_state::ERROR);
         }
-        let receives: Vec<u32> =
-            self.receive_queues.iter().filter(|(_, q)| q.context.cqn() == cqn).map(|(n, _)| n).collect();
-        for number in receives {
-            if let Some(queue) = self.receive_queues.get_mut(number) {
-                queue.context.set_state(queue_state::ERROR);
-            }
+        for (_, queue) in self.receive_queues.iter_mut().filter(|(_, queue)| queue.context.cqn() == cqn) {
+            queue.context.set_state(queue_state::ERROR);
         }
     }
 }

@@ -3,18 +3,19 @@
 use super::filter::is_multicast;
 use super::flow::Target;
 use super::hash::{self, Hash};
-use super::headers::{ETHERNET, Headers, Network, TAG, TCP, UDP};
+use super::headers::{ETHERNET, Headers, NetworkProtocol, TAG, TCP, UDP};
 use super::{checksum, queue_state};
-use crate::nic::buffer::PagedBuffer;
+use crate::nic::Nic;
+use crate::nic::bus::Bus;
+use crate::nic::cqe::CompletionOwner;
+use crate::nic::memory::{DmaFault, HostMemory};
 use crate::nic::mkey::Accessor;
-use crate::nic::queue_pair::ReceiveGeometry;
-use crate::nic::receive_queue::{self, Landing, Taken, Taker};
-use crate::nic::user_memory::Record;
+use crate::nic::queue_pairs::Parts;
+use crate::nic::receive_queue::{ReceiveQueue, ScatterList, Taken, Taker};
 use crate::nic::wqe::{self, WorkFault};
-use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::ReceiveQueueContext;
-use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
-use bareverbs_prm::ids::{MacAddress, Qpn, Rqn};
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::time::Time;
 
@@ -28,29 +29,27 @@ const BLOCK_MULTICAST: u8 = 2;
 const CHECK_SEQUENCE: usize = 4;
 const TCP_ACK: u8 = 0x10;
 
-/// One receive queue.
+/// One receive queue of packets.
 #[derive(Debug)]
-pub(crate) struct ReceiveQueue {
+pub(crate) struct PacketReceiveQueue {
     pub(crate) context: ReceiveQueueContext,
-    queue: receive_queue::ReceiveQueue,
-    landing: Landing,
+    queue: ReceiveQueue,
+    scatter: ScatterList,
     accessor: Accessor,
 }
 
-impl ReceiveQueue {
-    pub(crate) fn new(
-        number: u32,
-        context: ReceiveQueueContext,
-        (buffer, record): (PagedBuffer, Record),
-    ) -> Self {
-        let (wq, qpn) = (context.wq(), Qpn::from_low_bits(number));
-        let geometry = ReceiveGeometry { log_size: wq.log_wq_sz(), log_stride: wq.log_wq_stride() };
-        Self {
-            queue: receive_queue::ReceiveQueue::new(buffer, geometry, record),
-            landing: Landing::default(),
-            accessor: Accessor { pd: wq.pd(), qpn },
-            context,
-        }
+/// What became of a packet at a receive queue.
+enum Delivery {
+    /// It completed a receive, or stopped the queue.
+    Done,
+    /// It found no receive posted.
+    OutOfBuffer,
+}
+
+impl PacketReceiveQueue {
+    pub(crate) fn new(number: u32, context: ReceiveQueueContext, queue: ReceiveQueue) -> Self {
+        let accessor = Accessor { pd: context.wq().pd(), qpn: Qpn::from_low_bits(number) };
+        Self { context, queue, scatter: ScatterList::default(), accessor }
     }
 
     /// Back to where it was created.
@@ -64,6 +63,60 @@ impl ReceiveQueue {
         let (taken, posted) = (self.queue.taken().into(), self.queue.posted().into());
         context.wq_mut().set_hw_counter(taken).set_sw_counter(posted);
         context
+    }
+
+    fn owner(&self) -> CompletionOwner {
+        CompletionOwner { user_index: self.context.user_index(), qpn: self.accessor.qpn }
+    }
+
+    /// A packet was steered here.
+    fn on_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, arrival: &Arrival<'_>) -> Delivery {
+        if self.context.state() != queue_state::READY {
+            bus.counters.packets_at_stopped_queues += 1;
+            return Delivery::Done;
+        }
+        let tagged = arrival.headers.vlan.is_some() && !arrival.headers.service_tag;
+        let strips = tagged && !self.context.vsd();
+        let (head, rest) = arrival.parts(strips);
+        let taker = Taker { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        match self.queue.take(bus.memory, taker, &mut self.scatter) {
+            Taken::Empty => return Delivery::OutOfBuffer,
+            Taken::Broken(fault) => self.fail(bus, 0, fault),
+            Taken::Receive { index, capacity } if capacity < (head.len() + rest.len()) as u64 => {
+                self.fail(bus, index, wqe::RECEIVE);
+            }
+            Taken::Receive { index, .. } => match self.write(bus, head, rest) {
+                Err(_) => self.fail(bus, index, wqe::DATA_KEY),
+                Ok(()) => {
+                    let mut entry = arrival.entry(&self.context, index, strips, bus.now);
+                    bus.complete(self.context.cqn(), &mut entry, false);
+                }
+            },
+        }
+        Delivery::Done
+    }
+
+    fn write<M: HostMemory>(&self, bus: &mut Bus<'_, M>, head: &[u8], rest: &[u8]) -> Result<(), DmaFault> {
+        self.scatter.write(bus.memory, bus.mkeys, 0, head)?;
+        self.scatter.write(bus.memory, bus.mkeys, head.len() as u64, rest)
+    }
+
+    /// A receive failed: the queue stops.
+    fn fail<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, index: u16, fault: WorkFault) {
+        self.context.set_state(queue_state::ERROR);
+        bus.complete(self.context.cqn(), &mut self.owner().responder_error(index, fault), true);
+        self.flush(bus);
+    }
+
+    /// Ends what is posted to a queue that stopped, if it was created so.
+    pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if !self.context.flush_in_error_en() {
+            return;
+        }
+        while let Some(index) = self.queue.skip(bus.memory) {
+            let mut entry = self.owner().responder_error(index, wqe::FLUSHED);
+            bus.complete(self.context.cqn(), &mut entry, true);
+        }
     }
 }
 
@@ -106,9 +159,9 @@ impl Arrival<'_> {
         entry.set_l2_ok(true).set_l3_ok(checksum::network_is_good(frame, headers));
         entry.set_l4_ok(checksum::transport_is_good(frame, headers)).set_l4_header(self.transport_kind());
         entry.set_l3_header(match headers.network {
-            Network::Other => 0,
-            Network::V6 => 1,
-            Network::V4 => 2,
+            NetworkProtocol::Other => 0,
+            NetworkProtocol::V6 => 1,
+            NetworkProtocol::V4 => 2,
         });
         if let Some(tag) = headers.vlan.filter(|_| strips) {
             entry.set_vlan_present(true).set_vlan(tag);
@@ -180,101 +233,35 @@ impl Nic {
         target: Target,
         looped_back: bool,
     ) {
-        let Some(tir) = self.ethernet.receive_interfaces.get(target.tir) else { return };
+        let Parts { ethernet, counter_sets, mut bus, .. } = self.parts(now, memory);
+        let Some(tir) = ethernet.receive_interfaces.get(target.tir) else {
+            bus.counters.packets_without_queue += 1;
+            return;
+        };
         let block = if is_multicast(headers.destination) { BLOCK_MULTICAST } else { BLOCK_UNICAST };
         if looped_back && tir.self_lb_block() & block != 0 {
             return;
         }
         let hash = hash::compute(tir, frame, headers);
-        let queue = match tir.disp_type() {
-            INDIRECT => self.ethernet.queue_tables.get(tir.indirect_table().value()).and_then(|table| {
+        let chosen = match tir.disp_type() {
+            INDIRECT => ethernet.queue_tables.get(tir.indirect_table().value()).and_then(|table| {
                 let index = hash.value as usize % table.queues.len().max(1);
                 table.queues.get(index).copied()
             }),
             _ => Some(tir.inline_rqn()),
         };
-        if let Some(queue) = queue {
-            self.land(now, memory, queue, &Arrival { frame, headers: *headers, hash, tag: target.tag });
-        }
-    }
-
-    /// A packet reaches a receive queue.
-    fn land<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: Rqn, arrival: &Arrival<'_>) {
-        let Some(queue) = self.ethernet.receive_queues.get_mut(number.value()) else { return };
-        if queue.context.state() != queue_state::READY {
+        let queue = chosen.and_then(|number| ethernet.receive_queues.get_mut(number.value()));
+        let Some(queue) = queue else {
+            bus.counters.packets_without_queue += 1;
             return;
-        }
-        let tagged = arrival.headers.vlan.is_some() && !arrival.headers.service_tag;
-        let strips = tagged && !queue.context.vsd();
-        let (head, rest) = arrival.parts(strips);
-        let taker = Taker { mkeys: &self.mkeys, accessor: queue.accessor, strict: self.config.strict };
-        match queue.queue.take(memory, taker, &mut queue.landing) {
-            Taken::Empty => self.count_lost(number),
-            Taken::Broken(fault) => self.fail_ethernet_receive(memory, number, (0, fault)),
-            Taken::Receive { index, capacity } if capacity < (head.len() + rest.len()) as u64 => {
-                self.fail_ethernet_receive(memory, number, (index, wqe::RECEIVE));
-            }
-            Taken::Receive { index, .. } => {
-                let landing = &queue.landing;
-                let written = landing
-                    .scatter(memory, &self.mkeys, 0, head)
-                    .and_then(|()| landing.scatter(memory, &self.mkeys, head.len() as u64, rest));
-                if written.is_err() {
-                    self.fail_ethernet_receive(memory, number, (index, wqe::DATA_KEY));
-                    return;
-                }
-                let mut entry = arrival.entry(&queue.context, index, strips, now);
-                let cqn = queue.context.cqn();
-                self.completions.post(memory, &mut self.events, cqn, &mut entry, false);
+        };
+        let arrival = Arrival { frame, headers: *headers, hash, tag: target.tag };
+        if let Delivery::OutOfBuffer = queue.on_packet(&mut bus, &arrival) {
+            ethernet.traffic.out_of_buffer += 1;
+            // A queue that counts nowhere names set 0, which does not exist.
+            if let Some(counters) = counter_sets.get_mut(queue.context.counter_set_id().into()) {
+                counters.count_lost_packet();
             }
         }
-    }
-
-    fn count_lost(&mut self, number: Rqn) {
-        self.ethernet.traffic.out_of_buffer += 1;
-        let Some(queue) = self.ethernet.receive_queues.get(number.value()) else { return };
-        let set = queue.context.counter_set_id().into();
-        if let Some(counters) = self.counter_sets.get_mut(set) {
-            counters.count_lost_packet();
-        }
-    }
-
-    /// A receive failed: the queue stops.
-    fn fail_ethernet_receive<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        number: Rqn,
-        (index, fault): (u16, WorkFault),
-    ) {
-        let Some(queue) = self.ethernet.receive_queues.get_mut(number.value()) else { return };
-        queue.context.set_state(queue_state::ERROR);
-        self.post_ethernet_receive_error(memory, number, (index, fault));
-        self.flush_ethernet_receives(memory, number);
-    }
-
-    /// Ends what is posted to a queue that stopped, if it was created so.
-    pub(in crate::nic) fn flush_ethernet_receives<M: HostMemory>(&mut self, memory: &mut M, number: Rqn) {
-        while let Some(queue) = self.ethernet.receive_queues.get_mut(number.value()) {
-            if !queue.context.flush_in_error_en() {
-                return;
-            }
-            let Some(index) = queue.queue.skip(memory) else { return };
-            self.post_ethernet_receive_error(memory, number, (index, wqe::FLUSHED));
-        }
-    }
-
-    fn post_ethernet_receive_error<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        number: Rqn,
-        (index, fault): (u16, WorkFault),
-    ) {
-        let Some(queue) = self.ethernet.receive_queues.get(number.value()) else { return };
-        let mut entry = ErrorEntry::new();
-        entry.set_user_index(queue.context.user_index());
-        entry.set_vendor_syndrome(fault.vendor).set_syndrome(fault.syndrome);
-        entry.set_qpn(queue.accessor.qpn).set_wqe_counter(index).set_opcode(CqeOpcode::ResponderError);
-        let mut entry = zerocopy::transmute!(entry);
-        self.completions.post(memory, &mut self.events, queue.context.cqn(), &mut entry, true);
     }
 }

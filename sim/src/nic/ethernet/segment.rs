@@ -1,7 +1,7 @@
 //! Large sends: one packet that is longer than the wire takes becomes a train of TCP segments.
 
 use super::checksum;
-use super::headers::{Headers, Network, TCP};
+use super::headers::{Headers, NetworkProtocol, TCP};
 
 const TCP_HEADER: usize = 20;
 const TCP_SEQUENCE: usize = 4;
@@ -49,7 +49,7 @@ impl<'a> Template<'a> {
         if mss == 0 || offset < TCP_HEADER || tcp_at + offset != header.len() {
             return Err(NotSegmentable);
         }
-        let version4 = headers.network == Network::V4;
+        let version4 = headers.network == NetworkProtocol::V4;
         Ok(Self { header, network_at: headers.network_at, tcp_at, version4 })
     }
 

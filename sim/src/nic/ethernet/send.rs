@@ -2,27 +2,28 @@
 
 use super::filter::is_multicast;
 use super::headers::{ETHERNET, Headers};
-use super::{Ethernet, checksum, queue_state, segment};
-use crate::nic::buffer::PagedBuffer;
+use super::{EthernetObjects, checksum, queue_state, segment};
+use crate::nic::Nic;
+use crate::nic::bus::Bus;
+use crate::nic::cqe::CompletionOwner;
+use crate::nic::memory::HostMemory;
 use crate::nic::mkey::{Access, Accessor, MkeyTable};
-use crate::nic::transmit::{Transmit, TransmitClass};
-use crate::nic::user_memory::Record;
+use crate::nic::queue_pair::{Transmit, TransmitClass};
+use crate::nic::queue_pairs::Parts;
+use crate::nic::send_ring::{SendRing, WqeName};
 use crate::nic::wqe::{self, WorkFault};
-use crate::nic::{DmaFault, HostMemory, Nic};
+use crate::wire::FrameBuffer;
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
-use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
-use bareverbs_prm::doorbell::QueuePairRecord;
 use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
-use bareverbs_prm::numbering::{CqeOpcode, WqeOpcode};
+use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::time::Time;
 use bareverbs_prm::wqe::{
     BASIC_BLOCK, ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode,
     ethernet_insert,
 };
-use zerocopy::{FromBytes, IntoBytes};
+use std::collections::VecDeque;
+use zerocopy::FromBytes;
 
-/// Half of the doorbell record that counts sends.
-const RECORD_SEND: u64 = 4;
 /// Bits of the inline size that are a size.
 const INLINE_SIZE: u16 = 0x3ff;
 /// Inline bytes begin with the last two of the Ethernet segment.
@@ -36,135 +37,136 @@ pub(crate) const LOG_LARGEST: u8 = 18;
 const CUSTOMER_TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// One send queue.
+/// One send queue of packets.
 #[derive(Debug)]
-pub(crate) struct SendQueue {
+pub(crate) struct PacketSendQueue {
     pub(crate) context: SendQueueContext,
     number: Qpn,
-    buffer: PagedBuffer,
-    record: Record,
-    posted: u16,
-    fetched: u16,
+    ring: SendRing,
     /// Whether the number stands in the list of queues with work.
-    ready: bool,
+    queued: bool,
 }
 
 /// A WQE that was taken from the ring.
-struct Work {
-    index: u16,
-    opcode: u8,
+struct FetchedPackets {
+    name: WqeName,
     signalled: bool,
     event: bool,
     packets: Vec<Vec<u8>>,
 }
 
-impl SendQueue {
-    pub(crate) fn new(
-        number: u32,
-        context: SendQueueContext,
-        (buffer, record): (PagedBuffer, Record),
-    ) -> Self {
-        let number = Qpn::from_low_bits(number);
-        Self { context, number, buffer, record, posted: 0, fetched: 0, ready: false }
-    }
+/// A WQE that cannot be executed; its opcode, as far as that is known.
+struct RefusedWqe {
+    opcode: u8,
+    fault: WorkFault,
+}
 
-    fn is_ready(&self) -> bool {
-        self.context.state() == queue_state::READY
+impl PacketSendQueue {
+    /// The queue of a ring that lies at the beginning of its buffer.
+    pub(crate) const fn new(number: Qpn, context: SendQueueContext, ring: SendRing) -> Self {
+        Self { context, number, ring, queued: false }
     }
 
     /// Back to where it was created.
-    pub(crate) fn reset(&mut self) {
-        self.posted = 0;
-        self.fetched = 0;
+    pub(crate) const fn reset(&mut self) {
+        self.ring.reset();
     }
 
     /// As QUERY_SQ shows it.
     pub(crate) fn shown(&self) -> SendQueueContext {
         let mut context = self.context;
-        context.wq_mut().set_hw_counter(self.fetched.into()).set_sw_counter(self.posted.into());
+        context.wq_mut().set_hw_counter(self.ring.fetched().into()).set_sw_counter(self.ring.posted().into());
         context
     }
 
-    const fn pending(&self) -> u16 {
-        self.posted.wrapping_sub(self.fetched)
+    fn owner(&self) -> CompletionOwner {
+        CompletionOwner { user_index: self.context.user_index(), qpn: self.number }
     }
 
-    fn blocks(&self) -> u32 {
-        1 << self.context.wq().log_wq_sz()
-    }
-
-    /// Reads how many blocks are posted.
-    fn ring<M: HostMemory>(&mut self, memory: &mut M) -> Result<(), WorkFault> {
-        let mut word = [0; 4];
-        let record = self.record.address.wrapping_add(RECORD_SEND);
-        memory.read(record, &mut word).map_err(|_| wqe::FETCH)?;
-        let mut both = QueuePairRecord::new();
-        both.as_mut_bytes()[RECORD_SEND as usize..].copy_from_slice(&word);
-        self.posted = both.send_counter();
-        if u32::from(self.pending()) > self.blocks() { Err(wqe::COUNTER) } else { Ok(()) }
-    }
-
-    /// Reads from the ring, around its end.
-    fn read<M: HostMemory>(&self, memory: &mut M, bytes: &mut [u8]) -> Result<(), DmaFault> {
-        let ring = u64::from(self.blocks()) * BASIC_BLOCK as u64;
-        let mut at = (u64::from(self.fetched) * BASIC_BLOCK as u64) & (ring - 1);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let take = rest.len().min((ring - at) as usize);
-            let (now, later) = rest.split_at_mut(take);
-            self.buffer.read(memory, at, now)?;
-            rest = later;
-            at = 0;
+    /// A doorbell. Whether the queue wants a turn at the port.
+    fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+        match (self.ring.read_record(bus.memory, false), self.context.state()) {
+            (Err(fault), queue_state::READY) => {
+                self.fail(bus, &RefusedWqe { opcode: 0, fault });
+                false
+            }
+            (Ok(()), queue_state::READY) => true,
+            (Ok(()), queue_state::ERROR) => {
+                self.flush(bus);
+                false
+            }
+            // In reset nothing is posted, and a queue that stopped says no more than that it stopped.
+            _ => false,
         }
-        Ok(())
     }
 
-    /// Takes the next WQE out. A fault comes with the opcode of the WQE, as far as that is known.
+    /// The packets of one WQE; `None` if there is none, or if it stopped the queue.
+    fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<Vec<u8>>> {
+        self.queued = false;
+        if self.context.state() != queue_state::READY || self.ring.pending() == 0 {
+            return None;
+        }
+        match self.fetch(bus.memory, bus.mkeys, bus.config.limits.max_send_wqe) {
+            Ok(fetched) => {
+                bus.counters.wqes += 1;
+                if fetched.signalled {
+                    let mut entry = self.owner().requester(fetched.name, 0, bus.now);
+                    bus.complete(self.context.cqn(), &mut entry, fetched.event);
+                }
+                Some(fetched.packets)
+            }
+            Err(refused) => {
+                self.fail(bus, &refused);
+                None
+            }
+        }
+    }
+
+    /// Takes the next WQE out.
     fn fetch<M: HostMemory>(
         &mut self,
         memory: &mut M,
         mkeys: &MkeyTable,
         limit: u16,
-    ) -> Result<Work, (u8, WorkFault)> {
+    ) -> Result<FetchedPackets, RefusedWqe> {
+        let refused = |opcode| move |fault| RefusedWqe { opcode, fault };
+        let (index, at) = (self.ring.fetched(), self.ring.next_offset());
         let mut head = [0; ControlSegment::SIZE];
-        self.read(memory, &mut head).map_err(|_| (0, wqe::FETCH))?;
-        let control = ControlSegment::read_from_bytes(&head).map_err(|_| (0, wqe::FETCH))?;
+        self.ring.read(memory, at, &mut head).map_err(|_| wqe::FETCH).map_err(refused(0))?;
+        let control = ControlSegment::read_from_bytes(&head).map_err(|_| wqe::FETCH).map_err(refused(0))?;
         let opcode = control.opcode().raw();
-        let length = wqe::check_control(&control, self.number, self.fetched, self.pending(), limit)
-            .map_err(|fault| (opcode, fault))?;
+        let length = wqe::check_control(&control, self.number, index, self.ring.pending(), limit)
+            .map_err(refused(opcode))?;
         let mut bytes = vec![0; length];
-        self.read(memory, &mut bytes).map_err(|_| (opcode, wqe::FETCH))?;
+        self.ring.read(memory, at, &mut bytes).map_err(|_| wqe::FETCH).map_err(refused(opcode))?;
         let accessor = Accessor { pd: self.context.wq().pd(), qpn: self.number };
-        let packets = match control.opcode() {
-            _ if control.opmod() != 0 => Err(wqe::OPMOD),
-            WqeOpcode::Nop => Ok(Vec::new()),
-            WqeOpcode::Send => Builder { memory, mkeys, accessor, bytes: &bytes }.packet(),
-            WqeOpcode::Lso => Builder { memory, mkeys, accessor, bytes: &bytes }.train(),
-            _ => Err(wqe::OPCODE),
-        };
-        let packets = packets.map_err(|fault| (opcode, fault))?;
-        let mode = control.completion_mode();
-        let event = mode == completion_mode::ALWAYS_AND_EVENT;
-        let signalled = mode == completion_mode::ALWAYS || event;
-        let index = self.fetched;
-        self.fetched = self.fetched.wrapping_add(length.div_ceil(BASIC_BLOCK) as u16);
-        Ok(Work { index, opcode, signalled, event, packets })
+        let builder = Builder { memory, mkeys, accessor, bytes: &bytes };
+        let packets = builder.packets(&control).map_err(refused(opcode))?;
+        let event = control.completion_mode() == completion_mode::ALWAYS_AND_EVENT;
+        let signalled = control.completion_mode() == completion_mode::ALWAYS || event;
+        self.ring.advance(length.div_ceil(BASIC_BLOCK) as u16);
+        Ok(FetchedPackets { name: WqeName { index, opcode }, signalled, event, packets })
     }
 
-    /// Counter and opcode of the next posted WQE, which is taken out unread, for flushing.
-    fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<(u16, u8)> {
-        if self.pending() == 0 || u32::from(self.pending()) > self.blocks() {
-            self.fetched = self.posted;
-            return None;
+    /// The WQE that would be next cannot be executed: the queue stops.
+    fn fail<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, refused: &RefusedWqe) {
+        let name = WqeName { index: self.ring.fetched(), opcode: refused.opcode };
+        self.context.set_state(queue_state::ERROR);
+        self.ring.skip(bus.memory);
+        let mut entry = self.owner().requester_error(name, refused.fault);
+        bus.complete(self.context.cqn(), &mut entry, true);
+        self.flush(bus);
+    }
+
+    /// Ends what is posted to a queue that stopped, if it was created so.
+    pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if !self.context.flush_in_error_en() {
+            return;
         }
-        let mut head = [0; ControlSegment::SIZE];
-        let known = self.read(memory, &mut head).is_ok();
-        let control = ControlSegment::read_from_bytes(&head).unwrap_or_default();
-        let blocks = (u16::from(control.ds()) * SEGMENT as u16).div_ceil(BASIC_BLOCK as u16);
-        let index = self.fetched;
-        let sane = known && blocks != 0 && blocks <= self.pending();
-        self.fetched = if sane { self.fetched.wrapping_add(blocks) } else { self.posted };
-        Some((index, control.opcode().raw()))
+        while let Some(name) = self.ring.skip(bus.memory) {
+            let mut entry = self.owner().requester_error(name, wqe::FLUSHED);
+            bus.complete(self.context.cqn(), &mut entry, true);
+        }
     }
 }
 
@@ -177,6 +179,16 @@ struct Builder<'a, M> {
 }
 
 impl<M: HostMemory> Builder<'_, M> {
+    fn packets(mut self, control: &ControlSegment) -> Result<Vec<Vec<u8>>, WorkFault> {
+        match control.opcode() {
+            _ if control.opmod() != 0 => Err(wqe::OPMOD),
+            WqeOpcode::Nop => Ok(Vec::new()),
+            WqeOpcode::Send => self.packet(),
+            WqeOpcode::Lso => self.train(),
+            _ => Err(wqe::OPCODE),
+        }
+    }
+
     fn segment<T: FromBytes>(&self, at: usize) -> Result<T, WorkFault> {
         let rest = self.bytes.get(at..).ok_or(wqe::SEGMENTS)?;
         T::read_from_prefix(rest).map(|(segment, _)| segment).map_err(|_| wqe::SEGMENTS)
@@ -273,56 +285,53 @@ fn insert_tag(segment: &EthernetSegment, packet: &mut Vec<u8>) -> Result<(), Wor
     Ok(())
 }
 
-impl Ethernet {
+impl EthernetObjects {
     /// Puts a queue at the end of the turn, unless it waits already.
-    fn wake(&mut self, number: u32) {
-        if let Some(queue) = self.send_queues.get_mut(number).filter(|queue| !queue.ready) {
-            queue.ready = true;
-            self.ready.push_back(number);
+    fn wake(ready: &mut VecDeque<u32>, queue: &mut PacketSendQueue) {
+        if !queue.queued {
+            queue.queued = true;
+            ready.push_back(queue.number.value());
         }
     }
 }
 
 impl Nic {
-    /// A doorbell of a send queue.
-    pub(in crate::nic) fn ring_ethernet_queue<M: HostMemory>(
+    /// A doorbell of a send queue of packets.
+    pub(in crate::nic) fn ring_packet_queue<M: HostMemory>(
         &mut self,
+        now: Time,
         memory: &mut M,
         page: UarIndex,
         number: Qpn,
     ) {
-        let queues = &mut self.ethernet.send_queues;
-        let known = queues.get_mut(number.value()).filter(|queue| queue.context.wq().uar_page() == page);
-        let Some(queue) = known else {
-            self.counters.doorbells_ignored += 1;
+        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+        let known = ethernet.send_queues.get_mut(number.value());
+        let Some(queue) = known.filter(|queue| queue.context.wq().uar_page() == page) else {
+            bus.counters.doorbells_ignored += 1;
             return;
         };
-        self.counters.send_doorbells += 1;
-        match (queue.ring(memory), queue.context.state()) {
-            (Err(fault), queue_state::READY) => self.fail_ethernet_send(memory, number.value(), (0, fault)),
-            (Ok(()), queue_state::READY) => self.ethernet.wake(number.value()),
-            (Ok(()), queue_state::ERROR) => self.flush_ethernet_sends(memory, number.value()),
-            _ => {}
+        bus.counters.send_doorbells += 1;
+        if queue.on_doorbell(&mut bus) {
+            EthernetObjects::wake(&mut ethernet.ready, queue);
         }
     }
 
     /// Writes the next packet of Ethernet to `frame`.
-    pub(in crate::nic) fn transmit_ethernet<M: HostMemory>(
+    pub(in crate::nic) fn transmit_packet<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
-        frame: &mut Vec<u8>,
+        frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         loop {
             let Some(packet) = self.ethernet.outgoing.pop_front() else {
                 let number = self.ethernet.ready.pop_front()?;
-                self.work_off_ethernet(now, memory, number);
+                self.take_packet_turn(now, memory, number);
                 continue;
             };
             if self.send_packet(now, memory, &packet) {
-                frame.clear();
-                frame.extend_from_slice(&packet);
-                frame.resize(frame.len().max(SHORTEST), 0);
+                frame.replace(&packet);
+                frame.pad_to(SHORTEST);
                 self.count_sent(frame);
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
@@ -331,7 +340,10 @@ impl Nic {
 
     /// Counts a packet and loops it back if it is for this very port. Whether it goes to the wire.
     fn send_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &[u8]) -> bool {
-        let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
+        let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else {
+            self.counters.frames_malformed += 1;
+            return false;
+        };
         self.ethernet.traffic.sent.count(destination, packet.len());
         let group = is_multicast(destination);
         let own = destination == self.port.mac() || self.ethernet.lists.unicast.contains(&destination);
@@ -342,72 +354,15 @@ impl Nic {
     }
 
     /// One WQE of a send queue; the queue comes again if there are more.
-    fn work_off_ethernet<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
-        let limit = self.config.limits.max_send_wqe;
-        let Some(queue) = self.ethernet.send_queues.get_mut(number) else { return };
-        queue.ready = false;
-        if !queue.is_ready() || queue.pending() == 0 {
+    fn take_packet_turn<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
+        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+        let Some(queue) = ethernet.send_queues.get_mut(number) else {
+            bus.counters.turns_of_destroyed += 1;
             return;
+        };
+        if let Some(packets) = queue.poll_packets(&mut bus) {
+            ethernet.outgoing.extend(packets);
+            EthernetObjects::wake(&mut ethernet.ready, queue);
         }
-        match queue.fetch(memory, &self.mkeys, limit) {
-            Ok(work) => {
-                self.counters.wqes += 1;
-                self.end_ethernet_send(now, memory, number, &work);
-                self.ethernet.outgoing.extend(work.packets);
-                self.ethernet.wake(number);
-            }
-            Err(fault) => self.fail_ethernet_send(memory, number, fault),
-        }
-    }
-
-    fn end_ethernet_send<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32, work: &Work) {
-        let Some(queue) = self.ethernet.send_queues.get(number).filter(|_| work.signalled) else { return };
-        let mut entry = CompletionEntry::new();
-        entry.set_user_index(queue.context.user_index()).set_timestamp(now.as_nanos());
-        entry.set_send_opcode(work.opcode).set_qpn(queue.number).set_wqe_counter(work.index);
-        entry.set_opcode(CqeOpcode::Requester);
-        self.completions.post(memory, &mut self.events, queue.context.cqn(), &mut entry, work.event);
-    }
-
-    /// The WQE that would be next cannot be executed: the queue stops.
-    fn fail_ethernet_send<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        number: u32,
-        (opcode, fault): (u8, WorkFault),
-    ) {
-        let Some(queue) = self.ethernet.send_queues.get_mut(number) else { return };
-        let index = queue.fetched;
-        queue.context.set_state(queue_state::ERROR);
-        queue.skip(memory);
-        self.post_ethernet_send_error(memory, number, (index, opcode), fault);
-        self.flush_ethernet_sends(memory, number);
-    }
-
-    /// Ends what is posted to a queue that stopped, if it was created so.
-    pub(in crate::nic) fn flush_ethernet_sends<M: HostMemory>(&mut self, memory: &mut M, number: u32) {
-        while let Some(queue) = self.ethernet.send_queues.get_mut(number) {
-            if !queue.context.flush_in_error_en() {
-                return;
-            }
-            let Some(which) = queue.skip(memory) else { return };
-            self.post_ethernet_send_error(memory, number, which, wqe::FLUSHED);
-        }
-    }
-
-    fn post_ethernet_send_error<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        number: u32,
-        (index, opcode): (u16, u8),
-        fault: WorkFault,
-    ) {
-        let Some(queue) = self.ethernet.send_queues.get(number) else { return };
-        let mut entry = ErrorEntry::new();
-        entry.set_user_index(queue.context.user_index());
-        entry.set_vendor_syndrome(fault.vendor).set_syndrome(fault.syndrome).set_send_opcode(opcode);
-        entry.set_qpn(queue.number).set_wqe_counter(index).set_opcode(CqeOpcode::RequesterError);
-        let mut entry = zerocopy::transmute!(entry);
-        self.completions.post(memory, &mut self.events, queue.context.cqn(), &mut entry, true);
     }
 }

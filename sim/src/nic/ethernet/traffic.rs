@@ -5,7 +5,7 @@ use bareverbs_prm::ids::MacAddress;
 
 /// Packets and their bytes, by kind of destination address.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Direction {
+pub(crate) struct DirectionTraffic {
     pub(crate) unicast: Count,
     pub(crate) multicast: Count,
     pub(crate) broadcast: Count,
@@ -38,7 +38,7 @@ impl Count {
     }
 }
 
-impl Direction {
+impl DirectionTraffic {
     pub(crate) fn count(&mut self, destination: MacAddress, length: usize) {
         let count = match destination.0 {
             [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => &mut self.broadcast,
@@ -78,8 +78,8 @@ impl Nic {
 /// What passed through a port, RDMA left out unless it is said.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PortTraffic {
-    pub(crate) received: Direction,
-    pub(crate) sent: Direction,
+    pub(crate) received: DirectionTraffic,
+    pub(crate) sent: DirectionTraffic,
     /// All that was received and sent, RDMA too, by priority.
     pub(crate) received_by_priority: [Count; PRIORITIES],
     pub(crate) sent_by_priority: [Count; PRIORITIES],

@@ -5,6 +5,7 @@ use super::ethernet;
 use super::syndrome::{self, Refusal};
 use super::umem::LOG_MAX_UMEM;
 use crate::nic::completion::LONGEST_RUN;
+use crate::nic::features::Features;
 use crate::nic::mkey::MAX_INDIRECTION;
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig};
 use bareverbs_prm::command::caps::{
@@ -37,6 +38,8 @@ pub(crate) struct Capabilities {
     roce: RoceCapabilities,
     roce_maximum: RoceCapabilities,
     link_layer: LinkLayer,
+    /// What the current pages say to queue pairs.
+    features: Features,
 }
 
 impl Capabilities {
@@ -48,6 +51,7 @@ impl Capabilities {
         let (mut atomic, mut roce) = (atomic_maximum, roce_maximum);
         atomic.set_supported_atomic_req_8b_endianness_mode_1(true);
         roce.set_sw_r_roce_src_udp_port(false);
+        let features = features_of(&general, &atomic, &roce);
         Self {
             general,
             general_maximum,
@@ -56,6 +60,7 @@ impl Capabilities {
             roce,
             roce_maximum,
             link_layer: config.link_layer,
+            features,
         }
     }
 
@@ -64,14 +69,13 @@ impl Capabilities {
         self.general.cmdif_checksum() != 0
     }
 
-    /// Whether software chooses UDP source ports.
-    pub(crate) fn software_source_port(&self) -> bool {
-        self.roce.sw_r_roce_src_udp_port()
+    /// What is switched on of what queue pairs obey.
+    pub(crate) const fn features(&self) -> &Features {
+        &self.features
     }
 
-    /// Whether atomics compute in the byte order of a little-endian host.
-    pub(crate) fn host_order_atomics(&self) -> bool {
-        self.atomic.atomic_req_8b_endianness_mode() == 1
+    fn adopt_features(&mut self) {
+        self.features = features_of(&self.general, &self.atomic, &self.roce);
     }
 
     fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
@@ -103,6 +107,7 @@ impl Capabilities {
         let adopted =
             adopt(wish.as_bytes(), self.general_maximum.as_bytes(), GeneralCapabilities::INFO.fields)?;
         self.general = read_page(&adopted);
+        self.adopt_features();
         Ok(())
     }
 
@@ -112,12 +117,28 @@ impl Capabilities {
             return Err(syndrome::CAPABILITY_ABOVE_MAXIMUM);
         }
         self.atomic.set_atomic_req_8b_endianness_mode(mode);
+        self.adopt_features();
         Ok(())
     }
 
     fn set_roce(&mut self, page: &[u8]) {
         let wish = read_page::<RoceCapabilities>(page).sw_r_roce_src_udp_port();
         self.roce.set_sw_r_roce_src_udp_port(wish);
+        self.adopt_features();
+    }
+}
+
+fn features_of(
+    general: &GeneralCapabilities,
+    atomic: &AtomicCapabilities,
+    roce: &RoceCapabilities,
+) -> Features {
+    Features {
+        software_source_port: roce.sw_r_roce_src_udp_port(),
+        host_order_atomics: atomic.atomic_req_8b_endianness_mode() == 1,
+        fixed_page_size: general.umr_modify_entity_size_disabled(),
+        fixed_atomic: general.umr_modify_atomic_disabled(),
+        fixed_indirect: general.umr_indirect_mkey_disabled(),
     }
 }
 
@@ -190,7 +211,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page
 }
 
-/// What drivers of InfiniBand ports need beyond (contract §3.4).
+/// What drivers of InfiniBand ports need beyond (Linux `drivers/infiniband/hw/mlx5/main.c`).
 /// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
 fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);

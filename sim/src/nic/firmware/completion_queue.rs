@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use super::umem::{Named, Place, queue_buffer, record};
+use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
 use crate::nic::completion::{CompletionQueue, ResizeRefusal, stride};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
@@ -51,7 +51,7 @@ pub(super) fn create<M: HostMemory>(
     let number =
         nic.completions.queues.next_number(1 << capabilities.log_max_cq()).ok_or(syndrome::CQ_LIMIT)?;
     let length = stride(&context) << context.log_cq_size();
-    let named = Named { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
+    let named = UmemPlace { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
     let place = place(&context, CreateCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
     let cqn = Cqn::from_low_bits(number);
@@ -60,8 +60,8 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-fn place(context: &CompletionQueueContext, list_at: usize, umem: Option<Named>) -> Place {
-    Place { list_at, log_page_size: context.log_page_size(), page_offset: context.page_offset(), umem }
+fn place(context: &CompletionQueueContext, list_at: usize, umem: Option<UmemPlace>) -> BufferPlace {
+    BufferPlace { list_at, log_page_size: context.log_page_size(), page_offset: context.page_offset(), umem }
 }
 
 /// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout.
@@ -173,7 +173,7 @@ fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCq
     if wish.cqe_sz() > LARGEST_ENTRY || compressed_wide {
         return Err(syndrome::CQ_FEATURE);
     }
-    let named = Named { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
+    let named = UmemPlace { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
     let place = place(wish, ModifyCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let length = stride(wish) << wish.log_cq_size();
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;

@@ -1,4 +1,5 @@
-//! The transport of commands: queue entries, mailbox chains, tokens, signatures, delivery status (contract §2.1 to §2.6).
+//! The transport of commands: queue entries, mailbox chains, tokens, signatures, delivery status (PRM, command interface; Linux
+//! `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
 
 use super::call::Call;
 use super::execute;
@@ -36,7 +37,7 @@ pub(super) fn handle_slot<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut 
         nic.counters.doorbells_ignored += 1;
         return;
     }
-    // Decided before the command runs, so that the CREATE_EQ of this very queue raises no event (contract §2.6).
+    // Decided before the command runs, so that the CREATE_EQ of this very queue raises no event: Linux still polls then.
     let notified = nic.events.subscriber(EventType::Cmd);
     let delivery = deliver(nic, now, memory, &entry);
     let outcome = delivery

@@ -1,4 +1,4 @@
-//! InfiniBand ports: the virtual port context, GID and P_Key tables, counters (contract §4.3).
+//! InfiniBand ports: the virtual port context, GID and P_Key tables, counters (PRM, HCA vport context).
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};

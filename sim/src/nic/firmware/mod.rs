@@ -30,7 +30,6 @@ mod umem;
 pub(crate) use capabilities::Capabilities;
 pub(crate) use pages::PageSupply;
 pub(crate) use port_counters::Cleared;
-pub(crate) use transition::path_mtu;
 pub(crate) use umem::FIRST_UMEM;
 
 use super::{CommandRecord, HostMemory, Nic, NicConfig, strict};

@@ -1,4 +1,5 @@
-//! Host pages lent to the device: QUERY_PAGES and MANAGE_PAGES (contract §2.8).
+//! Host pages lent to the device: QUERY_PAGES and MANAGE_PAGES (PRM; Linux
+//! `drivers/net/ethernet/mellanox/mlx5/core/pagealloc.c`).
 
 use super::SystemState;
 use super::call::Call;

@@ -5,7 +5,7 @@
 use super::register::{bytes, check_port, read};
 use super::syndrome::{self, Refusal};
 use crate::nic::Nic;
-use crate::nic::ethernet::traffic::{Count, Direction, PRIORITIES, PortTraffic};
+use crate::nic::ethernet::traffic::{Count, DirectionTraffic, PRIORITIES, PortTraffic};
 use bareverbs_prm::command::ethernet_port::PpcntRegister;
 use bareverbs_prm::command::port_counters::InfiniBandCounterSet;
 use bareverbs_prm::numbering::PortCounterGroup;
@@ -18,11 +18,11 @@ const COUNTER_SET: usize = 248;
 const COUNTERS: usize = COUNTER_SET / 8;
 
 /// Counters by their index in the set.
-type Counters = [u64; COUNTERS];
+type CounterValues = [u64; COUNTERS];
 
 /// What was there when a group was last cleared, by group and priority.
 #[derive(Debug, Default)]
-pub(crate) struct Cleared(BTreeMap<(u8, u8), Counters>);
+pub(crate) struct Cleared(BTreeMap<(u8, u8), CounterValues>);
 
 /// `clr` may come with a read or with a write, and shows the counters as they were; a write can do nothing else.
 pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
@@ -50,7 +50,7 @@ pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>,
 }
 
 /// Counters of a group. What the model has no errors of is zero. InfiniBand's and Ethernet's groups are of their ports only.
-fn counters(nic: &Nic, group: PortCounterGroup, priority: u8) -> Result<Counters, Refusal> {
+fn counters(nic: &Nic, group: PortCounterGroup, priority: u8) -> Result<CounterValues, Refusal> {
     use PortCounterGroup as Group;
     let (view, infiniband) = (View::new(nic), nic.port.is_infiniband());
     match group {
@@ -67,7 +67,7 @@ fn counters(nic: &Nic, group: PortCounterGroup, priority: u8) -> Result<Counters
     }
 }
 
-fn placed(set: &[(usize, u64)]) -> Counters {
+fn placed(set: &[(usize, u64)]) -> CounterValues {
     let mut counters = [0; COUNTERS];
     for &(index, value) in set {
         counters[index] = value;
@@ -75,7 +75,7 @@ fn placed(set: &[(usize, u64)]) -> Counters {
     counters
 }
 
-fn encode(counters: &Counters) -> [u8; COUNTER_SET] {
+fn encode(counters: &CounterValues) -> [u8; COUNTER_SET] {
     let mut bytes = [0; COUNTER_SET];
     for (place, value) in bytes.chunks_exact_mut(8).zip(counters) {
         place.copy_from_slice(&value.to_be_bytes());
@@ -102,7 +102,7 @@ mod faults {
 }
 
 /// They stop at their largest value (IBTA v1.4, performance management).
-fn encode_infiniband(shown: &Counters) -> [u8; COUNTER_SET] {
+fn encode_infiniband(shown: &CounterValues) -> [u8; COUNTER_SET] {
     let limited = |index: usize| u16::try_from(shown[index]).unwrap_or(u16::MAX);
     let mut set = InfiniBandCounterSet::new();
     set.set_link_downed_counter(u8::try_from(shown[faults::LINK_DOWNED]).unwrap_or(u8::MAX));
@@ -131,7 +131,7 @@ impl View {
     }
 
     /// Packets to one address: all that are not to a group.
-    fn unicast(all: u64, direction: &Direction) -> u64 {
+    fn unicast(all: u64, direction: &DirectionTraffic) -> u64 {
         all.saturating_sub(direction.multicast.packets + direction.broadcast.packets)
     }
 

@@ -2,9 +2,10 @@
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use super::umem::{Named, Place, queue_buffer, record};
-use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
-use crate::nic::shared_receive::SharedContext;
+use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
+use crate::nic::queue_pair::{QueuePair, WorkQueueMemory, xrc_target_domain};
+use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
+use crate::nic::shared_receive::{ReceiveSource, SharedContext};
 use crate::nic::user_memory::{Need, Record};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
@@ -42,16 +43,34 @@ pub(super) fn create<M: HostMemory>(
     let number = nic.queue_pairs.next_number(limit).ok_or(syndrome::QP_LIMIT)?;
     context.set_state(QpState::Reset);
     let qpn = Qpn::from_low_bits(number);
-    let qp = QueuePair { shared, ..QueuePair::new(qpn, context, (buffer, record), geometry) };
-    nic.queue_pairs.insert(number, qp);
+    let memory = WorkQueueMemory { buffer, record };
+    let receives = receive_source(&context, &memory, geometry, shared);
+    nic.queue_pairs.insert(number, QueuePair::new(qpn, context, memory, receives));
     count_users(nic, &context, 1);
     output.set_qpn(qpn);
     Ok(())
 }
 
-fn place(input: &CreateQpIn) -> Place {
-    let (context, named) = (input.qpc(), Named { id: input.wq_umem_id(), offset: input.wq_umem_offset() });
-    Place {
+/// Where receives come from. A target of XRC takes them from the queues of its domain, whatever else is named.
+fn receive_source(
+    context: &QueuePairContext,
+    memory: &WorkQueueMemory,
+    geometry: Option<ReceiveGeometry>,
+    shared: Option<Srqn>,
+) -> ReceiveSource {
+    let own = |geometry| ReceiveQueue::new(memory.buffer.clone(), geometry, memory.record.clone());
+    match (xrc_target_domain(context), shared, geometry) {
+        (Some(domain), ..) => ReceiveSource::Xrc(domain),
+        (None, Some(number), _) => ReceiveSource::Shared(number),
+        (None, None, Some(geometry)) => ReceiveSource::Own(own(geometry)),
+        (None, None, None) => ReceiveSource::None,
+    }
+}
+
+fn place(input: &CreateQpIn) -> BufferPlace {
+    let (context, named) =
+        (input.qpc(), UmemPlace { id: input.wq_umem_id(), offset: input.wq_umem_offset() });
+    BufferPlace {
         list_at: CreateQpIn::PAS_OFFSET,
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),

@@ -1,10 +1,11 @@
-//! XRC domains, receive memory pools and XRC shared receive queues (contract §5.6 and §5.7).
+//! XRC domains, receive memory pools and XRC shared receive queues (PRM; Linux `drivers/infiniband/hw/mlx5/srq_cmd.c`).
 
 use super::call::Call;
 use super::syndrome::{self, Refusal};
-use super::umem::{Place, paged_buffer, queue_buffer, record, work_queue_record};
-use crate::nic::queue_pair::{QueuePair, ReceiveGeometry};
-use crate::nic::shared_receive::{SharedContext, SharedReceiveQueue, SharedState};
+use super::umem::{BufferPlace, paged_buffer, queue_buffer, record, work_queue_record};
+use crate::nic::queue_pair::QueuePair;
+use crate::nic::receive_queue::ReceiveGeometry;
+use crate::nic::shared_receive::{ReceiveSource, SharedContext, SharedReceiveQueue, SharedState};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{
@@ -77,7 +78,7 @@ pub(super) fn create_rmp<M: HostMemory>(
     }
     let geometry = check_geometry(nic, (queue.log_wq_sz(), queue.log_wq_stride()), queue.pd())?;
     let record = work_queue_record(nic, queue)?;
-    let place = Place::of_work_queue(queue, CREATE_RMP_PAGES);
+    let place = BufferPlace::of_work_queue(queue, CREATE_RMP_PAGES);
     let buffer = queue_buffer(nic, call, place, Need::Read, geometry.bytes())?;
     let limit = queue.lwm();
     let mut shared = SharedReceiveQueue::new(SharedContext::Pool(context), buffer, geometry, record, limit);
@@ -145,8 +146,13 @@ pub(super) fn modify_rmp<M: HostMemory>(
     if input.bitmask_lwm() {
         queue.limit = input.ctx().wq().lwm();
     }
-    nic.watch_shared(call.memory, input.rmpn());
+    watch(nic, call, input.rmpn());
     Ok(())
+}
+
+/// Posts the event that the queue owes software, if it owes one.
+fn watch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, number: Srqn) {
+    nic.parts(call.now, call.memory).bus.watch_shared(number);
 }
 
 fn shown_state(state: SharedState) -> u8 {
@@ -169,7 +175,11 @@ pub(super) fn destroy_rmp<M: HostMemory>(
 }
 
 fn remove(nic: &mut Nic, number: Srqn) -> Result<(), Refusal> {
-    if nic.queue_pairs.iter().any(|(_, qp)| qp.shared == Some(number)) {
+    if nic
+        .queue_pairs
+        .iter()
+        .any(|(_, qp)| matches!(qp.receives, ReceiveSource::Shared(used) if used == number))
+    {
         return Err(syndrome::SRQ_BUSY);
     }
     nic.shared_receives.remove(number.value());
@@ -273,6 +283,6 @@ pub(super) fn arm_xrc_srq<M: HostMemory>(
         return Err(syndrome::BAD_OP_MOD);
     }
     xrc(nic, input.xrc_srqn())?.limit = input.lwm();
-    nic.watch_shared(call.memory, input.xrc_srqn());
+    watch(nic, call, input.xrc_srqn());
     Ok(())
 }

@@ -23,14 +23,14 @@ const RECORD: u64 = 8;
 
 /// A user memory object that a command names, and where in it a buffer begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Named {
+pub(super) struct UmemPlace {
     pub(super) id: u32,
     pub(super) offset: u64,
 }
 
 /// Where a command says that a queue lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct BufferPlace {
     /// Byte of the input at which the page list begins.
     pub(super) list_at: usize,
     /// Pages of the list are of `4 KiB << log_page_size`.
@@ -38,13 +38,13 @@ pub(super) struct Place {
     /// Where the queue begins in the first of them, in 64ths of a page.
     pub(super) page_offset: u8,
     /// Instead of all that, if the command says so.
-    pub(super) umem: Option<Named>,
+    pub(super) umem: Option<UmemPlace>,
 }
 
-impl Place {
+impl BufferPlace {
     /// That of a work queue whose page list is at `list_at`.
     pub(super) fn of_work_queue(queue: &WorkQueueContext, list_at: usize) -> Self {
-        let named = Named { id: queue.wq_umem_id(), offset: queue.wq_umem_offset() };
+        let named = UmemPlace { id: queue.wq_umem_id(), offset: queue.wq_umem_offset() };
         Self {
             list_at,
             log_page_size: queue.log_wq_pg_sz(),
@@ -63,7 +63,7 @@ pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<R
 pub(super) fn queue_buffer<M: HostMemory>(
     nic: &Nic,
     call: &Call<'_, M>,
-    place: Place,
+    place: BufferPlace,
     need: Need,
     length: u64,
 ) -> Result<PagedBuffer, Refusal> {
@@ -75,7 +75,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
 }
 
 /// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
-/// of a page on (contract §9.1, item 10).
+/// of a page on (Linux `drivers/infiniband/hw/mlx5/devx.c`).
 pub(super) fn paged_buffer<M: HostMemory>(
     call: &Call<'_, M>,
     list_at: usize,

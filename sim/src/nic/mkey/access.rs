@@ -1,6 +1,6 @@
 //! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
 
-use super::translation::Step;
+use super::translation::TranslationStep;
 use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, Translation};
 use super::{DmaFault, HostMemory, right};
 
@@ -76,8 +76,8 @@ impl MkeyTable {
             let (step, left) = key.translation.step(at).ok_or(KeyFault::Range)?;
             length = length.min(left);
             match step {
-                Step::Host(iova) => return Ok((iova, length)),
-                Step::Key { key: name, address } => {
+                TranslationStep::Host(iova) => return Ok((iova, length)),
+                TranslationStep::Key { key: name, address } => {
                     let inner = self.find(name)?;
                     inner.check_inner(key, write)?;
                     at = inner.translation.position(inner.offset_of(address, length)?);

@@ -5,7 +5,7 @@
 //! tells the bytes of one round, how many rounds there are and how many entries follow; each of these has a stride, a
 //! byte count, a key and an address, and round *n* reads it at `address + n · stride` (PRM, UMR repeat block).
 
-use super::translation::Step;
+use super::translation::TranslationStep;
 use bareverbs_prm::ids::Mkey;
 
 /// What the header of a block that repeats has in place of a key.
@@ -99,7 +99,7 @@ impl KeyList {
         })
     }
 
-    pub(super) fn step(&self, at: u64) -> Option<(Step, u64)> {
+    pub(super) fn step(&self, at: u64) -> Option<(TranslationStep, u64)> {
         match &self.form {
             Form::Lengths { ends } => {
                 let index = ends.partition_point(|end| *end <= at);
@@ -117,10 +117,10 @@ impl KeyList {
 
 impl Stretch {
     /// What stands `at` bytes into the stretch, of whose bytes there are `length`.
-    fn step(&self, at: u64, length: u64) -> Option<(Step, u64)> {
+    fn step(&self, at: u64, length: u64) -> Option<(TranslationStep, u64)> {
         match self {
             Self::Plain { key, address } => {
-                Some((Step::Key { key: *key, address: address.checked_add(at)? }, length - at))
+                Some((TranslationStep::Key { key: *key, address: address.checked_add(at)? }, length - at))
             }
             Self::Repeated { round, parts } => {
                 let (count, within) = (at.checked_div(*round)?, at.checked_rem(*round)?);
@@ -128,7 +128,7 @@ impl Stretch {
                 let start = index.checked_sub(1).map_or(0, |before| parts[before].end);
                 let Part { key, address, stride, end } = parts.get(index)?;
                 let address = address.checked_add(stride.checked_mul(count)?)?.checked_add(within - start)?;
-                Some((Step::Key { key: *key, address }, end - within))
+                Some((TranslationStep::Key { key: *key, address }, end - within))
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) enum Translation {
 
 /// What stands at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TranslationStep {
     /// Host memory.
     Host(u64),
     /// An address of another key.
@@ -59,7 +59,7 @@ impl Translation {
         }
     }
 
-    /// The translation of a page list (contract §5.2): entry `(va >> log_page) − (start >> log_page)`.
+    /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >> log_page)`.
     fn from_pages(entries: &[u64], log_page: u8, (start, length): (u64, u64)) -> Self {
         let size = 1u64 << log_page;
         let lead = start & (size - 1);
@@ -88,14 +88,14 @@ impl Translation {
 
     /// What stands at a position, and how many bytes of it follow in one piece: at least one.
     #[inline]
-    pub(super) fn step(&self, at: u64) -> Option<(Step, u64)> {
+    pub(super) fn step(&self, at: u64) -> Option<(TranslationStep, u64)> {
         match self {
-            Self::Direct { .. } => Some((Step::Host(at), u64::MAX)),
+            Self::Direct { .. } => Some((TranslationStep::Host(at), u64::MAX)),
             Self::Pages { pages, log_page, .. } => {
                 let size = 1u64 << log_page;
                 let within = at & (size - 1);
                 let page = pages.get(usize::try_from(at >> log_page).ok()?)?;
-                Some((Step::Host(page.wrapping_add(within)), size - within))
+                Some((TranslationStep::Host(page.wrapping_add(within)), size - within))
             }
             Self::Keys(list) => list.step(at),
         }

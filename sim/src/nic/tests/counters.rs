@@ -250,9 +250,9 @@ fn with_syndrome(frame: &[u8], syndrome: Syndrome) -> Vec<u8> {
         service_header: packet.service_header,
         extension: Extension::Aeth(Aeth { syndrome, ..aeth }),
     };
-    let mut answer = Vec::new();
+    let mut answer = crate::wire::FrameBuffer::new();
     FrameWriter::begin(&mut answer, &template, &header, 0).unwrap().finish();
-    answer
+    answer.into_bytes()
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_answer_without_sense_is_a_bad_response() {
     let (mut pair, a, _) = counting();
     write(&mut pair);
     pair.run_with(|_, frame| {
-        *frame = with_syndrome(frame, Syndrome::Nak(NakCode::InvalidRdRequest));
+        *frame = with_syndrome(frame, Syndrome::Nak(NakCode::InvalidRdRequest)).into();
         true
     });
     assert_eq!(query(&mut pair.a, a, false), [("req_bad_response", 1), ("req_cqe_error", 1)]);
@@ -340,7 +340,7 @@ fn marked_packets_are_told_of_once_in_a_while() {
     for _ in 0..3 {
         write(&mut pair);
     }
-    let mut watch = |_: u64, frame: &mut Vec<u8>| {
+    let mut watch = |_: u64, frame: &mut crate::wire::FrameBuffer| {
         match frame[42] {
             0x0a => mark(frame),
             0x81 => notifications.push(frame.clone()),

@@ -219,7 +219,7 @@ fn queue_pairs_take_turns() {
     let second = core::mem::replace(&mut pair.a.qp, first);
     pair.a.post(WqeOpcode::RdmaWrite, &write);
     let mut senders = Vec::new();
-    let (now, mut frame) = (pair.a.host.now, Vec::new());
+    let (now, mut frame) = (pair.a.host.now, crate::wire::FrameBuffer::new());
     while let Some(sent) = pair.a.host.nic.poll_transmit(now, &mut pair.a.host.memory, &mut frame) {
         senders.push(sent.qpn);
     }

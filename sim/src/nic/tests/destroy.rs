@@ -13,7 +13,7 @@ const LENGTH: u32 = 32 << 10;
 
 /// Carries at most `count` frames from one side to the other.
 fn carry(from: &mut Node, to: &mut Node, count: usize) {
-    let mut frame = Vec::new();
+    let mut frame = crate::wire::FrameBuffer::new();
     for _ in 0..count {
         let (now, memory) = (from.host.now, &mut from.host.memory);
         if from.host.nic.poll_transmit(now, memory, &mut frame).is_none() {

@@ -327,7 +327,7 @@ fn to_error_flushes_in_order_and_later_posts_too() {
         );
     }
     pair.a.ring();
-    let mut frame = Vec::new();
+    let mut frame = crate::wire::FrameBuffer::new();
     let now = pair.a.host.now;
     pair.a.host.nic.poll_transmit(now, &mut pair.a.host.memory, &mut frame).unwrap();
     pair.a.write_wqe(WqeOpcode::Nop, |_| {}, &[]);
@@ -393,7 +393,7 @@ fn strangers_are_not_heard() {
     let mut pair = Pair::new();
     let write = good_write(&pair);
     pair.a.post(WqeOpcode::RdmaWrite, &write);
-    let mut frame = Vec::new();
+    let mut frame = crate::wire::FrameBuffer::new();
     let now = pair.a.host.now;
     pair.a.host.nic.poll_transmit(now, &mut pair.a.host.memory, &mut frame).unwrap();
     let mut give = |bytes: &[u8]| {

@@ -190,10 +190,10 @@ impl Station {
 
     fn frames(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        let mut frame = Vec::new();
+        let mut frame = crate::wire::FrameBuffer::new();
         let host = self.host();
         while host.nic.poll_transmit(host.now, &mut host.memory, &mut frame).is_some() {
-            frames.push(frame.clone());
+            frames.push(frame.to_vec());
         }
         frames
     }

@@ -113,7 +113,7 @@ fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
     edit(&mut vector);
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
     node.post(WqeOpcode::Send, &segments);
-    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
 }
 
 /// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each receive of a datagram are for the global route header
@@ -201,7 +201,7 @@ fn update_key(node: &mut Node, mask: u64, flags: u8, edit: impl Fn(&mut MkeyCont
         &segments,
     );
     node.ring();
-    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
     node.expect().opcode()
 }
 
@@ -313,7 +313,11 @@ fn send(node: &mut Node, bytes: &[u8]) {
     node.host.memory.put(record + 4, &u32::from(node.qp.posted).to_be_bytes());
     node.ring();
     while node.host.nic.has_transmit() {
-        node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+        node.host.nic.poll_transmit(
+            node.host.now,
+            &mut node.host.memory,
+            &mut crate::wire::FrameBuffer::new(),
+        );
     }
 }
 

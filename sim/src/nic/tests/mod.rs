@@ -14,6 +14,7 @@ mod ethernet;
 mod events;
 mod host;
 mod infiniband;
+mod pacing;
 mod pair;
 mod properties;
 mod registers;

@@ -2,6 +2,7 @@
 
 use super::verbs::Node;
 use crate::nic::NicConfig;
+use crate::wire::FrameBuffer;
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
@@ -32,13 +33,13 @@ impl Pair {
     }
 
     /// Carries frames that `pass` lets through; it is told the number of the frame and its bytes.
-    pub fn run_with(&mut self, mut pass: impl FnMut(u64, &mut Vec<u8>) -> bool) {
+    pub fn run_with(&mut self, mut pass: impl FnMut(u64, &mut FrameBuffer) -> bool) {
         while self.carry(true, &mut pass) | self.carry(false, &mut pass) {}
     }
 
-    fn carry(&mut self, from_a: bool, pass: &mut impl FnMut(u64, &mut Vec<u8>) -> bool) -> bool {
+    fn carry(&mut self, from_a: bool, pass: &mut impl FnMut(u64, &mut FrameBuffer) -> bool) -> bool {
         let (from, to) = if from_a { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
-        let mut frame = Vec::new();
+        let mut frame = FrameBuffer::new();
         let (now, memory) = (from.host.now, &mut from.host.memory);
         if from.host.nic.poll_transmit(now, memory, &mut frame).is_none() {
             return false;
@@ -46,7 +47,7 @@ impl Pair {
         self.frames += 1;
         if pass(self.frames, &mut frame) {
             let now = to.host.now;
-            to.host.nic.handle_frame(now, &mut to.host.memory, &frame);
+            to.host.nic.handle_buffer(now, &mut to.host.memory, &frame);
         }
         true
     }

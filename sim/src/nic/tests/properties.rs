@@ -44,7 +44,7 @@ proptest! {
             node.ring();
             node.arm_cq(false);
             node.arm_eq();
-            let mut frame = Vec::new();
+            let mut frame = crate::wire::FrameBuffer::new();
             while node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut frame).is_some() {}
         }
     }
@@ -159,7 +159,7 @@ proptest! {
             let service_header = crate::wire::ServiceHeader::None;
             let (solicited, ack_request) = (false, true);
             let header = crate::wire::PacketHeader { opcode, psn, solicited, ack_request, service_header, extension };
-            let mut frame = Vec::new();
+            let mut frame = crate::wire::FrameBuffer::new();
             let mut writer = crate::wire::FrameWriter::begin(&mut frame, &template, &header, payload * 128).unwrap();
             writer.payload_mut().fill(0x5a);
             writer.finish();

@@ -61,7 +61,7 @@ fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
     pair.a.post(WqeOpcode::RdmaWrite, &long);
     let second = write(&pair, 0x4000, 1);
     pair.a.post(WqeOpcode::RdmaWrite, &second);
-    let mut frame = Vec::new();
+    let mut frame = crate::wire::FrameBuffer::new();
     pair.a.host.nic.poll_transmit(pair.a.host.now, &mut pair.a.host.memory, &mut frame).unwrap();
     pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
     assert_eq!(pair.a.state(), QpState::SqDraining);
@@ -117,7 +117,11 @@ fn draining_survives_loss() {
     pair.a.post(WqeOpcode::RdmaWrite, &request);
     pair.a.post(WqeOpcode::RdmaWrite, &request);
     // Only the first is on its way, without the wish for an acknowledgement; it gets lost.
-    pair.a.host.nic.poll_transmit(pair.a.host.now, &mut pair.a.host.memory, &mut Vec::new()).unwrap();
+    pair.a
+        .host
+        .nic
+        .poll_transmit(pair.a.host.now, &mut pair.a.host.memory, &mut crate::wire::FrameBuffer::new())
+        .unwrap();
     pair.a.modify(Op::RtsToSqdQp, |_| {}).unwrap();
     assert_eq!(pair.a.state(), QpState::SqDraining);
     pair.run();
@@ -229,7 +233,7 @@ fn send_datagram(node: &mut Node, key: Mkey) {
     sge.key = key;
     let segments = [vector.as_bytes(), &data(sge)].concat();
     node.post(WqeOpcode::Send, &segments);
-    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut Vec::new());
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
 }
 
 /// Requirement: IBTA v1.4 §10.3.1.6: a failed send of a datagram moves the send queue alone to SQE: later sends are flushed, receives go on

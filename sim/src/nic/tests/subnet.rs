@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::verbs::{Node, create_qp, data};
-use crate::net::{SubnetConfig, SubnetSwitch};
+use crate::net::{Egress, SubnetConfig, Switch};
 use crate::nic::{NicConfig, Subnet};
 use crate::wire::management::{Method, SubnetPacket};
 use bareverbs_prm::command::ib_port::{HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut};
@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 const QKEY: u32 = 0x1111_1111;
 
 struct Pair {
-    switch: SubnetSwitch,
+    switch: Switch,
     nodes: [Node; 2],
 }
 
@@ -35,12 +35,12 @@ fn node(number: u8) -> Node {
 impl Pair {
     /// Two ports whose cables are plugged in, and everything that follows from it.
     fn new(subnet: SubnetConfig) -> Self {
-        let mut pair = Self { switch: SubnetSwitch::new(subnet), nodes: [node(1), node(2)] };
+        let mut pair = Self { switch: Switch::infiniband(subnet), nodes: [node(1), node(2)] };
         for port in 0..2 {
             let Host { nic, memory, now, .. } = &mut pair.nodes[port].host;
             nic.set_link_up(true);
             nic.handle_timeout(*now, memory);
-            pair.switch.handle_link_up(*now, port);
+            pair.switch.handle_link(*now, port, true);
         }
         pair.run();
         pair
@@ -53,26 +53,34 @@ impl Pair {
 
     /// Moves frames until none is left.
     fn run(&mut self) {
-        let mut frame = Vec::new();
+        let mut frame = crate::wire::FrameBuffer::new();
         loop {
             let mut quiet = true;
             for port in 0..2 {
                 let Host { nic, memory, now, .. } = &mut self.nodes[port].host;
                 if nic.poll_transmit(*now, memory, &mut frame).is_some() {
                     quiet = false;
-                    if let Some(exit) = self.switch.handle_frame(*now, port, &frame) {
-                        self.deliver(exit, &frame);
-                    }
+                    self.switch.handle_frame(*now, port, &frame);
+                    self.poll_switch(&frame);
                 }
             }
-            while let Some((port, frame)) = self.switch.poll_transmit() {
-                quiet = false;
-                self.deliver(port, &frame);
-            }
-            if quiet {
+            if quiet && !self.poll_switch(&[]) {
                 return;
             }
         }
+    }
+
+    /// Delivers what leaves the switch, into which `frame` came last; false if nothing does.
+    fn poll_switch(&mut self, frame: &[u8]) -> bool {
+        let mut leaves = false;
+        while let Some(egress) = self.switch.poll() {
+            leaves = true;
+            match egress {
+                Egress::Forward { port } | Egress::Copy { port } => self.deliver(port, frame),
+                Egress::Own { port, frame, .. } => self.deliver(port, &frame),
+            }
+        }
+        leaves
     }
 
     fn port(&mut self, index: usize) -> HcaVportContext {
@@ -136,7 +144,7 @@ fn a_connection_crosses_the_switch_with_and_without_a_route_header() {
         assert_eq!(pair.nodes[1].expect().opcode(), CqeOpcode::ResponderSend);
         let second = &pair.nodes[1];
         assert_eq!(second.host.memory.slice(second.mr.iova + 0x1000, 8), b"from one");
-        assert!(pair.switch.counters.forwarded >= 2, "the message and its acknowledgement");
+        assert!(pair.switch.counters().forwarded >= 2, "the message and its acknowledgement");
         assert_eq!(second.host.nic.counters().frames_looped_back, 0);
     }
 }
@@ -213,7 +221,7 @@ fn a_port_without_a_manager_stays_in_initialize() {
     let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
     node.post(WqeOpcode::Send, &segments);
     let Host { nic, memory, now, .. } = &mut node.host;
-    assert!(nic.poll_transmit(*now, memory, &mut Vec::new()).is_none());
+    assert!(nic.poll_transmit(*now, memory, &mut crate::wire::FrameBuffer::new()).is_none());
     assert_eq!(nic.counters().frames_without_path, 1);
 }
 
@@ -244,7 +252,7 @@ proptest! {
         packet.leave_by(1);
         let Host { nic, memory, now, .. } = &mut node.host;
         nic.handle_frame(*now, memory, &packet.to_frame((0, 0)).0);
-        let mut answer = Vec::new();
+        let mut answer = crate::wire::FrameBuffer::new();
         prop_assert!(nic.poll_transmit(*now, memory, &mut answer).is_some());
         prop_assert!(nic.port.hca_vport.lid() < 0xc000);
     }

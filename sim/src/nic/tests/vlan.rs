@@ -35,7 +35,7 @@ fn write(pair: &mut Pair) -> Vec<Vec<u8>> {
     pair.a.post(WqeOpcode::RdmaWrite, &segments);
     let mut frames = Vec::new();
     pair.run_with(|_, frame| {
-        frames.push(frame.clone());
+        frames.push(frame.to_vec());
         true
     });
     frames

@@ -2,4 +2,5 @@
 
 mod latency;
 mod player;
+mod subnet;
 mod worlds;

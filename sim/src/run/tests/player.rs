@@ -1,8 +1,9 @@
 //! A device that sends what its registers tell it and remembers what it received.
 
-use crate::nic::{DmaFault, HostMemory};
+use crate::nic::{DmaFault, HostMemory, LinkLayer};
 use crate::run::device::{Device, Transmit, TransmitClass};
-use bareverbs_prm::ids::Qpn;
+use crate::wire::FrameBuffer;
+use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
@@ -51,6 +52,8 @@ pub struct Player {
     timers: VecDeque<(Time, Answer, u8)>,
     /// A timer that a device forgets to clear.
     pub stuck_timer: Option<Time>,
+    tells_address: bool,
+    infiniband: bool,
     interrupts: u16,
     sent: u32,
 }
@@ -60,9 +63,22 @@ impl Player {
         Self { mac, ..Self::default() }
     }
 
+    /// The same, and switches are told its address or not.
+    pub fn telling_address(self, tells_address: bool) -> Self {
+        Self { tells_address, ..self }
+    }
+
+    /// The same at an InfiniBand link: its frames are packets to a multicast group.
+    pub fn of_infiniband(self) -> Self {
+        Self { infiniband: true, ..self }
+    }
+
     fn queue(&mut self, class: TransmitClass, to: u8, length: usize) {
         let mut frame = vec![0; length.max(16)];
-        (frame[5], frame[11]) = (to, self.mac);
+        match self.infiniband {
+            true => frame[1..4].copy_from_slice(&[2, 0xc0, to]),
+            false => (frame[5], frame[11]) = (to, self.mac),
+        }
         frame[12..16].copy_from_slice(&self.sent.to_be_bytes());
         self.sent += 1;
         self.outgoing.push_back((class, frame));
@@ -96,10 +112,15 @@ impl Device for Player {
             self.queue(class, to, length);
         }
     }
-    fn poll_transmit<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit<M: HostMemory>(
+        &mut self,
+        _: Time,
+        _: &mut M,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
         let (class, bytes) = self.outgoing.pop_front()?;
         let icrc = crc32fast::hash(&bytes);
-        frame.extend_from_slice(&bytes);
+        frame.replace(&bytes);
         Some(Transmit { class, qpn: Qpn::from_low_bits(0), icrc })
     }
     fn has_transmit(&self) -> bool {
@@ -114,6 +135,12 @@ impl Device for Player {
     }
     fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, up: bool) {
         self.link_up = up;
+    }
+    fn mac(&self) -> Option<MacAddress> {
+        self.tells_address.then_some(MacAddress([0, 0, 0, 0, 0, self.mac]))
+    }
+    fn link_layer(&self) -> LinkLayer {
+        if self.infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
     }
     fn bar_length(&self) -> u64 {
         4096

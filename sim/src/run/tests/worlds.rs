@@ -1,9 +1,10 @@
 use super::player::{Bytes, Player};
 use crate::net::{Action, Fate, LinkConfig, RandomFaults, ScriptedFault, SwitchConfig, Trigger};
-use crate::run::{Latency, NodeId, StallReason, Step, TopologyError, World};
+use crate::run::{Latency, NodeId, StallReason, Step, SwitchId, TopologyError, World};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::rc::Rc;
 
@@ -71,6 +72,16 @@ fn the_same_seed_gives_the_same_digest() {
     assert_eq!(run(5), run(5));
     assert_ne!(run(5).1, run(6).1);
     assert_ne!(run(5).0, run(6).0);
+}
+
+/// The invariant CRC does not cover what switches may change, so the digest has to.
+#[test]
+fn what_the_invariant_crc_masks_counts_for_the_digest() {
+    // As frames of RoCEv2 over IPv4 have them: ECN, TTL, FECN and BECN.
+    let masked = [15 * 8 + 6, 15 * 8 + 7, 22 * 8 + 7, 46 * 8, 46 * 8 + 1];
+    let digests = masked.map(|bit| after_fault(Action::FlipBit(bit), 3).1.digest());
+    let different: BTreeSet<_> = digests.into_iter().collect();
+    assert_eq!(different.len(), masked.len(), "{digests:x?}");
 }
 
 fn after_fault(action: Action, frames: usize) -> (Vec<u32>, TestWorld) {
@@ -212,6 +223,47 @@ fn a_switch_stores_and_forwards() {
     world.run_until_idle(FOREVER);
     assert_eq!((world.device(b).received.len(), world.device(c).received.len()), (1, 2));
     assert_eq!(world.stalled(StallReason::Idle).frames, 0);
+}
+
+/// Joins nodes to the ends of a chain of switches and tells whether any frame was flooded on its way.
+fn chain(tells_address: bool) -> (TestWorld, [NodeId; 3]) {
+    let mut world = World::new(1);
+    let nodes = [("a", 1), ("b", 2), ("c", 3)].map(|(name, mac)| {
+        let player = Player::new(mac).telling_address(tells_address);
+        world.add_node(name, player, Bytes(vec![0; 64]), Latency::default())
+    });
+    let [x, y, z] = ["x", "y", "z"].map(|name| world.add_switch(name, SwitchConfig::default()));
+    let link = LinkConfig::gigabits(100);
+    world.connect(nodes[0], x, link).unwrap();
+    world.connect(x, y, link).unwrap();
+    world.connect(nodes[1], y, link).unwrap();
+    world.connect(nodes[2], z, link).unwrap();
+    world.connect(z, y, link).unwrap();
+    (world, nodes)
+}
+
+#[test]
+fn switches_know_the_nodes_of_their_world_from_the_start() {
+    for (tells_address, flooded) in [(true, 0), (false, 3)] {
+        let (mut world, [a, b, c]) = chain(tells_address);
+        send(&mut world, a, 3, 1);
+        world.run_until_idle(FOREVER);
+        let seen = [a, b, c].map(|node| world.device(node).received.len() as u64);
+        assert_eq!(seen, [0, u64::from(!tells_address), 1]);
+        let floods = (0..3).map(|switch| world.switch_counters(SwitchId(switch)).unwrap().flooded);
+        assert_eq!(floods.sum::<u64>(), flooded);
+    }
+}
+
+#[test]
+fn two_nodes_of_one_address_are_refused_at_a_switch() {
+    let (mut world, [a, ..]) = chain(true);
+    let twin = Player::new(3).telling_address(true);
+    let twin = world.add_node("twin", twin, Bytes(vec![0; 64]), Latency::default());
+    let refused = TopologyError::SameAddress(MacAddress([0, 0, 0, 0, 0, 3]));
+    assert_eq!(world.connect(twin, SwitchId(0), LinkConfig::gigabits(100)), Err(refused));
+    assert!(refused.to_string().contains("00:00:00:00:00:03"));
+    assert_eq!(world.link_counters(a, SwitchId(0)).map(|counters| counters.frames), Ok(0));
 }
 
 #[test]

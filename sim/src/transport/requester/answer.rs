@@ -56,7 +56,7 @@ impl Requester {
     }
 
     fn handle_sequence_nak(&mut self, now: Time) {
-        if self.patience.is_recovering() {
+        if self.timers.is_recovering() {
             self.counters.ghosts += 1;
         } else {
             self.counters.sequence_naks += 1;
@@ -66,7 +66,7 @@ impl Requester {
 
     /// Something later was answered, the oldest READ or atomic was not. IBTA v1.4 §9.7.5.2.6.
     fn handle_implied_nak(&mut self, now: Time) {
-        if self.patience.is_recovering() {
+        if self.timers.is_recovering() {
             self.counters.ghosts += 1;
         } else {
             self.counters.implied_naks += 1;
@@ -75,7 +75,7 @@ impl Requester {
     }
 
     fn handle_rnr_nak(&mut self, now: Time, sequence: u64, timer: u8) {
-        if self.patience.is_waiting_for_receiver() {
+        if self.timers.is_waiting_for_receiver() {
             self.counters.ghosts += 1;
             return;
         }
@@ -83,7 +83,7 @@ impl Requester {
             return self.handle_implied_nak(now);
         }
         self.counters.rnr_naks += 1;
-        match self.patience.wait_for_receiver(now, rnr_timer(timer)) {
+        match self.timers.wait_for_receiver(now, rnr_timer(timer)) {
             Ok(()) => self.rewind(),
             Err(_) => self.fail_oldest(RequesterError::RnrRetryExceeded),
         }

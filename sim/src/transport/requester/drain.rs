@@ -27,6 +27,6 @@ impl Requester {
     /// [drained](Self::is_drained): nothing waits for a timer then.
     pub fn change(&mut self, parameters: &ConnectionParameters) {
         self.read_limit = u64::from(parameters.max_outstanding_reads.max(1));
-        self.patience = super::Patience::new(parameters);
+        self.timers = super::RetryTimers::new(parameters);
     }
 }

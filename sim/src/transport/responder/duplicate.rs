@@ -1,6 +1,6 @@
 //! Packets that come a second time. IBTA v1.4 §9.7.5.1.4.
 
-use super::{Refusal, Responder};
+use super::{Rejection, Responder};
 use crate::transport::host::{RemoteAccess, ResponderError, ResponderHost};
 use crate::transport::replies::ReadReply;
 use crate::wire::{OperationKind, Packet, Reth};
@@ -39,7 +39,7 @@ impl<R: Clone> Responder<R> {
         if self.replies.repeat_read(sequence) {
             return;
         }
-        if let Err(Refusal::Break(error)) = self.read_again(sequence, reth, host) {
+        if let Err(Rejection::Break(error)) = self.read_again(sequence, reth, host) {
             self.break_connection(sequence, error, host);
         }
     }
@@ -50,11 +50,11 @@ impl<R: Clone> Responder<R> {
         sequence: u64,
         reth: Reth,
         host: &mut H,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let Reth { address, rkey, length } = reth;
         let range = host
             .check_remote(RemoteAccess::Read, rkey, address, length)
-            .map_err(|_| Refusal::Break(ResponderError::RemoteAccess))?;
+            .map_err(|_| Rejection::Break(ResponderError::RemoteAccess))?;
         self.replies.push_read(ReadReply::new(range, length, self.stamp(sequence), false));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The packet that is expected: its place, its length, its key, then what it asks for.
 
-use super::{Current, Refusal, Responder, failed_receive};
+use super::{PartialMessage, Rejection, Responder, failed_receive};
 use crate::transport::arithmetic::{AtomicOperation, MaskedCompareSwap};
 use crate::transport::host::{
     ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, ResponderError,
@@ -12,9 +12,9 @@ use crate::transport::segment::MAX_MESSAGE;
 use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, OperationKind, Packet, Position, Reth};
 use core::mem;
 
-const INVALID: Refusal = Refusal::Break(ResponderError::InvalidRequest);
-const ACCESS: Refusal = Refusal::Break(ResponderError::RemoteAccess);
-const OPERATIONAL: Refusal = Refusal::Break(ResponderError::Operational);
+const INVALID: Rejection = Rejection::Break(ResponderError::InvalidRequest);
+const ACCESS: Rejection = Rejection::Break(ResponderError::RemoteAccess);
+const OPERATIONAL: Rejection = Rejection::Break(ResponderError::Operational);
 
 impl<R: Clone> Responder<R> {
     /// Checks and carries out one packet; gives the PSNs it occupies. Refused, it changed nothing that a second try
@@ -23,7 +23,7 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, Rejection> {
         self.check_operation_sequence(packet.bth.opcode)?;
         self.check_packet_length(packet)?;
         check_permission(packet.bth.opcode, host)?;
@@ -38,20 +38,20 @@ impl<R: Clone> Responder<R> {
     }
 
     /// A message that has begun goes on with its own kind and ends before another begins. IBTA v1.4 §9.7.4.1.3.
-    fn check_operation_sequence(&self, opcode: BthOpcode) -> Result<(), Refusal> {
+    fn check_operation_sequence(&self, opcode: BthOpcode) -> Result<(), Rejection> {
         let begins = opcode.position().begins();
         match (&self.current, opcode.kind()) {
             (_, OperationKind::Unknown) => Err(INVALID),
-            (Current::None, _) if begins => Ok(()),
-            (Current::Send { .. }, OperationKind::Send) if !begins => Ok(()),
-            (Current::Write { .. }, OperationKind::Write) if !begins => Ok(()),
-            (Current::Rpc { .. }, OperationKind::RpcWrite) if !begins => Ok(()),
+            (PartialMessage::None, _) if begins => Ok(()),
+            (PartialMessage::Send { .. }, OperationKind::Send) if !begins => Ok(()),
+            (PartialMessage::Write { .. }, OperationKind::Write) if !begins => Ok(()),
+            (PartialMessage::Rpc { .. }, OperationKind::RpcWrite) if !begins => Ok(()),
             _ => Err(INVALID),
         }
     }
 
     /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.7.4.1.6.
-    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
         let mtu = self.mtu.bytes() as usize;
         let length = packet.payload.len();
         let carries_data = packet.bth.opcode.is_acknowledged();
@@ -67,9 +67,9 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
-        let (buffer, offset) = match mem::replace(&mut self.current, Current::None) {
-            Current::Send { buffer, offset } => (buffer, offset),
+    ) -> Result<u32, Rejection> {
+        let (buffer, offset) = match mem::replace(&mut self.current, PartialMessage::None) {
+            PartialMessage::Send { buffer, offset } => (buffer, offset),
             _ => (take_receive(host)?, 0),
         };
         let received = self.receive_payload(buffer, offset, packet, host);
@@ -80,7 +80,7 @@ impl<R: Clone> Responder<R> {
         if packet.bth.opcode.position().ends() {
             host.complete_receive(buffer, finished_send(packet, length));
         } else {
-            self.current = Current::Send { buffer, offset: length };
+            self.current = PartialMessage::Send { buffer, offset: length };
         }
         Ok(1)
     }
@@ -92,7 +92,7 @@ impl<R: Clone> Responder<R> {
         offset: u32,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, (ReceiveStatus, Refusal)> {
+    ) -> Result<u32, (ReceiveStatus, Rejection)> {
         let length = offset.saturating_add(packet.payload.len() as u32);
         if u64::from(length) > buffer.capacity || length > MAX_MESSAGE {
             return Err((ReceiveStatus::Length, INVALID));
@@ -111,7 +111,7 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, Rejection> {
         let (range, total, offset) = self.write_target(packet, host)?;
         let done = check_progress(packet, total, offset)?;
         let receive = packet.extension.immediate().map(|data| Ok((take_receive(host)?, data))).transpose()?;
@@ -127,8 +127,8 @@ impl<R: Clone> Responder<R> {
             host.complete_receive(buffer, finished_write(packet, total, data));
         }
         self.current = match packet.bth.opcode.position().ends() {
-            true => Current::None,
-            false => Current::Write { range, length: total, offset: done },
+            true => PartialMessage::None,
+            false => PartialMessage::Write { range, length: total, offset: done },
         };
         Ok(1)
     }
@@ -138,8 +138,8 @@ impl<R: Clone> Responder<R> {
         &self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(R, u32, u32), Refusal> {
-        if let Current::Write { range, length, offset } = &self.current {
+    ) -> Result<(R, u32, u32), Rejection> {
+        if let PartialMessage::Write { range, length, offset } = &self.current {
             return Ok((range.clone(), *length, *offset));
         }
         let Reth { address, rkey, length } = packet.extension.reth().ok_or(INVALID)?;
@@ -152,7 +152,7 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, Rejection> {
         let reth = packet.extension.reth().ok_or(INVALID)?;
         check_message_length(reth.length)?;
         self.check_read_resources()?;
@@ -167,7 +167,7 @@ impl<R: Clone> Responder<R> {
     }
 
     /// READs beyond those that were agreed upon. IBTA v1.4 §9.7.4.1.7.
-    fn check_read_resources(&self) -> Result<(), Refusal> {
+    fn check_read_resources(&self) -> Result<(), Rejection> {
         if self.replies.fresh_reads() < self.read_limit { Ok(()) } else { Err(INVALID) }
     }
 
@@ -175,7 +175,7 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, Rejection> {
         let (atomic, operation) = arithmetic(packet).ok_or(INVALID)?;
         if self.read_limit == 0 || atomic.address & 7 != 0 {
             return Err(INVALID);
@@ -200,7 +200,7 @@ impl<R: Clone> Responder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, Rejection> {
         if !host.accepts_rpc() {
             return Err(INVALID);
         }
@@ -209,14 +209,14 @@ impl<R: Clone> Responder<R> {
         let parameters = packet.bth.opcode.kind() == OperationKind::RpcParams;
         host.rpc(RpcPacket { rpc_opcode, region, parameters, total, offset, payload: packet.payload });
         self.current = match packet.bth.opcode.position().ends() {
-            true => Current::None,
-            false => Current::Rpc { rpc_opcode, region, total, offset: done },
+            true => PartialMessage::None,
+            false => PartialMessage::Rpc { rpc_opcode, region, total, offset: done },
         };
         Ok(1)
     }
 
-    fn rpc_target(&self, packet: &Packet<'_>) -> Result<(u64, u32, u32, u32), Refusal> {
-        if let Current::Rpc { rpc_opcode, region, total, offset } = self.current {
+    fn rpc_target(&self, packet: &Packet<'_>) -> Result<(u64, u32, u32, u32), Rejection> {
+        if let PartialMessage::Rpc { rpc_opcode, region, total, offset } = self.current {
             return Ok((rpc_opcode, region, total, offset));
         }
         let Reth { address, rkey, length } = packet.extension.reth().ok_or(INVALID)?;
@@ -225,16 +225,16 @@ impl<R: Clone> Responder<R> {
     }
 }
 
-fn take_receive<H: ResponderHost>(host: &mut H) -> Result<ReceiveBuffer, Refusal> {
-    host.take_receive().map_err(|_| OPERATIONAL)?.ok_or(Refusal::NotReady)
+fn take_receive<H: ResponderHost>(host: &mut H) -> Result<ReceiveBuffer, Rejection> {
+    host.take_receive().map_err(|_| OPERATIONAL)?.ok_or(Rejection::NotReady)
 }
 
-fn check_message_length(length: u32) -> Result<(), Refusal> {
+fn check_message_length(length: u32) -> Result<(), Rejection> {
     if length <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
 }
 
 /// A queue pair says which operations its peer may do. IBTA v1.4 §11.6.2, «remote invalid request error».
-fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(), Refusal> {
+fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(), Rejection> {
     let access = match opcode.kind() {
         OperationKind::Write => RemoteAccess::Write,
         OperationKind::ReadRequest => RemoteAccess::Read,
@@ -245,7 +245,7 @@ fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(),
 }
 
 /// The packets of a message add up to the length that its RETH told; gives the bytes so far. IBTA v1.4 §9.7.4.1.6.
-fn check_progress(packet: &Packet<'_>, total: u32, offset: u32) -> Result<u32, Refusal> {
+fn check_progress(packet: &Packet<'_>, total: u32, offset: u32) -> Result<u32, Rejection> {
     let done = offset.saturating_add(packet.payload.len() as u32);
     let good = if packet.bth.opcode.position().ends() { done == total } else { done < total };
     if good { Ok(done) } else { Err(INVALID) }

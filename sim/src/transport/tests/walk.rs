@@ -293,11 +293,11 @@ fn local_buffer(request: &Request) -> Vec<u8> {
 }
 
 fn frame(template: &HeaderTemplate, header: &PacketHeader, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::new();
+    let mut frame = crate::wire::FrameBuffer::new();
     let mut writer = FrameWriter::begin(&mut frame, template, header, payload.len()).unwrap();
     writer.payload_mut().copy_from_slice(payload);
     writer.finish();
-    frame
+    frame.into_bytes()
 }
 
 fn walk(seeds: core::ops::Range<u64>, faults: Faults) -> RequesterCounters {

@@ -21,7 +21,7 @@ pub struct UnreliableRequester {
     next_sequence: u64,
     /// Sequence number of the next packet.
     sent: u64,
-    failure: Option<Failure>,
+    failure: Option<FailedRequest>,
     /// Sequence number behind the last message that may be sent, while the send queue drains or is drained.
     hold: Option<u64>,
     packets: u64,
@@ -29,7 +29,7 @@ pub struct UnreliableRequester {
 
 /// The message that failed, by the sequence number where it begins. Nothing from it on is sent.
 #[derive(Debug, Clone, Copy)]
-struct Failure {
+struct FailedRequest {
     start: u64,
     error: RequesterError,
 }
@@ -159,7 +159,7 @@ impl UnreliableRequester {
 
     fn fail_from(&mut self, start: u64, error: RequesterError) {
         if self.failure.is_none_or(|failure| start < failure.start) {
-            self.failure = Some(Failure { start, error });
+            self.failure = Some(FailedRequest { start, error });
         }
     }
 }

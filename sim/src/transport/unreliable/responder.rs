@@ -17,7 +17,7 @@ use core::mem;
 pub struct UnreliableResponder<R> {
     mtu: PathMtu,
     expected: Psn,
-    current: Current<R>,
+    current: UnreliableMessage<R>,
     /// The receive of a message that was forgotten, for the next message that wants one.
     kept: Option<ReceiveBuffer>,
     /// Packets are forgotten until one begins a message.
@@ -28,7 +28,7 @@ pub struct UnreliableResponder<R> {
 
 /// The message whose first packet has come and whose last has not.
 #[derive(Debug, Clone)]
-enum Current<R> {
+enum UnreliableMessage<R> {
     None,
     Send { buffer: ReceiveBuffer, offset: u32 },
     Write { range: R, length: u32, offset: u32 },
@@ -36,7 +36,7 @@ enum Current<R> {
 
 /// Why a packet is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum UnreliableRejection {
     /// The message is forgotten.
     Drop,
     /// Something of our own is broken: the queue pair dies.
@@ -49,7 +49,7 @@ impl<R: Clone> UnreliableResponder<R> {
         Self {
             mtu: PathMtu::new(parameters.path_mtu),
             expected: parameters.receive_psn,
-            current: Current::None,
+            current: UnreliableMessage::None,
             kept: None,
             dropping: false,
             broken: false,
@@ -77,12 +77,12 @@ impl<R: Clone> UnreliableResponder<R> {
         self.expected = packet.bth.psn.add(1);
         match carried_out {
             Ok(()) => self.counters.packets += 1,
-            Err(Refusal::Drop) => {
+            Err(UnreliableRejection::Drop) => {
                 self.counters.dropped += 1;
                 self.dropping = true;
                 self.forget_message(host);
             }
-            Err(Refusal::Break) => {
+            Err(UnreliableRejection::Break) => {
                 self.broken = true;
                 host.connection_error(ResponderError::Operational);
             }
@@ -95,7 +95,7 @@ impl<R: Clone> UnreliableResponder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UnreliableRejection> {
         let in_sequence = packet.bth.psn == self.expected;
         self.counters.out_of_sequence += u64::from(!in_sequence);
         if packet.bth.opcode.position().begins() {
@@ -105,26 +105,27 @@ impl<R: Clone> UnreliableResponder<R> {
         }
         let goes_on = matches!(
             (&self.current, packet.bth.opcode.kind()),
-            (Current::Send { .. }, OperationKind::Send) | (Current::Write { .. }, OperationKind::Write)
+            (UnreliableMessage::Send { .. }, OperationKind::Send)
+                | (UnreliableMessage::Write { .. }, OperationKind::Write)
         );
-        if in_sequence && goes_on && !self.dropping { Ok(()) } else { Err(Refusal::Drop) }
+        if in_sequence && goes_on && !self.dropping { Ok(()) } else { Err(UnreliableRejection::Drop) }
     }
 
     fn execute<H: ResponderHost<Range = R>>(
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UnreliableRejection> {
         self.check_packet_length(packet)?;
         match packet.bth.opcode.kind() {
             OperationKind::Send => self.do_send(packet, host),
             OperationKind::Write => self.do_write(packet, host),
-            _ => Err(Refusal::Drop),
+            _ => Err(UnreliableRejection::Drop),
         }
     }
 
     /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.8.2.2.6.
-    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), UnreliableRejection> {
         let mtu = self.mtu.bytes() as usize;
         let length = packet.payload.len();
         let good = match packet.bth.opcode.position() {
@@ -132,31 +133,31 @@ impl<R: Clone> UnreliableResponder<R> {
             Position::Last => (1..=mtu).contains(&length),
             Position::Only => length <= mtu,
         };
-        if good { Ok(()) } else { Err(Refusal::Drop) }
+        if good { Ok(()) } else { Err(UnreliableRejection::Drop) }
     }
 
     fn do_send<H: ResponderHost<Range = R>>(
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UnreliableRejection> {
         let (buffer, offset) = match self.current {
-            Current::Send { buffer, offset } => (buffer, offset),
+            UnreliableMessage::Send { buffer, offset } => (buffer, offset),
             _ => (self.take_receive(host)?, 0),
         };
         let length = offset.saturating_add(packet.payload.len() as u32);
         // From here on the message owns the receive, so that it is kept if the message is forgotten.
-        self.current = Current::Send { buffer, offset: length };
+        self.current = UnreliableMessage::Send { buffer, offset: length };
         if u64::from(length) > buffer.capacity || length > MAX_MESSAGE {
-            return Err(Refusal::Drop);
+            return Err(UnreliableRejection::Drop);
         }
         if !packet.payload.is_empty() && host.scatter(buffer, u64::from(offset), packet.payload).is_err() {
-            self.current = Current::None;
+            self.current = UnreliableMessage::None;
             host.complete_receive(buffer, failed_receive(ReceiveKind::Send, ReceiveStatus::Protection));
-            return Err(Refusal::Break);
+            return Err(UnreliableRejection::Break);
         }
         if packet.bth.opcode.position().ends() {
-            self.current = Current::None;
+            self.current = UnreliableMessage::None;
             host.complete_receive(buffer, finished_send(packet, length));
         }
         Ok(())
@@ -164,10 +165,15 @@ impl<R: Clone> UnreliableResponder<R> {
 
     /// The receive of a forgotten message, or a new one; without one the message is forgotten, for nobody can be asked to
     /// wait.
-    fn take_receive<H: ResponderHost<Range = R>>(&mut self, host: &mut H) -> Result<ReceiveBuffer, Refusal> {
+    fn take_receive<H: ResponderHost<Range = R>>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<ReceiveBuffer, UnreliableRejection> {
         match self.kept.take() {
             Some(buffer) => Ok(buffer),
-            None => host.take_receive().map_err(|_| Refusal::Break)?.ok_or(Refusal::Drop),
+            None => {
+                host.take_receive().map_err(|_| UnreliableRejection::Break)?.ok_or(UnreliableRejection::Drop)
+            }
         }
     }
 
@@ -175,12 +181,12 @@ impl<R: Clone> UnreliableResponder<R> {
         &mut self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UnreliableRejection> {
         let (range, total, offset) = self.write_target(packet, host)?;
         let ends = packet.bth.opcode.position().ends();
         let done = offset.saturating_add(packet.payload.len() as u32);
         if ends && done != total || !ends && done >= total {
-            return Err(Refusal::Drop);
+            return Err(UnreliableRejection::Drop);
         }
         let immediate = packet.extension.immediate();
         let receive = immediate.map(|data| Ok((self.take_receive(host)?, data))).transpose()?;
@@ -193,9 +199,12 @@ impl<R: Clone> UnreliableResponder<R> {
             Some((buffer, _)) => self.keep(buffer, host),
             None => {}
         }
-        self.current =
-            if ends { Current::None } else { Current::Write { range, length: total, offset: done } };
-        if written { Ok(()) } else { Err(Refusal::Drop) }
+        self.current = if ends {
+            UnreliableMessage::None
+        } else {
+            UnreliableMessage::Write { range, length: total, offset: done }
+        };
+        if written { Ok(()) } else { Err(UnreliableRejection::Drop) }
     }
 
     /// Where a WRITE goes: checked at its first packet, kept for the others. IBTA v1.4 §9.8.2.2.5.
@@ -203,21 +212,24 @@ impl<R: Clone> UnreliableResponder<R> {
         &self,
         packet: &Packet<'_>,
         host: &mut H,
-    ) -> Result<(R, u32, u32), Refusal> {
-        if let Current::Write { range, length, offset } = &self.current {
+    ) -> Result<(R, u32, u32), UnreliableRejection> {
+        if let UnreliableMessage::Write { range, length, offset } = &self.current {
             return Ok((range.clone(), *length, *offset));
         }
-        let Reth { address, rkey, length } = packet.extension.reth().ok_or(Refusal::Drop)?;
+        let Reth { address, rkey, length } = packet.extension.reth().ok_or(UnreliableRejection::Drop)?;
         if length > MAX_MESSAGE || !host.permits(RemoteAccess::Write) {
-            return Err(Refusal::Drop);
+            return Err(UnreliableRejection::Drop);
         }
-        let range =
-            host.check_remote(RemoteAccess::Write, rkey, address, length).map_err(|_| Refusal::Drop)?;
+        let range = host
+            .check_remote(RemoteAccess::Write, rkey, address, length)
+            .map_err(|_| UnreliableRejection::Drop)?;
         Ok((range, length, 0))
     }
 
     fn forget_message<H: ResponderHost<Range = R>>(&mut self, host: &mut H) {
-        if let Current::Send { buffer, .. } = mem::replace(&mut self.current, Current::None) {
+        if let UnreliableMessage::Send { buffer, .. } =
+            mem::replace(&mut self.current, UnreliableMessage::None)
+        {
             self.keep(buffer, host);
         }
     }
@@ -233,8 +245,8 @@ impl<R: Clone> UnreliableResponder<R> {
     /// The queue pair left its receiving states: nothing is taken any more. Gives back the receive that was taken.
     pub fn flush(&mut self) -> Option<ReceiveBuffer> {
         self.broken = true;
-        match mem::replace(&mut self.current, Current::None) {
-            Current::Send { buffer, .. } => Some(buffer),
+        match mem::replace(&mut self.current, UnreliableMessage::None) {
+            UnreliableMessage::Send { buffer, .. } => Some(buffer),
             _ => self.kept.take(),
         }
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::wire::{
-    BthOpcode, Deth, Extension, FrameWriter, HeaderTemplate, PacketHeader, ServiceClass, ServiceHeader,
+    BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, PacketHeader, ServiceClass,
+    ServiceHeader,
 };
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
@@ -25,11 +26,11 @@ fn frame(global: bool, payload: &[u8]) -> Vec<u8> {
         service_header: ServiceHeader::Deth(Deth { q_key: 0x1111_1111, source: Qpn::from_low_bits(0x49) }),
         extension: Extension::None,
     };
-    let mut frame = Vec::new();
+    let mut frame = FrameBuffer::new();
     let mut writer = FrameWriter::begin(&mut frame, &template, &header, payload.len()).expect("it fits");
     writer.payload_mut().copy_from_slice(payload);
     writer.finish();
-    frame
+    frame.into_bytes()
 }
 
 /// Requirement: IBTA v1.4 §7.8.2: the variant CRC has the polynomial 0x100B and covers the packet from the first byte of

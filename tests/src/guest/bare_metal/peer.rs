@@ -2,30 +2,30 @@
 //! memory holds the table.
 
 use anyhow::{Context, Result};
-use bareverbs::hal::Hal;
-use bareverbs::{
-    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
-    MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder,
-};
 use bareverbs_bare_metal::exchange::{Answer, Offer, WayName, Window};
 use bareverbs_bare_metal::lookup::WINDOW;
 use bareverbs_bare_metal::rows;
-use bareverbs_hal::real_time::RealTimeHal;
-use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, GidEntry,
+    MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder,
+};
+use bareverbs_hal_sim::MemoryConfig;
+use bareverbs_hal_sim::real_time::RealTimeHal;
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::dpu::{self, DpuServer};
 use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
 use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
-use bareverbs_offload::kernels::kv_lookup::KvLookup;
 use bareverbs_offload::runtime::{ResponseWindow, Runtime};
 use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
 use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic::{Nic, NicConfig};
-use bareverbs_sim::run::real_time::UnixDatagramIo;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ use std::rc::Rc;
 type Bus = RealTimeHal<Nic, UnixDatagramIo>;
 type Handle = Rc<Device<Bus>>;
 type Table = Rc<MemoryRegion<Handle>>;
-type Kernels = DpuServer<KvLookup, WINDOW, 1, RECEIVES>;
+type Kernels = DpuServer<BuiltInKernels, WINDOW, 1, RECEIVES>;
 
 const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x05, 0x00, 0x02]);
 const GID: Gid = Gid::from_ipv4([10, 0, 0, 2]);

@@ -9,9 +9,12 @@ pub mod cases;
 mod ethernet;
 mod nic;
 pub mod our_process;
+mod question;
 pub mod suite;
 mod this_machine;
 mod two_guests;
+
+pub use question::Options;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
@@ -20,12 +23,12 @@ use super::rxe::guest_side::GuestDevice;
 use super::rxe::our_side::Nic;
 use super::table::{Entry, Report, Verdict};
 use anyhow::{Context, Result};
+use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic::LinkLayer;
-use bareverbs_sim::run::real_time::UnixDatagramIo;
 use cases::Case;
 use nic::ServedNics;
 use our_process::Sides;
-use std::path::PathBuf;
+use question::ask;
 use std::time::{Duration, Instant};
 use two_guests::Guests;
 
@@ -42,25 +45,6 @@ const SEED: u64 = 11;
 const REBOOT: &str = "reboot of the guest";
 /// Reboots of a long run.
 const REBOOTS: u32 = 4;
-
-/// What to run, and where to leave what was seen.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Only cases whose name contains this; the set-up is always run.
-    pub only: Option<String>,
-    /// Link layer of the port.
-    pub link: LinkLayer,
-    /// More of everything that is repeated.
-    pub long: bool,
-    /// Directory for the console and the log of commands.
-    pub output: PathBuf,
-}
-
-impl Options {
-    fn wants(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
-    }
-}
 
 /// Boots the guest and asks every question.
 pub fn run(options: &Options) -> Result<Report> {
@@ -227,15 +211,4 @@ fn suite_names(options: &Options) -> Option<Vec<&str>> {
         return only.starts_with("test_").then(|| vec![only]);
     }
     Some(chosen)
-}
-
-fn ask(machine: &mut Machine, case: &Case) -> Result<Entry> {
-    let start = Instant::now();
-    let outcome = machine.control.run(&case.command, case.limit)?;
-    let verdict = match (outcome.is_success(), case.seen(&outcome.output)) {
-        (true, Ok(seen)) => Verdict::Pass(seen),
-        (true, Err(missing)) => Verdict::Fail(missing),
-        (false, _) => Verdict::Fail(format!("status {}: {}", outcome.status, outcome.output.trim())),
-    };
-    Ok(Entry { columns: vec![case.name.clone()], verdict, elapsed: start.elapsed() })
 }

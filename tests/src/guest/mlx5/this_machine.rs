@@ -4,8 +4,9 @@
 use super::super::machine::Machine;
 use super::super::process::{self, TICK};
 use super::super::table::{Entry, Report, Verdict};
+use super::cases::Case;
 use super::nic::ServedNics;
-use super::{Options, ask, cases::Case};
+use super::question::{Options, ask};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,17 +1,25 @@
 //! Our queue pair, of whatever service, before and after it knows its peer.
 
 use super::cases::Service;
-use super::our_side::Handle;
 use anyhow::{Context, Result, bail};
-use bareverbs::address_handle::{AddressHandle, Destination};
-use bareverbs::gid::GidEntry;
-use bareverbs::queue_pair::{
+use bareverbs_core::address_handle::{AddressHandle, Destination};
+use bareverbs_core::device::Device;
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::queue_pair::{
     AddressVector, ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
 };
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::real_time::RealTimeHal;
 use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::psn::Psn;
+use bareverbs_serve::real_time::UnixDatagramIo;
+use bareverbs_sim::nic;
+
+/// The bus of our NIC: simulated, in real time, on a wire of datagrams.
+pub(super) type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
+/// Our device.
+pub(super) type Handle = std::rc::Rc<Device<Bus>>;
 
 /// The Q_Key of rdma-core's pingpong and of perftest.
 const Q_KEY: u32 = 0x1111_1111;

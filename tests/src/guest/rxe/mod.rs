@@ -19,7 +19,7 @@ use super::machine::{Configuration, Machine};
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use anyhow::Result;
-use bareverbs_sim::run::real_time::UnixDatagramIo;
+use bareverbs_serve::real_time::UnixDatagramIo;
 use bout::Bout;
 use cases::Case;
 use guest_side::GuestDevice;

@@ -2,37 +2,34 @@
 
 use super::cases::{Family, Service, Wire};
 use super::guest_side::{OUR_MAC, gid};
-use super::link::Link;
+use super::link::{Bus, Handle, Link};
 use anyhow::{Context, Result, bail};
-use bareverbs::address_handle::ROUTE_HEADER;
-use bareverbs::completion_queue::{CompletionQueue, CompletionQueueConfig};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::gid::GidEntry;
-use bareverbs::hal::Hal;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
-use bareverbs::port::PortState;
-use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs_hal::real_time::RealTimeHal;
-use bareverbs_hal::sim::MemoryConfig;
+use bareverbs_core::address_handle::ROUTE_HEADER;
+use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::gid::GidEntry;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
+use bareverbs_core::port::PortState;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_hal_sim::MemoryConfig;
+use bareverbs_hal_sim::real_time::RealTimeHal;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
+use bareverbs_serve::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
 use bareverbs_sim::nic::{self, NicConfig, Subnet};
 use bareverbs_sim::run::Seed;
-use bareverbs_sim::run::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use core::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
-
-type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
-pub(super) type Handle = Rc<Device<Bus>>;
 
 /// READs and atomics that our side takes at once.
 pub const OUTSTANDING_READS: u8 = 16;

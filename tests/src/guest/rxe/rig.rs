@@ -7,7 +7,7 @@ use super::super::table::{Entry, Verdict};
 use super::cases::{Family, row};
 use super::guest_side::{GUEST_MAC, GuestDevice};
 use anyhow::{Context, Result};
-use bareverbs_sim::run::real_time::{FrameIo, UnixDatagramIo};
+use bareverbs_serve::real_time::{FrameIo, UnixDatagramIo};
 use std::time::{Duration, Instant};
 
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
+use bareverbs_serve::real_time::Outside;
+use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_sim::run::real_time::Outside;
-use bareverbs_sim::run::vfio_user::{Attachment, Server, ServerConfig};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 

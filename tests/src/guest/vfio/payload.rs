@@ -3,9 +3,9 @@
 use super::super::interrupt;
 use crate::places::{Ends, OverVfio, Plan, Side, run as run_list};
 use anyhow::{Result, bail};
-use bareverbs::device::{Device, DeviceConfig};
-use bareverbs::hal::Hal;
-use bareverbs::work_request::WorkRequest;
+use bareverbs_core::device::{Device, DeviceConfig};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::work_request::WorkRequest;
 use bareverbs_hal::memory::ArenaConfig;
 use bareverbs_hal::pci::Address;
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};

@@ -1,18 +1,18 @@
 //! The hosts of a walk over shared receive queues: three reliable connections, two extended ones, three queues.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::events::AsyncEvent;
-use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::queue_pair::{
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs_core::queue_pair::{
     ConnectOptions, Connected, PostError, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, XrcInitiator,
     XrcTarget,
 };
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
-use bareverbs::xrc_domain::XrcDomain;
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::xrc_domain::XrcDomain;
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::LinkConfig;

@@ -1,7 +1,7 @@
 //! Atomics as the specification has them, written down once more and differently.
 
 use crate::walk::plan::Dice;
-use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_core::work_completion::WorkCompletionOpcode;
 
 /// An atomic and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use super::lane::{Lane, Service};
 use super::queue::{Initial, Prepared, Queue};
 use crate::node::{Handle, all_access, gid, mac};
 use crate::walk::plan::{Conditions, MAX_INLINE, MAX_PIECES};
-use bareverbs::address_handle::{AddressHandle, Destination};
-use bareverbs::memory_region::AccessFlags;
-use bareverbs::queue_pair::{
+use bareverbs_core::address_handle::{AddressHandle, Destination};
+use bareverbs_core::memory_region::AccessFlags;
+use bareverbs_core::queue_pair::{
     AddressVector, ConnectOptions, Connected, PreparedQueuePair, QueuePair, QueuePairBuilder, Uc, Ud,
 };
 use bareverbs_prm::ids::Qpn;

@@ -3,11 +3,11 @@
 use crate::node::{Handle, Node, all_access};
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Layout, Slot};
-use bareverbs::fast_region::{FastRegion, FastRegistration};
-use bareverbs::key_update::KeyUpdate;
-use bareverbs::memory_region::{MemoryRegion, RemoteSlice};
-use bareverbs::memory_window::{MemoryWindow, WindowRange, WindowType};
-use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_core::fast_region::{FastRegion, FastRegistration};
+use bareverbs_core::key_update::KeyUpdate;
+use bareverbs_core::memory_region::{MemoryRegion, RemoteSlice};
+use bareverbs_core::memory_window::{MemoryWindow, WindowRange, WindowType};
+use bareverbs_core::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 

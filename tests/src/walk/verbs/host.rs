@@ -5,11 +5,11 @@ use super::receives::{Posted, Receives};
 use crate::node::{Handle, Node, all_access};
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Layout};
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-use bareverbs::work_completion::WorkCompletion;
-use bareverbs::xrc_domain::XrcDomain;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::xrc_domain::XrcDomain;
 use bareverbs_prm::ids::Srqn;
 
 /// Receives of a shared queue.

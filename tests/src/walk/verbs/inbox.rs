@@ -1,7 +1,7 @@
 //! The oracle of what arrives at a queue pair: of a reliable service everything once and in order, of others each message whole
 //! or not at all, and none that nobody sent.
 
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Mkey;
 use std::collections::VecDeque;
 

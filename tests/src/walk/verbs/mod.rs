@@ -26,7 +26,7 @@ pub mod watch;
 pub mod work;
 
 use super::plan::Conditions;
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_hal_sim::SimWorld;
 pub use outcome::Outcome;
 use run::Walk;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -7,8 +7,8 @@ use super::queue::{Prepared, Queue};
 use super::request::{Item, Verb};
 use super::run::{Both, Walk};
 use crate::node::all_access;
-use bareverbs::memory_region::AccessFlags;
-use bareverbs::queue_pair::{ModifyError, QueuePairAttributes};
+use bareverbs_core::memory_region::AccessFlags;
+use bareverbs_core::queue_pair::{ModifyError, QueuePairAttributes};
 use bareverbs_prm::numbering::QpState;
 
 /// Bytes of a request that makes a mistake.

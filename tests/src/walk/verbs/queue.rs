@@ -1,14 +1,14 @@
 //! A queue pair of any service: what a walk does is the same for all of them.
 
 use crate::node::Handle;
-use bareverbs::address_handle::Destination;
-use bareverbs::completion_queue::CompletionQueue;
-use bareverbs::memory_region::AccessFlags;
-use bareverbs::queue_pair::{
+use bareverbs_core::address_handle::Destination;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::memory_region::AccessFlags;
+use bareverbs_core::queue_pair::{
     ModifyError, PostError, PreparedQueuePair, QueuePair, QueuePairAttributes, Rc, ResetError, Uc, Ud,
     XrcInitiator, XrcTarget,
 };
-use bareverbs::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::QpState;
 

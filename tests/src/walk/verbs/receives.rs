@@ -3,9 +3,9 @@
 use crate::node::Handle;
 use crate::walk::plan::{Dice, GUARD};
 use crate::walk::slots::{Area, LONGEST, Layout, Slot};
-use bareverbs::memory_region::MemoryRegion;
-use bareverbs::queue_pair::PostError;
-use bareverbs::work_request::ReceiveRequest;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::work_request::ReceiveRequest;
 use std::collections::VecDeque;
 
 /// A posted receive.

@@ -3,7 +3,7 @@
 use super::atomic::Atomic;
 use super::lane::{EXTENDED_QUEUES, Service};
 use crate::walk::plan::{Dice, MAX_INLINE, draw_length, draw_pieces};
-use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_core::work_completion::WorkCompletionOpcode;
 
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

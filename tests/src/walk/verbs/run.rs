@@ -9,7 +9,7 @@ use super::request::{Item, Verb};
 use super::talk::Talk;
 use crate::node::{Node, NodeOptions};
 use crate::walk::plan::{Conditions, Dice};
-use bareverbs_hal::sim::SimWorld;
+use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::LinkConfig;
@@ -17,7 +17,7 @@ use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::NodeId;
 
 /// Simulated time that anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// After this time nothing of what was sent is under way any more.
 const QUIET: Duration = Duration::from_millis(2);
 
@@ -75,6 +75,10 @@ impl Walk {
         }
         self.drain();
         self.outcome.digest = self.world.digest();
+        for id in self.ids {
+            let contradictions = self.world.with(|world| world.device(id).counters().contradictions());
+            assert_eq!(contradictions, 0, "the model of {id:?} contradicts itself");
+        }
         self.finish()
     }
 
@@ -179,7 +183,7 @@ impl Walk {
     /// # Panics
     /// If nothing happens any more, or it takes too long.
     pub fn run_on(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let deadline = self.world.now() + PATIENCE;
+        let deadline = self.world.now() + TIMEOUT;
         loop {
             let mut found = self.look();
             if done(self) {

@@ -1,7 +1,7 @@
 //! The oracle of a send queue: each request ends once and in order, reports itself if it is to, and fails only for a reason.
 
 use super::request::{Effect, Item, Verb};
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
 use bareverbs_prm::numbering::CqeSyndrome;
 use std::collections::VecDeque;
 

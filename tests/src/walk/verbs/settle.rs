@@ -7,7 +7,7 @@ use super::request::Verb;
 use super::sends::{Ended, Sent};
 use super::talk::{Talk, own_slot};
 use crate::walk::slots::Rest;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::time::Duration;
 
 /// How long packets of a message may be on their way after its request has ended without an answer.

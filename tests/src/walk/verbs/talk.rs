@@ -9,7 +9,7 @@ use super::sends::Sent;
 use super::work::{Words, with_request};
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Slot};
-use bareverbs::work_completion::WorkCompletionOpcode;
+use bareverbs_core::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::time::Time;
 

@@ -4,8 +4,8 @@ use super::end::State;
 use super::host::SHARED;
 use super::lane::Service;
 use super::run::Walk;
-use bareverbs::events::AsyncEvent;
-use bareverbs::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::events::AsyncEvent;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Qpn;
 
 /// Completions that are taken at a time.

@@ -4,9 +4,9 @@ use super::atomic::Atomic;
 use super::queue::Post;
 use super::request::Verb;
 use super::sends::Sent;
-use bareverbs::memory_region::{MemorySlice, RemoteSlice};
-use bareverbs::queue_pair::PostError;
-use bareverbs::work_request::{MaskedCompareSwap, MaskedFetchAdd, WorkRequest};
+use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
+use bareverbs_core::queue_pair::PostError;
+use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd, WorkRequest};
 use bareverbs_prm::ids::{Mkey, Srqn};
 
 /// A key that no device has given.

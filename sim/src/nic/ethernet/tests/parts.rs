@@ -1,6 +1,6 @@
 //! Headers, checksums, segmentation.
 
-use super::super::headers::{Headers, Network, TCP, UDP};
+use super::super::headers::{Headers, NetworkProtocol, TCP, UDP};
 use super::super::{checksum, hash, segment};
 use super::frames::{checked, ethernet, ipv4, ipv6, tagged, tcp, udp};
 use bareverbs_prm::command::ethernet_receive::TirContext;
@@ -12,7 +12,7 @@ const PEER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 fn headers_are_found_behind_a_tag() {
     let frame = tagged(PEER, 0x6005, 0x0800, &ipv4(TCP, &tcp(7, 0x18, b"abc")));
     let headers = Headers::parse(&frame).unwrap();
-    assert_eq!((headers.network, headers.network_at, headers.vlan), (Network::V4, 18, Some(0x6005)));
+    assert_eq!((headers.network, headers.network_at, headers.vlan), (NetworkProtocol::V4, 18, Some(0x6005)));
     assert_eq!((headers.protocol, headers.transport_at), (TCP, Some(38)));
     assert_eq!(headers.ports(&frame), Some((1000, 2000)));
     let flow = headers.flow_headers(&frame);

@@ -1,6 +1,6 @@
 //! Flow tables.
 
-use super::super::flow::{Destination, Entry, Group, MISS_TO_TABLE, Steering, Target, action};
+use super::super::flow::{Destination, FlowEntry, Group, MISS_TO_TABLE, Steering, Target, action};
 use bareverbs_prm::command::flow::{FlowContext, FlowMatchHeaders, FlowTableContext};
 use bareverbs_prm::ids::FlowTableId;
 use proptest::prelude::*;
@@ -25,14 +25,14 @@ fn group(steering: &mut Steering, table: u32, indices: (u32, u32), mask: FlowMat
     steering.tables.get_mut(table).unwrap().add_group(group)
 }
 
-fn entry(group: u32, value: FlowMatchHeaders, destinations: &[Destination], counters: &[u32]) -> Entry {
+fn entry(group: u32, value: FlowMatchHeaders, destinations: &[Destination], counters: &[u32]) -> FlowEntry {
     let mut context = FlowContext::new();
     context.set_group_id(group).set_flow_tag(7).set_action(action::FORWARD);
     context.match_value_mut().outer_headers_mut().clone_from(&value);
-    Entry::new(context, destinations.to_vec(), counters.to_vec())
+    FlowEntry::new(context, destinations.to_vec(), counters.to_vec())
 }
 
-fn put(steering: &mut Steering, table: u32, index: u32, entry: Entry) {
+fn put(steering: &mut Steering, table: u32, index: u32, entry: FlowEntry) {
     steering.tables.get_mut(table).unwrap().entries.insert(index, entry);
 }
 

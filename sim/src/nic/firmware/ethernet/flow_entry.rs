@@ -3,7 +3,7 @@
 use super::super::call::Call;
 use super::super::syndrome::{self, Refusal};
 use super::flow::{check_level, check_vport, table};
-use crate::nic::ethernet::flow::{Destination, Entry, action};
+use crate::nic::ethernet::flow::{Destination, FlowEntry, action};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     DeleteFlowEntryIn, DeleteFlowEntryOut, FlowContext, FlowCounterId, FlowDestination, QueryFlowEntryIn,
@@ -54,7 +54,7 @@ pub(super) fn set<M: HostMemory>(
         _ => return Err(syndrome::BAD_OP_MOD),
     };
     let (destinations, counters) = read_lists(nic, call.input, &context, level)?;
-    let entry = Entry::new(context, destinations, counters);
+    let entry = FlowEntry::new(context, destinations, counters);
     table(nic, kind, id)?.entries.insert(index, entry);
     Ok(())
 }

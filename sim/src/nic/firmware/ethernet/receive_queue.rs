@@ -2,10 +2,12 @@
 
 use super::super::call::Call;
 use super::super::syndrome::{self, Refusal};
-use super::super::umem::{Place, queue_buffer, work_queue_record};
+use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::{count_user, is_plain};
 use crate::nic::ethernet::queue_state;
-use crate::nic::ethernet::receive::{DIRECT, ReceiveQueue};
+use crate::nic::ethernet::receive::{DIRECT, PacketReceiveQueue};
+use crate::nic::queue_pairs::Parts;
+use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{
@@ -43,10 +45,11 @@ pub(super) fn create<M: HostMemory>(
     let record = work_queue_record(nic, wq)?;
     let number =
         nic.ethernet.receive_queues.next_number(1 << limits.log_max_rq()).ok_or(syndrome::RQ_LIMIT)?;
-    let place = Place::of_work_queue(wq, PAGES);
+    let place = BufferPlace::of_work_queue(wq, PAGES);
     let buffer = queue_buffer(nic, call, place, Need::Read, 1 << (size + stride))?;
     context.set_state(queue_state::RESET);
-    nic.ethernet.receive_queues.insert(number, ReceiveQueue::new(number, context, (buffer, record)));
+    let queue = ReceiveQueue::new(buffer, ReceiveGeometry { log_size: size, log_stride: stride }, record);
+    nic.ethernet.receive_queues.insert(number, PacketReceiveQueue::new(number, context, queue));
     count_user(nic, context.cqn(), 1);
     output.set_rqn(Rqn::from_low_bits(number));
     Ok(())
@@ -100,7 +103,8 @@ pub(super) fn modify<M: HostMemory>(
         queue.context.set_counter_set_id(wish.counter_set_id());
     }
     if wish.state() == queue_state::ERROR {
-        nic.flush_ethernet_receives(call.memory, input.rqn());
+        let Parts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
+        ethernet.receive_queues.get_mut(input.rqn().value()).ok_or(syndrome::RQ_UNKNOWN)?.flush(&mut bus);
     }
     Ok(())
 }

@@ -2,17 +2,19 @@
 
 use super::super::call::Call;
 use super::super::syndrome::{self, Refusal};
-use super::super::umem::{Place, queue_buffer, work_queue_record};
+use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::{count_user, is_plain};
 use crate::nic::ethernet::queue_state;
-use crate::nic::ethernet::send::SendQueue;
+use crate::nic::ethernet::send::PacketSendQueue;
+use crate::nic::queue_pairs::Parts;
+use crate::nic::send_ring::SendRing;
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     CreateSqIn, CreateSqOut, DestroySqIn, DestroySqOut, ModifySqIn, ModifySqOut, QuerySqIn, QuerySqOut,
     SendQueueContext,
 };
-use bareverbs_prm::ids::Sqn;
+use bareverbs_prm::ids::{Qpn, Sqn};
 use bareverbs_prm::wqe::BASIC_BLOCK;
 
 /// The page list follows the context.
@@ -35,10 +37,12 @@ pub(super) fn create<M: HostMemory>(
     }
     let record = work_queue_record(nic, wq)?;
     let number = nic.ethernet.send_queues.next_number(1 << limits.log_max_sq()).ok_or(syndrome::SQ_LIMIT)?;
-    let (place, length) = (Place::of_work_queue(wq, PAGES), (BASIC_BLOCK as u64) << wq.log_wq_sz());
+    let (place, length) = (BufferPlace::of_work_queue(wq, PAGES), (BASIC_BLOCK as u64) << wq.log_wq_sz());
     let buffer = queue_buffer(nic, call, place, Need::Read, length)?;
     context.set_state(queue_state::RESET);
-    nic.ethernet.send_queues.insert(number, SendQueue::new(number, context, (buffer, record)));
+    let ring = SendRing::new(buffer, 0, record, Some(context.wq().log_wq_sz()));
+    let queue = PacketSendQueue::new(Qpn::from_low_bits(number), context, ring);
+    nic.ethernet.send_queues.insert(number, queue);
     count_user(nic, context.cqn(), 1);
     output.set_sqn(Sqn::from_low_bits(number));
     Ok(())
@@ -94,7 +98,8 @@ pub(super) fn modify<M: HostMemory>(
     }
     queue.context.set_state(wish);
     if wish == queue_state::ERROR {
-        nic.flush_ethernet_sends(call.memory, number);
+        let Parts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
+        ethernet.send_queues.get_mut(number).ok_or(syndrome::SQ_UNKNOWN)?.flush(&mut bus);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The state machine of a queue pair: one command per transition (IBTA v1.4 §10.3; contract §5.5).
+//! The state machine of a queue pair: one command per transition (IBTA v1.4 §10.3).
 //!
 //! Each transition takes its required fields always and optional ones as `opt_param_mask` selects. Geometry, pages,
 //! protection domain and completion queues are those of CREATE_QP. The new state follows from the opcode; `qpc.state` of
@@ -7,10 +7,10 @@
 mod parameters;
 mod table;
 
-pub(crate) use parameters::path_mtu;
-
 use super::call::Call;
 use super::syndrome::{self, Refusal};
+use crate::nic::bus::Bus;
+use crate::nic::queue_pair::{Effects, QueuePair, path_mtu};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{
     InitToInitQpIn, InitToInitQpOut, InitToRtrQpIn, InitToRtrQpOut, ResetToInitQpIn, ResetToInitQpOut,
@@ -29,16 +29,13 @@ use table::{
     SQD_TO_RTS, SQD_TO_SQD, Transition,
 };
 
-fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) {
-    let before = nic.queue_pairs.get(qpn.value()).map(|qp| qp.context.counter_set_id());
-    if before != Some(context.counter_set_id()) {
+fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) -> Result<(), Refusal> {
+    let before = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.context.counter_set_id();
+    if before != context.counter_set_id() {
         nic.leave_counter_set(qpn);
     }
-    let Some(qp) = nic.queue_pairs.get_mut(qpn.value()) else { return };
-    qp.context = context;
-    if let Some(responder) = &mut qp.responder {
-        responder.set_min_rnr_timer(context.min_rnr_nak());
-    }
+    nic.queue_pairs.get_mut(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.set_context(context);
+    Ok(())
 }
 
 /// A transition that takes nothing but what `mask` selects.
@@ -49,8 +46,17 @@ fn change(
     (wish, mask): (&QueuePairContext, u32),
 ) -> Result<(), Refusal> {
     let context = begin(nic, qpn, transition, wish, mask)?;
-    store(nic, qpn, context);
-    Ok(())
+    store(nic, qpn, context)
+}
+
+/// Lets the queue pair do what a transition causes.
+fn act<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    qpn: Qpn,
+    act: impl FnOnce(&mut QueuePair, &mut Bus<'_, M>) -> Effects,
+) -> Result<(), Refusal> {
+    nic.with_queue_pair(call.now, call.memory, qpn, act).ok_or(syndrome::QP_UNKNOWN)
 }
 
 pub(super) fn reset_to_init<M: HostMemory>(
@@ -68,8 +74,7 @@ pub(super) fn reset_to_init<M: HostMemory>(
     context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key());
     take_counter_set(nic, &mut context, wish)?;
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
-    store(nic, input.qpn(), context);
-    Ok(())
+    store(nic, input.qpn(), context)
 }
 
 pub(super) fn init_to_init<M: HostMemory>(
@@ -98,9 +103,9 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     context.set_next_rcv_psn(wish.next_rcv_psn()).set_min_rnr_nak(wish.min_rnr_nak());
     context.set_log_rra_max(wish.log_rra_max()).set_log_ack_req_freq(wish.log_ack_req_freq());
     take_path(&mut context, wish.primary_address_path());
-    store(nic, input.qpn(), context);
+    store(nic, input.qpn(), context)?;
     if connects(context.st()) {
-        nic.connect(input.qpn());
+        return act(nic, call, input.qpn(), QueuePair::connect);
     }
     Ok(())
 }
@@ -137,9 +142,8 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     context.set_retry_count(wish.retry_count()).set_rnr_retry(wish.rnr_retry());
     context.set_log_ack_req_freq(wish.log_ack_req_freq());
     context.primary_address_path_mut().set_ack_timeout(wish.primary_address_path().ack_timeout());
-    store(nic, input.qpn(), context);
-    nic.start_sending(input.qpn());
-    Ok(())
+    store(nic, input.qpn(), context)?;
+    act(nic, call, input.qpn(), |qp, bus| qp.start_sending(bus.config))
 }
 
 pub(super) fn rts_to_rts<M: HostMemory>(
@@ -162,8 +166,7 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     change(nic, input.qpn(), &SQ_ERROR_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
-    nic.recover_send_queue(input.qpn());
-    Ok(())
+    act(nic, call, input.qpn(), |qp, bus| qp.recover_send_queue(bus.config))
 }
 
 /// Messages that have begun end, no other begins; the event says when that is done (IBTA v1.4 §10.3.1.5).
@@ -178,8 +181,7 @@ pub(super) fn rts_to_sqd<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     change(nic, input.qpn(), &RTS_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
-    nic.drain(call.now, call.memory, input.qpn());
-    Ok(())
+    act(nic, call, input.qpn(), QueuePair::drain)
 }
 
 /// What may change while nothing is sent; see [`rts_to_sqd`] for its origin.
@@ -191,8 +193,7 @@ pub(super) fn sqd_to_sqd<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     change(nic, input.qpn(), &SQD_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
-    nic.change_connection(input.qpn());
-    Ok(())
+    act(nic, call, input.qpn(), QueuePair::change_connection)
 }
 
 /// Sending goes on with the message that waits.
@@ -204,8 +205,7 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     change(nic, input.qpn(), &SQD_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
-    nic.resume(input.qpn());
-    Ok(())
+    act(nic, call, input.qpn(), |qp, _| qp.resume())
 }
 
 /// From any state; every outstanding work request is flushed before the command is answered.
@@ -216,9 +216,7 @@ pub(super) fn to_error<M: HostMemory>(
     _: &mut ToErrorQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
-    nic.move_to_error(call.now, call.memory, input.qpn());
-    Ok(())
+    act(nic, call, input.qpn(), QueuePair::move_to_error)
 }
 
 /// From any state; counters and numbers start again, and nothing of the past is completed.

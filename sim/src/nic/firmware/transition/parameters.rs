@@ -6,7 +6,7 @@ use crate::nic::Nic;
 use crate::nic::port::{PARTITION_KEYS, Port};
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMigration, PathMtu, QpState, RoceVersion};
+use bareverbs_prm::numbering::{PathMigration, QpState, RoceVersion};
 
 /// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
 pub(super) fn begin(
@@ -151,14 +151,6 @@ pub(super) fn take_path(context: &mut QueuePairContext, wish: &AddressPath) {
     let (pkey_index, port, timeout) = (path.pkey_index(), path.vhca_port_num(), path.ack_timeout());
     path.clone_from(wish);
     path.set_pkey_index(pkey_index).set_vhca_port_num(port).set_ack_timeout(timeout);
-}
-
-/// Bytes of a path MTU.
-pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
-    match mtu.raw() {
-        raw @ 1..=5 => Some(128 << raw),
-        _ => None,
-    }
 }
 
 pub(super) fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {

@@ -6,8 +6,8 @@ use super::super::super::interrupt;
 use super::super::cases::{Case, Program, Wire};
 use super::super::our_side::{Span, WireFaults, Work};
 use super::super::pattern;
+use super::part::{Meeting, Part, RECEIVES};
 use super::perftest::UNTOUCHED;
-use super::{Meeting, Part, RECEIVES};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -133,6 +133,6 @@ fn check_each(arrived: &[u64], sent: impl Iterator<Item = u64>, faults: &WireFau
     Ok(())
 }
 
-fn told(faults: &bareverbs_sim::run::real_time::FaultCounters) -> String {
+fn told(faults: &bareverbs_serve::real_time::FaultCounters) -> String {
     format!("{} lost and {} doubled as the wire did", faults.lost, faults.doubled)
 }

@@ -5,7 +5,7 @@ use super::super::super::exchange::perftest::{CACHE_LINE, CYCLE_BUFFER, Destinat
 use super::super::cases::{Program, Service};
 use super::super::our_side::{OUTSTANDING_READS, Peer, Remote, Span, Work};
 use super::super::pattern;
-use super::{LIMIT, Meeting, Part, RECEIVES};
+use super::part::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 

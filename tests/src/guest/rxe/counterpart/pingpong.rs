@@ -3,7 +3,7 @@
 use super::super::super::exchange::pingpong::{self, Destination};
 use super::super::our_side::{Peer, Work};
 use super::super::pattern;
-use super::{LIMIT, Meeting, Part, RECEIVES};
+use super::part::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::Result;
 use std::cell::RefCell;
 

@@ -1,0 +1,301 @@
+//! The table: every crate, its rooms from the bottom up, and what each may name. ARCHITECTURE.md draws the same in prose.
+//!
+//! Whoever adds a crate or a room adds it here; a room that is not here is a fault.
+
+/// What one crate may do.
+#[derive(Debug)]
+pub struct CrateRules {
+    /// Its name in Cargo.
+    pub package: &'static str,
+    /// Where it is.
+    pub directory: &'static str,
+    /// Crates of this workspace that it may name.
+    pub knows: &'static [&'static str],
+    /// Its rooms from the bottom up. A room may name rooms of its own layer and of those below it.
+    pub layers: &'static [&'static [&'static str]],
+    /// Its rooms that take time and randomness as arguments, and print nothing.
+    pub pure: &'static [&'static str],
+    /// What else a room may not name.
+    pub bans: &'static [Ban],
+}
+
+/// Names that a room may not mention.
+#[derive(Debug)]
+pub struct Ban {
+    /// The room, as a path below the crate.
+    pub room: &'static str,
+    /// The names, as full paths. `crate` is the crate itself.
+    pub names: &'static [&'static str],
+    /// Names below those that are allowed.
+    pub but: &'static [&'static str],
+    /// The rule in words.
+    pub why: &'static str,
+}
+
+/// Every room of a crate.
+const ALL: &[&str] = &["*"];
+
+/// What pure rooms may not name: clocks, threads, randomness, hash order, output, the operating system.
+pub const IMPURE: &[&str] = &[
+    "std::time",
+    "std::thread",
+    "std::net",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::os",
+    "std::collections::HashMap",
+    "std::collections::HashSet",
+    "rand",
+    "libc",
+    "rustix",
+    "print!",
+    "println!",
+    "eprint!",
+    "eprintln!",
+    "dbg!",
+];
+
+impl CrateRules {
+    /// Its name in Rust.
+    pub fn library(&self) -> String {
+        self.package.replace('-', "_")
+    }
+
+    /// Its manifest.
+    pub fn manifest(&self) -> String {
+        format!("{}/Cargo.toml", self.directory)
+    }
+
+    /// The layer of a room.
+    pub fn layer(&self, room: &str) -> Option<usize> {
+        self.layers.iter().position(|rooms| rooms.contains(&room))
+    }
+
+    /// Whether a room is pure.
+    pub fn is_pure(&self, room: &str) -> bool {
+        self.pure == ALL || self.pure.contains(&room)
+    }
+}
+
+/// The crates from the bottom up.
+pub const HOUSE: &[CrateRules] = &[
+    CrateRules {
+        package: "bareverbs-prm",
+        directory: "driver/prm",
+        knows: &[],
+        layers: &[
+            &["lib"],
+            &["field", "mutation", "time", "pci"],
+            &["ids", "numbering", "psn"],
+            &["init_segment", "doorbell", "context", "wqe", "cqe", "eqe"],
+            &["command"],
+            &["registry"],
+        ],
+        pure: ALL,
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-core",
+        directory: "driver",
+        knows: &["bareverbs_prm"],
+        layers: &[
+            &[
+                "barrier",
+                "boot_step",
+                "address_vector",
+                "memory_slice",
+                "gid",
+                "capabilities",
+                "ring",
+                "ledger",
+            ],
+            &["hal", "work_completion"],
+            &["dma", "post_error"],
+            &["cqe", "wqe"],
+            &["work_request"],
+            &["doorbell", "command"],
+            &["trace", "translation"],
+            &["executor"],
+            &["page_supply"],
+            &["events"],
+            &["device"],
+            &[
+                "protection_domain",
+                "xrc_domain",
+                "counter_set",
+                "port",
+                "port_counters",
+                "completion_channel",
+            ],
+            &["completion_queue", "memory_key", "memory_region", "address_handle"],
+            &["indirect_region", "key_update"],
+            &["shared_receive_queue", "queue_pair", "fast_region", "memory_window"],
+            &["testing"],
+        ],
+        pure: ALL,
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-sim",
+        directory: "sim",
+        knows: &["bareverbs_prm"],
+        layers: &[&["wire"], &["transport", "net"], &["nic"], &["run"]],
+        pure: ALL,
+        bans: &[
+            Ban {
+                room: "transport",
+                names: &[
+                    "bareverbs_prm::wqe",
+                    "bareverbs_prm::cqe",
+                    "bareverbs_prm::eqe",
+                    "bareverbs_prm::context",
+                    "bareverbs_prm::command",
+                    "bareverbs_prm::ids::Mkey",
+                ],
+                but: &[],
+                why: "transport knows no WQE, CQE or mkey",
+            },
+            Ban {
+                room: "net",
+                names: &["crate::nic", "crate::transport"],
+                but: &[],
+                why: "net carries frames and knows no device",
+            },
+            Ban { room: "nic", names: &["crate::net", "crate::run"], but: &[], why: "nic knows no delay" },
+        ],
+    },
+    CrateRules {
+        package: "bareverbs-serve",
+        directory: "sim/serve",
+        knows: &["bareverbs_prm", "bareverbs_sim"],
+        layers: &[&["real_time"], &["fabric"], &["vfio_user"]],
+        pure: &[],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-hal",
+        directory: "hal",
+        knows: &["bareverbs_prm", "bareverbs_core"],
+        layers: &[&["ranges", "mapped_bar", "interrupts"], &["memory"], &["pci"], &["vfio"], &["vfio_user"]],
+        pure: &[],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-hal-sim",
+        directory: "hal/sim",
+        knows: &["bareverbs_prm", "bareverbs_core", "bareverbs_sim", "bareverbs_serve"],
+        layers: &[
+            &["registers"],
+            &["page_table"],
+            &["arena", "memory", "views"],
+            &["dma_engine", "hal", "world", "real_time"],
+        ],
+        pure: &["page_table", "arena", "memory", "views", "dma_engine", "hal", "world"],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-offload",
+        directory: "offload",
+        knows: &["bareverbs_prm", "bareverbs_core"],
+        layers: &[
+            &["status", "cost", "endpoint"],
+            &["grant"],
+            &["kernel"],
+            &["kernels", "wire", "budget"],
+            &["runtime", "table"],
+            &["verbs", "client", "dpu"],
+        ],
+        pure: ALL,
+        bans: &[Ban {
+            room: "kernels",
+            names: &["crate", "bareverbs_core"],
+            but: &["crate::kernel", "crate::kernels", "crate::grant", "crate::status"],
+            why: "kernels know kernel, grant and status only",
+        }],
+    },
+    CrateRules {
+        package: "bareverbs",
+        directory: "bareverbs",
+        knows: &[
+            "bareverbs_prm",
+            "bareverbs_core",
+            "bareverbs_sim",
+            "bareverbs_hal",
+            "bareverbs_hal_sim",
+            "bareverbs_offload",
+        ],
+        layers: &[&["sim", "prelude"]],
+        pure: ALL,
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-bare-metal",
+        directory: "bare-metal",
+        knows: &["bareverbs_prm", "bareverbs_core", "bareverbs_offload", "bareverbs_bare_metal"],
+        layers: &[
+            &["arena", "console", "exchange", "pci", "rows"],
+            &["hal", "lookup"],
+            &["image", "machine"],
+            &["main"],
+        ],
+        pure: &[],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-tools",
+        directory: "host-tools",
+        knows: &[
+            "bareverbs",
+            "bareverbs_prm",
+            "bareverbs_core",
+            "bareverbs_sim",
+            "bareverbs_serve",
+            "bareverbs_hal",
+            "bareverbs_hal_sim",
+            "bareverbs_offload",
+        ],
+        layers: &[&["lib", "glue"], &["demo", "explain", "serve", "vfio"], &["main"]],
+        pure: &[],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-tests",
+        directory: "tests",
+        knows: &[
+            "bareverbs",
+            "bareverbs_prm",
+            "bareverbs_core",
+            "bareverbs_sim",
+            "bareverbs_serve",
+            "bareverbs_hal",
+            "bareverbs_hal_sim",
+            "bareverbs_offload",
+            "bareverbs_bare_metal",
+        ],
+        layers: &[
+            &["conformance", "judges", "node", "prm_tables"],
+            &["boot_trace", "datagrams", "pair", "places", "shared"],
+            &["guest", "replay", "tap", "trace_memory", "walk"],
+            &["bin/conformance", "bin/guest"],
+        ],
+        pure: &[],
+        bans: &[],
+    },
+    CrateRules {
+        package: "bareverbs-arrows",
+        directory: ".ci/architecture",
+        knows: &[],
+        layers: &[
+            &["house", "mentions", "ratchet", "sources"],
+            &["modules", "sizes"],
+            &["resolve", "words"],
+            &["arrows"],
+            &["cycles", "rules"],
+            &["draw"],
+            &["main"],
+        ],
+        pure: &[],
+        bans: &[],
+    },
+];

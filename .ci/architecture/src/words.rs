@@ -1,0 +1,92 @@
+//! Words: type names that stand for two things in one crate, tuples as parameters, citations that lead nowhere.
+
+use crate::house::CrateRules;
+use crate::modules::Modules;
+use crate::ratchet::Counts;
+use crate::sources::Sources;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const REPEATED_TYPES: &str = "repeated type names";
+const TUPLE_PARAMETERS: &str = "functions that take a tuple";
+const LOST_CITATIONS: &str = "citations that lead nowhere";
+
+/// What a citation of a document begins with that is not in this repository.
+const LOST: &str = concat!("contract", " §");
+
+/// What is found in one crate: what, and where.
+type Found = BTreeMap<&'static str, Vec<String>>;
+
+/// How often each thing occurs in each crate.
+pub fn count(modules: &Modules, sources: &Sources) -> Counts {
+    let mut counts = Counts::new();
+    for (package, found) in find(modules, sources) {
+        for (what, places) in found {
+            counts.insert((package.clone(), what.to_owned()), places.len());
+        }
+    }
+    counts
+}
+
+/// Every occurrence, with its places.
+pub fn report(modules: &Modules, sources: &Sources) -> String {
+    let mut text = String::new();
+    for (package, found) in find(modules, sources) {
+        for (what, places) in found {
+            let _ = writeln!(text, "{package}: {} {what}", places.len());
+            for place in places {
+                let _ = writeln!(text, "    {place}");
+            }
+        }
+    }
+    text
+}
+
+fn find(modules: &Modules, sources: &Sources) -> BTreeMap<String, Found> {
+    let packages = modules.house.iter().enumerate();
+    packages
+        .map(|(package, rules)| {
+            let found = [
+                (REPEATED_TYPES, repeated_types(modules, package)),
+                (TUPLE_PARAMETERS, tuple_parameters(modules, package)),
+                (LOST_CITATIONS, lost_citations(rules, sources)),
+            ];
+            (rules.package.to_owned(), Found::from(found))
+        })
+        .collect()
+}
+
+fn repeated_types(modules: &Modules, package: usize) -> Vec<String> {
+    let mut places: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, module) in modules.iter().filter(|(_, module)| module.package == package) {
+        for name in &module.types {
+            places.entry(name).or_default().push(&module.file);
+        }
+    }
+    let repeated = places.into_iter().filter(|(_, files)| files.len() > 1);
+    repeated.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect()
+}
+
+fn tuple_parameters(modules: &Modules, package: usize) -> Vec<String> {
+    let modules = modules.iter().filter(|(_, module)| module.package == package);
+    let named = modules
+        .flat_map(|(_, module)| module.tuple_functions.iter().map(|name| format!("{name}: {}", module.file)));
+    named.collect()
+}
+
+fn lost_citations(rules: &CrateRules, sources: &Sources) -> Vec<String> {
+    let own = sources.rust().filter(|(path, _)| crate_of(path) == Some(rules.directory));
+    let lines =
+        own.flat_map(|(path, text)| text.lines().enumerate().map(move |(line, text)| (path, line, text)));
+    let lost = lines.filter(|(_, _, text)| text.contains(LOST));
+    lost.map(|(path, line, _)| format!("{path}:{}", line + 1)).collect()
+}
+
+/// The directory of the crate that has a file: what stands before `src`, `tests`, `benches` or `examples`.
+fn crate_of(path: &str) -> Option<&str> {
+    ["/src/", "/tests/", "/benches/", "/examples/"]
+        .iter()
+        .filter_map(|part| path.find(part))
+        .min()
+        .map(|end| &path[..end])
+}

@@ -1,0 +1,34 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Where to read first
+//!
+//! **What this is.** Names only: everything of [`bareverbs_core`] at the root, the vocabulary of the device in [`prm`], and the
+//! places a driver can live in, one for each feature.
+//!
+//! **What it may not do.** It has no behaviour of its own, and without features it needs no operating system.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod prelude;
+
+pub use bareverbs_core::*;
+pub use bareverbs_prm as prm;
+
+#[cfg(all(target_os = "linux", feature = "vfio"))]
+pub use bareverbs_hal::vfio;
+#[cfg(all(target_os = "linux", feature = "vfio-user"))]
+pub use bareverbs_hal::vfio_user;
+#[cfg(all(target_os = "linux", any(feature = "vfio", feature = "vfio-user")))]
+pub use bareverbs_hal::{memory, pci};
+#[cfg(feature = "offload")]
+pub use bareverbs_offload as offload;
+
+/// Simulated hosts in the program's own process, in virtual time.
+#[cfg(feature = "sim")]
+pub mod sim {
+    pub use bareverbs_hal_sim::*;
+    pub use bareverbs_sim::net::LinkConfig;
+    pub use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
+    pub use bareverbs_sim::run::{Latency, LinkId, NodeId, Preset, StallReason, SwitchId};
+    pub use bareverbs_sim::{net, nic, run};
+}

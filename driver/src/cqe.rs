@@ -1,0 +1,133 @@
+//! Completion queue entries: the one room that decodes them.
+//!
+//! Where a field stands is taken from the descriptors of `bareverbs_prm::cqe`; no offset is written here. An entry is read
+//! in place, field by field, after its owner says that the device has written it ([`ownership`]). What it says is an
+//! allegation, which the ledger checks. Nothing here knows a ledger or the place of an entry in its ring.
+//!
+//! * [`CqeView`]: fields of an entry · [`ownership`]: whose it is, and of which kind
+//! * [`completion`]: entry to work completion · [`compressed`]: runs that the device writes in a shorter form
+
+pub(crate) mod completion;
+pub(crate) mod compressed;
+pub(crate) mod ownership;
+
+#[cfg(test)]
+mod tests;
+
+use crate::dma::{BLOCK, Window};
+use crate::work_completion::Origin;
+use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry, OP_OWN_INITIAL, OP_OWN_OFFSET};
+use bareverbs_prm::field::BitRange;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
+
+/// The `user_index` of entries that are nobody's.
+pub(crate) const NOBODY: u32 = CompletionEntry::FIELDS.user_index.mask() as u32;
+/// Words of an entry.
+pub(crate) const ENTRY_WORDS: usize = BLOCK / 8;
+/// The dword that holds the `user_index`, which is compared as a whole.
+const USER_INDEX: usize = CompletionEntry::FIELDS.user_index.offset();
+/// The dword that holds the number of the queue pair, and the bits of it that the number has.
+const QPN: usize = CompletionEntry::FIELDS.qpn.offset();
+const QPN_BITS: u32 = CompletionEntry::FIELDS.qpn.mask() as u32;
+/// The dword that ends with opcode and owner.
+const OP_OWN_DWORD: usize = OP_OWN_OFFSET & !3;
+/// The dwords that say where a message came from.
+const SLID: usize = CompletionEntry::FIELDS.slid.offset() & !3;
+const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset();
+/// The word that ends with opcode and owner.
+const LAST: usize = ENTRY_WORDS - 1;
+const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(LAST);
+
+/// An entry in the ring.
+#[derive(Clone, Copy)]
+pub(crate) struct CqeView<'a>(pub(crate) Window<'a, BLOCK>);
+
+impl CqeView<'_> {
+    /// The `user_index` of the queue pair.
+    pub(crate) fn user_index(self) -> u32 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.user_index.key() }>() as u32
+    }
+
+    /// The dword of the `user_index` in memory order, to be compared with that of another entry.
+    #[inline(always)]
+    pub(crate) fn user_index_dword(self) -> u32 {
+        self.0.load_raw32::<USER_INDEX>()
+    }
+
+    /// The queue pair.
+    #[inline(always)]
+    pub(crate) fn qpn(self) -> Qpn {
+        Qpn::from_low_bits(self.0.load_be32::<QPN>())
+    }
+
+    /// The number of the queue pair in memory order, to be compared with that of another entry.
+    #[inline(always)]
+    pub(crate) fn qpn_dword(self) -> u32 {
+        self.0.load_raw32::<QPN>() & QPN_BITS.to_be()
+    }
+
+    /// Counter of the work queue entry that completed.
+    #[inline(always)]
+    pub(crate) fn counter(self) -> u16 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.wqe_counter.key() }>() as u16
+    }
+
+    pub(crate) fn opcode(self) -> CqeOpcode {
+        CqeOpcode::from_raw(self.0.load_field::<{ CompletionEntry::FIELDS.opcode.key() }>() as u8)
+    }
+
+    /// Bytes received or read.
+    #[inline(always)]
+    pub(crate) fn byte_count(self) -> u32 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.byte_count.key() }>() as u32
+    }
+
+    /// Immediate data, or the key that was invalidated.
+    pub(crate) fn immediate(self) -> u32 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.immediate.key() }>() as u32
+    }
+
+    /// Where a received message came from.
+    #[inline(always)]
+    pub(crate) fn origin(self) -> Origin {
+        Origin::new([self.0.load_be32::<SLID>(), self.0.load_be32::<FLAGS>()])
+    }
+
+    /// Why the request of an error entry failed.
+    pub(crate) fn syndrome(self) -> CqeSyndrome {
+        CqeSyndrome::from_raw(self.0.load_field::<{ ErrorEntry::FIELDS.syndrome.key() }>() as u8)
+    }
+
+    /// The device's own code for it.
+    pub(crate) fn vendor_syndrome(self) -> u8 {
+        self.0.load_field::<{ ErrorEntry::FIELDS.vendor_syndrome.key() }>() as u8
+    }
+
+    /// The last byte: opcode, format and owner.
+    #[inline(always)]
+    pub(crate) fn op_own(self) -> u8 {
+        self.0.load_u8::<OP_OWN_OFFSET>()
+    }
+
+    /// Makes the entry nobody's.
+    pub(crate) fn disown(self) {
+        self.0.store_be32::<USER_INDEX>(NOBODY);
+    }
+
+    /// Makes the entry one that the device has not written yet.
+    pub(crate) fn invalidate(self) {
+        self.0.store_be32::<OP_OWN_DWORD>(OP_OWN_INITIAL as u32);
+    }
+
+    /// The whole entry, in memory order.
+    pub(crate) fn load(self) -> [u64; ENTRY_WORDS] {
+        self.0.load()
+    }
+
+    /// Stores a whole entry that is ours in the pass whose parity is `phase`.
+    pub(crate) fn store(self, mut words: [u64; ENTRY_WORDS], phase: u8) {
+        words[LAST] = OWNER.set(u64::from_be(words[LAST]), phase.into()).to_be();
+        self.0.store_first::<ENTRY_WORDS>(&words);
+    }
+}

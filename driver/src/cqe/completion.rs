@@ -1,0 +1,58 @@
+//! From an entry to a work completion.
+
+use super::CqeView;
+use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::CqeOpcode;
+
+/// The completion of a send that succeeded.
+#[inline(always)]
+pub(crate) fn sent(cqe: CqeView<'_>, wr_id: u64, opcode: WorkCompletionOpcode, qpn: Qpn) -> WorkCompletion {
+    WorkCompletion {
+        wr_id,
+        byte_count: cqe.byte_count(),
+        immediate: None,
+        qpn,
+        status: WorkCompletionStatus::Success,
+        vendor_syndrome: 0,
+        opcode,
+        origin: Origin::NONE,
+    }
+}
+
+/// Writes the completion of a receive to `place`. `opcode` is that of the entry.
+#[inline(always)]
+pub(crate) fn received(place: &mut WorkCompletion, cqe: CqeView<'_>, opcode: u8, wr_id: u64, qpn: Qpn) {
+    *place = WorkCompletion {
+        wr_id,
+        byte_count: cqe.byte_count(),
+        immediate: None,
+        qpn,
+        status: WorkCompletionStatus::Success,
+        vendor_syndrome: 0,
+        opcode: WorkCompletionOpcode::Receive,
+        origin: cqe.origin(),
+    };
+    if opcode != CqeOpcode::ResponderSend.raw() {
+        add_immediate(place, cqe, CqeOpcode::from_raw(opcode));
+    }
+}
+
+/// What only some messages bring: immediate data, or the key that they invalidated.
+#[inline(never)]
+fn add_immediate(place: &mut WorkCompletion, cqe: CqeView<'_>, opcode: CqeOpcode) {
+    place.opcode = match opcode {
+        CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
+        CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
+        _ => WorkCompletionOpcode::Receive,
+    };
+    if opcode != CqeOpcode::ResponderError {
+        place.immediate = Some(cqe.immediate());
+    }
+}
+
+/// Makes the completion one of a request that failed, as the error entry says.
+pub(crate) fn fail(completion: &mut WorkCompletion, cqe: CqeView<'_>) {
+    completion.status = WorkCompletionStatus::Failed(cqe.syndrome());
+    completion.vendor_syndrome = cqe.vendor_syndrome();
+}

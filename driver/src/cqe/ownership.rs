@@ -1,0 +1,136 @@
+//! Whether an entry is ours, and what kind of entry it is: all of it in one byte.
+
+use super::CqeView;
+use crate::hal::{Barrier, Hal};
+use crate::ring::{OwnedEntry, is_written};
+use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CompletionEntry};
+use bareverbs_prm::field::BitRange;
+use bareverbs_prm::numbering::CqeOpcode;
+
+/// Where the fields of the byte stand in it, which is the last one of the last word.
+const OPCODE: BitRange = CompletionEntry::FIELDS.opcode.in_word(super::LAST);
+const FORMAT: BitRange = CompletionEntry::FIELDS.format.in_word(super::LAST);
+const SOLICITED: BitRange = CompletionEntry::FIELDS.solicited.in_word(super::LAST);
+const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(super::LAST);
+/// All of the byte that matters: whether an event was asked for does not.
+const SIGNIFICANT: u8 = SOLICITED.clear(u8::MAX as u64) as u8;
+/// Bits of the byte below the opcode.
+const BELOW_OPCODE: u32 = OPCODE.put(1).trailing_zeros();
+/// Opcodes of responders' successes.
+const FIRST_RESPONDER: u8 = CqeOpcode::ResponderWriteImmediate.raw();
+const LAST_RESPONDER: u8 = CqeOpcode::ResponderSendInvalidate.raw();
+
+/// An entry of a completion queue, and the barrier that its ownership needs.
+pub(crate) struct OwnedCqe<'a, H> {
+    pub(crate) hal: &'a H,
+    pub(crate) cqe: CqeView<'a>,
+}
+
+impl<H: Hal> OwnedEntry for OwnedCqe<'_, H> {
+    #[inline(always)]
+    fn last_byte(&self) -> u8 {
+        self.cqe.op_own()
+    }
+    #[inline(always)]
+    fn synchronize(&self) {
+        self.hal.barrier(Barrier::FromDevice);
+    }
+}
+
+/// The last byte of an entry as a pass over the ring sees it: without the owner that the pass wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnerByte(u8);
+
+impl OwnerByte {
+    /// Of an entry in the pass whose parity is `phase`.
+    #[inline(always)]
+    pub(crate) fn read(entry: &impl OwnedEntry, phase: u8) -> Self {
+        Self(entry.last_byte() ^ phase)
+    }
+
+    /// Whether the entry is a requester's success of format 0: neither data nor a compressed run.
+    #[inline(always)]
+    pub(crate) const fn is_requester_success(self) -> bool {
+        const { assert!(CqeOpcode::Requester.raw() == 0) };
+        self.0 & SIGNIFICANT == 0
+    }
+
+    /// The opcode, if the entry is a responder's success of format 0.
+    #[inline(always)]
+    pub(crate) const fn responder_success(self) -> Option<u8> {
+        let opcode = self.0.rotate_right(BELOW_OPCODE) & SIGNIFICANT.rotate_right(BELOW_OPCODE);
+        if opcode.wrapping_sub(FIRST_RESPONDER) <= LAST_RESPONDER - FIRST_RESPONDER {
+            Some(opcode)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the owner is that of another pass: most entries that are empty have it.
+    #[inline(always)]
+    pub(crate) const fn is_of_other_pass(self) -> bool {
+        OWNER.get(self.0 as u64) != 0
+    }
+
+    /// Whether the device has written nothing in this pass.
+    #[inline(always)]
+    pub(crate) const fn is_empty(self) -> bool {
+        !is_written(self.0, 0)
+    }
+}
+
+/// Whether the entry whose last byte this is is the title of a compressed run.
+pub(crate) const fn is_compressed(op_own: u8) -> bool {
+    FORMAT.get(op_own as u64) == CQE_FORMAT_COMPRESSED as u64
+}
+
+/// The opcode of the entry whose last byte this is.
+pub(crate) const fn opcode(op_own: u8) -> CqeOpcode {
+    CqeOpcode::from_raw(OPCODE.get(op_own as u64) as u8)
+}
+
+/// Whether an entry with this opcode completes a receive.
+pub(crate) const fn is_responder(opcode: CqeOpcode) -> bool {
+    matches!(
+        opcode,
+        CqeOpcode::ResponderWriteImmediate
+            | CqeOpcode::ResponderSend
+            | CqeOpcode::ResponderSendImmediate
+            | CqeOpcode::ResponderSendInvalidate
+            | CqeOpcode::ResponderError
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::take_ownership;
+    use core::cell::Cell;
+
+    struct Byte(u8, Cell<bool>);
+    impl OwnedEntry for Byte {
+        fn last_byte(&self) -> u8 {
+            self.0
+        }
+        fn synchronize(&self) {
+            self.1.set(true);
+        }
+    }
+
+    #[test]
+    fn successes_without_data_are_told_from_everything_else() {
+        for (byte, phase) in (0..=255u8).flat_map(|byte| [(byte, 0), (byte, 1)]) {
+            let owner = OwnerByte::read(&Byte(byte, Cell::new(false)), phase);
+            let is_ours = byte & 1 == phase && byte < 0xf0;
+            let success = (is_ours && byte & 0xc == 0).then_some(byte >> 4);
+            assert_eq!(owner.is_of_other_pass(), byte & 1 != phase);
+            assert_eq!(owner.is_empty(), !is_ours, "{byte:#x} in phase {phase}");
+            assert_eq!(owner.is_requester_success(), success == Some(0), "{byte:#x} in phase {phase}");
+            let responder = success.filter(|opcode| (1..=4).contains(opcode));
+            assert_eq!(owner.responder_success(), responder, "{byte:#x} in phase {phase}");
+            let entry = Byte(byte, Cell::new(false));
+            assert_eq!(take_ownership(&entry, phase).is_some(), is_ours);
+            assert_eq!(entry.1.get(), is_ours, "the barrier comes with the entry");
+        }
+    }
+}

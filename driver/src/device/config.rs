@@ -1,0 +1,69 @@
+//! How to open a device.
+
+use crate::executor::CommandTiming;
+use crate::trace::Observer;
+use bareverbs_prm::time::Duration;
+use core::fmt;
+
+/// How to open a device. The default suits a device with a few dozen queue pairs.
+#[derive(Clone, Copy)]
+pub struct DeviceConfig {
+    /// Longest wait for firmware to be ready.
+    pub firmware_timeout: Duration,
+    /// Longest wait for the answer to a command.
+    pub command_timeout: Duration,
+    /// Longest pause between two polls. The place may end a pause early.
+    pub poll_interval: Duration,
+    /// Mailbox blocks of 512 bytes for commands, at most 1024. A page list needs one for every 64 pages.
+    pub mailbox_blocks: usize,
+    /// Entries of the event queue.
+    pub event_queue_entries: u32,
+    /// Most queue pairs and shared receive queues that may exist at a time, at most 131,072.
+    pub queue_pairs: u32,
+    /// Words of 8 bytes in the ledgers, which remember posted work. A send queue takes two for each basic block, a receive
+    /// queue one for each entry (at least two in all), a shared receive queue two for each entry.
+    pub ledger_words: u32,
+    /// Logarithm of the largest page in page lists, 12 to 31.
+    pub log_max_page: u8,
+    /// Whether the device signs its answers and the driver checks the signatures.
+    pub checked: bool,
+    /// Whether the driver may write work queue entries to doorbell registers (BlueFlame), if the device can.
+    pub blue_flame: bool,
+    /// Receives trace events.
+    pub observer: Option<&'static dyn Observer>,
+}
+
+impl DeviceConfig {
+    pub(crate) const fn command_timing(&self) -> CommandTiming {
+        CommandTiming { timeout: self.command_timeout, poll_interval: self.poll_interval }
+    }
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            firmware_timeout: Duration::from_secs(120),
+            command_timeout: Duration::from_secs(10),
+            poll_interval: Duration::from_micros(20),
+            mailbox_blocks: 64,
+            event_queue_entries: 256,
+            queue_pairs: 64,
+            ledger_words: 1 << 15,
+            log_max_page: 21,
+            checked: false,
+            blue_flame: true,
+            observer: None,
+        }
+    }
+}
+
+impl fmt::Debug for DeviceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceConfig")
+            .field("command_timeout", &self.command_timeout)
+            .field("mailbox_blocks", &self.mailbox_blocks)
+            .field("queue_pairs", &self.queue_pairs)
+            .field("ledger_words", &self.ledger_words)
+            .finish_non_exhaustive()
+    }
+}

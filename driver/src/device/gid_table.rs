@@ -1,0 +1,81 @@
+//! The RoCE address table of the device (RoCEv2 A17.8): the GIDs that the port answers to.
+
+use super::Device;
+use super::control::GIDS;
+use crate::command::{CommandError, CommandFailure, Request};
+use crate::gid::{GidEntry, set_address, version_name};
+use crate::hal::Hal;
+use bareverbs_prm::numbering::RoceVersion;
+use core::fmt;
+
+impl<H: Hal> Device<H> {
+    /// Sets entry `index` of the RoCE address table. An entry whose GID is all zero clears it.
+    #[doc(alias = "ibv_query_gid")]
+    pub fn set_gid(&self, index: u16, entry: GidEntry) -> Result<(), GidError> {
+        let entries = self.capabilities().roce_addresses.min(GIDS as u16);
+        if index >= entries {
+            return Err(GidError::IndexOutOfRange { index, entries });
+        }
+        if !entry.gid.is_zero() && !self.capabilities().speaks(entry.version) {
+            return Err(GidError::Version { index, version: entry.version });
+        }
+        let input = set_address(index, &entry);
+        let request = Request::new(&input);
+        let done = self.control(|control, hal| {
+            control.run(hal, &request)?;
+            control.gids[index as usize] = (!entry.gid.is_zero()).then_some(entry);
+            Ok(())
+        });
+        done.map_err(|busy| request.error(CommandFailure::InterfaceBusy(busy)))?.map_err(GidError::Command)
+    }
+
+    /// Entry `index` of the RoCE address table, as it was set last.
+    pub fn gid(&self, index: u16) -> Option<GidEntry> {
+        self.control(|control, _| control.gids.get(index as usize).copied().flatten()).ok().flatten()
+    }
+}
+
+/// Why an entry of the RoCE address table could not be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GidError {
+    /// The index is beyond the end of the table.
+    IndexOutOfRange {
+        /// The index.
+        index: u16,
+        /// Entries that can be used.
+        entries: u16,
+    },
+    /// The device does not speak this version of RoCE.
+    Version {
+        /// The index.
+        index: u16,
+        /// The version.
+        version: RoceVersion,
+    },
+    /// The command failed.
+    Command(CommandError),
+}
+
+impl From<CommandError> for GidError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl fmt::Display for GidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::IndexOutOfRange { index, entries } => {
+                write!(f, "address index {index}: the RoCE address table has {entries} entries")
+            }
+            Self::Version { index, version } => write!(
+                f,
+                "address index {index}: the device does not speak {}; see Capabilities::roce_v1 and roce_v2",
+                version_name(version)
+            ),
+            Self::Command(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl core::error::Error for GidError {}

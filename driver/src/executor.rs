@@ -1,0 +1,97 @@
+//! Blocking commands: submit, poll, relax, until the device answers or the deadline passes.
+//!
+//! [`CommandQueue`] never waits. The executor does, and only in [`Hal::relax`].
+
+use crate::command::{
+    CommandError, CommandFailure, CommandQueue, HealthReport, Lane, Message, Request, Ticket,
+};
+use crate::hal::Hal;
+use crate::trace::{Observer, TraceEvent};
+use bareverbs_prm::time::Duration;
+
+/// How long a command may take, and how often the executor polls for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandTiming {
+    /// Longest wait for the answer to a command.
+    pub timeout: Duration,
+    /// Longest pause between two polls. The place may end a pause early.
+    pub poll_interval: Duration,
+}
+
+/// Where the output of a command goes, and how long the device makes it.
+pub struct CommandOutput<'a> {
+    /// Receives the first bytes of the output.
+    pub buffer: &'a mut [u8],
+    /// Bytes of output that the device writes.
+    pub length: usize,
+}
+
+/// Everything that a blocking command needs.
+pub struct CommandExecutor<'a, H: Hal> {
+    /// The place.
+    pub hal: &'a H,
+    /// The queue.
+    pub queue: &'a mut CommandQueue<H::Dma>,
+    /// Deadline and poll interval.
+    pub timing: CommandTiming,
+    /// Receives trace events.
+    pub observer: Option<&'static dyn Observer>,
+}
+
+impl<H: Hal> CommandExecutor<'_, H> {
+    /// Executes `request` and copies its output. Calls `meanwhile` before each pause, because the device may need
+    /// something before it can answer: pages above all.
+    pub fn execute(
+        &mut self,
+        request: &Request<'_>,
+        output: CommandOutput<'_>,
+        lane: Lane,
+        mut meanwhile: impl FnMut(&mut Self),
+    ) -> Result<(), CommandError> {
+        let ticket = self.queue.submit(self.hal, request, output.length, lane)?;
+        let (opcode, slot) = (request.opcode(), ticket.slot());
+        self.observe(TraceEvent::CommandSubmitted { opcode, op_mod: request.op_mod(), slot });
+        let result = self.wait(ticket, output.buffer, &mut meanwhile);
+        self.observe(TraceEvent::CommandFinished { opcode, slot, failure: result.err() });
+        result.map_err(|failure| request.error(failure))
+    }
+
+    /// Executes a command whose output has a fixed size, and returns the output.
+    pub fn call<O: Message>(
+        &mut self,
+        request: &Request<'_>,
+        meanwhile: impl FnMut(&mut Self),
+    ) -> Result<O, CommandError> {
+        let mut message = O::new_zeroed();
+        let output = CommandOutput { buffer: message.as_mut_bytes(), length: size_of::<O>() };
+        self.execute(request, output, Lane::Regular, meanwhile)?;
+        Ok(message)
+    }
+
+    fn wait(
+        &mut self,
+        ticket: Ticket,
+        output: &mut [u8],
+        meanwhile: &mut impl FnMut(&mut Self),
+    ) -> Result<(), CommandFailure> {
+        let start = self.hal.now();
+        let deadline = start + self.timing.timeout;
+        while !self.queue.poll(self.hal, ticket, output)? {
+            meanwhile(self);
+            let now = self.hal.now();
+            if now >= deadline {
+                self.queue.abandon(ticket);
+                let health = HealthReport::read(self.hal);
+                return Err(CommandFailure::TimedOut { waited: now.since(start), health });
+            }
+            self.hal.relax(deadline.min(now + self.timing.poll_interval));
+        }
+        Ok(())
+    }
+
+    fn observe(&self, event: TraceEvent) {
+        if let Some(observer) = self.observer {
+            observer.observe(&event);
+        }
+    }
+}

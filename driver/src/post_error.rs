@@ -1,0 +1,105 @@
+//! Why a send queue, a receive queue or a shared receive queue refuses a work request.
+
+use crate::work_completion::WorkCompletionOpcode;
+use bareverbs_prm::numbering::ServiceType;
+use core::fmt;
+
+/// Why a work request was refused. Nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The queue has no room.
+    QueueFull {
+        /// Places needed: basic blocks of a send queue, entries of a receive queue.
+        needed: u32,
+        /// Places of the queue.
+        size: u32,
+    },
+    /// A request of an extended reliable connection names no shared receive queue, or one of another service names one.
+    SharedReceiveQueue {
+        /// Whether the request names one.
+        named: bool,
+    },
+    /// The queue pair has no receive queue of its own.
+    NoReceiveQueue,
+    /// Too many slices.
+    TooManySlices {
+        /// How many.
+        count: usize,
+        /// How many the queue pair was made for.
+        limit: u32,
+    },
+    /// Too many inline bytes.
+    InlineTooLong {
+        /// How many.
+        length: usize,
+        /// How many the queue pair was made for.
+        limit: u32,
+    },
+    /// A slice of no bytes, of more than 2^31, or of an atomic and not of 8.
+    SliceLength {
+        /// Which slice.
+        index: usize,
+        /// Its length.
+        length: u32,
+    },
+    /// More bytes than a message can have.
+    MessageTooLong {
+        /// How many.
+        length: u64,
+        /// How many it can have.
+        limit: u64,
+    },
+    /// The service has no such operation.
+    NotOffered {
+        /// The operation.
+        kind: WorkCompletionOpcode,
+        /// The service.
+        service: ServiceType,
+    },
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::QueueFull { needed, size } => write!(
+                f,
+                "no room for {needed} of {size} places: poll the completion queue; at least one request a queue length \
+                 must be signalled"
+            ),
+            Self::SharedReceiveQueue { named: true } => f.write_str(
+                "the request names a shared receive queue, and only an XRC initiator can send to one: leave for_shared_queue out",
+            ),
+            Self::SharedReceiveQueue { named: false } => f.write_str(
+                "an XRC request must name the peer's shared receive queue: add for_shared_queue",
+            ),
+            Self::NoReceiveQueue => f.write_str(
+                "the queue pair has no receive queue: post to the shared one, or make it with receive_queue",
+            ),
+            Self::TooManySlices { count, limit } => {
+                write!(
+                    f,
+                    "{count} slices, the queue pair was made for {limit}: raise max_send_sge or max_receive_sge"
+                )
+            }
+            Self::InlineTooLong { length, limit } => {
+                write!(
+                    f,
+                    "{length} bytes inline, the queue pair was made for {limit}: raise max_inline or use a slice"
+                )
+            }
+            Self::SliceLength { index, length } => write!(
+                f,
+                "slice {index} has {length} bytes: a slice has 1 to 2^31, that of an atomic 8; an empty message has no slice"
+            ),
+            Self::MessageTooLong { length, limit } => {
+                write!(f, "a message of {length} bytes: the device allows {limit}")
+            }
+            Self::NotOffered { kind, service } => {
+                write!(f, "{service} has no {kind:?}: use a reliable connection")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PostError {}

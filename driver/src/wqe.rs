@@ -1,0 +1,33 @@
+//! Work queue entries: the one room that encodes them, for send queues, receive queues and shared receive queues.
+//!
+//! Where a field stands is taken from the descriptors of `bareverbs_prm::wqe`; no offset is written here. An entry is built
+//! of 64-bit words in memory order, because that is what [`dma`](crate::dma) stores. Nothing here knows a doorbell, a
+//! ledger's record or a queue pair's state: [`queue_pair`](crate::queue_pair) checks, remembers and rings.
+//!
+//! * [`segment`]: each segment as two words · [`head`]: what stands before the data, encoded when a request is made
+//! * [`send`]: head and data of a send, into the ring · [`inline`]: data that are copied into the entry
+//! * [`receive`]: scatter lists of receives
+
+pub(crate) mod head;
+mod inline;
+pub(crate) mod receive;
+pub(crate) mod segment;
+pub(crate) mod send;
+
+#[cfg(test)]
+mod tests;
+
+use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
+
+pub(crate) use inline::{InlineData, inline_segments};
+
+/// Longest scatter/gather element: a byte count of zero means 2^31.
+pub(crate) const MAX_SLICE: u32 = 1 << 31;
+/// Segments that a work queue entry can have.
+pub(crate) const MAX_SEGMENTS: u32 = ControlSegment::FIELDS.ds.mask() as u32;
+/// Segments of a basic block.
+pub(crate) const BLOCK_SEGMENTS: u32 = (BASIC_BLOCK / SEGMENT) as u32;
+/// Words of a basic block.
+const BLOCK_WORDS: usize = BASIC_BLOCK / 8;
+/// Words of a segment.
+const SEGMENT_WORDS: usize = SEGMENT / 8;

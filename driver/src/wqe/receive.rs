@@ -1,0 +1,74 @@
+//! Entries of receive queues: scatter lists of a fixed number of segments, closed if they are shorter.
+
+use super::MAX_SLICE;
+use super::segment::{self, END_OF_LIST, Segment};
+use crate::dma::Run;
+use crate::memory_slice::MemorySlice;
+use bareverbs_prm::wqe::SEGMENT;
+
+/// How an entry is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ReceivePath {
+    /// Segment by segment, after checks of everything.
+    General,
+    /// One slice of a possible length, encoded when the request is made.
+    OneSlice,
+    /// No request has it: a queue that has it takes the general path for all.
+    Disabled,
+}
+
+impl ReceivePath {
+    /// The fast path of a queue whose entries have `max_slices`.
+    pub(crate) const fn of_queue(max_slices: u32) -> Self {
+        if max_slices == 1 { Self::OneSlice } else { Self::Disabled }
+    }
+}
+
+/// The scatter list of a receive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScatterList<'a> {
+    pub(crate) slices: &'a [MemorySlice],
+    pub(crate) path: ReceivePath,
+    /// The only slice, on its path.
+    pub(crate) first: Segment,
+}
+
+impl<'a> ScatterList<'a> {
+    #[inline(always)]
+    pub(crate) const fn new(slices: &'a [MemorySlice]) -> Self {
+        let (path, first) = match slices {
+            [slice] if slice.length.wrapping_sub(1) < MAX_SLICE => {
+                (ReceivePath::OneSlice, segment::data(slice))
+            }
+            _ => (ReceivePath::General, [0; 2]),
+        };
+        Self { slices, path, first }
+    }
+
+    /// Writes the slices to the segments from `first` on, of which an entry has room for `room`.
+    pub(crate) fn write(&self, segments: Run<'_, SEGMENT>, first: u32, room: u32) {
+        for (at, slice) in (first..).zip(self.slices) {
+            store_segment(segments, at, segment::data(slice));
+        }
+        let used = self.slices.len() as u32;
+        if used < room {
+            store_segment(segments, first.wrapping_add(used), END_OF_LIST);
+        }
+    }
+}
+
+/// Writes a segment.
+#[inline(always)]
+pub(crate) fn store_segment(segments: Run<'_, SEGMENT>, index: u32, [a, b]: Segment) {
+    let window = segments.slot(index);
+    window.store_word::<0>(a);
+    window.store_word::<8>(b);
+}
+
+/// Names the entry that the device takes after the one of a shared receive queue that begins at `first`; the rest of that
+/// segment is zero always.
+#[inline(always)]
+pub(crate) fn store_next_entry(segments: Run<'_, SEGMENT>, first: u32, next: u32) {
+    segments.slot(first).store_word::<0>(segment::next_entry(next));
+}

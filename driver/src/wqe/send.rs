@@ -1,0 +1,236 @@
+//! Entries of send queues: a [`Head`], then data. Two fast paths write what most requests are; everything else is written
+//! segment by segment.
+
+use super::head::{Head, QueuePairBits};
+use super::segment;
+use super::{BLOCK_SEGMENTS, BLOCK_WORDS, InlineData, MAX_SEGMENTS, SEGMENT_WORDS, inline};
+use crate::dma::{BLOCK, Run};
+use crate::memory_slice::MemorySlice;
+use bareverbs_prm::wqe::{InlineHeader, SEGMENT};
+
+/// What follows the head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SendData<'a> {
+    /// Data in memory that the device reaches.
+    Slices(&'a [MemorySlice]),
+    /// Data that are copied into the entry.
+    Inline(InlineData<'a>),
+    /// Segments as they are, in memory order.
+    Segments(&'a [u64]),
+}
+
+/// How an entry is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum EncodePath {
+    /// Segment by segment, after checks of everything.
+    General = 0,
+    /// The block of the head is the whole entry: its only slice is in it already.
+    Block = 1,
+    /// Head, then inline data that are encoded in registers: one block.
+    ShortInline = 2,
+    /// Head, then more inline data.
+    LongInline = 3,
+}
+
+/// Paths that there are.
+const PATHS: usize = 4;
+/// Most inline bytes behind the largest head of the inline paths.
+const MAX_INLINE: usize = (MAX_SEGMENTS - LARGEST_INLINE_HEAD) as usize * SEGMENT - InlineHeader::SIZE;
+/// Segments of the largest head of the inline paths: control and remote address.
+const LARGEST_INLINE_HEAD: u32 = 2;
+/// Most inline bytes that are encoded in registers.
+const MAX_SHORT: usize = 16;
+
+/// An entry of a send queue, but for its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendEntry<'a> {
+    pub(crate) head: Head,
+    pub(crate) data: SendData<'a>,
+    path: EncodePath,
+    /// Bytes of data, as far as the path asks.
+    length: u32,
+    /// Segments before the data.
+    head_segments: u32,
+}
+
+impl<'a> SendEntry<'a> {
+    #[inline(always)]
+    pub(crate) const fn new(head: Head, data: SendData<'a>) -> Self {
+        let head_segments = head.segments();
+        let mut entry = Self { head, data, path: EncodePath::General, length: 0, head_segments };
+        match data {
+            SendData::Slices([slice]) if head_segments < BLOCK_SEGMENTS => {
+                entry.head = head.with(segment::data(slice));
+                entry.choose(EncodePath::Block, 1, slice.length);
+            }
+            SendData::Inline(data)
+                if data.bytes().len().wrapping_sub(1) < MAX_INLINE
+                    && head_segments <= LARGEST_INLINE_HEAD =>
+            {
+                let length = data.bytes().len() as u32;
+                let is_short = data.bytes().len() <= MAX_SHORT;
+                let path = if is_short { EncodePath::ShortInline } else { EncodePath::LongInline };
+                entry.choose(path, inline::inline_segments(length), length);
+            }
+            _ => (),
+        }
+        entry
+    }
+
+    const fn choose(&mut self, path: EncodePath, data_segments: u32, length: u32) {
+        (self.path, self.length) = (path, length);
+        self.head.set_entry_segments(self.head_segments + data_segments);
+    }
+
+    /// Leaves the fast path: the entry is checked and written segment by segment.
+    pub(crate) const fn use_general_path(&mut self) {
+        self.path = EncodePath::General;
+        self.head.set_entry_segments(0);
+    }
+
+    /// Basic blocks of an entry that has a fast path.
+    #[inline(always)]
+    pub(crate) const fn blocks(&self) -> u32 {
+        self.head.entry_segments().div_ceil(BLOCK_SEGMENTS)
+    }
+
+    /// How it is written.
+    #[inline(always)]
+    pub(crate) const fn path(&self) -> EncodePath {
+        self.path
+    }
+
+    /// Segments without those that the service adds.
+    pub(crate) const fn segments(&self) -> u32 {
+        let data = match self.data {
+            SendData::Slices(slices) => slices.len() as u32,
+            SendData::Inline(data) if data.bytes().is_empty() => 0,
+            SendData::Inline(data) => inline::inline_segments(data.bytes().len() as u32),
+            SendData::Segments(words) => (words.len() / SEGMENT_WORDS) as u32,
+        };
+        self.head_segments + data
+    }
+}
+
+/// What all entries of a send queue have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendEncoder {
+    pub(crate) owner: QueuePairBits,
+    /// The most bytes of data that each path takes; zero if it is closed.
+    longest: [u32; PATHS],
+}
+
+/// Where an entry goes.
+#[derive(Clone, Copy)]
+pub(crate) struct SendPlace<'a> {
+    pub(crate) ring: Run<'a, BLOCK>,
+    /// Counter of its first basic block.
+    pub(crate) counter: u32,
+}
+
+impl SendEncoder {
+    /// An encoder whose fast paths take a single slice of `longest_slice` bytes, and `longest_inline` inline bytes.
+    pub(crate) const fn new(owner: QueuePairBits, longest_slice: u32, longest_inline: u32) -> Self {
+        let mut longest = [0; PATHS];
+        longest[EncodePath::Block as usize] = longest_slice;
+        longest[EncodePath::ShortInline as usize] = longest_inline;
+        longest[EncodePath::LongInline as usize] = longest_inline;
+        Self { owner, longest }
+    }
+
+    /// The same without a fast path.
+    pub(crate) const fn without_fast_paths(self) -> Self {
+        Self::new(self.owner, 0, 0)
+    }
+
+    /// Whether the entry may be written on its fast path.
+    #[inline(always)]
+    pub(crate) const fn admits(&self, entry: &SendEntry<'_>) -> bool {
+        entry.length.wrapping_sub(1) < self.longest[entry.path as usize]
+    }
+
+    /// Writes an entry whose slice is in its block already, and gives the first word as a number.
+    #[inline(always)]
+    pub(crate) fn write_block(&self, place: SendPlace<'_>, entry: &SendEntry<'_>) -> u64 {
+        let control = entry.head.control(place.counter, self.owner);
+        let block = place.ring.slot(place.counter);
+        block.store_word_at(0, control.to_be());
+        // Word by word, so that no register holds one for longer.
+        for (index, word) in entry.head.rest().iter().enumerate() {
+            block.store_word_at(index + 1, *word);
+        }
+        control
+    }
+
+    /// Writes an entry with a few inline bytes, and gives the first word as a number and the block to `then`.
+    #[inline(always)]
+    pub(crate) fn write_short_inline(
+        &self,
+        place: SendPlace<'_>,
+        entry: &SendEntry<'_>,
+        data: InlineData<'_>,
+        then: impl FnOnce(u64, &[u64; BLOCK_WORDS]),
+    ) {
+        let [x, y, z] = inline::short_words(data);
+        let control = entry.head.control(place.counter, self.owner);
+        let [a, b, c, ..] = *entry.head.rest();
+        let block = place.ring.slot(place.counter);
+        if entry.head_segments == LARGEST_INLINE_HEAD {
+            let words = [control.to_be(), a, b, c, x, y, z, 0];
+            block.store_first::<7>(&words);
+            then(control, &words);
+        } else {
+            let words = [control.to_be(), a, x, y, z, 0, 0, 0];
+            block.store_first::<5>(&words);
+            then(control, &words);
+        }
+    }
+
+    /// Writes an entry with more inline bytes, and gives the first word as a number.
+    #[inline(always)]
+    pub(crate) fn write_long_inline(
+        &self,
+        place: SendPlace<'_>,
+        entry: &SendEntry<'_>,
+        data: InlineData<'_>,
+    ) -> u64 {
+        let control = entry.head.control(place.counter, self.owner);
+        let [a, b, c, ..] = *entry.head.rest();
+        let block = place.ring.slot(place.counter);
+        if entry.head_segments == LARGEST_INLINE_HEAD {
+            block.store_first::<4>(&[control.to_be(), a, b, c, 0, 0, 0, 0]);
+            inline::write::<4, 28>(place.ring, place.counter, data);
+        } else {
+            block.store_first::<2>(&[control.to_be(), a, 0, 0, 0, 0, 0, 0]);
+            inline::write::<2, 44>(place.ring, place.counter, data);
+        }
+        control
+    }
+
+    /// Writes any entry segment by segment, `address` behind the control segment, and gives its first word as a number. It
+    /// may wrap around the end of the ring.
+    pub(crate) fn write_segments(&self, place: SendPlace<'_>, entry: &SendEntry<'_>, address: &[u64]) -> u64 {
+        let mut head = entry.head;
+        head.set_entry_segments(entry.segments() + (address.len() / SEGMENT_WORDS) as u32);
+        let control = head.control(place.counter, self.owner);
+        let (mut block, mut at) = (place.counter, 0);
+        let mut put = |word: u64| {
+            place.ring.slot(block).store_word_at(at, word);
+            at = (at + 1) % BLOCK_WORDS;
+            block = block.wrapping_add((at == 0) as u32);
+        };
+        let (flags, before_data) = head.rest().split_at(1);
+        put(control.to_be());
+        flags.iter().chain(address).copied().for_each(&mut put);
+        let count = (entry.head_segments as usize - 1) * SEGMENT_WORDS;
+        before_data.iter().take(count).copied().for_each(&mut put);
+        match entry.data {
+            SendData::Slices(slices) => slices.iter().flat_map(segment::data).for_each(put),
+            SendData::Inline(data) if data.bytes().is_empty() => (),
+            SendData::Inline(data) => inline::for_each_word(data, put),
+            SendData::Segments(words) => words.iter().copied().for_each(put),
+        }
+        control
+    }
+}

@@ -1,0 +1,130 @@
+//! What the driver of one simulated node gets.
+
+use super::memory::{SimDma, SimMemory};
+use super::world::SimWorld;
+use crate::registers::mmio_by_bytes;
+use bareverbs_core::hal::{Barrier, Hal, HalError};
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::Nic;
+use bareverbs_sim::run::{Device, NodeId};
+use core::cell::Cell;
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, compiler_fence};
+use std::rc::Rc;
+
+/// The bus of one node of a simulated world.
+#[derive(Debug)]
+pub struct SimHal<D = Nic> {
+    mmio: SimMmio<D>,
+    omitted: Rc<Cell<Option<Barrier>>>,
+}
+
+/// The window into BAR0 of a simulated device. Every access is a call.
+#[derive(Debug)]
+pub struct SimMmio<D = Nic> {
+    world: SimWorld<D>,
+    node: NodeId,
+    memory: SimMemory,
+}
+
+impl<D> Clone for SimHal<D> {
+    fn clone(&self) -> Self {
+        let SimMmio { world, node, memory } = &self.mmio;
+        let mmio = SimMmio { world: world.clone(), node: *node, memory: memory.clone() };
+        Self { mmio, omitted: self.omitted.clone() }
+    }
+}
+
+impl<D: Device> SimHal<D> {
+    pub(super) fn new(world: SimWorld<D>, node: NodeId, memory: SimMemory) -> Self {
+        Self { mmio: SimMmio { world, node, memory }, omitted: Rc::default() }
+    }
+
+    /// Leaves out barriers of this kind from now on, to show that a driver on unforgiving memory misses them. Clones of
+    /// this handle do the same.
+    pub fn omit_barrier(&self, kind: Option<Barrier>) {
+        self.omitted.set(kind);
+    }
+
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        self.mmio.node
+    }
+
+    /// The world that the node is in.
+    pub fn world(&self) -> &SimWorld<D> {
+        &self.mmio.world
+    }
+
+    /// The memory of the node.
+    pub fn memory(&self) -> &SimMemory {
+        &self.mmio.memory
+    }
+
+    /// Takes the interrupts of `vector` that the device raised since the last time.
+    pub fn take_interrupts(&self, vector: u16) -> u64 {
+        self.mmio.world.with(|world| world.take_interrupts(self.mmio.node, vector))
+    }
+
+    /// Vectors with interrupts that nobody took, and how many.
+    pub fn interrupts(&self) -> Vec<(u16, u64)> {
+        self.mmio.world.with(|world| world.pending_interrupts(self.mmio.node).collect())
+    }
+}
+
+impl<D: Device> Hal for SimHal<D> {
+    type Mmio = SimMmio<D>;
+    type Dma = SimDma;
+
+    fn mmio(&self) -> &SimMmio<D> {
+        &self.mmio
+    }
+
+    fn allocate_dma(&self, length: usize, alignment: usize) -> Result<SimDma, HalError> {
+        self.mmio.memory.allocate(length, alignment)
+    }
+
+    #[allow(unsafe_code, reason = "the contract of the trait is handed on to SimMemory::map")]
+    unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<SimDma, HalError> {
+        // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `SimMemory::map`.
+        unsafe { self.mmio.memory.map(start, length) }
+    }
+
+    #[inline]
+    fn now(&self) -> Time {
+        self.mmio.world.now()
+    }
+
+    /// Driver and device are one thread here, so the compiler is all there is to hold back; unforgiving memory moves bytes.
+    #[inline]
+    fn barrier(&self, kind: Barrier) {
+        compiler_fence(Ordering::SeqCst);
+        if self.omitted.get() != Some(kind) {
+            self.mmio.memory.barrier(kind);
+        }
+    }
+
+    fn relax(&self, deadline: Time) {
+        self.mmio.memory.leak();
+        self.mmio.world.relax(deadline);
+    }
+}
+
+impl<D: Device> SimMmio<D> {
+    #[inline]
+    fn read_register(&self, offset: usize) -> u32 {
+        self.world.mmio_read(self.node, offset as u64)
+    }
+
+    #[inline]
+    fn write_bytes(&self, offset: usize, bytes: &[u8]) {
+        self.memory.leak();
+        self.world.mmio_write(self.node, offset as u64, bytes);
+    }
+
+    fn window_length(&self) -> usize {
+        self.world.with(|world| world.device(self.node).bar_length() as usize)
+    }
+}
+
+mmio_by_bytes!([D: Device] SimMmio<D>);

@@ -1,0 +1,40 @@
+//! # bareverbs-hal-sim: the simulator as a place to live
+//!
+//! **What this is.** The backend of [`bareverbs_core::hal::Hal`] for a simulated host in the driver's own process. A
+//! [`SimWorld`] is a shared handle to a [`World`](bareverbs_sim::run::World) in virtual time; a [`SimHal`] is what the driver
+//! of one node gets. Registers are calls, DMA memory is boxed bytes, [`relax`](bareverbs_core::hal::Hal::relax) runs the next
+//! events. With the feature `real-time` there is also one device on a wire that leads outside. Driver and simulator meet here;
+//! neither knows the other.
+//!
+//! **What it may not do.** No `unsafe` but in `memory` and in the one method of the `Hal` that is unsafe to call and hands its
+//! contract on. No clock and no randomness but those of the world, and no call of an operating system. The world is never
+//! borrowed while code of a user runs.
+//!
+//! **Where to read first.** [`SimWorld`].
+#![deny(unsafe_code)]
+
+mod arena;
+mod dma_engine;
+mod hal;
+#[allow(unsafe_code, reason = "raw memory that driver and device share lives here and nowhere else")]
+mod memory;
+mod page_table;
+#[cfg(feature = "real-time")]
+pub mod real_time;
+mod registers;
+mod views;
+mod world;
+
+pub use arena::{MemoryConfig, MemoryCounters, POISON, STALE};
+pub use dma_engine::{DmaCompletion, DmaEngine, MAX_OUTSTANDING_READS, MAX_READ, SubmitError};
+pub use hal::{SimHal, SimMmio};
+pub use memory::{SimDma, SimMemory};
+pub use world::SimWorld;
+
+#[cfg(test)]
+mod tests;
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

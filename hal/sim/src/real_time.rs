@@ -1,0 +1,124 @@
+//! The simulator as a place to live, in real time: one device of this process on a wire that leads outside.
+//!
+//! Registers are calls and DMA memory is boxed bytes, as in the rest of this crate; time is the machine's, and frames come
+//! from a [`FrameIo`]. Driver and device are one thread: the device gets on whenever the driver relaxes.
+
+use crate::registers::mmio_by_bytes;
+use crate::{MemoryConfig, SimDma, SimMemory};
+use bareverbs_core::hal::{Barrier, Hal, HalError};
+use bareverbs_prm::time::Time;
+use bareverbs_serve::real_time::{FrameIo, RealTime};
+use bareverbs_sim::run::{Device, Seed};
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, compiler_fence};
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+/// The bus of one device in real time. Clones are the same bus.
+#[derive(Debug)]
+pub struct RealTimeHal<D, F> {
+    mmio: RealTimeMmio<D, F>,
+}
+
+/// The window into BAR0 of a device in real time. Every access is a call.
+#[derive(Debug)]
+pub struct RealTimeMmio<D, F> {
+    shared: Rc<Shared<D, F>>,
+}
+
+#[derive(Debug)]
+struct Shared<D, F> {
+    runner: RefCell<RealTime<SimMemory, D, F>>,
+    memory: SimMemory,
+    failure: RefCell<Option<io::Error>>,
+}
+
+impl<D, F> Clone for RealTimeHal<D, F> {
+    fn clone(&self) -> Self {
+        Self { mmio: RealTimeMmio { shared: Rc::clone(&self.mmio.shared) } }
+    }
+}
+
+impl<D: Device, F: FrameIo> RealTimeHal<D, F> {
+    /// Puts a device on the wire `io`. The seed decides what unforgiving memory leaves to chance.
+    pub fn new(device: D, io: F, memory: MemoryConfig, seed: u64) -> Self {
+        let memory = SimMemory::new(memory, Seed(seed).stream("memory"));
+        let runner = RefCell::new(RealTime::new(device, memory.clone(), io));
+        Self {
+            mmio: RealTimeMmio { shared: Rc::new(Shared { runner, memory, failure: RefCell::new(None) }) },
+        }
+    }
+
+    /// Does something to the runner. `work` must not use the driver of this bus.
+    pub fn with<R>(&self, work: impl FnOnce(&mut RealTime<SimMemory, D, F>) -> R) -> R {
+        work(&mut self.mmio.shared.runner.borrow_mut())
+    }
+
+    /// What the wire said when it broke, once. From then on the device is alone.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        self.mmio.shared.failure.borrow_mut().take()
+    }
+
+    fn try_relax(&self, deadline: Time) -> io::Result<()> {
+        let mut runner = self.mmio.shared.runner.borrow_mut();
+        if !runner.step()? {
+            runner.rest(deadline)?;
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device, F: FrameIo> Hal for RealTimeHal<D, F> {
+    type Mmio = RealTimeMmio<D, F>;
+    type Dma = SimDma;
+
+    fn mmio(&self) -> &RealTimeMmio<D, F> {
+        &self.mmio
+    }
+
+    fn allocate_dma(&self, length: usize, alignment: usize) -> Result<SimDma, HalError> {
+        self.mmio.shared.memory.allocate(length, alignment)
+    }
+
+    #[allow(unsafe_code, reason = "the contract of the trait is handed on to SimMemory::map")]
+    unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<SimDma, HalError> {
+        // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `SimMemory::map`.
+        unsafe { self.mmio.shared.memory.map(start, length) }
+    }
+
+    fn now(&self) -> Time {
+        self.mmio.shared.runner.borrow().now()
+    }
+
+    #[inline]
+    fn barrier(&self, kind: Barrier) {
+        compiler_fence(Ordering::SeqCst);
+        self.mmio.shared.memory.barrier(kind);
+    }
+
+    /// A wire that breaks does not end the wait; see [`Self::take_failure`].
+    fn relax(&self, deadline: Time) {
+        self.mmio.shared.memory.leak();
+        if let Err(error) = self.try_relax(deadline) {
+            *self.mmio.shared.failure.borrow_mut() = Some(error);
+        }
+    }
+}
+
+impl<D: Device, F: FrameIo> RealTimeMmio<D, F> {
+    fn read_register(&self, offset: usize) -> u32 {
+        self.shared.runner.borrow_mut().mmio_read(offset as u64)
+    }
+
+    fn write_bytes(&self, offset: usize, bytes: &[u8]) {
+        self.shared.memory.leak();
+        self.shared.runner.borrow_mut().mmio_write(offset as u64, bytes);
+    }
+
+    fn window_length(&self) -> usize {
+        self.shared.runner.borrow().device().bar_length() as usize
+    }
+}
+
+mmio_by_bytes!([D: Device, F: FrameIo] RealTimeMmio<D, F>);

@@ -1,0 +1,53 @@
+//! Who takes part: simulated hosts with their drivers, clients, the server on the DPU.
+
+use bareverbs_core::device::Device;
+use bareverbs_core::memory_region::MemoryRegion;
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_hal_sim::{MemoryConfig, SimHal};
+use bareverbs_offload::client::KvClient;
+use bareverbs_offload::dpu::DpuServer;
+use bareverbs_offload::kernels::BuiltInKernels;
+use bareverbs_offload::table::TableWriter;
+use bareverbs_offload::verbs::{RegionTable, VerbsEndpoint};
+use bareverbs_sim::nic::Nic;
+use bareverbs_sim::run::NodeId;
+use bareverbs_sim::run::preset::Preset;
+use std::rc::Rc;
+
+/// What decides how a run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SceneConfig {
+    /// The seed of everything left to chance.
+    pub seed: u64,
+    /// The share of frames that are lost.
+    pub loss: f64,
+    /// Where simulated time goes.
+    pub preset: Preset,
+    /// How the memory of the hosts behaves.
+    pub memory: MemoryConfig,
+}
+
+/// Lookups that a client may have under way.
+pub(super) const WINDOW: usize = 8;
+/// Invocations on the DPU at a time.
+pub(super) const DPU_SLOTS: usize = WINDOW;
+
+/// Receive buffers of the DPU: one for each lookup that may be under way.
+pub(super) const RECEIVES: usize = WINDOW;
+
+pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
+pub(super) type Server = DpuServer<BuiltInKernels, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
+
+/// A simulated host with its driver.
+pub(super) struct Host {
+    pub(super) node: NodeId,
+    pub(super) device: Handle,
+    pub(super) domain: ProtectionDomain<Handle>,
+}
+
+/// A client with its own queue pair, completion queue and memory.
+pub(super) struct Asker {
+    pub(super) client: KvClient<WINDOW>,
+    pub(super) endpoint: VerbsEndpoint<Handle, 1>,
+}

@@ -1,0 +1,79 @@
+//! What a runtime asks of its owner: reads and replies, and the tag that comes back with them.
+
+use super::connection::ConnectionId;
+use crate::wire::Trailer;
+
+/// Names an invocation: the number of its slot, which is also that of its staging buffer, and a generation, so that what
+/// comes late for an invocation that ended is not taken for its successor's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    buffer: u8,
+    generation: u32,
+}
+
+impl Tag {
+    /// The tag of the slot with this number.
+    pub(super) const fn new(index: usize, generation: u32) -> Self {
+        Self { buffer: index as u8, generation }
+    }
+    pub(super) const fn generation(self) -> u32 {
+        self.generation
+    }
+    /// The number of the staging buffer.
+    pub const fn buffer(self) -> usize {
+        self.buffer as usize
+    }
+    /// The tag as a number, for a work request id.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 8 | self.buffer as u64
+    }
+    /// The tag from its number; bits above the tag are ignored.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { buffer: bits as u8, generation: (bits >> 8) as u32 }
+    }
+}
+
+/// A range to be read into the staging buffer with the number [`Tag::buffer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaRequest {
+    /// To be returned with the bytes.
+    pub tag: Tag,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// The memory did not give the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaFault;
+
+/// A part of a staging buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Body {
+    /// The number of the staging buffer.
+    pub buffer: usize,
+    /// First byte.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// A reply: one WRITE of body and trailer to `address`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// To be returned with [`Runtime::reply_done`](super::Runtime::reply_done); `None` if nothing waits for it.
+    pub ticket: Option<Tag>,
+    /// Whom it goes to.
+    pub connection: ConnectionId,
+    /// Where body and trailer are written, in this order and without a gap.
+    pub address: u64,
+    /// The key that allows it.
+    pub rkey: u32,
+    /// The response slot, for the immediate.
+    pub slot: u16,
+    /// The answer, if there is one.
+    pub body: Option<Body>,
+    /// How it went.
+    pub trailer: Trailer,
+}

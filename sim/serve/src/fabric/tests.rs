@@ -1,0 +1,133 @@
+//! Ports of a network against each other, without devices.
+
+use super::*;
+use crate::real_time::UnixDatagramIo;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn silent() -> Bell {
+    Box::new(|| ())
+}
+
+fn frame(destination: u8, source: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 60];
+    (bytes[5], bytes[11]) = (destination, source);
+    bytes
+}
+
+fn receive(port: &mut FabricPort) -> Option<Vec<u8>> {
+    let mut frame = Vec::new();
+    port.receive(&mut frame).expect("a port").then_some(frame)
+}
+
+#[test]
+fn frames_reach_whom_they_are_for_and_ring() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let rung = Arc::new(AtomicUsize::new(0));
+    let bell = Arc::clone(&rung);
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut two = fabric.plug(
+        LinkLayer::Ethernet,
+        Box::new(move || {
+            bell.fetch_add(1, Ordering::SeqCst);
+        }),
+    );
+    let mut three = fabric.plug(LinkLayer::Ethernet, silent());
+    assert!(one.send(&frame(2, 1)).expect("sent"), "flooded");
+    assert_eq!((receive(&mut two), receive(&mut three)), (Some(frame(2, 1)), Some(frame(2, 1))));
+    assert!(two.send(&frame(1, 2)).expect("sent"), "learnt");
+    assert_eq!((receive(&mut one), receive(&mut three)), (Some(frame(1, 2)), None));
+    assert_eq!(rung.load(Ordering::SeqCst), 1);
+    drop(two);
+    assert!(one.send(&frame(2, 1)).expect("lost behind a pulled cable"));
+}
+
+#[test]
+fn a_port_that_nobody_empties_makes_the_sender_wait() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut two = fabric.plug(LinkLayer::Ethernet, silent());
+    two.send(&frame(9, 2)).expect("so that the switch knows it");
+    let sent = (0..ROOM + 5).filter(|_| one.send(&frame(2, 1)).expect("a port")).count();
+    assert_eq!(sent, ROOM);
+    assert!(receive(&mut two).is_some());
+    assert!(one.send(&frame(2, 1)).expect("a port"));
+}
+
+#[test]
+fn link_layers_do_not_mix() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut ethernet = fabric.plug(LinkLayer::Ethernet, silent());
+    let mut infiniband = fabric.plug(LinkLayer::InfiniBand, silent());
+    assert!(ethernet.send(&frame(0xff, 1)).expect("sent"));
+    let asked = receive(&mut infiniband).expect("the manager asks who is there");
+    assert_eq!(asked[0] >> 4, 15);
+    assert_eq!((receive(&mut infiniband), receive(&mut ethernet)), (None, None));
+}
+
+#[test]
+fn a_wire_joins_the_switch_with_another_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (near, far) = (directory.path().join("near"), directory.path().join("far"));
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
+    let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
+    assert!(one.send(&frame(7, 1)).expect("sent"));
+    let mut seen = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !other.receive(&mut seen).expect("the wire") && Instant::now() < deadline {
+        other.wait(Duration::from_millis(10)).expect("the wire");
+    }
+    assert_eq!(seen, frame(7, 1));
+    assert!(other.send(&frame(1, 7)).expect("sent"));
+    let back = core::iter::repeat_with(|| {
+        std::thread::sleep(Duration::from_millis(1));
+        receive(&mut one)
+    });
+    assert_eq!(back.take(10_000).flatten().next(), Some(frame(1, 7)));
+}
+
+#[test]
+fn a_wire_waits_for_a_port_that_is_slow() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (near, far) = (directory.path().join("near"), directory.path().join("far"));
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let mut one = fabric.plug(LinkLayer::Ethernet, silent());
+    one.send(&frame(9, 1)).expect("so that the switch knows it");
+    fabric.plug_wire(LinkLayer::Ethernet, &Outside::datagram(&near, &far)).expect("near end");
+    let mut other = UnixDatagramIo::bind(&far, &near).expect("far end");
+    let count = ROOM as u16 + 5;
+    for number in 0..count {
+        let mut next = frame(1, 7);
+        next[20..22].copy_from_slice(&number.to_be_bytes());
+        until(|| other.send(&next).expect("the wire"));
+    }
+    until(|| lock(&fabric.0).wires[0].stuck.is_some());
+    let mut seen = Vec::new();
+    until(|| {
+        seen.extend(receive(&mut one).map(|frame| u16::from_be_bytes([frame[20], frame[21]])));
+        seen.len() == usize::from(count)
+    });
+    assert_eq!((seen, fabric.lost()), ((0..count).collect(), 0));
+}
+
+/// Waits for the thread of the network.
+#[track_caller]
+fn until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within 20 s");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn what_a_flood_loses_is_counted() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let (mut one, _slow) =
+        (fabric.plug(LinkLayer::Ethernet, silent()), fabric.plug(LinkLayer::Ethernet, silent()));
+    for _ in 0..ROOM + 5 {
+        assert!(one.send(&frame(0xff, 1)).expect("a port"));
+    }
+    assert_eq!(fabric.lost(), 5);
+}

@@ -1,0 +1,296 @@
+//! One device in real time: a clock, Ethernet frames from and to somebody outside, and the memory of its host.
+//!
+//! **What this is.** The other runner: where [`World`](bareverbs_sim::run::World) jumps from event to event, this one asks the clock of
+//! the machine and a [`FrameIo`]. The device is the same. Faults and capture sit between device and frames, as on a link
+//! of the world, but what arrives when is up to the machine, so there is no event digest.
+//!
+//! **What it may not do.** It never blocks but in [`RealTime::rest`], and it never loses a frame in silence: one that the
+//! other side cannot take yet waits, and while frames wait the device is asked for no more.
+
+mod descriptor;
+mod lane;
+mod outside;
+mod recorder;
+mod tally;
+mod tap;
+mod unix_datagram;
+
+pub use outside::{Outside, OutsideIo};
+pub use recorder::Recorder;
+pub(crate) use tally::Tally;
+pub use tap::TapIo;
+pub use unix_datagram::UnixDatagramIo;
+
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::net::capture::{CaptureError, Direction};
+use bareverbs_sim::net::fault::Faults;
+use bareverbs_sim::nic::HostMemory;
+use bareverbs_sim::run::Device;
+use bareverbs_sim::wire::FrameBuffer;
+use lane::Lane;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Instant;
+
+/// Ethernet frames in real time, without their frame check sequence. Nothing here blocks but [`FrameIo::wait`].
+pub trait FrameIo {
+    /// Sends one frame; false if the other side cannot take it now.
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool>;
+    /// Receives one frame into `frame`; false if there is none.
+    fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool>;
+    /// Waits until a frame has come, for `limit` at most.
+    fn wait(&mut self, limit: std::time::Duration) -> io::Result<()>;
+}
+
+/// Frames that are taken from outside before the device is asked for its own.
+const RECEIVE_BATCH: usize = 64;
+/// Frames that may wait to be sent before the device is asked for no more.
+const SEND_LIMIT: usize = 64;
+/// Longest rest, whatever the caller says: the other side cannot tell that it can take frames again.
+const LONGEST_REST: Duration = Duration::from_millis(1);
+/// Rest while frames wait for the other side.
+const BLOCKED_REST: Duration = Duration::from_micros(50);
+
+/// What went over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FrameCounters {
+    /// Frames that came from outside.
+    pub received: u64,
+    /// Frames that the device sent.
+    pub sent: u64,
+    /// Times that the other side could not take a frame at once.
+    pub blocked: u64,
+    /// Frames that a fault took away, doubled, changed or delayed, in both directions.
+    pub faults: u64,
+}
+
+/// What faults did to the frames of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCounters {
+    /// Frames that a fault took away, doubled, changed or delayed.
+    pub hit: u64,
+    /// RoCE packets among them that did not arrive.
+    pub lost: u64,
+    /// RoCE packets among them that arrived twice.
+    pub doubled: u64,
+}
+
+/// The runner; see the module.
+#[derive(Debug)]
+pub struct RealTime<M, D, F> {
+    device: D,
+    memory: M,
+    io: F,
+    start: Instant,
+    inbound: Lane,
+    outbound: Lane,
+    frame: Vec<u8>,
+    outgoing: FrameBuffer,
+    capture: Option<Recorder>,
+    interrupts: BTreeMap<u16, u64>,
+    counters: FrameCounters,
+}
+
+impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
+    /// Puts a device on the wire. Time begins now.
+    pub fn new(mut device: D, mut memory: M, io: F) -> Self {
+        device.set_link_up(Time::ZERO, &mut memory, true);
+        Self {
+            device,
+            memory,
+            io,
+            start: Instant::now(),
+            inbound: Lane::default(),
+            outbound: Lane::default(),
+            frame: Vec::new(),
+            outgoing: FrameBuffer::new(),
+            capture: None,
+            interrupts: BTreeMap::new(),
+            counters: FrameCounters::default(),
+        }
+    }
+
+    /// Writes every frame to `capture`, as the device sees it, with what a fault did to it.
+    pub fn set_capture(&mut self, capture: Recorder) {
+        self.capture = Some(capture);
+    }
+
+    /// Ends the capture, for all that write it; `None` if there was none.
+    pub fn finish_capture(&mut self) -> Option<Result<u64, CaptureError>> {
+        self.capture.take()?.finish()
+    }
+
+    /// Puts faults on what the device receives and sends; `None` ends them.
+    pub fn set_faults(&mut self, inbound: Option<Faults>, outbound: Option<Faults>) {
+        self.inbound.set_faults(inbound);
+        self.outbound.set_faults(outbound);
+    }
+
+    /// Time since the start.
+    #[inline]
+    pub fn now(&self) -> Time {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+
+    /// What went over the wire.
+    pub fn counters(&self) -> FrameCounters {
+        let faults = self.inbound.faulted().hit + self.outbound.faulted().hit;
+        FrameCounters { faults, ..self.counters }
+    }
+
+    /// What faults did to frames for the device.
+    pub fn inbound_faults(&self) -> FaultCounters {
+        self.inbound.faulted()
+    }
+
+    /// What faults did to frames of the device.
+    pub fn outbound_faults(&self) -> FaultCounters {
+        self.outbound.faulted()
+    }
+
+    /// The host reads a register.
+    pub fn mmio_read(&mut self, offset: u64) -> u32 {
+        let now = self.now();
+        self.device.handle_mmio_read(now, offset)
+    }
+
+    /// The host writes registers.
+    pub fn mmio_write(&mut self, offset: u64, bytes: &[u8]) {
+        let now = self.now();
+        self.device.handle_mmio_write(now, &mut self.memory, offset, bytes);
+    }
+
+    /// Takes the interrupts of `vector` that the device raised since the last time.
+    pub fn take_interrupts(&mut self, vector: u16) -> u64 {
+        self.interrupts.remove(&vector).unwrap_or(0)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The device, for what this runner does not know: configuration space, resets.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// The memory of the host.
+    pub fn memory_mut(&mut self) -> &mut M {
+        &mut self.memory
+    }
+
+    /// The other side of the wire.
+    pub fn io_mut(&mut self) -> &mut F {
+        &mut self.io
+    }
+
+    /// The next vector that the device raised and nobody took.
+    pub fn poll_interrupt(&mut self) -> Option<u16> {
+        self.interrupts.pop_first().map(|(vector, _)| vector)
+    }
+
+    /// When [`Self::step`] has something to do, if nothing comes from outside before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        // A frame that is due and still here waits for the other side, which tells nobody when it can take it.
+        let outbound = self.outbound.next_due().map(|due| due.max(self.now() + BLOCKED_REST));
+        let due = [self.device.poll_timeout(), self.inbound.next_due(), outbound];
+        due.into_iter().flatten().min()
+    }
+
+    /// Does what is due and does not wait; tells whether there was anything.
+    pub fn step(&mut self) -> io::Result<bool> {
+        let mut busy = self.receive()?;
+        busy |= self.deliver();
+        busy |= self.expire();
+        busy |= self.transmit();
+        busy |= self.send()?;
+        while let Some(vector) = self.device.poll_interrupt() {
+            *self.interrupts.entry(vector).or_default() += 1;
+        }
+        Ok(busy)
+    }
+
+    /// Waits until something may be due: a frame, a timer of the device, or `deadline`.
+    pub fn rest(&mut self, deadline: Time) -> io::Result<()> {
+        let longest = if self.outbound.is_empty() { LONGEST_REST } else { BLOCKED_REST };
+        let now = self.now();
+        let due = [self.device.poll_timeout(), self.inbound.next_due(), self.outbound.next_due()];
+        let wake = due.into_iter().flatten().fold(deadline.min(now + longest), Time::min);
+        if wake > now {
+            self.io.wait(std::time::Duration::from_nanos((wake - now).as_nanos()))?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<bool> {
+        for count in 0..RECEIVE_BATCH {
+            if !self.io.receive(&mut self.frame)? {
+                return Ok(count > 0);
+            }
+            self.counters.received += 1;
+            let now = self.now();
+            let fate = self.inbound.push(now, &mut self.frame);
+            record(self.capture.as_ref(), Direction::Inbound, &self.frame, fate);
+        }
+        Ok(true)
+    }
+
+    fn deliver(&mut self) -> bool {
+        let mut busy = false;
+        let now = self.now();
+        while self.inbound.pop(now, &mut self.frame) {
+            self.device.handle_frame(now, &mut self.memory, &self.frame);
+            busy = true;
+        }
+        busy
+    }
+
+    fn expire(&mut self) -> bool {
+        let now = self.now();
+        let due = self.device.poll_timeout().is_some_and(|due| due <= now);
+        if due {
+            self.device.handle_timeout(now, &mut self.memory);
+        }
+        due
+    }
+
+    fn transmit(&mut self) -> bool {
+        let mut busy = false;
+        while self.outbound.len() < SEND_LIMIT && self.device.has_transmit() {
+            let now = self.now();
+            if self.device.poll_transmit(now, &mut self.memory, &mut self.outgoing).is_none() {
+                break;
+            }
+            let fate = self.outbound.push(now, &mut self.outgoing);
+            record(self.capture.as_ref(), Direction::Outbound, &self.outgoing, fate);
+            busy = true;
+        }
+        busy
+    }
+
+    fn send(&mut self) -> io::Result<bool> {
+        let mut busy = false;
+        let now = self.now();
+        while let Some(frame) = self.outbound.front(now) {
+            if !self.io.send(frame)? {
+                self.counters.blocked += 1;
+                break;
+            }
+            self.outbound.remove_front();
+            self.counters.sent += 1;
+            busy = true;
+        }
+        Ok(busy)
+    }
+}
+
+fn record(capture: Option<&Recorder>, direction: Direction, frame: &[u8], comment: Option<&'static str>) {
+    if let Some(capture) = capture {
+        capture.frame(direction, frame, comment);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Where a wire leads that leaves this process.
+
+use super::{FrameIo, TapIo, UnixDatagramIo};
+use bareverbs_sim::nic::LinkLayer;
+use core::fmt::Debug;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+/// Frames from and to somebody outside, for whom one can wait beside other things.
+pub trait OutsideIo: FrameIo + AsFd + Debug + Send {}
+
+impl<T: FrameIo + AsFd + Debug + Send> OutsideIo for T {}
+
+/// Who is at the other end of a wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outside {
+    /// Another process, over Unix datagram sockets; see [`UnixDatagramIo::bind`].
+    Datagram {
+        /// Path of the socket of this end.
+        own: PathBuf,
+        /// Path of the other side's.
+        peer: PathBuf,
+    },
+    /// This machine, by its TAP interface of that name; see [`TapIo::open`].
+    Tap(String),
+}
+
+impl Outside {
+    /// Another process, over Unix datagram sockets at these paths.
+    pub fn datagram(own: impl Into<PathBuf>, peer: impl Into<PathBuf>) -> Self {
+        Self::Datagram { own: own.into(), peer: peer.into() }
+    }
+
+    /// Takes the end of the wire, which carries frames of this link layer.
+    pub fn open(&self, layer: LinkLayer) -> io::Result<Box<dyn OutsideIo>> {
+        Ok(match (self, layer) {
+            (Self::Datagram { own, peer }, _) => Box::new(UnixDatagramIo::bind(own, peer)?),
+            (Self::Tap(name), LinkLayer::Ethernet) => Box::new(TapIo::open(name)?),
+            (Self::Tap(name), LinkLayer::InfiniBand) => {
+                let why =
+                    format!("the TAP interface {name} carries Ethernet frames, the ports are InfiniBand");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+        })
+    }
+}

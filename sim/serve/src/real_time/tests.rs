@@ -1,0 +1,188 @@
+//! A device that echoes, between two ends of a socket pair.
+
+use super::{FrameIo, RealTime, UnixDatagramIo};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::net::fault::{Action, FaultId, Faults, RandomFaults, ScriptedFault, Trigger};
+use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::device::{Device, Transmit, TransmitClass};
+use bareverbs_sim::wire::FrameBuffer;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+struct NoMemory;
+
+impl HostMemory for NoMemory {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { iova, length: buffer.len(), write: false })
+    }
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { iova, length: bytes.len(), write: true })
+    }
+}
+
+/// Sends back what it receives, with its bytes reversed, and one frame when its timer ends.
+#[derive(Default)]
+struct Echo {
+    frames: VecDeque<Vec<u8>>,
+    timer: Option<Time>,
+    up: bool,
+}
+
+impl Device for Echo {
+    fn handle_mmio_read(&mut self, _: Time, offset: u64) -> u32 {
+        offset as u32 + u32::from(self.up)
+    }
+    fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, _: &mut M, _: u64, _: &[u8]) {
+        self.timer = Some(now + Duration::from_millis(2));
+    }
+    fn handle_frame<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &[u8]) {
+        self.frames.push_back(frame.iter().rev().copied().collect());
+    }
+    fn handle_timeout<M: HostMemory>(&mut self, now: Time, _: &mut M) {
+        if self.timer.take_if(|due| *due <= now).is_some() {
+            self.frames.push_back(b"timer".to_vec());
+        }
+    }
+    fn poll_transmit<M: HostMemory>(
+        &mut self,
+        _: Time,
+        _: &mut M,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        frame.replace(&self.frames.pop_front()?);
+        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
+    }
+    fn has_transmit(&self) -> bool {
+        !self.frames.is_empty()
+    }
+    fn poll_interrupt(&mut self) -> Option<u16> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Time> {
+        self.timer
+    }
+    fn set_link_up<M: HostMemory>(&mut self, _: Time, _: &mut M, up: bool) {
+        self.up = up;
+    }
+    fn bar_length(&self) -> u64 {
+        4096
+    }
+}
+
+fn path(test: &str, end: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("bareverbs-{}-{test}.{end}", std::process::id()))
+}
+
+fn wire(test: &str) -> (RealTime<NoMemory, Echo, UnixDatagramIo>, UnixDatagramIo) {
+    let (near, far) = (path(test, "near"), path(test, "far"));
+    let io = UnixDatagramIo::bind(&near, &far).expect("near end");
+    let far = UnixDatagramIo::bind(&far, &near).expect("far end");
+    (RealTime::new(Echo::default(), NoMemory, io), far)
+}
+
+/// Steps until `count` frames have come back, for a second at most.
+fn collect<M: HostMemory, D: Device>(
+    runner: &mut RealTime<M, D, UnixDatagramIo>,
+    far: &mut UnixDatagramIo,
+    count: usize,
+) -> Vec<Vec<u8>> {
+    let (mut frames, mut frame) = (Vec::new(), Vec::new());
+    let deadline = runner.now() + Duration::from_secs(1);
+    while frames.len() < count && runner.now() < deadline {
+        if !runner.step().expect("step") {
+            runner.rest(deadline).expect("rest");
+        }
+        while far.receive(&mut frame).expect("receive") {
+            frames.push(frame.clone());
+        }
+    }
+    frames
+}
+
+#[test]
+fn frames_reach_the_device_and_come_back() {
+    let (mut runner, mut far) = wire("echo");
+    for number in 0..5u8 {
+        assert!(far.send(&[number, 1, 2]).expect("send"));
+    }
+    let frames = collect(&mut runner, &mut far, 5);
+    assert_eq!(frames, (0..5u8).map(|number| vec![2, 1, number]).collect::<Vec<_>>());
+    assert_eq!((runner.counters().received, runner.counters().sent), (5, 5));
+    assert_eq!(runner.mmio_read(0x40), 0x41, "the link is up");
+}
+
+#[test]
+fn a_timer_ends_without_a_frame() {
+    let (mut runner, mut far) = wire("timer");
+    runner.mmio_write(0, &[0; 4]);
+    assert!(!runner.step().expect("step"), "not yet");
+    assert_eq!(collect(&mut runner, &mut far, 1), [b"timer".to_vec()]);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_loses_nothing() {
+    let (mut runner, mut far) = wire("full");
+    let count = 200usize;
+    let mut sent = 0;
+    let mut frames = Vec::new();
+    while sent < count {
+        if far.send(&[sent as u8, 7]).expect("send") {
+            sent += 1;
+        } else {
+            runner.step().expect("step");
+        }
+    }
+    frames.extend(collect(&mut runner, &mut far, count));
+    assert_eq!(frames.len(), count);
+    assert!(frames.iter().enumerate().all(|(number, frame)| frame[1] == number as u8), "in order");
+    assert!(runner.counters().blocked > 0, "the other side was full now and then");
+}
+
+#[test]
+fn faults_hit_both_directions() {
+    let (mut runner, mut far) = wire("faults");
+    let faults = |name| Faults::new(Seed(7).stream(name));
+    let mut inbound = faults("inbound");
+    inbound.arm(FaultId(0), ScriptedFault { when: Trigger::Frame(1), action: Action::Drop });
+    inbound.arm(FaultId(1), ScriptedFault { when: Trigger::Frame(2), action: Action::HoldBehind(1) });
+    let mut outbound = faults("outbound");
+    outbound.arm(FaultId(2), ScriptedFault { when: Trigger::Frame(1), action: Action::Duplicate });
+    runner.set_faults(Some(inbound), Some(outbound));
+    for number in 1..=3u8 {
+        assert!(far.send(&[number]).expect("send"));
+    }
+    assert_eq!(collect(&mut runner, &mut far, 3), [vec![3], vec![3], vec![2]]);
+    assert_eq!(runner.counters().faults, 3);
+}
+
+#[test]
+fn a_held_frame_does_not_wait_for_ever() {
+    let (mut runner, mut far) = wire("held");
+    let mut inbound = Faults::new(Seed(7).stream("inbound"));
+    inbound.arm(FaultId(0), ScriptedFault { when: Trigger::Frame(1), action: Action::HoldBehind(100) });
+    runner.set_faults(Some(inbound), None);
+    assert!(far.send(&[9]).expect("send"));
+    assert_eq!(collect(&mut runner, &mut far, 1), [vec![9]]);
+}
+
+#[test]
+fn chance_loses_some_and_delays_some() {
+    let (mut runner, mut far) = wire("chance");
+    let mut inbound = Faults::new(Seed(11).stream("inbound"));
+    inbound.set_random(RandomFaults::loss(0.5));
+    runner.set_faults(Some(inbound), None);
+    let mut frames = Vec::new();
+    for number in 0..100u8 {
+        assert!(far.send(&[number]).expect("send"));
+        runner.step().expect("step");
+        runner.step().expect("step");
+        let mut frame = Vec::new();
+        while far.receive(&mut frame).expect("receive") {
+            frames.push(frame[0]);
+        }
+    }
+    assert!((30..70).contains(&frames.len()), "{} of 100 arrived", frames.len());
+    assert!(frames.is_sorted());
+}

@@ -1,0 +1,235 @@
+//! The thread of the device: it owns the model, the client's memory and the wire, works off what the socket's thread
+//! hands it in order, and does what is due in between.
+
+use super::memory::{ClientMemory, MapRequest};
+use super::vectors::{VectorRequest, Vectors};
+use super::wire::{Bell, Wire};
+use crate::real_time::{RealTime, Tally};
+use bareverbs_sim::nic::{CommandRecord, Nic};
+use std::io::{self, ErrorKind};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
+
+/// Longest rest after the wire failed, before it is tried again.
+const AFTER_ERROR: Duration = Duration::from_millis(10);
+
+/// A region that is more than nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Region {
+    /// BAR0.
+    Bar,
+    /// PCI configuration space.
+    Configuration,
+}
+
+/// What the socket's thread asks of the device's.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Answered with the bytes.
+    Read {
+        region: Region,
+        offset: u64,
+        length: usize,
+    },
+    /// Posted: not answered, but done before everything that comes later.
+    Write {
+        region: Region,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Map(MapRequest),
+    Unmap {
+        address: u64,
+        size: u64,
+    },
+    UnmapAll,
+    Vectors(VectorRequest),
+    /// Resets the device; mappings and vectors stay.
+    Reset,
+    /// The client is gone: nothing of it stays.
+    Forget,
+}
+
+/// Answers to all requests but writes.
+pub(super) type Answer = io::Result<Vec<u8>>;
+
+/// The end of the socket's thread.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) requests: Sender<Request>,
+    pub(super) answers: Receiver<Answer>,
+    pub(super) bell: Bell,
+}
+
+impl Link {
+    /// Hands over a request that is not answered.
+    pub(super) fn post(&mut self, request: Request) -> io::Result<()> {
+        self.requests.send(request).map_err(|_| gone())?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Hands over a request and waits until it is done.
+    pub(super) fn call(&mut self, request: Request) -> Answer {
+        self.post(request)?;
+        self.answers.recv().map_err(|_| gone())?
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(ErrorKind::BrokenPipe, "the device's thread has ended")
+}
+
+/// The device's end.
+pub(super) struct Engine {
+    pub(super) runner: RealTime<ClientMemory, Nic, Wire>,
+    pub(super) vectors: Vectors,
+    pub(super) requests: Receiver<Request>,
+    pub(super) answers: Sender<Answer>,
+    /// Errors of the wire.
+    pub(super) troubles: Tally,
+}
+
+impl Engine {
+    /// Runs until the other end of the link is gone.
+    pub(super) fn run(mut self) {
+        while self.work_off() {
+            let busy = self.runner.step();
+            self.tell();
+            match busy {
+                Ok(true) => {}
+                Ok(false) => self.rest(),
+                Err(error) => {
+                    if let Some(times) = self.troubles.add() {
+                        tracing::warn!("wire: {error} ({times} so far)");
+                    }
+                    std::thread::sleep(AFTER_ERROR);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    /// Everything that waits in the link. False if the link has ended.
+    fn work_off(&mut self) -> bool {
+        loop {
+            match self.requests.try_recv() {
+                Ok(request) => self.handle(request),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request) {
+        let done = match request {
+            Request::Write { region, offset, bytes } => return self.write(region, offset, &bytes),
+            Request::Read { region, offset, length } => Ok(self.read(region, offset, length)),
+            Request::Map(map) => self.runner.memory_mut().map(map).map(|()| Vec::new()),
+            Request::Unmap { address, size } => {
+                self.runner.memory_mut().unmap(address, size).map(|()| Vec::new())
+            }
+            Request::UnmapAll => {
+                self.runner.memory_mut().clear();
+                Ok(Vec::new())
+            }
+            Request::Vectors(request) => self.vectors.apply(request).map(|()| Vec::new()),
+            Request::Reset => {
+                self.reset();
+                Ok(Vec::new())
+            }
+            Request::Forget => {
+                self.forget();
+                Ok(Vec::new())
+            }
+        };
+        // Nobody waits for the answer any more if the other thread has ended.
+        let _ = self.answers.send(done);
+    }
+
+    fn reset(&mut self) {
+        let now = self.runner.now();
+        self.runner.device_mut().reset(now);
+    }
+
+    fn forget(&mut self) {
+        self.reset();
+        self.runner.memory_mut().clear();
+        self.vectors.clear();
+        while self.runner.poll_interrupt().is_some() {}
+    }
+
+    /// Reads in the units of the region: 32-bit registers, or up to four bytes of configuration space.
+    fn read(&mut self, region: Region, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = offset.wrapping_add(bytes.len() as u64);
+            let word = match region {
+                Region::Bar => self.runner.mmio_read(at & !3).to_be_bytes(),
+                Region::Configuration => {
+                    let at = u16::try_from(at & !3).unwrap_or(u16::MAX);
+                    self.runner.device().handle_config_read(at, 4).to_le_bytes()
+                }
+            };
+            let wanted = &word[(at & 3) as usize..];
+            bytes.extend_from_slice(&wanted[..wanted.len().min(length - bytes.len())]);
+        }
+        bytes
+    }
+
+    fn write(&mut self, region: Region, offset: u64, bytes: &[u8]) {
+        match region {
+            Region::Bar => self.runner.mmio_write(offset, bytes),
+            Region::Configuration => {
+                let now = self.runner.now();
+                for (at, part) in (offset..).step_by(4).zip(bytes.chunks(4)) {
+                    let mut word = [0; 4];
+                    word[..part.len()].copy_from_slice(part);
+                    let at = u16::try_from(at).unwrap_or(u16::MAX);
+                    let (length, value) = (part.len() as u8, u32::from_le_bytes(word));
+                    self.runner.device_mut().handle_config_write(now, at, length, value);
+                }
+            }
+        }
+        self.tell();
+    }
+
+    /// Sends interrupts, and says which commands were done.
+    fn tell(&mut self) {
+        while let Some(record) = self.runner.device_mut().poll_command() {
+            say(&record);
+        }
+        while let Some(vector) = self.runner.device_mut().poll_interrupt() {
+            self.vectors.raise(vector);
+        }
+        while let Some(vector) = self.runner.poll_interrupt() {
+            self.vectors.raise(vector);
+        }
+    }
+
+    fn rest(&mut self) {
+        let now = self.runner.now();
+        let limit = self.runner.poll_timeout().map(|due| {
+            let nanos = if due > now { (due - now).as_nanos() } else { 0 };
+            Duration::from_nanos(nanos)
+        });
+        if let Err(error) = self.runner.io_mut().rest(limit) {
+            tracing::warn!("waiting for the wire: {error}");
+            std::thread::sleep(AFTER_ERROR);
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(Err(error)) = self.runner.finish_capture() {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn say(record: &CommandRecord) {
+    if record.is_success() {
+        tracing::info!("{record}");
+    } else {
+        tracing::warn!("{record}");
+    }
+}

@@ -1,0 +1,215 @@
+//! The memory that a client lends: DMA_MAP and DMA_UNMAP, and the device's access to what is mapped.
+//!
+//! A virtual machine maps and unmaps pieces of one file hundreds of times while it boots. So each file is mapped into
+//! this process once, as a whole, and a DMA mapping is only a name for a part of it. What no mapping covers faults.
+//! A client that cuts its file short while the device uses it ends this process with SIGBUS, as with every vfio-user
+//! server that maps memory; a file that is too short when it is mapped is refused.
+
+use bareverbs_sim::nic::{DmaFault, HostMemory};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
+use vm_memory::{FileOffset, VolatileMemory};
+
+/// Mappings that a client may have.
+const MAXIMUM: usize = 1 << 20;
+/// The last bytes of a write, which are stored after all others: software polls them.
+const TAIL: usize = 4;
+
+/// One range of I/O virtual addresses.
+#[derive(Debug)]
+struct Mapping {
+    size: u64,
+    /// What lies behind it, and where in it the range begins. `None`: nothing that this process can reach.
+    view: Option<(Arc<MmapRegion>, u64)>,
+    readable: bool,
+    writable: bool,
+}
+
+/// A file that is mapped already.
+#[derive(Debug)]
+struct KnownFile {
+    device: u64,
+    inode: u64,
+    writable: bool,
+    view: Weak<MmapRegion>,
+}
+
+/// What the client shall map.
+#[derive(Debug)]
+pub(super) struct MapRequest {
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) offset: u64,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) file: Option<File>,
+}
+
+/// All mappings of a client.
+#[derive(Debug, Default)]
+pub struct ClientMemory {
+    mappings: BTreeMap<u64, Mapping>,
+    files: Vec<KnownFile>,
+}
+
+impl ClientMemory {
+    /// How many ranges are mapped.
+    pub fn len(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.mappings.is_empty()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.mappings.clear();
+        self.files.clear();
+    }
+
+    /// Maps a range that overlaps no other. Without a file it is known, and every access to it faults.
+    pub(super) fn map(&mut self, request: MapRequest) -> io::Result<()> {
+        let end = end_of(request.address, request.size)?;
+        if self.mappings.len() >= MAXIMUM {
+            return Err(io::Error::new(ErrorKind::OutOfMemory, "too many mappings"));
+        }
+        if self.overlapping(request.address, end).next().is_some() {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "the range overlaps a mapping"));
+        }
+        let writable = request.writable;
+        let view = match request.file {
+            Some(file) => {
+                let end = end_of(request.offset, request.size)?;
+                Some((self.view(file, end, writable)?, request.offset))
+            }
+            None => None,
+        };
+        let mapping = Mapping { size: request.size, view, readable: request.readable, writable };
+        self.mappings.insert(request.address, mapping);
+        Ok(())
+    }
+
+    /// Unmaps all mappings in a range; a mapping that the range would cut stays, and so do all others.
+    pub(super) fn unmap(&mut self, address: u64, size: u64) -> io::Result<()> {
+        let end = end_of(address, size)?;
+        let hit: Vec<(u64, u64)> = self.overlapping(address, end).map(|(at, map)| (at, map.size)).collect();
+        if hit.iter().any(|&(at, size)| at < address || at + (size - 1) > end) {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "the range would cut a mapping"));
+        }
+        for (at, _) in hit {
+            self.mappings.remove(&at);
+        }
+        Ok(())
+    }
+
+    /// Mappings that touch the addresses from `address` to `last`.
+    fn overlapping(&self, address: u64, last: u64) -> impl Iterator<Item = (u64, &Mapping)> {
+        let before = self.mappings.range(..address).next_back();
+        let before = before.filter(move |(at, map)| **at + (map.size - 1) >= address);
+        before.into_iter().chain(self.mappings.range(address..=last)).map(|(at, map)| (*at, map))
+    }
+
+    /// The view of a whole file, of which the bytes up to `last` shall be used.
+    fn view(&mut self, file: File, last: u64, writable: bool) -> io::Result<Arc<MmapRegion>> {
+        let about = file.metadata()?;
+        let kind = about.file_type();
+        if kind.is_char_device() || kind.is_fifo() || kind.is_socket() || about.len() <= last {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "the file does not hold the range"));
+        }
+        self.files.retain(|known| known.view.strong_count() > 0);
+        let known =
+            self.files.iter().filter(|known| (known.device, known.inode) == (about.dev(), about.ino()));
+        let known = known.filter(|known| known.writable >= writable).find_map(|known| known.view.upgrade());
+        if let Some(view) = known.filter(|view| view.len() as u64 > last) {
+            return Ok(view);
+        }
+        let view = Arc::new(map_file(file, about.len(), writable)?);
+        let (device, inode) = (about.dev(), about.ino());
+        self.files.push(KnownFile { device, inode, writable, view: Arc::downgrade(&view) });
+        Ok(view)
+    }
+
+    /// Runs `step` over the pieces of an access: the view, the offset in it, and the bytes of the buffer.
+    fn walk(
+        &self,
+        iova: u64,
+        length: usize,
+        write: bool,
+        mut step: impl FnMut(&MmapRegion, usize, core::ops::Range<usize>) -> Option<()>,
+    ) -> Result<(), DmaFault> {
+        let fault = DmaFault { iova, length, write };
+        let mut done = 0;
+        while done < length {
+            let at = iova.checked_add(done as u64).ok_or(fault)?;
+            let (start, map) = self.mappings.range(..=at).next_back().ok_or(fault)?;
+            let inside = at - start;
+            let left = map.size.checked_sub(inside).filter(|left| *left > 0).ok_or(fault)?;
+            let (view, offset) = map.view.as_ref().ok_or(fault)?;
+            if !(if write { map.writable } else { map.readable }) {
+                return Err(fault);
+            }
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(length - done);
+            let from = usize::try_from(offset + inside).map_err(|_| fault)?;
+            step(view, from, done..done + take).ok_or(fault)?;
+            done += take;
+        }
+        Ok(())
+    }
+}
+
+impl HostMemory for ClientMemory {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        self.walk(iova, buffer.len(), false, |view, from, part| {
+            let source = view.get_slice(from, part.len()).ok()?;
+            source.copy_to(buffer.get_mut(part)?);
+            Some(())
+        })?;
+        // What was read first was read before what is read next: a doorbell record before the entries it counts.
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        let (head, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
+        self.copy_out(iova, head)?;
+        // The owner byte of an entry is in its tail, and software looks at it first.
+        fence(Ordering::Release);
+        self.copy_out(iova.wrapping_add(head.len() as u64), tail)
+    }
+}
+
+impl ClientMemory {
+    fn copy_out(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        self.walk(iova, bytes.len(), true, |view, from, part| {
+            view.get_slice(from, part.len()).ok()?.copy_from(bytes.get(part)?);
+            Some(())
+        })
+    }
+}
+
+/// Last address of a range that is neither empty nor beyond all addresses.
+fn end_of(address: u64, size: u64) -> io::Result<u64> {
+    let last = size.checked_sub(1).and_then(|rest| address.checked_add(rest));
+    last.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the range is empty or has no end"))
+}
+
+fn map_file(file: File, length: u64, writable: bool) -> io::Result<MmapRegion> {
+    let length = usize::try_from(length).map_err(|_| ErrorKind::InvalidInput)?;
+    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    MmapRegionBuilder::new(length)
+        .with_mmap_prot(protection)
+        .with_mmap_flags(libc::MAP_SHARED | libc::MAP_NORESERVE)
+        .with_file_offset(FileOffset::new(file, 0))
+        .build()
+        .map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests;

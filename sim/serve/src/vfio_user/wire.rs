@@ -1,0 +1,101 @@
+//! The wire of a served device, and the bell by which its thread is woken: both are waited for at once.
+
+use crate::fabric::{self, FabricPort};
+use crate::real_time::{FrameIo, OutsideIo};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Wakes the device's thread; can be rung from another one.
+#[derive(Debug)]
+pub(super) struct Bell(UnixStream);
+
+impl Bell {
+    /// Rings. A bell that rings already, or that nobody hears any more, is left alone.
+    pub(super) fn ring(&mut self) {
+        let _ = self.0.write(&[1]);
+    }
+}
+
+/// What a port is joined to.
+#[derive(Debug)]
+pub(super) enum Frames {
+    /// Nothing.
+    Nowhere,
+    /// Somebody outside.
+    Outside(Box<dyn OutsideIo>),
+    /// A switch of this process.
+    Fabric(FabricPort),
+}
+
+/// What the port is joined to, and the other end of the bell.
+#[derive(Debug)]
+pub(super) struct Wire {
+    frames: Frames,
+    bell: UnixStream,
+    /// Frames that left a device that is joined to nothing.
+    pub(super) lost: u64,
+}
+
+impl Wire {
+    /// `join` is given a second end of the bell, to be rung when there are frames.
+    pub(super) fn new(join: impl FnOnce(fabric::Bell) -> io::Result<Frames>) -> io::Result<(Self, Bell)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        let frames = join(fabric::socket_bell(theirs.try_clone()?))?;
+        Ok((Self { frames, bell: ours, lost: 0 }, Bell(theirs)))
+    }
+
+    /// Waits for a frame or the bell; without a limit for ever.
+    pub(super) fn rest(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        });
+        let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        if let Frames::Outside(frames) = &self.frames {
+            sources.push(PollFd::from_borrowed_fd(frames.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut sources, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        drop(sources);
+        let mut rung = [0; 64];
+        while self.bell.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        Ok(())
+    }
+}
+
+impl FrameIo for Wire {
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        match &mut self.frames {
+            Frames::Nowhere => {
+                self.lost += 1;
+                Ok(true)
+            }
+            Frames::Outside(frames) => fabric::is_sent(frames.send(frame)),
+            Frames::Fabric(port) => port.send(frame),
+        }
+    }
+
+    fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
+        match &mut self.frames {
+            Frames::Nowhere => Ok(false),
+            Frames::Outside(frames) => frames.receive(frame).or_else(|error| {
+                // A device outlives its wire.
+                tracing::warn!("the wire is broken: {error}; the port is joined to nothing from now on");
+                self.frames = Frames::Nowhere;
+                Ok(false)
+            }),
+            Frames::Fabric(port) => port.receive(frame),
+        }
+    }
+
+    fn wait(&mut self, limit: Duration) -> io::Result<()> {
+        self.rest(Some(limit))
+    }
+}

@@ -1,0 +1,78 @@
+//! The bus: everything of the device that a queue pair may touch while it handles one input.
+//!
+//! The router builds one for each input. A queue pair that needs time, host memory, keys, completions or events finds them here; what
+//! it wants of the scheduler it returns as [`Effects`](super::queue_pair::Effects).
+
+use super::completion::CompletionQueues;
+use super::config::NicConfig;
+use super::contexts::Slab;
+use super::counters::{CongestionTally, Counters};
+use super::event::EventQueues;
+use super::extension::RpcEngine;
+use super::features::Features;
+use super::memory::HostMemory;
+use super::mkey::MkeyTable;
+use super::port::Port;
+use super::shared_receive::SharedReceiveQueue;
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::eqe::QueueEvent;
+use bareverbs_prm::ids::{Cqn, Qpn, Srqn};
+use bareverbs_prm::numbering::EventType;
+use bareverbs_prm::time::Time;
+
+/// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
+const PKEY_BITS: u16 = 0x7fff;
+const FULL_MEMBER: u16 = 0x8000;
+
+/// The device around a queue pair, for the time of one input.
+pub(crate) struct Bus<'a, M> {
+    pub(crate) now: Time,
+    pub(crate) memory: &'a mut M,
+    pub(crate) config: &'a NicConfig,
+    pub(crate) features: &'a Features,
+    pub(crate) domains: &'a Slab<()>,
+    pub(crate) mkeys: &'a mut MkeyTable,
+    pub(crate) completions: &'a mut CompletionQueues,
+    pub(crate) events: &'a mut EventQueues,
+    pub(crate) shared_receives: &'a mut Slab<SharedReceiveQueue>,
+    /// The engine behind StRoM's op-codes, if they are accepted.
+    pub(crate) engine: Option<&'a mut (dyn RpcEngine + 'static)>,
+    pub(crate) port: &'a mut Port,
+    pub(crate) congestion: &'a mut CongestionTally,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl<M: HostMemory> Bus<'_, M> {
+    /// Writes a completion; see [`CompletionQueues::post`].
+    #[inline]
+    pub(crate) fn complete(&mut self, cqn: Cqn, entry: &mut CompletionEntry, solicited: bool) {
+        self.completions.post(self.memory, self.events, cqn, entry, solicited);
+    }
+
+    /// Posts an event about a queue pair.
+    pub(crate) fn queue_pair_event(&mut self, qpn: Qpn, kind: EventType) {
+        let mut data = QueueEvent::new();
+        data.set_number(qpn);
+        self.events.post(self.memory, kind, 0, &data);
+    }
+
+    /// Posts the event that a shared receive queue owes software, if it owes one.
+    pub(crate) fn watch_shared(&mut self, number: Srqn) {
+        let Some(queue) = self.shared_receives.get_mut(number.value()) else {
+            self.counters.shared_receives_gone += 1;
+            return;
+        };
+        if let Some(kind) = queue.take_event(self.memory) {
+            self.queue_pair_event(Qpn::from_low_bits(number.value()), kind);
+        }
+    }
+
+    /// Whether both P_Keys are of one partition, and one of them is of a full member (IBTA v1.4 §9.6.1.1.3, §10.9.3). Counts a
+    /// mismatch.
+    pub(crate) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
+        let same = theirs & PKEY_BITS == own & PKEY_BITS && own & PKEY_BITS != 0;
+        let matches = same && (theirs | own) & FULL_MEMBER != 0;
+        self.counters.frames_bad_pkey += u64::from(!matches);
+        matches
+    }
+}

@@ -1,0 +1,165 @@
+//! The way of datagrams between the queue pairs of the device and the link: to one queue pair, to the members of a multicast group
+//! (RoCEv2 A17.4.5), or, on InfiniBand, from one queue pair of the port straight to another.
+//!
+//! **What it may not do.** Multicast is not modelled on InfiniBand.
+
+use super::contexts::Slab;
+use super::multicast::GROUP_QPN;
+use super::port::ends;
+use super::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
+use super::{HostMemory, Nic};
+use crate::wire::{Deth, Packet, network_header};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::time::Time;
+
+/// Frames that may wait for the wire before queue pairs of datagrams stop to fetch.
+const WAITING: usize = 64;
+
+impl Nic {
+    /// Works off everything that was posted to a queue pair without a connection.
+    pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
+        while self.outbox.len() < WAITING {
+            let mut parts = self.parts(now, memory);
+            let qp = parts.queue_pairs.get_mut(number);
+            match qp.and_then(|qp| qp.poll_datagram(&mut parts.bus)) {
+                Some(outgoing) => self.send_datagram(now, memory, outgoing),
+                None => break,
+            }
+        }
+        self.with_queue_pair(now, memory, Qpn::from_low_bits(number), QueuePair::end_turn);
+    }
+
+    fn send_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, outgoing: OutgoingDatagram) {
+        match outgoing {
+            OutgoingDatagram::Frame(frame) if self.port.is_infiniband() => self.outbox.push_back(frame),
+            OutgoingDatagram::Frame(frame) => self.send_roce_datagram(now, memory, frame),
+            OutgoingDatagram::Local { destination, datagram } => {
+                self.loop_datagram(now, memory, destination, &datagram);
+            }
+        }
+    }
+
+    /// To another queue pair of this InfiniBand port.
+    fn loop_datagram<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        destination: Qpn,
+        datagram: &Datagram<'_>,
+    ) {
+        let mut parts = self.parts(now, memory);
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
+            parts.bus.counters.frames_without_path += 1;
+            return;
+        };
+        parts.bus.counters.frames_looped_back += 1;
+        parts.bus.counters.bytes_looped_back += datagram.length();
+        let effects = qp.on_datagram(&mut parts.bus, datagram);
+        parts.schedule.apply(qp, effects);
+    }
+
+    /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here.
+    fn send_roce_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
+        let to_group = frame.bytes.first().is_some_and(|byte| byte & 1 != 0);
+        let to_us = frame.bytes.get(..6) == Some(&self.port.mac().0);
+        if to_us {
+            self.counters.frames_looped_back += 1;
+            self.counters.bytes_looped_back += frame.bytes.len() as u64;
+        }
+        if to_us || to_group && self.takes_group_frame(&frame.bytes) {
+            self.looping = Some(frame.qpn);
+            self.accept_buffer(now, memory, &frame.bytes);
+            self.looping = None;
+        }
+        if to_us {
+            return;
+        }
+        if self.port.reaches_others() {
+            self.outbox.push_back(frame);
+        } else {
+            self.counters.frames_without_path += 1;
+        }
+    }
+
+    /// A datagram from the link, or from this device: to its queue pair, or to every member of its group.
+    pub(super) fn route_datagram<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        packet: &Packet<'_>,
+        deth: Deth,
+        frame: &[u8],
+    ) {
+        if self.port.is_infiniband() {
+            let datagram = Datagram::received(packet, deth, &[]);
+            return self.deliver_unicast(now, memory, packet, &datagram, frame);
+        }
+        let datagram = Datagram::received(packet, deth, network_header(frame).unwrap_or_default());
+        let (_, destination) = ends(&packet.route.network);
+        if !destination.is_multicast() {
+            return self.deliver_unicast(now, memory, packet, &datagram, frame);
+        }
+        if packet.bth.destination != GROUP_QPN {
+            self.counters.frames_unknown_qp += 1;
+            return;
+        }
+        for qpn in self.members_for(destination) {
+            self.deliver_datagram(now, memory, qpn, &datagram, frame);
+        }
+    }
+
+    fn deliver_unicast<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        packet: &Packet<'_>,
+        datagram: &Datagram<'_>,
+        frame: &[u8],
+    ) {
+        if self.port.is_addressed(&packet.route.network, packet.route.vlan) {
+            self.deliver_datagram(now, memory, packet.bth.destination, datagram, frame);
+        } else {
+            self.counters.frames_unknown_gid += 1;
+        }
+    }
+
+    /// To one queue pair, if the partition is its own.
+    fn deliver_datagram<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        destination: Qpn,
+        datagram: &Datagram<'_>,
+        frame: &[u8],
+    ) {
+        let mut parts = self.parts(now, memory);
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
+            parts.bus.counters.frames_unknown_qp += 1;
+            return;
+        };
+        let own = parts.bus.port.partition_key(qp.pkey_index());
+        if parts.bus.check_partition(datagram.partition_key, own) {
+            let effects = qp.on_datagram(&mut parts.bus, datagram);
+            parts.schedule.apply(qp, effects);
+            self.count_received(frame);
+        }
+    }
+
+    /// The members of a group that take a frame: one that blocks its own does not.
+    fn members_for(&self, group: Gid) -> Vec<Qpn> {
+        let blocks = |qpn: Qpn| {
+            let blocking = |qp: &QueuePair| qp.context.block_lb_mc();
+            self.looping == Some(qpn) && self.queue_pairs.get(qpn.value()).is_some_and(blocking)
+        };
+        self.groups.members(group).iter().copied().filter(|qpn| !blocks(*qpn)).collect()
+    }
+}
+
+/// The queue pair that takes datagrams for a number; the first two numbers are those of management.
+fn datagram_queue_pair(queue_pairs: &mut Slab<QueuePair>, destination: Qpn) -> Option<&mut QueuePair> {
+    let number = match QueuePair::special_service(destination) {
+        Some(service) => queue_pairs.iter().find(|(_, qp)| qp.context.st() == service)?.0,
+        None => destination.value(),
+    };
+    queue_pairs.get_mut(number).filter(|qp| qp.is_datagram())
+}

@@ -1,0 +1,112 @@
+//! Where a connection leads, and how its two halves begin.
+
+use super::{Bus, Effects, QueuePair};
+use crate::nic::config::NicConfig;
+use crate::nic::port::{ends, version};
+use crate::nic::wqe::Format;
+use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
+use crate::wire::{HeaderTemplate, Network, ServiceClass};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+
+/// The path MTU that every port carries (IBTA v1.4 §9.7.2). INIT2RTR refuses unknown codes, so that nobody runs on it by mistake.
+const SMALLEST_MTU: u32 = 256;
+
+/// Where packets go to and must come from.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(super) headers: HeaderTemplate,
+    local: Gid,
+    remote: Gid,
+    version: RoceVersion,
+    pub(super) partition_key: u16,
+    /// Frames come back to this device.
+    pub(super) loops_back: bool,
+}
+
+impl Path {
+    /// Whether a packet comes from the other end of the path.
+    #[inline]
+    pub(super) fn leads_to_sender(&self, network: &Network) -> bool {
+        let (source, destination) = ends(network);
+        self.remote == source && self.local == destination && self.version == version(network)
+    }
+}
+
+/// Bytes of a path MTU.
+pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
+    match mtu.raw() {
+        raw @ 1..=5 => Some(128 << raw),
+        _ => None,
+    }
+}
+
+impl QueuePair {
+    /// INIT2RTR: the responder begins, and packets have a path.
+    pub(crate) fn connect<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        self.responder = Some(ReceivingSide::new(self.is_acknowledged(), &self.parameters(bus.config)));
+        self.set_path(bus);
+        Effects::NONE
+    }
+
+    /// RTR2RTS: the requester begins, with what was posted before.
+    pub(crate) fn start_sending(&mut self, config: &NicConfig) -> Effects {
+        if self.format == Format::Connected {
+            self.requester = Some(SendingSide::new(self.is_acknowledged(), &self.parameters(config)));
+        }
+        Effects::TURN
+    }
+
+    /// SQD2SQD: what the context says now holds for both halves of the transport and for the path.
+    pub(crate) fn change_connection<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        let parameters = self.parameters(bus.config);
+        if let Some(requester) = &mut self.requester {
+            requester.change(&parameters);
+        }
+        if let Some(responder) = &mut self.responder {
+            responder.set_max_remembered_reads(parameters.max_remembered_reads);
+        }
+        self.set_path(bus);
+        Effects::NONE
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.class != ServiceClass::UnreliableConnection
+    }
+
+    /// The path as the context says it; there is none while its table entry is missing.
+    fn set_path<M>(&mut self, bus: &mut Bus<'_, M>) {
+        let context = &self.context;
+        let route = bus.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
+        self.path = route.map(|route| {
+            let (local, remote) = ends(&route.network);
+            let partition_key = bus.port.partition_key(context.primary_address_path().pkey_index());
+            Path {
+                headers: HeaderTemplate::new(&route, context.remote_qpn(), partition_key)
+                    .of_service(self.class),
+                local,
+                remote,
+                version: version(&route.network),
+                partition_key,
+                loops_back: bus.port.is_ours(&route),
+            }
+        });
+    }
+
+    /// How the transport is to be set up.
+    fn parameters(&self, config: &NicConfig) -> ConnectionParameters {
+        let context = &self.context;
+        ConnectionParameters {
+            path_mtu: path_mtu(context.mtu()).unwrap_or(SMALLEST_MTU),
+            send_psn: context.next_send_psn(),
+            receive_psn: context.next_rcv_psn(),
+            ack_timeout: context.primary_address_path().ack_timeout(),
+            ack_timeout_factor: config.ack_timeout_factor,
+            retry_count: context.retry_count(),
+            rnr_retry: context.rnr_retry(),
+            min_rnr_timer: context.min_rnr_nak(),
+            max_outstanding_reads: 1 << context.log_sra_max(),
+            max_remembered_reads: 1 << context.log_rra_max(),
+        }
+    }
+}

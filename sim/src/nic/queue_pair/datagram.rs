@@ -1,0 +1,342 @@
+//! Unreliable datagrams, and those of management, at one queue pair (IBTA v1.4 §9.8.3).
+
+use super::error::WaitingAnswers;
+use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
+use crate::nic::memory::DmaFault;
+use crate::nic::receive_queue::{Taken, Taker};
+use crate::nic::send_queue::{FetchContext, Fetched, FetchedDatagram};
+use crate::nic::shared_receive::ReceiveSource;
+use crate::nic::wqe::{self, WorkFault};
+use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
+use crate::wire::infiniband::global_header;
+use crate::wire::{
+    BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, Network, Packet, PacketHeader,
+    Route, ServiceClass, ServiceHeader,
+};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
+use std::borrow::Cow;
+
+/// Bytes of a global route header; so many bytes lie before the payload in every receive (IBTA v1.4 §11.4.1.2).
+const GRH: usize = 40;
+/// Base and datagram headers and the invariant CRC, as the route header counts them.
+const OTHER_HEADERS: usize = 12 + 8 + 4;
+/// A Q_Key with this bit in a work request stands for that of the queue pair.
+const CONTROLLED_QKEY: u32 = 1 << 31;
+/// The numbers that every port has (IBTA v1.4 §3.9.2), and the Q_Key of the second (§9.2.4).
+const MANAGEMENT: u32 = 0;
+const GENERAL_SERVICES: u32 = 1;
+const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
+/// Kind of the network header in a completion: the two low bits of what is the service level on InfiniBand.
+const IPV6: u8 = 1;
+const IPV4: u8 = 2;
+
+/// A datagram on its way.
+pub(crate) struct Datagram<'a> {
+    source: Qpn,
+    qkey: u32,
+    pub(crate) partition_key: u16,
+    route: Route,
+    payload: Cow<'a, [u8]>,
+    immediate: Option<u32>,
+    solicited: bool,
+    /// The IP header as it came; empty on InfiniBand.
+    ip_header: &'a [u8],
+}
+
+/// What a turn of a queue pair of datagrams brings.
+pub(crate) enum OutgoingDatagram {
+    /// A frame for the link, or for a queue pair of this device behind it.
+    Frame(FinishedFrame),
+    /// A datagram for a queue pair of this very InfiniBand port; it takes no frame.
+    Local { destination: Qpn, datagram: Datagram<'static> },
+}
+
+impl<'a> Datagram<'a> {
+    /// What arrived in a packet with a datagram header.
+    pub(crate) fn received(packet: &Packet<'a>, deth: Deth, ip_header: &'a [u8]) -> Self {
+        Self {
+            source: deth.source,
+            qkey: deth.q_key,
+            partition_key: packet.bth.partition_key,
+            route: packet.route,
+            payload: Cow::Borrowed(packet.payload),
+            immediate: packet.extension.immediate(),
+            solicited: packet.bth.solicited,
+            ip_header,
+        }
+    }
+
+    /// LID of the source and service level; on Ethernet the kind of the network header.
+    const fn origin(&self) -> (u16, u8) {
+        match &self.route.network {
+            Network::InfiniBand(local) => (local.source, local.service_level),
+            Network::V4 { .. } => (0, IPV4),
+            Network::V6 { .. } => (0, IPV6),
+            Network::Version1(_) => (0, 0),
+        }
+    }
+
+    /// Bytes that it takes of a receive.
+    pub(crate) fn length(&self) -> u64 {
+        (GRH + self.payload.len()) as u64
+    }
+
+    /// The global route header, if there is one.
+    fn route_header(&self) -> Option<[u8; GRH]> {
+        let immediate = if self.immediate.is_some() { 4 } else { 0 };
+        global_header(&self.route, self.payload.len().next_multiple_of(4) + OTHER_HEADERS + immediate)
+    }
+
+    /// Where the IP header lies in the room before the payload, if there is one: at its end.
+    fn ip_header_offset(&self) -> Option<u64> {
+        let offset = GRH.checked_sub(self.ip_header.len())?;
+        (!self.ip_header.is_empty()).then_some(offset as u64)
+    }
+
+    fn completion(&self) -> ReceiveCompletion {
+        ReceiveCompletion {
+            length: self.length() as u32,
+            immediate: self.immediate,
+            solicited: self.solicited,
+            kind: if self.immediate.is_some() { ReceiveKind::SendImmediate } else { ReceiveKind::Send },
+            status: ReceiveStatus::Success,
+        }
+    }
+
+    /// As a frame with this number. Messages of datagrams fit a packet: fetching has seen to it.
+    fn to_frame(&self, qpn: Qpn, destination: Qpn, psn: bareverbs_prm::psn::Psn) -> Option<FinishedFrame> {
+        let template = HeaderTemplate::new(&self.route, destination, self.partition_key)
+            .of_service(ServiceClass::UnreliableDatagram);
+        let (opcode, extension) = match self.immediate {
+            Some(data) => (BthOpcode::SendOnlyImmediate, Extension::Immediate(data)),
+            None => (BthOpcode::SendOnly, Extension::None),
+        };
+        let header = PacketHeader {
+            opcode,
+            psn,
+            solicited: self.solicited,
+            ack_request: false,
+            service_header: ServiceHeader::Deth(Deth { q_key: self.qkey, source: self.source }),
+            extension,
+        };
+        let mut bytes = FrameBuffer::new();
+        let mut writer = FrameWriter::begin(&mut bytes, &template, &header, self.payload.len()).ok()?;
+        writer.payload_mut().copy_from_slice(&self.payload);
+        let icrc = writer.finish();
+        Some(FinishedFrame { bytes, icrc, qpn })
+    }
+}
+
+impl QueuePair {
+    /// The service that takes datagrams for a number that every port has.
+    pub(crate) const fn special_service(destination: Qpn) -> Option<ServiceType> {
+        match destination.value() {
+            MANAGEMENT => Some(ServiceType::Qp0),
+            GENERAL_SERVICES => Some(ServiceType::Qp1),
+            _ => None,
+        }
+    }
+
+    /// The next datagram of a queue pair without a connection; changes of memory keys and NOPs before it are done. Its
+    /// [`Effects`] follow with [`Self::end_turn`].
+    pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
+        while self.state() == QpState::Rts {
+            match self.fetch_datagram(bus) {
+                Fetched::Datagram(fetched) => {
+                    bus.counters.wqes += 1;
+                    if let Some(outgoing) = self.send_datagram(bus, &fetched) {
+                        return Some(outgoing);
+                    }
+                }
+                Fetched::KeyUpdate(pending) => {
+                    if self.end_update(bus, &pending) {
+                        self.end_wqe(bus, Ok(()));
+                    }
+                }
+                Fetched::Nop => {
+                    bus.counters.wqes += 1;
+                    self.end_wqe(bus, Ok(()));
+                }
+                Fetched::Nothing | Fetched::Request(_) => break,
+            }
+        }
+        None
+    }
+
+    /// A turn without a connection is over.
+    pub(crate) fn end_turn<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        self.settle(bus)
+    }
+
+    fn fetch_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Fetched {
+        let context = FetchContext {
+            mkeys: bus.mkeys,
+            accessor: self.accessor,
+            log_max_message: self.context.log_msg_max().min(bus.port.log_largest_datagram()),
+            max_wqe: bus.config.limits.max_send_wqe,
+            strom: false,
+            strict: bus.config.strict,
+            format: self.format,
+            names_queue: false,
+        };
+        self.send.fetch(bus.memory, &context)
+    }
+
+    /// The work request ends when the datagram has left, whatever becomes of it.
+    fn send_datagram<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        fetched: &FetchedDatagram,
+    ) -> Option<OutgoingDatagram> {
+        let mut payload = vec![0; self.send.length_of(fetched.token)];
+        if self.send.gather(bus.memory, bus.mkeys, fetched.token, 0, &mut payload).is_err() {
+            self.end_wqe(bus, Err(wqe::DATA_ACCESS));
+            self.fail_send_queue(bus);
+            return None;
+        }
+        let vector = &fetched.address.vector;
+        let software_port = bus.features.software_source_port;
+        let Some(route) = bus.port.datagram_route(vector, self.number(), software_port) else {
+            self.end_wqe(bus, Err(wqe::ADDRESS));
+            self.enter_error(bus, WaitingAnswers::Forgotten);
+            return None;
+        };
+        let controlled = vector.qkey() & CONTROLLED_QKEY != 0;
+        let datagram = Datagram {
+            source: self.shown_number(),
+            qkey: if controlled { self.own_qkey() } else { vector.qkey() },
+            partition_key: bus.port.partition_key(self.pkey_index()),
+            route,
+            payload: Cow::Owned(payload),
+            immediate: fetched.address.immediate,
+            solicited: fetched.solicited,
+            ip_header: &[],
+        };
+        self.end_wqe(bus, Ok(()));
+        self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
+    }
+
+    /// On InfiniBand a datagram to the own port needs no packet, and a port that is not active loses the others.
+    fn dispatch_datagram<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        destination: Qpn,
+        datagram: Datagram<'static>,
+    ) -> Option<OutgoingDatagram> {
+        if bus.port.is_infiniband() {
+            if bus.port.is_ours(&datagram.route) {
+                return Some(OutgoingDatagram::Local { destination, datagram });
+            }
+            if !bus.port.reaches_others() {
+                bus.counters.frames_without_path += 1;
+                return None;
+            }
+        }
+        let psn = self.context.next_send_psn();
+        self.context.set_next_send_psn(psn.add(1));
+        let frame = datagram.to_frame(self.number(), destination, psn);
+        bus.counters.frames_too_long += u64::from(frame.is_none());
+        frame.map(OutgoingDatagram::Frame)
+    }
+
+    /// The number under which peers see the queue pair.
+    fn shown_number(&self) -> Qpn {
+        match self.context.st() {
+            ServiceType::Qp0 => Qpn::from_low_bits(MANAGEMENT),
+            ServiceType::Qp1 => Qpn::from_low_bits(GENERAL_SERVICES),
+            _ => self.number(),
+        }
+    }
+
+    fn own_qkey(&self) -> u32 {
+        if self.context.st() == ServiceType::Qp1 { GENERAL_SERVICES_QKEY } else { self.context.q_key() }
+    }
+
+    /// Entry of the P_Key table whose partition its datagrams are of.
+    pub(crate) fn pkey_index(&self) -> u16 {
+        self.context.primary_address_path().pkey_index()
+    }
+
+    /// A datagram arrives whose partition is that of the queue pair.
+    pub(crate) fn on_datagram<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        datagram: &Datagram<'_>,
+    ) -> Effects {
+        if matches!(self.state(), QpState::Reset | QpState::Init | QpState::Error) {
+            bus.counters.datagrams_dropped += 1;
+            return Effects::NONE;
+        }
+        // Management packets have no Q_Key to be checked (IBTA v1.4 §9.8.3.2).
+        if self.context.st() != ServiceType::Qp0 && datagram.qkey != self.own_qkey() {
+            bus.counters.datagrams_bad_qkey += 1;
+            return Effects::NONE;
+        }
+        let effects = self.receive_datagram(bus, datagram);
+        if let ReceiveSource::Shared(number) = self.receives {
+            bus.watch_shared(number);
+        }
+        effects
+    }
+
+    fn receive_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, datagram: &Datagram<'_>) -> Effects {
+        let taker = Taker { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        let taken = self.receives.take(bus.memory, bus.shared_receives, None, taker, &mut self.scatter);
+        match taken.unwrap_or(Taken::Empty) {
+            Taken::Empty => {
+                bus.counters.datagrams_dropped += 1;
+                self.count_out_of_buffer();
+                Effects::NONE
+            }
+            Taken::Broken(_) if matches!(self.receives, ReceiveSource::Shared(_)) => {
+                // Nobody can say which entry it is.
+                bus.queue_pair_event(self.number(), EventType::WqCatasError);
+                self.move_to_error(bus)
+            }
+            Taken::Broken(fault) => self.fail_receive(bus, 0, fault),
+            Taken::Receive { index, capacity } if capacity < datagram.length() => {
+                self.fail_receive(bus, index, wqe::RECEIVE)
+            }
+            Taken::Receive { index, .. } => match self.write_datagram(bus, datagram) {
+                Ok(()) => self.complete_datagram(bus, index, datagram),
+                Err(_) => self.fail_receive(bus, index, wqe::DATA_KEY),
+            },
+        }
+    }
+
+    /// The route header, if there is one; its place is left as it was if there is none.
+    fn write_datagram<M: HostMemory>(
+        &self,
+        bus: &mut Bus<'_, M>,
+        datagram: &Datagram<'_>,
+    ) -> Result<(), DmaFault> {
+        if let Some(header) = datagram.route_header() {
+            self.scatter.write(bus.memory, bus.mkeys, 0, &header)?;
+        } else if let Some(offset) = datagram.ip_header_offset() {
+            self.scatter.write(bus.memory, bus.mkeys, offset, datagram.ip_header)?;
+        }
+        self.scatter.write(bus.memory, bus.mkeys, GRH as u64, &datagram.payload)
+    }
+
+    fn complete_datagram<M: HostMemory>(
+        &self,
+        bus: &mut Bus<'_, M>,
+        index: u16,
+        datagram: &Datagram<'_>,
+    ) -> Effects {
+        let (lid, service_level) = datagram.origin();
+        let mut entry = self.owner().responder(index, &datagram.completion(), bus.now);
+        entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(service_level);
+        let has_header = datagram.route_header().is_some() || !datagram.ip_header.is_empty();
+        entry.set_grh(has_header.into());
+        bus.complete(self.context.cqn_rcv(), &mut entry, datagram.solicited);
+        Effects::NONE
+    }
+
+    fn fail_receive<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, index: u16, fault: WorkFault) -> Effects {
+        let mut entry = self.owner().responder_error(index, fault);
+        bus.complete(self.context.cqn_rcv(), &mut entry, true);
+        self.move_to_error(bus)
+    }
+}

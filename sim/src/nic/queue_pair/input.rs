@@ -1,0 +1,115 @@
+//! What arrives at a queue pair: doorbells, timeouts, and the packets of its connection.
+
+use super::responder_host::QueuePairHost;
+use super::{Bus, Effects, HostMemory, QueuePair};
+use crate::nic::mkey::HostRange;
+use crate::nic::shared_receive::ReceiveSource;
+use crate::transport::{Placement, ReceivingSide, RequesterError};
+use crate::wire::Packet;
+use bareverbs_prm::numbering::{EventType, QpState};
+
+impl QueuePair {
+    /// A send doorbell.
+    pub(crate) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        self.send.on_doorbell(bus.memory, bus.config.strict);
+        // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
+        let sends = self.state() == QpState::Rts;
+        let effects = self.settle(bus);
+        Effects { frames_wanted: effects.frames_wanted || sends, ..effects }
+    }
+
+    /// The alarm went off: a retransmission, the end of an RNR wait, a frame that was paced, or another look at the receives of a dead queue pair is
+    /// due; or nothing any more.
+    pub(crate) fn on_timeout<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        if let Some(requester) = &mut self.requester {
+            requester.handle_timeout(bus.now);
+        }
+        self.pacer.handle_timeout(bus.now);
+        if self.state() == QpState::Error {
+            self.rescan(bus);
+        }
+        self.settle(bus)
+    }
+
+    /// A packet of the connection that [`Self::accepts`].
+    pub(crate) fn on_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) -> Effects {
+        self.notice_congestion(bus, packet);
+        if packet.bth.opcode.is_response() {
+            self.handle_response(bus, packet);
+            return self.settle(bus);
+        }
+        self.tell_established(bus);
+        let now = bus.now;
+        let rpc_delivered =
+            self.with_responder(bus, |responder, host| responder.handle_request(now, packet, host));
+        match self.state() {
+            // What was asked for moved nothing but the responder.
+            QpState::Rtr | QpState::Rts => {
+                Effects { frames_wanted: self.has_answers(), rpc_delivered, ..Effects::NONE }
+            }
+            _ => Effects { rpc_delivered, ..self.settle(bus) },
+        }
+    }
+
+    /// The first packet before RTS says that the peer is there (IBTA v1.4 §11.6.3.1, communication established).
+    #[inline]
+    fn tell_established<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if !core::mem::replace(&mut self.heard, true) && self.state() == QpState::Rtr {
+            bus.queue_pair_event(self.number(), EventType::CommEst);
+        }
+    }
+
+    fn handle_response<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {
+        let Some(requester) = &mut self.requester else {
+            bus.counters.packets_without_side += 1;
+            return;
+        };
+        self.pacer.on_ack(bus.now);
+        let (token, placed) = match requester.handle_response(bus.now, packet) {
+            Placement::None => return,
+            Placement::Payload { token, offset } => {
+                (token, self.send.scatter(bus.memory, bus.mkeys, token, offset, packet.payload))
+            }
+            Placement::Atomic { token, old } => {
+                let host_order = bus.features.host_order_atomics;
+                let bytes = if host_order { old.to_le_bytes() } else { old.to_be_bytes() };
+                (token, self.send.scatter(bus.memory, bus.mkeys, token, 0, &bytes))
+            }
+        };
+        if placed.is_err() {
+            requester.fail(token, RequesterError::LocalProtection);
+        }
+    }
+
+    /// Runs the responder with the device around it, and then does what it caused. Whether a packet went to the RPC engine.
+    pub(super) fn with_responder<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        run: impl FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, '_, M>),
+    ) -> bool {
+        let Some(responder) = &mut self.responder else {
+            bus.counters.packets_without_side += 1;
+            return false;
+        };
+        let mut host = QueuePairHost {
+            bus,
+            context: &self.context,
+            accessor: self.accessor,
+            receives: &mut self.receives,
+            named: None,
+            scatter: &mut self.scatter,
+            error: None,
+            rpc_delivered: false,
+        };
+        run(responder, &mut host);
+        let (named, error, rpc_delivered) = (host.named, host.error, host.rpc_delivered);
+        let shared = if let ReceiveSource::Shared(number) = self.receives { Some(number) } else { named };
+        if let Some(number) = shared {
+            bus.watch_shared(number);
+        }
+        if let Some(error) = error {
+            self.break_connection(bus, error);
+        }
+        rpc_delivered
+    }
+}

@@ -1,0 +1,61 @@
+//! Changes of memory keys by work requests: when in the order of a send queue they are done, and what becomes of them.
+//!
+//! A change is done when everything before it has left the queue pair, at the latest moment that the order of a queue
+//! leaves, and nothing behind it is fetched before. It never leaves the device.
+
+use super::settle::is_clear;
+use super::{Bus, HostMemory, QueuePair};
+use crate::nic::mkey::{UpdateRules, words};
+use crate::nic::send_queue::PendingUpdate;
+use crate::nic::wqe::{self, Format, WorkFault};
+use bareverbs_prm::wqe::{SEGMENT, mkey_mask};
+
+impl QueuePair {
+    /// Does a change on a connected queue pair, if what was posted before it allows. Whether the queue goes on.
+    pub(super) fn update_in_order<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        pending: &PendingUpdate,
+    ) -> bool {
+        let fence = pending.control.fence_mode();
+        if !self.requester.as_ref().is_some_and(|requester| is_clear(requester, fence)) {
+            self.send.hold_update(pending);
+            return false;
+        }
+        self.end_update(bus, pending)
+    }
+
+    /// Does a change; whether it was not refused.
+    pub(super) fn end_update<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        pending: &PendingUpdate,
+    ) -> bool {
+        bus.counters.wqes += 1;
+        let result = self.update_key(bus, pending);
+        self.send.end_update(pending, result);
+        result.is_ok()
+    }
+
+    fn update_key<M: HostMemory>(
+        &self,
+        bus: &mut Bus<'_, M>,
+        PendingUpdate { token, update, .. }: &PendingUpdate,
+    ) -> Result<(), WorkFault> {
+        let mut bytes = vec![0; usize::from(update.octowords) * SEGMENT];
+        self.send.gather(bus.memory, bus.mkeys, *token, 0, &mut bytes).map_err(|_| wqe::DATA_ACCESS)?;
+        let entries: Vec<u64> = words(&bytes).collect();
+        let rules = UpdateRules {
+            who: self.accessor,
+            privileged: self.format == Format::KeyUpdate,
+            fixed_page_size: bus.features.fixed_page_size,
+            fixed_atomic: bus.features.fixed_atomic,
+            fixed_indirect: bus.features.fixed_indirect,
+        };
+        let moves = update.mask & mkey_mask::PD != 0;
+        if moves && bus.domains.get(update.context.pd().value()).is_none() {
+            return Err(wqe::KEY_UPDATE);
+        }
+        bus.mkeys.update(update, &entries, &rules).map_err(|_| wqe::KEY_UPDATE)
+    }
+}

@@ -1,0 +1,98 @@
+//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9.3).
+//!
+//! This is the notification point. The reaction point is the controller of the queue pair, see [`pacer`](super::pacer); without one a
+//! sender does not slow down.
+
+use super::{Bus, QueuePair, Transmit, TransmitClass};
+use crate::wire::{
+    BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameBuffer, FrameWriter, HeaderTemplate, Network, Packet,
+    PacketHeader, ServiceClass, ServiceHeader,
+};
+use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::{Duration, Time};
+
+/// The two low bits of a traffic class: congestion experienced (RFC 3168).
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+/// The operation that, in its class, is the notification: op-code 0x81.
+const NOTIFICATION: BthOpcode = BthOpcode::Unknown(1);
+/// Bytes of zeros that it carries (RoCEv2 A17.9.3).
+const RESERVED: usize = 16;
+/// Traffic class of notifications: DSCP 48, as ConnectX does unless told otherwise.
+const TRAFFIC_CLASS: u8 = 48 << 2;
+/// A queue pair is told of at most once in this time, as ConnectX does unless told otherwise.
+const INTERVAL: Duration = Duration::from_micros(4);
+
+/// What a queue pair remembers as notification point.
+#[derive(Debug, Default)]
+pub(super) struct NotificationPoint {
+    /// A notification is to be sent.
+    due: bool,
+    last: Option<Time>,
+}
+
+impl NotificationPoint {
+    pub(super) const fn is_due(&self) -> bool {
+        self.due
+    }
+}
+
+/// Whether a packet is of the notification's operation; in its service class there is no other.
+pub(crate) fn is_notification(packet: &Packet<'_>) -> bool {
+    packet.bth.opcode == NOTIFICATION
+}
+
+impl QueuePair {
+    /// Whether a notification is about what this queue pair sends.
+    pub(crate) fn accepts_notification(&self, packet: &Packet<'_>) -> bool {
+        matches!(self.state(), QpState::Rts | QpState::SqDraining)
+            && self.path.as_ref().is_some_and(|path| path.leads_to_sender(&packet.route.network))
+    }
+
+    /// Looks whether a packet was marked on its way. In a global route header, on InfiniBand or of RoCE version 1, the traffic class
+    /// belongs to the sender as a whole: it has no such mark (IBTA v1.4 §8.3).
+    #[inline]
+    pub(super) fn notice_congestion<M>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {
+        let marked = packet.route.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED;
+        if marked && matches!(packet.route.network, Network::V4 { .. } | Network::V6 { .. }) {
+            self.notify_sender(bus);
+        }
+    }
+
+    #[cold]
+    fn notify_sender<M>(&mut self, bus: &mut Bus<'_, M>) {
+        bus.congestion.marked += 1;
+        if self.notification.last.is_none_or(|last| bus.now >= last + INTERVAL) {
+            self.notification = NotificationPoint { due: true, last: Some(bus.now) };
+        }
+    }
+
+    /// Writes the notification that is due.
+    #[cold]
+    pub(super) fn transmit_notification<M>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        self.notification.due = false;
+        let qpn = self.number();
+        let mut route = bus.port.route(&self.context, qpn.value(), bus.features.software_source_port)?;
+        route.traffic_class = TRAFFIC_CLASS;
+        let template = HeaderTemplate::new(&route, self.context.remote_qpn(), DEFAULT_PARTITION_KEY)
+            .of_service(ServiceClass::CongestionNotification)
+            .with_backward_notification();
+        let header = PacketHeader {
+            opcode: NOTIFICATION,
+            psn: Psn::new(0),
+            solicited: false,
+            ack_request: false,
+            service_header: ServiceHeader::None,
+            extension: Extension::None,
+        };
+        let mut writer = FrameWriter::begin(frame, &template, &header, RESERVED).ok()?;
+        writer.payload_mut().fill(0);
+        let icrc = writer.finish();
+        bus.congestion.sent += 1;
+        Some(Transmit { class: TransmitClass::Response, qpn, icrc })
+    }
+}

@@ -1,0 +1,226 @@
+//! What leaves a queue pair of a connection. Payload is read from memory only when its frame is written.
+
+use super::replies::REPLY;
+use super::{Bus, Effects, HostMemory, Path, QueuePair};
+use crate::nic::mkey::HostRange;
+use crate::nic::send_queue::{FetchContext, Fetched, PendingUpdate};
+use crate::nic::wqe::Format;
+use crate::transport::{RequesterError, ResponderError, ResponsePacket};
+use crate::wire::{FrameBuffer, FrameWriter, PacketHeader, ServiceClass};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::numbering::QpState;
+
+/// Why a frame is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransmitClass {
+    /// A request: its work request was fetched after a doorbell.
+    Request,
+    /// An acknowledgement: nothing had to be fetched.
+    Response,
+    /// A READ response: its payload was fetched from host memory.
+    ReadResponse,
+}
+
+/// What is told of a frame that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Why it is sent.
+    pub class: TransmitClass,
+    /// Sending queue pair.
+    pub qpn: Qpn,
+    /// Invariant CRC of the frame.
+    pub icrc: u32,
+}
+
+/// A frame that is complete and waits for the wire.
+#[derive(Debug)]
+pub(crate) struct FinishedFrame {
+    pub(crate) bytes: FrameBuffer,
+    pub(crate) icrc: u32,
+    pub(crate) qpn: Qpn,
+}
+
+/// A frame that a queue pair wrote in its turn.
+pub(crate) struct PolledFrame {
+    pub(crate) transmit: Transmit,
+    /// It is for a queue pair of this very device.
+    pub(crate) loops_back: bool,
+}
+
+/// Why there is no frame.
+enum Unwritten {
+    /// It would be longer than any frame.
+    Length,
+    /// Its payload cannot be read.
+    Payload,
+}
+
+/// Writes a packet of a connection: `fill` reads `length` bytes of payload, or says that it cannot. Gives the invariant CRC.
+fn write_frame(
+    frame: &mut FrameBuffer,
+    path: &Path,
+    header: &PacketHeader,
+    length: usize,
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> Result<u32, Unwritten> {
+    let mut writer =
+        FrameWriter::begin(frame, &path.headers, header, length).map_err(|_| Unwritten::Length)?;
+    if fill(writer.payload_mut()) { Ok(writer.finish()) } else { Err(Unwritten::Payload) }
+}
+
+impl QueuePair {
+    /// Writes the next frame of the connection. A queue pair answers before it asks.
+    pub(crate) fn poll_frame<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        frame: &mut FrameBuffer,
+    ) -> (Option<PolledFrame>, Effects) {
+        let polled = self.path.as_ref().map(|path| path.loops_back).and_then(|loops_back| {
+            let transmit = self.next_frame(bus, frame)?;
+            Some(PolledFrame { transmit, loops_back })
+        });
+        (polled, self.settle(bus))
+    }
+
+    fn next_frame<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        if self.notification.is_due() {
+            if let Some(transmit) = self.transmit_notification(bus, frame) {
+                return Some(transmit);
+            }
+        }
+        if let Some(transmit) = self.transmit_response(bus, frame) {
+            return Some(transmit);
+        }
+        if self.pacer.waits_until(bus.now).is_some() {
+            return None;
+        }
+        self.fetch(bus);
+        let transmit = self.transmit_request(bus, frame)?;
+        self.pacer.on_sent(bus.now, frame.len());
+        Some(transmit)
+    }
+
+    fn transmit_response<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        let packet = self.responder.as_mut()?.poll_transmit(bus.now)?;
+        let (class, length) = match &packet.payload {
+            Some(payload) => (TransmitClass::ReadResponse, payload.length as usize),
+            None => (TransmitClass::Response, 0),
+        };
+        let written = write_frame(frame, self.path.as_ref()?, &packet.header, length, |bytes| {
+            packet.payload.as_ref().is_none_or(|payload| {
+                bus.mkeys.read(bus.memory, &payload.range, payload.offset.into(), bytes).is_ok()
+            })
+        });
+        match written {
+            Ok(icrc) => {
+                if class == TransmitClass::ReadResponse {
+                    self.pacer.on_sent(bus.now, frame.len());
+                }
+                Some(Transmit { class, qpn: self.number(), icrc })
+            }
+            Err(Unwritten::Payload) => self.fail_read_response(bus, &packet, frame),
+            Err(Unwritten::Length) => {
+                bus.counters.frames_too_long += 1;
+                None
+            }
+        }
+    }
+
+    /// Host memory of a READ response is gone: the peer gets a NAK instead, and the connection breaks.
+    fn fail_read_response<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        packet: &ResponsePacket<HostRange>,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        let psn = packet.header.psn;
+        self.with_responder(bus, |responder, host| {
+            responder.fail_read(psn, ResponderError::RemoteAccess, host);
+        });
+        let responder = self.responder.as_mut()?;
+        let packet = responder.poll_transmit(bus.now).filter(|packet| packet.payload.is_none())?;
+        let icrc = write_frame(frame, self.path.as_ref()?, &packet.header, 0, |_| true).ok()?;
+        Some(Transmit { class: TransmitClass::Response, qpn: self.number(), icrc })
+    }
+
+    fn transmit_request<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        let Self { requester, path, replies, send, .. } = self;
+        let (requester, path) = (requester.as_mut()?, path.as_ref()?);
+        // A message whose payload cannot be read fails; the next packet may belong to another one.
+        while let Some(packet) = requester.poll_transmit(bus.now) {
+            let (token, offset) = (packet.token, packet.payload_offset);
+            let length = packet.payload_length as usize;
+            let written = write_frame(frame, path, &packet.header, length, |bytes| {
+                if token & REPLY != 0 {
+                    replies.as_ref().is_some_and(|replies| replies.gather(token, offset, bytes))
+                } else {
+                    send.gather(bus.memory, bus.mkeys, token, offset, bytes).is_ok()
+                }
+            });
+            match written {
+                Ok(icrc) => {
+                    return Some(Transmit { class: TransmitClass::Request, qpn: self.number(), icrc });
+                }
+                Err(Unwritten::Length) => requester.fail(token, RequesterError::BadResponse),
+                Err(Unwritten::Payload) => requester.fail(token, RequesterError::LocalProtection),
+            }
+        }
+        None
+    }
+
+    /// Takes WQEs out of the ring and gives them to the requester while both have room.
+    fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if self.state() != QpState::Rts {
+            return;
+        }
+        if let (Some(replies), Some(requester)) = (&mut self.replies, &mut self.requester) {
+            replies.submit(requester);
+        }
+        while self.send.wants_fetch() {
+            match self.fetch_requests(bus) {
+                Some(pending) if self.update_in_order(bus, &pending) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Gives requests to the requester while it has room, up to a change of a memory key, which is given back.
+    fn fetch_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<PendingUpdate> {
+        let context = FetchContext {
+            mkeys: bus.mkeys,
+            accessor: self.accessor,
+            log_max_message: self.context.log_msg_max(),
+            max_wqe: bus.config.limits.max_send_wqe,
+            strom: bus.config.strom,
+            strict: bus.config.strict,
+            format: Format::Connected,
+            names_queue: self.class == ServiceClass::ExtendedReliableConnection,
+        };
+        let requester = self.requester.as_mut()?;
+        while requester.has_room() {
+            match self.send.fetch(bus.memory, &context) {
+                Fetched::Request(request) => {
+                    bus.counters.wqes += 1;
+                    let refused = requester.submit(request).is_err();
+                    bus.counters.requests_refused += u64::from(refused);
+                }
+                Fetched::Nop => bus.counters.wqes += 1,
+                Fetched::KeyUpdate(pending) => return Some(pending),
+                Fetched::Nothing | Fetched::Datagram { .. } => break,
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,90 @@
+//! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
+
+use super::{Effects, QueuePair};
+use crate::nic::extension::RpcReply;
+use crate::transport::{Operation, Request, SendingSide};
+use crate::wire::ServiceHeader;
+use bareverbs_prm::numbering::QpState;
+use std::collections::VecDeque;
+
+/// Bit of tokens that name replies; without it they name WQEs.
+pub(super) const REPLY: u64 = 1 << 63;
+
+/// Replies of one queue pair.
+#[derive(Debug, Default)]
+pub(super) struct RpcReplies {
+    waiting: VecDeque<RpcReply>,
+    sent: VecDeque<Vec<u8>>,
+    /// Number of the first reply in `sent`.
+    first: u64,
+}
+
+impl RpcReplies {
+    pub(super) fn push(&mut self, reply: RpcReply) {
+        self.waiting.push_back(reply);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.first += self.sent.len() as u64;
+        self.sent.clear();
+    }
+
+    /// Gives replies to the requester while it has room.
+    pub(super) fn submit(&mut self, requester: &mut SendingSide) {
+        while requester.has_room() {
+            let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { return };
+            // No engine has replies of 4 GiB: the message length of its grants has 32 bits.
+            let Ok(length) = u32::try_from(bytes.len()) else { continue };
+            let token = REPLY | (self.first + self.sent.len() as u64);
+            let operation = Operation::Write { address, rkey, immediate: None };
+            let request = Request {
+                operation,
+                length,
+                token,
+                solicited: false,
+                fence: false,
+                service_header: ServiceHeader::None,
+            };
+            if requester.submit(request).is_ok() {
+                self.sent.push_back(bytes);
+            }
+        }
+    }
+
+    /// Copies payload of a reply; `false` if there is no such reply or no such bytes.
+    pub(super) fn gather(&self, token: u64, offset: u32, payload: &mut [u8]) -> bool {
+        let at = (token & !REPLY).checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.sent.get(at)).and_then(|bytes| bytes.get(offset as usize..));
+        match bytes.and_then(|bytes| bytes.get(..payload.len())) {
+            Some(bytes) => {
+                payload.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets the oldest reply that was sent: requests end in the order of their submission.
+    pub(super) fn retire(&mut self) {
+        if self.sent.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
+impl QueuePair {
+    /// Takes a reply of the RPC engine. One that a queue pair cannot send any more is dropped with its connection; counted by the
+    /// caller, who learns it by `None`.
+    pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
+        if self.state() != QpState::Rts {
+            return None;
+        }
+        self.replies.get_or_insert_default().push(reply);
+        Some(Effects::TURN)
+    }
+}

@@ -1,0 +1,215 @@
+//! What follows every input: requests end, errors are raised, a dead queue pair is flushed, and the scheduler learns what is wanted.
+
+use super::replies::REPLY;
+use super::{Bus, Effects, HostMemory, QueuePair};
+use crate::nic::send_queue::StoppedWqe;
+use crate::nic::shared_receive::ReceiveSource;
+use crate::nic::wqe::{self, Format, WorkFault};
+use crate::transport::{ReceivingSide, RequestCompletion, RequesterError, SendingSide};
+use bareverbs_prm::mutation::mutated;
+use bareverbs_prm::numbering::QpState;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::wqe::fence_mode;
+
+/// How often a queue pair in the error state looks whether receives were posted, which no doorbell tells: after 1, 2, 4
+/// … microseconds. Then it waits for a doorbell or a command, so that an idle world can come to rest.
+const RESCANS: u32 = 16;
+const FIRST_RESCAN: Duration = Duration::from_micros(1);
+
+impl QueuePair {
+    /// Ends what has ended and says what is wanted now.
+    pub(super) fn settle<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        self.end_requests(bus);
+        self.raise_stopped(bus);
+        let alarm = match self.state() {
+            QpState::Error => {
+                self.flush(bus);
+                self.next_rescan(bus.now)
+            }
+            QpState::SqError => {
+                self.flush_sends(bus);
+                self.next_timeout()
+            }
+            QpState::SqDraining => {
+                let alarm = self.next_timeout();
+                self.end_draining(bus);
+                alarm
+            }
+            _ => self.next_timeout(),
+        };
+        let held_until = self.pacer.waits_until(bus.now).filter(|_| self.has_sends());
+        Effects {
+            frames_wanted: self.has_answers() || held_until.is_none() && self.has_sends(),
+            alarm: earlier(alarm, held_until),
+            rpc_delivered: false,
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let retransmission = self.requester.as_ref().and_then(SendingSide::poll_timeout);
+        earlier(retransmission, self.pacer.poll_timeout())
+    }
+
+    fn next_rescan(&self, now: Time) -> Option<Time> {
+        let rescans = self.rescans < RESCANS && matches!(self.receives, ReceiveSource::Own(_));
+        rescans.then(|| now + FIRST_RESCAN.saturating_mul(1 << self.rescans))
+    }
+
+    /// Another look at the receives of a dead queue pair is due.
+    pub(super) fn rescan<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        self.rescans += 1;
+        if self.flush_receives(bus) {
+            self.rescans = 0;
+        }
+    }
+
+    /// A queue pair that enters the error state looks for receives from the beginning.
+    pub(super) const fn restart_rescans(&mut self) {
+        self.rescans = 0;
+    }
+
+    /// Whether it owes its peer a frame.
+    #[inline]
+    pub(super) fn has_answers(&self) -> bool {
+        self.notification.is_due() || self.responder.as_ref().is_some_and(ReceivingSide::has_work)
+    }
+
+    /// Whether a frame of its own may come of it when its turn comes.
+    fn has_sends(&self) -> bool {
+        if self.format != Format::Connected {
+            return self.state() == QpState::Rts && self.send.wants_fetch();
+        }
+        let sends = matches!(self.state(), QpState::Rts | QpState::SqDraining);
+        sends && self.requester.as_ref().is_some_and(|requester| self.has_requests(requester))
+    }
+
+    fn has_requests(&self, requester: &SendingSide) -> bool {
+        let wanted =
+            || self.send.wants_fetch() && self.send.held().is_none_or(|fence| is_clear(requester, fence));
+        let replies = || self.replies.as_ref().is_some_and(|replies| replies.is_waiting());
+        let fresh = || self.state() == QpState::Rts && requester.has_room() && (wanted() || replies());
+        requester.has_work() || fresh()
+    }
+
+    fn end_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        self.end_nops(bus);
+        while let Some(completion) = self.requester.as_mut().and_then(SendingSide::poll_completion) {
+            self.end_request(bus, completion);
+            self.end_nops(bus);
+        }
+    }
+
+    /// NOPs at the front of the queue: everything before them has ended.
+    fn end_nops<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        while self.send.front().is_some_and(|wqe| !wqe.submitted) {
+            let dead = matches!(self.state(), QpState::Error | QpState::SqError);
+            self.end_wqe(bus, if dead { Err(wqe::FLUSHED) } else { Ok(()) });
+        }
+    }
+
+    fn end_request<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, completion: RequestCompletion) {
+        let RequestCompletion { token, result } = completion;
+        let result = result.map_err(fault_of);
+        if token & REPLY == 0 {
+            self.end_wqe(bus, result);
+        } else if let Some(replies) = &mut self.replies {
+            replies.retire();
+        }
+        if result.is_err() {
+            self.fail_send_queue(bus);
+        }
+    }
+
+    /// Takes the oldest WQE out and writes its entry, if it asked for one or failed.
+    pub(super) fn end_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
+        let (cqn, owner) = (self.context.cqn_snd(), self.owner());
+        let Some(wqe) = self.send.pop() else {
+            bus.counters.completions_unmatched += 1;
+            return;
+        };
+        let (mut entry, event) = match result {
+            Ok(()) if !wqe.signalled => return,
+            Ok(()) => (owner.requester(wqe.name, wqe.pieces.length() as u32, bus.now), wqe.event),
+            Err(fault) => (owner.requester_error(wqe.name, fault), true),
+        };
+        bus.complete(cqn, &mut entry, event);
+    }
+
+    /// A WQE that could not be executed fails when everything before it has ended.
+    fn raise_stopped<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        let Some(StoppedWqe { name, fault }) = self.send.stopped() else { return };
+        if self.send.front().is_some() || self.state() != QpState::Rts {
+            return;
+        }
+        self.send.skip(bus.memory);
+        let mut entry = self.owner().requester_error(name, fault);
+        bus.complete(self.context.cqn_snd(), &mut entry, true);
+        self.fail_send_queue(bus);
+        self.end_requests(bus);
+    }
+
+    /// Flushes what is left in both rings of a dead queue pair: sends first, each queue in order.
+    fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        self.flush_sends(bus);
+        self.flush_receives(bus);
+    }
+
+    fn flush_sends<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        self.end_requests(bus);
+        while let Some(name) = self.send.skip(bus.memory) {
+            if mutated("lost_flush") {
+                continue;
+            }
+            let mut entry = self.owner().requester_error(name, wqe::FLUSHED);
+            bus.complete(self.context.cqn_snd(), &mut entry, true);
+        }
+    }
+
+    /// Whether there were any.
+    fn flush_receives<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+        let owner = self.owner();
+        let ReceiveSource::Own(queue) = &mut self.receives else { return false };
+        let mut any = false;
+        while let Some(index) = queue.skip(bus.memory) {
+            let mut entry = owner.responder_error(index, wqe::FLUSHED);
+            bus.complete(self.context.cqn_rcv(), &mut entry, true);
+            any = true;
+        }
+        any
+    }
+}
+
+fn earlier(first: Option<Time>, second: Option<Time>) -> Option<Time> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.min(second)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether a change of a memory key may be done after what `requester` holds. It always follows the last byte of it on
+/// the wire; with a fence also the answers to READs and atomics, with strong ordering all answers (IBTA v1.4 §10.8.3.3; PRM,
+/// `fm` of the control segment).
+pub(super) fn is_clear(requester: &SendingSide, fence: u8) -> bool {
+    match fence {
+        fence_mode::STRONG_ORDERING => requester.outstanding() == 0,
+        fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => {
+            requester.is_all_sent() && !requester.awaits_data()
+        }
+        _ => requester.is_all_sent(),
+    }
+}
+
+fn fault_of(error: RequesterError) -> WorkFault {
+    match error {
+        RequesterError::RetryExceeded => wqe::RETRY,
+        RequesterError::RnrRetryExceeded => wqe::RNR_RETRY,
+        RequesterError::RemoteInvalidRequest => wqe::REMOTE_INVALID,
+        RequesterError::RemoteAccess => wqe::REMOTE_ACCESS,
+        RequesterError::RemoteOperational => wqe::REMOTE_OPERATION,
+        RequesterError::BadResponse => wqe::BAD_RESPONSE,
+        RequesterError::LocalProtection => wqe::DATA_ACCESS,
+        RequesterError::LocalLength => wqe::MESSAGE,
+        RequesterError::NotOffered => wqe::OPCODE,
+        RequesterError::Flushed => wqe::FLUSHED,
+    }
+}

@@ -1,0 +1,107 @@
+//! How the router reaches its queue pairs: one number resolved, one [`Bus`] built, [`Effects`] applied.
+
+use super::bus::Bus;
+use super::contexts::Slab;
+use super::ethernet::EthernetObjects;
+use super::queue_counters::CounterSets;
+use super::queue_pair::{Effects, QueuePair};
+use super::schedule::TurnSchedule;
+use super::wqe::Format;
+use super::{HostMemory, Nic};
+use crate::transport::congestion::Controller;
+use bareverbs_prm::ids::{Cqn, Qpn};
+use bareverbs_prm::time::Time;
+
+/// A device taken apart for one input: its tables, the scheduler, and what a queue may touch.
+pub(super) struct Parts<'a, M> {
+    pub(super) queue_pairs: &'a mut Slab<QueuePair>,
+    pub(super) schedule: &'a mut TurnSchedule,
+    pub(super) ethernet: &'a mut EthernetObjects,
+    pub(super) counter_sets: &'a mut CounterSets,
+    pub(super) bus: Bus<'a, M>,
+}
+
+impl Nic {
+    #[inline]
+    pub(super) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> Parts<'a, M> {
+        let engine = if self.config.strom { self.engine.as_deref_mut() } else { None };
+        Parts {
+            queue_pairs: &mut self.queue_pairs,
+            schedule: &mut self.schedule,
+            ethernet: &mut self.ethernet,
+            counter_sets: &mut self.counter_sets,
+            bus: Bus {
+                now,
+                memory,
+                config: &self.config,
+                features: self.firmware.capabilities.features(),
+                domains: &self.domains,
+                mkeys: &mut self.mkeys,
+                completions: &mut self.completions,
+                events: &mut self.events,
+                shared_receives: &mut self.shared_receives,
+                engine,
+                port: &mut self.port,
+                congestion: &mut self.congestion,
+                counters: &mut self.counters,
+            },
+        }
+    }
+
+    /// Lets a queue pair act and does what it wants; `None` if there is no such queue pair.
+    pub(super) fn with_queue_pair<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        act: impl FnOnce(&mut QueuePair, &mut Bus<'_, M>) -> Effects,
+    ) -> Option<()> {
+        let mut parts = self.parts(now, memory);
+        let qp = parts.queue_pairs.get_mut(qpn.value())?;
+        let effects = act(qp, &mut parts.bus);
+        parts.schedule.apply(qp, effects);
+        Some(())
+    }
+
+    /// Puts a congestion controller in the seat of a connected queue pair, or takes it away. `false` if there is no such queue pair.
+    pub fn set_controller<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        qpn: Qpn,
+        controller: Option<Box<dyn Controller>>,
+    ) -> bool {
+        let mut parts = self.parts(now, memory);
+        let qp = parts.queue_pairs.get_mut(qpn.value());
+        let Some(qp) = qp.filter(|qp| qp.format == Format::Connected) else { return false };
+        let effects = qp.set_controller(&mut parts.bus, controller);
+        parts.schedule.apply(qp, effects);
+        true
+    }
+
+    /// A completion queue broke: every queue pair that completes into it goes to the error state.
+    pub(super) fn break_users<M: HostMemory>(&mut self, now: Time, memory: &mut M, cqn: Cqn) {
+        let mut parts = self.parts(now, memory);
+        let uses = |qp: &QueuePair| qp.context.cqn_snd() == cqn || qp.context.cqn_rcv() == cqn;
+        for (_, qp) in parts.queue_pairs.iter_mut().filter(|(_, qp)| uses(qp)) {
+            let effects = qp.on_broken_completion_queue(&mut parts.bus);
+            parts.schedule.apply(qp, effects);
+        }
+    }
+
+    /// Takes replies of the RPC engine. A reply over a queue pair that cannot send is dropped with it.
+    pub(super) fn take_replies(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        while let Some(reply) = engine.poll_reply() {
+            let qp = self.queue_pairs.get_mut(reply.qpn.value());
+            let Some(effects) = qp.map(|qp| (qp.push_reply(reply), qp)) else {
+                self.counters.rpc_replies_dropped += 1;
+                continue;
+            };
+            match effects {
+                (Some(effects), qp) => self.schedule.apply(qp, effects),
+                (None, _) => self.counters.rpc_replies_dropped += 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What the topology says of addresses: which of them are behind which port of a switch.
+//!
+//! A world knows who is where, so its switches are told and have nothing to learn. An address that a driver makes up, or that
+//! a device does not tell, is learned as ever.
+
+use super::device::Device;
+use super::topology::{End, NodeOrSwitch, TopologyError};
+use super::world::World;
+use crate::nic::HostMemory;
+use bareverbs_prm::ids::MacAddress;
+
+/// What is joined at one end of a new cable.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// Every node, and every switch with the port that leads to the cable.
+    ends: Vec<End>,
+    /// Addresses of the nodes.
+    addresses: Vec<MacAddress>,
+}
+
+impl<M: HostMemory, D: Device> World<M, D> {
+    /// The side of a cable that is about to be plugged in at `place`.
+    pub(super) fn side(&self, place: NodeOrSwitch) -> Side {
+        let mut ends = vec![self.next_end(place)];
+        let mut next = 0;
+        while let Some(end) = ends.get(next).copied() {
+            next += 1;
+            if let End::Switch { switch, port: entrance } = end {
+                let ways = self.switches[switch.index()].egress.iter().enumerate();
+                let onwards = ways.filter(|(port, _)| *port != entrance);
+                ends.extend(onwards.map(|(_, way)| self.ways[*way].to));
+            }
+        }
+        let addresses = ends.iter().filter_map(|end| self.address(*end)).collect();
+        Side { ends, addresses }
+    }
+
+    /// The end that the next cable at `place` will have.
+    fn next_end(&self, place: NodeOrSwitch) -> End {
+        match place {
+            NodeOrSwitch::Node(node) => End::Node(node),
+            NodeOrSwitch::Switch(switch) => {
+                End::Switch { switch, port: self.switches[switch.index()].egress.len() }
+            }
+        }
+    }
+
+    fn address(&self, end: End) -> Option<MacAddress> {
+        match end {
+            End::Node(node) => self.nodes[node.index()].device.mac(),
+            End::Switch { .. } => None,
+        }
+    }
+
+    /// Tells the switches of one side who is on the other.
+    pub(super) fn tell_switches(&mut self, near: &Side, far: &Side) {
+        for end in &near.ends {
+            if let End::Switch { switch, port } = *end {
+                let switch = &mut self.switches[switch.index()].switch;
+                far.addresses.iter().for_each(|address| switch.set_static_address(*address, port));
+            }
+        }
+    }
+}
+
+impl Side {
+    /// Refuses what no switch could tell apart. Two nodes back to back may have the same address.
+    pub(super) fn check_addresses(&self, other: &Self) -> Result<(), TopologyError> {
+        let has_switch = |side: &Self| side.ends.iter().any(|end| matches!(end, End::Switch { .. }));
+        if !has_switch(self) && !has_switch(other) {
+            return Ok(());
+        }
+        let twice = self.addresses.iter().find(|address| other.addresses.contains(address));
+        twice.map_or(Ok(()), |address| Err(TopologyError::SameAddress(*address)))
+    }
+}

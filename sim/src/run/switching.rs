@@ -1,0 +1,87 @@
+//! Switches of the world: what comes in goes to the pure [`Switch`], what leaves it to the queues of its ports.
+
+use super::device::Device;
+use super::timer::Timer;
+use super::topology::SwitchId;
+use super::world::{Event, World};
+use crate::net::{Egress, Fate, FrameId, Switch, SwitchConfig};
+use crate::nic::{HostMemory, LinkLayer};
+
+#[derive(Debug)]
+pub(super) struct SwitchNode {
+    pub(super) name: String,
+    pub(super) config: SwitchConfig,
+    pub(super) switch: Switch,
+    /// Number of the way that leaves each port.
+    pub(super) egress: Vec<usize>,
+    pub(super) timer: Timer,
+}
+
+impl SwitchNode {
+    pub(super) const fn link_layer(&self) -> LinkLayer {
+        if self.switch.is_infiniband() { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
+    }
+}
+
+impl<M: HostMemory, D: Device> World<M, D> {
+    /// A frame comes in at a port of a switch.
+    pub(super) fn switch_frame(&mut self, switch: SwitchId, ingress: usize, id: FrameId) {
+        let entry = &mut self.switches[switch.index()];
+        let frame = self.frames.get_mut(id);
+        frame.fresh = false;
+        entry.switch.handle_frame(self.now, ingress, &frame.bytes);
+        self.poll_switch(switch, Some(id));
+    }
+
+    /// The cable of a port was plugged in or pulled out.
+    pub(super) fn switch_link(&mut self, switch: SwitchId, port: usize, up: bool) {
+        self.switches[switch.index()].switch.handle_link(self.now, port, up);
+        self.poll_switch(switch, None);
+    }
+
+    pub(super) fn fire_switch_timer(&mut self, switch: SwitchId) {
+        self.switches[switch.index()].switch.handle_timeout(self.now);
+        self.poll_switch(switch, None);
+    }
+
+    /// Sends what leaves a switch, into which `incoming` came last.
+    fn poll_switch(&mut self, switch: SwitchId, mut incoming: Option<FrameId>) {
+        while let Some(egress) = self.switches[switch.index()].switch.poll() {
+            let (port, leaving) = match egress {
+                Egress::Forward { port } => (port, incoming.take()),
+                Egress::Copy { port } => (port, incoming.map(|id| self.frames.copy(id))),
+                Egress::Own { port, frame, icrc } => (port, Some(self.frames.insert(&frame, icrc))),
+            };
+            if let Some(id) = leaving {
+                self.leave_switch(switch, port, id);
+            }
+        }
+        if let Some(id) = incoming {
+            self.frames.give_back(id);
+        }
+        self.poll_switch_timer(switch);
+    }
+
+    fn leave_switch(&mut self, switch: SwitchId, port: usize, id: FrameId) {
+        let entry = &mut self.switches[switch.index()];
+        let way = entry.egress[port];
+        let frame = self.frames.get_mut(id);
+        if self.ways[way].queue.has_room(self.now, frame.bytes.len()) {
+            let ready = self.now + entry.config.latency;
+            return self.send(way, id, ready);
+        }
+        entry.switch.count_tail_drop();
+        frame.fate = Fate::TailDropped;
+        self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
+    }
+
+    /// Arms the timer of a switch if it wants to be called earlier than it will be.
+    pub(super) fn poll_switch_timer(&mut self, switch: SwitchId) {
+        let entry = &mut self.switches[switch.index()];
+        let Some(due) = entry.switch.poll_timeout().map(|wanted| wanted.max(self.now)) else { return };
+        if entry.timer.arm(due) {
+            self.switch_timers += 1;
+            self.schedule.push(due, Event::SwitchTimer { switch });
+        }
+    }
+}

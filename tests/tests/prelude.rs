@@ -1,0 +1,35 @@
+//! The prelude of the facade beside the names of std: a name that stood for two things would not compile here.
+
+use bareverbs::prelude::*;
+use std::boxed::*;
+use std::cell::*;
+use std::collections::*;
+use std::error::*;
+use std::rc::*;
+use std::sync::*;
+
+/// Types that std's own prelude brings, or that programs import by a glob. A glob hides std's prelude without a word, so each
+/// of them is compared with the path that it must stand for.
+#[test]
+fn the_prelude_shadows_nothing_of_std() {
+    let some: Option<u8> = std::option::Option::Some(1);
+    let ok: Result<Vec<u8>, String> = std::result::Result::Ok(std::vec::Vec::new());
+    let boxed: Box<u8> = std::boxed::Box::new(1);
+    let counted: Rc<u8> = std::rc::Rc::new(1);
+    let shared: Arc<Mutex<u8>> = std::sync::Arc::new(std::sync::Mutex::new(1));
+    let cell: RefCell<Cell<u8>> = std::cell::RefCell::new(std::cell::Cell::new(1));
+    let map: BTreeMap<u8, u8> = std::collections::BTreeMap::new();
+    let error: &dyn Error = &std::fmt::Error;
+    let all = (some, ok, boxed, counted, shared, cell, map, error.to_string());
+    assert_eq!(all.0, Some(1));
+}
+
+/// What a first program names is there.
+#[test]
+fn the_prelude_has_the_words_of_a_first_program() {
+    let start = Time::ZERO + Duration::from_micros(1);
+    let gid = Gid::from_ipv4([10, 0, 0, 1]);
+    let entry = GidEntry::roce_v2(gid, MacAddress([2, 0, 0, 0, 0, 1]));
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    assert!(start > Time::ZERO && entry.gid == gid && access != AccessFlags::LOCAL_WRITE);
+}
