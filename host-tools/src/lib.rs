@@ -12,6 +12,7 @@
 pub mod demo;
 pub mod explain;
 pub mod glue;
+pub mod run;
 pub mod serve;
 pub mod vfio;
 

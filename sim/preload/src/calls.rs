@@ -1,0 +1,322 @@
+//! The functions that stand before those of the C library. Their names and types are the C library's, and so is what a caller
+//! has to promise.
+//!
+//! C declares `open`, `openat`, `ioctl` and `fcntl` with variable arguments. On the machines that this library is built for
+//! (x86-64, AArch64), such an argument is passed where a fixed one would be, so they are defined with fixed ones.
+
+use crate::descriptors::{self, Descriptor};
+use crate::device;
+use crate::next::call_next;
+use crate::paths::{self, Redirected};
+use crate::program::set_errno;
+use bareverbs_uverbs::Errno;
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use core::ptr::null_mut;
+use libc::{mode_t, off_t, size_t, ssize_t};
+
+/// `RDMA_VERBS_IOCTL`.
+const VERBS_IOCTL: c_ulong = 0xc018_1b01;
+/// Protocol of netlink sockets for RDMA.
+const NETLINK_RDMA: c_int = 20;
+
+fn fail(error: Errno) -> c_int {
+    set_errno(error.raw());
+    -1
+}
+
+/// Makes a descriptor that was opened in place of the device file one of the device, if `open` succeeded.
+fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
+    if descriptor < 0 || !path.is_device() {
+        return descriptor;
+    }
+    let opened = device::open().and_then(|file| {
+        if descriptors::insert(descriptor, file) {
+            return Ok(());
+        }
+        device::close(file);
+        Err(Errno::NoMemory)
+    });
+    match opened {
+        Ok(()) => descriptor,
+        Err(error) => {
+            call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
+            fail(error)
+        }
+    }
+}
+
+/// Functions that open a file.
+macro_rules! opening {
+    ($($name:ident = $c_name:literal [$($before:ident: $before_ty:ty)?] ($($after:ident: $after_ty:ty),*);)*) => {$(
+        /// As in the C library, but for replaced paths and the device file.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($before: $before_ty,)? path: *const c_char $(, $after: $after_ty)*) -> c_int {
+            // SAFETY: the caller gives a C string, as the C library asks.
+            let path = unsafe { Redirected::of(path) };
+            let descriptor = call_next!(
+                $c_name,
+                fn($($before_ty,)? *const c_char $(, $after_ty)*) -> c_int,
+                ($($before,)? path.as_ptr() $(, $after)*),
+                -1
+            );
+            adopt(&path, descriptor)
+        }
+    )*};
+}
+
+opening! {
+    open = c"open" [] (flags: c_int, mode: mode_t);
+    open64 = c"open64" [] (flags: c_int, mode: mode_t);
+    __open_2 = c"__open_2" [] (flags: c_int);
+    __open64_2 = c"__open64_2" [] (flags: c_int);
+    openat = c"openat" [directory: c_int] (flags: c_int, mode: mode_t);
+    openat64 = c"openat64" [directory: c_int] (flags: c_int, mode: mode_t);
+    __openat_2 = c"__openat_2" [directory: c_int] (flags: c_int);
+    __openat64_2 = c"__openat64_2" [directory: c_int] (flags: c_int);
+}
+
+/// Functions that take a path and nothing of the device.
+macro_rules! following {
+    ($(
+        $name:ident = $c_name:literal [$($before:ident: $before_ty:ty),*] ($($after:ident: $after_ty:ty),*)
+        -> $ret:ty, $failure:expr;
+    )*) => {$(
+        /// As in the C library, but for replaced paths.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($before: $before_ty,)* path: *const c_char $(, $after: $after_ty)*) -> $ret {
+            // SAFETY: the caller gives a C string, as the C library asks.
+            let path = unsafe { Redirected::of(path) };
+            call_next!(
+                $c_name,
+                fn($($before_ty,)* *const c_char $(, $after_ty)*) -> $ret,
+                ($($before,)* path.as_ptr() $(, $after)*),
+                $failure
+            )
+        }
+    )*};
+}
+
+following! {
+    stat = c"stat" [] (status: *mut c_void) -> c_int, -1;
+    stat64 = c"stat64" [] (status: *mut c_void) -> c_int, -1;
+    lstat = c"lstat" [] (status: *mut c_void) -> c_int, -1;
+    lstat64 = c"lstat64" [] (status: *mut c_void) -> c_int, -1;
+    fstatat = c"fstatat" [directory: c_int] (status: *mut c_void, flags: c_int) -> c_int, -1;
+    fstatat64 = c"fstatat64" [directory: c_int] (status: *mut c_void, flags: c_int) -> c_int, -1;
+    statx = c"statx" [directory: c_int] (flags: c_int, mask: c_uint, status: *mut c_void) -> c_int, -1;
+    __xstat = c"__xstat" [version: c_int] (status: *mut c_void) -> c_int, -1;
+    __xstat64 = c"__xstat64" [version: c_int] (status: *mut c_void) -> c_int, -1;
+    __lxstat = c"__lxstat" [version: c_int] (status: *mut c_void) -> c_int, -1;
+    __lxstat64 = c"__lxstat64" [version: c_int] (status: *mut c_void) -> c_int, -1;
+    access = c"access" [] (mode: c_int) -> c_int, -1;
+    faccessat = c"faccessat" [directory: c_int] (mode: c_int, flags: c_int) -> c_int, -1;
+    readlink = c"readlink" [] (buffer: *mut c_char, size: size_t) -> ssize_t, -1;
+    readlinkat = c"readlinkat" [directory: c_int] (buffer: *mut c_char, size: size_t) -> ssize_t, -1;
+    realpath = c"realpath" [] (resolved: *mut c_char) -> *mut c_char, null_mut();
+    opendir = c"opendir" [] () -> *mut c_void, null_mut();
+    scandir = c"scandir" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;
+    scandir64 = c"scandir64" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;
+    fopen = c"fopen" [] (mode: *const c_char) -> *mut c_void, null_mut();
+    fopen64 = c"fopen64" [] (mode: *const c_char) -> *mut c_void, null_mut();
+}
+
+/// Closes a file of the device with its last descriptor.
+fn release(was: Descriptor) {
+    if let Descriptor::Device(file) = was
+        && !descriptors::is_open(file)
+    {
+        device::close(file);
+    }
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
+    release(descriptors::take(descriptor));
+    call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1)
+}
+
+/// Notes that `copy` is what `original` is, and that what it was before is closed.
+fn duplicate(original: c_int, copy: c_int) -> c_int {
+    if copy >= 0 && copy != original {
+        let was = descriptors::take(copy);
+        if let Descriptor::Device(file) = descriptors::get(original) {
+            descriptors::insert(copy, file);
+        }
+        release(was);
+    }
+    copy
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(original: c_int) -> c_int {
+    duplicate(original, call_next!(c"dup", fn(c_int) -> c_int, (original), -1))
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(original: c_int, copy: c_int) -> c_int {
+    duplicate(original, call_next!(c"dup2", fn(c_int, c_int) -> c_int, (original, copy), -1))
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(original: c_int, copy: c_int, flags: c_int) -> c_int {
+    duplicate(original, call_next!(c"dup3", fn(c_int, c_int, c_int) -> c_int, (original, copy, flags), -1))
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let answer =
+        call_next!(c"fcntl", fn(c_int, c_int, *mut c_void) -> c_int, (descriptor, command, argument), -1);
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(descriptor, answer),
+        _ => answer,
+    }
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise; on 64-bit machines the two are the same.
+    unsafe { fcntl(descriptor, command, argument) }
+}
+
+/// As in the C library, but for the device file.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if request != VERBS_IOCTL {
+        return call_next!(
+            c"ioctl",
+            fn(c_int, c_ulong, *mut c_void) -> c_int,
+            (descriptor, request, argument),
+            -1
+        );
+    }
+    match descriptors::get(descriptor) {
+        Descriptor::Device(file) => device::ioctl(file, argument.addr() as u64).map_or_else(fail, |()| 0),
+        Descriptor::Inherited => fail(Errno::Io),
+        Descriptor::Other => {
+            call_next!(
+                c"ioctl",
+                fn(c_int, c_ulong, *mut c_void) -> c_int,
+                (descriptor, request, argument),
+                -1
+            )
+        }
+    }
+}
+
+/// Where and how a program maps.
+#[derive(Clone, Copy)]
+struct MapRequest {
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+}
+
+/// Maps memory of no file: a page of doorbells is memory that the device looks at.
+fn map_memory(wish: MapRequest) -> *mut c_void {
+    let flags = wish.flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    call_next!(
+        c"mmap",
+        fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
+        (wish.address, wish.length, wish.protection | libc::PROT_READ, flags, -1, 0),
+        libc::MAP_FAILED
+    )
+}
+
+fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
+    let mapped = match descriptors::get(descriptor) {
+        Descriptor::Other => return None,
+        Descriptor::Inherited => Err(Errno::Io),
+        Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), wish.length as u64),
+    };
+    Some(mapped.map_or_else(
+        |error| {
+            fail(error);
+            libc::MAP_FAILED
+        },
+        |_| map_memory(wish),
+    ))
+}
+
+/// `mmap` under both of its names.
+macro_rules! mapping {
+    ($($name:ident = $c_name:literal;)*) => {$(
+        /// As in the C library, but for the device file.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            address: *mut c_void,
+            length: size_t,
+            protection: c_int,
+            flags: c_int,
+            descriptor: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            let wish = MapRequest { address, length, protection, flags };
+            if flags & libc::MAP_ANONYMOUS == 0
+                && let Some(mapped) = map_device(descriptor, wish, offset)
+            {
+                return mapped;
+            }
+            call_next!(
+                $c_name,
+                fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
+                (address, length, protection, flags, descriptor, offset),
+                libc::MAP_FAILED
+            )
+        }
+    )*};
+}
+
+mapping! {
+    mmap = c"mmap";
+    mmap64 = c"mmap64";
+}
+
+/// As in the C library, but that RDMA has no netlink sockets: libibverbs then looks for devices below `/sys`.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && paths::is_active() {
+        set_errno(libc::EPROTONOSUPPORT);
+        return -1;
+    }
+    call_next!(c"socket", fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol), -1)
+}

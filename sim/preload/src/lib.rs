@@ -1,0 +1,18 @@
+//! # bareverbs-preload: the library that `bareverbs run` loads into an unmodified RDMA program
+//!
+//! **What this is.** Functions of the C library, replaced where a program looks for an RDMA device: paths below `/sys` and
+//! `/dev/infiniband` lead to a directory of `bareverbs run`, and the device file is answered by
+//! [`bareverbs_uverbs`] and the simulated NIC inside the process. Everything else goes to the C library as it is.
+//!
+//! **What it may not do.** It decides nothing about verbs. It reaches the memory of the program only through system calls that
+//! survive a wrong address. A program that was started without `bareverbs run` sees no difference.
+//!
+//! **Where to read first.** `paths` for what is replaced, `calls` for the functions, `device` for the life of the device.
+#![cfg(target_os = "linux")]
+
+mod calls;
+mod descriptors;
+mod device;
+mod next;
+mod paths;
+mod program;

@@ -1,0 +1,38 @@
+//! The functions that ours stand before: those of the C library, or of another preloaded library.
+
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The next function of a name; null if there is none.
+pub(crate) fn address(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = cache.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: `name` is a C string, and RTLD_NEXT asks behind this library.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    cache.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Calls the next function of a name and type; without one, `errno` is ENOSYS and the failure value is the answer.
+macro_rules! call_next {
+    ($name:literal, fn($($ty:ty),*) -> $ret:ty, ($($argument:expr),*), $failure:expr) => {{
+        static CACHE: core::sync::atomic::AtomicPtr<core::ffi::c_void> =
+            core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+        let address = $crate::next::address(&CACHE, $name);
+        if address.is_null() {
+            $crate::program::set_errno(libc::ENOSYS);
+            $failure
+        } else {
+            // SAFETY: the C library declares the function of this name with this type, and the caller's arguments are those
+            // of our function of the same name and type, for which the program answers.
+            unsafe {
+                core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address)(
+                    $($argument),*
+                )
+            }
+        }
+    }};
+}
+pub(crate) use call_next;

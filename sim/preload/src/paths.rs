@@ -1,0 +1,66 @@
+//! Which paths lead elsewhere: those of `sysfs::REPLACED`, to the directory that `bareverbs run` made.
+
+use bareverbs_uverbs::sysfs::{DEVICE_FILE, REPLACED};
+use core::ffi::{CStr, c_char};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::OnceLock;
+
+/// Environment variable with the directory.
+const DIRECTORY: &str = "BAREVERBS_RUN_DIRECTORY";
+
+/// The directory, if the program was started by `bareverbs run`.
+fn directory() -> Option<&'static OsStr> {
+    static FOUND: OnceLock<Option<OsString>> = OnceLock::new();
+    FOUND.get_or_init(|| std::env::var_os(DIRECTORY)).as_deref()
+}
+
+/// A path of the program, or what is put in its place.
+pub(crate) struct Redirected {
+    given: *const c_char,
+    instead: Option<CString>,
+    is_device: bool,
+}
+
+impl Redirected {
+    /// # Safety
+    /// `path` is null or a C string that lives as long as the answer is used.
+    pub(crate) unsafe fn of(path: *const c_char) -> Self {
+        let unchanged = Self { given: path, instead: None, is_device: false };
+        if path.is_null() {
+            return unchanged;
+        }
+        // SAFETY: the caller's promise.
+        let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if !is_replaced(text) {
+            return unchanged;
+        }
+        let Some(directory) = directory() else { return unchanged };
+        let mut instead = directory.to_owned().into_vec();
+        instead.extend_from_slice(text);
+        Self { instead: CString::new(instead).ok(), is_device: text == DEVICE_FILE.as_bytes(), ..unchanged }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const c_char {
+        self.instead.as_ref().map_or(self.given, |path| path.as_ptr())
+    }
+
+    /// Whether this is the device file of `bareverbs run`.
+    pub(crate) const fn is_device(&self) -> bool {
+        self.is_device
+    }
+}
+
+/// Whether a path is a replaced directory or lies below one.
+fn is_replaced(path: &[u8]) -> bool {
+    let below = |directory: &&str| {
+        let rest = path.strip_prefix(directory.as_bytes());
+        rest.is_some_and(|rest| rest.first().is_none_or(|&byte| byte == b'/'))
+    };
+    REPLACED.iter().any(below)
+}
+
+/// Whether the program was started by `bareverbs run`.
+pub(crate) fn is_active() -> bool {
+    directory().is_some_and(|directory| !directory.as_bytes().is_empty())
+}

@@ -1,0 +1,207 @@
+//! Methods of the device: contexts, ports, GIDs, the file of asynchronous events.
+
+use crate::Errno;
+use crate::boot::query_port_context;
+use crate::call::Call;
+use crate::commands::{Command, CommandQueue};
+use crate::process::Process;
+use crate::request::Request;
+use crate::uapi::*;
+use alloc::vec::Vec;
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
+use bareverbs_prm::command::port::{PtysRegister, QueryVportStateIn, QueryVportStateOut};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::numbering::{CommandOpcode, PathMtu, RegisterId};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// The only port.
+const PORT: u64 = 1;
+/// `IB_PORT_DOWN`, `IB_PORT_ACTIVE`.
+const DOWN: u8 = 1;
+const ACTIVE: u8 = 4;
+/// Physical states: disabled, link up.
+const DISABLED: u8 = 3;
+const LINK_UP: u8 = 5;
+/// `IB_LINK_LAYER_ETHERNET`.
+const ETHERNET: u8 = 2;
+/// `proto_mask` of PTYS: Ethernet.
+const ETHERNET_PROTOCOLS: u8 = 4;
+/// `op_mod` of ACCESS_REG: read.
+const READ: u16 = 1;
+/// Interface of every GID: the machine's loopback, since TCP between virtual hosts stays on the machine.
+const LOOPBACK_INTERFACE: u32 = 1;
+/// Headers of a RoCEv2 packet between Ethernet header and payload, as Linux counts them: IPv6, UDP, BTH, the longest extension, ICRC.
+const ROCE_HEADERS: u16 = 40 + 8 + 12 + 28 + 4;
+
+/// GET_CONTEXT: the provider says what it knows, and learns limits.
+pub(crate) fn get_context<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    if call.file.has_context {
+        return Err(Errno::Invalid);
+    }
+    let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
+    check_context(&wish)?;
+    let vectors = 1_u32;
+    let cqe_version = wish.max_cqe_version.min(call.attributes.general.cqe_version());
+    let room = request.length(UVERBS_ATTR_UHW_OUT).unwrap_or(0);
+    let answer = call.attributes.user_context(cqe_version, room);
+    request.output(call.process, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors.as_bytes())?;
+    let support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
+    request.output(call.process, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, support.as_bytes())?;
+    request.output(call.process, UVERBS_ATTR_UHW_OUT, answer.as_bytes())?;
+    call.file.has_context = true;
+    Ok(())
+}
+
+/// No contexts for DEVX, which the device does not have, and none whose doorbell pages are counted out beforehand, as
+/// libraries before 2019 wanted them.
+fn check_context(wish: &AllocUcontextReq) -> Result<(), Errno> {
+    let reserved = u32::from(wish.reserved0) | u32::from(wish.reserved1) | wish.reserved2 | wish.comp_mask;
+    if wish.flags != 0 || reserved != 0 {
+        return Err(Errno::Invalid);
+    }
+    if wish.lib_caps & MLX5_LIB_CAP_DYN_UAR == 0 { Err(Errno::NotSupported) } else { Ok(()) }
+}
+
+/// QUERY_PORT.
+pub(crate) fn query_port<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    check_port(request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM))?;
+    let answer = QueryPortRespEx { legacy_resp: port(call)?, ..QueryPortRespEx::new_zeroed() };
+    request.output(call.process, UVERBS_ATTR_QUERY_PORT_RESP, answer.as_bytes())
+}
+
+fn check_port(port: u64) -> Result<(), Errno> {
+    if port == PORT { Ok(()) } else { Err(Errno::Invalid) }
+}
+
+/// The port as `mlx5_ib` describes one of RoCE.
+fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
+    let query = Command::new(CommandOpcode::QueryVportState, 0, &QueryVportStateIn::new());
+    let commands = &mut *call.commands;
+    let state: QueryVportStateOut = commands.run(call.process, &query)?;
+    let mtu = query_port_context(commands, call.process)?.mtu();
+    let (width, speed) = width_and_speed(read_speed(commands, call.process)?);
+    let up = state.state() != 0;
+    let attributes = call.attributes;
+    Ok(QueryPortResp {
+        port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
+        max_msg_sz: 1 << attributes.general.log_max_msg(),
+        gid_tbl_len: attributes.gid_table_length(),
+        pkey_tbl_len: 1,
+        state: if up { ACTIVE } else { DOWN },
+        max_mtu: PathMtu::Mtu4096.raw(),
+        active_mtu: path_mtu(mtu).raw(),
+        active_width: width,
+        active_speed: speed,
+        phys_state: if up { LINK_UP } else { DISABLED },
+        link_layer: ETHERNET,
+        flags: IB_UVERBS_QPF_GRH_REQUIRED,
+        ..QueryPortResp::new_zeroed()
+    })
+}
+
+/// Ethernet protocol in force, a bit of PTYS.
+fn read_speed<P: Process>(commands: &mut CommandQueue, process: &mut P) -> Result<u32, Errno> {
+    let mut register = PtysRegister::new();
+    register.set_local_port(1).set_proto_mask(ETHERNET_PROTOCOLS);
+    let mut input = AccessRegisterIn::new();
+    input.set_register_id(RegisterId::Ptys);
+    let read = Command::new(CommandOpcode::AccessReg, READ, &input).list(register.as_bytes());
+    let (_, answer) = commands
+        .run_with_list::<_, AccessRegisterOut>(process, &read.answer_list(size_of::<PtysRegister>()))?;
+    Ok(read_extended::<PtysRegister>(&answer).eth_proto_oper())
+}
+
+/// Lanes and speed of a lane in the numbers of InfiniBand.
+const fn width_and_speed(protocol: u32) -> (u8, u8) {
+    const ONE_LANE: u8 = 1;
+    const FOUR_LANES: u8 = 2;
+    const TWO_LANES: u8 = 16;
+    const QDR: u8 = 4;
+    const EDR: u8 = 32;
+    match protocol {
+        0x1000 => (ONE_LANE, QDR),
+        0x0800_0000 => (ONE_LANE, EDR),
+        0x40 => (FOUR_LANES, QDR),
+        0x4000_0000 => (TWO_LANES, EDR),
+        _ => (FOUR_LANES, EDR),
+    }
+}
+
+/// The largest path MTU whose packets an Ethernet payload can hold.
+const fn path_mtu(ethernet: u16) -> PathMtu {
+    match ethernet.saturating_sub(ROCE_HEADERS) {
+        4096.. => PathMtu::Mtu4096,
+        2048.. => PathMtu::Mtu2048,
+        1024.. => PathMtu::Mtu1024,
+        512.. => PathMtu::Mtu512,
+        _ => PathMtu::Mtu256,
+    }
+}
+
+/// QUERY_GID_TABLE: every entry that is not empty, in steps of the caller's own entry size.
+pub(crate) fn query_gid_table<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    let step = request.constant(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE);
+    let step = usize::try_from(step).ok().filter(|&step| step >= size_of::<GidEntry>());
+    let step = step.filter(|&step| step <= usize::from(u16::MAX)).ok_or(Errno::Invalid)?;
+    if request.constant(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) != 0 {
+        return Err(Errno::Invalid);
+    }
+    let room = request.length(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES).unwrap_or(0) / step;
+    let entries: Vec<GidEntry> =
+        (0..).zip(&call.attributes.gids).map(|(index, gid)| gid_entry(index, gid)).collect();
+    if entries.len() > room {
+        return Err(Errno::Invalid);
+    }
+    let count = entries.len() as u64;
+    let mut bytes = Vec::new();
+    for entry in entries {
+        bytes.extend_from_slice(entry.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(step), 0);
+    }
+    request.output(call.process, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, &bytes)?;
+    request.output(call.process, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, count.as_bytes())
+}
+
+/// QUERY_GID_ENTRY.
+pub(crate) fn query_gid_entry<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    check_port(request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_PORT))?;
+    let index = request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
+    let attributes = call.attributes;
+    if request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS) != 0
+        || index >= attributes.gid_table_length().into()
+    {
+        return Err(Errno::Invalid);
+    }
+    let gid = usize::try_from(index).ok().and_then(|index| attributes.gids.get(index));
+    let entry = gid_entry(index as u32, gid.ok_or(Errno::NoData)?);
+    request.output(call.process, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_bytes())
+}
+
+fn gid_entry(gid_index: u32, gid: &Gid) -> GidEntry {
+    GidEntry {
+        gid: gid.0,
+        gid_index,
+        port_num: PORT as u32,
+        gid_type: IB_UVERBS_GID_TYPE_ROCE_V2,
+        netdev_ifindex: LOOPBACK_INTERFACE,
+    }
+}
+
+/// ASYNC_EVENT_ALLOC.
+pub(crate) fn alloc_async_event<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    let number = call.process.open_event_file()?;
+    request.put_new(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, i64::from(number) as u64);
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Error numbers of Linux, as the methods return them.
+
+use bareverbs_prm::numbering::CommandStatus;
+use bareverbs_sim::nic::DmaFault;
+use core::fmt;
+
+/// Why a request failed. The numbers are those of Linux on every architecture that mlx5 runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Errno {
+    /// An object does not exist.
+    NoEntry = 2,
+    /// The device failed, or is gone.
+    Io = 5,
+    /// There is none left for now.
+    Again = 11,
+    /// A limit is reached.
+    NoMemory = 12,
+    /// An address of the program is not mapped.
+    Fault = 14,
+    /// The object is in use.
+    Busy = 16,
+    /// An argument is wrong.
+    Invalid = 22,
+    /// A structure is shorter than the command needs.
+    NoSpace = 28,
+    /// An entry of a table is empty.
+    NoData = 61,
+    /// The request does not exist.
+    ProtocolNotSupported = 93,
+    /// The device or this crate cannot do it.
+    NotSupported = 95,
+}
+
+impl Errno {
+    /// The number.
+    pub const fn raw(self) -> i32 {
+        self as i32
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {} ({self:?})", self.raw())
+    }
+}
+
+impl core::error::Error for Errno {}
+
+impl From<DmaFault> for Errno {
+    fn from(_: DmaFault) -> Self {
+        Self::Fault
+    }
+}
+
+impl From<CommandStatus> for Errno {
+    /// As `mlx5_core` translates what firmware answers.
+    fn from(status: CommandStatus) -> Self {
+        match status {
+            CommandStatus::InternalError
+            | CommandStatus::BadSystemState
+            | CommandStatus::BadInputLength
+            | CommandStatus::BadOutputLength => Self::Io,
+            CommandStatus::ResourceBusy => Self::Busy,
+            CommandStatus::ExceedsLimit => Self::NoMemory,
+            CommandStatus::NoResources => Self::Again,
+            _ => Self::Invalid,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! # bareverbs-uverbs: the kernel's side of libibverbs and libmlx5
+//!
+//! **What this is.** What `ib_uverbs`, `mlx5_ib` and `mlx5_core` are to a program on Linux: it boots a simulated NIC
+//! through its command queue, and answers the `RDMA_VERBS_IOCTL` requests of the distribution's own libibverbs and libmlx5
+//! with commands to the NIC's firmware.
+//!
+//! **What it may not do.** No `unsafe`, no system call, no clock, no thread: a request is bytes, the memory of the program
+//! is a [`HostMemory`](bareverbs_sim::nic::HostMemory), and what only an operating system can do is asked of a
+//! [`Process`]. A request that this crate does not know gets `EPROTONOSUPPORT`, never success.
+//!
+//! **Where to read first.** [`Uverbs`] for the life of a device file, `schema` for the methods that exist, `request` for the
+//! checks that come before a method.
+#![forbid(unsafe_code)]
+#![no_std]
+
+extern crate alloc;
+
+mod attributes;
+mod boot;
+mod call;
+mod commands;
+mod device_methods;
+mod errno;
+mod files;
+mod host;
+mod kernel_memory;
+mod mapping;
+mod object_methods;
+mod process;
+mod request;
+mod schema;
+pub mod sysfs;
+pub mod uapi;
+mod uverbs;
+mod write_commands;
+
+pub use attributes::DeviceAttributes;
+pub use commands::CommandFailure;
+pub use errno::Errno;
+pub use files::FileId;
+pub use host::VirtualHost;
+pub use mapping::Mapping;
+pub use process::Process;
+pub use uverbs::Uverbs;

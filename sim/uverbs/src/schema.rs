@@ -1,0 +1,126 @@
+//! The methods that exist, and what their attributes have to be. What is not here does not exist.
+
+use crate::uapi::*;
+
+/// What a method does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    InvokeWrite,
+    GetContext,
+    QueryPort,
+    QueryGidTable,
+    QueryGidEntry,
+    AllocAsyncEvent,
+    DestroyProtectionDomain,
+    AllocUar,
+    DestroyUar,
+}
+
+/// What an attribute carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carries {
+    /// Bytes for the kernel, at least so many.
+    Input(usize),
+    /// Room for bytes from the kernel, at least so many.
+    Output(usize),
+    /// A number of at most 8 bytes.
+    Constant,
+    /// A number that is an object's handle.
+    Handle,
+    /// Room for the number of a new object or descriptor.
+    New,
+}
+
+/// An attribute of a method.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttributeRule {
+    pub(crate) id: u16,
+    pub(crate) carries: Carries,
+    pub(crate) required: bool,
+}
+
+/// A method.
+#[derive(Debug)]
+pub(crate) struct Method {
+    object: u16,
+    method: u16,
+    pub(crate) operation: Operation,
+    attributes: &'static [AttributeRule],
+}
+
+impl Method {
+    /// The method of an object, if there is one.
+    pub(crate) fn find(object: u16, method: u16) -> Option<&'static Self> {
+        METHODS.iter().find(|known| (known.object, known.method) == (object, method))
+    }
+
+    /// The rule of an attribute, if the method has it.
+    pub(crate) fn attribute(&self, id: u16) -> Option<&'static AttributeRule> {
+        self.attributes.iter().find(|rule| rule.id == id)
+    }
+
+    /// The attributes without which the method cannot be called.
+    pub(crate) fn required(&self) -> impl Iterator<Item = u16> {
+        self.attributes.iter().filter(|rule| rule.required).map(|rule| rule.id)
+    }
+}
+
+const fn required(id: u16, carries: Carries) -> AttributeRule {
+    AttributeRule { id, carries, required: true }
+}
+
+const fn optional(id: u16, carries: Carries) -> AttributeRule {
+    AttributeRule { id, carries, required: false }
+}
+
+use Carries::{Constant, Handle, Input, New, Output};
+use Operation as Op;
+
+#[rustfmt::skip]
+const METHODS: &[Method] = &[
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_INVOKE_WRITE, operation: Op::InvokeWrite, attributes: &[
+        optional(UVERBS_ATTR_CORE_IN, Input(4)),
+        optional(UVERBS_ATTR_CORE_OUT, Output(0)),
+        required(UVERBS_ATTR_WRITE_CMD, Constant),
+        optional(UVERBS_ATTR_UHW_IN, Input(0)),
+        optional(UVERBS_ATTR_UHW_OUT, Output(0)),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_QUERY_PORT, operation: Op::QueryPort, attributes: &[
+        required(UVERBS_ATTR_QUERY_PORT_PORT_NUM, Constant),
+        required(UVERBS_ATTR_QUERY_PORT_RESP, Output(size_of::<QueryPortResp>())),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_GET_CONTEXT, operation: Op::GetContext, attributes: &[
+        optional(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, Output(4)),
+        optional(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, Output(8)),
+        optional(UVERBS_ATTR_UHW_IN, Input(0)),
+        optional(UVERBS_ATTR_UHW_OUT, Output(0)),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_QUERY_GID_TABLE, operation: Op::QueryGidTable, attributes: &[
+        required(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, Constant),
+        optional(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, Constant),
+        required(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, Output(0)),
+        required(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, Output(8)),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_QUERY_GID_ENTRY, operation: Op::QueryGidEntry, attributes: &[
+        required(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, Constant),
+        required(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, Constant),
+        required(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, Constant),
+        required(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, Output(size_of::<GidEntry>())),
+    ] },
+    Method { object: UVERBS_OBJECT_ASYNC_EVENT, method: UVERBS_METHOD_ASYNC_EVENT_ALLOC, operation: Op::AllocAsyncEvent, attributes: &[
+        required(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, New),
+    ] },
+    Method { object: UVERBS_OBJECT_PD, method: UVERBS_METHOD_PD_DESTROY, operation: Op::DestroyProtectionDomain, attributes: &[
+        required(UVERBS_ATTR_DESTROY_PD_HANDLE, Handle),
+    ] },
+    Method { object: MLX5_IB_OBJECT_UAR, method: MLX5_IB_METHOD_UAR_OBJ_ALLOC, operation: Op::AllocUar, attributes: &[
+        required(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, New),
+        required(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, Constant),
+        required(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, Output(8)),
+        required(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, Output(4)),
+        required(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, Output(4)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_UAR, method: MLX5_IB_METHOD_UAR_OBJ_DESTROY, operation: Op::DestroyUar, attributes: &[
+        required(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, Handle),
+    ] },
+];

@@ -1,0 +1,195 @@
+//! The files that describe the device: what Linux shows of an mlx5 function under `/sys` and `/dev`, as a list of paths below
+//! a directory of one's own.
+
+use crate::attributes::DeviceAttributes;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Gid;
+use bareverbs_sim::nic::{NicConfig, PortSpeed, VENDOR_ID};
+
+/// The PCI function, on a bus that machines do not have.
+const FUNCTION: &str = "0000:e1:00.0";
+const FUNCTION_PATH: &str = "sys/devices/pci0000:e0/0000:e1:00.0";
+/// `uverbs` interface revision of the kernel, and mlx5's own.
+const VERBS_ABI: u32 = 6;
+const PROVIDER_ABI: u32 = 1;
+/// Class of a network controller for Ethernet.
+const CLASS: u32 = 0x02_0000;
+/// Device number of `/dev/null`, which stands for the device file.
+const NULL_DEVICE: &str = "1:3";
+
+/// Directories of the machine in whose place those of [`tree`] are seen.
+pub const REPLACED: &[&str] = &[
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/sys/class/infiniband_mad",
+    "/sys/class/misc/rdma_cm",
+    "/sys/bus/pci",
+    "/sys/devices/pci0000:e0",
+    "/dev/infiniband",
+];
+
+/// The device file.
+pub const DEVICE_FILE: &str = "/dev/infiniband/uverbs0";
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A directory.
+    Directory,
+    /// A file with its contents.
+    File(String),
+    /// A symbolic link and where it leads.
+    Link(String),
+}
+
+/// A path below the directory, without a leading slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The path.
+    pub path: String,
+    /// What stands there.
+    pub node: Node,
+}
+
+/// Everything that describes the device, directories before what they contain.
+pub fn tree(attributes: &DeviceAttributes, config: &NicConfig) -> Vec<Entry> {
+    let mut tree = Tree::default();
+    pci_function(&mut tree, attributes);
+    ib_device(&mut tree, attributes);
+    port(&mut tree, attributes, config);
+    verbs_device(&mut tree);
+    classes(&mut tree);
+    tree.entries
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    entries: Vec<Entry>,
+}
+
+impl Tree {
+    fn add(&mut self, path: String, node: Node) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.directory(parent);
+        }
+        self.entries.push(Entry { path, node });
+    }
+
+    fn directory(&mut self, path: &str) {
+        if !self.entries.iter().any(|entry| entry.path == path) {
+            self.add(path.into(), Node::Directory);
+        }
+    }
+
+    fn file(&mut self, directory: &str, name: &str, line: &str) {
+        self.add(format!("{directory}/{name}"), Node::File(format!("{line}\n")));
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.add(path.into(), Node::Link(target.into()));
+    }
+}
+
+fn pci_function(tree: &mut Tree, attributes: &DeviceAttributes) {
+    let (vendor, device) = (VENDOR_ID, attributes.device_id);
+    let modalias = format!("pci:v{vendor:08X}d{device:08X}sv{vendor:08X}sd00000000bc02sc00i00");
+    for (name, line) in [
+        ("vendor", format!("{vendor:#06x}")),
+        ("device", format!("{device:#06x}")),
+        ("subsystem_vendor", format!("{vendor:#06x}")),
+        ("subsystem_device", "0x0000".into()),
+        ("class", format!("{CLASS:#08x}")),
+        ("revision", "0x00".into()),
+        ("modalias", modalias),
+        ("numa_node", "-1".into()),
+        ("local_cpus", "ffffffff".into()),
+    ] {
+        tree.file(FUNCTION_PATH, name, &line);
+    }
+    tree.link("sys/bus/pci/devices/0000:e1:00.0", &format!("../../../devices/pci0000:e0/{FUNCTION}"));
+}
+
+fn ib_device(tree: &mut Tree, attributes: &DeviceAttributes) {
+    let device = format!("{FUNCTION_PATH}/infiniband/mlx5_0");
+    let [major, minor, subminor] = attributes.firmware_revision;
+    let board = attributes.board_id.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    for (name, line) in [
+        ("node_type", "1: CA".into()),
+        ("node_guid", guid(attributes.node_guid)),
+        ("sys_image_guid", guid(attributes.system_image_guid)),
+        ("fw_ver", format!("{major}.{minor}.{subminor:04}")),
+        ("hw_rev", "0".into()),
+        ("hca_type", format!("MT{}", attributes.device_id)),
+        ("board_id", String::from_utf8_lossy(board).into_owned()),
+        ("node_desc", "bareverbs".into()),
+    ] {
+        tree.file(&device, name, &line);
+    }
+    tree.link(&format!("{device}/device"), &format!("../../../{FUNCTION}"));
+}
+
+/// Port 1 as of a device with RoCE. Entries of the GID table that are empty have no attributes.
+fn port(tree: &mut Tree, attributes: &DeviceAttributes, config: &NicConfig) {
+    let port = format!("{FUNCTION_PATH}/infiniband/mlx5_0/ports/1");
+    for (name, line) in [
+        ("state", "4: ACTIVE"),
+        ("phys_state", "5: LinkUp"),
+        ("rate", rate(config.speed)),
+        ("lid", "0x0"),
+        ("lid_mask_count", "0"),
+        ("sm_lid", "0x0"),
+        ("sm_sl", "0"),
+        ("cap_mask", "0x04010000"),
+        ("link_layer", "Ethernet"),
+        ("pkeys/0", "0xffff"),
+    ] {
+        tree.file(&port, name, line);
+    }
+    for index in 0..attributes.gid_table_length() as usize {
+        let gid = attributes.gids.get(index).copied();
+        tree.file(&port, &format!("gids/{index}"), &groups(gid.unwrap_or_default()));
+        if gid.is_some() {
+            tree.file(&port, &format!("gid_attrs/types/{index}"), "RoCE v2");
+            tree.file(&port, &format!("gid_attrs/ndevs/{index}"), "lo");
+        }
+    }
+}
+
+fn verbs_device(tree: &mut Tree) {
+    let verbs = format!("{FUNCTION_PATH}/infiniband_verbs/uverbs0");
+    tree.file(&verbs, "ibdev", "mlx5_0");
+    tree.file(&verbs, "dev", NULL_DEVICE);
+    tree.file(&verbs, "abi_version", &format!("{PROVIDER_ABI}"));
+    tree.link(&format!("{verbs}/device"), &format!("../../../{FUNCTION}"));
+}
+
+fn classes(tree: &mut Tree) {
+    let function = format!("../../devices/pci0000:e0/{FUNCTION}");
+    tree.link("sys/class/infiniband/mlx5_0", &format!("{function}/infiniband/mlx5_0"));
+    tree.file("sys/class/infiniband_verbs", "abi_version", &format!("{VERBS_ABI}"));
+    tree.link("sys/class/infiniband_verbs/uverbs0", &format!("{function}/infiniband_verbs/uverbs0"));
+    tree.link("dev/infiniband/uverbs0", "/dev/null");
+}
+
+const fn rate(speed: PortSpeed) -> &'static str {
+    match speed {
+        PortSpeed::Gbps10 => "10 Gb/sec (1X QDR)",
+        PortSpeed::Gbps25 => "25 Gb/sec (1X EDR)",
+        PortSpeed::Gbps40 => "40 Gb/sec (4X QDR)",
+        PortSpeed::Gbps50 => "50 Gb/sec (2X EDR)",
+        PortSpeed::Gbps100 => "100 Gb/sec (4X EDR)",
+    }
+}
+
+fn guid(guid: u64) -> String {
+    let [a, b, c, d] = [48, 32, 16, 0].map(|shift| guid >> shift & 0xffff);
+    format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+}
+
+/// Eight groups that are never shortened.
+fn groups(Gid(bytes): Gid) -> String {
+    let groups: Vec<String> = bytes.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+    groups.join(":")
+}

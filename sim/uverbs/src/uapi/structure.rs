@@ -1,0 +1,64 @@
+//! What a structure of a header says of itself, and the macro that declares one.
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Where a field of a structure lies.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldPlace {
+    /// Name in the header.
+    pub name: &'static str,
+    /// Bytes from the start of the structure.
+    pub offset: usize,
+    /// Bytes.
+    pub width: usize,
+}
+
+/// What a structure says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Structure {
+    /// Name in the header.
+    pub name: &'static str,
+    /// Length in bytes.
+    pub size: usize,
+    /// Its fields.
+    pub fields: &'static [FieldPlace],
+}
+
+/// A structure of which a caller may know less or more: what `bytes` lack is zero, what is beyond is not looked at.
+pub(crate) fn read_extended<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
+    let mut value = T::new_zeroed();
+    let known = value.as_mut_bytes();
+    let length = known.len().min(bytes.len());
+    known[..length].copy_from_slice(&bytes[..length]);
+    value
+}
+
+/// Declares structures of a header in the machine's byte order. A hole between fields is a compile error.
+macro_rules! structures {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident = $header_name:literal { $($field:ident: $ty:ty),* $(,)? }
+    )*) => {
+        $(
+            $(#[$meta])*
+            #[derive(
+                Debug, Clone, Copy,
+                zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable,
+            )]
+            #[repr(C)]
+            pub struct $name {
+                $(pub $field: $ty,)*
+            }
+        )*
+
+        pub(super) const STRUCTURES: &[$crate::uapi::structure::Structure] = &[$($crate::uapi::structure::Structure {
+            name: $header_name,
+            size: size_of::<$name>(),
+            fields: &[$($crate::uapi::structure::FieldPlace {
+                name: stringify!($field),
+                offset: core::mem::offset_of!($name, $field),
+                width: size_of::<$ty>(),
+            }),*],
+        }),*];
+    };
+}

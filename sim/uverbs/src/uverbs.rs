@@ -1,0 +1,100 @@
+//! The device and its open files.
+
+use crate::attributes::DeviceAttributes;
+use crate::call::Call;
+use crate::commands::{CommandFailure, CommandQueue};
+use crate::files::{DeviceFile, FileId};
+use crate::mapping::Mapping;
+use crate::process::Process;
+use crate::request::Request;
+use crate::schema::Operation;
+use crate::{Errno, boot, device_methods, object_methods, write_commands};
+use alloc::collections::BTreeMap;
+use bareverbs_prm::ids::Gid;
+use bareverbs_sim::nic::{Nic, NicConfig};
+
+/// The device behind `/dev/infiniband/uverbs0`.
+#[derive(Debug)]
+pub struct Uverbs {
+    commands: CommandQueue,
+    attributes: DeviceAttributes,
+    files: BTreeMap<FileId, DeviceFile>,
+    next_file: u32,
+}
+
+impl Uverbs {
+    /// Powers a device on and brings it up with these GIDs.
+    pub fn boot<P: Process>(
+        config: NicConfig,
+        gids: &[Gid],
+        process: &mut P,
+    ) -> Result<Self, CommandFailure> {
+        let mut commands = CommandQueue::new(Nic::new(config), process);
+        let attributes = boot::bring_up(&mut commands, process, gids)?;
+        Ok(Self { commands, attributes, files: BTreeMap::new(), next_file: 0 })
+    }
+
+    /// What the device is.
+    pub const fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    /// The device itself, to be looked at.
+    pub const fn nic(&self) -> &Nic {
+        &self.commands.nic
+    }
+
+    /// Opens the device file.
+    pub fn open(&mut self) -> FileId {
+        let file = FileId(self.next_file);
+        // Two values fewer, so that callers have some for themselves.
+        self.next_file = (self.next_file + 1) % (u32::MAX - 1);
+        self.files.insert(file, DeviceFile::default());
+        file
+    }
+
+    /// The last descriptor of a file is gone, and with it everything that was made through it.
+    pub fn close<P: Process>(&mut self, process: &mut P, file: FileId) {
+        let Some(mut objects) = self.files.remove(&file) else { return };
+        for object in objects.take_all() {
+            // Nobody is left who could be told that firmware refused.
+            let _ = object_methods::destroy(&mut self.commands, process, object);
+        }
+    }
+
+    /// `RDMA_VERBS_IOCTL`. `request` is the header and its attributes; what the kernel would write back into them is written
+    /// there.
+    pub fn ioctl<P: Process>(
+        &mut self,
+        process: &mut P,
+        file: FileId,
+        request: &mut [u8],
+    ) -> Result<(), Errno> {
+        let mut request = Request::parse(request)?;
+        let operation = request.operation();
+        let file = self.files.get_mut(&file).ok_or(Errno::Io)?;
+        if !file.has_context && operation != Operation::GetContext {
+            return Err(Errno::Invalid);
+        }
+        let mut call = Call { commands: &mut self.commands, attributes: &self.attributes, file, process };
+        match operation {
+            Operation::InvokeWrite => write_commands::invoke(&mut call, &mut request),
+            Operation::GetContext => device_methods::get_context(&mut call, &mut request),
+            Operation::QueryPort => device_methods::query_port(&mut call, &mut request),
+            Operation::QueryGidTable => device_methods::query_gid_table(&mut call, &mut request),
+            Operation::QueryGidEntry => device_methods::query_gid_entry(&mut call, &mut request),
+            Operation::AllocAsyncEvent => device_methods::alloc_async_event(&mut call, &mut request),
+            Operation::DestroyProtectionDomain => object_methods::destroy_domain(&mut call, &request),
+            Operation::AllocUar => object_methods::alloc_uar(&mut call, &mut request),
+            Operation::DestroyUar => object_methods::destroy_uar(&mut call, &request),
+        }
+    }
+
+    /// What `mmap` of the device file at `offset` means.
+    pub fn map(&self, file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
+        let file = self.files.get(&file).ok_or(Errno::Io)?;
+        let mapping = Mapping::find(offset, length).ok_or(Errno::Invalid)?;
+        let Mapping::Doorbells(page) = mapping;
+        if file.owns_page(page) { Ok(mapping) } else { Err(Errno::Invalid) }
+    }
+}

@@ -1,0 +1,112 @@
+//! A program without an operating system: memory at a fixed address, and requests put together by hand.
+
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_uverbs::uapi::{
+    IoctlAttribute, IoctlHeader, MLX5_LIB_CAP_DYN_UAR, RDMA_DRIVER_MLX5, UVERBS_ATTR_F_MANDATORY,
+    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_METHOD_GET_CONTEXT, UVERBS_OBJECT_DEVICE,
+};
+use bareverbs_uverbs::{Errno, FileId, Process, Uverbs, VirtualHost};
+use zerocopy::IntoBytes;
+
+/// First address of the program's memory.
+pub const BASE: u64 = 0x1000_0000;
+/// Number of the first file for events.
+pub const FIRST_EVENT_FILE: i32 = 7;
+
+#[derive(Debug)]
+pub struct Program {
+    pub bytes: Vec<u8>,
+    pub event_files: i32,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self { bytes: vec![0; 1 << 16], event_files: 0 }
+    }
+}
+
+impl Program {
+    fn place(&self, iova: u64, length: usize, write: bool) -> Result<usize, DmaFault> {
+        let start = iova.checked_sub(BASE).and_then(|start| usize::try_from(start).ok());
+        let inside = start.filter(|start| start.saturating_add(length) <= self.bytes.len());
+        inside.ok_or(DmaFault { iova, length, write })
+    }
+
+    pub fn put(&mut self, address: u64, bytes: &[u8]) {
+        self.write(address, bytes).unwrap();
+    }
+}
+
+impl HostMemory for Program {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        let at = self.place(iova, buffer.len(), false)?;
+        buffer.copy_from_slice(&self.bytes[at..at + buffer.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        let at = self.place(iova, bytes.len(), true)?;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Process for Program {
+    fn now(&mut self) -> Time {
+        Time::ZERO
+    }
+
+    fn open_event_file(&mut self) -> Result<i32, Errno> {
+        self.event_files += 1;
+        Ok(FIRST_EVENT_FILE + self.event_files - 1)
+    }
+}
+
+/// An attribute that the kernel has to know.
+pub fn attribute(attr_id: u16, len: usize, data: u64) -> IoctlAttribute {
+    IoctlAttribute { attr_id, len: len as u16, flags: UVERBS_ATTR_F_MANDATORY, attr_data: [0; 2], data }
+}
+
+/// A request in bytes.
+pub fn request(object_id: u16, method_id: u16, attributes: &[IoctlAttribute]) -> Vec<u8> {
+    let header = IoctlHeader {
+        length: (size_of::<IoctlHeader>() + size_of_val(attributes)) as u16,
+        object_id,
+        method_id,
+        num_attrs: attributes.len() as u16,
+        reserved1: 0,
+        driver_id: RDMA_DRIVER_MLX5,
+        reserved2: 0,
+    };
+    [header.as_bytes(), attributes.as_bytes()].concat()
+}
+
+/// The device of virtual host `a`, booted.
+pub fn device(program: &mut Program) -> Uverbs {
+    let host = VirtualHost::new("a").unwrap();
+    Uverbs::boot(host.nic_config(), &host.gids(), program).unwrap()
+}
+
+/// Opens the device file and makes its context as libmlx5 does. The answer lies at [`BASE`] + 0x100.
+pub fn open(uverbs: &mut Uverbs, program: &mut Program) -> FileId {
+    let file = uverbs.open();
+    get_context(uverbs, program, file, MLX5_LIB_CAP_DYN_UAR).unwrap();
+    file
+}
+
+pub fn get_context(
+    uverbs: &mut Uverbs,
+    program: &mut Program,
+    file: FileId,
+    lib_caps: u64,
+) -> Result<(), Errno> {
+    let mut wish = [0; 32];
+    wish[16] = 1;
+    wish[24..].copy_from_slice(&lib_caps.to_ne_bytes());
+    program.put(BASE, &wish);
+    let attributes =
+        [attribute(UVERBS_ATTR_UHW_IN, 32, BASE), attribute(UVERBS_ATTR_UHW_OUT, 72, BASE + 0x100)];
+    let mut bytes = request(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, &attributes);
+    uverbs.ioctl(program, file, &mut bytes)
+}
