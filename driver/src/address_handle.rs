@@ -1,7 +1,7 @@
-//! Address handles: where a datagram goes. A value without life of its own: mlx5 takes the address vector in every work
-//! request, so that there is nothing to create in the device and nothing to destroy.
+//! Address handles: where a datagram goes. An address handle is a plain value: mlx5 reads the address vector from every work
+//! request, so the device holds no object for it.
 //!
-//! It is made from an [`AddressVector`], for a multicast group, or from what a received datagram says of its sender.
+//! Make one from an [`AddressVector`], for a multicast group, or from the header of a received datagram, to answer its sender.
 
 use crate::address_vector::AddressVector;
 use crate::device::{Device, DeviceRef};
@@ -13,10 +13,10 @@ use bareverbs_prm::wqe::AddressVector as Segment;
 use core::fmt;
 use zerocopy::IntoBytes;
 
-/// Bytes before the payload of every received datagram: the global route header, or, of IPv4, the IP header in the last 20
-/// of them (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
+/// Bytes before the payload of every received datagram: the global route header, or, for IPv4, the IP header in the last 20
+/// bytes (IBTA v1.4 §11.4.1.2; RoCEv2 A17.4.5.2).
 pub const ROUTE_HEADER: usize = 40;
-/// The Q_Key bit that stands for the Q_Key of the queue pair itself (IBTA v1.4 §10.2, Q_Keys).
+/// A Q_Key with this bit set makes the sender use the Q_Key of its own queue pair (IBTA v1.4 §10.2, Q_Keys).
 pub const OWN_Q_KEY: u32 = 1 << 31;
 /// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
@@ -27,19 +27,19 @@ const MULTICAST_LIDS: u16 = 0xc000;
 const EXTENDED: u32 = 1 << 31;
 /// There is a global route header, or an IP header.
 const HAS_ROUTE: u32 = 1 << 30;
-/// Hops of an answer: as far as it can go.
+/// Hop limit of an answer: the maximum.
 const ANSWER_HOPS: u8 = 255;
 /// Words of an address segment.
 pub(crate) const WORDS: usize = Segment::SIZE / 8;
 
-/// A way to some port, checked once.
+/// The path to one port, checked when it is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_ah")]
 pub struct AddressHandle {
     segment: Segment,
 }
 
-/// One receiver of datagrams.
+/// One queue pair that receives datagrams: an address handle, a queue pair number and a Q_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_wr_set_ud_addr")]
 pub struct Destination {
@@ -56,7 +56,7 @@ pub enum AddressHandleError {
         /// Its index.
         gid_index: u8,
     },
-    /// Our own address and that of the peer are of different families, so that no packet can carry both.
+    /// Our own address and the peer's belong to different families; no packet can carry both.
     Family {
         /// Our own.
         own: Gid,
@@ -65,12 +65,12 @@ pub enum AddressHandleError {
     },
     /// The peer's GID or MAC address is zero.
     NoPeer,
-    /// The peer has a LID, but the port of the device is an Ethernet port.
+    /// The peer is addressed by LID, but our port is an Ethernet port.
     LidOnEthernet {
         /// That LID.
         lid: u16,
     },
-    /// The port of the device is an InfiniBand port, and the peer has no LID.
+    /// Our port is an InfiniBand port, and the peer's LID is missing.
     NoLid,
     /// The GID is not that of a multicast group.
     NotMulticast {
@@ -81,14 +81,14 @@ pub enum AddressHandleError {
     Limit {
         /// The field.
         name: &'static str,
-        /// Asked for.
+        /// The value that was asked for.
         asked: u32,
         /// The limit.
         limit: u32,
     },
-    /// The completion is not of a received datagram with a route header.
+    /// The completion does not belong to a received datagram with a route header.
     NoRouteHeader,
-    /// The datagram was sent to an address that is not in our table (any more), or to a group.
+    /// The datagram was sent to a group, or to an address that is no longer in our table.
     NotOurs {
         /// That address.
         gid: Gid,
@@ -96,7 +96,7 @@ pub enum AddressHandleError {
 }
 
 impl AddressHandle {
-    /// A way over Ethernet or InfiniBand. `device` is the one that will send.
+    /// A path over Ethernet or InfiniBand. `device` is the device that will send.
     #[doc(alias = "ibv_create_ah")]
     pub fn new<D: DeviceRef>(device: &D, vector: &AddressVector) -> Result<Self, AddressHandleError> {
         let device = device.device();
@@ -108,8 +108,8 @@ impl AddressHandle {
         Ok(Self { segment })
     }
 
-    /// A way to all members of a multicast group, on Ethernet: the MAC address follows from the group's. On InfiniBand the
-    /// subnet's manager chooses the LID of a group, and [`Self::new`] makes the way from both.
+    /// A path to all members of a multicast group on Ethernet, where the MAC address follows from the group's GID. On
+    /// InfiniBand the subnet manager chooses the group's LID: give LID and GID to [`Self::new`].
     pub fn multicast<D: DeviceRef>(
         device: &D,
         gid_index: u8,
@@ -119,9 +119,9 @@ impl AddressHandle {
         Self::new(device, &AddressVector { hop_limit: 64, ..vector_to(gid_index, group, mac) })
     }
 
-    /// The way back to the sender of a datagram. `header` is what lies before the payload; `mac` the address of the sender
-    /// or of the router on the way, which no completion tells, and which does not matter on InfiniBand. There the answer has a
-    /// global route header if the datagram had one, for which the device is asked for its GIDs.
+    /// The path back to the sender of a datagram. `header` holds the [`ROUTE_HEADER`] bytes before the payload. `mac` is the Ethernet
+    /// address of the sender, or of the router in between: no completion reports it, and InfiniBand ignores it. On InfiniBand
+    /// the answer carries a global route header if the datagram had one; the device is then asked for its GIDs.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn to_sender<D: DeviceRef>(
         device: &D,
@@ -144,8 +144,8 @@ impl AddressHandle {
         Self::new(device, &AddressVector { traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
     }
 
-    /// A queue pair at the other end of the way. `q_key` must be the one that it has; with [`OWN_Q_KEY`] the sending queue
-    /// pair's own is sent.
+    /// A queue pair at the other end of the path. `q_key` must be that queue pair's Q_Key; with [`OWN_Q_KEY`] the device sends
+    /// the Q_Key of the sending queue pair.
     pub fn destination(&self, qpn: Qpn, q_key: u32) -> Destination {
         let mut segment = self.segment;
         segment.set_qkey(q_key).set_destination(EXTENDED | qpn.value());
@@ -172,7 +172,7 @@ fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<S
     Ok(segment)
 }
 
-/// Multicast LIDs are good too, but always with a global route header (IBTA v1.4 §4.1.3, §10.5.1).
+/// Multicast LIDs are valid too, but need a global route header (IBTA v1.4 §4.1.3, §10.5.1).
 fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressHandleError> {
     if vector.lid == 0 {
         return Err(AddressHandleError::NoLid);
@@ -188,7 +188,7 @@ fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressHandleError
     Ok(segment)
 }
 
-/// The way back over InfiniBand.
+/// The path back over InfiniBand.
 fn over_subnet<H: Hal>(
     device: &Device<H>,
     completion: &WorkCompletion,
@@ -258,7 +258,7 @@ fn check_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<
     }
 }
 
-/// What a route header says.
+/// The addresses of a route header.
 struct Received {
     source: Gid,
     destination: Gid,
@@ -280,7 +280,7 @@ impl Received {
         Self { source: address(12), destination: address(16), traffic_class: header[1], flow_label: 0 }
     }
 
-    /// An IPv6 header and a global route header are the same but for their names.
+    /// An IPv6 header and a global route header have the same layout.
     fn read_ipv6(header: &[u8; ROUTE_HEADER]) -> Self {
         let [a, b, c, d, ..] = *header;
         let word = u32::from_be_bytes([a, b, c, d]);
@@ -314,12 +314,12 @@ impl fmt::Display for AddressHandleError {
                 write!(f, "the peer has LID {lid:#06x}, but our port is an Ethernet port: give its GID and MAC address")
             }
             Self::NoLid => f.write_str(
-                "the peer has no LID, and our port is an InfiniBand port: exchange LIDs; the subnet's manager knows those of groups",
+                "the peer's LID is missing, and our port is an InfiniBand port: exchange LIDs; ask the subnet manager for the LID of a group",
             ),
             Self::NotMulticast { gid } => write!(f, "{gid} is not a multicast group"),
             Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the limit is {limit}"),
             Self::NoRouteHeader => {
-                f.write_str("the completion is not of a received datagram with a route header")
+                f.write_str("the completion does not belong to a received datagram with a route header")
             }
             Self::NotOurs { gid } => {
                 write!(f, "the datagram was for {gid}, which is not among our addresses")

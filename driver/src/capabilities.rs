@@ -1,4 +1,4 @@
-//! What the device can do, as far as this driver cares, and what is written back at start.
+//! What the device can do, as far as this driver uses it, and what the driver writes back at start.
 
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
 use bareverbs_prm::numbering::{PortType, RoceVersion};
@@ -9,59 +9,59 @@ use bareverbs_prm::numbering::{PortType, RoceVersion};
 pub struct Capabilities {
     /// Link layer.
     pub port_type: PortType,
-    /// Ports of the device.
+    /// Number of ports.
     pub ports: u8,
-    /// Queue pairs.
+    /// Largest number of queue pairs.
     pub max_queue_pairs: u32,
-    /// Basic blocks of a send queue, and entries of a receive queue.
+    /// Largest number of basic blocks of a send queue, and of entries of a receive queue.
     pub max_queue_size: u32,
-    /// Shared receive queues.
+    /// Largest number of shared receive queues.
     pub max_shared_receive_queues: u32,
-    /// Entries of a shared receive queue, of which one is never posted.
+    /// Largest number of entries of a shared receive queue, one of which is never posted.
     pub max_shared_receive_queue_size: u32,
-    /// Completion queues.
+    /// Largest number of completion queues.
     pub max_completion_queues: u32,
-    /// Entries of a completion queue.
+    /// Largest number of entries of a completion queue.
     pub max_completion_queue_entries: u32,
-    /// Memory keys.
+    /// Largest number of memory keys.
     pub max_memory_keys: u32,
-    /// Logarithm of the longest message.
+    /// Logarithm, base 2, of the longest message in bytes.
     pub log_max_message: u8,
-    /// Bytes of a send work queue entry.
+    /// Largest send work queue entry, in bytes.
     pub max_send_entry: u32,
-    /// Bytes of a receive work queue entry.
+    /// Largest receive work queue entry, in bytes.
     pub max_receive_entry: u32,
-    /// Logarithm of the RDMA READs and atomics that a queue pair may have under way.
+    /// Logarithm, base 2, of the RDMA READs and atomics that a queue pair may have outstanding.
     pub log_max_reads_as_requester: u8,
-    /// Logarithm of the RDMA READs and atomics that a queue pair may serve at a time.
+    /// Logarithm, base 2, of the RDMA READs and atomics that a queue pair serves at a time.
     pub log_max_reads_as_responder: u8,
-    /// RDMA over converged Ethernet.
+    /// RoCE is supported.
     pub roce: bool,
-    /// RoCE version 1: EtherType 0x8915.
+    /// RoCE version 1 (EtherType 0x8915) is supported.
     pub roce_v1: bool,
-    /// RoCE version 2: UDP.
+    /// RoCE version 2 (UDP) is supported.
     pub roce_v2: bool,
     /// Entries of the RoCE address table.
     pub roce_addresses: u16,
-    /// Source ports that RoCEv2 may use, first and last.
+    /// UDP source ports that RoCEv2 may use, first and last.
     pub roce_source_ports: (u16, u16),
     /// 8-byte atomics: compare and swap, fetch and add.
     pub atomics: bool,
-    /// 8-byte atomics of masked parts of a word: compare and swap, fetch and add.
+    /// Masked 8-byte atomics: compare and swap, fetch and add.
     pub masked_atomics: bool,
     /// Memory windows, fast registration, and invalidation by peers.
     pub memory_windows: bool,
-    /// Pieces that an indirect region can have; zero without them.
+    /// Largest number of pieces of an indirect region; zero if there are none.
     pub max_key_list: u32,
-    /// Writes to a region may be allowed to overtake each other.
+    /// A region can be registered with relaxed ordering of writes.
     pub relaxed_ordering: bool,
-    /// Extended reliable connections: shared receive queues that peers name.
+    /// Extended reliable connections (XRC).
     pub xrc: bool,
-    /// Whether work queue entries may be written to the doorbell register.
+    /// Work queue entries can be written to the doorbell register (BlueFlame).
     pub blue_flame: bool,
-    /// Logarithm of the bytes of a BlueFlame register, both halves.
+    /// Logarithm, base 2, of the bytes of a BlueFlame register, both halves.
     pub log_blue_flame_size: u8,
-    /// Format of completion entries; 1 carries the `user_index`.
+    /// Version of completion entries; entries of version 1 carry the `user_index`.
     pub completion_version: u8,
     /// Completion queues can be resized.
     pub completion_queue_resize: bool,
@@ -71,13 +71,13 @@ pub struct Capabilities {
     pub completion_overrun_ignore: bool,
     /// Completions can be compressed.
     pub completion_compression: bool,
-    /// Sets in which queue pairs can count.
+    /// Largest number of counter sets.
     pub counter_sets: u16,
-    /// The device tells when it is too hot.
+    /// The device raises temperature warnings.
     pub temperature_events: bool,
-    /// The device tells of general changes.
+    /// The device raises general notifications.
     pub general_events: bool,
-    /// Whether the device raises page faults: page list entries then say what is present.
+    /// The device raises page faults: each page list entry then says whether its page is present.
     pub on_demand_paging: bool,
 }
 
@@ -163,7 +163,7 @@ fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
     }
 }
 
-/// The general page to write back: `current` with what every driver changes, as Linux does.
+/// The general page to write back: `current` with the changes that Linux makes too.
 pub(crate) fn negotiate(
     current: &GeneralCapabilities,
     max: &GeneralCapabilities,

@@ -1,4 +1,4 @@
-//! Counters: sets that queue pairs count in, under the names that they have in the PRM and in Linux.
+//! Sets of counters that queue pairs count in. The counters have the names of the PRM and of Linux.
 
 use crate::command::{CommandError, Request};
 use crate::device::{DestroyCommand, Device, DeviceRef};
@@ -10,8 +10,8 @@ use bareverbs_prm::command::queue_counter::{
 use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
-/// A set of counters. Queue pairs that are made with
-/// [`counter_set`](crate::QueuePairBuilder::counter_set) count in it; what they counted stays when they go.
+/// A set of counters. Queue pairs that are created with
+/// [`counter_set`](crate::QueuePairBuilder::counter_set) count in it; the counts stay when the queue pairs are destroyed.
 pub struct CounterSet<D: DeviceRef> {
     device: D,
     id: u8,
@@ -19,7 +19,7 @@ pub struct CounterSet<D: DeviceRef> {
 
 macro_rules! queue_counters {
     ($($(#[$doc:meta])* $counter:ident;)*) => {
-        /// What the queue pairs of a set counted. Each counter wraps at 2^32; those of features that the device has not, or
+        /// The counts of all queue pairs of a set. Each counter wraps at 2^32; counters of features that the device lacks, or
         /// that are switched off, stay zero.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[doc(alias = "hw_counters")]
@@ -49,25 +49,25 @@ queue_counters! {
     rx_atomic_requests;
     /// Connections to dynamically connected targets.
     rx_dct_connect;
-    /// Messages that found no receive posted.
+    /// Messages that arrived when no receive was posted.
     out_of_buffer;
-    /// Packets received ahead of one that was missing.
+    /// Packets received while an earlier one was missing.
     out_of_sequence;
     /// Packets received a second time.
     duplicate_request;
-    /// Answers «receiver not ready», after which was tried again.
+    /// NAKs "receiver not ready" received, after which the request was repeated.
     rnr_nak_retry_err;
-    /// Answers «PSN sequence error», after which was tried again.
+    /// NAKs "PSN sequence error" received, after which the request was repeated.
     packet_seq_err;
-    /// Answers that gave away that an earlier one is missing.
+    /// Responses received out of order: an earlier one is missing.
     implied_nak_seq_err;
-    /// Timeouts without an acknowledgement.
+    /// ACK timeouts.
     local_ack_timeout_err;
     /// Sends given up because the receiver was never ready.
     req_rnr_retries_exceeded;
-    /// Receives that were too short.
+    /// Receives whose buffers were too short.
     resp_local_length_error;
-    /// Sends that were too long.
+    /// Sends that were longer than the device sends.
     req_local_length_error;
     /// Receives that were malformed.
     resp_local_qp_error;
@@ -83,15 +83,15 @@ queue_counters! {
     req_cqe_error;
     /// Memory windows that could not be bound.
     req_mw_binding;
-    /// Sends to which the answer made no sense.
+    /// Sends that got a malformed or unexpected response.
     req_bad_response;
-    /// Sends that the peer found invalid.
+    /// Sends that the peer refused as invalid.
     req_remote_invalid_request;
-    /// Requests of the peer found invalid.
+    /// Requests of the peer that were refused as invalid.
     resp_remote_invalid_request;
-    /// Sends to which the peer refused access.
+    /// Sends that the peer refused because of access rights.
     req_remote_access_errors;
-    /// Requests of the peer that were refused access.
+    /// Requests of the peer that were refused because of access rights.
     resp_remote_access_errors;
     /// Sends that the peer failed to carry out.
     req_remote_operation_errors;
@@ -125,18 +125,18 @@ impl<D: DeviceRef> CounterSet<D> {
         Ok(Self { device, id: output.counter_set_id() })
     }
 
-    /// The number that the device gave.
+    /// The number that the device gave it.
     pub fn number(&self) -> u8 {
         self.id
     }
 
-    /// What was counted since the set was made or cleared.
+    /// The counts since the set was allocated or cleared.
     #[doc(alias = "QUERY_Q_COUNTER")]
     pub fn read(&self) -> Result<QueueCounters, CommandError> {
         self.query(false)
     }
 
-    /// As [`Self::read`]; counting begins again from zero, and nothing is lost in between.
+    /// As [`Self::read`], and sets the counters to zero. No count between the two is lost.
     pub fn read_and_clear(&self) -> Result<QueueCounters, CommandError> {
         self.query(true)
     }
@@ -149,21 +149,22 @@ impl<D: DeviceRef> CounterSet<D> {
     }
 }
 
-/// What a device counted of congestion, as the receiver of marked packets (`np_`) and as their sender (`rp_`).
+/// Congestion counters of a device: as the receiver of marked packets (notification point, `np_`) and as their sender (reaction
+/// point, `rp_`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionCounters {
-    /// Packets received that were marked on their way.
+    /// Packets received with a congestion mark.
     pub np_ecn_marked_roce_packets: u64,
-    /// Notifications sent because of them.
+    /// Congestion notification packets sent because of them.
     pub np_cnp_sent: u64,
-    /// Notifications received for a queue pair.
+    /// Congestion notification packets received for a queue pair.
     pub rp_cnp_handled: u64,
-    /// Notifications received for nobody.
+    /// Congestion notification packets received for no queue pair.
     pub rp_cnp_ignored: u64,
 }
 
 impl<H: Hal> Device<H> {
-    /// What was counted of congestion; `clear` begins again from zero.
+    /// Reads the congestion counters. `clear` sets them to zero.
     #[doc(alias = "QUERY_CONG_STATISTICS")]
     pub fn congestion_counters(&self, clear: bool) -> Result<CongestionCounters, CommandError> {
         let mut input = QueryCongStatisticsIn::new();
@@ -189,7 +190,7 @@ impl<D: DeviceRef> fmt::Debug for CounterSet<D> {
 }
 
 impl<D: DeviceRef> Drop for CounterSet<D> {
-    /// Dropped before its queue pairs, it goes away after them.
+    /// A set that is dropped before its queue pairs is deallocated after them.
     #[doc(alias = "DEALLOC_Q_COUNTER")]
     fn drop(&mut self) {
         let command = DestroyCommand { opcode: CommandOpcode::DeallocQCounter, number: self.id.into() };

@@ -1,4 +1,4 @@
-//! The RoCE address table: which addresses the port answers to, and by which version of RoCE each
+//! The RoCE address table: the addresses that the port answers to, each with its version of RoCE
 //! (RoCEv2 A17.4.3, A17.8).
 
 use bareverbs_prm::command::port::SetRoceAddressIn;
@@ -16,23 +16,24 @@ pub struct GidEntry {
     pub mac: MacAddress,
     /// VLAN identifier, 12 bits, if frames are tagged.
     pub vlan: Option<u16>,
-    /// Version of RoCE: the entry sends packets of this version and hears no others. One GID may have an entry for each.
+    /// Version of RoCE: the entry sends and receives packets of this version only. One GID may have an entry for each version.
     pub version: RoceVersion,
 }
 
 impl GidEntry {
-    /// RoCEv2, not tagged.
+    /// An entry of RoCEv2 without VLAN tag.
     pub const fn roce_v2(gid: Gid, mac: MacAddress) -> Self {
         Self { gid, mac, vlan: None, version: RoceVersion::Version2 }
     }
 
-    /// RoCE version 1, not tagged: EtherType 0x8915 and a global route header, which no router carries. The GIDs of both ends
-    /// may be of any kind.
+    /// An entry of RoCE version 1 without VLAN tag: EtherType 0x8915 and a global route header, which no router forwards. The
+    /// GIDs of both ends may belong to any family.
     pub const fn roce_v1(gid: Gid, mac: MacAddress) -> Self {
         Self { gid, mac, vlan: None, version: RoceVersion::Version1 }
     }
 
-    /// Whether packets can carry this address and that of a peer. IP has one family at both ends, version 1 has none.
+    /// Whether one packet can carry both this address and that of a peer. RoCEv2 needs one IP family at both ends, version 1
+    /// does not.
     pub(crate) fn is_compatible(&self, remote: Gid) -> bool {
         let same_family = self.gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
         self.version == RoceVersion::Version1 || same_family
@@ -43,7 +44,7 @@ impl GidEntry {
     }
 }
 
-/// A version as messages call it.
+/// The name of a version in messages.
 pub(crate) const fn version_name(version: RoceVersion) -> &'static str {
     match version {
         RoceVersion::Version1 => "RoCE version 1",

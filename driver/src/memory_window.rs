@@ -1,8 +1,8 @@
-//! Memory windows: rights to a part of a region for peers, given and taken by work requests (IBTA v1.4 §10.6, memory management).
+//! Memory windows: work requests grant peers access to part of a region, and revoke it (IBTA v1.4 §10.6, memory management).
 //!
-//! A window of type 1 is bound as often as one wants, for every queue pair of its domain. A window of type 2 (2B) is bound
-//! through one queue pair, serves only that one, and has to be invalidated before it is bound again: by a work request of
-//! that queue pair or by its peer, with SEND with invalidate.
+//! A window of type 1 can be bound again at any time, and serves all queue pairs of its domain. A window of type 2 (2B) is
+//! bound through one queue pair and serves only that one. It must be invalidated before it is bound again: by a work request
+//! of that queue pair, or by its peer with SEND with invalidate.
 
 use crate::command::CommandError;
 use crate::command::WordList;
@@ -19,7 +19,7 @@ use core::fmt;
 
 /// Octwords of the list of a window: one, padded to a block.
 const ROOM: u32 = 4;
-/// Longest window: the device counts its bytes in 31 bits.
+/// Longest window in bytes: the device counts them in 31 bits.
 const MAX_WINDOW: u64 = 1 << 31;
 
 /// How a window is bound.
@@ -38,7 +38,7 @@ pub enum WindowType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// The device has no windows.
+    /// The device has no memory windows.
     NotOffered,
     /// The device refused.
     Command(CommandError),
@@ -55,45 +55,45 @@ impl fmt::Display for WindowError {
 
 impl core::error::Error for WindowError {}
 
-/// Why a window cannot be bound so, or not be invalidated. Nothing was changed.
+/// Why a window cannot be bound or invalidated. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError {
     /// Region and window are in different protection domains.
     WrongDomain {
-        /// Of the window.
+        /// Domain of the window.
         window: Pdn,
-        /// Of the region.
+        /// Domain of the region.
         region: Pdn,
     },
-    /// A window of no bytes: invalidate it instead.
+    /// The window would have no bytes: invalidate it instead.
     Empty,
-    /// The bytes are not all in the region.
+    /// The bytes lie outside the region, at least in part.
     Range {
-        /// First byte.
+        /// Offset of the first byte in the region.
         offset: u64,
         /// Bytes.
         length: u64,
         /// Bytes of the region.
         region: u64,
     },
-    /// More bytes than a window can have.
+    /// The window would be longer than a window can be.
     TooLong {
         /// Bytes.
         length: u64,
-        /// How many it can have.
+        /// The longest window.
         limit: u64,
     },
     /// The region was registered without [`AccessFlags::MEMORY_WINDOW_BIND`].
     NotBindable,
-    /// Peers are to write what the region does not let the host write.
+    /// The window would let peers write to a region that has no local write access.
     NotWritable,
-    /// A window of type 2 is bound: invalidate it first.
+    /// The window is of type 2 and still bound: invalidate it first.
     StillBound {
-        /// To this queue pair.
+        /// The queue pair that it is bound to.
         qpn: Qpn,
     },
-    /// The window is not bound, or is of type 1, whose binding ends with the next.
+    /// The window is not bound, or is of type 1, which only the next binding revokes.
     NotBound,
 }
 
@@ -108,36 +108,36 @@ impl fmt::Display for BindError {
             ),
             Self::Empty => f.write_str("a window of 0 bytes: invalidate it instead"),
             Self::Range { offset, length, region } => {
-                write!(f, "window of {length} bytes at {offset} to a region of {region} bytes")
+                write!(f, "window of {length} bytes at offset {offset} does not fit in a region of {region} bytes")
             }
             Self::TooLong { length, limit } => {
-                write!(f, "window of {length} bytes: it can have {limit}, bind several")
+                write!(f, "window of {length} bytes: the longest has {limit}; bind several")
             }
-            Self::NotBindable => f.write_str("window to a region without access MEMORY_WINDOW_BIND"),
+            Self::NotBindable => f.write_str("window to a region that was registered without access MEMORY_WINDOW_BIND"),
             Self::NotWritable => {
-                f.write_str("window with REMOTE_WRITE or REMOTE_ATOMIC to a region without LOCAL_WRITE")
+                f.write_str("window with REMOTE_WRITE or REMOTE_ATOMIC to a region that was registered without LOCAL_WRITE")
             }
             Self::StillBound { qpn } => {
                 write!(f, "window of type 2 is bound to queue pair {:#x}: invalidate it first", qpn.value())
             }
-            Self::NotBound => f.write_str("invalidating a window of type 2 that is not bound"),
+            Self::NotBound => f.write_str("cannot invalidate: only a window of type 2 that is bound can be invalidated"),
         }
     }
 }
 
 impl core::error::Error for BindError {}
 
-/// What a window opens.
+/// What a window grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_mw_bind_info")]
 pub struct WindowRange {
-    /// First byte in the region.
+    /// Offset of the first byte in the region.
     pub offset: u64,
-    /// Bytes, at most 2^31.
+    /// Length in bytes, at most 2^31.
     pub length: u64,
-    /// What peers may do; local rights mean nothing here.
+    /// What peers may do; local access flags have no effect.
     pub access: AccessFlags,
-    /// Peers count addresses from zero on, not as those of the region.
+    /// Peers address the window from zero, instead of by the addresses of the region.
     pub zero_based: bool,
 }
 
@@ -148,12 +148,12 @@ pub struct MemoryWindow<D: DeviceRef> {
     domain: Pdn,
     key: Mkey,
     kind: WindowType,
-    /// Queue pair of the last binding of a window of type 2 that was not taken back.
+    /// The queue pair that a window of type 2 is bound to, until it is invalidated.
     bound: Option<Qpn>,
 }
 
 impl<D: DeviceRef> MemoryWindow<D> {
-    /// Allocates a window that opens nothing yet.
+    /// Allocates a window that grants nothing yet.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn allocate(domain: &ProtectionDomain<D>, kind: WindowType) -> Result<Self, WindowError> {
         let device = domain.device().clone();
@@ -177,9 +177,9 @@ impl<D: DeviceRef> MemoryWindow<D> {
         self.key
     }
 
-    /// Makes the request that opens a part of `region` for the peers of a queue pair (type 2), or of all in the domain
-    /// (type 1), under a new key: [`KeyUpdate::key`]. It has to be posted on that queue pair. What the window opened
-    /// before is closed by then.
+    /// Makes the request that grants the peers of one queue pair (type 2), or of all queue pairs in the domain (type 1), access
+    /// to part of `region` under a new key, [`KeyUpdate::key`]. Post it on that queue pair. It also revokes what the window
+    /// granted before.
     #[doc(alias = "ibv_bind_mw")]
     pub fn bind(
         &mut self,
@@ -203,7 +203,7 @@ impl<D: DeviceRef> MemoryWindow<D> {
         Ok(self.update(WorkCompletionOpcode::BindWindow, change, &slice))
     }
 
-    /// Makes the request that closes a window of type 2, for the queue pair that it is bound to.
+    /// Makes the request that invalidates a window of type 2. Post it on the queue pair that the window is bound to.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn invalidate(&mut self) -> Result<KeyUpdate, BindError> {
         self.bound.take().ok_or(BindError::NotBound)?;
@@ -213,7 +213,8 @@ impl<D: DeviceRef> MemoryWindow<D> {
         Ok(self.update(WorkCompletionOpcode::LocalInvalidate, change, &[]))
     }
 
-    /// Takes note that a peer closed the window ([`WorkCompletion::invalidated`]). Whether it was this window.
+    /// Notes that a peer invalidated the window with this key ([`WorkCompletion::invalidated`]). Returns whether the key is this
+    /// window's.
     ///
     /// [`WorkCompletion::invalidated`]: crate::work_completion::WorkCompletion::invalidated
     pub fn closed_by_peer(&mut self, key: Mkey) -> bool {

@@ -1,7 +1,7 @@
-//! Counters of the port: register PPCNT, a group at a time.
+//! Counters of the port, read from register PPCNT one group at a time.
 //!
-//! They count everything that passes the port, whoever sent it; what single queue pairs count is in
-//! [`CounterSet`](crate::CounterSet). A device that shares its port with others may refuse to clear them.
+//! They count all traffic of the port; [`CounterSet`](crate::CounterSet) counts that of chosen queue pairs. A device that
+//! shares its port with others may refuse to clear them.
 
 use crate::command::CommandError;
 use crate::device::Device;
@@ -35,7 +35,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What passed an Ethernet port, under the names of IEEE 802.3. RDMA is among it.
+    /// All traffic of an Ethernet port, RDMA included, under the names of IEEE 802.3.
     EthernetCounters: u64 {
         /// Frames sent.
         a_frames_transmitted_ok;
@@ -43,27 +43,27 @@ counters! {
         a_frames_received_ok;
         /// Frames received with a wrong frame check sequence.
         a_frame_check_sequence_errors;
-        /// Frames received that are no whole number of bytes.
+        /// Frames received whose length is not a whole number of bytes.
         a_alignment_errors;
         /// Bytes sent.
         a_octets_transmitted_ok;
         /// Bytes received.
         a_octets_received_ok;
-        /// Frames sent to groups.
+        /// Multicast frames sent.
         a_multicast_frames_xmitted_ok;
-        /// Frames sent to everybody.
+        /// Broadcast frames sent.
         a_broadcast_frames_xmitted_ok;
-        /// Frames received for groups.
+        /// Multicast frames received.
         a_multicast_frames_received_ok;
-        /// Frames received for everybody.
+        /// Broadcast frames received.
         a_broadcast_frames_received_ok;
-        /// Frames received whose length field is not their length.
+        /// Frames received whose length field differs from their length.
         a_in_range_length_errors;
-        /// Frames received whose length field is no length that a frame may have.
+        /// Frames received whose length field is out of range.
         a_out_of_range_length_field;
         /// Frames received that were too long.
         a_frame_too_long_errors;
-        /// Errors of symbols while there was a link.
+        /// Symbol errors while the link was up.
         a_symbol_error_during_carrier;
         /// Control frames sent.
         a_mac_control_frames_transmitted;
@@ -79,8 +79,8 @@ counters! {
 }
 
 counters! {
-    /// What passed an Ethernet port with one priority: that of the 802.1Q tag; frames without one have the priority that the
-    /// port gives them, 0 unless told otherwise.
+    /// Traffic of an Ethernet port with one priority: the priority of the 802.1Q tag, or, without a tag, the default priority of
+    /// the port, which is 0 unless configured.
     PriorityCounters: u64 {
         /// Bytes received.
         rx_octets;
@@ -92,63 +92,63 @@ counters! {
         tx_frames;
         /// Pause frames received.
         rx_pause;
-        /// Microseconds for which pause frames stopped sending.
+        /// Microseconds during which received pause frames stopped sending.
         rx_pause_duration;
         /// Pause frames sent.
         tx_pause;
-        /// Microseconds for which pause frames stopped the peer.
+        /// Microseconds during which sent pause frames stopped the peer.
         tx_pause_duration;
-        /// Times that sending stopped.
+        /// Transitions from sending to paused.
         rx_pause_transition;
-        /// Frames received that found no buffer.
+        /// Frames received and dropped because no buffer was free.
         rx_discards;
     }
 }
 
 counters! {
-    /// What went wrong at an InfiniBand port (IBTA v1.4 chapter 16, performance management, PortCounters). They stop at their largest
-    /// value, which is that of the bits given here.
+    /// Error counters of an InfiniBand port (IBTA v1.4 chapter 16, performance management, PortCounters). Each stops at the
+    /// largest value of the width given here.
     InfiniBandCounters: u32 {
-        /// Errors of symbols. 16 bits.
+        /// Symbol errors. 16 bits.
         symbol_error_counter;
         /// Times that the link recovered from errors. 8 bits.
         link_error_recovery_counter;
         /// Times that the link went down. 8 bits.
         link_downed_counter;
-        /// Packets received that were broken. 16 bits.
+        /// Packets received with an error. 16 bits.
         port_rcv_errors;
-        /// Packets received that somebody had marked as broken. 16 bits.
+        /// Packets received with the end-of-bad-packet delimiter. 16 bits.
         port_rcv_remote_physical_errors;
         /// Packets that a switch could not forward. 16 bits.
         port_rcv_switch_relay_errors;
         /// Packets that could not be sent and were discarded. 16 bits.
         port_xmit_discards;
-        /// Packets that the port may not send. 8 bits.
+        /// Packets not sent because of a constraint of the port (partition or raw filter). 8 bits.
         port_xmit_constraint_errors;
-        /// Packets that the port may not receive. 8 bits.
+        /// Packets discarded on receipt because of a constraint of the port (partition or raw filter). 8 bits.
         port_rcv_constraint_errors;
-        /// Overruns of buffers. 8 bits.
+        /// Excessive buffer overruns. 8 bits.
         link_overrun_errors;
-        /// Packets of subnet management that found no room. 16 bits.
+        /// Subnet management packets (VL 15) dropped for want of buffers. 16 bits.
         vl_15_dropped;
-        /// Ticks that the port had something to send and could not. 32 bits.
+        /// Ticks during which the port had data to send and could not. 32 bits.
         port_xmit_wait;
     }
 }
 
-/// Why counters of the port could not be read.
+/// Why the counters of the port could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortCounterError {
-    /// Ports of this link layer have no such counters. Nothing was sent.
+    /// Ports of this link layer have no such counters. No command was sent.
     LinkLayer {
         /// The counters.
         group: PortCounterGroup,
         /// The link layer of the port.
         port: PortType,
     },
-    /// There is no such priority. Nothing was sent.
+    /// The priority is above 7. No command was sent.
     Priority {
-        /// Asked for.
+        /// The priority that was asked for.
         asked: u8,
     },
     /// The device refused.
@@ -156,7 +156,7 @@ pub enum PortCounterError {
 }
 
 impl<H: Hal> Device<H> {
-    /// The IEEE 802.3 counters of an Ethernet port; with `clear` they begin again from zero, and nothing is lost in between.
+    /// Reads the IEEE 802.3 counters of an Ethernet port. `clear` sets them to zero; no count between the two is lost.
     #[doc(alias = "PPCNT")]
     #[doc(alias = "ethtool -S")]
     pub fn ethernet_counters(&self, clear: bool) -> Result<EthernetCounters, PortCounterError> {
@@ -164,7 +164,7 @@ impl<H: Hal> Device<H> {
         Ok(EthernetCounters::read(&EthernetCounterSet::read_from_bytes(&set).unwrap_or_default()))
     }
 
-    /// The counters of one priority, 0 to 7, of an Ethernet port; `clear` as above, for this priority.
+    /// Reads the counters of one priority, 0 to 7, of an Ethernet port. `clear` sets those of this priority to zero.
     pub fn priority_counters(&self, priority: u8, clear: bool) -> Result<PriorityCounters, PortCounterError> {
         if priority >= PRIORITIES {
             return Err(PortCounterError::Priority { asked: priority });
@@ -173,7 +173,7 @@ impl<H: Hal> Device<H> {
         Ok(PriorityCounters::read(&set))
     }
 
-    /// The error counters of an InfiniBand port; `clear` as above.
+    /// Reads the error counters of an InfiniBand port. `clear` sets them to zero.
     #[doc(alias = "PortCounters")]
     pub fn infiniband_counters(&self, clear: bool) -> Result<InfiniBandCounters, PortCounterError> {
         let set = self.counter_set(PortCounterGroup::InfiniBandPort, 0, clear)?;
@@ -333,11 +333,11 @@ impl fmt::Display for PortCounterError {
         match *self {
             Self::LinkLayer { group, port } => write!(
                 f,
-                "cannot read the counters {group}: ports of link layer {} have them, this one is {port}",
+                "cannot read the counters {group}: only ports of link layer {} have them, and this port is {port}",
                 link_layer(group)
             ),
             Self::Priority { asked } => {
-                write!(f, "cannot read the counters of priority {asked}: there are 0 to 7")
+                write!(f, "cannot read the counters of priority {asked}: priorities are 0 to 7")
             }
             Self::Command(error) => write!(f, "{error}"),
         }

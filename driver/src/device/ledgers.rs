@@ -1,7 +1,7 @@
-//! Memory of all ledgers of a device, and who has which part of it.
+//! The memory of all ledgers of a device, and its allocation.
 //!
-//! It belongs to the device and not to queue pairs: a completion queue may look at a record while its queue pair goes
-//! away in another thread. The device is never told its address.
+//! The memory belongs to the device and not to queue pairs, because a completion queue may read a record while another
+//! thread destroys its queue pair. The hardware never learns its address.
 
 mod blocks;
 
@@ -12,29 +12,29 @@ use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Wor
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Words of a record that say which words its slots take, those of sends and of receives: first and number.
+/// Words of a record that hold the range of its slots, first word and count, for sends and for receives.
 const EXTENTS: [usize; 2] = [12, 13];
-/// Word of a record that counts how often it was taken.
+/// Word of a record that counts its allocations.
 const TAKEN: usize = 11;
-/// Word of a record that is free: the one that is free after it.
+/// Word of a free record that holds the number of the next free record.
 const NEXT: usize = 14;
 /// No record.
 const NONE: u32 = u32::MAX;
-/// What no `user_index` is: entries of queue pairs that were reset have it.
+/// A value that no `user_index` has: the driver writes it into the entries of queue pairs that were reset.
 const NOBODY: u32 = 0xff_ffff;
-/// Records at most: the number of one and seven bits of generation make the 24 bits of a `user_index`.
+/// The largest number of records: the record's number and seven bits of generation make the 24 bits of a `user_index`.
 const MAX_RECORDS: usize = 1 << 17;
 
 /// Records, then slots, then the bits that say which slots are free.
 ///
-/// Whoever takes does so under the lock of the device; giving back needs no lock.
+/// Allocation happens under the lock of the device; deallocation needs no lock.
 pub struct Ledgers<M> {
     dma: Dma<M>,
     records: usize,
     slots: Blocks,
-    /// Free records, in the order in which they are taken: the first and the last.
+    /// The first and the last of the free records, in the order in which they are allocated.
     free: [AtomicU32; 2],
-    /// The last record that was given back; the others follow. They wait until somebody takes.
+    /// The record that was deallocated last; the others follow it. They become free with the next allocation.
     returned: AtomicU32,
 }
 
@@ -99,7 +99,7 @@ impl Record for Extent<'_, { RECORD_WORDS * 8 }> {
     }
 }
 
-/// Slots for single accesses: each is checked.
+/// Slots for single accesses, each bounds-checked.
 struct Each<'a, M> {
     dma: &'a Dma<M>,
     base: u32,
@@ -184,7 +184,7 @@ impl Singles for Run<'_, 8> {
     }
 }
 
-/// The part of a queue pair: number of its record, its `user_index`, its slots.
+/// The share of a queue pair: the number of its record, its `user_index`, its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) record: usize,
@@ -193,14 +193,14 @@ pub(crate) struct Share {
     pub(crate) receive: Range,
 }
 
-/// There is no record or not enough slots.
+/// No record is free, or not enough slots are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
     Records,
     Words { needed: usize },
 }
 
-/// Memory for so many records and words of slots: whole blocks of it.
+/// Memory for a number of records and words of slots, in whole blocks.
 fn bytes(records: usize, words: usize) -> usize {
     8 * (records * RECORD_WORDS + words + Blocks::words_of_bits(words)).next_multiple_of(8)
 }
@@ -252,9 +252,9 @@ impl<M> Ledgers<M> {
         ledgers
     }
 
-    /// Takes a record and slots for `send` basic blocks (or entries of a shared receive queue) and `receive` receives,
-    /// both powers of two or zero. The record that became free last is taken last: completions of its queue pair may still
-    /// be on their way.
+    /// Allocates a record, and slots for `send` basic blocks (or entries of a shared receive queue) and `receive` receives,
+    /// both powers of two or zero. The record that was freed last is allocated last, because completions of its queue pair may
+    /// still arrive.
     pub(crate) fn take(&self, send: u32, receive: u32) -> Result<Share, Full> {
         self.collect();
         let record = self.free[0].load(Ordering::Relaxed);
@@ -276,7 +276,7 @@ impl<M> Ledgers<M> {
         Ok(Share { record, user_index, send, receive: Range { base: receives.0 as u32, slots: receive } })
     }
 
-    /// Words for both sides, counted from the first word of all: all that is wanted, or nothing.
+    /// Allocates words for both sides, numbered from the first word of all: either everything that is wanted or nothing.
     fn take_slots(&self, [send, receive]: [usize; 2]) -> Result<[(usize, usize); 2], Full> {
         let (row, needed) = (self.row(), send + receive);
         let take = |count| match count {
@@ -303,7 +303,7 @@ impl<M> Ledgers<M> {
         First(&self.dma, self.records * RECORD_WORDS)
     }
 
-    /// What was given back becomes free.
+    /// Makes the deallocated records free.
     fn collect(&self) {
         let mut record = self.returned.swap(NONE, Ordering::Acquire);
         while record != NONE {
@@ -317,7 +317,7 @@ impl<M> Ledgers<M> {
         }
     }
 
-    /// Puts a record behind all that are free.
+    /// Appends a record to the free ones.
     fn append(&self, record: u32) {
         self.store(record as usize * RECORD_WORDS + NEXT, NONE.into(), Ordering::Relaxed);
         let [first, last] = &self.free;
@@ -331,7 +331,7 @@ impl<M> Ledgers<M> {
         last.store(record, Ordering::Relaxed);
     }
 
-    /// Another name for each time that the record is taken, however the turns go: entries of whoever had it find nobody.
+    /// A new `user_index` for each allocation of the record: completion entries of its earlier owner then match no queue pair.
     fn next_user_index(&self, record: usize) -> u32 {
         let word = record * RECORD_WORDS + TAKEN;
         let named = |taken: u64| ((taken as u32).wrapping_mul(self.records as u32) | record as u32) & NOBODY;
@@ -343,7 +343,7 @@ impl<M> Ledgers<M> {
         named(taken)
     }
 
-    /// Gives a share back: whoever takes next finds it free.
+    /// Deallocates a share; it is free for the next allocation.
     pub(crate) fn give_back(&self, share: Share) {
         self.disown(share.record);
         let record = share.record as u32;

@@ -1,4 +1,4 @@
-//! Making a queue pair: limits, geometry, memory, CREATE_QP.
+//! Creates a queue pair: checks limits, lays out its rings, allocates their memory and sends CREATE_QP.
 
 use super::core::{Core, Parts};
 use super::receive::ReceiveQueue;
@@ -39,7 +39,7 @@ const OWN_RECEIVE_QUEUE: u8 = 0;
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
-/// Makes a queue pair: of a reliable connection, if [`service`](Self::service) does not say otherwise.
+/// Creates a queue pair: a reliable connection, unless [`service`](Self::service) chooses another service.
 #[must_use]
 #[doc(alias = "ibv_qp_init_attr")]
 #[doc(alias = "ibv_create_qp")]
@@ -66,7 +66,7 @@ struct Shared {
     kind: SharedReceiveQueueKind,
 }
 
-/// What was asked for.
+/// What the caller asked for.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     sends: u32,
@@ -88,8 +88,8 @@ struct Geometry {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
-    /// A queue pair of `domain` whose sends complete in `send` and whose receives complete in `receive`, which may be
-    /// the same queue. By default 64 sends and 64 receives of one slice, 28 bytes inline.
+    /// A queue pair of `domain`. Its sends complete in `send`, its receives in `receive`; both may be the same queue. By default
+    /// it holds 64 sends and 64 receives of one slice each, and 28 bytes inline.
     pub fn new(
         domain: &'a ProtectionDomain<D>,
         send: &'a CompletionQueue<D>,
@@ -101,8 +101,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcInitiator> {
-    /// A queue pair that sends to shared receive queues of the peer. `queue`, any of `xrc`, is what the context of the queue
-    /// pair names, as Linux has it; nothing is received there by it.
+    /// A queue pair that sends to shared receive queues of the peer. Its context must name a shared receive queue, as with
+    /// Linux: `queue` may be any of `xrc`. The queue pair receives nothing through it.
     #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
     pub fn xrc_initiator(
         domain: &'a ProtectionDomain<D>,
@@ -116,9 +116,9 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcInitiator> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcTarget> {
-    /// A queue pair through which a peer sends to the shared receive queues of `xrc`. They complete into completion queues
-    /// of their own; `completions`, which may be one of those, gets nothing of it. `queue`, any of `xrc`, is what the
-    /// context of the queue pair names.
+    /// A queue pair through which a peer sends to the shared receive queues of `xrc`. Those complete into their own completion
+    /// queues. The context must name a completion queue and a shared receive queue: `completions` receives no entry from
+    /// this queue pair and may be any, `queue` may be any of `xrc`.
     pub fn xrc_target(
         domain: &'a ProtectionDomain<D>,
         xrc: &XrcDomain<D>,
@@ -131,8 +131,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcTarget> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
-    /// The Q_Key that datagrams must carry to be received, and that requests with the privileged bit send. The default is
-    /// zero.
+    /// The Q_Key that a datagram must carry to be received, and that is sent for requests whose Q_Key has the privileged bit.
+    /// Zero by default.
     pub const fn q_key(mut self, key: u32) -> Self {
         self.q_key = key;
         self
@@ -140,7 +140,7 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
 }
 
 impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
-    /// What the peer may do. The default is everything that the device can; memory regions have the last word.
+    /// What the peer may do. By default everything that the device can do; the access flags of each memory region still apply.
     pub const fn access(mut self, access: AccessFlags) -> Self {
         self.access = Some(access);
         self
@@ -175,7 +175,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self
     }
 
-    /// A queue pair of another service. What only the service before could be told is forgotten.
+    /// Chooses another service. Attributes that only the previous service has are dropped.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
         let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } =
             self;
@@ -196,22 +196,22 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
-    /// Sends that may be outstanding, at least.
+    /// The least number of sends that may be outstanding.
     pub const fn send_queue(mut self, requests: u32) -> Self {
         self.wanted.sends = requests;
         self
     }
 
-    /// Receives that may be outstanding, at least; zero for a queue pair that only serves RDMA.
+    /// The least number of receives that may be outstanding; zero for a queue pair that only serves RDMA.
     pub const fn receive_queue(mut self, requests: u32) -> Self {
         self.wanted.receives = requests;
         self
     }
 
-    /// Receives are those of `queue`, and the queue pair has none of its own. They complete into the completion queue that
-    /// was given for receives. Take the queue pair to ERROR and wait for
-    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before it is reset or dropped while messages
-    /// arrive: a receive that a message is just filling goes with the queue pair otherwise (IBTA v1.4 §10.3.1).
+    /// The queue pair takes its receives from `queue` and has none of its own. They complete into the completion queue that
+    /// was given for receives. While messages may still arrive, move the queue pair to ERROR and wait for
+    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before you reset or drop it: otherwise a receive
+    /// that a message is filling is lost with the queue pair (IBTA v1.4 §10.3.1).
     #[doc(alias = "IBV_QP_INIT_ATTR_SRQ")]
     pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue<D>) -> Self {
         self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
@@ -219,45 +219,45 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self
     }
 
-    /// Slices that a send may have.
+    /// The largest number of slices of a send.
     pub const fn max_send_sge(mut self, slices: u32) -> Self {
         self.wanted.send_slices = slices;
         self
     }
 
-    /// Slices that a receive may have.
+    /// The largest number of slices of a receive.
     pub const fn max_receive_sge(mut self, slices: u32) -> Self {
         self.wanted.receive_slices = slices;
         self
     }
 
-    /// Bytes that a send may carry inline.
+    /// The largest number of bytes that a send carries inline.
     pub const fn max_inline(mut self, bytes: u32) -> Self {
         self.wanted.inline = bytes;
         self
     }
 
-    /// First PSN to send. The default is derived from the queue pair number; use a random one where old packets of an
-    /// earlier connection may still be on the way (IBTA v1.4 chapter 12, communication management).
+    /// PSN of the first packet sent. By default derived from the queue pair number; choose a random one where packets of an
+    /// earlier connection may still be in flight (IBTA v1.4 chapter 12, communication management).
     pub const fn initial_psn(mut self, psn: Psn) -> Self {
         self.psn = Some(psn);
         self
     }
 
-    /// Whether single small sends may be written to the doorbell register, if the device can and has one left.
+    /// Whether a single small send is written to a doorbell register (BlueFlame), if the device supports it and has a register left.
     pub const fn blue_flame(mut self, on: bool) -> Self {
         self.blue_flame = on;
         self
     }
 
-    /// The set that it counts in. Without one it counts nowhere.
+    /// The counter set that it counts in. Without one nothing is counted.
     #[doc(alias = "rdma_counter")]
     pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
         self.counter_set = set.number();
         self
     }
 
-    /// Creates the queue pair and brings it to INIT: it can take receives, and be connected.
+    /// Creates the queue pair and moves it to INIT: receives can be posted to it, and it can be connected.
     pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
@@ -285,7 +285,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         Ok(PreparedQueuePair { core, service: PhantomData })
     }
 
-    /// Whether domain and shared receive queue are those that the service needs.
+    /// Checks that the domain and the shared receive queue are those that the service needs.
     fn check_xrc(&self, capabilities: &Capabilities) -> Result<(), BuildError> {
         let (xrc, given) = (S::TYPE == ServiceType::Xrc, self.xrc_domain.is_some());
         if xrc != given {
@@ -301,7 +301,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
-    /// What it has in INIT.
+    /// Its attributes in INIT.
     fn initial(&self, capabilities: &Capabilities) -> QueuePairAttributes {
         if S::TYPE == ServiceType::Ud {
             return QueuePairAttributes::initial_q_key(self.q_key);
@@ -419,7 +419,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
-    /// Requests that name a shared receive queue have no fast path.
+    /// Requests that name a shared receive queue do not take the fast path.
     fn encoder(&self, qpn: Qpn, capabilities: &Capabilities) -> SendEncoder {
         let owner = QueuePairBits::new(qpn);
         let longest_slice = match self.wanted.send_slices {
@@ -430,7 +430,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         if S::TYPE == ServiceType::Xrc { encoder.without_fast_paths() } else { encoder }
     }
 
-    /// A BlueFlame register of its own if there is one left, else the shared doorbell.
+    /// A BlueFlame register of its own if one is left, otherwise the shared doorbell.
     fn doorbell(&self, capabilities: &Capabilities) -> (SendDoorbell, Option<u8>) {
         let device = self.domain.device().device();
         let shared = (SendDoorbell::shared(device.uar()), None);
@@ -445,7 +445,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     }
 }
 
-/// Spreads PSNs of neighbouring queue pairs.
+/// Keeps the first PSNs of neighbouring queue pairs apart.
 fn default_psn(qpn: Qpn) -> Psn {
     Psn::new(qpn.value().wrapping_mul(0x9e_3779).wrapping_add(0x3c6e))
 }

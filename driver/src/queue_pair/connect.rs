@@ -1,4 +1,4 @@
-//! Connecting: what the two sides tell each other, and the way from INIT to RTS.
+//! Connecting: what the two sides exchange, and the transitions from INIT to RTS.
 
 use super::address_error::AddressError;
 use super::attributes::QueuePairAttributes;
@@ -13,25 +13,26 @@ use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::marker::PhantomData;
 
-/// One side of a connection, as the other one needs it.
+/// One side of a connection: what the other side has to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteEndpoint {
     /// Number of the queue pair.
     pub qpn: Qpn,
-    /// First PSN that it sends.
+    /// PSN of the first packet that it sends.
     pub psn: Psn,
     /// Its address.
     pub gid: Gid,
-    /// Its Ethernet address, or that of the router on the way; zero on InfiniBand.
+    /// Its Ethernet address, or that of the router in between; zero on InfiniBand.
     pub mac: MacAddress,
-    /// Version of RoCE that it speaks, if it has told. Ends of different versions never hear each other.
+    /// Version of RoCE that it speaks, if known. Ends of different versions never hear each other.
     pub version: Option<RoceVersion>,
-    /// Its LID on InfiniBand, where a GID of zero is a peer in our subnet that wants no global route header; zero on Ethernet.
+    /// Its LID on InfiniBand; zero on Ethernet. On InfiniBand a GID of zero means a peer in our subnet that wants no global
+    /// route header.
     pub lid: u16,
 }
 
-/// How a connection behaves. The default suits one switch between the peers. What is about acknowledgements and reads
-/// does not concern an unreliable connection, which has neither.
+/// How a connection behaves. The defaults suit two peers with one switch between them. Unreliable connections have neither
+/// acknowledgements nor reads, and ignore what is about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Index of our own address in the RoCE address table, or in the GID table of an InfiniBand port.
@@ -44,11 +45,11 @@ pub struct ConnectOptions {
     pub retry_count: u8,
     /// Retries after receiver-not-ready; 7 for ever.
     pub rnr_retry: u8,
-    /// How long the peer shall wait after receiver-not-ready, coded (IBTA v1.4 §9.7.5.2.8, table 45); up to 31.
+    /// How long the peer waits after receiver-not-ready, encoded (IBTA v1.4 §9.7.5.2.8, table 45); up to 31.
     pub min_rnr_timer: u8,
-    /// RDMA READs and atomics under way at a time, in either direction; a power of two.
+    /// RDMA READs and atomics outstanding at a time, in either direction; a power of two.
     pub max_reads: u8,
-    /// Hops that a packet may make.
+    /// Hop limit of its packets.
     pub hop_limit: u8,
     /// Traffic class: differentiated services and congestion bits.
     pub traffic_class: u8,
@@ -86,7 +87,7 @@ impl ConnectOptions {
 }
 
 impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
-    /// Our side, for the peer. On InfiniBand the LID is that of now: give it away once the port is active.
+    /// Our side, for the peer. On InfiniBand the LID is the current one: exchange it only after the port is active.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
         let (parts, device) = (&self.core.parts, self.core.device.device());
         let (qpn, psn) = (parts.qpn, parts.psn);
@@ -101,7 +102,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(RemoteEndpoint { qpn, psn, gid, mac, version: None, lid: port.lid })
     }
 
-    /// Connects to `remote`: INIT to RTR to RTS. If it fails the queue pair is destroyed.
+    /// Connects to `remote`: INIT to RTR to RTS. If that fails, the queue pair is destroyed.
     pub fn connect(
         mut self,
         remote: &RemoteEndpoint,
@@ -115,7 +116,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(QueuePair { core: self.core, service: PhantomData })
     }
 
-    /// What INIT to RTR sets; what is for requests of the peer only if it has READs to be served.
+    /// The attributes of INIT to RTR. Those that serve the peer's READs are set only if the service has READs.
     fn to_receive(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> QueuePairAttributes {
         let set = QueuePairAttributes {
             path: Some(self.path(remote, options)),
@@ -134,7 +135,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         }
     }
 
-    /// What RTR to RTS sets; what is for requests of its own only if it sends some.
+    /// The attributes of RTR to RTS. Those of our own requests are set only if the queue pair sends any.
     fn to_send(&self, options: &ConnectOptions) -> QueuePairAttributes {
         let set = QueuePairAttributes {
             send_psn: Some(self.core.parts.psn),
@@ -170,7 +171,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         self.check_reads(options)
     }
 
-    /// A limit that is not kept would show as a NAK for an invalid request much later.
+    /// Checked here, because exceeding the limit would show only later, as a NAK for an invalid request.
     fn check_reads(&self, options: &ConnectOptions) -> Result<(), ConnectError> {
         let limits = self.core.device.device().capabilities();
         let limit = 1 << limits.log_max_reads_as_requester.min(limits.log_max_reads_as_responder);
@@ -179,7 +180,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         if good { Ok(()) } else { Err(ConnectError::Reads { asked, limit }) }
     }
 
-    /// What is wrong with the address of the peer is said here; firmware would only say «bad parameter».
+    /// Names what is wrong with the peer's address; firmware would only answer "bad parameter".
     fn check_address(
         &self,
         vector: &AddressVector,
@@ -195,7 +196,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         })
     }
 
-    /// INIT to RTR; a refusal is looked into.
+    /// INIT to RTR. If firmware refuses, the attributes are diagnosed.
     fn prepare_to_receive(&mut self, attributes: &QueuePairAttributes) -> Result<(), ConnectError> {
         let error = match self.core.modify(QpState::Rtr, attributes) {
             Err(ModifyError::Command(error)) => error,
@@ -232,8 +233,8 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 }
 
-/// A source port for the flow between two queue pairs, the same for both: RoCEv2 A17.3.2.1 asks for one port a flow, so
-/// that switches spread flows and keep each in order.
+/// The UDP source port of the flow between two queue pairs, the same at both ends. RoCEv2 A17.3.2.1 asks for one port for
+/// each flow: switches then spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
     let (first, last) = (first.min(last), first.max(last));

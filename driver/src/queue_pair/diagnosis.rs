@@ -1,6 +1,6 @@
-//! Why a connection does not work: the classic mistakes, with the known values of both ends.
+//! Why a connection does not work: the classic mistakes, with the values of both ends where they are known.
 //!
-//! Nothing here guesses: every suspect is a fact that contradicts another.
+//! Nothing here guesses: every suspect is a contradiction between two facts.
 
 use super::address_error::AddressError;
 use crate::address_vector::AddressVector;
@@ -11,33 +11,33 @@ use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::fmt;
 
-/// A fact that keeps a connection from working.
+/// A fact that prevents a connection from working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suspect {
-    /// The queue pair is not where it sends and receives.
+    /// The queue pair is not in a state in which it sends and receives.
     State(QpState),
-    /// The port has no link.
+    /// The link of the port is not active.
     PortDown(PortState),
-    /// Packets are larger than what the port carries.
+    /// The path MTU is larger than the port's MTU.
     PathMtu {
-        /// Of the queue pair.
+        /// The path MTU of the queue pair.
         asked: PathMtu,
         /// The largest that the port carries.
         fits: PathMtu,
-        /// Bytes of the largest frame payload in force.
+        /// The port's MTU in force, in bytes of frame payload.
         operational: u16,
     },
-    /// The addresses cannot be those of a working connection.
+    /// The addresses of both ends cannot make a working connection.
     Address(AddressError),
-    /// Our own entry is of RoCE version 1, which routers do not carry and a peer of version 2 does not hear.
+    /// Our own address entry is of RoCE version 1, which routers do not forward and a peer of version 2 does not hear.
     Version1 {
         /// Our own entry.
         gid_index: u8,
         /// What it holds.
         own: Gid,
     },
-    /// A timeout of 0 waits for ever: a lost packet is never sent again.
+    /// An ACK timeout of 0 means to wait forever: a lost packet is never sent again.
     NoTimeout,
 }
 
@@ -60,13 +60,13 @@ impl fmt::Display for Suspect {
                 "our GID {own} (entry {gid_index}) is RoCE version 1: the peer's must be of version 1 too, on the same link"
             ),
             Self::NoTimeout => {
-                f.write_str("the ACK timeout is 0, for ever: one lost packet stops the connection")
+                f.write_str("the ACK timeout is 0, which means forever: one lost packet stops the connection")
             }
         }
     }
 }
 
-/// What is known of a connection at this end, to be compared with the other.
+/// What is known of a connection at this end, to be compared with the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Diagnosis {
     /// State of the queue pair.
@@ -75,13 +75,13 @@ pub struct Diagnosis {
     pub port: PortAttributes,
     /// The largest packet; the peer must have the same.
     pub path_mtu: PathMtu,
-    /// Our number; the peer's `dest_qp_num`.
+    /// Our queue pair number; it must be the peer's `dest_qp_num`.
     pub qpn: Qpn,
-    /// The peer's number, as we believe it.
+    /// The peer's queue pair number, as this end was told.
     pub remote_qpn: Qpn,
-    /// PSN of the next packet that we send; the peer's `rq_psn` must be it, if nothing was sent.
+    /// PSN of the next packet that we send; equal to the peer's `rq_psn` if nothing was sent yet.
     pub next_send_psn: Psn,
-    /// PSN of the next packet that we take; the peer's `sq_psn` must be it, if nothing was received.
+    /// PSN of the next packet that we expect; equal to the peer's `sq_psn` if nothing was received yet.
     pub next_receive_psn: Psn,
     /// How packets are addressed.
     pub path: AddressVector,
@@ -96,7 +96,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Facts that contradict a working connection, the most likely first.
+    /// Facts that prevent a working connection, the most likely first.
     pub fn suspects(&self) -> impl Iterator<Item = Suspect> {
         let Self { state, port, path_mtu, path, own, .. } = *self;
         let ethernet = port.link_layer == PortType::Ethernet;

@@ -1,4 +1,4 @@
-//! Both ends of a connection side by side: what does not fit.
+//! Compares both ends of a connection and reports what does not match.
 
 use super::diagnosis::Diagnosis;
 use crate::gid::{GidEntry, version_name};
@@ -11,21 +11,21 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// The largest packets are not the same: the end with the smaller one refuses those of the other.
+    /// The path MTUs differ: the end with the smaller one refuses packets of the other.
     PathMtu {
-        /// Of this end.
+        /// The value at this end.
         here: PathMtu,
-        /// Of the other end.
+        /// The value at the other end.
         there: PathMtu,
     },
-    /// This end believes to be connected with another queue pair.
+    /// This end is connected to another queue pair than the other end's.
     QueuePair {
         /// What this end believes.
         believed: Qpn,
-        /// What the other end is.
+        /// The other end's queue pair.
         is: Qpn,
     },
-    /// This end sends to another address than the other end's.
+    /// This end sends to an address that is not the other end's.
     Address {
         /// What this end believes.
         believed: Gid,
@@ -38,28 +38,28 @@ pub enum Mismatch {
         believed: u16,
         /// The first LID of the other end's port.
         first: u16,
-        /// Its mask control: the port has 2^n LIDs from the first on.
+        /// Its LID mask control, n: the port has 2^n LIDs, starting with the first.
         lmc: u8,
     },
-    /// The ports are of different link layers: they cannot be joined.
+    /// The ports have different link layers: no cable can join them.
     LinkLayer {
-        /// Of this end.
+        /// The value at this end.
         here: PortType,
-        /// Of the other end.
+        /// The value at the other end.
         there: PortType,
     },
     /// The ends speak different versions of RoCE: neither hears the other.
     Version {
-        /// Of this end.
+        /// The value at this end.
         here: RoceVersion,
-        /// Of the other end.
+        /// The value at the other end.
         there: RoceVersion,
     },
 }
 
 impl Diagnosis {
-    /// What this end believes of the other, and what the other says of itself. Ask the other end the same: each believes
-    /// something of its own.
+    /// Compares what this end believes of the other with what the other reports of itself. Call it at both ends: each has
+    /// beliefs of its own.
     pub fn mismatches(&self, other: &Self) -> impl Iterator<Item = Mismatch> {
         let (here, there) = (self.path_mtu, other.path_mtu);
         let (believed, is) = (self.remote_qpn, other.qpn);
@@ -106,7 +106,7 @@ impl fmt::Display for Mismatch {
             Self::QueuePair { believed, is } => {
                 write!(
                     f,
-                    "this end is connected with {believed}, the other end is {is}: exchange the numbers again"
+                    "this end is connected to {believed}, the other end is {is}: exchange the numbers again"
                 )
             }
             Self::Address { believed, is } => {
