@@ -247,7 +247,7 @@ mod tests {
             ),
             (Diagnosis { own: None, ..good }, "entry 1 of the RoCE address table is empty"),
             (Diagnosis { own: v1, ..good }, "version 1"),
-            (Diagnosis { ack_timeout: 0, ..good }, "for ever"),
+            (Diagnosis { ack_timeout: 0, ..good }, "forever"),
         ];
         for (diagnosis, text) in cases {
             let suspects: Vec<_> = diagnosis.suspects().map(|suspect| suspect.to_string()).collect();
