@@ -42,7 +42,7 @@ fn make() -> Result<(), CommandFailure> {
     });
     let name = std::env::var(HOST).unwrap_or_default();
     let Some(host) = VirtualHost::new(&name).or_else(|| VirtualHost::new("host")) else { return Ok(()) };
-    let mut program = Program::new();
+    let mut program = Program::new(host.clone());
     let uverbs = Uverbs::boot(host.nic_config(), &host.gids(), &mut program)?;
     let made = Box::into_raw(Box::new(Mutex::new(Device { uverbs, program })));
     let raced = DEVICE.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);

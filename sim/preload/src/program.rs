@@ -1,11 +1,14 @@
 //! The program around us: its memory, its `errno`, and files for its events.
 
+use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::nic::{DmaFault, HostMemory};
-use bareverbs_uverbs::{Errno, Process};
+use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process, VirtualHost};
 use core::ffi::c_int;
+use core::ops::Range;
 use libc::iovec;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Instant;
 
@@ -19,13 +22,22 @@ pub(crate) fn set_errno(number: c_int) {
 #[derive(Debug)]
 pub(crate) struct Program {
     start: Instant,
-    /// Our ends of the files for events.
-    event_files: Vec<OwnedFd>,
+    /// The files for events.
+    event_files: Vec<EventFile>,
+    host: VirtualHost,
+}
+
+/// A file for events: our end, which keeps the program's open, and the inode of the program's.
+#[derive(Debug)]
+struct EventFile {
+    id: EventFileId,
+    _ours: OwnedFd,
+    inode: (u64, u64),
 }
 
 impl Program {
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), event_files: Vec::new() }
+    pub(crate) fn new(host: VirtualHost) -> Self {
+        Self { start: Instant::now(), event_files: Vec::new(), host }
     }
 }
 
@@ -71,9 +83,76 @@ impl Process for Program {
     }
 
     /// A pair of sockets keeps the borders of events, and the program can poll its end like any descriptor.
-    fn open_event_file(&mut self) -> Result<i32, Errno> {
+    fn open_event_file(&mut self, file: EventFileId, _: EventFileKind) -> Result<i32, Errno> {
         let (ours, theirs) = UnixDatagram::pair().map_err(|_| Errno::NoMemory)?;
-        self.event_files.push(ours.into());
+        let inode = inode(theirs.as_raw_fd()).ok_or(Errno::NoMemory)?;
+        self.event_files.push(EventFile { id: file, _ours: ours.into(), inode });
         Ok(theirs.into_raw_fd())
+    }
+
+    fn event_file(&mut self, descriptor: i32) -> Option<EventFileId> {
+        let inode = inode(descriptor)?;
+        self.event_files.iter().find(|file| file.inode == inode).map(|file| file.id)
+    }
+
+    /// Nobody drives the device yet, so nothing is in the files.
+    fn discard_events(&mut self, _: EventFileId, _: u64) -> u32 {
+        0
+    }
+
+    fn hang_up(&mut self, file: EventFileId) {
+        self.event_files.retain(|known| known.id != file);
+    }
+
+    fn has_memory(&mut self, address: u64, length: u64, write: bool) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        address.checked_add(length).is_some_and(|end| covers(&maps, address..end, write))
+    }
+
+    fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
+        self.host.gids().contains(&gid).then(|| self.host.mac())
+    }
+
+    fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {
+        inode(descriptor)
+    }
+}
+
+/// Device and inode of a descriptor.
+fn inode(descriptor: c_int) -> Option<(u64, u64)> {
+    let status = std::fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?;
+    Some((status.dev(), status.ino()))
+}
+
+/// Whether the mappings of a process, as `/proc/self/maps` lists them in the order of their addresses, leave no hole in a
+/// range.
+fn covers(maps: &str, range: Range<u64>, write: bool) -> bool {
+    let mut covered = range.start;
+    for line in maps.lines() {
+        let mut words = line.split([' ', '-']);
+        let mut number = || words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        let (Some(start), Some(end)) = (number(), number()) else { continue };
+        let rights = words.next().unwrap_or_default();
+        let usable = rights.starts_with('r') && (!write || rights[1..].starts_with('w'));
+        if usable && (start..end).contains(&covered) {
+            covered = end;
+        }
+    }
+    covered >= range.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_range_needs_mappings_without_a_hole() {
+        let maps = "1000-2000 rw-p 00000000 00:00 0\n2000-4000 r--p 00000000 00:00 0\n5000-6000 ---p 00000000 00:00 0\n";
+        assert!(covers(maps, 0x1000..0x2000, true));
+        assert!(covers(maps, 0x1800..0x3800, false));
+        assert!(!covers(maps, 0x1800..0x3800, true), "the second may only be read");
+        assert!(!covers(maps, 0x3000..0x5000, false), "a hole");
+        assert!(!covers(maps, 0x5000..0x6000, false), "no rights");
+        assert!(!covers(maps, 0x800..0x2000, false), "begins before");
     }
 }

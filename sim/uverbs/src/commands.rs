@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
+use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{HostMemory, Nic};
 use core::fmt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -95,15 +96,35 @@ impl CommandQueue {
         let mut kernel = KernelMemory::default();
         let queue = kernel.allocate(1);
         let mut commands = Self { nic, kernel, queue, input_blocks: Vec::new(), output_blocks: Vec::new() };
-        commands.write_register(process, init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);
-        commands.write_register(process, init_segment::CMDQ_ADDRESS_LOW, queue as u32);
+        commands.write_segment(process, init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);
+        commands.write_segment(process, init_segment::CMDQ_ADDRESS_LOW, queue as u32);
         commands
     }
 
-    fn write_register<P: Process>(&mut self, process: &mut P, offset: usize, value: u32) {
+    /// Writes a register of the initialization segment.
+    fn write_segment<P: Process>(&mut self, process: &mut P, offset: usize, value: u32) {
         let now = process.now();
-        let mut memory = DeviceView { kernel: &mut self.kernel, program: process };
-        self.nic.handle_mmio_write(now, &mut memory, offset as u64, &value.to_be_bytes());
+        self.write_register(now, process, offset as u64, &value.to_be_bytes());
+    }
+
+    /// Writes 4 or 8 bytes to BAR0, in the order of the bus.
+    pub(crate) fn write_register<P: Process>(
+        &mut self,
+        now: Time,
+        process: &mut P,
+        offset: u64,
+        bytes: &[u8],
+    ) {
+        self.with_device(process, |nic, memory| nic.handle_mmio_write(now, memory, offset, bytes));
+    }
+
+    /// Gives the device an input, with the memory that it sees.
+    pub(crate) fn with_device<P: Process, R>(
+        &mut self,
+        process: &mut P,
+        input: impl FnOnce(&mut Nic, &mut DeviceView<'_, P>) -> R,
+    ) -> R {
+        input(&mut self.nic, &mut DeviceView { kernel: &mut self.kernel, program: process })
     }
 
     /// Runs a command whose answer is its layout.
@@ -141,7 +162,7 @@ impl CommandQueue {
         let output_length = layout + command.list_length;
         let entry = self.prepare(&command.input, output_length)?;
         self.kernel.write(self.queue, entry.as_bytes()).ok()?;
-        self.write_register(process, init_segment::COMMAND_DOORBELL, 1 << SLOT);
+        self.write_segment(process, init_segment::COMMAND_DOORBELL, 1 << SLOT);
         let mut entry = CommandQueueEntry::new();
         self.kernel.read(self.queue, entry.as_mut_bytes()).ok()?;
         if entry.ownership() || entry.status() != 0 {

@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::boot::query_port_context;
 use crate::call::Call;
 use crate::commands::{Command, CommandQueue};
+use crate::event_record::EventFileKind;
 use crate::process::Process;
 use crate::request::Request;
 use crate::uapi::*;
@@ -44,9 +45,9 @@ pub(crate) fn get_context<P: Process>(
     let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
     check_context(&wish)?;
     let vectors = 1_u32;
-    let cqe_version = wish.max_cqe_version.min(call.attributes.general.cqe_version());
+    let cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
     let room = request.length(UVERBS_ATTR_UHW_OUT).unwrap_or(0);
-    let answer = call.attributes.user_context(cqe_version, room);
+    let answer = call.device.attributes.user_context(cqe_version, room);
     request.output(call.process, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors.as_bytes())?;
     let support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
     request.output(call.process, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, support.as_bytes())?;
@@ -79,12 +80,12 @@ fn check_port(port: u64) -> Result<(), Errno> {
 /// The port as `mlx5_ib` describes one of RoCE.
 fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     let query = Command::new(CommandOpcode::QueryVportState, 0, &QueryVportStateIn::new());
-    let commands = &mut *call.commands;
+    let commands = &mut call.device.commands;
     let state: QueryVportStateOut = commands.run(call.process, &query)?;
     let mtu = query_port_context(commands, call.process)?.mtu();
     let (width, speed) = width_and_speed(read_speed(commands, call.process)?);
     let up = state.state() != 0;
-    let attributes = call.attributes;
+    let attributes = &call.device.attributes;
     Ok(QueryPortResp {
         port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
         max_msg_sz: 1 << attributes.general.log_max_msg(),
@@ -154,7 +155,7 @@ pub(crate) fn query_gid_table<P: Process>(
     }
     let room = request.length(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES).unwrap_or(0) / step;
     let entries: Vec<GidEntry> =
-        (0..).zip(&call.attributes.gids).map(|(index, gid)| gid_entry(index, gid)).collect();
+        (0..).zip(&call.device.attributes.gids).map(|(index, gid)| gid_entry(index, gid)).collect();
     if entries.len() > room {
         return Err(Errno::Invalid);
     }
@@ -175,7 +176,7 @@ pub(crate) fn query_gid_entry<P: Process>(
 ) -> Result<(), Errno> {
     check_port(request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_PORT))?;
     let index = request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
-    let attributes = call.attributes;
+    let attributes = &call.device.attributes;
     if request.constant(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS) != 0
         || index >= attributes.gid_table_length().into()
     {
@@ -201,7 +202,7 @@ pub(crate) fn alloc_async_event<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
 ) -> Result<(), Errno> {
-    let number = call.process.open_event_file()?;
+    let number = call.device.events.open(call.process, call.file_id, EventFileKind::Asynchronous)?;
     request.put_new(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, i64::from(number) as u64);
     Ok(())
 }

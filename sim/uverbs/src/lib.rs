@@ -8,19 +8,28 @@
 //! is a [`HostMemory`](bareverbs_sim::nic::HostMemory), and what only an operating system can do is asked of a
 //! [`Process`]. A request that this crate does not know gets `EPROTONOSUPPORT`, never success.
 //!
-//! **Where to read first.** [`Uverbs`] for the life of a device file, `schema` for the methods that exist, `request` for the
+//! **Where to read first.** [`Uverbs`] for the life of a device file, `drive` for what has to be done again and again, `schema` for the methods that exist, `request` for the
 //! checks that come before a method.
 #![forbid(unsafe_code)]
 #![no_std]
 
 extern crate alloc;
 
+mod async_events;
 mod attributes;
 mod boot;
 mod call;
 mod commands;
+mod device;
 mod device_methods;
+#[expect(dead_code, reason = "the queues that ring come next")]
+mod doorbells;
+mod drive;
 mod errno;
+#[expect(dead_code, reason = "the queues that complete come next")]
+mod event_queues;
+mod event_record;
+mod events;
 mod files;
 mod host;
 mod kernel_memory;
@@ -37,6 +46,7 @@ mod write_commands;
 pub use attributes::DeviceAttributes;
 pub use commands::CommandFailure;
 pub use errno::Errno;
+pub use event_record::{EventFileId, EventFileKind, EventRecord};
 pub use files::FileId;
 pub use host::VirtualHost;
 pub use mapping::Mapping;

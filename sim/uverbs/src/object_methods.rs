@@ -43,14 +43,14 @@ pub(crate) fn destroy<P: Process>(
 fn keep<P: Process>(call: &mut Call<'_, P>, object: Object) -> Result<u32, Errno> {
     let kept = call.file.insert(object);
     if kept.is_err() {
-        destroy(call.commands, call.process, object)?;
+        destroy(&mut call.device.commands, call.process, object)?;
     }
     kept
 }
 
 /// Takes an object from the device and its handle from the file.
 fn drop_object<P: Process>(call: &mut Call<'_, P>, handle: u32, object: Object) -> Result<(), Errno> {
-    destroy(call.commands, call.process, object)?;
+    destroy(&mut call.device.commands, call.process, object)?;
     call.file.remove(handle);
     Ok(())
 }
@@ -58,7 +58,7 @@ fn drop_object<P: Process>(call: &mut Call<'_, P>, handle: u32, object: Object) 
 /// Makes a protection domain; gives handle and number.
 pub(crate) fn alloc_domain<P: Process>(call: &mut Call<'_, P>) -> Result<(u32, Pdn), Errno> {
     let command = Command::new(CommandOpcode::AllocPd, 0, &AllocPdIn::new());
-    let answer: AllocPdOut = call.commands.run(call.process, &command)?;
+    let answer: AllocPdOut = call.device.commands.run(call.process, &command)?;
     Ok((keep(call, Object::ProtectionDomain(answer.pd()))?, answer.pd()))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn alloc_uar<P: Process>(call: &mut Call<'_, P>, request: &mut Reques
         return Err(Errno::NotSupported);
     }
     let command = Command::new(CommandOpcode::AllocUar, 0, &AllocUarIn::new());
-    let answer: AllocUarOut = call.commands.run(call.process, &command)?;
+    let answer: AllocUarOut = call.device.commands.run(call.process, &command)?;
     let (page, object) = (answer.uar(), Object::Uar(answer.uar()));
     let handle = keep(call, object)?;
     request.put_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle.into());

@@ -2,13 +2,14 @@
 
 use crate::attributes::DeviceAttributes;
 use crate::call::Call;
-use crate::commands::{CommandFailure, CommandQueue};
+use crate::commands::CommandFailure;
+use crate::device::Device;
 use crate::files::{DeviceFile, FileId};
 use crate::mapping::Mapping;
 use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
-use crate::{Errno, boot, device_methods, object_methods, write_commands};
+use crate::{Errno, device_methods, object_methods, write_commands};
 use alloc::collections::BTreeMap;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{Nic, NicConfig};
@@ -16,8 +17,7 @@ use bareverbs_sim::nic::{Nic, NicConfig};
 /// The device behind `/dev/infiniband/uverbs0`.
 #[derive(Debug)]
 pub struct Uverbs {
-    commands: CommandQueue,
-    attributes: DeviceAttributes,
+    pub(crate) device: Device,
     files: BTreeMap<FileId, DeviceFile>,
     next_file: u32,
 }
@@ -29,19 +29,18 @@ impl Uverbs {
         gids: &[Gid],
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
-        let mut commands = CommandQueue::new(Nic::new(config), process);
-        let attributes = boot::bring_up(&mut commands, process, gids)?;
-        Ok(Self { commands, attributes, files: BTreeMap::new(), next_file: 0 })
+        let device = Device::boot(config, gids, process)?;
+        Ok(Self { device, files: BTreeMap::new(), next_file: 0 })
     }
 
     /// What the device is.
     pub const fn attributes(&self) -> &DeviceAttributes {
-        &self.attributes
+        &self.device.attributes
     }
 
     /// The device itself, to be looked at.
     pub const fn nic(&self) -> &Nic {
-        &self.commands.nic
+        &self.device.commands.nic
     }
 
     /// Opens the device file.
@@ -58,8 +57,9 @@ impl Uverbs {
         let Some(mut objects) = self.files.remove(&file) else { return };
         for object in objects.take_all() {
             // Nobody is left who could be told that firmware refused.
-            let _ = object_methods::destroy(&mut self.commands, process, object);
+            let _ = object_methods::destroy(&mut self.device.commands, process, object);
         }
+        self.device.events.hang_up(process, file);
     }
 
     /// `RDMA_VERBS_IOCTL`. `request` is the header and its attributes; what the kernel would write back into them is written
@@ -72,11 +72,12 @@ impl Uverbs {
     ) -> Result<(), Errno> {
         let mut request = Request::parse(request)?;
         let operation = request.operation();
-        let file = self.files.get_mut(&file).ok_or(Errno::Io)?;
+        let file_id = file;
+        let file = self.files.get_mut(&file_id).ok_or(Errno::Io)?;
         if !file.has_context && operation != Operation::GetContext {
             return Err(Errno::Invalid);
         }
-        let mut call = Call { commands: &mut self.commands, attributes: &self.attributes, file, process };
+        let mut call = Call { device: &mut self.device, file_id, file, process };
         match operation {
             Operation::InvokeWrite => write_commands::invoke(&mut call, &mut request),
             Operation::GetContext => device_methods::get_context(&mut call, &mut request),

@@ -58,7 +58,7 @@ pub(crate) fn invoke<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
 }
 
 fn query_device<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let answer = call.attributes.query_device();
+    let answer = call.device.attributes.query_device();
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
 }
 
@@ -67,7 +67,7 @@ fn query_device_extended<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     if query.comp_mask != 0 || query.reserved != 0 {
         return Err(Errno::Invalid);
     }
-    let attributes = call.attributes;
+    let attributes = &call.device.attributes;
     let room = request.length(UVERBS_ATTR_CORE_OUT).unwrap_or(0);
     let mut answer = attributes.query_device_extended();
     answer.response_length = answer.response_length.min(room as u32);

@@ -2,6 +2,7 @@
 
 mod support;
 
+use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, FileId, Mapping, Uverbs, VirtualHost};
@@ -221,4 +222,16 @@ fn asynchronous_events_come_through_a_file_of_their_own() {
     let answer = opened.call(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &allocate).unwrap();
     assert_eq!(answer[0].data, FIRST_EVENT_FILE as u64);
     assert_ne!(answer[0].flags & UVERBS_ATTR_F_VALID_OUTPUT, 0);
+    for (up, event_type) in [(false, 10_u32), (true, 9)] {
+        opened.uverbs.set_link_up(Time::ZERO, &mut opened.program, up);
+        opened.program.take_events(&mut opened.uverbs);
+        let record = opened.program.event_files[0].records.pop_front().unwrap();
+        assert_eq!(record.element(), 1, "the port");
+        assert_eq!(record.bytes()[8..12], event_type.to_ne_bytes());
+        assert!(opened.program.event_files[0].records.is_empty());
+    }
+    opened.uverbs.close(&mut opened.program, opened.file);
+    assert!(opened.program.event_files[0].hung_up);
+    opened.uverbs.set_link_up(Time::ZERO, &mut opened.program, false);
+    assert_eq!(opened.uverbs.poll_event(), None, "nobody is there to be told");
 }

@@ -135,5 +135,8 @@ structures! {
         netdev_ifindex: u32,
     }
 
+    /// What is read from a file for asynchronous events.
+    pub struct AsyncEventDesc = "ib_uverbs_async_event_desc" { element: u64, event_type: u32, reserved: u32 }
+
     pub struct AllocPdResp = "ib_uverbs_alloc_pd_resp" { pd_handle: u32 }
 }

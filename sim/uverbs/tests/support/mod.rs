@@ -1,12 +1,17 @@
 //! A program without an operating system: memory at a fixed address, and requests put together by hand.
+#![allow(dead_code, reason = "every test uses a part of it")]
 
+use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 use bareverbs_uverbs::uapi::{
     IoctlAttribute, IoctlHeader, MLX5_LIB_CAP_DYN_UAR, RDMA_DRIVER_MLX5, UVERBS_ATTR_F_MANDATORY,
     UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_METHOD_GET_CONTEXT, UVERBS_OBJECT_DEVICE,
 };
-use bareverbs_uverbs::{Errno, FileId, Process, Uverbs, VirtualHost};
+use bareverbs_uverbs::{
+    Errno, EventFileId, EventFileKind, EventRecord, FileId, Process, Uverbs, VirtualHost,
+};
+use std::collections::VecDeque;
 use zerocopy::IntoBytes;
 
 /// First address of the program's memory.
@@ -17,12 +22,12 @@ pub const FIRST_EVENT_FILE: i32 = 7;
 #[derive(Debug)]
 pub struct Program {
     pub bytes: Vec<u8>,
-    pub event_files: i32,
+    pub event_files: Vec<EventFile>,
 }
 
 impl Default for Program {
     fn default() -> Self {
-        Self { bytes: vec![0; 1 << 16], event_files: 0 }
+        Self { bytes: vec![0; 1 << 16], event_files: Vec::new() }
     }
 }
 
@@ -31,6 +36,15 @@ impl Program {
         let start = iova.checked_sub(BASE).and_then(|start| usize::try_from(start).ok());
         let inside = start.filter(|start| start.saturating_add(length) <= self.bytes.len());
         inside.ok_or(DmaFault { iova, length, write })
+    }
+
+    /// Puts every event into its file.
+    pub fn take_events(&mut self, uverbs: &mut Uverbs) {
+        while let Some(record) = uverbs.poll_event() {
+            let file = self.event_files.iter_mut().find(|known| known.id == record.file).unwrap();
+            assert_eq!(record.bytes().len(), file.kind.record_size());
+            file.records.push_back(record);
+        }
     }
 
     pub fn put(&mut self, address: u64, bytes: &[u8]) {
@@ -57,10 +71,48 @@ impl Process for Program {
         Time::ZERO
     }
 
-    fn open_event_file(&mut self) -> Result<i32, Errno> {
-        self.event_files += 1;
-        Ok(FIRST_EVENT_FILE + self.event_files - 1)
+    fn open_event_file(&mut self, file: EventFileId, kind: EventFileKind) -> Result<i32, Errno> {
+        self.event_files.push(EventFile { id: file, kind, records: VecDeque::new(), hung_up: false });
+        Ok(FIRST_EVENT_FILE + self.event_files.len() as i32 - 1)
     }
+
+    fn event_file(&mut self, descriptor: i32) -> Option<EventFileId> {
+        let place = usize::try_from(descriptor - FIRST_EVENT_FILE).ok()?;
+        self.event_files.get(place).map(|file| file.id)
+    }
+
+    fn discard_events(&mut self, file: EventFileId, element: u64) -> u32 {
+        let file = self.event_files.iter_mut().find(|known| known.id == file).unwrap();
+        let before = file.records.len();
+        file.records.retain(|record| record.element() != element);
+        (before - file.records.len()) as u32
+    }
+
+    fn hang_up(&mut self, file: EventFileId) {
+        self.event_files.iter_mut().find(|known| known.id == file).unwrap().hung_up = true;
+    }
+
+    fn has_memory(&mut self, address: u64, length: u64, _write: bool) -> bool {
+        usize::try_from(length).is_ok_and(|length| self.place(address, length, false).is_ok())
+    }
+
+    fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
+        let hosts = ["a", "b"].map(|name| VirtualHost::new(name).unwrap());
+        hosts.iter().find(|host| host.gids().contains(&gid)).map(VirtualHost::mac)
+    }
+
+    fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {
+        u64::try_from(descriptor).ok().map(|inode| (1, inode))
+    }
+}
+
+/// A file of events, and what waits in it.
+#[derive(Debug)]
+pub struct EventFile {
+    pub id: EventFileId,
+    pub kind: EventFileKind,
+    pub records: VecDeque<EventRecord>,
+    pub hung_up: bool,
 }
 
 /// An attribute that the kernel has to know.

@@ -1,0 +1,91 @@
+//! How a device is driven: what whoever runs the program does again and again, from one thread.
+//!
+//! ```text
+//! loop {
+//!     busy  = uverbs.sweep(now, process);            // doorbells that the program rang
+//!     while a frame has come { uverbs.handle_frame(now, process, frame) }
+//!     uverbs.advance(now, process);                  // timers
+//!     while uverbs.poll_frame(now, process, &mut frame).is_some() { send(frame) }
+//!     while let Some(record) = uverbs.poll_event() { put it into its file }
+//!     if !busy { sleep until uverbs.next_wakeup(), a frame, or some microseconds: doorbells wake nobody }
+//! }
+//! ```
+//!
+//! Time never runs backwards. A frame between two queue pairs of this device does not leave it.
+
+use crate::Uverbs;
+use crate::event_record::{EventFileId, EventRecord};
+use crate::process::Process;
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::Transmit;
+use bareverbs_sim::wire::FrameBuffer;
+
+impl Uverbs {
+    /// Reads the doorbell records of all live queues in the memory of the program, and rings the device for those that
+    /// changed. Whether any did.
+    pub fn sweep<P: Process>(&mut self, now: Time, process: &mut P) -> bool {
+        let device = &mut self.device;
+        let rang = device.doorbells.sweep(&mut device.commands, now, process);
+        device.serve_interrupts(now, process);
+        rang
+    }
+
+    /// Does what is due at `now`: retransmissions, waits that end, events that moderation held back.
+    pub fn advance<P: Process>(&mut self, now: Time, process: &mut P) {
+        if self.next_wakeup().is_some_and(|due| due <= now) {
+            self.device.commands.with_device(process, |nic, memory| nic.handle_timeout(now, memory));
+        }
+        self.device.serve_interrupts(now, process);
+    }
+
+    /// When [`Self::advance`] has something to do; it may find that nothing is due.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        self.nic().poll_timeout()
+    }
+
+    /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.
+    pub fn has_frame(&self) -> bool {
+        self.nic().has_transmit()
+    }
+
+    /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check
+    /// sequence. `None` if there is nothing to send; `frame` then holds anything.
+    pub fn poll_frame<P: Process>(
+        &mut self,
+        now: Time,
+        process: &mut P,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        let commands = &mut self.device.commands;
+        let transmit = commands.with_device(process, |nic, memory| nic.poll_transmit(now, memory, frame));
+        self.device.serve_interrupts(now, process);
+        transmit
+    }
+
+    /// A frame comes from the wire: Ethernet without its frame check sequence. One that is not for this device is counted
+    /// and dropped.
+    pub fn handle_frame<P: Process>(&mut self, now: Time, process: &mut P, frame: &[u8]) {
+        self.device.commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, frame));
+        self.device.serve_interrupts(now, process);
+    }
+
+    /// The cable was plugged in or pulled out. A booted device has its cable plugged in.
+    pub fn set_link_up<P: Process>(&mut self, now: Time, process: &mut P, up: bool) {
+        self.device.commands.with_device(process, |nic, memory| {
+            nic.set_link_up(up);
+            // The device tells of it with its next input.
+            nic.handle_timeout(now, memory);
+        });
+        self.device.serve_interrupts(now, process);
+    }
+
+    /// The next record for a file of events. It counts as read by the program from now on; see [`Process`].
+    pub fn poll_event(&mut self) -> Option<EventRecord> {
+        self.device.events.poll()
+    }
+
+    /// The last descriptor of a file of events is gone: nothing is put into it any more.
+    pub fn close_event_file(&mut self, file: EventFileId) {
+        self.device.events.close(file);
+    }
+}

@@ -1,0 +1,78 @@
+//! Files from which a program reads events, and what waits to be put into them.
+//!
+//! Who runs the program keeps the files; this table keeps whose they are, and counts. What is counted is how many records
+//! of an element were handed out: when the object behind the element dies, libibverbs wants to know how many of them the
+//! program has *read*, and blocks until as many were acknowledged (`ib_uverbs_release_ucq`). Whoever runs the program
+//! knows how many it had not read, since it takes them away ([`Process::discard_events`]); the rest was read.
+
+use crate::Errno;
+use crate::event_record::{EventFileId, EventFileKind, EventRecord};
+use crate::files::FileId;
+use crate::process::Process;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Whose a file is.
+#[derive(Debug, Clone, Copy)]
+struct EventFile {
+    owner: FileId,
+    kind: EventFileKind,
+}
+
+/// All files of events.
+#[derive(Debug, Default)]
+pub(crate) struct EventFiles {
+    files: BTreeMap<EventFileId, EventFile>,
+    next: u32,
+    waiting: VecDeque<EventRecord>,
+    /// Records handed out, by file and element.
+    handed_out: BTreeMap<(EventFileId, u64), u32>,
+}
+
+impl EventFiles {
+    /// Makes a file and gives the number of its descriptor.
+    pub(crate) fn open<P: Process>(
+        &mut self,
+        process: &mut P,
+        owner: FileId,
+        kind: EventFileKind,
+    ) -> Result<i32, Errno> {
+        let file = EventFileId::from_raw(self.next);
+        let descriptor = process.open_event_file(file, kind)?;
+        // Two values fewer, so that callers have some for themselves.
+        self.next = (self.next + 1) % (u32::MAX - 1);
+        self.files.insert(file, EventFile { owner, kind });
+        Ok(descriptor)
+    }
+
+    /// The last descriptor of a file is gone.
+    pub(crate) fn close(&mut self, file: EventFileId) {
+        self.files.remove(&file);
+        self.waiting.retain(|record| record.file != file);
+        self.handed_out.retain(|(of, _), _| *of != file);
+    }
+
+    /// A device file is gone: nothing comes from its files of events any more.
+    pub(crate) fn hang_up<P: Process>(&mut self, process: &mut P, owner: FileId) {
+        let gone: Vec<_> =
+            self.files.iter().filter(|(_, file)| file.owner == owner).map(|(id, _)| *id).collect();
+        for file in gone {
+            self.close(file);
+            process.hang_up(file);
+        }
+    }
+
+    /// Something happened to the port: every file for asynchronous events is told.
+    pub(crate) fn tell_all(&mut self, element: u64, event_type: u32) {
+        let told = self.files.iter().filter(|(_, file)| file.kind == EventFileKind::Asynchronous);
+        let records = told.map(|(&id, file)| EventRecord::new(id, file.kind, element, event_type));
+        self.waiting.extend(records);
+    }
+
+    /// The next record to be put into its file.
+    pub(crate) fn poll(&mut self) -> Option<EventRecord> {
+        let record = self.waiting.pop_front()?;
+        *self.handed_out.entry((record.file, record.element())).or_default() += 1;
+        Some(record)
+    }
+}
