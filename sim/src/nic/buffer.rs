@@ -1,6 +1,6 @@
 //! Queue buffers: a stretch of bytes on host pages that need not be contiguous.
 
-use super::user_memory::UserMemory;
+use super::user_memory::{CutError, Need, Stretch, UserMemory};
 use super::{DmaFault, HostMemory};
 use std::sync::Arc;
 
@@ -28,9 +28,15 @@ impl PagedBuffer {
         Self { pages, base, lead, log_page, length, _held: None }
     }
 
-    /// The same buffer, of `object`, which stays as long as this does.
-    pub(super) fn holding(self, object: Arc<UserMemory>) -> Self {
-        Self { _held: Some(object), ..self }
+    /// The buffer of `length` bytes at `offset` of `object`, which stays as long as this does.
+    pub(super) fn cut(
+        object: &Arc<UserMemory>,
+        offset: u64,
+        length: u64,
+        need: Need,
+    ) -> Result<Self, CutError> {
+        let Stretch { pages, log_page, lead } = object.stretch(offset, length, need)?;
+        Ok(Self { _held: Some(object.clone()), ..Self::new(&pages, log_page, lead, length) })
     }
 
     /// The I/O virtual address of byte 0.
@@ -87,6 +93,7 @@ impl PagedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nic::user_memory::Record;
 
     /// Remembers the pieces in which it was asked.
     struct Log(Vec<(u64, usize)>);
@@ -126,5 +133,39 @@ mod tests {
         assert_eq!(log.0, [(0x9000, 64)]);
         assert!(buffer.write_entry(&mut log, 0x1080, &[0; 64]).is_err());
         assert!(PagedBuffer::new(&[], 12, 0, 0).write_entry(&mut log, 0, &[0; 64]).is_err());
+    }
+
+    fn object() -> Arc<UserMemory> {
+        Arc::new(UserMemory::new(vec![0x4003, 0x9001, 0x6003], 12, 0x40))
+    }
+
+    #[test]
+    fn a_stretch_lies_where_its_offset_says() {
+        let at = |offset| PagedBuffer::cut(&object(), offset, 8, Need::Read).map(|buffer| buffer.base());
+        assert_eq!(at(0), Ok(0x4040));
+        assert_eq!(at(0xfc0), Ok(0x9000), "the first byte of the second page");
+        assert_eq!(at(0x2fb8), Ok(0x6ff8), "the last 8 bytes");
+        assert_eq!(at(0x2fb9), Err(CutError::Range));
+        assert_eq!(at(u64::MAX), Err(CutError::Range));
+        assert_eq!(at(u64::MAX - 0x41), Err(CutError::Range));
+    }
+
+    #[test]
+    fn every_page_of_a_stretch_needs_the_right() {
+        let cut = |offset, length| PagedBuffer::cut(&object(), offset, length, Need::Write).map(drop);
+        assert_eq!(cut(0, 0xfc0), Ok(()));
+        assert_eq!(cut(0, 0xfc1), Err(CutError::Right), "the second page may only be read");
+        assert_eq!(cut(0x1fc0, 0x1000), Ok(()));
+    }
+
+    #[test]
+    fn what_is_cut_holds_its_object() {
+        let object = object();
+        let buffer = PagedBuffer::cut(&object, 0, 64, Need::Read).unwrap();
+        let second = buffer.clone();
+        let record = Record::within(object.clone(), 0x4040);
+        assert_eq!(Arc::strong_count(&object), 4);
+        drop((buffer, second, record));
+        assert_eq!(Arc::strong_count(&object), 1);
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! What is cut holds its object, so that a number in use cannot be taken away and none is counted by hand.
 
-use super::buffer::PagedBuffer;
 use std::sync::Arc;
 
 /// Flags in a translation entry: the device may read, the device may write.
@@ -29,6 +28,17 @@ pub(crate) enum CutError {
     Right,
 }
 
+/// Pages of an object, and where on the first of them a stretch begins.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    /// Host addresses.
+    pub(super) pages: Vec<u64>,
+    /// Logarithm of the bytes of a page.
+    pub(super) log_page: u8,
+    /// Bytes of the first page before the stretch.
+    pub(super) lead: u64,
+}
+
 /// One object.
 #[derive(Debug)]
 pub(crate) struct UserMemory {
@@ -45,13 +55,8 @@ impl UserMemory {
         Self { entries, log_page, lead }
     }
 
-    /// The buffer of `length` bytes at `offset`. It holds the object.
-    pub(crate) fn cut(
-        self: &Arc<Self>,
-        offset: u64,
-        length: u64,
-        need: Need,
-    ) -> Result<PagedBuffer, CutError> {
+    /// The pages under `length` bytes at `offset`, if the device may do there what it needs to.
+    pub(super) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<Stretch, CutError> {
         let start = self.lead.checked_add(offset).ok_or(CutError::Range)?;
         let end = start.checked_add(length).ok_or(CutError::Range)?;
         let (first, behind) = (start >> self.log_page, end.div_ceil(1 << self.log_page));
@@ -61,9 +66,8 @@ impl UserMemory {
         if entries.iter().any(|entry| entry & flag == 0) {
             return Err(CutError::Right);
         }
-        let pages: Vec<u64> = entries.iter().map(|entry| entry & !ENTRY_FLAGS).collect();
-        let lead = start - (first << self.log_page);
-        Ok(PagedBuffer::new(&pages, self.log_page, lead, length).holding(self.clone()))
+        let pages = entries.iter().map(|entry| entry & !ENTRY_FLAGS).collect();
+        Ok(Stretch { pages, log_page: self.log_page, lead: start - (first << self.log_page) })
     }
 }
 
@@ -85,44 +89,5 @@ impl Record {
     /// A record in an object.
     pub(crate) const fn within(object: Arc<UserMemory>, address: u64) -> Self {
         Self { address, _held: Some(object) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn object() -> Arc<UserMemory> {
-        Arc::new(UserMemory::new(vec![0x4003, 0x9001, 0x6003], 12, 0x40))
-    }
-
-    #[test]
-    fn a_stretch_lies_where_its_offset_says() {
-        let at = |offset| object().cut(offset, 8, Need::Read).map(|buffer| buffer.base());
-        assert_eq!(at(0), Ok(0x4040));
-        assert_eq!(at(0xfc0), Ok(0x9000), "the first byte of the second page");
-        assert_eq!(at(0x2fb8), Ok(0x6ff8), "the last 8 bytes");
-        assert_eq!(at(0x2fb9), Err(CutError::Range));
-        assert_eq!(at(u64::MAX), Err(CutError::Range));
-        assert_eq!(at(u64::MAX - 0x41), Err(CutError::Range));
-    }
-
-    #[test]
-    fn every_page_of_a_stretch_needs_the_right() {
-        let cut = |offset, length| object().cut(offset, length, Need::Write).map(drop);
-        assert_eq!(cut(0, 0xfc0), Ok(()));
-        assert_eq!(cut(0, 0xfc1), Err(CutError::Right), "the second page may only be read");
-        assert_eq!(cut(0x1fc0, 0x1000), Ok(()));
-    }
-
-    #[test]
-    fn what_is_cut_holds_its_object() {
-        let object = object();
-        let buffer = object.cut(0, 64, Need::Read).unwrap();
-        let second = buffer.clone();
-        let record = Record::within(object.clone(), 0x4040);
-        assert_eq!(Arc::strong_count(&object), 4);
-        drop((buffer, second, record));
-        assert_eq!(Arc::strong_count(&object), 1);
     }
 }

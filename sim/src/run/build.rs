@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::latency::Latency;
 use super::node::Node;
-use super::switching::SwitchNode;
+use super::switch_node::SwitchNode;
 use super::timer::Timer;
 use super::topology::{
     End, LinkCounters, LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyError, Way, way_numbers,

@@ -16,6 +16,7 @@ pub mod preset;
 pub mod report;
 pub mod schedule;
 pub mod seed;
+mod switch_node;
 mod switching;
 mod timer;
 pub mod topology;

@@ -1,27 +1,10 @@
-//! Switches of the world: what comes in goes to the pure [`Switch`], what leaves it to the queues of its ports.
+//! Switches of the world: what comes in goes to the pure [`Switch`](crate::net::Switch), what leaves it to the queues of its ports.
 
 use super::device::Device;
-use super::timer::Timer;
 use super::topology::SwitchId;
 use super::world::{Event, World};
-use crate::net::{Egress, Fate, FrameId, Switch, SwitchConfig};
-use crate::nic::{HostMemory, LinkLayer};
-
-#[derive(Debug)]
-pub(super) struct SwitchNode {
-    pub(super) name: String,
-    pub(super) config: SwitchConfig,
-    pub(super) switch: Switch,
-    /// Number of the way that leaves each port.
-    pub(super) egress: Vec<usize>,
-    pub(super) timer: Timer,
-}
-
-impl SwitchNode {
-    pub(super) const fn link_layer(&self) -> LinkLayer {
-        if self.switch.is_infiniband() { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
-    }
-}
+use crate::net::{Egress, Fate, FrameId};
+use crate::nic::HostMemory;
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// A frame comes in at a port of a switch.

@@ -8,7 +8,7 @@ use super::node::Node;
 use super::report::{NodeReport, StallReason, Stalled};
 use super::schedule::Schedule;
 use super::seed::Seed;
-use super::switching::SwitchNode;
+use super::switch_node::SwitchNode;
 use super::topology::{NodeId, SwitchId, Way};
 use crate::net::capture::Capture;
 use crate::net::{FrameId, FramePool, UnfiredFault};

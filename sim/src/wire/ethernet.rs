@@ -1,6 +1,6 @@
 //! Ethernet and one 802.1Q tag.
 
-use super::parse::ParseError;
+use super::parse_error::ParseError;
 use super::route::{Route, VlanTag};
 use bareverbs_prm::ids::MacAddress;
 

@@ -20,7 +20,7 @@ use core::fmt;
 pub const MAX_PAYLOAD: usize = 4096;
 
 /// Bytes of the longest headers up to and with the BTH, as a multiple of a vector register.
-pub(super) const MAX_HEADER: usize =
+const MAX_HEADER: usize =
     (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
 
 /// The headers of a connection up to and with the BTH.
@@ -100,9 +100,10 @@ impl HeaderTemplate {
     /// The local route header is where RoCE has ones in front of the IP header.
     fn infiniband(route: &Route, local: &LocalRoute, bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
-        let ip_size = infiniband::write(route, local, &mut wire);
-        let (ip_at, size) = (infiniband::LRH, infiniband::LRH + ip_size + Bth::SIZE);
-        let (mut masked, global) = (wire, ip_size > 0);
+        let headers = infiniband::RouteHeaders::new(route, local);
+        wire[..headers.as_bytes().len()].copy_from_slice(headers.as_bytes());
+        let (ip_at, size) = (infiniband::LRH, headers.as_bytes().len() + Bth::SIZE);
+        let (mut masked, global) = (wire, headers.has_global);
         infiniband::mask(&mut masked[..size], global);
         let link = Link::InfiniBand { global };
         Self::from_headers(route, &wire, masked, Geometry { size, ip_at, ipv4_sum: 0, bth, link })

@@ -5,6 +5,7 @@
 //! on the way replaced by ones. It travels with its low byte first.
 
 use super::bth::Bth;
+use super::masking::set_ones;
 use super::udp;
 use super::{ipv4, ipv6};
 
@@ -58,13 +59,6 @@ pub fn mask(datagram: &mut [u8], carrier: Carrier) {
         set_ones(datagram, carrier.ip() + udp::CHECKSUM, 2);
     }
     set_ones(datagram, carrier.size() + Bth::CONGESTION, 1);
-}
-
-/// Sets `count` bytes from `at` on to ones, as far as there are such bytes.
-pub fn set_ones(bytes: &mut [u8], at: usize, count: usize) {
-    if let Some(field) = bytes.get_mut(at..at + count) {
-        field.fill(0xff);
-    }
 }
 
 /// The CRC of a datagram without its ICRC field.

@@ -4,13 +4,14 @@
 //! On our wires a frame of an InfiniBand link is exactly this, from the first byte of the local route header to the last
 //! of the variant CRC: no Ethernet header, no symbols of the link.
 
-use super::Packet;
 use super::bth::Bth;
-use super::frame::MAX_HEADER;
-use super::icrc::{self, set_ones};
+use super::icrc;
 use super::ipv6;
-use super::parse::{ParseError, Transport, split_transport};
+use super::masking::set_ones;
+use super::packet::Packet;
+use super::parse_error::ParseError;
 use super::route::{GlobalRoute, LocalRoute, Network, Route};
+use super::transport_headers::{Transport, split_transport};
 use bareverbs_prm::ids::MacAddress;
 use core::net::Ipv6Addr;
 
@@ -44,16 +45,31 @@ pub fn virtual_lane(frame: &[u8]) -> Option<u8> {
     frame.first().map(|byte| byte >> 4)
 }
 
-/// Writes local and global route header, with lengths zero; gives the size of the global one.
-pub(super) fn write(route: &Route, local: &LocalRoute, bytes: &mut [u8; MAX_HEADER]) -> usize {
-    let next = if local.global.is_some() { LNH_GLOBAL } else { LNH_LOCAL };
-    bytes[0] = local.virtual_lane << 4;
-    bytes[1] = local.service_level << 4 | next;
-    bytes[2..4].copy_from_slice(&local.destination.to_be_bytes());
-    bytes[6..8].copy_from_slice(&local.source.to_be_bytes());
-    let Some(global) = local.global else { return 0 };
-    bytes[LRH..LRH + ipv6::SIZE].copy_from_slice(&route_header(route, &global));
-    ipv6::SIZE
+/// Local and global route header, with lengths zero.
+pub(super) struct RouteHeaders {
+    bytes: [u8; LRH + ipv6::SIZE],
+    pub(super) has_global: bool,
+}
+
+impl RouteHeaders {
+    /// Those of a route on an InfiniBand link.
+    pub(super) fn new(route: &Route, local: &LocalRoute) -> Self {
+        let mut bytes = [0; LRH + ipv6::SIZE];
+        let next = if local.global.is_some() { LNH_GLOBAL } else { LNH_LOCAL };
+        bytes[0] = local.virtual_lane << 4;
+        bytes[1] = local.service_level << 4 | next;
+        bytes[2..4].copy_from_slice(&local.destination.to_be_bytes());
+        bytes[6..8].copy_from_slice(&local.source.to_be_bytes());
+        if let Some(global) = local.global {
+            bytes[LRH..].copy_from_slice(&route_header(route, &global));
+        }
+        Self { bytes, has_global: local.global.is_some() }
+    }
+
+    /// Their bytes: the global one is there only if the route has one.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        if self.has_global { &self.bytes } else { &self.bytes[..LRH] }
+    }
 }
 
 /// A global route header with payload length zero: an IPv6 header with another next header (IBTA v1.4 §8.3).

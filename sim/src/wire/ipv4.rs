@@ -1,8 +1,8 @@
 //! IPv4 as RoCEv2 uses it: no options, no fragments. RoCEv2 A17.3.1.1.
 
-use super::icrc::set_ones;
-use super::parse::{IpHeader, ParseError};
-use super::route::{Network, Route};
+use super::masking::set_ones;
+use super::parse_error::ParseError;
+use super::route::{IpHeader, Network, Route};
 use core::net::Ipv4Addr;
 
 /// Bytes of the header.

@@ -1,8 +1,8 @@
 //! IPv6 as RoCEv2 uses it: no extension headers. RoCEv2 A17.3.1.2.
 
-use super::icrc::set_ones;
-use super::parse::{IpHeader, ParseError};
-use super::route::{Network, Route};
+use super::masking::set_ones;
+use super::parse_error::ParseError;
+use super::route::{IpHeader, Network, Route};
 use core::net::Ipv6Addr;
 
 /// Bytes of the header.

@@ -20,13 +20,16 @@ pub mod infiniband;
 mod ipv4;
 mod ipv6;
 pub mod management;
+mod masking;
 pub mod opcode;
 mod packet;
 mod parse;
+mod parse_error;
 pub mod route;
 pub mod service;
 #[cfg(test)]
 mod tests;
+mod transport_headers;
 mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
@@ -36,6 +39,7 @@ pub use extension::{AtomicEth, Extension, MaskedAtomicEth, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
 pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};
 pub use packet::{Packet, PacketHeader};
-pub use parse::{ParseError, network_header, parse};
+pub use parse::{network_header, parse};
+pub use parse_error::ParseError;
 pub use route::{GlobalRoute, LocalRoute, Network, ROCE_UDP_PORT, Route, VlanTag};
 pub use service::{Deth, ServiceClass, ServiceHeader};

@@ -31,6 +31,14 @@ pub struct Route {
     pub udp_source_port: u16,
 }
 
+/// The meanings of an IP header.
+pub(super) struct IpHeader {
+    pub(super) network: Network,
+    pub(super) traffic_class: u8,
+    pub(super) hop_limit: u8,
+    pub(super) flow_label: u32,
+}
+
 /// IP addresses of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {

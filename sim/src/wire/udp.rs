@@ -1,6 +1,6 @@
 //! UDP. RoCEv2 A17.3.2: the checksum is sent as zero and is not looked at.
 
-use super::parse::ParseError;
+use super::parse_error::ParseError;
 use super::route::ROCE_UDP_PORT;
 
 /// Bytes of the header.

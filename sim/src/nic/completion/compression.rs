@@ -5,8 +5,6 @@
 //! byte count is `n`. The first array lies behind it, the others at every eighth place of the run; what lies between is not
 //! written, and software gives it the owner of the pass. The title is written last.
 
-use super::queue::{BrokenQueue, CompletionQueue};
-use crate::nic::HostMemory;
 use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CQE_SIZE, CompletionEntry, MINI_CQES, MiniEntry};
 use bareverbs_prm::numbering::CqeOpcode;
 use zerocopy::IntoBytes;
@@ -62,30 +60,20 @@ fn mini(entry: &CompletionEntry, format: u8) -> [u8; MiniEntry::SIZE] {
     zerocopy::transmute!(mini)
 }
 
-impl CompletionQueue {
-    /// Writes a run of at least two entries. There is room for it.
-    pub(super) fn push_run<M: HostMemory>(
-        &mut self,
-        memory: &mut M,
-        run: &[Waiting],
-    ) -> Result<(), BrokenQueue> {
-        let Some(first) = run.first() else { return Ok(()) };
-        let format = self.context.mini_cqe_res_format();
-        for (number, minis) in run.chunks(MINI_CQES).enumerate() {
-            let mut bytes = [0; CQE_SIZE];
-            for (place, waiting) in bytes.chunks_exact_mut(MiniEntry::SIZE).zip(minis) {
-                place.copy_from_slice(&mini(&waiting.entry, format));
-            }
-            let place = if number == 0 { 1 } else { number * MINI_CQES };
-            self.write_half(memory, self.producer.wrapping_add(place as u32), 0, &bytes)?;
-        }
-        let mut title = first.entry;
-        title.set_byte_count(run.len() as u32).set_format(CQE_FORMAT_COMPRESSED);
-        title.set_owner(self.owner_at(self.producer));
+/// The title of a run of `count` entries, of which `first` is the first.
+pub(super) fn title(first: &CompletionEntry, count: u32) -> CompletionEntry {
+    let mut title = *first;
+    title.set_byte_count(count).set_format(CQE_FORMAT_COMPRESSED);
+    title
+}
+
+/// The arrays of a run, each with its place behind the title's.
+pub(super) fn arrays(run: &[Waiting], format: u8) -> impl Iterator<Item = (u32, [u8; CQE_SIZE])> + '_ {
+    run.chunks(MINI_CQES).enumerate().map(move |(number, minis)| {
         let mut bytes = [0; CQE_SIZE];
-        bytes.copy_from_slice(title.as_bytes());
-        self.write_half(memory, self.producer, 0, &bytes)?;
-        self.producer = self.producer.wrapping_add(run.len() as u32);
-        Ok(())
-    }
+        for (place, waiting) in bytes.chunks_exact_mut(MiniEntry::SIZE).zip(minis) {
+            place.copy_from_slice(&mini(&waiting.entry, format));
+        }
+        (if number == 0 { 1 } else { (number * MINI_CQES) as u32 }, bytes)
+    })
 }

@@ -1,6 +1,6 @@
 //! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues).
 
-use super::compression::Waiting;
+use super::compression::{self, Waiting};
 use super::moderation::Moderation;
 use crate::nic::HostMemory;
 use crate::nic::buffer::PagedBuffer;
@@ -202,6 +202,25 @@ impl CompletionQueue {
             self.status = STATUS_WRITE_FAILURE;
             BrokenQueue
         })
+    }
+
+    /// Writes a run of at least two entries, its title last. There is room for it.
+    pub(super) fn push_run<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        run: &[Waiting],
+    ) -> Result<(), BrokenQueue> {
+        let Some(first) = run.first() else { return Ok(()) };
+        for (place, bytes) in compression::arrays(run, self.context.mini_cqe_res_format()) {
+            self.write_half(memory, self.producer.wrapping_add(place), 0, &bytes)?;
+        }
+        let mut title = compression::title(&first.entry, run.len() as u32);
+        title.set_owner(self.owner_at(self.producer));
+        let mut bytes = [0; CQE_SIZE];
+        bytes.copy_from_slice(title.as_bytes());
+        self.write_half(memory, self.producer, 0, &bytes)?;
+        self.producer = self.producer.wrapping_add(run.len() as u32);
+        Ok(())
     }
 
     /// The next entry satisfies an arming for solicited completions.

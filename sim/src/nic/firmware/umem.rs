@@ -70,7 +70,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
     let Some(named) = place.umem else {
         return paged_buffer(call, place.list_at, (place.log_page_size, place.page_offset), length);
     };
-    let buffer = object(nic, named.id)?.cut(named.offset, length, need).map_err(refusal)?;
+    let buffer = PagedBuffer::cut(object(nic, named.id)?, named.offset, length, need).map_err(refusal)?;
     if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<Record,
         return if wrong { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(Record::at(place)) };
     };
     let object = object(nic, id)?;
-    let address = object.cut(place, RECORD, Need::Read).map_err(refusal)?.base();
+    let address = PagedBuffer::cut(object, place, RECORD, Need::Read).map_err(refusal)?.base();
     if !address.is_multiple_of(RECORD) {
         return Err(syndrome::DOORBELL_RECORD_MISALIGNED);
     }

@@ -1,6 +1,6 @@
 //! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
 
-use super::translation::TranslationStep;
+use super::step::TranslationStep;
 use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, Translation};
 use super::{DmaFault, HostMemory, right};
 

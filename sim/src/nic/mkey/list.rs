@@ -5,7 +5,7 @@
 //! tells the bytes of one round, how many rounds there are and how many entries follow; each of these has a stride, a
 //! byte count, a key and an address, and round *n* reads it at `address + n · stride` (PRM, UMR repeat block).
 
-use super::translation::TranslationStep;
+use super::step::TranslationStep;
 use bareverbs_prm::ids::Mkey;
 
 /// What the header of a block that repeats has in place of a key.

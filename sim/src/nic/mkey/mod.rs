@@ -6,17 +6,17 @@
 
 mod access;
 mod list;
+mod step;
 mod translation;
 mod update;
 
-pub(crate) use translation::{Translation, words};
+pub(crate) use translation::{Translation, access_mode, words};
 pub(crate) use update::{KeyUpdate, UpdateRules};
 
 use super::contexts::Slab;
 use super::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
-use bareverbs_prm::numbering::MkeyAccessMode;
 
 /// First memory key index; lower ones would look like [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or like what a
 /// translation list has in place of a key.
@@ -67,11 +67,6 @@ impl Access {
     const fn writes(self) -> bool {
         matches!(self, Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic)
     }
-}
-
-/// How translation entries are to be understood.
-pub(crate) fn access_mode(context: &MkeyContext) -> MkeyAccessMode {
-    MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0())
 }
 
 /// Who asks.

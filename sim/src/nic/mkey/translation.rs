@@ -2,10 +2,9 @@
 //!
 //! A *position* is an offset as the translation counts it: from the start of its first page, or of its first list entry.
 
-use super::access_mode;
 use super::list::KeyList;
+use super::step::TranslationStep;
 use bareverbs_prm::context::MkeyContext;
-use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::MkeyAccessMode;
 
 /// The two low bits of a translation entry are flags.
@@ -32,18 +31,9 @@ pub(crate) enum Translation {
     Keys(KeyList),
 }
 
-/// What stands at a position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TranslationStep {
-    /// Host memory.
-    Host(u64),
-    /// An address of another key.
-    Key {
-        /// The key.
-        key: Mkey,
-        /// The address, as that key counts it.
-        address: u64,
-    },
+/// How translation entries are to be understood.
+pub(crate) fn access_mode(context: &MkeyContext) -> MkeyAccessMode {
+    MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0())
 }
 
 impl Translation {

@@ -1,4 +1,5 @@
 use super::*;
+use bareverbs_prm::numbering::MkeyAccessMode;
 use std::collections::BTreeMap;
 
 const PD: Pdn = Pdn::from_low_bits(7);
