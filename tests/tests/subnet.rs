@@ -17,7 +17,7 @@ use bareverbs_hal_sim::{MemoryConfig, SimWorld};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::{LinkConfig, RandomFaults, SubnetConfig, SwitchConfig};
-use bareverbs_sim::nic::{Nic, NicConfig, Subnet};
+use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
 use bareverbs_sim::run::{Latency, LinkId, StallReason, SwitchId};
 use bareverbs_tests::node::{Handle, all_access};
 
@@ -80,7 +80,8 @@ impl Fabric {
         let world = SimWorld::new(seed);
         let nodes = [1, 2].map(|number| {
             let mac = MacAddress([2, 0, 0, 0, 0, number]);
-            let config = NicConfig { strict: true, subnet: Subnet::Managed, ..NicConfig::infiniband(mac) };
+            let config =
+                NicConfig { strict: true, subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) };
             let name = format!("host{number}");
             world.add_node(&name, Nic::new(config), Latency::default(), MemoryConfig::unforgiving())
         });

@@ -3,7 +3,7 @@
 //! I/O virtual addresses are not those of the processor, regions have gaps between them, and no address is ever used twice:
 //! a device that keeps one too long gets a fault. Freed bytes are poisoned and held back before they are given back.
 
-use super::memory::Block;
+use super::block::Block;
 use super::page_table::PageTable;
 use super::views::Views;
 use bareverbs_core::hal::{Barrier, HalError};
@@ -22,7 +22,7 @@ pub struct MemoryConfig {
     ///
     /// Stores of the processor reach the device at [`Barrier::ToDevice`] or when time passes, except that now and then a
     /// single word arrives early. What the device writes reaches the processor at [`Barrier::FromDevice`], except the last byte of each write;
-    /// until then the other bytes read as [`STALE`]. Made for tests: each barrier compares all memory.
+    /// until then the other bytes read as [`STALE`](crate::STALE). Made for tests: each barrier compares all memory.
     pub unforgiving: bool,
 }
 
@@ -66,8 +66,6 @@ pub struct MemoryCounters {
     pub leaked_words: u64,
 }
 
-/// What the processor reads where the device wrote and no barrier has followed.
-pub const STALE: u8 = 0xa5;
 /// What freed memory holds.
 pub const POISON: u8 = 0xdb;
 

@@ -71,8 +71,19 @@ pub struct DmaEngine<D = Nic> {
     submitted: u64,
 }
 
+impl<D: Device> SimWorld<D> {
+    /// A door from `reader` into the memory of `target` over a simulated PCIe of this latency.
+    pub fn dma_engine(&self, reader: NodeId, target: NodeId, latency: Duration) -> DmaEngine<D> {
+        let stream = self.with(|world| {
+            let name = format!("DMA of {} into {}", world.node_name(reader), world.node_name(target));
+            world.seed().stream(&name)
+        });
+        DmaEngine::new(self.clone(), target, latency, stream)
+    }
+}
+
 impl<D: Device> DmaEngine<D> {
-    pub(super) fn new(world: SimWorld<D>, target: NodeId, latency: Duration, stream: ChaCha8Rng) -> Self {
+    fn new(world: SimWorld<D>, target: NodeId, latency: Duration, stream: ChaCha8Rng) -> Self {
         let jitter = Duration::ZERO;
         Self { world, target, latency, jitter, stream, reads: BTreeMap::new(), submitted: 0 }
     }

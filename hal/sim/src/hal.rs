@@ -35,6 +35,14 @@ impl<D> Clone for SimHal<D> {
     }
 }
 
+impl<D: Device> SimWorld<D> {
+    /// What the driver of `node` gets.
+    pub fn hal(&self, node: NodeId) -> SimHal<D> {
+        let memory = self.with(|world| world.memory(node).clone());
+        SimHal::new(self.clone(), node, memory)
+    }
+}
+
 impl<D: Device> SimHal<D> {
     pub(super) fn new(world: SimWorld<D>, node: NodeId, memory: SimMemory) -> Self {
         Self { mmio: SimMmio { world, node, memory }, omitted: Rc::default() }

@@ -6,7 +6,7 @@
 //! events. With the feature `real-time` there is also one device on a wire that leads outside. Driver and simulator meet here;
 //! neither knows the other.
 //!
-//! **What it may not do.** No `unsafe` but in `memory` and in the one method of the `Hal` that is unsafe to call and hands its
+//! **What it may not do.** No `unsafe` but in `block`, in `memory` and in the one method of the `Hal` that is unsafe to call and hands its
 //! contract on. No clock and no randomness but those of the world, and no call of an operating system. The world is never
 //! borrowed while code of a user runs.
 //!
@@ -14,9 +14,14 @@
 #![deny(unsafe_code)]
 
 mod arena;
+#[allow(
+    unsafe_code,
+    reason = "raw memory that driver and device share lives here and in `memory`, and nowhere else"
+)]
+mod block;
 mod dma_engine;
 mod hal;
-#[allow(unsafe_code, reason = "raw memory that driver and device share lives here and nowhere else")]
+#[allow(unsafe_code, reason = "hands out the pointers of blocks and vouches for how long they are valid")]
 mod memory;
 mod page_table;
 #[cfg(feature = "real-time")]
@@ -25,10 +30,11 @@ mod registers;
 mod views;
 mod world;
 
-pub use arena::{MemoryConfig, MemoryCounters, POISON, STALE};
+pub use arena::{MemoryConfig, MemoryCounters, POISON};
 pub use dma_engine::{DmaCompletion, DmaEngine, MAX_OUTSTANDING_READS, MAX_READ, SubmitError};
 pub use hal::{SimHal, SimMmio};
 pub use memory::{SimDma, SimMemory};
+pub use views::STALE;
 pub use world::SimWorld;
 
 #[cfg(test)]

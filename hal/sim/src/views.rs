@@ -3,8 +3,10 @@
 //! The processor stores through a raw pointer, which nobody can watch; so its stores are found by comparing its bytes with
 //! what they were known to be.
 
-use super::arena::STALE;
-use super::memory::Block;
+use super::block::Block;
+
+/// What the processor reads where the device wrote and no barrier has followed.
+pub const STALE: u8 = 0xa5;
 
 const PAGE: usize = 4096;
 const WORD: usize = 8;

@@ -1,10 +1,8 @@
 //! A world that several drivers of one thread share.
 
 use super::arena::MemoryConfig;
-use super::dma_engine::DmaEngine;
-use super::hal::SimHal;
 use super::memory::SimMemory;
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::time::Time;
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{
@@ -51,22 +49,6 @@ impl<D: Device> SimWorld<D> {
         config: LinkConfig,
     ) -> Result<LinkId, TopologyError> {
         self.world.borrow_mut().connect(a, b, config)
-    }
-
-    /// What the driver of `node` gets.
-    pub fn hal(&self, node: NodeId) -> SimHal<D> {
-        let memory = self.world.borrow().memory(node).clone();
-        SimHal::new(self.clone(), node, memory)
-    }
-
-    /// A door from `reader` into the memory of `target` over a simulated PCIe of this latency.
-    pub fn dma_engine(&self, reader: NodeId, target: NodeId, latency: Duration) -> DmaEngine<D> {
-        let name = {
-            let world = self.world.borrow();
-            format!("DMA of {} into {}", world.node_name(reader), world.node_name(target))
-        };
-        let stream = self.with(|world| world.seed().stream(&name));
-        DmaEngine::new(self.clone(), target, latency, stream)
     }
 
     /// Does something to the world. `work` must not use a driver or a handle of this world.

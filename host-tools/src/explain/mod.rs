@@ -7,7 +7,7 @@ mod table;
 
 use crate::Failure;
 use bareverbs_prm::numbering::{CommandStatus, CqeSyndrome};
-use bareverbs_sim::nic::firmware::syndrome::ALL;
+use bareverbs_sim::nic::syndrome::ALL;
 use clap::Args;
 use serde::Serialize;
 use table::{ENTRIES, Entry};

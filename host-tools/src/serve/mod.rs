@@ -15,7 +15,7 @@ use bareverbs_serve::fabric::Fabric;
 use bareverbs_serve::real_time::{Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use bareverbs_sim::net::{LinkType, SubnetConfig};
-use bareverbs_sim::nic::{LinkLayer, NicConfig, Subnet};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
@@ -171,7 +171,7 @@ fn socket_of(socket: &Path, port: u8) -> PathBuf {
 fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
     let mac = MacAddress([0x02, 0x02, 0xc9, a, b, (c & 0xfe) + (port - 1)]);
     let nic = match link {
-        Link::Ib => NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) },
+        Link::Ib => NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
         Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
     };
     NicConfig { card_port: port, ..nic.patient() }

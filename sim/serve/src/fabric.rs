@@ -24,7 +24,7 @@ const ROOM: usize = 1024;
 const TICK: Duration = Duration::from_millis(20);
 
 /// What wakes the owner of a port.
-pub type Bell = Box<dyn FnMut() + Send>;
+pub type Waker = Box<dyn FnMut() + Send>;
 
 /// Switches and their ports; see the module. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ struct Port {
     /// Whether somebody is plugged in.
     open: bool,
     waiting: VecDeque<Vec<u8>>,
-    bell: Bell,
+    waker: Waker,
 }
 
 struct State {
@@ -45,12 +45,12 @@ struct State {
     ethernet: Switch,
     infiniband: Switch,
     ports: Vec<Port>,
-    wires: Vec<Wire>,
+    wires: Vec<OutsideWire>,
     lost: Tally,
 }
 
 /// A wire to somebody outside.
-struct Wire {
+struct OutsideWire {
     /// The port that it is.
     index: usize,
     io: Box<dyn OutsideIo>,
@@ -82,9 +82,9 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Plugs a device of a link layer into the switch of that layer. `bell` is rung when there are frames for it.
-    pub fn plug(&self, layer: LinkLayer, bell: Bell) -> FabricPort {
-        let index = lock(&self.0).add(layer, bell);
+    /// Plugs a device of a link layer into the switch of that layer. `waker` is called when there are frames for it.
+    pub fn plug(&self, layer: LinkLayer, waker: Waker) -> FabricPort {
+        let index = lock(&self.0).add(layer, waker);
         FabricPort { fabric: self.clone(), index }
     }
 
@@ -93,7 +93,7 @@ impl Fabric {
         let io = outside.open(layer)?;
         let mut state = lock(&self.0);
         let index = state.add(layer, Box::new(|| ()));
-        state.wires.push(Wire { index, io, stuck: None, troubles: Tally::default() });
+        state.wires.push(OutsideWire { index, io, stuck: None, troubles: Tally::default() });
         Ok(())
     }
 
@@ -126,10 +126,10 @@ impl State {
         }
     }
 
-    fn add(&mut self, layer: LinkLayer, bell: Bell) -> usize {
+    fn add(&mut self, layer: LinkLayer, waker: Waker) -> usize {
         let now = self.now();
         let number = self.switch(layer).add_port();
-        self.ports.push(Port { layer, number, open: true, waiting: VecDeque::new(), bell });
+        self.ports.push(Port { layer, number, open: true, waiting: VecDeque::new(), waker });
         self.switch(layer).handle_link(now, number, true);
         self.send_out(layer, &[]);
         self.ports.len() - 1
@@ -178,7 +178,7 @@ impl State {
             return false;
         }
         port.waiting.push_back(frame.to_vec());
-        (port.bell)();
+        (port.waker)();
         true
     }
 
@@ -282,7 +282,7 @@ impl FrameIo for FabricPort {
         }))
     }
 
-    /// The owner waits for its bell instead.
+    /// The owner waits to be woken instead.
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
         std::thread::sleep(limit.min(TICK));
         Ok(())
@@ -295,11 +295,11 @@ impl Drop for FabricPort {
     }
 }
 
-/// A bell that writes to a socket.
-pub fn socket_bell(socket: UnixStream) -> Bell {
+/// A waker that writes to a socket.
+pub fn socket_waker(socket: UnixStream) -> Waker {
     let mut socket = socket;
     Box::new(move || {
-        // A bell that rings already, or that nobody hears any more, is left alone.
+        // A socket that is full wakes its reader already; one that is closed has none.
         let _ = io::Write::write(&mut socket, &[1]);
     })
 }

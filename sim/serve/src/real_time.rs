@@ -15,6 +15,7 @@ mod tally;
 mod tap;
 mod unix_datagram;
 
+pub use lane::FaultCounters;
 pub use outside::{Outside, OutsideIo};
 pub use recorder::Recorder;
 pub(crate) use tally::Tally;
@@ -62,17 +63,6 @@ pub struct FrameCounters {
     pub blocked: u64,
     /// Frames that a fault took away, doubled, changed or delayed, in both directions.
     pub faults: u64,
-}
-
-/// What faults did to the frames of one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FaultCounters {
-    /// Frames that a fault took away, doubled, changed or delayed.
-    pub hit: u64,
-    /// RoCE packets among them that did not arrive.
-    pub lost: u64,
-    /// RoCE packets among them that arrived twice.
-    pub doubled: u64,
 }
 
 /// The runner; see the module.

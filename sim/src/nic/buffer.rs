@@ -1,6 +1,6 @@
 //! Queue buffers: a stretch of bytes on host pages that need not be contiguous.
 
-use super::user_memory::{CutError, Need, Stretch, UserMemory};
+use super::user_memory::{CutError, Need, PageRun, UserMemory};
 use super::{DmaFault, HostMemory};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl PagedBuffer {
         length: u64,
         need: Need,
     ) -> Result<Self, CutError> {
-        let Stretch { pages, log_page, lead } = object.stretch(offset, length, need)?;
+        let PageRun { pages, log_page, lead } = object.stretch(offset, length, need)?;
         Ok(Self { _held: Some(object.clone()), ..Self::new(&pages, log_page, lead, length) })
     }
 

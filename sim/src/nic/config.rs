@@ -14,7 +14,7 @@ pub struct NicConfig {
     /// Link layer of the port.
     pub link_layer: LinkLayer,
     /// Who gives an InfiniBand port its LID.
-    pub subnet: Subnet,
+    pub subnet: SubnetMembership,
     /// Which port of its card the device is, from 1 on: a ConnectX-5 has a function for each port.
     pub card_port: u8,
     /// PCI device id.
@@ -61,7 +61,7 @@ pub enum LinkLayer {
 
 /// What an InfiniBand port is joined to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subnet {
+pub enum SubnetMembership {
     /// Nothing: it is a subnet of its own, has LID 1 and is active while its link is up.
     Alone,
     /// A subnet with a manager, which gives it a LID and makes it active.
@@ -160,7 +160,7 @@ impl NicConfig {
         Self {
             mac,
             link_layer: LinkLayer::Ethernet,
-            subnet: Subnet::Alone,
+            subnet: SubnetMembership::Alone,
             card_port: 1,
             device_id: CONNECTX5,
             firmware_revision: [16, 35, 4030],

@@ -1,6 +1,5 @@
 //! Multicast groups: who gets what is sent to a group (IBTA v1.4 §10.5).
 
-use super::Nic;
 use bareverbs_prm::ids::{Gid, Qpn};
 use std::collections::BTreeMap;
 
@@ -55,16 +54,8 @@ impl Groups {
     }
 
     /// Whether frames to an Ethernet group address are taken in: some group has it.
-    fn has_address(&self, address: &[u8]) -> bool {
+    pub(super) fn has_address(&self, address: &[u8]) -> bool {
         self.groups.keys().any(|group| group.multicast_mac().is_some_and(|mac| mac.0 == address))
-    }
-}
-
-impl Nic {
-    /// Whether a frame is for a multicast group that has members here.
-    #[inline]
-    pub(super) fn takes_group_frame(&self, frame: &[u8]) -> bool {
-        frame.get(..6).is_some_and(|address| address[0] & 1 != 0 && self.groups.has_address(address))
     }
 }
 

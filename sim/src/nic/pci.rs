@@ -1,7 +1,6 @@
 //! PCI configuration space: identity, one memory BAR, power management, PCI Express, MSI-X.
 
-use super::{LinkLayer, Nic, NicConfig};
-use bareverbs_prm::time::Time;
+use super::config::{LinkLayer, NicConfig};
 
 pub use bareverbs_prm::pci::VENDOR as VENDOR_ID;
 
@@ -129,62 +128,16 @@ impl ConfigSpace {
         self.allow(offset::VENDOR + 12, &[0xff; 4]);
     }
 
-    fn write(&mut self, at: usize, byte: u8) {
+    /// Bytes from `at` on; `None` outside.
+    pub(super) fn read(&self, at: usize, length: usize) -> Option<&[u8]> {
+        self.bytes.get(at..at.checked_add(length)?)
+    }
+
+    /// Writes the bits of a byte that software may write. Whether they ask for a function-level reset.
+    pub(super) fn write(&mut self, at: usize, byte: u8) -> bool {
         if let (Some(old), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
             *old = *old & !mask | byte & mask;
         }
-    }
-}
-
-impl Nic {
-    /// The host reads 1, 2 or 4 bytes of configuration space. Outside it all bits are one.
-    pub fn handle_config_read(&self, offset: u16, length: u8) -> u32 {
-        let length = usize::from(length.min(4));
-        let at = usize::from(offset);
-        let mut value = [0; 4];
-        match self.pci.bytes.get(at..at + length) {
-            Some(bytes) => value[..length].copy_from_slice(bytes),
-            None => value[..length].fill(0xff),
-        }
-        u32::from_le_bytes(value)
-    }
-
-    /// The host writes 1, 2 or 4 bytes of configuration space. A function-level reset is done before this returns.
-    pub fn handle_config_write(&mut self, now: Time, offset: u16, length: u8, value: u32) {
-        let at = usize::from(offset);
-        for (i, byte) in value.to_le_bytes().into_iter().take(length.into()).enumerate() {
-            let reset_byte = at + i == offset::DEVICE_CONTROL + 1;
-            self.pci.write(at + i, byte);
-            if reset_byte && byte & (INITIATE_RESET >> 8) as u8 != 0 {
-                self.reset(now);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Nic, NicConfig};
-    use bareverbs_prm::time::Time;
-
-    #[test]
-    fn the_bar_tells_its_size_and_capabilities_form_a_list() {
-        let mut nic = Nic::new(NicConfig::default());
-        nic.handle_config_write(Time::ZERO, 0x10, 4, u32::MAX);
-        nic.handle_config_write(Time::ZERO, 0x14, 4, u32::MAX);
-        let size = u64::from(nic.handle_config_read(0x14, 4)) << 32
-            | u64::from(nic.handle_config_read(0x10, 4) & !0xf);
-        assert_eq!(size.wrapping_neg(), nic.bar_size());
-        assert_eq!(nic.handle_config_read(0x10, 4) & 0xf, 0xc);
-        assert_eq!(nic.handle_config_read(0, 4), 0x1017_15b3);
-        let mut at = nic.handle_config_read(0x34, 1) as u16;
-        let mut ids = Vec::new();
-        while at != 0 {
-            ids.push(nic.handle_config_read(at, 1));
-            at = nic.handle_config_read(at + 1, 1) as u16;
-        }
-        assert_eq!(ids, [0x01, 0x10, 0x11, 0x09]);
-        assert_eq!(nic.handle_config_read(0xffe, 4), 0xffff_ffff);
-        assert_eq!(nic.handle_config_read(0x9e, 2) & 0x7ff, 63);
+        at == offset::DEVICE_CONTROL + 1 && byte & (INITIATE_RESET >> 8) as u8 != 0
     }
 }

@@ -1,6 +1,6 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
-use super::{LinkLayer, NicConfig, Subnet};
+use super::{LinkLayer, NicConfig, SubnetMembership};
 use crate::wire::management::PortState;
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
@@ -32,7 +32,7 @@ pub(crate) struct Port {
     /// The virtual port of an InfiniBand port, but for states, which follow the link.
     pub(crate) hca_vport: HcaVportContext,
     link_layer: LinkLayer,
-    subnet: Subnet,
+    subnet: SubnetMembership,
     /// State of an InfiniBand port of a managed subnet while its link is up.
     trained: PortState,
     partition_keys: [u16; PARTITION_KEYS],
@@ -100,14 +100,14 @@ impl Port {
     pub(crate) const fn state(&self) -> PortState {
         match (self.is_up(), self.link_layer, self.subnet) {
             (false, ..) => PortState::Down,
-            (true, LinkLayer::InfiniBand, Subnet::Managed) => self.trained,
+            (true, LinkLayer::InfiniBand, SubnetMembership::Managed) => self.trained,
             (true, ..) => PortState::Active,
         }
     }
 
     /// Whether packets may leave: the port is active, and there is somebody else.
     pub(crate) const fn reaches_others(&self) -> bool {
-        let alone = self.is_infiniband() && matches!(self.subnet, Subnet::Alone);
+        let alone = self.is_infiniband() && matches!(self.subnet, SubnetMembership::Alone);
         !alone && matches!(self.state(), PortState::Active)
     }
 
@@ -313,11 +313,11 @@ impl Port {
 }
 
 /// What a subnet manager of a subnet with one port says: LID 1, which is also its own. In a managed subnet nothing yet.
-fn hca_vport(guid: u64, card: u64, subnet: Subnet) -> HcaVportContext {
+fn hca_vport(guid: u64, card: u64, subnet: SubnetMembership) -> HcaVportContext {
     let mut context = HcaVportContext::new();
     context.set_system_image_guid(card).set_port_guid(guid).set_node_guid(guid);
     context.set_subnet_timeout(SUBNET_TIMEOUT);
-    if subnet == Subnet::Alone {
+    if subnet == SubnetMembership::Alone {
         context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
     }
     context

@@ -1,7 +1,6 @@
 //! Who has work and who has a deadline: lists of queue pair numbers, never a scan over all queue pairs.
 
 use super::queue_pair::{Effects, QueuePair};
-use super::{HostMemory, Nic};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -75,47 +74,13 @@ impl TurnSchedule {
         }
     }
 
-    fn next_alarm(&self) -> Option<Time> {
+    pub(crate) fn next_alarm(&self) -> Option<Time> {
         self.alarms.first().map(|(time, _)| time)
     }
 
-    fn pop_due(&mut self, now: Time) -> Option<(Time, u32)> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Time, u32)> {
         self.alarms.first().filter(|first| first.0 <= now)?;
         self.alarms.pop_first()
-    }
-}
-
-impl Nic {
-    /// When to call [`Self::handle_timeout`]; it may find nothing due.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        let moderation = self.completions.poll_timeout();
-        [self.schedule.next_alarm(), moderation, engine].into_iter().flatten().min()
-    }
-
-    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
-    /// engine wants.
-    pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        let mut parts = self.parts(now, memory);
-        while let Some((time, number)) = parts.schedule.pop_due(now) {
-            // An alarm whose queue pair is gone, or has another one by now, is nobody's.
-            if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
-                qp.alarm = Time::MAX;
-                let effects = qp.on_timeout(&mut parts.bus);
-                parts.schedule.apply(qp, effects);
-            }
-        }
-        self.completions.handle_timeout(now, memory, &mut self.events);
-        self.run_engine(now, memory);
-        self.settle(now, memory);
-    }
-
-    fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        let Some(engine) = &mut self.engine else { return };
-        if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            engine.handle_timeout(now, memory);
-        }
-        self.take_replies();
     }
 }
 

@@ -1,6 +1,5 @@
 //! What firmware was asked and what it answered, for whoever wants to watch a driver.
 
-use super::Nic;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;
 use std::collections::VecDeque;
@@ -54,6 +53,16 @@ pub(super) struct CommandTrace {
 }
 
 impl CommandTrace {
+    /// Begins or ends to keep records.
+    pub(super) const fn set_on(&mut self, on: bool) {
+        self.on = on;
+    }
+
+    /// The oldest record that was not fetched.
+    pub(super) fn pop(&mut self) -> Option<CommandRecord> {
+        self.records.pop_front()
+    }
+
     pub(super) fn push(&mut self, record: CommandRecord) {
         if !self.on {
             return;
@@ -62,17 +71,5 @@ impl CommandTrace {
             self.records.pop_front();
         }
         self.records.push_back(record);
-    }
-}
-
-impl Nic {
-    /// Begins or ends to keep a record of every command; a reset does not change it.
-    pub fn trace_commands(&mut self, on: bool) {
-        self.trace.on = on;
-    }
-
-    /// The oldest record that was not fetched.
-    pub fn poll_command(&mut self) -> Option<CommandRecord> {
-        self.trace.records.pop_front()
     }
 }

@@ -10,6 +10,9 @@ const WRITE: u64 = 2;
 /// Both; the rest of an entry is an address.
 pub(crate) const ENTRY_FLAGS: u64 = READ | WRITE;
 
+/// First number of a user memory object: zero is what a field says that was never set.
+pub(crate) const FIRST_UMEM: u32 = 1;
+
 /// What the device does to a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -30,7 +33,7 @@ pub(crate) enum CutError {
 
 /// Pages of an object, and where on the first of them a stretch begins.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct PageRun {
     /// Host addresses.
     pub(super) pages: Vec<u64>,
     /// Logarithm of the bytes of a page.
@@ -56,7 +59,7 @@ impl UserMemory {
     }
 
     /// The pages under `length` bytes at `offset`, if the device may do there what it needs to.
-    pub(super) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<Stretch, CutError> {
+    pub(super) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<PageRun, CutError> {
         let start = self.lead.checked_add(offset).ok_or(CutError::Range)?;
         let end = start.checked_add(length).ok_or(CutError::Range)?;
         let (first, behind) = (start >> self.log_page, end.div_ceil(1 << self.log_page));
@@ -67,7 +70,7 @@ impl UserMemory {
             return Err(CutError::Right);
         }
         let pages = entries.iter().map(|entry| entry & !ENTRY_FLAGS).collect();
-        Ok(Stretch { pages, log_page: self.log_page, lead: start - (first << self.log_page) })
+        Ok(PageRun { pages, log_page: self.log_page, lead: start - (first << self.log_page) })
     }
 }
 

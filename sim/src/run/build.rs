@@ -33,7 +33,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// Adds an InfiniBand switch without cables. The manager inside gives LIDs to the ports that are joined to it, and makes
-    /// them active, in virtual time; so add nodes of [`Subnet::Managed`](crate::nic::Subnet::Managed).
+    /// them active, in virtual time; so add nodes of [`SubnetMembership::Managed`](crate::nic::SubnetMembership::Managed).
     pub fn add_subnet(&mut self, name: &str, config: SwitchConfig, subnet: SubnetConfig) -> SwitchId {
         self.add_switch_of(name, config, Switch::infiniband(subnet))
     }

@@ -20,8 +20,7 @@ use core::fmt;
 pub const MAX_PAYLOAD: usize = 4096;
 
 /// Bytes of the longest headers up to and with the BTH, as a multiple of a vector register.
-const MAX_HEADER: usize =
-    (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
+const MAX_HEADER: usize = (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
 
 /// The headers of a connection up to and with the BTH.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::real_time::UnixDatagramIo;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn silent() -> Bell {
+fn silent() -> Waker {
     Box::new(|| ())
 }
 
@@ -23,12 +23,12 @@ fn receive(port: &mut FabricPort) -> Option<Vec<u8>> {
 fn frames_reach_whom_they_are_for_and_ring() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
     let rung = Arc::new(AtomicUsize::new(0));
-    let bell = Arc::clone(&rung);
+    let calls = Arc::clone(&rung);
     let mut one = fabric.plug(LinkLayer::Ethernet, silent());
     let mut two = fabric.plug(
         LinkLayer::Ethernet,
         Box::new(move || {
-            bell.fetch_add(1, Ordering::SeqCst);
+            calls.fetch_add(1, Ordering::SeqCst);
         }),
     );
     let mut three = fabric.plug(LinkLayer::Ethernet, silent());

@@ -1,9 +1,19 @@
 //! One direction of a wire in real time: frames that wait, with the faults of that direction.
 
-use super::FaultCounters;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::fault::{Fate, Faults, HOLD_LIMIT, Verdict, bth_opcode};
 use std::collections::BTreeMap;
+
+/// What faults did to the frames of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCounters {
+    /// Frames that a fault took away, doubled, changed or delayed.
+    pub hit: u64,
+    /// RoCE packets among them that did not arrive.
+    pub lost: u64,
+    /// RoCE packets among them that arrived twice.
+    pub doubled: u64,
+}
 
 /// Frames by the time they are due and the number of their arrival.
 #[derive(Debug, Default)]

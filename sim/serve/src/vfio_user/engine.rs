@@ -3,7 +3,7 @@
 
 use super::memory::{ClientMemory, MapRequest};
 use super::vectors::{VectorRequest, Vectors};
-use super::wire::{Bell, Wire};
+use super::wire::{WakeSocket, Wire};
 use crate::real_time::{RealTime, Tally};
 use bareverbs_sim::nic::{CommandRecord, Nic};
 use std::io::{self, ErrorKind};
@@ -58,14 +58,14 @@ pub(super) type Answer = io::Result<Vec<u8>>;
 pub(super) struct Link {
     pub(super) requests: Sender<Request>,
     pub(super) answers: Receiver<Answer>,
-    pub(super) bell: Bell,
+    pub(super) waker: WakeSocket,
 }
 
 impl Link {
     /// Hands over a request that is not answered.
     pub(super) fn post(&mut self, request: Request) -> io::Result<()> {
         self.requests.send(request).map_err(|_| gone())?;
-        self.bell.ring();
+        self.waker.wake();
         Ok(())
     }
 

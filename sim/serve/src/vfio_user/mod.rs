@@ -20,7 +20,7 @@ mod wire;
 
 pub use memory::ClientMemory;
 
-use crate::fabric::{Bell, Fabric};
+use crate::fabric::{Fabric, Waker};
 use crate::real_time::{Outside, RealTime, Recorder, Tally};
 use bareverbs_sim::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
@@ -219,7 +219,7 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 /// Starts the device's thread.
 fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
-    let (wire, bell) = Wire::new(|bell| join(&attachment, layer, bell)).map_err(ServeError::Wire)?;
+    let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
     let ((requests, incoming), (outgoing, answers)) = (channel(), channel());
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
         let runner = runner(&config, wire);
@@ -227,14 +227,14 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
         Engine { runner, vectors, requests: incoming, answers: outgoing, troubles: Tally::default() }.run();
     });
     let device = device.map_err(ServeError::Wire)?;
-    Ok((Link { requests, answers, bell }, device))
+    Ok((Link { requests, answers, waker }, device))
 }
 
-fn join(attachment: &Attachment, layer: LinkLayer, bell: Bell) -> io::Result<Frames> {
+fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<Frames> {
     Ok(match attachment {
         Attachment::Nothing => Frames::Nowhere,
         Attachment::Wire(outside) => Frames::Outside(outside.open(layer)?),
-        Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, bell)),
+        Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, waker)),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The wire of a served device, and the bell by which its thread is woken: both are waited for at once.
+//! The wire of a served device, and the socket that wakes its thread: both are waited for at once.
 
 use crate::fabric::{self, FabricPort};
 use crate::real_time::{FrameIo, OutsideIo};
@@ -8,13 +8,13 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Wakes the device's thread; can be rung from another one.
+/// Wakes the device's thread, from whatever thread.
 #[derive(Debug)]
-pub(super) struct Bell(UnixStream);
+pub(super) struct WakeSocket(UnixStream);
 
-impl Bell {
-    /// Rings. A bell that rings already, or that nobody hears any more, is left alone.
-    pub(super) fn ring(&mut self) {
+impl WakeSocket {
+    /// Wakes. A socket that is full wakes its reader already; one that is closed has none.
+    pub(super) fn wake(&mut self) {
         let _ = self.0.write(&[1]);
     }
 }
@@ -30,32 +30,34 @@ pub(super) enum Frames {
     Fabric(FabricPort),
 }
 
-/// What the port is joined to, and the other end of the bell.
+/// What the port is joined to, and the other end of the socket that wakes.
 #[derive(Debug)]
 pub(super) struct Wire {
     frames: Frames,
-    bell: UnixStream,
+    woken: UnixStream,
     /// Frames that left a device that is joined to nothing.
     pub(super) lost: u64,
 }
 
 impl Wire {
-    /// `join` is given a second end of the bell, to be rung when there are frames.
-    pub(super) fn new(join: impl FnOnce(fabric::Bell) -> io::Result<Frames>) -> io::Result<(Self, Bell)> {
+    /// `join` is given what to call when there are frames.
+    pub(super) fn new(
+        join: impl FnOnce(fabric::Waker) -> io::Result<Frames>,
+    ) -> io::Result<(Self, WakeSocket)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
-        let frames = join(fabric::socket_bell(theirs.try_clone()?))?;
-        Ok((Self { frames, bell: ours, lost: 0 }, Bell(theirs)))
+        let frames = join(fabric::socket_waker(theirs.try_clone()?))?;
+        Ok((Self { frames, woken: ours, lost: 0 }, WakeSocket(theirs)))
     }
 
-    /// Waits for a frame or the bell; without a limit for ever.
+    /// Waits for a frame, or until somebody wakes the thread; without a limit for ever.
     pub(super) fn rest(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let limit = limit.map(|limit| Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(limit.subsec_nanos()),
         });
-        let mut sources = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        let mut sources = vec![PollFd::new(&self.woken, PollFlags::IN)];
         if let Frames::Outside(frames) = &self.frames {
             sources.push(PollFd::from_borrowed_fd(frames.as_fd(), PollFlags::IN));
         }
@@ -64,8 +66,8 @@ impl Wire {
             Err(error) => return Err(error.into()),
         }
         drop(sources);
-        let mut rung = [0; 64];
-        while self.bell.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
+        let mut read = [0; 64];
+        while self.woken.read(&mut read).is_ok_and(|count| count == read.len()) {}
         Ok(())
     }
 }

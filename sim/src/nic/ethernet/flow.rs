@@ -56,7 +56,7 @@ pub(crate) struct Group {
 
 /// One flow table.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct FlowTable {
     pub(crate) context: FlowTableContext,
     pub(crate) kind: u8,
     pub(crate) groups: BTreeMap<u32, Group>,
@@ -64,7 +64,7 @@ pub(crate) struct Table {
     pub(crate) entries: BTreeMap<u32, FlowEntry>,
 }
 
-impl Table {
+impl FlowTable {
     /// How many entries it has room for.
     pub(crate) fn size(&self) -> u64 {
         1 << self.context.log_size().min(32)
@@ -115,7 +115,7 @@ pub(crate) struct Target {
 /// All flow tables of a device.
 #[derive(Debug)]
 pub(crate) struct Steering {
-    pub(crate) tables: Slab<Table>,
+    pub(crate) tables: Slab<FlowTable>,
     /// The table where received packets begin.
     pub(crate) root: Option<u32>,
     pub(crate) counters: Slab<Traffic>,
@@ -128,7 +128,8 @@ impl Steering {
 
     pub(crate) fn create_table(&mut self, kind: u8, context: FlowTableContext, limit: u64) -> Option<u32> {
         let number = self.tables.next_number(limit)?;
-        let table = Table { context, kind, groups: BTreeMap::new(), next_group: 0, entries: BTreeMap::new() };
+        let table =
+            FlowTable { context, kind, groups: BTreeMap::new(), next_group: 0, entries: BTreeMap::new() };
         self.tables.insert(number, table);
         Some(number)
     }
@@ -141,7 +142,7 @@ impl Steering {
 
     /// Whether another table still leads to a table.
     pub(crate) fn is_used(&self, number: u32) -> bool {
-        let leads = |table: &Table| {
+        let leads = |table: &FlowTable| {
             let forward = |entry: &FlowEntry| entry.destinations.contains(&Destination::Table(number));
             table.miss() == Some(number) || table.entries.values().any(forward)
         };

@@ -57,6 +57,11 @@ pub(crate) struct Headers {
     destination_ip: [u8; 16],
 }
 
+/// Whether a packet is of RoCE, of either version.
+pub(in crate::nic) fn is_roce(frame: &[u8]) -> bool {
+    Headers::parse(frame).is_some_and(|headers| headers.is_roce(frame))
+}
+
 impl Headers {
     /// Takes the headers of a frame apart. `None` if it is shorter than an Ethernet header.
     pub(crate) fn parse(frame: &[u8]) -> Option<Self> {

@@ -6,132 +6,24 @@
 //!
 //! **What it may not do.** RoCE packets pass by here only while RoCE is off. Nothing here knows a queue pair.
 //!
-//! **Where to read first.** `send` for the way out, `receive` for the way in, `flow` for what lies between.
+//! **Where to read first.** `send` for the way out, `deliver` and `receive` for the way in, `flow` for what lies between.
 
 mod checksum;
+mod deliver;
 pub(crate) mod filter;
 pub(crate) mod flow;
 pub(crate) mod hash;
 mod headers;
+mod objects;
+pub(crate) mod queue_state;
 pub(crate) mod receive;
 mod segment;
 pub(crate) mod send;
 #[cfg(test)]
 mod tests;
 pub(crate) mod traffic;
+mod turns;
 
-use super::contexts::Slab;
-use bareverbs_prm::command::ethernet_receive::{RqtContext, TirContext};
-use bareverbs_prm::command::ethernet_send::TisContext;
-use bareverbs_prm::ids::{Cqn, Pdn, Qpn, Rqn, UarIndex};
-use filter::AddressLists;
-use flow::Steering;
-use receive::PacketReceiveQueue;
-use send::PacketSendQueue;
-use std::collections::VecDeque;
-use traffic::PortTraffic;
-
-/// First numbers of the objects. Send queues share doorbells with queue pairs and so must not share numbers.
-const FIRST_SEND_QUEUE: u32 = 0x80_0000;
-const FIRST_RECEIVE_QUEUE: u32 = 0x10;
-const FIRST_TIR: u32 = 0x10;
-const FIRST_TIS: u32 = 0x10;
-const FIRST_QUEUE_TABLE: u32 = 0x10;
-const FIRST_TRANSPORT_DOMAIN: u32 = 1;
-
-/// States of send and receive queues.
-pub(crate) mod queue_state {
-    pub(crate) const RESET: u8 = 0;
-    pub(crate) const READY: u8 = 1;
-    pub(crate) const ERROR: u8 = 3;
-}
-
-/// Queues that packets are spread over.
-#[derive(Debug)]
-pub(crate) struct QueueTable {
-    pub(crate) context: RqtContext,
-    pub(crate) queues: Vec<Rqn>,
-}
-
-/// All Ethernet objects of a device.
-#[derive(Debug)]
-pub(crate) struct EthernetObjects {
-    pub(crate) transport_domains: Slab<()>,
-    pub(crate) send_interfaces: Slab<TisContext>,
-    pub(crate) receive_interfaces: Slab<TirContext>,
-    pub(crate) queue_tables: Slab<QueueTable>,
-    pub(crate) send_queues: Slab<PacketSendQueue>,
-    pub(crate) receive_queues: Slab<PacketReceiveQueue>,
-    pub(crate) steering: Steering,
-    pub(crate) lists: AddressLists,
-    pub(crate) traffic: PortTraffic,
-    /// Send queues with work, in turn.
-    ready: VecDeque<u32>,
-    /// Packets that are made and not sent.
-    outgoing: VecDeque<Vec<u8>>,
-    /// Whether Ethernet goes before RDMA next time.
-    turn: bool,
-}
-
-impl EthernetObjects {
-    pub(crate) fn new() -> Self {
-        Self {
-            transport_domains: Slab::new(FIRST_TRANSPORT_DOMAIN, 24),
-            send_interfaces: Slab::new(FIRST_TIS, 24),
-            receive_interfaces: Slab::new(FIRST_TIR, 24),
-            queue_tables: Slab::new(FIRST_QUEUE_TABLE, 24),
-            send_queues: Slab::new(FIRST_SEND_QUEUE, 24),
-            receive_queues: Slab::new(FIRST_RECEIVE_QUEUE, 24),
-            steering: Steering::new(),
-            lists: AddressLists::default(),
-            traffic: PortTraffic::default(),
-            ready: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            turn: false,
-        }
-    }
-
-    /// Forgets every object; what was counted stays.
-    pub(crate) fn clear(&mut self) {
-        *self = Self { traffic: self.traffic, ..Self::new() };
-    }
-
-    /// Whether a doorbell is for a send queue here.
-    pub(crate) const fn is_send_queue(number: Qpn) -> bool {
-        number.value() >= FIRST_SEND_QUEUE
-    }
-
-    /// Whether received packets are looked at at all.
-    pub(crate) const fn is_receiving(&self) -> bool {
-        self.steering.root.is_some()
-    }
-
-    pub(crate) fn has_transmit(&self) -> bool {
-        !self.ready.is_empty() || !self.outgoing.is_empty()
-    }
-
-    /// Whose turn it is, which is the other's next time.
-    pub(crate) fn take_turn(&mut self) -> bool {
-        self.turn = !self.turn;
-        self.turn
-    }
-
-    pub(crate) fn uses_pd(&self, pd: Pdn) -> bool {
-        self.send_queues.iter().any(|(_, queue)| queue.context.wq().pd() == pd)
-            || self.receive_queues.iter().any(|(_, queue)| queue.context.wq().pd() == pd)
-    }
-
-    pub(crate) fn uses_uar(&self, uar: UarIndex) -> bool {
-        self.send_queues.iter().any(|(_, queue)| queue.context.wq().uar_page() == uar)
-    }
-
-    /// A completion queue broke: queues that complete into it stop.
-    pub(crate) fn stop_users(&mut self, cqn: Cqn) {
-        for (_, queue) in self.send_queues.iter_mut().filter(|(_, queue)| queue.context.cqn() == cqn) {
-            queue.context.set_state(queue_state::ERROR);
-        }
-        for (_, queue) in self.receive_queues.iter_mut().filter(|(_, queue)| queue.context.cqn() == cqn) {
-            queue.context.set_state(queue_state::ERROR);
-        }
-    }
-}
+pub(in crate::nic) use deliver::IncomingPacket;
+pub(in crate::nic) use headers::is_roce;
+pub(crate) use objects::{EthernetObjects, QueueTable};

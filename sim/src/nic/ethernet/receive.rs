@@ -1,32 +1,23 @@
 //! The way in: from frames through flow tables and hashes to receive queues.
 
-use super::filter::is_multicast;
-use super::flow::Target;
-use super::hash::{self, Hash};
+use super::hash::Hash;
 use super::headers::{ETHERNET, Headers, NetworkProtocol, TAG, TCP, UDP};
 use super::{checksum, queue_state};
-use crate::nic::Nic;
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::{DmaFault, HostMemory};
 use crate::nic::mkey::Accessor;
-use crate::nic::queue_pairs::Parts;
 use crate::nic::receive_queue::{ReceiveQueue, ScatterList, Taken, Taker};
 use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::command::ethernet_receive::ReceiveQueueContext;
 use bareverbs_prm::cqe::CompletionEntry;
-use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::time::Time;
 
 /// `disp_type` of a TIR: one queue, or a table of queues.
 pub(crate) const DIRECT: u8 = 0;
 pub(crate) const INDIRECT: u8 = 1;
-/// `self_lb_block` of a TIR: what of its own port's packets does not reach it.
-const BLOCK_UNICAST: u8 = 1;
-const BLOCK_MULTICAST: u8 = 2;
-/// Bytes of the check sequence, which the wire has and frames here have not.
-const CHECK_SEQUENCE: usize = 4;
 const TCP_ACK: u8 = 0x10;
 
 /// One receive queue of packets.
@@ -39,7 +30,7 @@ pub(crate) struct PacketReceiveQueue {
 }
 
 /// What became of a packet at a receive queue.
-enum Delivery {
+pub(super) enum Delivery {
     /// It completed a receive, or stopped the queue.
     Done,
     /// It found no receive posted.
@@ -70,7 +61,11 @@ impl PacketReceiveQueue {
     }
 
     /// A packet was steered here.
-    fn on_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, arrival: &Arrival<'_>) -> Delivery {
+    pub(super) fn on_packet<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        arrival: &Arrival<'_>,
+    ) -> Delivery {
         if self.context.state() != queue_state::READY {
             bus.counters.packets_at_stopped_queues += 1;
             return Delivery::Done;
@@ -121,11 +116,12 @@ impl PacketReceiveQueue {
 }
 
 /// A received packet, and what is known of it.
-struct Arrival<'a> {
-    frame: &'a [u8],
-    headers: Headers,
-    hash: Hash,
-    tag: u32,
+pub(super) struct Arrival<'a> {
+    pub(super) frame: &'a [u8],
+    pub(super) headers: Headers,
+    pub(super) hash: Hash,
+    /// What the flow said of it, for its completion.
+    pub(super) tag: u32,
 }
 
 impl Arrival<'_> {
@@ -170,98 +166,5 @@ impl Arrival<'_> {
         entry.set_timestamp(now.as_nanos()).set_qpn(Qpn::from_low_bits(self.tag));
         entry.set_wqe_counter(index).set_opcode(CqeOpcode::ResponderSend);
         entry
-    }
-}
-
-impl Nic {
-    /// Whether a frame of the wire is for this port: to its address, or to one that software asked for.
-    pub(in crate::nic) fn accepts(&self, frame: &[u8]) -> bool {
-        let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
-        self.ethernet.is_receiving()
-            && self.port.is_up()
-            && self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination)
-    }
-
-    /// Whether a frame is for the flow tables: nearly all that is not RoCE, if anybody has made flow tables.
-    pub(in crate::nic) fn is_for_flow_tables(&self, frame: &[u8]) -> bool {
-        if !self.ethernet.is_receiving() {
-            return false;
-        }
-        let roce = self.port.vport.roce_en() && Headers::parse(frame).is_some_and(|h| h.is_roce(frame));
-        !roce
-    }
-
-    /// A packet for the flow tables, from the wire or from this very port.
-    pub(in crate::nic) fn receive_ethernet<M: HostMemory>(
-        &mut self,
-        now: Time,
-        memory: &mut M,
-        frame: &[u8],
-        looped_back: bool,
-    ) {
-        let Some(headers) = Headers::parse(frame) else {
-            self.counters.frames_malformed += 1;
-            return;
-        };
-        let traffic = &mut self.ethernet.traffic;
-        if frame.len() + CHECK_SEQUENCE > usize::from(self.firmware.admin_mtu) {
-            traffic.oversize += 1;
-            return;
-        }
-        if looped_back {
-            traffic.looped_back.packets += 1;
-            traffic.looped_back.bytes += frame.len() as u64;
-        } else {
-            traffic.received.count(headers.destination, frame.len());
-            self.count_received(frame);
-        }
-        let targets = self.ethernet.steering.steer(&headers.flow_headers(frame), frame.len());
-        if targets.is_empty() {
-            self.ethernet.traffic.not_steered += 1;
-        }
-        for target in targets {
-            self.receive_at(now, memory, (frame, &headers), target, looped_back);
-        }
-    }
-
-    /// A packet reaches a TIR.
-    fn receive_at<M: HostMemory>(
-        &mut self,
-        now: Time,
-        memory: &mut M,
-        (frame, headers): (&[u8], &Headers),
-        target: Target,
-        looped_back: bool,
-    ) {
-        let Parts { ethernet, counter_sets, mut bus, .. } = self.parts(now, memory);
-        let Some(tir) = ethernet.receive_interfaces.get(target.tir) else {
-            bus.counters.packets_without_queue += 1;
-            return;
-        };
-        let block = if is_multicast(headers.destination) { BLOCK_MULTICAST } else { BLOCK_UNICAST };
-        if looped_back && tir.self_lb_block() & block != 0 {
-            return;
-        }
-        let hash = hash::compute(tir, frame, headers);
-        let chosen = match tir.disp_type() {
-            INDIRECT => ethernet.queue_tables.get(tir.indirect_table().value()).and_then(|table| {
-                let index = hash.value as usize % table.queues.len().max(1);
-                table.queues.get(index).copied()
-            }),
-            _ => Some(tir.inline_rqn()),
-        };
-        let queue = chosen.and_then(|number| ethernet.receive_queues.get_mut(number.value()));
-        let Some(queue) = queue else {
-            bus.counters.packets_without_queue += 1;
-            return;
-        };
-        let arrival = Arrival { frame, headers: *headers, hash, tag: target.tag };
-        if let Delivery::OutOfBuffer = queue.on_packet(&mut bus, &arrival) {
-            ethernet.traffic.out_of_buffer += 1;
-            // A queue that counts nowhere names set 0, which does not exist.
-            if let Some(counters) = counter_sets.get_mut(queue.context.counter_set_id().into()) {
-                counters.count_lost_packet();
-            }
-        }
     }
 }

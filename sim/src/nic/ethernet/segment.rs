@@ -94,9 +94,9 @@ fn set_length(frame: &mut [u8], network_at: usize) {
         Some(6) => (4, length.saturating_sub(40)),
         _ => return,
     };
-    if let (Some(field), Ok(value)) = (frame.get_mut(network_at + offset..), u16::try_from(value)) {
-        if let Some(field) = field.first_chunk_mut::<2>() {
-            *field = value.to_be_bytes();
-        }
+    if let (Some(field), Ok(value)) = (frame.get_mut(network_at + offset..), u16::try_from(value))
+        && let Some(field) = field.first_chunk_mut::<2>()
+    {
+        *field = value.to_be_bytes();
     }
 }

@@ -1,27 +1,20 @@
 //! The way out: send queues whose WQEs are packets (PRM, Ethernet send WQE).
 
-use super::filter::is_multicast;
 use super::headers::{ETHERNET, Headers};
-use super::{EthernetObjects, checksum, queue_state, segment};
-use crate::nic::Nic;
+use super::{checksum, queue_state, segment};
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
 use crate::nic::mkey::{Access, Accessor, MkeyTable};
-use crate::nic::queue_pair::{Transmit, TransmitClass};
-use crate::nic::queue_pairs::Parts;
 use crate::nic::send_ring::{SendRing, WqeName};
 use crate::nic::wqe::{self, WorkFault};
-use crate::wire::FrameBuffer;
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
-use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::time::Time;
 use bareverbs_prm::wqe::{
     BASIC_BLOCK, ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode,
     ethernet_insert,
 };
-use std::collections::VecDeque;
 use zerocopy::FromBytes;
 
 /// Bits of the inline size that are a size.
@@ -31,7 +24,7 @@ const INLINE_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE - 2;
 /// Data segments begin here if nothing more is inline.
 const DATA_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE;
 /// Ethernet pads packets to this many bytes, without the check sequence.
-const SHORTEST: usize = 60;
+pub(in crate::nic) const SHORTEST: usize = 60;
 /// Bytes of a large send, logarithm.
 pub(crate) const LOG_LARGEST: u8 = 18;
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -41,10 +34,10 @@ const SERVICE_TAG: u16 = 0x88a8;
 #[derive(Debug)]
 pub(crate) struct PacketSendQueue {
     pub(crate) context: SendQueueContext,
-    number: Qpn,
+    pub(super) number: Qpn,
     ring: SendRing,
     /// Whether the number stands in the list of queues with work.
-    queued: bool,
+    pub(super) queued: bool,
 }
 
 /// A WQE that was taken from the ring.
@@ -84,7 +77,7 @@ impl PacketSendQueue {
     }
 
     /// A doorbell. Whether the queue wants a turn at the port.
-    fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+    pub(super) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         match (self.ring.read_record(bus.memory, false), self.context.state()) {
             (Err(fault), queue_state::READY) => {
                 self.fail(bus, &RefusedWqe { opcode: 0, fault });
@@ -101,7 +94,7 @@ impl PacketSendQueue {
     }
 
     /// The packets of one WQE; `None` if there is none, or if it stopped the queue.
-    fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<Vec<u8>>> {
+    pub(super) fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<Vec<u8>>> {
         self.queued = false;
         if self.context.state() != queue_state::READY || self.ring.pending() == 0 {
             return None;
@@ -283,86 +276,4 @@ fn insert_tag(segment: &EthernetSegment, packet: &mut Vec<u8>) -> Result<(), Wor
     let [c, d] = segment.inline_start().to_be_bytes();
     packet.splice(12..12, [a, b, c, d]);
     Ok(())
-}
-
-impl EthernetObjects {
-    /// Puts a queue at the end of the turn, unless it waits already.
-    fn wake(ready: &mut VecDeque<u32>, queue: &mut PacketSendQueue) {
-        if !queue.queued {
-            queue.queued = true;
-            ready.push_back(queue.number.value());
-        }
-    }
-}
-
-impl Nic {
-    /// A doorbell of a send queue of packets.
-    pub(in crate::nic) fn ring_packet_queue<M: HostMemory>(
-        &mut self,
-        now: Time,
-        memory: &mut M,
-        page: UarIndex,
-        number: Qpn,
-    ) {
-        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
-        let known = ethernet.send_queues.get_mut(number.value());
-        let Some(queue) = known.filter(|queue| queue.context.wq().uar_page() == page) else {
-            bus.counters.doorbells_ignored += 1;
-            return;
-        };
-        bus.counters.send_doorbells += 1;
-        if queue.on_doorbell(&mut bus) {
-            EthernetObjects::wake(&mut ethernet.ready, queue);
-        }
-    }
-
-    /// Writes the next packet of Ethernet to `frame`.
-    pub(in crate::nic) fn transmit_packet<M: HostMemory>(
-        &mut self,
-        now: Time,
-        memory: &mut M,
-        frame: &mut FrameBuffer,
-    ) -> Option<Transmit> {
-        loop {
-            let Some(packet) = self.ethernet.outgoing.pop_front() else {
-                let number = self.ethernet.ready.pop_front()?;
-                self.take_packet_turn(now, memory, number);
-                continue;
-            };
-            if self.send_packet(now, memory, &packet) {
-                frame.replace(&packet);
-                frame.pad_to(SHORTEST);
-                self.count_sent(frame);
-                return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
-            }
-        }
-    }
-
-    /// Counts a packet and loops it back if it is for this very port. Whether it goes to the wire.
-    fn send_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &[u8]) -> bool {
-        let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else {
-            self.counters.frames_malformed += 1;
-            return false;
-        };
-        self.ethernet.traffic.sent.count(destination, packet.len());
-        let group = is_multicast(destination);
-        let own = destination == self.port.mac() || self.ethernet.lists.unicast.contains(&destination);
-        if own || group {
-            self.receive_ethernet(now, memory, packet, true);
-        }
-        !own && self.port.is_up()
-    }
-
-    /// One WQE of a send queue; the queue comes again if there are more.
-    fn take_packet_turn<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
-        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
-        let Some(queue) = ethernet.send_queues.get_mut(number) else {
-            bus.counters.turns_of_destroyed += 1;
-            return;
-        };
-        if let Some(packets) = queue.poll_packets(&mut bus) {
-            ethernet.outgoing.extend(packets);
-            EthernetObjects::wake(&mut ethernet.ready, queue);
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! What passed through an Ethernet port, by kind of address.
 
-use crate::nic::Nic;
+use crate::nic::counters::Counters;
 use bareverbs_prm::ids::MacAddress;
 
 /// Packets and their bytes, by kind of destination address.
@@ -23,7 +23,7 @@ pub(crate) const PRIORITIES: usize = 8;
 
 /// Priority of a frame: that of its 802.1Q tag, or 0.
 #[inline]
-pub(crate) fn priority_of(frame: &[u8]) -> usize {
+fn priority_of(frame: &[u8]) -> usize {
     match frame.get(12..15) {
         Some(&[0x81, 0x00, control]) => usize::from(control >> 5),
         _ => 0,
@@ -57,21 +57,21 @@ impl DirectionTraffic {
     }
 }
 
-impl Nic {
+impl PortTraffic {
     /// A frame leaves the port.
     #[inline]
-    pub(in crate::nic) fn count_sent(&mut self, frame: &[u8]) {
-        self.counters.frames_sent += 1;
-        self.counters.bytes_sent += frame.len() as u64;
-        self.ethernet.traffic.sent_by_priority[priority_of(frame)].add(frame.len());
+    pub(in crate::nic) fn count_sent(&mut self, counters: &mut Counters, frame: &[u8]) {
+        counters.frames_sent += 1;
+        counters.bytes_sent += frame.len() as u64;
+        self.sent_by_priority[priority_of(frame)].add(frame.len());
     }
 
     /// A frame has come to a queue of the port.
     #[inline]
-    pub(in crate::nic) fn count_received(&mut self, frame: &[u8]) {
-        self.counters.frames_received += 1;
-        self.counters.bytes_received += frame.len() as u64;
-        self.ethernet.traffic.received_by_priority[priority_of(frame)].add(frame.len());
+    pub(in crate::nic) fn count_received(&mut self, counters: &mut Counters, frame: &[u8]) {
+        counters.frames_received += 1;
+        counters.bytes_received += frame.len() as u64;
+        self.received_by_priority[priority_of(frame)].add(frame.len());
     }
 }
 

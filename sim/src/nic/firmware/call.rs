@@ -1,11 +1,11 @@
 //! One command on its way through the firmware.
 
-use super::syndrome::{self, Refusal};
 use crate::nic::HostMemory;
-use bareverbs_prm::command::entry::CommandHeaderIn;
-use bareverbs_prm::numbering::CommandOpcode;
+use crate::nic::syndrome::{self, Refusal};
+use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
+use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use bareverbs_prm::time::Time;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Input, output and surroundings of one command.
 pub(crate) struct Call<'a, M> {
@@ -75,6 +75,14 @@ impl<'a, M: HostMemory> Call<'a, M> {
 
     /// Sets the output of a command that was refused.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
-        self.output = super::refusal_bytes(refusal);
+        self.output = refusal_bytes(refusal);
     }
+}
+
+/// The output of a refused command: status and syndrome, nothing else.
+fn refusal_bytes(refusal: Refusal) -> Vec<u8> {
+    let mut header = CommandHeaderOut::new();
+    header.set_status(refusal.status).set_syndrome(refusal.syndrome);
+    debug_assert_ne!(refusal.status, CommandStatus::Ok);
+    header.as_bytes().to_vec()
 }

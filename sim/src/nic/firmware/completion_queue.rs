@@ -1,9 +1,9 @@
 //! CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ: moderation, overrun, the event queue, and resizing.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
 use crate::nic::completion::{CompletionQueue, ResizeRefusal, stride};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::cq::{

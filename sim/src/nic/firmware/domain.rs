@@ -1,7 +1,7 @@
 //! Protection domains and user access regions.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut, DeallocPdIn, DeallocPdOut};
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut, DeallocUarIn, DeallocUarOut};
@@ -48,7 +48,7 @@ pub(super) fn alloc_uar<M: HostMemory>(
     output: &mut AllocUarOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let limit = u64::from(nic.config.bar_pages.saturating_sub(crate::nic::bar::FIRST_UAR));
+    let limit = u64::from(nic.config.bar_pages.saturating_sub(crate::nic::registers::FIRST_UAR));
     let number = nic.uars.next_number(limit).ok_or(syndrome::UAR_LIMIT)?;
     nic.uars.insert(number, ());
     output.set_uar(UarIndex::from_low_bits(number));

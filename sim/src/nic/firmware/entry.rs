@@ -2,7 +2,7 @@
 //! `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
 
 use super::call::Call;
-use super::execute;
+use super::dispatch::execute;
 use crate::nic::{HostMemory, Nic, strict};
 use bareverbs_prm::command::entry::{CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::eqe::CommandEvent;
@@ -21,8 +21,15 @@ const BLOCK: u64 = CommandMailbox::SIZE as u64;
 /// alone costs nothing.
 const FIRST_ALLOCATION: usize = 1 << 16;
 
+/// The command doorbell: every slot whose bit is set is worked off, lowest first.
+pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, vector: u32) {
+    for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
+        handle_slot(nic, now, memory, slot);
+    }
+}
+
 /// Works off one slot, if the device owns it.
-pub(super) fn handle_slot<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, slot: u32) {
+fn handle_slot<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, slot: u32) {
     let Some(queue) = nic.firmware.queue else {
         nic.counters.doorbells_ignored += 1;
         return;

@@ -1,9 +1,9 @@
 //! CREATE_EQ, DESTROY_EQ, QUERY_EQ.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use super::umem::paged_buffer;
 use crate::nic::event::EventQueue;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut, DestroyEqIn, DestroyEqOut, QueryEqIn, QueryEqOut};
 use bareverbs_prm::eqe::EQE_SIZE;

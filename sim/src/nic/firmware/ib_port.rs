@@ -1,8 +1,8 @@
 //! InfiniBand ports: the virtual port context, GID and P_Key tables, counters (PRM, HCA vport context).
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use crate::nic::ethernet::traffic::PortTraffic;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, ModifyHcaVportContextIn, ModifyHcaVportContextOut, QueryHcaVportContextIn,

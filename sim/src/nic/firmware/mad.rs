@@ -3,7 +3,7 @@
 //! Subnet management only: what else an agent could be asked, counters, has commands of its own here.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::management::SubnetPacket;
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};

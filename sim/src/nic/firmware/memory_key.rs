@@ -1,8 +1,8 @@
 //! CREATE_MKEY, DESTROY_MKEY, QUERY_MKEY.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use crate::nic::mkey::access_mode;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::mkey::{
     CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut, QueryMkeyIn, QueryMkeyOut,

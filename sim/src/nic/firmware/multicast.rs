@@ -1,7 +1,7 @@
 //! ATTACH_TO_MCG and DETACH_FROM_MCG.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut, DetachFromMcgIn, DetachFromMcgOut};
 use bareverbs_prm::ids::{Gid, Qpn};

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::ethernet::address_list;
-use super::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::port::{
     ModifyNicVportContextIn, ModifyNicVportContextOut, QueryNicVportContextIn, QueryNicVportContextOut,

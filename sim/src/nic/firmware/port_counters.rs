@@ -2,27 +2,15 @@
 //!
 //! The model counts since it was made. Clearing a group remembers what was there; what is shown is what came since.
 
-use super::register::{bytes, check_port, read};
-use super::syndrome::{self, Refusal};
+use super::register_data::{bytes, check_port, read};
 use crate::nic::Nic;
 use crate::nic::ethernet::traffic::{Count, DirectionTraffic, PRIORITIES, PortTraffic};
+use crate::nic::firmware_state::{COUNTER_SET, COUNTERS, CounterValues};
+use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::PpcntRegister;
 use bareverbs_prm::command::port_counters::InfiniBandCounterSet;
 use bareverbs_prm::numbering::PortCounterGroup;
-use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
-
-/// Bytes of a counter set.
-const COUNTER_SET: usize = 248;
-/// Counters of 64 bits in a set.
-const COUNTERS: usize = COUNTER_SET / 8;
-
-/// Counters by their index in the set.
-type CounterValues = [u64; COUNTERS];
-
-/// What was there when a group was last cleared, by group and priority.
-#[derive(Debug, Default)]
-pub(crate) struct Cleared(BTreeMap<(u8, u8), CounterValues>);
 
 /// `clr` may come with a read or with a write, and shows the counters as they were; a write can do nothing else.
 pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
@@ -33,12 +21,10 @@ pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>,
     }
     let (group, priority) = (wish.grp(), wish.prio_tc());
     let counted = counters(nic, group, priority)?;
-    let key = (group.raw(), priority);
-    let before = nic.cleared.0.get(&key).copied().unwrap_or([0; COUNTERS]);
+    let shown = nic.cleared.since(group, priority, &counted);
     if wish.clr() {
-        nic.cleared.0.insert(key, counted);
+        nic.cleared.clear(group, priority, counted);
     }
-    let shown = core::array::from_fn(|index| counted[index].wrapping_sub(before[index]));
     let mut register = PpcntRegister::new();
     register.set_local_port(1).set_grp(group).set_prio_tc(priority);
     register.set_counter_set(if group == PortCounterGroup::InfiniBandPort {

@@ -1,8 +1,8 @@
 //! ALLOC_Q_COUNTER, DEALLOC_Q_COUNTER, QUERY_Q_COUNTER, QUERY_CONG_STATISTICS.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use crate::nic::queue_counters::CounterSet;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::queue_counter::{

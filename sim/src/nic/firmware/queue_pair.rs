@@ -1,11 +1,11 @@
 //! CREATE_QP, DESTROY_QP, QUERY_QP.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
 use crate::nic::queue_pair::{QueuePair, WorkQueueMemory, xrc_target_domain};
 use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
 use crate::nic::shared_receive::{ReceiveSource, SharedContext};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::{Need, Record};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};

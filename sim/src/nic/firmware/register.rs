@@ -3,13 +3,13 @@
 use super::call::Call;
 use super::ethernet::port_register;
 use super::port_counters;
-use super::syndrome::{self, Refusal};
+use super::register_data::{bytes, check_port, read};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
 use bareverbs_prm::command::ib_port::PvlcRegister;
 use bareverbs_prm::command::port::{PaosRegister, PmtuRegister, PtysRegister};
 use bareverbs_prm::numbering::RegisterId;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `proto_mask` of PTYS: InfiniBand, Ethernet.
 const INFINIBAND: u8 = 1;
@@ -53,14 +53,6 @@ fn ethernet_register(id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>
     }
 }
 
-pub(super) fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
-    T::read_from_prefix(data).map(|(register, _)| register).map_err(|_| syndrome::REGISTER_LENGTH)
-}
-
-pub(super) fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
-    Ok(register.as_bytes().to_vec())
-}
-
 /// The host is little-endian, or says that it is big-endian, which this device does not serve.
 fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let wish: HostEndiannessRegister = read(data)?;
@@ -68,10 +60,6 @@ fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
         return Err(syndrome::REGISTER_VALUE);
     }
     bytes(&HostEndiannessRegister::new())
-}
-
-pub(super) fn check_port(port: u8) -> Result<(), Refusal> {
-    if port == 1 { Ok(()) } else { Err(syndrome::REGISTER_PORT) }
 }
 
 fn port_mtu(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {

@@ -1,11 +1,11 @@
 //! XRC domains, receive memory pools and XRC shared receive queues (PRM; Linux `drivers/infiniband/hw/mlx5/srq_cmd.c`).
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use super::umem::{BufferPlace, paged_buffer, queue_buffer, record, work_queue_record};
 use crate::nic::queue_pair::QueuePair;
 use crate::nic::receive_queue::ReceiveGeometry;
 use crate::nic::shared_receive::{ReceiveSource, SharedContext, SharedReceiveQueue, SharedState};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::{

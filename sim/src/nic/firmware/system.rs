@@ -1,8 +1,8 @@
 //! The state machine of the device: ENABLE, INIT, TEARDOWN and DISABLE_HCA, ISSI, adapter, driver version, NOP.
 
-use super::SystemState;
 use super::call::Call;
-use super::syndrome::{self, Refusal};
+use crate::nic::firmware_state::SystemState;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::hca::{
     DisableHcaIn, DisableHcaOut, EnableHcaIn, EnableHcaOut, InitHcaIn, InitHcaOut, NopIn, NopOut,

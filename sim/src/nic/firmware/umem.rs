@@ -1,8 +1,9 @@
 //! CREATE_UMEM and DESTROY_UMEM, and where queues lie: on the page list of their command or in a user memory object.
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use crate::nic::buffer::PagedBuffer;
+use crate::nic::firmware_state::limits::LOG_MAX_UMEM;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, Record, UserMemory};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::WorkQueueContext;
@@ -10,10 +11,6 @@ use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, D
 use bareverbs_prm::ids::UmemId;
 use std::sync::Arc;
 
-/// First number of a user memory object: zero is what a field says that was never set.
-pub(crate) const FIRST_UMEM: u32 = 1;
-/// Objects that there can be, logarithm (`log_max_umem`).
-pub(super) const LOG_MAX_UMEM: u8 = 20;
 /// Largest `log_page_size` of a buffer: pages of 4 GiB.
 const MAXIMUM_LOG_PAGE: u8 = 20;
 /// Bytes of an entry of most queues, and what the steps of `page_offset` are multiples of: no entry crosses a page.

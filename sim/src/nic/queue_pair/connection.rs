@@ -1,45 +1,15 @@
-//! Where a connection leads, and how its two halves begin.
+//! How the two halves of a connection begin, and where its path leads.
 
+use super::path::{Path, path_mtu};
 use super::{Bus, Effects, QueuePair};
 use crate::nic::config::NicConfig;
 use crate::nic::port::{ends, version};
 use crate::nic::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
-use crate::wire::{HeaderTemplate, Network, ServiceClass};
-use bareverbs_prm::ids::Gid;
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use crate::wire::{HeaderTemplate, ServiceClass};
 
 /// The path MTU that every port carries (IBTA v1.4 §9.7.2). INIT2RTR refuses unknown codes, so that nobody runs on it by mistake.
 const SMALLEST_MTU: u32 = 256;
-
-/// Where packets go to and must come from.
-#[derive(Debug)]
-pub(crate) struct Path {
-    pub(super) headers: HeaderTemplate,
-    local: Gid,
-    remote: Gid,
-    version: RoceVersion,
-    pub(super) partition_key: u16,
-    /// Frames come back to this device.
-    pub(super) loops_back: bool,
-}
-
-impl Path {
-    /// Whether a packet comes from the other end of the path.
-    #[inline]
-    pub(super) fn leads_to_sender(&self, network: &Network) -> bool {
-        let (source, destination) = ends(network);
-        self.remote == source && self.local == destination && self.version == version(network)
-    }
-}
-
-/// Bytes of a path MTU.
-pub(crate) fn path_mtu(mtu: PathMtu) -> Option<u32> {
-    match mtu.raw() {
-        raw @ 1..=5 => Some(128 << raw),
-        _ => None,
-    }
-}
 
 impl QueuePair {
     /// INIT2RTR: the responder begins, and packets have a path.

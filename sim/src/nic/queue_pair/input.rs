@@ -1,7 +1,8 @@
-//! What arrives at a queue pair: doorbells, timeouts, and the packets of its connection.
+//! What arrives at a queue pair: doorbells, timeouts, the packets of its connection, replies of the RPC engine.
 
 use super::responder_host::QueuePairHost;
 use super::{Bus, Effects, HostMemory, QueuePair};
+use crate::nic::extension::RpcReply;
 use crate::nic::mkey::HostRange;
 use crate::nic::shared_receive::ReceiveSource;
 use crate::transport::{Placement, ReceivingSide, RequesterError};
@@ -57,6 +58,16 @@ impl QueuePair {
         if !core::mem::replace(&mut self.heard, true) && self.state() == QpState::Rtr {
             bus.queue_pair_event(self.number(), EventType::CommEst);
         }
+    }
+
+    /// Takes a reply of the RPC engine. One that a queue pair cannot send any more is dropped with its connection; counted by the
+    /// caller, who learns it by `None`.
+    pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
+        if self.state() != QpState::Rts {
+            return None;
+        }
+        self.replies.get_or_insert_default().push(reply);
+        Some(Effects::TURN)
     }
 
     fn handle_response<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {

@@ -10,26 +10,31 @@
 //! **Where to read first.** `input` for what arrives, `poll` for what leaves, `settle` for what follows every input.
 
 mod connection;
+mod counting;
 mod datagram;
 mod drain;
 mod effects;
 mod error;
+mod frames;
 mod input;
 mod key_update;
 mod notification;
+mod notification_point;
 mod pacer;
+mod path;
 mod poll;
+mod reaction;
 mod replies;
 mod responder_host;
 mod settle;
 mod tally;
 
-pub(crate) use connection::{Path, path_mtu};
 pub(crate) use datagram::{Datagram, OutgoingDatagram};
 pub(crate) use effects::Effects;
+pub(crate) use frames::FinishedFrame;
+pub use frames::{Transmit, TransmitClass};
 pub(crate) use notification::is_notification;
-pub(crate) use poll::FinishedFrame;
-pub use poll::{Transmit, TransmitClass};
+pub(crate) use path::path_mtu;
 pub(crate) use tally::Tally;
 
 use super::buffer::PagedBuffer;
@@ -49,8 +54,9 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Qpn, Xrcdn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::time::Time;
-use notification::NotificationPoint;
+use notification_point::NotificationPoint;
 use pacer::Pacer;
+use path::Path;
 use replies::RpcReplies;
 use tally::QueuePairTally;
 

@@ -1,16 +1,18 @@
 //! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9.3).
 //!
-//! This is the notification point. The reaction point is the controller of the queue pair, see [`pacer`](super::pacer); without one a
+//! This is the notification point. The reaction point is the controller of the queue pair, see [`reaction`](super::reaction); without one a
 //! sender does not slow down.
 
-use super::{Bus, QueuePair, Transmit, TransmitClass};
+use super::frames::{Transmit, TransmitClass};
+use super::notification_point::NotificationPoint;
+use super::{Bus, QueuePair};
 use crate::wire::{
     BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameBuffer, FrameWriter, HeaderTemplate, Network, Packet,
     PacketHeader, ServiceClass, ServiceHeader,
 };
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::psn::Psn;
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::time::Duration;
 
 /// The two low bits of a traffic class: congestion experienced (RFC 3168).
 const CONGESTION_EXPERIENCED: u8 = 0b11;
@@ -22,20 +24,6 @@ const RESERVED: usize = 16;
 const TRAFFIC_CLASS: u8 = 48 << 2;
 /// A queue pair is told of at most once in this time, as ConnectX does unless told otherwise.
 const INTERVAL: Duration = Duration::from_micros(4);
-
-/// What a queue pair remembers as notification point.
-#[derive(Debug, Default)]
-pub(super) struct NotificationPoint {
-    /// A notification is to be sent.
-    due: bool,
-    last: Option<Time>,
-}
-
-impl NotificationPoint {
-    pub(super) const fn is_due(&self) -> bool {
-        self.due
-    }
-}
 
 /// Whether a packet is of the notification's operation; in its service class there is no other.
 pub(crate) fn is_notification(packet: &Packet<'_>) -> bool {

@@ -3,13 +3,12 @@
 //! What has to wait stays in the send queue, so that its payload is read when its frame leaves. Answers never wait: they are the
 //! peer's requests, and its controller holds those back. READ responses are charged to the rate.
 
-use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::transport::congestion::Controller;
 use bareverbs_prm::time::Time;
 
 /// The controller of a queue pair; without one nothing waits.
 #[derive(Debug, Default)]
-pub(super) struct Pacer(Option<Box<dyn Controller>>);
+pub(super) struct Pacer(pub(super) Option<Box<dyn Controller>>);
 
 impl Pacer {
     /// When the next request may leave, if it has to wait.
@@ -43,29 +42,5 @@ impl Pacer {
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.0.as_ref()?.poll_timeout()
-    }
-}
-
-impl QueuePair {
-    /// Sets who decides when requests leave; nobody: they leave when the port takes them.
-    pub(crate) fn set_controller<M: HostMemory>(
-        &mut self,
-        bus: &mut Bus<'_, M>,
-        controller: Option<Box<dyn Controller>>,
-    ) -> Effects {
-        self.pacer = Pacer(controller);
-        self.settle(bus)
-    }
-
-    /// A congestion notification about what this queue pair sent.
-    pub(crate) fn on_notification<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
-        bus.congestion.handled += 1;
-        match &mut self.pacer.0 {
-            None => Effects::NONE,
-            Some(controller) => {
-                controller.on_cnp(bus.now);
-                self.settle(bus)
-            }
-        }
     }
 }

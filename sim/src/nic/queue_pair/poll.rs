@@ -1,51 +1,15 @@
 //! What leaves a queue pair of a connection. Payload is read from memory only when its frame is written.
 
+use super::frames::{PolledFrame, Transmit, TransmitClass};
+use super::path::Path;
 use super::replies::REPLY;
-use super::{Bus, Effects, HostMemory, Path, QueuePair};
+use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::mkey::HostRange;
 use crate::nic::send_queue::{FetchContext, Fetched, PendingUpdate};
 use crate::nic::wqe::Format;
 use crate::transport::{RequesterError, ResponderError, ResponsePacket};
 use crate::wire::{FrameBuffer, FrameWriter, PacketHeader, ServiceClass};
-use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::QpState;
-
-/// Why a frame is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransmitClass {
-    /// A request: its work request was fetched after a doorbell.
-    Request,
-    /// An acknowledgement: nothing had to be fetched.
-    Response,
-    /// A READ response: its payload was fetched from host memory.
-    ReadResponse,
-}
-
-/// What is told of a frame that is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transmit {
-    /// Why it is sent.
-    pub class: TransmitClass,
-    /// Sending queue pair.
-    pub qpn: Qpn,
-    /// Invariant CRC of the frame.
-    pub icrc: u32,
-}
-
-/// A frame that is complete and waits for the wire.
-#[derive(Debug)]
-pub(crate) struct FinishedFrame {
-    pub(crate) bytes: FrameBuffer,
-    pub(crate) icrc: u32,
-    pub(crate) qpn: Qpn,
-}
-
-/// A frame that a queue pair wrote in its turn.
-pub(crate) struct PolledFrame {
-    pub(crate) transmit: Transmit,
-    /// It is for a queue pair of this very device.
-    pub(crate) loops_back: bool,
-}
 
 /// Why there is no frame.
 enum Unwritten {
@@ -87,10 +51,10 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        if self.notification.is_due() {
-            if let Some(transmit) = self.transmit_notification(bus, frame) {
-                return Some(transmit);
-            }
+        if self.notification.is_due()
+            && let Some(transmit) = self.transmit_notification(bus, frame)
+        {
+            return Some(transmit);
         }
         if let Some(transmit) = self.transmit_response(bus, frame) {
             return Some(transmit);

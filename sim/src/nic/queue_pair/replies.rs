@@ -1,10 +1,8 @@
 //! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
 
-use super::{Effects, QueuePair};
 use crate::nic::extension::RpcReply;
 use crate::transport::{Operation, Request, SendingSide};
 use crate::wire::ServiceHeader;
-use bareverbs_prm::numbering::QpState;
 use std::collections::VecDeque;
 
 /// Bit of tokens that name replies; without it they name WQEs.
@@ -74,17 +72,5 @@ impl RpcReplies {
         if self.sent.pop_front().is_some() {
             self.first += 1;
         }
-    }
-}
-
-impl QueuePair {
-    /// Takes a reply of the RPC engine. One that a queue pair cannot send any more is dropped with its connection; counted by the
-    /// caller, who learns it by `None`.
-    pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
-        if self.state() != QpState::Rts {
-            return None;
-        }
-        self.replies.get_or_insert_default().push(reply);
-        Some(Effects::TURN)
     }
 }

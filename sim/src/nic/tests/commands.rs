@@ -2,7 +2,7 @@
 
 use super::host::{Answer, Host};
 use super::verbs::{Node, create_cq, create_qp, init, rtr, rts, set_gid};
-use crate::nic::firmware::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{Limits, NicConfig};
 use bareverbs_prm::command::cq::{DestroyCqIn, DestroyCqOut};
 use bareverbs_prm::command::eq::{DestroyEqIn, DestroyEqOut};

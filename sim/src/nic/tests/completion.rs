@@ -2,7 +2,7 @@
 
 use super::pair::Pair;
 use super::verbs::{Node, create_qp, inline, remote};
-use crate::nic::firmware::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut, ModifyCqIn, ModifyCqOut};
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry, OP_OWN_INITIAL};

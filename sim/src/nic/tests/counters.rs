@@ -3,7 +3,7 @@
 use super::pair::Pair;
 use super::verbs::{Node, data, inline, operands, remote};
 use crate::nic::NicConfig;
-use crate::nic::firmware::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::wire::{Aeth, Extension, FrameWriter, HeaderTemplate, NakCode, PacketHeader, Syndrome, parse};
 use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::qp::RtsToRtsQpIn;

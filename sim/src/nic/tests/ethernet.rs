@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::verbs::{Cq, Node, create_cq, data, poll_cq};
-use crate::nic::firmware::syndrome;
+use crate::nic::syndrome;
 use crate::nic::{NicConfig, wqe};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqIn, CreateRqOut, CreateTirIn, CreateTirOut, DestroyRqIn, DestroyRqOut, DestroyTirIn,

@@ -4,7 +4,7 @@ use super::commands::refused;
 use super::host::{Answer, Host};
 use super::verbs::{Node, Qp, Sge, create_qp, data};
 use crate::nic::NicConfig;
-use crate::nic::firmware::syndrome;
+use crate::nic::syndrome;
 use bareverbs_prm::command::ib_port::{
     ModifyHcaVportContextIn, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn,
     QueryHcaVportGidOut, QueryHcaVportPkeyIn,

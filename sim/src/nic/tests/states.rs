@@ -2,7 +2,7 @@
 
 use super::pair::Pair;
 use super::verbs::{Node, create_qp, data, inline, remote};
-use crate::nic::firmware::syndrome;
+use crate::nic::syndrome;
 use crate::nic::{LinkLayer, NicConfig, Refusal};
 use bareverbs_prm::command::qp::InitToRtrQpIn;
 use bareverbs_prm::context::QueuePairContext;

@@ -3,7 +3,7 @@
 use super::host::Host;
 use super::verbs::{Node, create_qp, data};
 use crate::net::{Egress, SubnetConfig, Switch};
-use crate::nic::{NicConfig, Subnet};
+use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::management::{Method, SubnetPacket};
 use bareverbs_prm::command::ib_port::{HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut};
 use bareverbs_prm::context::QueuePairContext;
@@ -23,7 +23,7 @@ struct Pair {
 }
 
 fn config() -> NicConfig {
-    NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(MacAddress::default()) }
+    NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(MacAddress::default()) }
 }
 
 fn node(number: u8) -> Node {

@@ -5,7 +5,7 @@ use super::host::{Answer, Host};
 use super::pair::Pair;
 use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, data, remote};
 use crate::nic::NicConfig;
-use crate::nic::firmware::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut,

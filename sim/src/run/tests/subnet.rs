@@ -3,7 +3,7 @@
 use super::player::{Bytes, Player};
 use crate::net::subnet::SWITCH_PORTS;
 use crate::net::{LinkConfig, Member, RandomFaults, SubnetConfig, SwitchConfig};
-use crate::nic::{Nic, NicConfig, Subnet};
+use crate::nic::{Nic, NicConfig, SubnetMembership};
 use crate::run::{Device, Latency, LinkId, NodeId, StallReason, Step, SwitchId, TopologyError, World};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn adapter(number: u8) -> Nic {
     let mac = MacAddress([2, 0, 0, 0, 0, number]);
-    Nic::new(NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) })
+    Nic::new(NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) })
 }
 
 /// Nodes at a switch with a manager.

@@ -10,7 +10,7 @@ use bareverbs_serve::fabric::Fabric;
 use bareverbs_serve::real_time::{Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::net::{LinkType, SubnetConfig};
-use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, Subnet};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, SubnetMembership};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -69,9 +69,10 @@ impl ServedNics {
     fn config(&self, index: usize, capture: &Recorder) -> ServerConfig {
         let mac = mac(index);
         let (nic, kind) = match self.link {
-            LinkLayer::InfiniBand => {
-                (NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(mac) }, LinkType::InfiniBand)
-            }
+            LinkLayer::InfiniBand => (
+                NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
+                LinkType::InfiniBand,
+            ),
             LinkLayer::Ethernet => {
                 (NicConfig { translation_updates: false, ..NicConfig::new(mac) }, LinkType::Ethernet)
             }

@@ -24,7 +24,7 @@ use bareverbs_prm::time::Duration;
 use bareverbs_serve::real_time::{FaultCounters, Recorder, UnixDatagramIo};
 use bareverbs_sim::net::capture::LinkType;
 use bareverbs_sim::net::fault::{Chance, Faults, RandomFaults};
-use bareverbs_sim::nic::{self, NicConfig, Subnet};
+use bareverbs_sim::nic::{self, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use core::fmt;
 use std::path::Path;
@@ -167,7 +167,7 @@ impl Nic {
 
     /// Opens the device on a wire to a switch of a subnet, and waits until the subnet's manager has been there.
     pub fn infiniband(wire: UnixDatagramIo, seed: u64) -> Result<Self> {
-        let config = NicConfig { subnet: Subnet::Managed, ..NicConfig::infiniband(OUR_MAC) };
+        let config = NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(OUR_MAC) };
         let nic = Self { link: LinkType::InfiniBand, ..Self::open(config, wire, seed)? };
         let deadline = Instant::now() + ACTIVATION_LIMIT;
         loop {

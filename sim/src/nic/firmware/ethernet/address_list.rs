@@ -1,9 +1,9 @@
 //! The address lists of the virtual port: unicast, multicast, VLANs.
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
-use super::capabilities::{LOG_MULTICAST, LOG_UNICAST, LOG_VLANS};
 use crate::nic::ethernet::filter::is_multicast;
+use crate::nic::firmware_state::limits::{LOG_MULTICAST, LOG_UNICAST, LOG_VLANS};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::context::{MacAddressLayout, NicVportContext};
 use bareverbs_prm::ids::MacAddress;

@@ -1,16 +1,15 @@
 //! Counters of flows.
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
 use crate::nic::ethernet::flow::Traffic;
+use crate::nic::firmware_state::limits::LOG_FLOW_COUNTERS;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     AllocFlowCounterIn, AllocFlowCounterOut, DeallocFlowCounterIn, DeallocFlowCounterOut, QueryFlowCounterIn,
     QueryFlowCounterOut,
 };
 
-/// Flow counters of a device, logarithm.
-pub(in crate::nic::firmware) const LOG_FLOW_COUNTERS: u8 = 16;
 pub(super) fn alloc_flow<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -1,7 +1,7 @@
 //! Transport domains and transport interface sends (TIS).
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     AllocTransportDomainIn, AllocTransportDomainOut, CreateTisIn, CreateTisOut, DeallocTransportDomainIn,

@@ -1,8 +1,9 @@
 //! Flow tables, their root, and flow groups.
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
-use crate::nic::ethernet::flow::{Group, MISS_TO_TABLE, Table};
+use crate::nic::ethernet::flow::{FlowTable, Group, MISS_TO_TABLE};
+use crate::nic::firmware_state::limits::{FLOW_TABLE_LEVELS, LOG_FLOW_TABLE_SIZE, LOG_FLOW_TABLES};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DestroyFlowGroupIn,
@@ -13,10 +14,6 @@ use bareverbs_prm::command::flow::{
 use bareverbs_prm::ids::FlowTableId;
 use zerocopy::IntoBytes;
 
-/// Limits that the capabilities name.
-pub(in crate::nic::firmware) const LOG_TABLES: u8 = 16;
-pub(in crate::nic::firmware) const LOG_SIZE: u8 = 24;
-pub(in crate::nic::firmware) const LEVELS: u8 = 128;
 /// `table_type`: received packets, the only one that is offered.
 pub(super) const NIC_RECEIVE: u8 = 0;
 /// `op_mod` of SET_FLOW_TABLE_ROOT: make the table the root, or take the root away.
@@ -27,7 +24,7 @@ const SELECT_MISS: u16 = 1;
 const OUTER: u8 = 1;
 
 /// The table of a number and a type.
-pub(super) fn table(nic: &mut Nic, kind: u8, id: FlowTableId) -> Result<&mut Table, Refusal> {
+pub(super) fn table(nic: &mut Nic, kind: u8, id: FlowTableId) -> Result<&mut FlowTable, Refusal> {
     let table = nic.ethernet.steering.tables.get_mut(id.value());
     table.filter(|table| table.kind == kind).ok_or(syndrome::FLOW_TABLE_UNKNOWN)
 }
@@ -42,7 +39,7 @@ fn check_table(context: &FlowTableContext) -> Result<(), Refusal> {
     if rewrites || context.sw_owner() || context.rtc_valid() || context.table_miss_action() > MISS_TO_TABLE {
         return Err(syndrome::FLOW_TABLE_FEATURE);
     }
-    if context.log_size() > LOG_SIZE || context.level() > LEVELS {
+    if context.log_size() > LOG_FLOW_TABLE_SIZE || context.level() > FLOW_TABLE_LEVELS {
         return Err(syndrome::FLOW_TABLE_SIZE);
     }
     Ok(())
@@ -75,7 +72,7 @@ pub(super) fn create_table<M: HostMemory>(
     let context = *input.flow_table_context();
     check_table(&context)?;
     check_miss(nic, context.level(), &context)?;
-    let number = nic.ethernet.steering.create_table(NIC_RECEIVE, context, 1 << LOG_TABLES);
+    let number = nic.ethernet.steering.create_table(NIC_RECEIVE, context, 1 << LOG_FLOW_TABLES);
     output.set_table_id(FlowTableId::from_low_bits(number.ok_or(syndrome::FLOW_TABLE_LIMIT)?));
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Entries of flow tables.
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
 use super::flow::{check_level, check_vport, table};
 use crate::nic::ethernet::flow::{Destination, FlowEntry, action};
+use crate::nic::firmware_state::limits::LOG_FLOW_DESTINATIONS;
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::flow::{
     DeleteFlowEntryIn, DeleteFlowEntryOut, FlowContext, FlowCounterId, FlowDestination, QueryFlowEntryIn,
@@ -12,8 +13,6 @@ use bareverbs_prm::command::flow::{
 use bareverbs_prm::ids::FlowTableId;
 use zerocopy::FromBytes;
 
-/// Destinations and counters of one entry, logarithm.
-pub(in crate::nic::firmware) const LOG_DESTINATIONS: u8 = 5;
 /// The lists follow the fixed part of the input.
 const LISTS: usize = SetFlowEntryIn::SIZE;
 /// `op_mod` of SET_FLOW_TABLE_ENTRY: a new entry, or a change of one that is there.
@@ -64,7 +63,8 @@ fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Ref
     let forwards = context.action() & action::FORWARD != 0;
     let known = context.action() & !OFFERED == 0 && input.modify_enable_mask() & !CHANGEABLE == 0;
     let plain = !context.extended_destination() && !input.ignore_flow_level() && !context.uplink_hairpin_en();
-    let fits = context.destination_list_size() + context.flow_counter_list_size() <= 1 << LOG_DESTINATIONS;
+    let fits =
+        context.destination_list_size() + context.flow_counter_list_size() <= 1 << LOG_FLOW_DESTINATIONS;
     let led = forwards == (context.destination_list_size() > 0);
     let dropped = context.action() & action::DROP != 0;
     if known && plain && fits && led && !(forwards && dropped) {

@@ -1,8 +1,7 @@
 //! The commands of Ethernet ports: one module per family of objects.
 
 pub(super) mod address_list;
-pub(super) mod capabilities;
-mod counter;
+pub(super) mod counter;
 mod domain;
 mod flow;
 mod flow_entry;
@@ -10,17 +9,13 @@ pub(super) mod port_register;
 mod receive_interface;
 mod receive_queue;
 mod send_queue;
+mod work_queue;
 
 use super::call::Call;
-use super::syndrome::Refusal;
-use super::{Allowed, refuse_unknown, run};
+use super::checks::{Allowed, refuse_unknown, run};
+use crate::nic::syndrome::Refusal;
 use crate::nic::{HostMemory, Nic};
-use bareverbs_prm::command::srq::WorkQueueContext;
-use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CommandOpcode;
-
-/// `wq_type`: entries are used in the order of the ring.
-const CYCLIC: u8 = 1;
 
 /// Decides who handles a command that other ports do not have.
 #[rustfmt::skip]
@@ -65,17 +60,5 @@ pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> 
         Op::DeallocFlowCounter => run(nic, call, Initialized, counter::dealloc_flow),
         Op::QueryFlowCounter => run(nic, call, Initialized, counter::query_flow),
         _ => refuse_unknown(nic, call),
-    }
-}
-
-/// What work queues of both kinds have in common and may not ask for.
-fn is_plain(queue: &WorkQueueContext) -> bool {
-    queue.wq_type() == CYCLIC && !queue.wq_signature() && !queue.cd_slave() && !queue.shampo_enable()
-}
-
-/// A completion queue may not go before the queues that complete into it.
-fn count_user(nic: &mut Nic, cqn: Cqn, change: i32) {
-    if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
-        queue.users = queue.users.saturating_add_signed(change);
     }
 }

@@ -1,7 +1,7 @@
 //! Registers that only Ethernet ports have: flow control, error correction, module lanes.
 
-use super::super::register::{bytes, check_port, read};
-use super::super::syndrome::{self, Refusal};
+use super::super::register_data::{bytes, check_port, read};
+use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::{PfccRegister, PmlpRegister, PplmRegister};
 
 /// Lanes of the cable, in module 0.

@@ -1,11 +1,11 @@
 //! Receive queue tables (RQT) and transport interface receives (TIR).
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
 use super::domain::check_domain;
 use crate::nic::ethernet::QueueTable;
 use crate::nic::ethernet::hash;
 use crate::nic::ethernet::receive::{DIRECT, INDIRECT};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{
     CreateRqtIn, CreateRqtOut, CreateTirIn, CreateTirOut, DestroyRqtIn, DestroyRqtOut, DestroyTirIn,

@@ -1,13 +1,13 @@
 //! CREATE_RQ, MODIFY_RQ, DESTROY_RQ, QUERY_RQ.
 
 use super::super::call::Call;
-use super::super::syndrome::{self, Refusal};
 use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
-use super::{count_user, is_plain};
+use super::work_queue::{count_user, is_plain};
+use crate::nic::device::Parts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::receive::{DIRECT, PacketReceiveQueue};
-use crate::nic::queue_pairs::Parts;
 use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_receive::{

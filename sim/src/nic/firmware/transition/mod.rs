@@ -8,9 +8,9 @@ mod parameters;
 mod table;
 
 use super::call::Call;
-use super::syndrome::{self, Refusal};
 use crate::nic::bus::Bus;
 use crate::nic::queue_pair::{Effects, QueuePair, path_mtu};
+use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{
     InitToInitQpIn, InitToInitQpOut, InitToRtrQpIn, InitToRtrQpOut, ResetToInitQpIn, ResetToInitQpOut,

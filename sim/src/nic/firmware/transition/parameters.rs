@@ -1,9 +1,10 @@
 //! The optional parameters of a transition, and the checks that each of them has to pass.
 
-use super::syndrome::{self, Refusal};
 use super::table::{Transition, optional};
 use crate::nic::Nic;
+use crate::nic::firmware_state::limits::SOURCE_PORTS;
 use crate::nic::port::{PARTITION_KEYS, Port};
+use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMigration, QpState, RoceVersion};
@@ -167,7 +168,7 @@ pub(super) fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
         return Err(syndrome::QP_REMOTE_ADDRESS);
     }
     let chosen = path.udp_sport();
-    if chosen != 0 && !crate::nic::firmware::capabilities::SOURCE_PORTS.contains(&chosen) {
+    if chosen != 0 && !SOURCE_PORTS.contains(&chosen) {
         return Err(syndrome::QP_SOURCE_PORT);
     }
     Ok(())

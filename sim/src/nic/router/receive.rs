@@ -1,7 +1,7 @@
 //! The way in: from frames to the queue pairs that take them.
 
-use super::queue_pair::is_notification;
-use super::{HostMemory, Nic};
+use crate::nic::queue_pair::is_notification;
+use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
 use crate::wire::management::PortState;
 use crate::wire::{FrameBuffer, Packet, ParseError, ServiceClass, parse};
@@ -49,6 +49,12 @@ impl Nic {
         }
         let own = frame.get(..6) == Some(&self.port.mac().0);
         self.port.is_up() && (own || self.takes_group_frame(frame))
+    }
+
+    /// Whether a frame is for a multicast group that has members here.
+    #[inline]
+    pub(super) fn takes_group_frame(&self, frame: &[u8]) -> bool {
+        frame.get(..6).is_some_and(|address| address[0] & 1 != 0 && self.groups.has_address(address))
     }
 
     /// A frame for this device, from itself.

@@ -3,11 +3,11 @@
 //!
 //! **What it may not do.** Multicast is not modelled on InfiniBand.
 
-use super::contexts::Slab;
-use super::multicast::GROUP_QPN;
-use super::port::ends;
-use super::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
-use super::{HostMemory, Nic};
+use crate::nic::contexts::Slab;
+use crate::nic::multicast::GROUP_QPN;
+use crate::nic::port::ends;
+use crate::nic::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
+use crate::nic::{HostMemory, Nic};
 use crate::wire::{Deth, Packet, network_header};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::time::Time;

@@ -4,12 +4,11 @@
 //! **What it may not do.** It manages nothing itself, and M_Keys are not checked: the key is zero, which protects nothing
 //! (IBTA v1.4 §14.2.4). What the host's own management queue pairs see is told in `datagram`.
 
-use super::port::PARTITION_KEYS;
-use super::queue_pair::FinishedFrame;
-use super::{HostMemory, Nic};
+use super::Nic;
+use crate::nic::HostMemory;
+use crate::nic::port::PARTITION_KEYS;
 use crate::wire::infiniband;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
-use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::PortChange;
 
 /// The port of an adapter that has one.
@@ -29,25 +28,8 @@ const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
 
 impl Nic {
-    /// A packet of the management lane.
-    pub(super) fn handle_management<M: HostMemory>(&mut self, memory: &mut M, frame: &[u8]) {
-        let Ok(packet) = infiniband::parse(frame) else {
-            self.counters.frames_malformed += 1;
-            return;
-        };
-        let source = crate::nic::port::source_lid(&packet.route.network);
-        let question = SubnetPacket::of(&packet).filter(|_| self.port.is_up());
-        let Some(answer) = question.and_then(|question| self.answer_management(memory, question)) else {
-            self.counters.frames_foreign += 1;
-            return;
-        };
-        self.counters.frames_received += 1;
-        let (bytes, icrc) = answer.to_frame((self.port.hca_vport.lid(), source));
-        self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: Qpn::from_low_bits(0) });
-    }
-
     /// The answer to a question that ends here: from the link, or from the port's own host.
-    pub(super) fn answer_management<M: HostMemory>(
+    pub(in crate::nic) fn answer_management<M: HostMemory>(
         &mut self,
         memory: &mut M,
         mut question: SubnetPacket,

@@ -1,29 +1,30 @@
 //! How the router reaches its queue pairs: one number resolved, one [`Bus`] built, [`Effects`] applied.
 
-use super::bus::Bus;
-use super::contexts::Slab;
-use super::ethernet::EthernetObjects;
-use super::queue_counters::CounterSets;
-use super::queue_pair::{Effects, QueuePair};
-use super::schedule::TurnSchedule;
-use super::wqe::Format;
-use super::{HostMemory, Nic};
+use super::Nic;
+use crate::nic::HostMemory;
+use crate::nic::bus::Bus;
+use crate::nic::contexts::Slab;
+use crate::nic::ethernet::EthernetObjects;
+use crate::nic::queue_counters::CounterSets;
+use crate::nic::queue_pair::{Effects, QueuePair};
+use crate::nic::schedule::TurnSchedule;
+use crate::nic::wqe::Format;
 use crate::transport::congestion::Controller;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::time::Time;
 
 /// A device taken apart for one input: its tables, the scheduler, and what a queue may touch.
-pub(super) struct Parts<'a, M> {
-    pub(super) queue_pairs: &'a mut Slab<QueuePair>,
-    pub(super) schedule: &'a mut TurnSchedule,
-    pub(super) ethernet: &'a mut EthernetObjects,
-    pub(super) counter_sets: &'a mut CounterSets,
-    pub(super) bus: Bus<'a, M>,
+pub(in crate::nic) struct Parts<'a, M> {
+    pub(in crate::nic) queue_pairs: &'a mut Slab<QueuePair>,
+    pub(in crate::nic) schedule: &'a mut TurnSchedule,
+    pub(in crate::nic) ethernet: &'a mut EthernetObjects,
+    pub(in crate::nic) counter_sets: &'a mut CounterSets,
+    pub(in crate::nic) bus: Bus<'a, M>,
 }
 
 impl Nic {
     #[inline]
-    pub(super) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> Parts<'a, M> {
+    pub(in crate::nic) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> Parts<'a, M> {
         let engine = if self.config.strom { self.engine.as_deref_mut() } else { None };
         Parts {
             queue_pairs: &mut self.queue_pairs,
@@ -49,7 +50,7 @@ impl Nic {
     }
 
     /// Lets a queue pair act and does what it wants; `None` if there is no such queue pair.
-    pub(super) fn with_queue_pair<M: HostMemory>(
+    pub(in crate::nic) fn with_queue_pair<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
@@ -80,7 +81,7 @@ impl Nic {
     }
 
     /// A completion queue broke: every queue pair that completes into it goes to the error state.
-    pub(super) fn break_users<M: HostMemory>(&mut self, now: Time, memory: &mut M, cqn: Cqn) {
+    pub(in crate::nic) fn break_users<M: HostMemory>(&mut self, now: Time, memory: &mut M, cqn: Cqn) {
         let mut parts = self.parts(now, memory);
         let uses = |qp: &QueuePair| qp.context.cqn_snd() == cqn || qp.context.cqn_rcv() == cqn;
         for (_, qp) in parts.queue_pairs.iter_mut().filter(|(_, qp)| uses(qp)) {
@@ -90,7 +91,7 @@ impl Nic {
     }
 
     /// Takes replies of the RPC engine. A reply over a queue pair that cannot send is dropped with it.
-    pub(super) fn take_replies(&mut self) {
+    pub(in crate::nic) fn take_replies(&mut self) {
         let Some(engine) = &mut self.engine else { return };
         while let Some(reply) = engine.poll_reply() {
             let qp = self.queue_pairs.get_mut(reply.qpn.value());

@@ -1,8 +1,9 @@
 //! What the capability pages say of Ethernet ports.
 
-use super::counter::LOG_FLOW_COUNTERS;
-use super::flow::{LEVELS, LOG_SIZE, LOG_TABLES};
-use super::flow_entry::LOG_DESTINATIONS;
+use super::limits::{
+    FLOW_TABLE_LEVELS, LOG_FLOW_COUNTERS, LOG_FLOW_DESTINATIONS, LOG_FLOW_TABLE_SIZE, LOG_FLOW_TABLES,
+    LOG_MULTICAST, LOG_UNICAST, LOG_VLANS,
+};
 use crate::nic::ethernet::send::LOG_LARGEST;
 use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use bareverbs_prm::command::caps::GeneralCapabilities;
@@ -15,15 +16,11 @@ use bareverbs_prm::numbering::PortType;
 const LOG_OBJECTS: u8 = 16;
 const LOG_QUEUE: u8 = 15;
 const LOG_QUEUE_TABLE: u8 = 11;
-/// Addresses and VLANs that the virtual port filters by, logarithms.
-pub(in crate::nic::firmware) const LOG_UNICAST: u8 = 7;
-pub(in crate::nic::firmware) const LOG_MULTICAST: u8 = 10;
-pub(in crate::nic::firmware) const LOG_VLANS: u8 = 12;
 /// `wqe_inline_mode`: no bytes of a packet have to be inline.
 const INLINE_NOT_REQUIRED: u8 = 2;
 
 /// Adds to the general page what an Ethernet port has.
-pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities) {
+pub(super) fn extend(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true);
     page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
@@ -36,7 +33,7 @@ pub(in crate::nic::firmware) fn extend(page: &mut GeneralCapabilities) {
 }
 
 /// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
-pub(in crate::nic::firmware) fn offloads() -> EthernetCapabilities {
+pub(super) fn offloads() -> EthernetCapabilities {
     let mut page = EthernetCapabilities::new();
     page.set_csum_cap(true).set_cqe_checksum_full(true).set_vlan_cap(true).set_wqe_vlan_insert(true);
     page.set_max_lso_cap(LOG_LARGEST).set_rss_ind_tbl_cap(LOG_QUEUE_TABLE);
@@ -45,14 +42,17 @@ pub(in crate::nic::firmware) fn offloads() -> EthernetCapabilities {
 }
 
 /// Flow tables of received packets.
-pub(in crate::nic::firmware) fn flow_tables() -> NicFlowTableCapabilities {
+pub(super) fn flow_tables() -> NicFlowTableCapabilities {
     let mut page = NicFlowTableCapabilities::new();
     let properties = page.flow_table_properties_nic_receive_mut();
     properties.set_ft_support(true).set_flow_counter(true).set_flow_modify_en(true).set_modify_root(true);
     properties.set_identified_miss_table_mode(true).set_flow_table_modify(true);
-    properties.set_log_max_ft_size(LOG_SIZE).set_max_ft_level(LEVELS).set_log_max_ft_num(LOG_TABLES);
-    properties.set_log_max_flow_counter(LOG_FLOW_COUNTERS).set_log_max_destination(LOG_DESTINATIONS);
-    properties.set_log_max_flow(LOG_SIZE);
+    properties
+        .set_log_max_ft_size(LOG_FLOW_TABLE_SIZE)
+        .set_max_ft_level(FLOW_TABLE_LEVELS)
+        .set_log_max_ft_num(LOG_FLOW_TABLES);
+    properties.set_log_max_flow_counter(LOG_FLOW_COUNTERS).set_log_max_destination(LOG_FLOW_DESTINATIONS);
+    properties.set_log_max_flow(LOG_FLOW_TABLE_SIZE);
     set_fields(properties);
     page
 }

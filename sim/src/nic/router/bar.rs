@@ -1,14 +1,13 @@
 //! BAR0: the initialization segment and the UAR pages (PRM, initialization segment and UAR page; Linux
 //! `include/linux/mlx5/device.h`).
 
-use super::firmware::SystemState;
-use super::{HostMemory, Nic, NicConfig};
+use crate::nic::firmware_state::SystemState;
+use crate::nic::registers::FIRST_UAR;
+use crate::nic::{HostMemory, Nic, firmware};
 use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, init_segment, send_doorbell_qpn, uar};
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::time::Time;
 
-/// First UAR index that is handed out; the pages before are initialization segment and MSI-X.
-pub(crate) const FIRST_UAR: u32 = 0x10;
 /// Revision of the command interface that all drivers ask for.
 const CMDIF_REV: u32 = 5;
 /// Logarithms of the number of command queue entries and of their stride.
@@ -25,25 +24,6 @@ const HEALTH_TICK_NANOS: u64 = 1_000_000;
 const DOORBELL_STEP: usize = 0x100;
 const ALL_ONES: u32 = u32::MAX;
 
-/// State of the registers that are not firmware's.
-#[derive(Debug, Default)]
-pub(crate) struct Registers {
-    /// When firmware has initialised.
-    ready_at: Time,
-    queue_high: u32,
-    queue_low: u32,
-    interface: u8,
-    /// First half of a 64-bit doorbell that came as two writes: its offset and value.
-    latch: Option<(u64, u32)>,
-}
-
-impl Registers {
-    /// Registers after power-on or a reset at `now`.
-    pub(crate) fn new(config: &NicConfig, now: Time) -> Self {
-        Self { ready_at: now + config.firmware_ready_after, ..Self::default() }
-    }
-}
-
 impl Nic {
     /// The host reads the 32-bit register at `offset`; the value is that of the big-endian register as a number.
     /// Outside BAR0 all bits are one, as for any read that nobody answers.
@@ -56,11 +36,6 @@ impl Nic {
             Ok(offset) if offset < init_segment::SIZE => self.read_init_segment(now, ready, offset),
             _ => 0,
         }
-    }
-
-    /// Bytes of BAR0.
-    pub const fn bar_size(&self) -> u64 {
-        self.config.bar_pages as u64 * UAR_PAGE_SIZE as u64
     }
 
     /// Whether firmware has initialised.
@@ -114,7 +89,7 @@ impl Nic {
             match usize::try_from(offset).map_or(usize::MAX, |offset| offset + i * 4) {
                 init_segment::CMDQ_ADDRESS_HIGH => self.registers.queue_high = value,
                 init_segment::CMDQ_ADDRESS_LOW => self.write_queue_low(value),
-                init_segment::COMMAND_DOORBELL => self.handle_command_doorbell(now, memory, value),
+                init_segment::COMMAND_DOORBELL => firmware::ring(self, now, memory, value),
                 _ => self.counters.writes_ignored += 1,
             }
         }

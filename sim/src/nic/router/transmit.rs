@@ -1,9 +1,9 @@
 //! The way out: queue pairs with work take turns at the port.
 
-use super::ethernet::EthernetObjects;
-use super::queue_pair::{Transmit, TransmitClass};
-use super::wqe::Format;
-use super::{HostMemory, Nic};
+use crate::nic::ethernet::EthernetObjects;
+use crate::nic::queue_pair::{Transmit, TransmitClass};
+use crate::nic::wqe::Format;
+use crate::nic::{HostMemory, Nic};
 use crate::wire::FrameBuffer;
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use bareverbs_prm::time::Time;

@@ -1,0 +1,39 @@
+//! Counter sets and the queue pairs that count for them.
+
+use super::Nic;
+use crate::nic::queue_pair::Tally;
+use bareverbs_prm::ids::Qpn;
+
+impl Nic {
+    /// The queue pair goes away, or counts elsewhere from now on: what it counted stays with its set.
+    pub(crate) fn leave_counter_set(&mut self, qpn: Qpn) {
+        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
+        let tally = qp.leave_tally();
+        // A queue pair that counts nowhere names set 0, which does not exist.
+        if let Some(set) = self.counter_sets.get_mut(qp.context.counter_set_id().into()) {
+            set.keep(tally);
+        }
+    }
+
+    /// What a set has counted since it was made or cleared; `None` if there is no such set.
+    pub(crate) fn counter_set(&mut self, number: u8, clear: bool) -> Option<Tally> {
+        let members = self.queue_pairs.iter().filter(|(_, qp)| qp.context.counter_set_id() == number);
+        let live = members.fold(Tally::default(), |sum, (_, qp)| sum.plus(qp.tally()));
+        Some(self.counter_sets.get_mut(number.into())?.show(live, clear))
+    }
+
+    /// Whether queue pairs or Ethernet receive queues name the set.
+    pub(crate) fn uses_counter_set(&self, number: u8) -> bool {
+        self.queue_pairs.iter().any(|(_, qp)| qp.context.counter_set_id() == number)
+            || self.ethernet.receive_queues.iter().any(|(_, rq)| rq.context.counter_set_id() == number)
+    }
+
+    /// Counts the completions with error that were written since the last call. Those of Ethernet queues count in no set.
+    pub(crate) fn count_failures(&mut self) {
+        while let Some((qpn, opcode, syndrome)) = self.completions.failures.pop() {
+            if let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
+                qp.count_failure(opcode, syndrome);
+            }
+        }
+    }
+}

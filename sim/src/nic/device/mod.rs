@@ -1,0 +1,303 @@
+//! The device: its registers, tables and queues, and what concerns all of them.
+//!
+//! **What it may not do.** It handles no input: `router` does, `firmware` carries out commands, and both find everything here.
+
+mod counter_sets;
+mod parts;
+mod subnet_agent;
+
+pub(in crate::nic) use parts::Parts;
+
+use super::config::NicConfig;
+use super::contexts::Slab;
+use super::counters::{CongestionTally, Counters};
+use super::extension::RpcEngine;
+use super::firmware_state::{ClearedCounters, Firmware};
+use super::memory::HostMemory;
+use super::mkey::MkeyTable;
+use super::multicast::Groups;
+use super::port::Port;
+use super::queue_counters::{self, CounterSets};
+use super::queue_pair::{self, FinishedFrame, QueuePair};
+use super::schedule::TurnSchedule;
+use super::shared_receive::{self, SharedReceiveQueue};
+use super::syndrome::Refusal;
+use super::trace::{CommandRecord, CommandTrace};
+use super::user_memory::{FIRST_UMEM, UserMemory};
+use super::{completion, ethernet, event, pci, registers};
+use crate::wire::management::PortState;
+use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
+use bareverbs_prm::eqe::{PageRequestEvent, PortEvent};
+use bareverbs_prm::numbering::{CommandOpcode, EventType, PortChange};
+use bareverbs_prm::time::Time;
+use core::fmt;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// First protection domain number.
+const FIRST_PD: u32 = 1;
+
+/// A simulated mlx5 device.
+pub struct Nic {
+    pub(super) config: NicConfig,
+    pub(super) registers: registers::Registers,
+    pub(super) pci: pci::ConfigSpace,
+    pub(super) firmware: Firmware,
+    pub(super) domains: Slab<()>,
+    pub(super) uars: Slab<()>,
+    pub(super) user_memory: Slab<Arc<UserMemory>>,
+    pub(super) mkeys: MkeyTable,
+    pub(super) events: event::EventQueues,
+    pub(super) completions: completion::CompletionQueues,
+    pub(super) queue_pairs: Slab<QueuePair>,
+    pub(super) congestion: CongestionTally,
+    pub(super) counter_sets: CounterSets,
+    pub(super) xrc_domains: Slab<()>,
+    pub(super) shared_receives: Slab<SharedReceiveQueue>,
+    pub(super) groups: Groups,
+    /// The queue pair whose frame comes back to this device at the moment.
+    pub(super) looping: Option<bareverbs_prm::ids::Qpn>,
+    pub(super) port: Port,
+    pub(super) ethernet: ethernet::EthernetObjects,
+    pub(super) schedule: TurnSchedule,
+    pub(super) engine: Option<Box<dyn RpcEngine>>,
+    pub(super) counters: Counters,
+    /// Times that the link went down.
+    pub(super) times_down: u64,
+    /// Counters of the port, as they were when they were cleared.
+    pub(super) cleared: ClearedCounters,
+    pub(super) last_refusal: Option<(CommandOpcode, Refusal)>,
+    pub(super) trace: CommandTrace,
+    /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
+    pub(super) link_changed: bool,
+    /// Frames that are complete: datagrams, and answers of the port's agents.
+    pub(super) outbox: VecDeque<FinishedFrame>,
+}
+
+impl Nic {
+    /// A device that was just powered on.
+    pub fn new(config: NicConfig) -> Self {
+        let bar_size = u64::from(config.bar_pages) * UAR_PAGE_SIZE as u64;
+        Self {
+            registers: registers::Registers::new(&config, Time::ZERO),
+            pci: pci::ConfigSpace::new(&config, bar_size),
+            firmware: Firmware::new(&config),
+            domains: Slab::new(FIRST_PD, 24),
+            uars: Slab::new(registers::FIRST_UAR, 24),
+            user_memory: Slab::new(FIRST_UMEM, 24),
+            mkeys: MkeyTable::new(),
+            events: event::EventQueues::new(),
+            completions: completion::CompletionQueues::new(),
+            queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
+            congestion: CongestionTally::default(),
+            counter_sets: queue_counters::counter_sets(),
+            xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
+            shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
+            groups: Groups::default(),
+            looping: None,
+            port: Port::new(&config),
+            ethernet: ethernet::EthernetObjects::new(),
+            schedule: TurnSchedule::default(),
+            engine: None,
+            counters: Counters::default(),
+            times_down: 0,
+            cleared: ClearedCounters::default(),
+            last_refusal: None,
+            trace: CommandTrace::default(),
+            link_changed: false,
+            outbox: VecDeque::new(),
+            config,
+        }
+    }
+
+    /// How the device was made.
+    pub const fn config(&self) -> &NicConfig {
+        &self.config
+    }
+
+    /// Function-level reset or reset of the bus: every object, page and register is forgotten. Counters, link and the
+    /// engine behind the RPC op-codes stay.
+    pub fn reset(&mut self, now: Time) {
+        let config = self.config;
+        let link_up = self.port.link_up;
+        self.forget_objects();
+        self.registers = registers::Registers::new(&config, now);
+        self.firmware = Firmware::new(&config);
+        self.pci = pci::ConfigSpace::new(&config, self.bar_size());
+        self.port = Port::new(&config);
+        self.port.link_up = link_up;
+        self.last_refusal = None;
+        self.link_changed = false;
+    }
+
+    /// Forgets what INIT_HCA and later commands made.
+    pub(super) fn forget_objects(&mut self) {
+        self.queue_pairs.clear();
+        self.shared_receives.clear();
+        self.groups = Groups::default();
+        self.xrc_domains.clear();
+        self.counter_sets.clear();
+        self.completions.clear();
+        self.events.queues.clear();
+        self.events.interrupts.clear();
+        self.mkeys.clear();
+        self.user_memory.clear();
+        self.uars.clear();
+        self.domains.clear();
+        self.ethernet.clear();
+        self.schedule = TurnSchedule::default();
+        self.outbox.clear();
+    }
+
+    /// The cable was plugged in or pulled out. Software learns of it with the next input.
+    pub fn set_link_up(&mut self, up: bool) {
+        self.link_changed |= up != self.port.link_up;
+        self.times_down += u64::from(self.port.is_up() && !up);
+        self.port.link_up = up;
+        self.port.train();
+    }
+
+    /// Puts an engine behind StRoM's op-codes. It is asked only if [`NicConfig::strom`] is set.
+    pub fn set_extension(&mut self, engine: Box<dyn RpcEngine>) {
+        self.engine = Some(engine);
+    }
+
+    /// The next MSI-X vector to send.
+    pub fn poll_interrupt(&mut self) -> Option<u16> {
+        self.events.interrupts.poll()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            completions: self.completions.written,
+            completions_compressed: self.completions.compressed,
+            completion_overruns: self.completions.overruns,
+            events_lost: self.events.lost,
+            interrupts: self.events.interrupts.raised,
+            ..self.counters
+        }
+    }
+
+    /// The command that was refused last, and why.
+    pub const fn last_refusal(&self) -> Option<(CommandOpcode, Refusal)> {
+        self.last_refusal
+    }
+
+    /// Commands that were asked for and that the device does not have, each with how often, in order of opcodes.
+    pub fn unknown_commands(&self) -> impl Iterator<Item = (CommandOpcode, u64)> + '_ {
+        self.firmware.unknown.iter().map(|(&opcode, &count)| (CommandOpcode::from_raw(opcode), count))
+    }
+
+    /// What was counted of congestion since the last clearing.
+    pub(crate) fn congestion_counters(&mut self, clear: bool) -> CongestionTally {
+        if clear { core::mem::take(&mut self.congestion) } else { self.congestion }
+    }
+
+    /// A frame leaves the port.
+    #[inline]
+    pub(super) fn count_sent(&mut self, frame: &[u8]) {
+        self.ethernet.traffic.count_sent(&mut self.counters, frame);
+    }
+
+    /// A frame has come to a queue of the port.
+    #[inline]
+    pub(super) fn count_received(&mut self, frame: &[u8]) {
+        self.ethernet.traffic.count_received(&mut self.counters, frame);
+    }
+
+    /// Live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
+    pub fn live_objects(&self) -> [usize; 6] {
+        [
+            self.domains.len(),
+            self.mkeys.len(),
+            self.completions.queues.len(),
+            self.queue_pairs.len(),
+            self.events.queues.len(),
+            self.uars.len(),
+        ]
+    }
+
+    /// Bytes of BAR0.
+    pub const fn bar_size(&self) -> u64 {
+        self.config.bar_pages as u64 * UAR_PAGE_SIZE as u64
+    }
+
+    /// Begins or ends to keep a record of every command; a reset does not change it.
+    pub fn trace_commands(&mut self, on: bool) {
+        self.trace.set_on(on);
+    }
+
+    /// The oldest record that was not fetched.
+    pub fn poll_command(&mut self) -> Option<CommandRecord> {
+        self.trace.pop()
+    }
+
+    /// Asks for `count` more pages by an event, or, if negative, asks to be relieved of that many. What firmware does
+    /// when its tables grow or shrink; a driver must answer with MANAGE_PAGES at any moment.
+    pub fn request_pages<M: HostMemory>(&mut self, memory: &mut M, count: i32) {
+        self.firmware.pages.want(count.max(0).unsigned_abs());
+        let mut data = PageRequestEvent::new();
+        data.set_num_pages(count as u32);
+        self.events.post(memory, EventType::PageRequest, 0, &data);
+    }
+
+    /// Host pages that the device holds.
+    pub const fn held_pages(&self) -> usize {
+        self.firmware.pages.held()
+    }
+
+    /// Whether commands and mailboxes are signed.
+    pub(super) fn checksums(&self) -> bool {
+        self.firmware.capabilities.checksums()
+    }
+
+    /// What must follow every input: queue pairs of broken completion queues die, link changes are told, events that
+    /// moderation holds back get their time.
+    pub(super) fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        if core::mem::take(&mut self.link_changed) {
+            self.tell_link(memory);
+        } else if self.completions.is_settled() {
+            return;
+        }
+        self.completions.flush(memory, &mut self.events);
+        while let Some(cqn) = self.completions.newly_broken.pop() {
+            self.break_users(now, memory, cqn);
+            self.ethernet.stop_users(cqn);
+            self.completions.flush(memory, &mut self.events);
+        }
+        self.count_failures();
+        self.completions.settle(now);
+    }
+
+    fn tell_link<M: HostMemory>(&mut self, memory: &mut M) {
+        let change = match self.port.state() {
+            PortState::Active => PortChange::Active,
+            PortState::Down => PortChange::Down,
+            PortState::Initialize | PortState::Armed => PortChange::Initialized,
+        };
+        self.tell_port(memory, change);
+    }
+
+    pub(super) fn tell_port<M: HostMemory>(&mut self, memory: &mut M, change: PortChange) {
+        let mut data = PortEvent::new();
+        data.set_port(1);
+        self.events.post(memory, EventType::PortChange, change.raw(), &data);
+    }
+}
+
+impl fmt::Debug for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [domains, keys, completion_queues, queue_pairs, event_queues, uars] = self.live_objects();
+        f.debug_struct("Nic")
+            .field("mac", &self.port.mac())
+            .field("state", &self.firmware.state)
+            .field("domains", &domains)
+            .field("keys", &keys)
+            .field("completion_queues", &completion_queues)
+            .field("queue_pairs", &queue_pairs)
+            .field("event_queues", &event_queues)
+            .field("uars", &uars)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! The way out: send queues with work take turns, one WQE each.
+
+use super::EthernetObjects;
+use super::send::PacketSendQueue;
+use crate::nic::bus::Bus;
+use crate::nic::memory::HostMemory;
+use bareverbs_prm::ids::{Qpn, UarIndex};
+use std::collections::VecDeque;
+
+impl EthernetObjects {
+    /// A doorbell of a send queue.
+    pub(in crate::nic) fn on_doorbell<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        page: UarIndex,
+        number: Qpn,
+    ) {
+        let known = self.send_queues.get_mut(number.value());
+        let Some(queue) = known.filter(|queue| queue.context.wq().uar_page() == page) else {
+            bus.counters.doorbells_ignored += 1;
+            return;
+        };
+        bus.counters.send_doorbells += 1;
+        if queue.on_doorbell(bus) {
+            wake(&mut self.ready, queue);
+        }
+    }
+
+    /// The next packet for the port.
+    pub(in crate::nic) fn poll_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<u8>> {
+        loop {
+            if let Some(packet) = self.outgoing.pop_front() {
+                return Some(packet);
+            }
+            let number = self.ready.pop_front()?;
+            let Some(queue) = self.send_queues.get_mut(number) else {
+                bus.counters.turns_of_destroyed += 1;
+                continue;
+            };
+            if let Some(packets) = queue.poll_packets(bus) {
+                self.outgoing.extend(packets);
+                wake(&mut self.ready, queue);
+            }
+        }
+    }
+}
+
+/// Puts a queue at the end of the turn, unless it waits already.
+fn wake(ready: &mut VecDeque<u32>, queue: &mut PacketSendQueue) {
+    if !queue.queued {
+        queue.queued = true;
+        ready.push_back(queue.number.value());
+    }
+}

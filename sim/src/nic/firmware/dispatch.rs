@@ -1,0 +1,121 @@
+//! Which handler a command has, and what is kept of its outcome.
+
+use super::call::Call;
+use super::checks::{Allowed, refuse_unknown, run, run_sized};
+use super::{
+    capabilities, completion_queue, domain, ethernet, event_queue, ib_port, mad, memory_key, multicast,
+    pages, port, queue_counter, queue_pair, register, shared_receive, system, transition, umem,
+};
+use crate::nic::syndrome::Refusal;
+use crate::nic::{CommandRecord, HostMemory, Nic};
+use bareverbs_prm::command::entry::CommandHeaderOut;
+use bareverbs_prm::numbering::CommandOpcode;
+use zerocopy::FromBytes;
+
+/// Decides who handles a command, and refuses those that are unknown.
+#[rustfmt::skip]
+fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    use Allowed::{Disabled, Enabled, EnabledOrInitialized, Initialized};
+    use CommandOpcode as Op;
+    match call.opcode() {
+        Op::EnableHca => run(nic, call, Disabled, system::enable),
+        Op::DisableHca => run(nic, call, Enabled, system::disable),
+        Op::InitHca => run_sized(nic, call, Enabled, 16, system::init),
+        Op::TeardownHca => run(nic, call, Initialized, system::teardown),
+        Op::QueryIssi => run(nic, call, EnabledOrInitialized, system::query_issi),
+        Op::SetIssi => run(nic, call, Enabled, system::set_issi),
+        Op::QueryAdapter => run(nic, call, EnabledOrInitialized, system::query_adapter),
+        Op::SetDriverVersion => run(nic, call, EnabledOrInitialized, system::set_driver_version),
+        Op::Nop => run(nic, call, EnabledOrInitialized, system::nop),
+        Op::QueryPages => run(nic, call, EnabledOrInitialized, pages::query),
+        Op::ManagePages => run(nic, call, EnabledOrInitialized, pages::manage),
+        Op::QueryHcaCap => run(nic, call, EnabledOrInitialized, capabilities::query),
+        Op::SetHcaCap => run_sized(nic, call, Enabled, 16, capabilities::set),
+        Op::AccessReg => run(nic, call, EnabledOrInitialized, register::access),
+        Op::CreateEq => run(nic, call, Initialized, event_queue::create),
+        Op::DestroyEq => run(nic, call, Initialized, event_queue::destroy),
+        Op::QueryEq => run(nic, call, Initialized, event_queue::query),
+        Op::CreateCq => run(nic, call, Initialized, completion_queue::create),
+        Op::DestroyCq => run(nic, call, Initialized, completion_queue::destroy),
+        Op::QueryCq => run(nic, call, Initialized, completion_queue::query),
+        Op::ModifyCq => run(nic, call, Initialized, completion_queue::modify),
+        Op::AllocPd => run(nic, call, Initialized, domain::alloc_pd),
+        Op::DeallocPd => run(nic, call, Initialized, domain::dealloc_pd),
+        Op::AllocUar => run(nic, call, Initialized, domain::alloc_uar),
+        Op::DeallocUar => run(nic, call, Initialized, domain::dealloc_uar),
+        Op::CreateUmem => run(nic, call, Initialized, umem::create),
+        Op::DestroyUmem => run(nic, call, Initialized, umem::destroy),
+        Op::CreateMkey => run(nic, call, Initialized, memory_key::create),
+        Op::DestroyMkey => run(nic, call, Initialized, memory_key::destroy),
+        Op::QueryMkey => run(nic, call, Initialized, memory_key::query),
+        Op::CreateQp => run(nic, call, Initialized, queue_pair::create),
+        Op::DestroyQp => run(nic, call, Initialized, queue_pair::destroy),
+        Op::QueryQp => run(nic, call, Initialized, queue_pair::query),
+        Op::ResetToInitQp => run(nic, call, Initialized, transition::reset_to_init),
+        Op::InitToInitQp => run(nic, call, Initialized, transition::init_to_init),
+        Op::InitToRtrQp => run(nic, call, Initialized, transition::init_to_rtr),
+        Op::RtrToRtsQp => run(nic, call, Initialized, transition::rtr_to_rts),
+        Op::RtsToRtsQp => run(nic, call, Initialized, transition::rts_to_rts),
+        Op::SqErrorToRtsQp => run(nic, call, Initialized, transition::sq_error_to_rts),
+        Op::RtsToSqdQp => run(nic, call, Initialized, transition::rts_to_sqd),
+        Op::SqdToSqdQp => run(nic, call, Initialized, transition::sqd_to_sqd),
+        Op::SqdToRtsQp => run(nic, call, Initialized, transition::sqd_to_rts),
+        Op::ToErrorQp => run(nic, call, Initialized, transition::to_error),
+        Op::ToResetQp => run(nic, call, Initialized, transition::to_reset),
+        Op::AttachToMcg => run(nic, call, Initialized, multicast::attach),
+        Op::DetachFromMcg => run(nic, call, Initialized, multicast::detach),
+        Op::SetRoceAddress => run(nic, call, Initialized, port::set_roce_address),
+        Op::QueryRoceAddress => run(nic, call, Initialized, port::query_roce_address),
+        Op::QueryVportState => run(nic, call, Initialized, port::query_vport_state),
+        Op::QueryNicVportContext => run(nic, call, Initialized, port::query_vport_context),
+        Op::QueryVportCounter => run(nic, call, Initialized, ib_port::query_counters),
+        Op::QueryHcaVportContext => run(nic, call, Initialized, ib_port::query_context),
+        Op::ModifyHcaVportContext => run(nic, call, Initialized, ib_port::modify_context),
+        Op::QueryHcaVportGid => run(nic, call, Initialized, ib_port::query_gid),
+        Op::QueryHcaVportPkey => run(nic, call, Initialized, ib_port::query_pkey),
+        Op::MadIfc => run(nic, call, Initialized, mad::ask),
+        Op::AllocQCounter => run(nic, call, Initialized, queue_counter::alloc),
+        Op::DeallocQCounter => run(nic, call, Initialized, queue_counter::dealloc),
+        Op::QueryQCounter => run(nic, call, Initialized, queue_counter::query),
+        Op::QueryCongStatistics => run(nic, call, Initialized, queue_counter::query_congestion),
+        Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
+        Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
+        Op::CreateRmp => run(nic, call, Initialized, shared_receive::create_rmp),
+        Op::ModifyRmp => run(nic, call, Initialized, shared_receive::modify_rmp),
+        Op::DestroyRmp => run(nic, call, Initialized, shared_receive::destroy_rmp),
+        Op::QueryRmp => run(nic, call, Initialized, shared_receive::query_rmp),
+        Op::CreateXrcSrq => run(nic, call, Initialized, shared_receive::create_xrc_srq),
+        Op::DestroyXrcSrq => run(nic, call, Initialized, shared_receive::destroy_xrc_srq),
+        Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
+        Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
+        Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
+        _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// Runs a command and gives the bytes of its output.
+pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
+    nic.counters.commands += 1;
+    if let Err(refusal) = dispatch(nic, call) {
+        nic.counters.commands_refused += 1;
+        nic.last_refusal = Some((call.opcode(), refusal));
+        call.refuse(refusal);
+    }
+    nic.trace.push(record(call));
+    core::mem::take(&mut call.output)
+}
+
+fn record<M: HostMemory>(call: &Call<'_, M>) -> CommandRecord {
+    let header =
+        CommandHeaderOut::read_from_prefix(&call.output).map(|(header, _)| header).unwrap_or_default();
+    CommandRecord {
+        opcode: call.opcode(),
+        op_mod: call.op_mod(),
+        subject: call.input.get(8..12).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes),
+        input_length: call.input.len(),
+        output_length: call.output_length,
+        status: header.status(),
+        syndrome: header.syndrome(),
+    }
+}

@@ -1,0 +1,14 @@
+//! What firmware remembers besides the objects: how far the device is up, what it says that it can do, pages that the host lent.
+//!
+//! **What it may not do.** It carries out no command and touches no object of the device: `firmware` does.
+
+mod capabilities;
+mod cleared_counters;
+mod ethernet_capabilities;
+pub(super) mod limits;
+mod pages;
+mod system;
+
+pub(super) use capabilities::PAGE;
+pub(super) use cleared_counters::{COUNTER_SET, COUNTERS, ClearedCounters, CounterValues};
+pub(super) use system::{Firmware, SystemState};

@@ -1,0 +1,57 @@
+//! The state of the system, and all that survives a command.
+
+use super::capabilities::Capabilities;
+use super::pages::PageSupply;
+use crate::nic::NicConfig;
+use bareverbs_prm::init_segment::HealthBuffer;
+use std::collections::BTreeMap;
+
+/// How far the device has been brought up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SystemState {
+    /// Before ENABLE_HCA and after DISABLE_HCA.
+    Disabled,
+    /// After ENABLE_HCA and after TEARDOWN_HCA.
+    Enabled,
+    /// After INIT_HCA.
+    Initialized,
+}
+
+/// What firmware remembers besides the objects.
+#[derive(Debug)]
+pub(crate) struct Firmware {
+    pub(crate) state: SystemState,
+    pub(crate) issi: u16,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) pages: PageSupply,
+    /// Address of the command queue; `None` until the driver wrote it.
+    pub(crate) queue: Option<u64>,
+    /// What the health buffer shows.
+    pub(crate) health: HealthBuffer,
+    pub(crate) node_description: [u8; 64],
+    pub(crate) driver_version: [u8; 64],
+    pub(crate) admin_mtu: u16,
+    /// Commands by opcode that this device does not have.
+    pub(crate) unknown: BTreeMap<u16, u64>,
+}
+
+impl Firmware {
+    pub(crate) fn new(config: &NicConfig) -> Self {
+        let [major, minor, subminor] = config.firmware_revision.map(u32::from);
+        let mut health = HealthBuffer::new();
+        health.set_fw_version(major << 24 | (minor & 0xff) << 16 | subminor & 0xffff);
+        health.set_hw_id(config.device_id.into());
+        Self {
+            state: SystemState::Disabled,
+            issi: 0,
+            capabilities: Capabilities::new(config),
+            pages: PageSupply::new(config.boot_pages, config.init_pages),
+            queue: None,
+            health,
+            node_description: [0; 64],
+            driver_version: [0; 64],
+            admin_mtu: config.mtu,
+            unknown: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The reaction point of congestion control: who decides when requests leave, and what notifications do to it.
+
+use super::pacer::Pacer;
+use super::{Bus, Effects, HostMemory, QueuePair};
+use crate::transport::congestion::Controller;
+
+impl QueuePair {
+    /// Sets who decides when requests leave; nobody: they leave when the port takes them.
+    pub(crate) fn set_controller<M: HostMemory>(
+        &mut self,
+        bus: &mut Bus<'_, M>,
+        controller: Option<Box<dyn Controller>>,
+    ) -> Effects {
+        self.pacer = Pacer(controller);
+        self.settle(bus)
+    }
+
+    /// A congestion notification about what this queue pair sent.
+    pub(crate) fn on_notification<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
+        bus.congestion.handled += 1;
+        match &mut self.pacer.0 {
+            None => Effects::NONE,
+            Some(controller) => {
+                controller.on_cnp(bus.now);
+                self.settle(bus)
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Registers of BAR0 that are not firmware's (PRM, initialization segment).
+
+use super::config::NicConfig;
+use bareverbs_prm::time::Time;
+
+/// First UAR index that is handed out; the pages before are initialization segment and MSI-X.
+pub(crate) const FIRST_UAR: u32 = 0x10;
+
+/// State of the registers that are not firmware's.
+#[derive(Debug, Default)]
+pub(crate) struct Registers {
+    /// When firmware has initialised.
+    pub(super) ready_at: Time,
+    pub(super) queue_high: u32,
+    pub(super) queue_low: u32,
+    pub(super) interface: u8,
+    /// First half of a 64-bit doorbell that came as two writes: its offset and value.
+    pub(super) latch: Option<(u64, u32)>,
+}
+
+impl Registers {
+    /// Registers after power-on or a reset at `now`.
+    pub(crate) fn new(config: &NicConfig, now: Time) -> Self {
+        Self { ready_at: now + config.firmware_ready_after, ..Self::default() }
+    }
+}

@@ -1,0 +1,86 @@
+//! Packets of Ethernet between the link and the queues that software made for them.
+
+use crate::nic::device::Parts;
+use crate::nic::ethernet::filter::is_multicast;
+use crate::nic::ethernet::send::SHORTEST;
+use crate::nic::ethernet::{IncomingPacket, is_roce};
+use crate::nic::queue_pair::{Transmit, TransmitClass};
+use crate::nic::{HostMemory, Nic};
+use crate::wire::FrameBuffer;
+use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
+use bareverbs_prm::time::Time;
+
+impl Nic {
+    /// Whether a frame of the wire is for this port: to its address, or to one that software asked for.
+    pub(super) fn accepts(&self, frame: &[u8]) -> bool {
+        let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
+        self.ethernet.is_receiving()
+            && self.port.is_up()
+            && self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination)
+    }
+
+    /// Whether a frame is for the flow tables: nearly all that is not RoCE, if anybody has made flow tables.
+    pub(super) fn is_for_flow_tables(&self, frame: &[u8]) -> bool {
+        self.ethernet.is_receiving() && !(self.port.vport.roce_en() && is_roce(frame))
+    }
+
+    /// A packet for the flow tables, from the wire or from this very port.
+    pub(super) fn receive_ethernet<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &[u8],
+        looped_back: bool,
+    ) {
+        let packet = IncomingPacket { frame, longest: usize::from(self.firmware.admin_mtu), looped_back };
+        let Parts { ethernet, counter_sets, mut bus, .. } = self.parts(now, memory);
+        ethernet.receive(&mut bus, counter_sets, &packet);
+    }
+
+    /// A doorbell of a send queue of packets.
+    pub(super) fn ring_packet_queue<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        page: UarIndex,
+        number: Qpn,
+    ) {
+        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+        ethernet.on_doorbell(&mut bus, page, number);
+    }
+
+    /// Writes the next packet of Ethernet to `frame`.
+    pub(super) fn transmit_packet<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        while self.ethernet.has_transmit() {
+            let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+            let packet = ethernet.poll_packet(&mut bus)?;
+            if self.send_packet(now, memory, &packet) {
+                frame.replace(&packet);
+                frame.pad_to(SHORTEST);
+                self.count_sent(frame);
+                return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
+            }
+        }
+        None
+    }
+
+    /// Counts a packet and loops it back if it is for this very port. Whether it goes to the wire.
+    fn send_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &[u8]) -> bool {
+        let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else {
+            self.counters.frames_malformed += 1;
+            return false;
+        };
+        self.ethernet.traffic.sent.count(destination, packet.len());
+        let group = is_multicast(destination);
+        let own = destination == self.port.mac() || self.ethernet.lists.unicast.contains(&destination);
+        if own || group {
+            self.receive_ethernet(now, memory, packet, true);
+        }
+        !own && self.port.is_up()
+    }
+}

@@ -1,0 +1,38 @@
+//! Deadlines of the device, and what is due.
+
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::time::Time;
+
+impl Nic {
+    /// When to call [`Self::handle_timeout`]; it may find nothing due.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
+        let moderation = self.completions.poll_timeout();
+        [self.schedule.next_alarm(), moderation, engine].into_iter().flatten().min()
+    }
+
+    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
+    /// engine wants.
+    pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        let mut parts = self.parts(now, memory);
+        while let Some((time, number)) = parts.schedule.pop_due(now) {
+            // An alarm whose queue pair is gone, or has another one by now, is nobody's.
+            if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
+                qp.alarm = Time::MAX;
+                let effects = qp.on_timeout(&mut parts.bus);
+                parts.schedule.apply(qp, effects);
+            }
+        }
+        self.completions.handle_timeout(now, memory, &mut self.events);
+        self.run_engine(now, memory);
+        self.settle(now, memory);
+    }
+
+    fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        let Some(engine) = &mut self.engine else { return };
+        if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            engine.handle_timeout(now, memory);
+        }
+        self.take_replies();
+    }
+}
