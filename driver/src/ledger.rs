@@ -378,7 +378,8 @@ impl Poster {
 
     /// Starts over after the queue pair was reset and its completions are out of the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
-        (self.head, self.full) = (0, self.size());
+        let full = if mutated("stale_room") { self.full } else { self.size() };
+        (self.head, self.full) = (0, full);
         words.store(self.record + self.side.tail(), 0, Ordering::Relaxed);
         words.store(self.head_word, 0, publish_order());
     }

@@ -11,6 +11,7 @@ use crate::executor::{CommandExecutor, CommandOutput};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::trace::TraceEvent;
 use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{CommandOpcode, ManagePagesMode, QueryPagesStage};
 use core::fmt;
 use zerocopy::FromBytes;
@@ -111,7 +112,7 @@ impl<M: DmaMemory> Chunk<M> {
         let (word, bit) = (page as usize / 64, 1 << (page % 64));
         let given = self.given[word] & bit != 0;
         self.given[word] &= !bit;
-        given
+        given || mutated("page_twice")
     }
 
     fn is_unused(&self) -> bool {
@@ -328,5 +329,42 @@ fn manage<H: Hal>(
 fn report<H: Hal>(executor: &CommandExecutor<'_, H>, count: i32) {
     if let Some(observer) = executor.observer {
         observer.observe(&TraceEvent::PagesMoved { count });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_memory::Boxed;
+
+    /// A supply with one chunk, two pages of which the device holds.
+    fn supply() -> (PageSupply<Boxed>, [u64; 2]) {
+        let mut chunk = Chunk { memory: Dma::new(Boxed::new(16 * PAGE)), pages: 16, given: [0; 16] };
+        let given = [chunk.take_free().unwrap(), chunk.take_free().unwrap()];
+        let mut supply = PageSupply { held: 2, ..PageSupply::default() };
+        assert!(supply.chunks.push(chunk).is_ok());
+        (supply, given)
+    }
+
+    /// The second return would make the books say that the device holds nothing, and free memory that it still uses.
+    #[test]
+    fn a_page_that_is_returned_twice_is_not_believed() {
+        let (mut supply, [first, second]) = supply();
+        supply.put_back(first).unwrap();
+        assert_eq!(supply.put_back(first), Err(PageError::ForeignPage { address: first }));
+        assert_eq!((supply.held(), supply.chunks.len()), (1, 1), "the device still holds one");
+        supply.put_back(second).unwrap();
+        assert_eq!((supply.held(), supply.chunks.len()), (0, 0));
+    }
+
+    #[test]
+    fn addresses_beside_a_page_are_not_believed() {
+        let (mut supply, [first, second]) = supply();
+        for address in
+            [first + 1, first - PAGE as u64, second + PAGE as u64, first + 16 * PAGE as u64, 0, u64::MAX]
+        {
+            assert_eq!(supply.put_back(address), Err(PageError::ForeignPage { address }));
+        }
+        assert_eq!(supply.held(), 2);
     }
 }

@@ -28,7 +28,7 @@ fn entry() -> impl Strategy<Value = ([u8; 64], bool)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn completion_entries(entries in prop::collection::vec(entry(), 1..40)) {

@@ -64,11 +64,14 @@ impl Interrupts {
         self.epoll.as_fd()
     }
 
-    /// How often `index` has fired since the beginning.
+    /// How often `index` has fired since the beginning. With the lock held, because another thread may have emptied the descriptor and
+    /// not counted yet.
     pub(crate) fn count(&self, index: usize) -> u64 {
+        let watch = self.lock();
         if self.take() {
-            self.notice(&self.lock());
+            self.notice(&watch);
         }
+        drop(watch);
         self.events.get(index).map_or(0, |(_, count)| count.load(Ordering::Relaxed))
     }
 
@@ -139,7 +142,7 @@ impl Interrupts {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has fired; whether there was anything.
+    /// Takes what has fired, with the lock held; whether there was anything.
     fn take(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -148,7 +151,7 @@ impl Interrupts {
         for event in fired.iter() {
             let Some((file, count)) = self.events.get(event.data.u64() as usize) else { continue };
             let mut bytes = [0; 8];
-            // Another thread may have taken it in between.
+            // A descriptor that is empty after all has not fired.
             if !matches!(read(file, &mut bytes), Err(Errno::AGAIN)) {
                 count.fetch_add(u64::from_ne_bytes(bytes), Ordering::Relaxed);
                 any = true;

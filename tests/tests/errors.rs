@@ -284,7 +284,8 @@ fn a_message_that_is_forgotten_after_it_took_a_shared_receive() {
     assert_eq!(outcomes, [(5, aborted), (6, WorkCompletionStatus::Success)]);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: statuses of reliable datagrams do not come about: no device of this kind has that service
+/// A list for the reader, kept complete: a status that gets a name needs a test of its cause. Those of reliable datagrams have none,
+/// for no device of this kind has that service. It proves nothing of the device.
 #[test]
 fn the_device_has_no_other_status_than_those_with_a_cause_here() {
     use CqeSyndrome::*;

@@ -3,6 +3,7 @@
 use super::CqeView;
 use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::CqeOpcode;
 
 /// The completion of a send that succeeded.
@@ -46,7 +47,7 @@ fn add_immediate(place: &mut WorkCompletion, cqe: CqeView<'_>, opcode: CqeOpcode
         CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
         _ => WorkCompletionOpcode::Receive,
     };
-    if opcode != CqeOpcode::ResponderError {
+    if opcode != CqeOpcode::ResponderError || mutated("error_with_immediate") {
         place.immediate = Some(cqe.immediate());
     }
 }

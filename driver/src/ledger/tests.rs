@@ -80,6 +80,36 @@ fn allegations_are_checked() {
     assert_eq!(retire(0), Err(Refusal::Stranger));
 }
 
+/// The first slot of a queue that was never posted to is zero, which reads as a request of no slots at counter 0.
+#[test]
+fn a_queue_that_was_never_used_completes_nothing() {
+    let words = Plain::new();
+    let poster = sender(&words, 8);
+    assert_eq!(retire_send(&words, RECORDS, identity(0x40), 0), Err(Refusal::NotOutstanding));
+    assert_eq!(poster.outstanding(&words), 0);
+}
+
+/// A poster that kept the room of its former life would write over requests that the device has not read.
+#[test]
+fn after_a_reset_there_is_room_for_the_size_of_the_queue_and_no_more() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 4);
+    for round in 0..10 {
+        assert!(poster.has_room(&words, 1));
+        let counter = poster.head() as u16;
+        poster.post(&words, round, 1, 3);
+        poster.publish(&words);
+        retire_send(&words, RECORDS, identity(0x40), counter).unwrap();
+    }
+    poster.restart(&words);
+    assert_eq!((poster.head(), poster.outstanding(&words)), (0, 0));
+    for id in 0..4 {
+        assert!(poster.has_room_for_one(&words), "{id}");
+        poster.post(&words, id, 1, 3);
+    }
+    assert!(!poster.has_room_for_one(&words) && !poster.has_room(&words, 1));
+}
+
 #[test]
 fn receives_complete_in_order() {
     let words = Plain::new();

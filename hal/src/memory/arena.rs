@@ -5,6 +5,7 @@ use super::segment::Segment;
 use super::{ArenaConfig, Mapper, Piece, Stretch};
 use crate::ranges::FreeRanges;
 use bareverbs_core::hal::{DmaMemory, HalError};
+use bareverbs_prm::mutation::mutated;
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -183,7 +184,7 @@ impl ArenaState {
             let iova = run.free.take(size, align)?;
             // SAFETY: the address lies in the stretch, which begins at `start`.
             let start = unsafe { run.start.add((iova - run.stretch.iova) as usize) };
-            if !start.as_ptr().addr().is_multiple_of(alignment) {
+            if !start.as_ptr().addr().is_multiple_of(alignment) && !mutated("crooked_piece") {
                 run.free.give_back(iova, size);
                 return None;
             }

@@ -10,9 +10,13 @@ struct Shift {
     split: Option<usize>,
     fail_after: Option<usize>,
     calls: AtomicUsize,
+    /// The device's addresses are aligned to a page, and to no more where those of the processor are.
+    crooked: bool,
 }
 
 const SHIFT: u64 = 1 << 40;
+/// Bits of an address that [`Shift::crooked`] adds.
+const CROOKED: u64 = 4096;
 
 impl Mapper for Arc<Shift> {
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
@@ -24,7 +28,10 @@ impl Mapper for Arc<Shift> {
             .step_by(size)
             .map(|offset| Stretch {
                 offset,
-                iova: piece.start.as_ptr().addr() as u64 + SHIFT + offset as u64,
+                iova: piece.start.as_ptr().addr() as u64
+                    + SHIFT
+                    + offset as u64
+                    + u64::from(self.crooked) * CROOKED,
                 length: size.min(piece.length - offset),
             })
             .collect();
@@ -88,6 +95,17 @@ fn a_piece_never_crosses_what_is_not_contiguous() {
     assert!(pieces.iter().all(|piece| (piece.iova() - begin) % 8192 + 5000 <= 8192));
     assert!(arena.allocate(5000, 64).is_err(), "eight stretches are full");
     assert!(arena.allocate(3000, 64).is_ok());
+}
+
+#[test]
+fn a_piece_that_cannot_be_aligned_for_both_is_refused() {
+    let mapper = Shift { crooked: true, ..Shift::default() };
+    let arena = Arc::new(Arena::new(Arc::new(mapper), small(1 << 16, 1 << 20)).unwrap());
+    let page = arena.allocate(4096, 4096).unwrap();
+    assert!(page.as_ptr().as_ptr().addr().is_multiple_of(4096) && page.iova().is_multiple_of(4096));
+    let refused =
+        arena.allocate(8192, 8192).expect_err("a multiple of 8 KiB for the device is none for the processor");
+    assert!(matches!(refused, HalError::OutOfDmaMemory { .. }), "{refused}");
 }
 
 #[test]

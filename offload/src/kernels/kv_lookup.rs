@@ -9,6 +9,7 @@ use super::kv_layout::{
 };
 use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
+use bareverbs_prm::mutation::mutated;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -149,7 +150,9 @@ impl KvLookup {
     fn take_object(&mut self, bytes: &[u8], grant: &Grant) -> Step {
         match parse_object(bytes) {
             // An object that does not belong to its reference was replaced after the line was read.
-            Ok(object) if object.hash != self.hash => self.again(Status::Inconsistent),
+            Ok(object) if object.hash != self.hash && !mutated("replaced_is_collision") => {
+                self.again(Status::Inconsistent)
+            }
             Ok(object) if object.key == self.key() => Step::Emit(Emission {
                 offset: object.value_offset,
                 length: object.value.len() as u32,

@@ -26,6 +26,7 @@ use crate::grant::{Grant, GrantFault};
 use crate::kernel::{KernelSet, Opcode, Step};
 use crate::status::Status;
 use crate::wire::{Malformed, RegionHandle, ReplyTo, Request};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
 use slot::{Invocation, Phase, Slot};
@@ -269,7 +270,8 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
         if !core::mem::take(&mut invocation.dma_in_flight) {
             self.counters.stale_completions += 1;
         } else if invocation.is_fetching() {
-            let revoked = self.connections.region(invocation.connection, invocation.region).is_none();
+            let revoked = self.connections.region(invocation.connection, invocation.region).is_none()
+                && !mutated("revoked_bytes");
             invocation.dma_done(now, now + self.cost.per_dma, result, revoked);
         }
         slot.free_if_done();

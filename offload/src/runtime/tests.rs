@@ -309,6 +309,60 @@ fn a_revoked_grant_ends_what_runs_on_it() {
     assert_eq!(status_of(&mut world, &request), Status::OutOfBounds);
 }
 
+/// The bytes that come are the right ones each time, so that only the grant can be the reason.
+#[test]
+fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
+    let (memory, descriptor) = table();
+    let hit = lookup(&descriptor, &[12; 8]);
+    let reads = {
+        let mut world = KvWorld::new(memory.clone());
+        assert_eq!(world.send(&world.request(1, &hit)), Admission::Accepted);
+        assert_eq!(world.run()[0].0.trailer.status, Status::Ok);
+        world.runtime.counters().dma_requests
+    };
+    assert!(reads > 1, "lines and an object");
+    for revoked_at in 0..reads {
+        let mut world = KvWorld::new(memory.clone());
+        assert_eq!(world.send(&world.request(1, &hit)), Admission::Accepted);
+        for read in 0..=revoked_at {
+            world.now = world.runtime.poll_timeout().expect("a read is due");
+            let dma = world.runtime.poll_dma(world.now).expect("a read is due");
+            if read == revoked_at {
+                let (connection, region) = (world.connection, world.region);
+                world.runtime.revoke(connection, region);
+            }
+            let at = (dma.address - BASE) as usize;
+            world.staging[dma.tag.buffer()] = memory[at..at + dma.length as usize].to_vec();
+            world.runtime.handle_dma_done(world.now, dma.tag, Ok(&memory[at..at + dma.length as usize]));
+        }
+        let answers = world.run();
+        let [(reply, body)] = answers.as_slice() else { panic!("one reply") };
+        assert_eq!((reply.trailer.status, body.len()), (Status::Revoked, 0), "read {revoked_at} of {reads}");
+        assert_eq!(world.runtime.counters().dma_requests, revoked_at + 1, "nothing is read any more");
+    }
+}
+
+#[test]
+fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
+    let (mut world, descriptor) = kv_world();
+    let hit = lookup(&descriptor, &[12; 8]);
+    let mut tags = vec![];
+    for id in 1..=2 {
+        assert_eq!(world.send(&world.request(id, &hit)), Admission::Accepted);
+        world.now += Duration::from_micros(1);
+        let dma = world.runtime.poll_dma(world.now).expect("due");
+        tags.push(dma.tag);
+        if id == 1 {
+            world.runtime.handle_dma_done(world.now, dma.tag, Err(DmaFault));
+            assert_eq!(world.run().len(), 1);
+        }
+    }
+    assert_eq!(tags[0].buffer(), tags[1].buffer(), "the same slot");
+    world.runtime.handle_dma_done(world.now, tags[0], Err(DmaFault));
+    assert_eq!(world.runtime.counters().stale_completions, 1);
+    assert_eq!(world.runtime.poll_reply(micros(1000)), None, "the second still waits for its own bytes");
+}
+
 #[test]
 fn faults_and_short_reads_are_typed() {
     let (mut world, descriptor) = kv_world();

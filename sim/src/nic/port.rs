@@ -6,6 +6,7 @@ use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
 use bareverbs_prm::wqe::AddressVector;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -342,7 +343,7 @@ fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     }
     let mixed = (qpn.wrapping_mul(remote.max(1))) as u64;
     let folded = (mixed ^ mixed >> 20 ^ mixed >> 40) as u16;
-    folded | 0xc000
+    folded | if mutated("low_source_port") { 0x8000 } else { 0xc000 }
 }
 
 /// Entries of the table of addresses: GIDs of an InfiniBand port, RoCE addresses of an Ethernet one.
@@ -434,4 +435,25 @@ fn link_local(mac: MacAddress) -> RoceAddress {
         .set_roce_version(RoceVersion::Version2);
     entry.set_source_mac_47_32(mac.high()).set_source_mac_31_0(mac.low());
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requirement: RoCEv2 A17.3.2.1: the UDP source port is of the dynamic range (0xc000 to 0xffff) and the same for all packets of a queue pair
+    #[test]
+    fn source_ports_are_of_the_dynamic_range() {
+        for qpn in (0..1 << 24).step_by(4099) {
+            for remote in [0, 1, 0x40, 0x41, 0xff_ffff] {
+                assert!(source_port(0, false, qpn, remote) >= 0xc000, "{qpn:#x} to {remote:#x}");
+            }
+        }
+        assert_eq!(source_port(0x1234, true, 0x40, 0x41), 0x1234, "software chose");
+        assert_eq!(
+            source_port(0x1234, false, 0x40, 0x41),
+            source_port(0, true, 0x40, 0x41),
+            "software may not, or did not"
+        );
+    }
 }

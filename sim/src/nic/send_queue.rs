@@ -5,6 +5,7 @@ use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
 use super::send_ring::{SendRing, WqeName};
 use super::wqe::{self, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
 use zerocopy::FromBytes;
@@ -282,7 +283,7 @@ impl SendQueue {
                 length,
                 token,
                 solicited: control.solicited(),
-                fence: control.fence_mode() >= 2,
+                fence: waits_for_reads(control),
                 service_header,
             }),
         }
@@ -377,6 +378,12 @@ impl SendQueue {
 fn is_fenced(control: &ControlSegment) -> bool {
     use fence_mode::{INITIATOR_SMALL, SMALL_AND_FENCE, STRONG_ORDERING};
     matches!(control.fence_mode(), INITIATOR_SMALL | SMALL_AND_FENCE | STRONG_ORDERING)
+}
+
+/// Whether a WQE waits for the RDMA READs and atomics before it (IBTA v1.4 §10.8.3.3).
+fn waits_for_reads(control: &ControlSegment) -> bool {
+    let mode = control.fence_mode();
+    mode >= fence_mode::FENCE && !(mutated("no_fence") && mode == fence_mode::FENCE)
 }
 
 /// Writes bytes into a list of checked ranges.

@@ -97,7 +97,7 @@ pub trait ResponderHost {
     fn shares_receives(&self) -> bool;
     /// Ends a receive: the host writes its completion.
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion);
-    /// Checks key, domain, right and range. Length zero is checked for the right only, IBTA v1.4 §9.7.5.1.4.
+    /// Checks key, domain, right and range. Length zero is checked for the right only, IBTA v1.4 §9.7.4.1.5.
     fn check_remote(
         &mut self,
         access: RemoteAccess,

@@ -8,6 +8,7 @@ use super::parameters::ConnectionParameters;
 use super::request::{QueueFull, Request, RequestCompletion, RequestPacket, RequesterError};
 use super::segment::{self, PathMtu};
 use super::timers::{Due, RetryTimers};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
@@ -308,7 +309,12 @@ impl Requester {
         self.timers.progress(now, self.is_in_flight());
     }
 
+    /// Sends again after a NAK. If the NAK acknowledged all that was in flight before a message that failed here, nothing is left to
+    /// be sent, and no timer may run.
     fn retry(&mut self, now: Time) {
+        if !self.is_in_flight() && !mutated("idle_timer") {
+            return;
+        }
         match self.timers.retry() {
             Ok(()) => self.rewind(),
             Err(_) => return self.fail_oldest(RequesterError::RetryExceeded),

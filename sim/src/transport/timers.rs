@@ -2,6 +2,7 @@
 //! IBTA v1.4 §9.7.6.1.3 and §9.7.5.2.8.
 
 use super::parameters::{ConnectionParameters, ack_timeout};
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::{Duration, Time};
 
 /// An RNR retry count that means «without end».
@@ -54,7 +55,7 @@ impl RetryTimers {
 
     /// A packet went out: the timer runs, unless it does already.
     pub fn packet_sent(&mut self, now: Time) {
-        if self.ack.is_none() {
+        if self.ack.is_none() || mutated("ack_timer_restarts") {
             self.ack = self.ack_timeout.map(|timeout| now + timeout);
         }
     }
@@ -62,7 +63,9 @@ impl RetryTimers {
     /// Something new was acknowledged; `in_flight` tells whether more is awaited.
     pub fn progress(&mut self, now: Time, in_flight: bool) {
         self.retries_left = self.retry_count;
-        self.rnr_retries_left = self.rnr_retry;
+        if !mutated("rnr_retries_stay_used") {
+            self.rnr_retries_left = self.rnr_retry;
+        }
         self.recovering = false;
         self.ack = None;
         if in_flight && self.rnr.is_none() {
@@ -81,7 +84,7 @@ impl RetryTimers {
     /// Packets are to be sent again after a timeout; NAKs count again.
     pub fn retry_after_timeout(&mut self) -> Result<(), Exhausted> {
         self.retry()?;
-        self.recovering = false;
+        self.recovering = mutated("naks_ignored_after_timeout");
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::masking::set_ones;
 use super::parse_error::ParseError;
 use super::route::{IpHeader, Network, Route};
+use bareverbs_prm::mutation::mutated;
 use core::net::Ipv4Addr;
 
 /// Bytes of the header.
@@ -26,7 +27,7 @@ pub fn split(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     if fold(sum(header)) != 0xffff {
         return Err(ParseError::IpChecksum);
     }
-    if u16::from_be_bytes([f0, f1]) & FRAGMENT != 0 {
+    if u16::from_be_bytes([f0, f1]) & FRAGMENT != 0 && !mutated("ip_fragments") {
         return Err(ParseError::Fragment);
     }
     if protocol != UDP {

@@ -179,6 +179,20 @@ fn what_is_wrong_is_said() {
     let mut port = good.clone();
     port[37] = 0xb8;
     assert_eq!(parse(&port), Err(ParseError::UdpPort(4792)));
+    // Checksums and ICRC are right, so that nothing else can be the reason.
+    let mut fragment = good.clone();
+    (fragment[20], fragment[21]) = (0x20, 0);
+    reseal(&mut fragment, 14);
+    assert_eq!(parse(&fragment), Err(ParseError::Fragment), "more fragments follow");
+    (fragment[20], fragment[21]) = (0, 1);
+    reseal(&mut fragment, 14);
+    assert_eq!(parse(&fragment), Err(ParseError::Fragment), "not the first fragment");
+    for length in [0x67, 0x69, 0] {
+        let mut udp = good.clone();
+        udp[39] = length;
+        reseal(&mut udp, 14);
+        assert_eq!(parse(&udp), Err(ParseError::UdpLength(length.into())));
+    }
     let mut payload = good;
     payload[80] ^= 1;
     let error = parse(&payload).unwrap_err();

@@ -5,7 +5,7 @@ use super::ends::{Ends, MEMORY};
 use anyhow::{Context, Result, ensure};
 use bareverbs_core::UserMemory;
 use bareverbs_core::completion_channel::CompletionChannel;
-use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::memory_region::{MemoryRegion, RemoteSlice};
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
@@ -180,6 +180,9 @@ pub(super) fn interrupts<P: Place>(ends: &mut Ends<P::Hal>) -> Result<String> {
     let mut sends = CompletionQueue::builder(device.clone()).entries(64).channel(&channel).create()?;
     ends.reconnect_to(&sends)?;
     let before = P::interrupts(device.hal());
+    // Both queues are armed before there is anything to tell: however late this thread looks, an interrupt has to come.
+    ensure!(sends.arm(Notify::Next) == Arming::Armed, "a completion before the first write");
+    channel.wait_for(sends.number(), device.hal().now() + Duration::from_micros(100));
     for id in 0..WRITES {
         let from = [ends.a.memory.slice(0, 64)?];
         let target = ends.b.memory.remote(THERE as u64);
@@ -192,6 +195,10 @@ pub(super) fn interrupts<P: Place>(ends: &mut Ends<P::Hal>) -> Result<String> {
             "write {id}: {:?}",
             &done[..count]
         );
+    }
+    let deadline = device.hal().now() + Duration::from_secs(10);
+    while P::interrupts(device.hal()) == before && device.hal().now() < deadline {
+        device.hal().relax(deadline);
     }
     let raised = P::interrupts(device.hal()) - before;
     ensure!(raised > 0, "no interrupt came of {WRITES} writes");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::budget::{Budget, Limits, Next};
-use crate::kernels::kv_layout::LineSlot;
+use crate::kernels::kv_layout::{LineSlot, ObjectFrame, object_size};
 use bareverbs_prm::time::Time;
 use proptest::prelude::*;
 
@@ -103,6 +103,24 @@ fn what_stays_torn_is_given_up() {
     let mut memory = memory_with(Line::default());
     memory[70] ^= 1;
     assert_eq!(run(&memory, &parameters(1)), Err(Status::Inconsistent));
+}
+
+/// Hash and key of an object at offset 0x100 that a line names for hash 9.
+fn with_object(hash: u64, key: &[u8]) -> Result<(u32, u32), Status> {
+    let object = ObjectRef::new(0x100, object_size(key.len(), 5)).expect("aligned");
+    let mut memory = memory_with(line_with(object));
+    let frame = ObjectFrame::new(hash, key, b"value", 1).expect("fits");
+    let bytes = [frame.header(), key, b"value", frame.end()].concat();
+    memory[0x100..0x100 + bytes.len()].copy_from_slice(&bytes);
+    run(&memory, &parameters(1))
+}
+
+#[test]
+fn an_object_that_was_replaced_is_no_other_key_of_the_same_hash() {
+    assert_eq!(with_object(9, b"key").map(|(_, length)| length), Ok(5));
+    assert_eq!(with_object(9, b"kez"), Err(Status::NotFound), "another key with this hash");
+    assert_eq!(with_object(8, b"key"), Err(Status::Inconsistent), "the line was outdated");
+    assert_eq!(with_object(8, b"kez"), Err(Status::Inconsistent), "the line was outdated");
 }
 
 /// A line whose checksum is right whatever else it says, so that its pointers are followed.

@@ -3,6 +3,7 @@
 use super::step::TranslationStep;
 use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, Translation};
 use super::{DmaFault, HostMemory, right};
+use bareverbs_prm::mutation::mutated;
 
 impl MkeyTable {
     /// Reads bytes from `offset` of a range on.
@@ -54,7 +55,8 @@ impl MkeyTable {
         length: usize,
         write: bool,
     ) -> Result<(u64, usize), DmaFault> {
-        let key = self.keys.get(range.index).filter(|key| key.generation == range.generation && !key.free);
+        let unchanged = |key: &&MemoryKey| key.generation == range.generation || mutated("stale_range");
+        let key = self.keys.get(range.index).filter(unchanged);
         let fault = DmaFault { iova: at, length, write };
         let key = key.ok_or(fault)?;
         if matches!(key.translation, Translation::Direct { .. }) {
@@ -117,7 +119,7 @@ impl MemoryKey {
         if self.pd != outer.pd {
             return Err(KeyFault::Domain);
         }
-        if self.qpn != super::ANY_QP && self.qpn != outer.qpn {
+        if self.qpn != super::ANY_QP && self.qpn != outer.qpn && !mutated("foreign_inner_key") {
             return Err(KeyFault::QueuePair);
         }
         if self.rights & right(access) == 0 { Err(KeyFault::Right) } else { Ok(()) }

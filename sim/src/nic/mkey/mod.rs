@@ -17,6 +17,7 @@ use super::contexts::Slab;
 use super::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
+use bareverbs_prm::mutation::mutated;
 
 /// First memory key index; lower ones would look like [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or like what a
 /// translation list has in place of a key.
@@ -78,7 +79,8 @@ pub(crate) struct Accessor {
     pub(crate) qpn: Qpn,
 }
 
-/// A stretch of memory that was checked. It names the key's object and dies with it.
+/// A stretch of memory that was checked. It names the key's object and its generation, and dies with either: a key that becomes
+/// free has another generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostRange {
     index: u32,
@@ -170,7 +172,7 @@ impl MkeyTable {
     }
 
     /// The allegation «`key` lets me do `access` to `length` bytes at `address`» becomes a range, or a fault.
-    /// Length zero is checked for key, domain and right only, IBTA v1.4 §9.7.5.1.4.
+    /// Length zero is checked for key, domain and right only, IBTA v1.4 §9.7.4.1.5.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -217,7 +219,9 @@ impl MkeyTable {
         object.free = true;
         object.context.set_free(true);
         self.generation = self.generation.wrapping_add(1);
-        object.generation = self.generation;
+        if !mutated("range_outlives_key") {
+            object.generation = self.generation;
+        }
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::nic::port::{ends, version};
 use crate::wire::{HeaderTemplate, Network};
 use bareverbs_prm::ids::Gid;
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 
 /// Where packets go to and must come from.
@@ -22,7 +23,8 @@ impl Path {
     #[inline]
     pub(super) fn leads_to_sender(&self, network: &Network) -> bool {
         let (source, destination) = ends(network);
-        self.remote == source && self.local == destination && self.version == version(network)
+        let from_peer = self.remote == source || mutated("any_sender");
+        from_peer && self.local == destination && self.version == version(network)
     }
 }
 

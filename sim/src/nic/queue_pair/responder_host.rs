@@ -122,7 +122,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
             RemoteAccess::Write => Access::RemoteWrite,
             RemoteAccess::Atomic => Access::RemoteAtomic,
         };
-        // IBTA v1.4 §9.7.5.1.4: a request of no bytes is not validated against any key.
+        // IBTA v1.4 §9.7.4.1.5: a request of no bytes is not validated against any key.
         if length == 0 {
             return Ok(HostRange::default());
         }

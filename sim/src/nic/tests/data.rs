@@ -1,10 +1,11 @@
 //! The data path between two devices: every operation, byte for byte.
 
 use super::pair::Pair;
-use super::verbs::{Sge, data, inline, operands, remote};
+use super::verbs::{Node, Sge, data, inline, operands, remote};
 use crate::nic::NicConfig;
+use crate::wire::FrameBuffer;
 use bareverbs_prm::numbering::{CqeOpcode, WqeOpcode};
-use bareverbs_prm::wqe::completion_mode;
+use bareverbs_prm::wqe::{completion_mode, fence_mode};
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
@@ -111,6 +112,55 @@ fn write_with_immediate_consumes_a_receive() {
         (CqeOpcode::ResponderWriteImmediate, 5, 7)
     );
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 5), b"hello");
+}
+
+/// Frames that the device sends now.
+fn sent_now(node: &mut Node) -> Vec<FrameBuffer> {
+    let now = node.host.now;
+    core::iter::from_fn(|| {
+        let mut frame = FrameBuffer::new();
+        node.host.nic.poll_transmit(now, &mut node.host.memory, &mut frame).map(|_| frame)
+    })
+    .collect()
+}
+
+fn take(node: &mut Node, frames: &[FrameBuffer]) {
+    let now = node.host.now;
+    frames.iter().for_each(|frame| node.host.nic.handle_buffer(now, &mut node.host.memory, frame));
+}
+
+/// Requirement: IBTA v1.4 §10.8.3.3: a WQE with the fence indicator starts when the READs before it have ended; one without need not wait
+#[test]
+fn a_fenced_wqe_waits_for_the_read_before_it() {
+    use fence_mode::{FENCE, INITIATOR_SMALL, NONE, SMALL_AND_FENCE, STRONG_ORDERING};
+    for (mode, waits) in [
+        (NONE, false),
+        (INITIATOR_SMALL, false),
+        (FENCE, true),
+        (STRONG_ORDERING, true),
+        (SMALL_AND_FENCE, true),
+    ] {
+        let mut pair = Pair::new();
+        let read = [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, 8))].concat();
+        let write = [remote(pair.b.mr.va + 64, pair.b.mr.key), inline(&[7; 8])].concat();
+        pair.a.write_wqe(WqeOpcode::RdmaRead, |_| {}, &read);
+        pair.a.write_wqe(
+            WqeOpcode::RdmaWrite,
+            |c| {
+                c.set_fence_mode(mode);
+            },
+            &write,
+        );
+        pair.a.ring();
+        let first = sent_now(&mut pair.a);
+        assert_eq!(first.len(), if waits { 1 } else { 2 }, "fence mode {mode}");
+        take(&mut pair.b, &first);
+        let response = sent_now(&mut pair.b);
+        take(&mut pair.a, &response);
+        pair.run();
+        assert_eq!((pair.a.expect().wqe_counter(), pair.a.expect().wqe_counter()), (0, 1));
+        assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 64, 8), [7; 8]);
+    }
 }
 
 /// Requirement: IBTA v1.4 §9.7.4.1.5: a request of length zero is carried out; no R_Key is needed

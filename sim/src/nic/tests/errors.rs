@@ -1,11 +1,12 @@
 //! How work fails: each syndrome, the flush, its order, and what the peer is told.
 
 use super::pair::{Pair, STRANGER};
-use super::verbs::{Node, create_mr, data, inline, operands, remote};
-use crate::nic::NicConfig;
+use super::verbs::{Node, create_mr, data, init, inline, operands, remote, rtr, rts};
 use crate::nic::wqe::{self, WorkFault};
+use crate::nic::{Counters, NicConfig};
+use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
-use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, CqeSyndrome, EventType, QpState, WqeOpcode};
 use bareverbs_prm::time::Duration;
 
@@ -373,7 +374,27 @@ fn reset_completes_nothing_and_starts_again() {
     assert_eq!(pair.a.expect().wqe_counter(), 0);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: receives may be posted from INIT on
+/// Requirement: IBTA v1.4 §10.3.1: receives may be posted from INIT on, and are there when the connection is
+#[test]
+fn receives_posted_in_init_are_used() {
+    let mut pair = Pair::new();
+    let (to_b, to_a) = ((pair.b.qp.qpn, pair.b.gid, pair.b.mac), (pair.a.qp.qpn, pair.a.gid, pair.a.mac));
+    for node in [&mut pair.a, &mut pair.b] {
+        node.short(Op::ToResetQp).unwrap();
+    }
+    pair.b.modify(Op::ResetToInitQp, |c| init(c, |_| {})).unwrap();
+    pair.b.post_receive(&[pair.b.mr.sge(0, 8)]);
+    assert_eq!(pair.b.state(), QpState::Init);
+    pair.b.modify(Op::InitToRtrQp, |c| rtr(c, to_a, |_| {})).unwrap();
+    pair.b.modify(Op::RtrToRtsQp, |c| rts(c, |_| {})).unwrap();
+    pair.a.connect(to_b, |_| {});
+    pair.a.post(WqeOpcode::Send, &inline(b"early"));
+    pair.run();
+    pair.a.expect();
+    assert_eq!(pair.b.expect().byte_count(), 5);
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 5), b"early");
+}
+
 #[test]
 fn work_posted_before_rts_starts_with_it() {
     let mut pair = Pair::new();
@@ -387,9 +408,9 @@ fn work_posted_before_rts_starts_with_it() {
     pair.a.expect();
 }
 
-/// Requirement: IBTA v1.4 §9.6.1: packets of other partitions, other paths or unknown queue pairs are dropped in silence
+/// Requirement: IBTA v1.4 §9.6.1: frames for other ports, malformed ones and those with a bad ICRC are dropped in silence
 #[test]
-fn strangers_are_not_heard() {
+fn frames_that_are_not_ours_or_not_whole_are_dropped() {
     let mut pair = Pair::new();
     let write = good_write(&pair);
     pair.a.post(WqeOpcode::RdmaWrite, &write);
@@ -412,6 +433,53 @@ fn strangers_are_not_heard() {
     assert_eq!(give(&spoiled).frames_bad_icrc, 1);
     assert_eq!(give(&frame).frames_received, 1);
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8]);
+}
+
+/// A host with the addresses of `number` whose queue pair is connected to B of the pair sends it a WRITE; gives what B counted.
+#[track_caller]
+fn write_of_a_stranger(
+    pair: &mut Pair,
+    number: u8,
+    target: Qpn,
+    edit: impl Fn(&mut QueuePairContext) + Copy,
+) -> Counters {
+    let mut stranger = Node::new(number, NicConfig::default());
+    stranger.connect((target, pair.b.gid, pair.b.mac), edit);
+    stranger.post(WqeOpcode::RdmaWrite, &[remote(pair.b.mr.va, pair.b.mr.key), inline(&[9; 8])].concat());
+    let mut frame = crate::wire::FrameBuffer::new();
+    let (now, before) = (stranger.host.now, pair.b.host.nic.counters());
+    stranger.host.nic.poll_transmit(now, &mut stranger.host.memory, &mut frame).expect("a frame");
+    pair.b.host.nic.handle_frame(now, &mut pair.b.host.memory, &frame);
+    assert!(pair.b.host.nic.poll_transmit(now, &mut pair.b.host.memory, &mut frame).is_none(), "an answer");
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [0; 8]);
+    assert_eq!((pair.b.state(), pair.b.poll()), (QpState::Rts, None));
+    let after = pair.b.host.nic.counters();
+    assert_eq!(after.frames_received, before.frames_received);
+    after
+}
+
+/// Everything else of the packets is right: PSN, key and address would let them write.
+/// Requirement: IBTA v1.4 §9.6.1: packets of other paths, of other partitions and for unknown queue pairs are dropped in silence
+#[test]
+fn strangers_are_not_heard() {
+    let mut pair = Pair::new();
+    let (peer, stranger, target) = (1, 3, pair.b.qp.qpn);
+    let unknown = Qpn::from_low_bits(target.value() + 100);
+    assert_eq!(write_of_a_stranger(&mut pair, stranger, target, |_| {}).frames_unknown_qp, 1, "another path");
+    assert_eq!(
+        write_of_a_stranger(&mut pair, peer, unknown, |_| {}).frames_unknown_qp,
+        2,
+        "no such queue pair"
+    );
+    let other_partition = |c: &mut QueuePairContext| {
+        c.primary_address_path_mut().set_pkey_index(1);
+    };
+    assert_eq!(write_of_a_stranger(&mut pair, peer, target, other_partition).frames_bad_pkey, 1);
+    let write = good_write(&pair);
+    pair.a.post(WqeOpcode::RdmaWrite, &write);
+    pair.run();
+    pair.a.expect();
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8], "the peer is heard");
 }
 
 /// Requirement: IBTA v1.4 §11.6.3: an overrun of a completion queue is an asynchronous error of the queue and of its queue pairs

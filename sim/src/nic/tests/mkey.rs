@@ -104,3 +104,42 @@ fn a_range_dies_with_its_key() {
     assert!(table.write(&mut memory, &range, 0, &[2; 16]).is_err());
     assert_eq!(memory.0.get(&0x8000), Some(&1));
 }
+
+/// A range was checked against one key; another key that takes its number lets nobody reach its memory by it.
+#[test]
+fn a_range_is_of_one_key_and_not_of_its_number() {
+    // So few numbers that one is used again soon.
+    let mut table = MkeyTable { keys: Slab::new(FIRST_MKEY, 5), generation: 0 };
+    let index = table.create(context(0, 0x100), vec![0x8000], 100).unwrap();
+    let range = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalWrite, 0, 0x10).unwrap();
+    table.destroy(index);
+    let mut successor = context(0, 0x100);
+    successor.set_pd(Pdn::from_low_bits(8));
+    while table.create(successor, vec![0x9000], 100).unwrap() != index {}
+    let mut memory = Pages::default();
+    assert!(table.write(&mut memory, &range, 0, &[1; 16]).is_err());
+    assert!(table.read(&mut memory, &range, 0, &mut [0; 16]).is_err());
+    assert!(memory.0.is_empty());
+}
+
+/// Requirement: IBTA v1.4 §10.6.7.2.4: a key that is made of others reaches only what those let its own queue pairs reach
+#[test]
+fn a_key_of_one_queue_pair_serves_no_key_of_others() {
+    let (only, other) = (Qpn::from_low_bits(0x40), Qpn::from_low_bits(0x41));
+    for (inner_qp, outer_qp, expected) in [
+        (only, only, Ok(())),
+        (Qpn::from_low_bits(ANY_QP), only, Ok(())),
+        (other, only, Err(KeyFault::QueuePair)),
+        (only, Qpn::from_low_bits(ANY_QP), Err(KeyFault::QueuePair)),
+    ] {
+        let mut inner = context(0x1000, 0x100);
+        inner.set_qpn(inner_qp);
+        let (mut table, inner) = table(inner, &[0x8000]);
+        let mut outer = context(0, 0x100);
+        outer.set_qpn(outer_qp).set_access_mode_1_0(MkeyAccessMode::Klms.raw());
+        let entry = [0x100 << 32 | u64::from(inner.value()), 0x1000];
+        let index = table.create(outer, entry.to_vec(), 100).unwrap();
+        let result = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalRead, 0, 0x10).map(|_| ());
+        assert_eq!(result, expected, "inner {inner_qp}, outer {outer_qp}");
+    }
+}

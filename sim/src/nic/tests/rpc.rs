@@ -1,7 +1,7 @@
 //! The place of StRoM's op-codes: an engine that echoes.
 
 use super::pair::Pair;
-use super::verbs::{inline, remote};
+use super::verbs::{Node, inline, remote};
 use crate::nic::{HostMemory, NicConfig, RpcEngine, RpcReply, wqe};
 use crate::transport::RpcPacket;
 use bareverbs_prm::cqe::ErrorEntry;
@@ -84,6 +84,24 @@ fn without_an_engine_the_op_codes_are_invalid() {
     call(&mut pair, strom_opmod::RPC_PARAMS, 40);
     let entry: ErrorEntry = zerocopy::transmute!(pair.a.expect());
     assert_eq!(entry.vendor_syndrome(), wqe::REMOTE_INVALID.vendor);
+}
+
+/// The switch is the device's own: an engine behind it changes nothing. A peer that sends StRoM's op-codes learns that they are invalid.
+#[test]
+fn a_device_without_the_extension_takes_no_rpc_packets() {
+    for opmod in [strom_opmod::RPC_PARAMS, strom_opmod::RPC_WRITE] {
+        let mut pair = Pair::new();
+        pair.b.host.nic.set_extension(Box::new(Echo::default()));
+        let mut caller = Node::new(1, NicConfig { strom: true, ..NicConfig::default() });
+        caller.connect((pair.b.qp.qpn, pair.b.gid, pair.b.mac), |_| {});
+        pair.a = caller;
+        call(&mut pair, opmod, 40);
+        let entry: ErrorEntry = zerocopy::transmute!(pair.a.expect());
+        assert_eq!(entry.vendor_syndrome(), wqe::REMOTE_INVALID.vendor);
+        pair.pass_time(Duration::from_micros(1), 2);
+        assert_eq!(pair.b.state(), bareverbs_prm::numbering::QpState::Error);
+        pair.b.expect_none();
+    }
 }
 
 #[test]

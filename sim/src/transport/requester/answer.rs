@@ -83,6 +83,9 @@ impl Requester {
             return self.handle_implied_nak(now);
         }
         self.counters.rnr_naks += 1;
+        if !self.is_in_flight() {
+            return;
+        }
         match self.timers.wait_for_receiver(now, rnr_timer(timer)) {
             Ok(()) => self.rewind(),
             Err(_) => self.fail_oldest(RequesterError::RnrRetryExceeded),

@@ -10,6 +10,7 @@ use crate::transport::replay::Remembered;
 use crate::transport::replies::{ReadReply, Stamp};
 use crate::transport::segment::MAX_MESSAGE;
 use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, OperationKind, Packet, Position, Reth};
+use bareverbs_prm::mutation::mutated;
 use core::mem;
 
 const INVALID: Rejection = Rejection::Break(ResponderError::InvalidRequest);
@@ -57,6 +58,7 @@ impl<R: Clone> Responder<R> {
         let carries_data = packet.bth.opcode.is_acknowledged();
         let good = match packet.bth.opcode.position() {
             Position::First | Position::Middle => length == mtu,
+            Position::Last if mutated("empty_last") => length <= mtu,
             Position::Last => (1..=mtu).contains(&length),
             Position::Only => length <= if carries_data { mtu } else { 0 },
         };

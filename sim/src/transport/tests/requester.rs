@@ -325,6 +325,54 @@ fn progress_gives_the_retries_back() {
     assert_eq!(talk.requester.counters().timeouts, 9);
 }
 
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the timer counts from the oldest request that is not acknowledged; later packets do not put it off
+#[test]
+fn packets_that_follow_do_not_put_the_timer_off() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 600)]);
+    talk.expect(BthOpcode::WriteFirst, 100);
+    let due = ack_timeout(4).map(|timeout| at(0) + timeout);
+    for (psn, micros) in [(101, 1), (102, 2)] {
+        talk.now = at(micros);
+        assert!(
+            talk.requester.poll_transmit(talk.now).is_some_and(|packet| packet.header.psn == Psn::new(psn))
+        );
+        assert_eq!(talk.requester.poll_timeout(), due);
+    }
+}
+
+/// Requirement: IBTA v1.4 §9.7.5.2.4: what was sent again after a timeout may be complained of again
+#[test]
+fn a_sequence_nak_counts_after_a_timeout() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(talk.drain(), 2);
+    talk.wait();
+    assert_eq!(talk.drain(), 2, "both again");
+    talk.send(nak(100, NakCode::SequenceError), &[]);
+    talk.expect(BthOpcode::WriteOnly, 100);
+    talk.expect(BthOpcode::WriteOnly, 101);
+    talk.expect_silence().ack(101).expect_done(1, Ok(())).expect_done(2, Ok(()));
+    assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 0));
+}
+
+/// A NAK that acknowledges everything before a message that failed here has nothing to be sent again: no timer is left running.
+#[test]
+fn a_nak_that_leaves_nothing_in_flight_starts_no_timer() {
+    for syndrome in [Syndrome::Nak(NakCode::SequenceError), Syndrome::RnrNak(1)] {
+        let mut talk = Talk::new();
+        talk.submit(&[write(1, 1), write(2, 300)]);
+        talk.expect(BthOpcode::WriteOnly, 100);
+        talk.expect(BthOpcode::WriteFirst, 101);
+        talk.expect(BthOpcode::WriteLast, 102);
+        talk.requester.fail(2, RequesterError::LocalProtection);
+        talk.send(acknowledge(101, syndrome), &[]);
+        assert_eq!(talk.requester.poll_timeout(), None, "{syndrome:?}");
+        talk.expect_silence().expect_done(1, Ok(()));
+        talk.expect_done(2, Err(RequesterError::LocalProtection));
+    }
+}
+
 /// Requirement: IBTA v1.4 §9.7.6.1.3: a timeout of 0 is infinite
 #[test]
 fn without_a_timeout_nothing_is_due() {
@@ -348,6 +396,24 @@ fn receiver_not_ready() {
     talk.expect_done(1, Ok(())).send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
     talk.expect_done(2, Err(RequesterError::RnrRetryExceeded));
     assert_eq!(talk.requester.poll_timeout(), None);
+}
+
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the RNR retry counter is loaded again when an outstanding request is acknowledged
+#[test]
+fn progress_gives_the_rnr_retries_back() {
+    let mut talk = Talk::new();
+    talk.submit(&[write(1, 1), write(2, 1), write(3, 1), write(4, 1)]);
+    for psn in 100..104 {
+        // The counter allows two a request, not two in all.
+        for _ in 0..2 {
+            talk.drain();
+            talk.send(acknowledge(psn, Syndrome::RnrNak(1)), &[]);
+            talk.wait();
+        }
+        talk.drain();
+        talk.ack(psn).expect_done(u64::from(psn) - 99, Ok(()));
+    }
+    assert_eq!(talk.requester.counters().rnr_naks, 8);
 }
 
 /// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of 7 is infinite

@@ -319,6 +319,20 @@ fn invalid_sequences_and_lengths() {
     }
 }
 
+/// Requirement: IBTA v1.4 §9.7.4.1.6: the last packet of a SEND or WRITE of several packets carries at least one byte
+#[test]
+fn the_last_packet_of_a_message_is_not_empty() {
+    let mut talk = Talk::new();
+    talk.host.post(1000);
+    talk.send(header(BthOpcode::SendFirst, 100, Extension::None), &[1; MTU as usize]).expect(
+        100,
+        Syndrome::ACK,
+        0,
+    );
+    talk.send(header(BthOpcode::SendLast, 101, Extension::None), &[]).expect_invalid(101);
+    assert!(talk.host.completions.iter().all(|(_, completion)| completion.status != ReceiveStatus::Success));
+}
+
 /// Requirement: IBTA v1.4 §9.9.3: a SEND that breaks in its middle ends its receive with an error
 #[test]
 fn a_broken_send_gives_its_receive_back() {
