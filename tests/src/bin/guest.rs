@@ -1,9 +1,11 @@
 //! The judges that live in a Linux guest. `guest rxe` lets Linux's Soft-RoCE judge the wire.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bareverbs_sim::nic::LinkLayer;
+use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
+use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, vfio};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -24,12 +26,15 @@ enum Judge {
         /// Only cases that contain this text, as in «ib_write_bw server 4096».
         #[arg(long)]
         only: Option<String>,
-        /// Cases that have not begun after so many minutes are skipped.
+        /// Cases that have not begun after so many minutes have failed.
         #[arg(long, default_value_t = 9)]
         minutes: u64,
         /// One path MTU for each program, size, role and family, not several.
         #[arg(long)]
         quick: bool,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
     },
     /// Linux's mlx5_core and mlx5_ib judge the device model.
     Mlx5 {
@@ -42,6 +47,9 @@ enum Judge {
         /// Link layer of the port.
         #[arg(long, value_enum, default_value_t = Link::Ib)]
         link: Link,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
     },
     /// Linux's VFIO judges the driver's way through it.
     Vfio {
@@ -51,6 +59,9 @@ enum Judge {
         /// Operations of the mix, over all runs.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
     },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
@@ -60,6 +71,9 @@ enum Judge {
         /// Only processors whose name contains this text.
         #[arg(long)]
         only: Option<String>,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
     },
     /// Build the guest's root file system and stop.
     Build,
@@ -100,24 +114,75 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.judge {
-        Judge::Rxe { only, minutes, quick } => judge_rxe(only.clone(), *minutes, *quick),
-        Judge::Mlx5 { only, long, link } => judge_mlx5(only.clone(), *long, *link),
-        Judge::Vfio { only, operations } => judge_vfio(only.clone(), *operations),
+        Judge::Rxe { only, minutes, quick, record } => {
+            judge_rxe(&Asked { only, record: *record }, *minutes, *quick)
+        }
+        Judge::Mlx5 { only, long, link, record } => {
+            judge_mlx5(&Asked { only, record: *record }, *long, *link)
+        }
+        Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
         Judge::InGuest(part) => vfio::payload::run(part),
-        Judge::BareMetal { only } => judge_bare_metal(only.clone()),
+        Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }
 }
 
-fn judge_rxe(only: Option<String>, minutes: u64, quick: bool) -> Result<ExitCode> {
-    let limit = Duration::from_secs(minutes.saturating_mul(60));
-    let report = rxe::run(&rxe::Options { quick, only, output: output_directory(), limit })?;
-    println!("{report}");
-    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+/// Which rows a judge is asked, and what for.
+struct Asked<'a> {
+    only: &'a Option<String>,
+    record: bool,
 }
 
-fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> {
+impl Asked<'_> {
+    /// The rows that are wanted. A list is recorded of all of them.
+    fn only(&self) -> Result<Option<String>> {
+        ensure!(!self.record || self.only.is_none(), "--record needs a whole run, without --only");
+        Ok(self.only.clone())
+    }
+
+    /// Shows what the judge said and holds it against its list, or records that.
+    fn conclude(&self, name: &str, report: &Report, excuses: &'static [&'static str]) -> Result<ExitCode> {
+        println!("{report}");
+        let floors = Floors::of_this_tree();
+        let is_good = match (self.record, floors.read(name)) {
+            (true, before) => record(&floors, name, report, before.ok().flatten().as_ref())?,
+            (false, before) => match before? {
+                Some(floor) => {
+                    let comparison = floor.compare(report, Scope { whole: self.only.is_none(), excuses });
+                    println!("{}: {comparison}", floors.path(name).display());
+                    comparison.is_success() && report.is_success()
+                }
+                None => {
+                    println!("{name} has no list yet: --record writes {}", floors.path(name).display());
+                    report.is_success()
+                }
+            },
+        };
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Writes the list of a judge; false if rows failed, of which it says what it said before.
+fn record(floors: &Floors, name: &str, report: &Report, before: Option<&Floor>) -> Result<bool> {
+    let (floor, failed) = Floor::record(report, before);
+    floors.write(name, &floor)?;
+    println!("{} is written", floors.path(name).display());
+    for row in &failed {
+        println!("not recorded, because it failed: {row}");
+    }
+    Ok(failed.is_empty() && report.is_success())
+}
+
+fn judge_rxe(asked: &Asked<'_>, minutes: u64, quick: bool) -> Result<ExitCode> {
+    let (only, output) = (asked.only()?, output_directory());
+    let limit = Duration::from_secs(minutes.saturating_mul(60));
+    let report = rxe::run(&rxe::Options { quick, only, output, limit })?;
+    asked.conclude(if quick { "rxe-quick" } else { "rxe" }, &report, rxe::EXCUSES)
+}
+
+fn judge_mlx5(asked: &Asked<'_>, long: bool, link: Link) -> Result<ExitCode> {
+    let only = asked.only()?;
     // Both may run at a time: each has files of its own.
     let (link, files) = match link {
         Link::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
@@ -125,20 +190,20 @@ fn judge_mlx5(only: Option<String>, long: bool, link: Link) -> Result<ExitCode> 
     };
     let output = output_directory().join(files);
     let report = mlx5::run(&mlx5::Options { only, link, long, output })?;
-    println!("{report}");
-    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let name = if long { format!("{files}-long") } else { files.to_owned() };
+    asked.conclude(&name, &report, rxe::EXCUSES)
 }
 
-fn judge_vfio(only: Option<String>, operations: u64) -> Result<ExitCode> {
+fn judge_vfio(asked: &Asked<'_>, operations: u64) -> Result<ExitCode> {
+    let only = asked.only()?;
     let report = vfio::run(&vfio::Options { only, operations, output: output_directory() })?;
-    println!("{report}");
-    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    asked.conclude("vfio", &report, &[])
 }
 
-fn judge_bare_metal(only: Option<String>) -> Result<ExitCode> {
+fn judge_bare_metal(asked: &Asked<'_>) -> Result<ExitCode> {
+    let only = asked.only()?;
     let report = bare_metal::run(&bare_metal::Options { only, output: output_directory() })?;
-    println!("{report}");
-    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    asked.conclude("bare-metal", &report, &[])
 }
 
 /// Consoles, logs and captures go to `target/guest`.

@@ -9,6 +9,7 @@ pub mod bare_metal;
 pub mod command;
 pub mod control;
 pub mod exchange;
+pub mod floor;
 pub mod interrupt;
 pub mod machine;
 pub mod mlx5;

@@ -46,6 +46,11 @@ impl Report {
         self.entries.push(entry);
     }
 
+    /// Every row: its columns, joined by spaces, and its verdict.
+    pub fn rows(&self) -> impl Iterator<Item = (String, &Verdict)> {
+        self.entries.iter().map(|entry| (entry.columns.join(" "), &entry.verdict))
+    }
+
     /// How many passed, failed and were skipped.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count =

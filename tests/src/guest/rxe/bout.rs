@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 pub const PORT: u16 = 18515;
 /// Name of perftest's payload file.
 const PAYLOAD: &str = "payload";
+/// Why a case over a wire with faults was not judged.
+pub(super) const NO_FAULT: &str = "no fault hit a frame";
 /// How long a program may take to listen.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
 /// How long a program may run.
@@ -80,7 +82,7 @@ impl Bout<'_> {
         };
         Ok(match (case.wire, faults) {
             (Wire::Clean, _) => Verdict::Pass(seen),
-            (Wire::Faulty, 0) => Verdict::Skip("no fault hit a frame".into()),
+            (Wire::Faulty, 0) => Verdict::Skip(NO_FAULT.into()),
             (Wire::Faulty, faults) => Verdict::Pass(format!("{seen}, {faults} frames hit")),
         })
     }

@@ -36,7 +36,7 @@ pub struct Options {
     pub only: Option<String>,
     /// Directory for console and captures.
     pub output: PathBuf,
-    /// Cases that have not begun by then are skipped.
+    /// Cases that have not begun by then have failed: nobody knows what they would say.
     pub limit: Duration,
 }
 
@@ -50,6 +50,9 @@ impl Options {
         self.only.as_ref().is_none_or(|only| case.columns().join(" ").contains(only.as_str()))
     }
 }
+
+/// How the reasons begin for which Soft-RoCE or chance left nothing to judge.
+pub const EXCUSES: &[&str] = &[stall::EXCUSE, bout::NO_FAULT];
 
 /// What chance there is, faults above all, comes from this.
 const SEED: u64 = 7;
@@ -75,7 +78,7 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 fn too_late(case: &Case) -> Entry {
-    let verdict = Verdict::Skip("the time for all cases is over; see --minutes".into());
+    let verdict = Verdict::Fail("not asked: the time for all cases is over; see --minutes".into());
     Entry { columns: case.columns(), verdict, elapsed: Duration::ZERO }
 }
 

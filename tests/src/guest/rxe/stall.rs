@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Packets under way above which it holds others back.
 const UNDER_WAY: u64 = 64;
+/// How the reason begins.
+pub(super) const EXCUSE: &str = "Soft-RoCE stopped inside a message";
 const SHORT: Duration = Duration::from_secs(30);
 
 /// Packets of RoCE that the guest says it sent, and that arrived here.
@@ -57,7 +59,7 @@ impl Witness {
         let of_message = self.of_message;
         Ok(is_stalled(Packets { sent, arrived }, of_message).then(|| {
             format!(
-                "Soft-RoCE stopped inside a message of {of_message} packets: all {sent} that it sent have arrived; it holds back \
+                "{EXCUSE} of {of_message} packets: all {sent} that it sent have arrived; it holds back \
                  what is more than {UNDER_WAY} under way, can miss that they are gone, and nothing wakes it"
             )
         }))
