@@ -212,10 +212,10 @@ impl<S> Slot<S> {
 
     /// Ends the invocation without a reply if it belongs to `connection`. A reply or DMA under way is still waited for.
     pub(super) fn abandon(&mut self, connection: ConnectionId) {
-        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection) {
-            if invocation.phase != Phase::Answering {
-                invocation.phase = Phase::Answered;
-            }
+        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection)
+            && invocation.phase != Phase::Answering
+        {
+            invocation.phase = Phase::Answered;
         }
         self.free_if_done();
     }
