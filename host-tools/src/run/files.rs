@@ -2,10 +2,11 @@
 //! first, and never changes.
 
 use anyhow::{Context, Result, bail};
+use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 use bareverbs_uverbs::sysfs::{Entry, Node};
-use bareverbs_uverbs::{Errno, Process};
+use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -30,8 +31,30 @@ impl Process for NoProgram {
         Time::ZERO
     }
 
-    fn open_event_file(&mut self) -> Result<i32, Errno> {
+    fn open_event_file(&mut self, _: EventFileId, _: EventFileKind) -> Result<i32, Errno> {
         Err(Errno::NotSupported)
+    }
+
+    fn event_file(&mut self, _: i32) -> Option<EventFileId> {
+        None
+    }
+
+    fn discard_events(&mut self, _: EventFileId, _: u64) -> u32 {
+        0
+    }
+
+    fn hang_up(&mut self, _: EventFileId) {}
+
+    fn has_memory(&mut self, _: u64, _: u64, _: bool) -> bool {
+        false
+    }
+
+    fn resolve(&mut self, _: Gid) -> Option<MacAddress> {
+        None
+    }
+
+    fn inode(&mut self, _: i32) -> Option<(u64, u64)> {
+        None
     }
 }
 
