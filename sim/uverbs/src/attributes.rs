@@ -1,9 +1,11 @@
 //! What the device is and can do, as firmware says it once at boot and programs ask for it ever after.
 
 use crate::uapi::{
-    AllocUcontextResp, ExQueryDeviceResp, IB_UVERBS_DEVICE_BAD_PKEY_CNTR, IB_UVERBS_DEVICE_BAD_QKEY_CNTR,
+    AllocUcontextResp, CqModerationCaps, ExQueryDeviceResp, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
+    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_MEM_WINDOW, IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B,
     IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT, IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID,
-    MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, Mlx5QueryDeviceResp, QueryDeviceResp,
+    IB_UVERBS_DEVICE_XRC, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+    Mlx5QueryDeviceResp, QueryDeviceResp,
 };
 use alloc::vec::Vec;
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
@@ -24,6 +26,8 @@ const EIGHT_BYTES: u16 = 1 << 3;
 const ATOMIC_HCA: u32 = 1;
 /// Entries of a P_Key table whose size code is 0.
 const PKEYS: u16 = 128;
+/// Longest period of moderation in microseconds.
+pub(crate) const LONGEST_PERIOD: u16 = 0xfff;
 /// A port without a need for inline headers.
 const NO_INLINE_HEADERS: u8 = 1;
 
@@ -56,12 +60,19 @@ impl DeviceAttributes {
     }
 
     fn device_flags(&self) -> u32 {
+        let general = &self.general;
         let always = IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
             | IB_UVERBS_DEVICE_SYS_IMAGE_GUID
             | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN;
-        let pkey = if self.general.pkv() { IB_UVERBS_DEVICE_BAD_PKEY_CNTR } else { 0 };
-        let qkey = if self.general.qkv() { IB_UVERBS_DEVICE_BAD_QKEY_CNTR } else { 0 };
-        always | pkey | qkey
+        let pkey = if general.pkv() { IB_UVERBS_DEVICE_BAD_PKEY_CNTR } else { 0 };
+        let qkey = if general.qkv() { IB_UVERBS_DEVICE_BAD_QKEY_CNTR } else { 0 };
+        let windows = if general.imaicl() {
+            IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B
+        } else {
+            0
+        };
+        let xrc = if general.xrc() { IB_UVERBS_DEVICE_XRC } else { 0 };
+        always | pkey | qkey | windows | xrc
     }
 
     /// Atomics are offered if both operations work on 8 bytes in the byte order of the host.
@@ -81,11 +92,12 @@ impl DeviceAttributes {
         wqe.saturating_sub(2 * SEGMENT) / SEGMENT
     }
 
-    /// Limits of objects, as `mlx5_ib` computes them. What this crate cannot make (memory windows, XRC, multicast, raw
-    /// packets, shared receive queues) is not offered, whatever the device could do.
+    /// Limits of objects, as `mlx5_ib` computes them. What this crate cannot make (raw packets) is not offered,
+    /// whatever the device could do.
     pub(crate) fn query_device(&self) -> QueryDeviceResp {
         let general = &self.general;
         let [major, minor, subminor] = self.firmware_revision.map(u64::from);
+        let groups = 1_u32 << general.log_max_mcg();
         let initiator = 1 << general.log_max_ra_req_qp();
         let queue_pairs: u32 = 1 << general.log_max_qp();
         QueryDeviceResp {
@@ -109,7 +121,14 @@ impl DeviceAttributes {
             max_res_rd_atom: initiator.saturating_mul(queue_pairs),
             max_qp_init_rd_atom: 1 << general.log_max_ra_res_qp(),
             atomic_cap: self.atomic_capability(),
+            max_mw: 1 << general.log_max_mkey(),
+            max_mcast_grp: groups,
+            max_mcast_qp_attach: general.max_qp_mcg(),
+            max_total_mcast_qp_attach: groups.saturating_mul(general.max_qp_mcg()),
             max_ah: i32::MAX as u32,
+            max_srq: 1 << general.log_max_srq(),
+            max_srq_wr: (1 << general.log_max_srq_sz()) - 1,
+            max_srq_sge: self.receive_segments() - 1,
             max_pkeys: PKEYS,
             local_ca_ack_delay: general.local_ca_ack_delay(),
             phys_port_cnt: general.num_ports(),
@@ -124,6 +143,11 @@ impl DeviceAttributes {
             response_length: size_of::<ExQueryDeviceResp>() as u32,
             timestamp_mask: u64::MAX,
             hca_core_clock: self.general.device_frequency_khz().into(),
+            cq_moderation_caps: CqModerationCaps {
+                max_cq_moderation_count: u16::MAX,
+                max_cq_moderation_period: LONGEST_PERIOD,
+                reserved: 0,
+            },
             device_cap_flags_ex: self.device_flags().into(),
             ..ExQueryDeviceResp::new_zeroed()
         }
@@ -151,7 +175,7 @@ impl DeviceAttributes {
             num_ports: general.num_ports().into(),
             response_length: length.min(size_of::<AllocUcontextResp>()) as u32,
             cqe_version,
-            cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+            cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
             eth_min_inline: NO_INLINE_HEADERS,
             log_uar_size: 12,
             num_uars_per_page: 1,

@@ -44,7 +44,7 @@ pub(crate) fn get_context<P: Process>(
     }
     let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
     check_context(&wish)?;
-    let vectors = 1_u32;
+    let vectors = call.device.completion_vectors();
     let cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
     let room = request.length(UVERBS_ATTR_UHW_OUT).unwrap_or(0);
     let answer = call.device.attributes.user_context(cqe_version, room);

@@ -8,10 +8,14 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Errno {
+    /// Only a privileged program may.
+    Permission = 1,
     /// An object does not exist.
     NoEntry = 2,
     /// The device failed, or is gone.
     Io = 5,
+    /// A descriptor is not one that the request needs.
+    BadDescriptor = 9,
     /// There is none left for now.
     Again = 11,
     /// A limit is reached.
@@ -30,6 +34,8 @@ pub enum Errno {
     ProtocolNotSupported = 93,
     /// The device or this crate cannot do it.
     NotSupported = 95,
+    /// Nobody has the address.
+    TimedOut = 110,
 }
 
 impl Errno {

@@ -62,6 +62,41 @@ impl EventFiles {
         }
     }
 
+    /// The file behind a descriptor, if it is one of a device file's of the kind.
+    pub(crate) fn find<P: Process>(
+        &self,
+        process: &mut P,
+        descriptor: u64,
+        owner: FileId,
+        kind: EventFileKind,
+    ) -> Result<EventFileId, Errno> {
+        let descriptor = i32::try_from(descriptor.cast_signed()).map_err(|_| Errno::BadDescriptor)?;
+        let file = process.event_file(descriptor).ok_or(Errno::BadDescriptor)?;
+        let known = self.files.get(&file).ok_or(Errno::BadDescriptor)?;
+        if known.owner == owner && known.kind == kind { Ok(file) } else { Err(Errno::Invalid) }
+    }
+
+    /// The first file for asynchronous events of a device file.
+    pub(crate) fn first_asynchronous(&self, owner: FileId) -> Option<EventFileId> {
+        let good = |file: &EventFile| file.owner == owner && file.kind == EventFileKind::Asynchronous;
+        self.files.iter().find(|(_, file)| good(file)).map(|(&id, _)| id)
+    }
+
+    /// Something happened to an object: its file is told, if it is still there.
+    pub(crate) fn tell(&mut self, id: EventFileId, element: u64, event_type: u32) {
+        if let Some(file) = self.files.get(&id) {
+            self.waiting.push_back(EventRecord::new(id, file.kind, element, event_type));
+        }
+    }
+
+    /// An element is gone: nothing of it is read any more. How many of its records were.
+    pub(crate) fn retire<P: Process>(&mut self, process: &mut P, file: EventFileId, element: u64) -> u32 {
+        self.waiting.retain(|record| (record.file, record.element()) != (file, element));
+        let handed_out = self.handed_out.remove(&(file, element)).unwrap_or(0);
+        // A file that the program has closed was forgotten with its counts.
+        if handed_out == 0 { 0 } else { handed_out.saturating_sub(process.discard_events(file, element)) }
+    }
+
     /// Something happened to the port: every file for asynchronous events is told.
     pub(crate) fn tell_all(&mut self, element: u64, event_type: u32) {
         let told = self.files.iter().filter(|(_, file)| file.kind == EventFileKind::Asynchronous);

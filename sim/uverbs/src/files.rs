@@ -4,7 +4,7 @@
 use crate::Errno;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use bareverbs_prm::ids::{Pdn, UarIndex};
+use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
 /// An open device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,17 @@ impl FileId {
     }
 }
 
+/// A registered range of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) key: Mkey,
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    /// Address of the first byte as work requests count.
+    pub(crate) first: u64,
+    pub(crate) access: u32,
+}
+
 /// What a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Object {
@@ -29,6 +40,27 @@ pub(crate) enum Object {
     ProtectionDomain(Pdn),
     /// A page of doorbells.
     Uar(UarIndex),
+    /// A memory region.
+    MemoryRegion(Region),
+    /// A memory window.
+    MemoryWindow(Mkey),
+    /// A completion queue.
+    CompletionQueue(Cqn),
+    /// A queue pair.
+    QueuePair(Qpn),
+    /// A shared receive queue, of either kind.
+    SharedReceiveQueue(Srqn),
+    /// An address, of which the device knows nothing.
+    AddressHandle,
+    /// An XRC domain.
+    XrcDomain(Xrcdn),
+}
+
+/// An object and the handles of the objects that it keeps alive.
+#[derive(Debug)]
+struct Held {
+    object: Object,
+    uses: Vec<u32>,
 }
 
 /// One open file.
@@ -36,22 +68,60 @@ pub(crate) enum Object {
 pub(crate) struct DeviceFile {
     /// Whether GET_CONTEXT was called: nothing else works before.
     pub(crate) has_context: bool,
-    objects: BTreeMap<u32, Object>,
+    objects: BTreeMap<u32, Held>,
     next: u32,
 }
 
+/// Looks an object of one kind up.
+macro_rules! look_ups {
+    ($($name:ident: $variant:ident -> $ty:ty;)*) => {$(
+        pub(crate) fn $name(&self, handle: u32) -> Result<$ty, Errno> {
+            match self.get(handle)? {
+                Object::$variant(found) => Ok(found),
+                _ => Err(Errno::Invalid),
+            }
+        }
+    )*};
+}
+
 impl DeviceFile {
-    /// Keeps an object and gives its handle.
-    pub(crate) fn insert(&mut self, object: Object) -> Result<u32, Errno> {
+    look_ups! {
+        protection_domain: ProtectionDomain -> Pdn;
+        uar: Uar -> UarIndex;
+        memory_region: MemoryRegion -> Region;
+        memory_window: MemoryWindow -> Mkey;
+        completion_queue: CompletionQueue -> Cqn;
+        queue_pair: QueuePair -> Qpn;
+        shared_receive_queue: SharedReceiveQueue -> Srqn;
+        xrc_domain: XrcDomain -> Xrcdn;
+    }
+
+    /// Keeps an object that uses others, and gives its handle.
+    pub(crate) fn insert(&mut self, object: Object, uses: &[u32]) -> Result<u32, Errno> {
         let handle = self.next;
         self.next = self.next.checked_add(1).ok_or(Errno::NoMemory)?;
-        self.objects.insert(handle, object);
+        self.objects.insert(handle, Held { object, uses: uses.to_vec() });
         Ok(handle)
+    }
+
+    /// Puts another object in the place of one.
+    pub(crate) fn replace(&mut self, handle: u32, object: Object, uses: &[u32]) {
+        self.objects.insert(handle, Held { object, uses: uses.to_vec() });
     }
 
     /// The object of a handle.
     pub(crate) fn get(&self, handle: u32) -> Result<Object, Errno> {
-        self.objects.get(&handle).copied().ok_or(Errno::NoEntry)
+        self.objects.get(&handle).map(|entry| entry.object).ok_or(Errno::NoEntry)
+    }
+
+    /// The handles that an object uses.
+    pub(crate) fn uses(&self, handle: u32) -> Vec<u32> {
+        self.objects.get(&handle).map(|entry| entry.uses.clone()).unwrap_or_default()
+    }
+
+    /// Whether another object uses this one.
+    pub(crate) fn is_used(&self, handle: u32) -> bool {
+        self.objects.values().any(|entry| entry.uses.contains(&handle))
     }
 
     /// Forgets a handle.
@@ -61,12 +131,17 @@ impl DeviceFile {
 
     /// Whether a doorbell page belongs to this file.
     pub(crate) fn owns_page(&self, page: UarIndex) -> bool {
-        self.objects.values().any(|object| *object == Object::Uar(page))
+        self.objects.values().any(|entry| entry.object == Object::Uar(page))
     }
 
-    /// Every object, those made last first, so that users go before what they use.
+    /// Every object, in an order in which users go before what they use. Doorbell pages go last: queues of any age ring
+    /// them.
     pub(crate) fn take_all(&mut self) -> Vec<Object> {
-        core::mem::take(&mut self.objects).into_values().rev().collect()
+        let objects = core::mem::take(&mut self.objects).into_values().rev().map(|entry| entry.object);
+        let (pages, mut others): (Vec<_>, Vec<_>) =
+            objects.partition(|object| matches!(object, Object::Uar(_)));
+        others.extend(pages);
+        others
     }
 }
 
@@ -78,9 +153,11 @@ mod tests {
     fn handles_begin_at_zero_and_are_never_given_twice() {
         let mut file = DeviceFile::default();
         let object = Object::Uar(UarIndex::from_low_bits(16));
-        assert_eq!(file.insert(object), Ok(0));
-        assert_eq!(file.insert(object), Ok(1));
+        assert_eq!(file.insert(object, &[]), Ok(0));
+        assert_eq!(file.insert(object, &[0]), Ok(1));
+        assert!(file.is_used(0));
         file.remove(1);
-        assert_eq!((file.get(1), file.insert(object)), (Err(Errno::NoEntry), Ok(2)));
+        assert!(!file.is_used(0));
+        assert_eq!((file.get(1), file.insert(object, &[])), (Err(Errno::NoEntry), Ok(2)));
     }
 }

@@ -15,18 +15,19 @@
 
 extern crate alloc;
 
+mod address_methods;
+mod address_path;
 mod async_events;
 mod attributes;
 mod boot;
 mod call;
 mod commands;
+mod completion_methods;
 mod device;
 mod device_methods;
-#[expect(dead_code, reason = "the queues that ring come next")]
 mod doorbells;
 mod drive;
 mod errno;
-#[expect(dead_code, reason = "the queues that complete come next")]
 mod event_queues;
 mod event_record;
 mod events;
@@ -34,11 +35,18 @@ mod files;
 mod host;
 mod kernel_memory;
 mod mapping;
+mod memory_methods;
 mod object_methods;
+mod page_list;
 mod process;
+mod queue_pair_methods;
+mod queue_pair_state;
+mod queues;
 mod request;
 mod schema;
+mod shared_receive_methods;
 pub mod sysfs;
+mod transition;
 pub mod uapi;
 mod uverbs;
 mod write_commands;

@@ -89,6 +89,16 @@ impl<'a> Request<'a> {
         u32::try_from(attribute.data).map_err(|_| Errno::Invalid)
     }
 
+    /// The handle that stands in an attribute that may be left out.
+    pub(crate) fn optional_handle(&self, id: u16) -> Result<Option<u32>, Errno> {
+        self.find(id).map(|_| self.handle(id)).transpose()
+    }
+
+    /// The descriptor that stands in an attribute, as a number with its sign extended.
+    pub(crate) fn descriptor(&self, id: u16) -> Option<u64> {
+        self.find(id).map(|attribute| attribute.data)
+    }
+
     /// The bytes of an input; none if it was left out.
     pub(crate) fn input<M: HostMemory>(&self, memory: &mut M, id: u16) -> Result<Vec<u8>, Errno> {
         let Some(attribute) = self.find(id) else { return Ok(Vec::new()) };

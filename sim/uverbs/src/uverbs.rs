@@ -9,7 +9,10 @@ use crate::mapping::Mapping;
 use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
-use crate::{Errno, device_methods, object_methods, write_commands};
+use crate::{
+    Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
+    queue_pair_methods, shared_receive_methods, write_commands,
+};
 use alloc::collections::BTreeMap;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{Nic, NicConfig};
@@ -57,7 +60,7 @@ impl Uverbs {
         let Some(mut objects) = self.files.remove(&file) else { return };
         for object in objects.take_all() {
             // Nobody is left who could be told that firmware refused.
-            let _ = object_methods::destroy(&mut self.device.commands, process, object);
+            let _ = object_methods::destroy(&mut self.device, process, object);
         }
         self.device.events.hang_up(process, file);
     }
@@ -86,6 +89,16 @@ impl Uverbs {
             Operation::QueryGidEntry => device_methods::query_gid_entry(&mut call, &mut request),
             Operation::AllocAsyncEvent => device_methods::alloc_async_event(&mut call, &mut request),
             Operation::DestroyProtectionDomain => object_methods::destroy_domain(&mut call, &request),
+            Operation::CreateCompletionQueue => completion_methods::create(&mut call, &mut request),
+            Operation::DestroyCompletionQueue => completion_methods::destroy(&mut call, &mut request),
+            Operation::CreateQueuePair => queue_pair_methods::create(&mut call, &mut request),
+            Operation::DestroyQueuePair => queue_pair_methods::destroy(&mut call, &mut request),
+            Operation::CreateSharedReceiveQueue => shared_receive_methods::create(&mut call, &mut request),
+            Operation::DestroySharedReceiveQueue => shared_receive_methods::destroy(&mut call, &mut request),
+            Operation::DestroyAddressHandle => address_methods::destroy(&mut call, &request),
+            Operation::DestroyMemoryRegion => memory_methods::deregister(&mut call, &request),
+            Operation::DestroyMemoryWindow => memory_methods::dealloc_window(&mut call, &request),
+            Operation::DestroyXrcDomain => object_methods::close_xrc_domain(&mut call, &request),
             Operation::AllocUar => object_methods::alloc_uar(&mut call, &mut request),
             Operation::DestroyUar => object_methods::destroy_uar(&mut call, &request),
         }

@@ -2,10 +2,14 @@
 
 use crate::Errno;
 use crate::call::Call;
-use crate::object_methods::{alloc_domain, destroy_domain_handle};
 use crate::process::Process;
+use crate::queue_pair_state;
 use crate::request::Request;
 use crate::uapi::*;
+use crate::{
+    address_methods as addresses, completion_methods as completions, memory_methods as memory,
+    object_methods as objects, shared_receive_methods as shared_receives,
+};
 use zerocopy::IntoBytes;
 
 /// Bit of a command's number: the extended form.
@@ -13,35 +17,52 @@ const EXTENDED: u32 = 1 << 31;
 /// Bytes of QUERY_DEVICE's extended answer that every kernel since the first gives.
 const LEAST_EXTENDED_ANSWER: usize = 184;
 
+/// What runs a command.
+type Handler<P> = fn(&mut Call<'_, P>, &mut Request<'_>) -> Result<(), Errno>;
+
 /// A command that is known, with the least bytes of request and answer.
 struct WriteCommand<P: Process> {
     number: u32,
     request: usize,
     answer: usize,
-    run: fn(&mut Call<'_, P>, &mut Request<'_>) -> Result<(), Errno>,
+    run: Handler<P>,
+}
+
+/// A command whose request and answer are structures.
+const fn command<P: Process, I, O>(number: u32, run: Handler<P>) -> WriteCommand<P> {
+    WriteCommand { number, request: size_of::<I>(), answer: size_of::<O>(), run }
 }
 
 /// The commands that are known.
 fn find<P: Process>(number: u32) -> Option<WriteCommand<P>> {
+    use IB_USER_VERBS_EX_CMD_MODIFY_CQ as MODIFY_CQ;
     let known = [
-        WriteCommand {
-            number: IB_USER_VERBS_CMD_QUERY_DEVICE,
-            request: size_of::<QueryDevice>(),
-            answer: size_of::<QueryDeviceResp>(),
-            run: query_device,
-        },
+        command::<P, QueryDevice, QueryDeviceResp>(IB_USER_VERBS_CMD_QUERY_DEVICE, query_device),
         WriteCommand {
             number: IB_USER_VERBS_CMD_QUERY_DEVICE | EXTENDED,
             request: size_of::<ExQueryDevice>(),
             answer: LEAST_EXTENDED_ANSWER,
             run: query_device_extended,
         },
-        WriteCommand {
-            number: IB_USER_VERBS_CMD_ALLOC_PD,
-            request: size_of::<QueryDevice>(),
-            answer: size_of::<AllocPdResp>(),
-            run: alloc_pd,
-        },
+        command::<P, QueryDevice, AllocPdResp>(IB_USER_VERBS_CMD_ALLOC_PD, objects::alloc_pd),
+        command::<P, CreateAh, CreateAhResp>(IB_USER_VERBS_CMD_CREATE_AH, addresses::create),
+        command::<P, RegMr, RegMrResp>(IB_USER_VERBS_CMD_REG_MR, memory::register),
+        command::<P, ReregMr, ReregMrResp>(IB_USER_VERBS_CMD_REREG_MR, memory::reregister),
+        command::<P, AllocMw, AllocMwResp>(IB_USER_VERBS_CMD_ALLOC_MW, memory::alloc_window),
+        command::<P, QueryDevice, CreateCompChannelResp>(
+            IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
+            completions::create_channel,
+        ),
+        command::<P, ResizeCq, ResizeCqResp>(IB_USER_VERBS_CMD_RESIZE_CQ, completions::resize),
+        command::<P, ExModifyCq, ()>(MODIFY_CQ | EXTENDED, completions::moderate),
+        command::<P, QueryQp, QueryQpResp>(IB_USER_VERBS_CMD_QUERY_QP, queue_pair_state::query),
+        command::<P, ModifyQp, ()>(IB_USER_VERBS_CMD_MODIFY_QP, queue_pair_state::modify),
+        command::<P, ModifyQp, ()>(IB_USER_VERBS_CMD_MODIFY_QP | EXTENDED, queue_pair_state::modify_extended),
+        command::<P, AttachMcast, ()>(IB_USER_VERBS_CMD_ATTACH_MCAST, addresses::attach),
+        command::<P, AttachMcast, ()>(IB_USER_VERBS_CMD_DETACH_MCAST, addresses::detach),
+        command::<P, ModifySrq, ()>(IB_USER_VERBS_CMD_MODIFY_SRQ, shared_receives::modify),
+        command::<P, QuerySrq, QuerySrqResp>(IB_USER_VERBS_CMD_QUERY_SRQ, shared_receives::query),
+        command::<P, OpenXrcd, OpenXrcdResp>(IB_USER_VERBS_CMD_OPEN_XRCD, objects::open_domain),
     ];
     known.into_iter().find(|command| command.number == number)
 }
@@ -75,16 +96,4 @@ fn query_device_extended<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     let provider = attributes.query_device_mlx5(room);
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())?;
     request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes())
-}
-
-fn alloc_pd<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let (pd_handle, pd) = alloc_domain(call)?;
-    let (answer, provider) = (AllocPdResp { pd_handle }, Mlx5AllocPdResp { pdn: pd.value() });
-    let told = request
-        .output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
-        .and_then(|()| request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes()));
-    if told.is_err() {
-        destroy_domain_handle(call, pd_handle)?;
-    }
-    told
 }

@@ -32,9 +32,9 @@ proptest! {
 
     #[test]
     fn arbitrary_attributes_are_answered_and_leave_a_device_that_works(
-        calls in proptest::collection::vec((0_usize..6, 0_u16..9, any::<bool>(), attributes()), 1..20)
+        calls in proptest::collection::vec((0_usize..12, 0_u16..9, any::<bool>(), attributes()), 1..20)
     ) {
-        const OBJECTS: [u16; 6] = [0, 0, 0, 1, 16, 0x1008];
+        const OBJECTS: [u16; 12] = [0, 0, 0, 1, 16, 0x1008, 3, 4, 5, 6, 7, 8];
         let mut program = Program::default();
         let mut uverbs = device(&mut program);
         let before = uverbs.nic().live_objects();
@@ -51,7 +51,7 @@ proptest! {
 
     #[test]
     fn an_unknown_method_is_never_a_success(object in any::<u16>(), method in any::<u16>()) {
-        let known = [(0, 0), (0, 2), (0, 3), (0, 5), (0, 6), (1, 0), (16, 0), (0x1008, 0x1000), (0x1008, 0x1001)];
+        let known = [(0, 0), (0, 2), (0, 3), (0, 5), (0, 6), (1, 0), (3, 0), (3, 1), (4, 0), (4, 1), (5, 0), (5, 1), (6, 0), (7, 1), (8, 0), (10, 0), (16, 0), (0x1008, 0x1000), (0x1008, 0x1001)];
         prop_assume!(!known.contains(&(object, method)));
         let mut program = Program::default();
         let mut uverbs = device(&mut program);

@@ -103,7 +103,8 @@ fn the_device_is_the_one_that_was_configured() {
     assert_eq!((base.max_sge, base.max_sge_rd), (30, 30));
     assert_eq!(base.atomic_cap, 1, "atomic among the accesses of the device");
     assert_eq!((answer.response_length, answer.hca_core_clock), (304, 1_000_000));
-    assert_eq!(base.max_mw, 0, "what cannot be made is not offered");
+    assert_eq!(base.max_mw, 1 << config.limits.log_max_mkey);
+    assert_eq!(base.max_raw_ethy_qp, 0, "what cannot be made is not offered");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A program without an operating system: memory at a fixed address, and requests put together by hand.
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+pub mod libmlx5;
+
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
@@ -27,7 +29,7 @@ pub struct Program {
 
 impl Default for Program {
     fn default() -> Self {
-        Self { bytes: vec![0; 1 << 16], event_files: Vec::new() }
+        Self { bytes: vec![0; 1 << 20], event_files: Vec::new() }
     }
 }
 
@@ -136,7 +138,12 @@ pub fn request(object_id: u16, method_id: u16, attributes: &[IoctlAttribute]) ->
 
 /// The device of virtual host `a`, booted.
 pub fn device(program: &mut Program) -> Uverbs {
-    let host = VirtualHost::new("a").unwrap();
+    device_of("a", program)
+}
+
+/// The device of a virtual host, booted.
+pub fn device_of(name: &str, program: &mut Program) -> Uverbs {
+    let host = VirtualHost::new(name).unwrap();
     Uverbs::boot(host.nic_config(), &host.gids(), program).unwrap()
 }
 

@@ -1,0 +1,82 @@
+//! Address handles and multicast groups.
+
+use crate::Errno;
+use crate::address_path::Route;
+use crate::call::Call;
+use crate::commands::Command;
+use crate::files::Object;
+use crate::object_methods::{answer_or_undo, destroy_handle, keep};
+use crate::process::Process;
+use crate::queues::{QueuePair, QueuePairKind};
+use crate::request::Request;
+use crate::uapi::*;
+use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut, DetachFromMcgIn, DetachFromMcgOut};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::CommandOpcode;
+use zerocopy::IntoBytes;
+
+/// Bytes of the provider's answer to CREATE_AH up to the MAC address.
+const ANSWER_LENGTH: u32 = 10;
+
+/// CREATE_AH: the program puts addresses into its work requests itself; what it lacks is the MAC address.
+pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let wish: CreateAh = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    call.file.protection_domain(wish.pd_handle)?;
+    let mac = Route::from(&wish.attr).resolve(call)?;
+    let ah_handle = keep(call, Object::AddressHandle, &[wish.pd_handle])?;
+    let answer = CreateAhResp { ah_handle };
+    let provider = Mlx5CreateAhResp { response_length: ANSWER_LENGTH, dmac: mac.0, reserved: [0; 6] };
+    let outputs = [(UVERBS_ATTR_CORE_OUT, answer.as_bytes()), (UVERBS_ATTR_UHW_OUT, provider.as_bytes())];
+    answer_or_undo(call, request, ah_handle, &outputs)
+}
+
+/// AH_DESTROY.
+pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>) -> Result<(), Errno> {
+    let handle = request.handle(UVERBS_ATTR_DESTROY_AH_HANDLE)?;
+    match call.file.get(handle)? {
+        Object::AddressHandle => destroy_handle(call, handle),
+        _ => Err(Errno::Invalid),
+    }
+}
+
+/// The queue pair and the group of a request about multicast.
+fn member<'a, P: Process>(
+    call: &'a mut Call<'_, P>,
+    request: &Request<'_>,
+) -> Result<(Qpn, Gid, &'a mut QueuePair), Errno> {
+    let wish: AttachMcast = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let (qpn, group) = (call.file.queue_pair(wish.qp_handle)?, Gid(wish.gid));
+    let queue = call.device.queues.pairs.get_mut(&qpn).ok_or(Errno::Invalid)?;
+    let datagrams = queue.kind == QueuePairKind::Datagram;
+    if datagrams && group.is_multicast() { Ok((qpn, group, queue)) } else { Err(Errno::Invalid) }
+}
+
+/// ATTACH_MCAST. A queue pair that is in the group already stays in it.
+pub(crate) fn attach<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let (qpn, group, queue) = member(call, request)?;
+    if queue.groups.contains(&group) {
+        return Ok(());
+    }
+    let mut input = AttachToMcgIn::new();
+    input.set_qpn(qpn).set_multicast_gid(group.0);
+    let command = Command::new(CommandOpcode::AttachToMcg, 0, &input);
+    call.device.commands.run::<_, AttachToMcgOut>(call.process, &command)?;
+    let queue = call.device.queues.pairs.get_mut(&qpn).ok_or(Errno::Invalid)?;
+    queue.groups.push(group);
+    Ok(())
+}
+
+/// DETACH_MCAST.
+pub(crate) fn detach<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let (qpn, group, queue) = member(call, request)?;
+    if !queue.groups.contains(&group) {
+        return Err(Errno::Invalid);
+    }
+    let mut input = DetachFromMcgIn::new();
+    input.set_qpn(qpn).set_multicast_gid(group.0);
+    let command = Command::new(CommandOpcode::DetachFromMcg, 0, &input);
+    call.device.commands.run::<_, DetachFromMcgOut>(call.process, &command)?;
+    let queue = call.device.queues.pairs.get_mut(&qpn).ok_or(Errno::Invalid)?;
+    queue.groups.retain(|known| *known != group);
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Memory regions and memory windows.
+
+use crate::Errno;
+use crate::call::Call;
+use crate::commands::{Command, CommandFailure};
+use crate::files::{Object, Region};
+use crate::object_methods::{answer_or_undo, destroy, destroy_handle, keep};
+use crate::page_list::RegionPages;
+use crate::process::Process;
+use crate::request::Request;
+use crate::uapi::*;
+use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
+use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
+use zerocopy::IntoBytes;
+
+/// A key that queue pairs of any number may use.
+const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
+/// `flags` of REREG_MR: translation, protection domain, access.
+const CHANGE_TRANSLATION: u32 = 1;
+const CHANGE_DOMAIN: u32 = 2;
+const CHANGE_ACCESS: u32 = 4;
+/// `mw_type`: windows of type 2 can be invalidated from outside.
+const WINDOW_TYPES: [u8; 2] = [1, 2];
+/// Entries of a window's list come in fours.
+const WINDOW_ENTRIES: u32 = 4;
+const KNOWN_ACCESS: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_WRITE
+    | IB_UVERBS_ACCESS_REMOTE_READ
+    | IB_UVERBS_ACCESS_REMOTE_ATOMIC
+    | IB_UVERBS_ACCESS_MW_BIND
+    | IB_UVERBS_ACCESS_ZERO_BASED
+    | IB_UVERBS_ACCESS_HUGETLB
+    | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+
+/// What a region is to be.
+#[derive(Debug, Clone, Copy)]
+struct RegionWish {
+    start: u64,
+    length: u64,
+    first: u64,
+    access: u32,
+}
+
+/// REG_MR.
+pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let wish: RegMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let pd = call.file.protection_domain(wish.pd_handle)?;
+    let region =
+        RegionWish { start: wish.start, length: wish.length, first: wish.hca_va, access: wish.access_flags };
+    let region = create(call, pd, region)?;
+    let mr_handle = keep(call, Object::MemoryRegion(region), &[wish.pd_handle])?;
+    let key = region.key.value();
+    let answer = RegMrResp { mr_handle, lkey: key, rkey: key };
+    answer_or_undo(call, request, mr_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
+}
+
+/// REREG_MR: another region takes the place of the old one, so its key is another one.
+pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let wish: ReregMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let changes = |bit| wish.flags & bit != 0;
+    if wish.flags == 0 || wish.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
+        return Err(Errno::Invalid);
+    }
+    let old = call.file.memory_region(wish.mr_handle)?;
+    let old_domain = call.file.uses(wish.mr_handle).first().copied().ok_or(Errno::Invalid)?;
+    let domain = if changes(CHANGE_DOMAIN) { wish.pd_handle } else { old_domain };
+    let pd = call.file.protection_domain(domain)?;
+    let (start, length, first) = if changes(CHANGE_TRANSLATION) {
+        (wish.start, wish.length, wish.hca_va)
+    } else {
+        (old.start, old.length, old.first)
+    };
+    let access = if changes(CHANGE_ACCESS) { wish.access_flags } else { old.access };
+    let region = create(call, pd, RegionWish { start, length, first, access })?;
+    destroy(call.device, call.process, Object::MemoryRegion(old))?;
+    call.file.replace(wish.mr_handle, Object::MemoryRegion(region), &[domain]);
+    let key = region.key.value();
+    let answer = ReregMrResp { lkey: key, rkey: key };
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+}
+
+/// Makes the key of a region whose pages the program has.
+fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, wish: RegionWish) -> Result<Region, Errno> {
+    let access = check_access(wish.access)?;
+    let pages = RegionPages::find(wish.start, wish.length, wish.first).ok_or(Errno::Invalid)?;
+    if !call.process.has_memory(wish.start, wish.length, access & !IB_UVERBS_ACCESS_REMOTE_READ != 0) {
+        return Err(Errno::Fault);
+    }
+    let mut input = CreateMkeyIn::new();
+    let octwords = u32::try_from(pages.count.div_ceil(2)).map_err(|_| Errno::Invalid)?;
+    input.set_translations_octword_actual_size(octwords);
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_access_mode_1_0(MkeyAccessMode::Mtt.raw()).set_umr_en(true).set_pd(pd);
+    context.set_start_addr(wish.first).set_length(wish.length);
+    context.set_translations_octword_size(octwords).set_log_page_size(pages.log_page);
+    grant(context, access);
+    let mut list = pages.list;
+    list.resize(list.len().next_multiple_of(16), 0);
+    let key = create_key(call, &input, &list)?;
+    Ok(Region { key, start: wish.start, length: wish.length, first: wish.first, access })
+}
+
+/// Rights as `ib_check_mr_access` has them: who lets others write may write. What is optional is not needed here.
+fn check_access(access: u32) -> Result<u32, Errno> {
+    let writes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    if access & IB_UVERBS_ACCESS_ON_DEMAND != 0 {
+        return Err(Errno::NotSupported);
+    }
+    let writable = access & IB_UVERBS_ACCESS_LOCAL_WRITE != 0 || access & writes == 0;
+    if access & !KNOWN_ACCESS != 0 || !writable {
+        return Err(Errno::Invalid);
+    }
+    Ok(access & !IB_UVERBS_ACCESS_OPTIONAL_RANGE)
+}
+
+fn grant(context: &mut MkeyContext, access: u32) {
+    let has = |bit| access & bit != 0;
+    context.set_lr(true).set_lw(has(IB_UVERBS_ACCESS_LOCAL_WRITE)).set_rr(has(IB_UVERBS_ACCESS_REMOTE_READ));
+    context.set_rw(has(IB_UVERBS_ACCESS_REMOTE_WRITE)).set_a(has(IB_UVERBS_ACCESS_REMOTE_ATOMIC));
+}
+
+/// Makes a key. Its low byte differs from that of the key before, so that a stale key is noticed.
+fn create_key<P: Process>(
+    call: &mut Call<'_, P>,
+    input: &CreateMkeyIn,
+    list: &[u8],
+) -> Result<Mkey, CommandFailure> {
+    let mut input = *input;
+    let variant = call.device.next_key_variant();
+    input.memory_key_mkey_entry_mut().set_mkey_7_0(variant).set_qpn(ANY_QUEUE_PAIR);
+    let command = Command::new(CommandOpcode::CreateMkey, 0, &input).list(list);
+    let answer: CreateMkeyOut = call.device.commands.run(call.process, &command)?;
+    Ok(Mkey::from_parts(answer.mkey_index(), variant))
+}
+
+/// MR_DESTROY.
+pub(crate) fn deregister<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>) -> Result<(), Errno> {
+    let handle = request.handle(UVERBS_ATTR_DESTROY_MR_HANDLE)?;
+    call.file.memory_region(handle)?;
+    destroy_handle(call, handle)
+}
+
+/// ALLOC_MW: a key without entries, which a work request fills.
+pub(crate) fn alloc_window<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    let wish: AllocMw = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let provider: Mlx5AllocMw = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
+    let pd = call.file.protection_domain(wish.pd_handle)?;
+    if !WINDOW_TYPES.contains(&wish.mw_type) {
+        return Err(Errno::Invalid);
+    }
+    if provider.comp_mask != 0 || provider.reserved1 != 0 || provider.reserved2 != 0 {
+        return Err(Errno::NotSupported);
+    }
+    let mut input = CreateMkeyIn::new();
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_access_mode_1_0(MkeyAccessMode::Klms.raw()).set_free(true).set_umr_en(true);
+    context.set_lr(true).set_en_rinval(wish.mw_type == WINDOW_TYPES[1]).set_pd(pd);
+    let entries = u32::from(provider.num_klms).max(1).next_multiple_of(WINDOW_ENTRIES);
+    context.set_translations_octword_size(entries);
+    let key = create_key(call, &input, &[])?;
+    let mw_handle = keep(call, Object::MemoryWindow(key), &[wish.pd_handle])?;
+    let answer = AllocMwResp { mw_handle, rkey: key.value() };
+    answer_or_undo(call, request, mw_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
+}
+
+/// MW_DESTROY.
+pub(crate) fn dealloc_window<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>) -> Result<(), Errno> {
+    let handle = request.handle(UVERBS_ATTR_DESTROY_MW_HANDLE)?;
+    call.file.memory_window(handle)?;
+    destroy_handle(call, handle)
+}

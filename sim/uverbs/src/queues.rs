@@ -1,0 +1,81 @@
+//! What the kernel remembers of the queues of all files: who is told of what happens to them.
+
+use crate::event_record::EventFileId;
+use crate::events::EventFiles;
+use crate::process::Process;
+use crate::uapi::QpCap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::{Cqn, Gid, Qpn, Srqn, Xrcdn};
+
+/// Whom a queue's asynchronous events reach, and under which name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listener {
+    /// `user_handle` of the queue.
+    pub(crate) element: u64,
+    pub(crate) file: Option<EventFileId>,
+}
+
+impl Listener {
+    /// The queue is gone: how many of its events the program has read.
+    pub(crate) fn retire<P: Process>(self, events: &mut EventFiles, process: &mut P) -> u32 {
+        self.file.map_or(0, |file| events.retire(process, file, self.element))
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    pub(crate) listener: Listener,
+    /// The completion channel.
+    pub(crate) channel: Option<EventFileId>,
+}
+
+/// Kinds of queue pairs, as programs name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueuePairKind {
+    ReliableConnection,
+    UnreliableConnection,
+    Datagram,
+    XrcInitiator,
+    XrcTarget,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    pub(crate) listener: Listener,
+    pub(crate) kind: QueuePairKind,
+    pub(crate) capacity: QpCap,
+    pub(crate) signals_all: bool,
+    /// Rights of the peer, which the device gets only while it answers READs and atomics.
+    pub(crate) access: u32,
+    pub(crate) responder_resources: u8,
+    /// Multicast groups that it is attached to.
+    pub(crate) groups: Vec<Gid>,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct SharedReceiveQueue {
+    pub(crate) listener: Listener,
+    pub(crate) is_xrc: bool,
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+}
+
+/// An XRC domain that files share, named by a file of the program's.
+#[derive(Debug)]
+pub(crate) struct SharedDomain {
+    pub(crate) inode: (u64, u64),
+    pub(crate) users: u32,
+}
+
+/// All queues.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) completion: BTreeMap<Cqn, CompletionQueue>,
+    pub(crate) pairs: BTreeMap<Qpn, QueuePair>,
+    pub(crate) shared: BTreeMap<Srqn, SharedReceiveQueue>,
+    pub(crate) xrc_domains: BTreeMap<Xrcdn, SharedDomain>,
+}

@@ -1,0 +1,427 @@
+//! As much of libibverbs and libmlx5 as a test needs: requests to the byte, WQEs into memory, completions out of it.
+
+use super::{BASE, Program, attribute, device_of, open, request};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::wire::FrameBuffer;
+use bareverbs_uverbs::uapi::*;
+use bareverbs_uverbs::{Errno, FileId, Uverbs, VirtualHost};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Where requests and answers lie.
+const REQUEST: u64 = BASE + 0x1000;
+const ANSWER: u64 = BASE + 0x2000;
+const PROVIDER: u64 = BASE + 0x3000;
+const PROVIDER_ANSWER: u64 = BASE + 0x4000;
+/// Where queues and data begin.
+const HEAP: u64 = BASE + 0x8000;
+/// Rights that are of use here.
+pub const LOCAL_WRITE: u32 = 1;
+pub const REMOTE: u32 = 1 | 2 | 4 | 8;
+/// Opcodes of WQEs.
+pub const SEND: u8 = 0x0a;
+pub const WRITE: u8 = 0x08;
+pub const READ: u8 = 0x10;
+/// Entries of every queue.
+pub const ENTRIES: u32 = 16;
+const STRIDE: u32 = 64;
+
+/// A program with an open device.
+pub struct Peer {
+    pub program: Program,
+    pub uverbs: Uverbs,
+    pub file: FileId,
+    pub now: Time,
+    pub pd: u32,
+    page: u32,
+    heap: u64,
+    name: &'static str,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy)]
+pub struct Cq {
+    pub handle: u64,
+    pub number: u32,
+    pub buffer: u64,
+    pub record: u64,
+    pub consumer: u32,
+    pub entries: u32,
+}
+
+/// A queue pair, and how far it has posted.
+#[derive(Clone, Copy)]
+pub struct Qp {
+    pub handle: u32,
+    pub number: u32,
+    buffer: u64,
+    record: u64,
+    sent: u16,
+    received: u16,
+}
+
+/// A completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    pub opcode: u8,
+    pub user_index: u32,
+    pub bytes: u32,
+    pub counter: u16,
+    pub syndrome: u8,
+}
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Default)]
+pub struct QpWish {
+    pub kind: u64,
+    pub send: u64,
+    pub receive: u64,
+    pub shared: Option<u64>,
+    pub xrc_domain: Option<u64>,
+    pub user_handle: u64,
+    pub user_index: u32,
+}
+
+impl Peer {
+    pub fn new(name: &'static str) -> Self {
+        let mut program = Program::default();
+        let mut uverbs = device_of(name, &mut program);
+        let file = open(&mut uverbs, &mut program);
+        let mut peer = Self { program, uverbs, file, now: Time::ZERO, pd: 0, page: 0, heap: HEAP, name };
+        peer.call(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &[attribute(0, 0, 0)]).unwrap();
+        peer.pd = peer.alloc_pd();
+        let uar = [
+            attribute(0x1000, 0, 0),
+            attribute(0x1001, 8, 0),
+            attribute(0x1002, 8, ANSWER),
+            attribute(0x1003, 4, ANSWER + 8),
+            attribute(0x1004, 4, ANSWER + 12),
+        ];
+        peer.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, &uar).unwrap();
+        peer.page = peer.read(ANSWER + 12);
+        peer
+    }
+
+    pub fn gid(&self) -> [u8; 16] {
+        VirtualHost::new(self.name).unwrap().gids()[0].0
+    }
+
+    pub fn call(
+        &mut self,
+        object: u16,
+        method: u16,
+        attributes: &[IoctlAttribute],
+    ) -> Result<Vec<IoctlAttribute>, Errno> {
+        let mut bytes = request(object, method, attributes);
+        self.uverbs.ioctl(&mut self.program, self.file, &mut bytes)?;
+        let attributes = <[IoctlAttribute]>::ref_from_bytes(&bytes[size_of::<IoctlHeader>()..]);
+        Ok(attributes.unwrap().to_vec())
+    }
+
+    /// A write command; the answer and that of the provider are `O` and `U`.
+    pub fn command<I: IntoBytes + zerocopy::Immutable, O: FromBytes, U: FromBytes>(
+        &mut self,
+        number: u32,
+        input: &I,
+        provider: &[u8],
+    ) -> Result<(O, U), Errno> {
+        self.program.put(REQUEST, input.as_bytes());
+        self.program.put(PROVIDER, provider);
+        let mut attributes = vec![attribute(UVERBS_ATTR_WRITE_CMD, 4, number.into())];
+        attributes.push(self.input(UVERBS_ATTR_CORE_IN, REQUEST, size_of::<I>()));
+        if size_of::<O>() > 0 {
+            attributes.push(attribute(UVERBS_ATTR_CORE_OUT, size_of::<O>(), ANSWER));
+        }
+        if !provider.is_empty() {
+            attributes.push(self.input(UVERBS_ATTR_UHW_IN, PROVIDER, provider.len()));
+        }
+        if size_of::<U>() > 0 {
+            attributes.push(attribute(UVERBS_ATTR_UHW_OUT, size_of::<U>(), PROVIDER_ANSWER));
+        }
+        self.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &attributes)?;
+        Ok((self.read(ANSWER), self.read(PROVIDER_ANSWER)))
+    }
+
+    fn input(&self, id: u16, address: u64, length: usize) -> IoctlAttribute {
+        let inline = if length <= 8 { self.read(address) } else { address };
+        attribute(id, length, inline)
+    }
+
+    pub fn read<T: FromBytes>(&self, address: u64) -> T {
+        let at = (address - BASE) as usize;
+        T::read_from_bytes(&self.program.bytes[at..at + size_of::<T>()]).unwrap()
+    }
+
+    pub fn bytes(&self, address: u64, length: usize) -> &[u8] {
+        let at = (address - BASE) as usize;
+        &self.program.bytes[at..at + length]
+    }
+
+    /// Memory of the program, aligned to a page.
+    pub fn allocate(&mut self, length: u64) -> u64 {
+        let address = self.heap;
+        self.heap += length.next_multiple_of(4096);
+        address
+    }
+
+    pub fn alloc_pd(&mut self) -> u32 {
+        self.command::<_, u32, u32>(IB_USER_VERBS_CMD_ALLOC_PD, &QueryDevice { response: 0 }, &[]).unwrap().0
+    }
+
+    pub fn reg_mr(&mut self, start: u64, length: u64, access_flags: u32) -> Result<RegMrResp, Errno> {
+        let wish = RegMr { response: 0, start, length, hca_va: start, pd_handle: self.pd, access_flags };
+        self.command::<_, RegMrResp, ()>(IB_USER_VERBS_CMD_REG_MR, &wish, &[]).map(|(answer, ())| answer)
+    }
+
+    pub fn create_channel(&mut self) -> u64 {
+        let wish = QueryDevice { response: 0 };
+        let number = IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
+        self.command::<_, u32, ()>(number, &wish, &[]).unwrap().0.into()
+    }
+
+    pub fn create_cq(&mut self, user_handle: u64, channel: Option<u64>) -> Cq {
+        let (buffer, record) = (self.allocate(u64::from(2 * ENTRIES) * 64), self.allocate(64));
+        for entry in 0..u64::from(2 * ENTRIES) {
+            self.program.put(buffer + entry * 64 + 63, &[0xf0]);
+        }
+        let wish = Mlx5CreateCq {
+            buf_addr: buffer,
+            db_addr: record,
+            cqe_size: 64,
+            flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+            uar_page_index: self.page as u16,
+            ..Mlx5CreateCq::new_zeroed()
+        };
+        self.program.put(PROVIDER, wish.as_bytes());
+        let mut attributes = vec![
+            attribute(UVERBS_ATTR_CREATE_CQ_HANDLE, 0, 0),
+            attribute(UVERBS_ATTR_CREATE_CQ_CQE, 4, u64::from(2 * ENTRIES - 1)),
+            attribute(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8, user_handle),
+            attribute(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4, 0),
+            attribute(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4, ANSWER),
+            attribute(UVERBS_ATTR_UHW_IN, 32, PROVIDER),
+            attribute(UVERBS_ATTR_UHW_OUT, 8, PROVIDER_ANSWER),
+        ];
+        attributes.extend(channel.map(|fd| attribute(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, 0, fd)));
+        let answer = self.call(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, &attributes).unwrap();
+        assert_eq!(self.read::<u32>(ANSWER), 2 * ENTRIES - 1);
+        let number = self.read(PROVIDER_ANSWER);
+        Cq { handle: answer[0].data, number, buffer, record, consumer: 0, entries: 2 * ENTRIES }
+    }
+
+    pub fn destroy(&mut self, object: u16, method: u16, handle: u64, room: usize) -> Result<[u32; 2], Errno> {
+        let mut attributes = vec![attribute(0, 0, handle)];
+        if room > 0 {
+            attributes.push(attribute(1, room, ANSWER));
+        }
+        self.call(object, method, &attributes)?;
+        Ok(self.read(ANSWER))
+    }
+
+    pub fn create_qp(&mut self, wish: QpWish) -> Result<Qp, Errno> {
+        let (buffer, record) = (self.allocate(u64::from(2 * ENTRIES * STRIDE)), self.allocate(64));
+        let receives = if wish.shared.is_some() || wish.receive == u64::MAX { 0 } else { ENTRIES };
+        let provider = Mlx5CreateQp {
+            buf_addr: buffer,
+            db_addr: record,
+            sq_wqe_count: ENTRIES,
+            rq_wqe_count: receives,
+            rq_wqe_shift: STRIDE.trailing_zeros(),
+            flags: MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX,
+            uidx: wish.user_index,
+            bfreg_index: self.page,
+            ..Mlx5CreateQp::new_zeroed()
+        };
+        let capacity = QpCap {
+            max_send_wr: ENTRIES,
+            max_recv_wr: receives,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        self.program.put(PROVIDER, provider.as_bytes());
+        self.program.put(REQUEST, capacity.as_bytes());
+        let mut attributes = vec![
+            attribute(UVERBS_ATTR_CREATE_QP_HANDLE, 0, 0),
+            attribute(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8, wish.user_handle),
+            attribute(UVERBS_ATTR_CREATE_QP_CAP, 20, REQUEST),
+            attribute(UVERBS_ATTR_CREATE_QP_TYPE, 8, wish.kind),
+            attribute(UVERBS_ATTR_CREATE_QP_RESP_CAP, 20, ANSWER + 0x100),
+            attribute(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, 4, ANSWER),
+            attribute(UVERBS_ATTR_UHW_IN, 56, PROVIDER),
+            attribute(UVERBS_ATTR_UHW_OUT, 40, PROVIDER_ANSWER),
+        ];
+        let target = wish.kind == IB_UVERBS_QPT_XRC_TGT;
+        if !target {
+            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_PD_HANDLE, 0, self.pd.into()));
+            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, 0, wish.send));
+        }
+        if wish.receive != u64::MAX && !target {
+            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, 0, wish.receive));
+        }
+        let optional = [
+            (UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, wish.shared),
+            (UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, wish.xrc_domain),
+        ];
+        attributes.extend(optional.iter().filter_map(|&(id, value)| Some(attribute(id, 0, value?))));
+        let answer = self.call(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, &attributes)?;
+        let number = self.read(ANSWER);
+        Ok(Qp { handle: answer[0].data as u32, number, buffer, record, sent: 0, received: 0 })
+    }
+
+    pub fn modify(&mut self, wish: &ModifyQp) -> Result<(), Errno> {
+        self.command::<_, (), ()>(IB_USER_VERBS_CMD_MODIFY_QP, wish, &[]).map(drop)
+    }
+
+    pub fn query_qp(&mut self, qp: &Qp) -> QueryQpResp {
+        let wish = QueryQp { response: 0, qp_handle: qp.handle, attr_mask: u32::MAX };
+        self.command::<_, QueryQpResp, ()>(IB_USER_VERBS_CMD_QUERY_QP, &wish, &[]).unwrap().0
+    }
+
+    /// RESET to INIT, RTR and RTS, as `ibv_rc_pingpong` does it.
+    pub fn connect(&mut self, qp: &Qp, kind: u64, gid: [u8; 16], dest_qp_num: u32) -> Result<(), Errno> {
+        let base = ModifyQp { qp_handle: qp.handle, ..ModifyQp::new_zeroed() };
+        let (datagram, acknowledged) = (kind == IB_UVERBS_QPT_UD, kind != IB_UVERBS_QPT_UC);
+        let init = ModifyQp {
+            attr_mask: if datagram { 0x71 } else { 0x39 },
+            qp_state: 1,
+            port_num: 1,
+            qp_access_flags: REMOTE,
+            qkey: 0x1111_1111,
+            ..base
+        };
+        self.modify(&init)?;
+        let dest = QpDest { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..QpDest::new_zeroed() };
+        let initiator = kind == IB_UVERBS_QPT_XRC_INI;
+        let ready = ModifyQp {
+            attr_mask: match (datagram, acknowledged && !initiator) {
+                (true, _) => 1,
+                (_, true) => 0x12_9181,
+                _ => 0x10_1181,
+            },
+            qp_state: 2,
+            dest,
+            path_mtu: 3,
+            dest_qp_num,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+            ..base
+        };
+        self.modify(&ready)?;
+        let target = kind == IB_UVERBS_QPT_XRC_TGT;
+        let sends = ModifyQp {
+            attr_mask: match (datagram || !acknowledged, target) {
+                (true, _) => 0x1_0001,
+                (_, true) => 0x1_0201,
+                _ => 0x1_2e01,
+            },
+            qp_state: 3,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+            ..base
+        };
+        self.modify(&sends)
+    }
+
+    /// Posts one receive of a stretch of memory.
+    pub fn post_receive(&mut self, qp: &mut Qp, key: u32, address: u64, length: u32) {
+        let slot = u64::from(u32::from(qp.received) % ENTRIES);
+        let at = qp.buffer + slot * u64::from(STRIDE);
+        self.put_segments(at, key, address, length);
+        qp.received = qp.received.wrapping_add(1);
+        self.program.put(qp.record, &u32::from(qp.received).to_be_bytes());
+    }
+
+    /// A data segment, and one that ends the list.
+    pub fn put_segments(&mut self, at: u64, key: u32, address: u64, length: u32) {
+        self.program.put(at, &data_segment(key, address, length));
+        self.program.put(at + 16, &data_segment(0x100, 0, 0));
+    }
+
+    /// Posts one signalled send request: its segments after the control segment.
+    pub fn post_send(&mut self, qp: &mut Qp, receives: u32, opcode: u8, segments: &[u8]) {
+        let slot = u64::from(u32::from(qp.sent) % ENTRIES);
+        let at = qp.buffer + u64::from(receives * STRIDE) + slot * 64;
+        let count = 1 + segments.len() as u32 / 16;
+        let mut control = [0; 16];
+        control[..4].copy_from_slice(&(u32::from(qp.sent) << 8 | u32::from(opcode)).to_be_bytes());
+        control[4..8].copy_from_slice(&(qp.number << 8 | count).to_be_bytes());
+        control[11] = 8 | 2;
+        let wqe = [&control, segments].concat();
+        let blocks = wqe.len().div_ceil(64) as u16;
+        self.program.put(at, &wqe);
+        qp.sent = qp.sent.wrapping_add(blocks);
+        self.program.put(qp.record + 4, &u32::from(qp.sent).to_be_bytes());
+    }
+
+    /// Takes the next completion.
+    pub fn poll(&mut self, cq: &mut Cq) -> Option<Completion> {
+        let at = cq.buffer + u64::from(cq.consumer % cq.entries) * 64;
+        let entry: [u8; 64] = self.read(at);
+        let opcode = entry[63] >> 4;
+        if opcode == 0xf || entry[63] & 1 != (cq.consumer / cq.entries) as u8 & 1 {
+            return None;
+        }
+        cq.consumer += 1;
+        self.program.put(cq.record, &cq.consumer.to_be_bytes());
+        let word = |at: usize| u32::from_be_bytes(entry[at..at + 4].try_into().unwrap());
+        Some(Completion {
+            opcode,
+            user_index: word(0x20) & 0xff_ffff,
+            bytes: word(0x2c),
+            counter: u16::from_be_bytes([entry[60], entry[61]]),
+            syndrome: if opcode >= 0xd { entry[55] } else { 0 },
+        })
+    }
+
+    /// Arms a completion queue: the word that libmlx5 writes into the record.
+    pub fn arm(&mut self, cq: &Cq, sequence: u32) {
+        self.program.put(cq.record + 4, &(sequence << 28 | cq.consumer).to_be_bytes());
+    }
+
+    /// One turn of the device; gives the frames that it sends.
+    pub fn turn(&mut self) -> Vec<Vec<u8>> {
+        self.now += Duration::from_micros(1);
+        let Self { program, uverbs, now, .. } = self;
+        uverbs.sweep(*now, program);
+        uverbs.advance(*now, program);
+        let mut frame = FrameBuffer::new();
+        let mut frames = Vec::new();
+        while uverbs.poll_frame(*now, program, &mut frame).is_some() {
+            frames.push(frame.to_vec());
+        }
+        program.take_events(uverbs);
+        frames
+    }
+}
+
+pub fn data_segment(key: u32, address: u64, length: u32) -> [u8; 16] {
+    let mut segment = [0; 16];
+    segment[..4].copy_from_slice(&length.to_be_bytes());
+    segment[4..8].copy_from_slice(&key.to_be_bytes());
+    segment[8..].copy_from_slice(&address.to_be_bytes());
+    segment
+}
+
+/// A remote address, then local data.
+pub fn remote(address: u64, key: u32, data: [u8; 16]) -> Vec<u8> {
+    let mut segment = address.to_be_bytes().to_vec();
+    segment.extend(key.to_be_bytes());
+    segment.extend([0; 4]);
+    segment.extend(data);
+    segment
+}
+
+/// Lets two devices work until nothing happens any more.
+pub fn settle(a: &mut Peer, b: &mut Peer) {
+    let mut quiet = 0;
+    while quiet < 4 {
+        let (from_a, from_b) = (a.turn(), b.turn());
+        quiet = if from_a.is_empty() && from_b.is_empty() { quiet + 1 } else { 0 };
+        from_a.iter().for_each(|frame| b.uverbs.handle_frame(b.now, &mut b.program, frame));
+        from_b.iter().for_each(|frame| a.uverbs.handle_frame(a.now, &mut a.program, frame));
+    }
+    a.turn();
+    b.turn();
+}
