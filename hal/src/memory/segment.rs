@@ -5,7 +5,7 @@ use super::pages::{PageKind, default_huge_log};
 use core::fmt;
 use core::ptr::NonNull;
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::alloc::Layout;
 use std::fs::File;
 use std::io;
@@ -212,6 +212,7 @@ fn by_crate(length: usize, pages: PageKind) -> io::Result<Backing> {
 /// A file that lives in memory, of huge pages if the kind is one.
 fn memory_file(length: usize, pages: PageKind) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC
+        | MemfdFlags::ALLOW_SEALING
         | match pages {
             PageKind::Small => MemfdFlags::empty(),
             PageKind::Huge => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
@@ -219,6 +220,8 @@ fn memory_file(length: usize, pages: PageKind) -> io::Result<File> {
         };
     let file = memfd_create("bareverbs", flags)?;
     ftruncate(&file, length as u64)?;
+    // A server maps the file only if nobody can make it shorter behind its back.
+    fcntl_add_seals(&file, SealFlags::SHRINK)?;
     Ok(File::from(file))
 }
 

@@ -38,6 +38,9 @@ pub struct ServeArguments {
     /// Write all frames of all ports to this file, as pcapng.
     #[arg(long)]
     pub capture: Option<PathBuf>,
+    /// MiB at which the capture ends. The devices go on.
+    #[arg(long, value_name = "MIB", requires = "capture", default_value_t = Recorder::DEFAULT_LIMIT >> 20)]
+    pub capture_limit: u64,
     #[command(flatten)]
     wire: Wire,
     /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
@@ -201,7 +204,8 @@ impl Network {
             fabric.plug_wire(layer, outside).context("cannot take the end of the wire")?;
         }
         let create = |path: &PathBuf| {
-            Recorder::create(path).with_context(|| format!("cannot write the capture {}", path.display()))
+            Recorder::create_limited(path, arguments.capture_limit.saturating_mul(1 << 20))
+                .with_context(|| format!("cannot write the capture {}", path.display()))
         };
         Ok(Self { fabric, outside, capture: arguments.capture.as_ref().map(create).transpose()? })
     }

@@ -9,6 +9,32 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 type Shared = Capture<dyn Write + Send>;
 
+/// The file of a capture, which ends before it has more than so many bytes.
+#[derive(Debug)]
+struct Limited<W> {
+    file: W,
+    limit: u64,
+    left: u64,
+}
+
+impl<W: Write> Write for Limited<W> {
+    fn write(&mut self, block: &[u8]) -> io::Result<usize> {
+        let Some(left) = self.left.checked_sub(block.len() as u64) else {
+            let message = format!("the capture has reached its limit of {} bytes and ends", self.limit);
+            tracing::warn!("{message}; the devices go on");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
+        };
+        // A block goes out as a whole, so that the file ends with one.
+        self.file.write_all(block)?;
+        self.left = left;
+        Ok(block.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// An interface of a capture that others write too. Clones are the same interface.
 #[derive(Debug, Clone)]
 pub struct Recorder {
@@ -19,10 +45,20 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// Bytes of a capture, if nothing else is said: 1 GiB. A busy port writes that in seconds.
+    pub const DEFAULT_LIMIT: u64 = 1 << 30;
+
     /// Begins a capture in a file, without an interface: give every device one by [`Self::interface`].
     pub fn create(path: &Path) -> io::Result<Self> {
+        Self::create_limited(path, Self::DEFAULT_LIMIT)
+    }
+
+    /// As [`Self::create`]. A frame that would make the file longer than `limit` bytes ends the capture; [`Self::finish`] then
+    /// says so.
+    pub fn create_limited(path: &Path, limit: u64) -> io::Result<Self> {
         // Not buffered: a process that is killed leaves a capture that is whole up to its end.
-        let capture: Shared = Capture::new(Box::new(File::create(path)?), Clock::Real);
+        let file = Limited { file: File::create(path)?, limit, left: limit };
+        let capture: Shared = Capture::new(Box::new(file), Clock::Real);
         // The only place in the simulator that knows the date: programs sort captures by it.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let start = (Instant::now(), u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX));
@@ -53,5 +89,32 @@ impl Recorder {
 
     fn lock(&self) -> MutexGuard<'_, Option<Shared>> {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_ends_at_its_limit_with_a_whole_frame() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("frames.pcapng");
+        let recorder = Recorder::create_limited(&path, 1000).unwrap().interface("port", LinkType::Ethernet);
+        for _ in 0..100 {
+            recorder.frame(Direction::Outbound, &[0; 60], None);
+        }
+        let error = recorder.finish().unwrap().unwrap_err();
+        assert!(error.to_string().contains("limit of 1000 bytes"), "{error}");
+        assert!(error.frames > 5, "{error}");
+        let bytes = std::fs::read(&path).unwrap();
+        let mut rest = bytes.as_slice();
+        let mut blocks = 0;
+        while let Some(length) = rest.get(4..8) {
+            rest = &rest[u32::from_le_bytes(length.try_into().unwrap()) as usize..];
+            blocks += 1;
+        }
+        assert!(bytes.len() <= 1000 && rest.is_empty());
+        assert_eq!(blocks, error.frames + 2, "section, interface, frames");
     }
 }

@@ -7,9 +7,13 @@ use super::wire::{WakeSocket, Wire};
 use crate::real_time::{RealTime, Tally};
 use bareverbs_sim::nic::{CommandRecord, Nic};
 use std::io::{self, ErrorKind};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::Duration;
 
+/// Requests that wait for the device's thread. A client that writes faster than the device works waits for it.
+pub(super) const QUEUE: usize = 4096;
+/// Requests that are worked off before the device has its turn.
+const TURN: usize = 256;
 /// Longest rest after the wire failed, before it is tried again.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 
@@ -56,7 +60,7 @@ pub(super) type Answer = io::Result<Vec<u8>>;
 /// The end of the socket's thread.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) requests: Sender<Request>,
+    pub(super) requests: SyncSender<Request>,
     pub(super) answers: Receiver<Answer>,
     pub(super) waker: WakeSocket,
 }
@@ -93,12 +97,12 @@ pub(super) struct Engine {
 impl Engine {
     /// Runs until the other end of the link is gone.
     pub(super) fn run(mut self) {
-        while self.work_off() {
+        while let Some(left) = self.work_off() {
             let busy = self.runner.step();
             self.tell();
             match busy {
-                Ok(true) => {}
-                Ok(false) => self.rest(),
+                Ok(busy) if busy || left => {}
+                Ok(_) => self.rest(),
                 Err(error) => {
                     if let Some(times) = self.troubles.add() {
                         tracing::warn!("wire: {error} ({times} so far)");
@@ -110,15 +114,16 @@ impl Engine {
         self.finish();
     }
 
-    /// Everything that waits in the link. False if the link has ended.
-    fn work_off(&mut self) -> bool {
-        loop {
+    /// What waits in the link, up to a turn of it; says whether more may be left. `None` if the link has ended.
+    fn work_off(&mut self) -> Option<bool> {
+        for _ in 0..TURN {
             match self.requests.try_recv() {
                 Ok(request) => self.handle(request),
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return Some(false),
+                Err(TryRecvError::Disconnected) => return None,
             }
         }
+        Some(true)
     }
 
     fn handle(&mut self, request: Request) {
@@ -231,5 +236,39 @@ fn say(record: &CommandRecord) {
         tracing::info!("{record}");
     } else {
         tracing::warn!("{record}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfio_user::wire::{Frames, Wire};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn a_client_that_writes_faster_than_the_device_works_waits() {
+        let (_wire, bell) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
+        let ((requests, incoming), (_outgoing, answers)) = (sync_channel(QUEUE), channel());
+        let mut link = Link { requests, answers, bell };
+        let posted = Arc::new(AtomicUsize::new(0));
+        let poster = std::thread::spawn({
+            let posted = posted.clone();
+            move || {
+                for offset in 0..QUEUE as u64 + 100 {
+                    let bytes = vec![0; 4];
+                    link.post(Request::Write { region: Region::Bar, offset, bytes }).unwrap();
+                    posted.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        while posted.load(Ordering::SeqCst) < QUEUE {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(posted.load(Ordering::SeqCst), QUEUE, "nobody takes anything: the poster has to wait");
+        assert_eq!(incoming.iter().count(), QUEUE + 100, "nothing is lost");
+        poster.join().unwrap();
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! A virtual machine maps and unmaps pieces of one file hundreds of times while it boots. So each file is mapped into
 //! this process once, as a whole, and a DMA mapping is only a name for a part of it. What no mapping covers faults.
-//! A client that cuts its file short while the device uses it ends this process with SIGBUS, as with every vfio-user
-//! server that maps memory; a file that is too short when it is mapped is refused.
+//! A file that is too short when it is mapped is refused; one that becomes too short later makes accesses fault
+//! ([`View`]).
 
+use super::view::View;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,11 +13,11 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
-use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
-use vm_memory::{FileOffset, VolatileMemory};
 
 /// Mappings that a client may have.
 const MAXIMUM: usize = 1 << 20;
+/// Files that a client may have lent at a time: each is a descriptor of this process, which all cards share.
+const FILES: usize = 64;
 /// The last bytes of a write, which are stored after all others: software polls them.
 const TAIL: usize = 4;
 
@@ -25,7 +26,7 @@ const TAIL: usize = 4;
 struct Mapping {
     size: u64,
     /// What lies behind it, and where in it the range begins. `None`: nothing that this process can reach.
-    view: Option<(Arc<MmapRegion>, u64)>,
+    view: Option<(Arc<View>, u64)>,
     readable: bool,
     writable: bool,
 }
@@ -36,7 +37,7 @@ struct KnownFile {
     device: u64,
     inode: u64,
     writable: bool,
-    view: Weak<MmapRegion>,
+    view: Weak<View>,
 }
 
 /// What the client shall map.
@@ -117,7 +118,7 @@ impl ClientMemory {
     }
 
     /// The view of a whole file, of which the bytes up to `last` shall be used.
-    fn view(&mut self, file: File, last: u64, writable: bool) -> io::Result<Arc<MmapRegion>> {
+    fn view(&mut self, file: File, last: u64, writable: bool) -> io::Result<Arc<View>> {
         let about = file.metadata()?;
         let kind = about.file_type();
         if kind.is_char_device() || kind.is_fifo() || kind.is_socket() || about.len() <= last {
@@ -127,10 +128,14 @@ impl ClientMemory {
         let known =
             self.files.iter().filter(|known| (known.device, known.inode) == (about.dev(), about.ino()));
         let known = known.filter(|known| known.writable >= writable).find_map(|known| known.view.upgrade());
-        if let Some(view) = known.filter(|view| view.len() as u64 > last) {
+        if let Some(view) = known.filter(|view| view.len() > last) {
             return Ok(view);
         }
-        let view = Arc::new(map_file(file, about.len(), writable)?);
+        if self.files.len() >= FILES {
+            let message = format!("{FILES} files are lent already; lend memory from fewer files");
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, message));
+        }
+        let view = Arc::new(View::new(file, about.len(), writable)?);
         let (device, inode) = (about.dev(), about.ino());
         self.files.push(KnownFile { device, inode, writable, view: Arc::downgrade(&view) });
         Ok(view)
@@ -142,7 +147,7 @@ impl ClientMemory {
         iova: u64,
         length: usize,
         write: bool,
-        mut step: impl FnMut(&MmapRegion, usize, core::ops::Range<usize>) -> Option<()>,
+        mut step: impl FnMut(&View, u64, core::ops::Range<usize>) -> Option<()>,
     ) -> Result<(), DmaFault> {
         let fault = DmaFault { iova, length, write };
         let mut done = 0;
@@ -156,8 +161,7 @@ impl ClientMemory {
                 return Err(fault);
             }
             let take = usize::try_from(left).unwrap_or(usize::MAX).min(length - done);
-            let from = usize::try_from(offset + inside).map_err(|_| fault)?;
-            step(view, from, done..done + take).ok_or(fault)?;
+            step(view, offset + inside, done..done + take).ok_or(fault)?;
             done += take;
         }
         Ok(())
@@ -166,11 +170,7 @@ impl ClientMemory {
 
 impl HostMemory for ClientMemory {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
-        self.walk(iova, buffer.len(), false, |view, from, part| {
-            let source = view.get_slice(from, part.len()).ok()?;
-            source.copy_to(buffer.get_mut(part)?);
-            Some(())
-        })?;
+        self.walk(iova, buffer.len(), false, |view, from, part| view.read(from, buffer.get_mut(part)?))?;
         // What was read first was read before what is read next: a doorbell record before the entries it counts.
         fence(Ordering::Acquire);
         Ok(())
@@ -187,10 +187,7 @@ impl HostMemory for ClientMemory {
 
 impl ClientMemory {
     fn copy_out(&self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-        self.walk(iova, bytes.len(), true, |view, from, part| {
-            view.get_slice(from, part.len()).ok()?.copy_from(bytes.get(part)?);
-            Some(())
-        })
+        self.walk(iova, bytes.len(), true, |view, from, part| view.write(from, bytes.get(part)?))
     }
 }
 
@@ -198,17 +195,6 @@ impl ClientMemory {
 fn end_of(address: u64, size: u64) -> io::Result<u64> {
     let last = size.checked_sub(1).and_then(|rest| address.checked_add(rest));
     last.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the range is empty or has no end"))
-}
-
-fn map_file(file: File, length: u64, writable: bool) -> io::Result<MmapRegion> {
-    let length = usize::try_from(length).map_err(|_| ErrorKind::InvalidInput)?;
-    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    MmapRegionBuilder::new(length)
-        .with_mmap_prot(protection)
-        .with_mmap_flags(libc::MAP_SHARED | libc::MAP_NORESERVE)
-        .with_file_offset(FileOffset::new(file, 0))
-        .build()
-        .map_err(io::Error::other)
 }
 
 #[cfg(test)]

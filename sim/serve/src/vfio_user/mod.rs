@@ -16,6 +16,7 @@ mod door;
 mod engine;
 mod memory;
 mod vectors;
+mod view;
 mod wire;
 
 pub use memory::ClientMemory;
@@ -27,12 +28,12 @@ use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
 use core::fmt;
 use door::Door;
-use engine::{Engine, Link, Request};
+use engine::{Engine, Link, QUEUE, Request};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, sync_channel};
 use std::thread::JoinHandle;
 use vectors::Vectors;
 use vfio_bindings::bindings::vfio::{
@@ -220,7 +221,7 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
     let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
-    let ((requests, incoming), (outgoing, answers)) = (channel(), channel());
+    let ((requests, incoming), (outgoing, answers)) = (sync_channel(QUEUE), channel());
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
         let runner = runner(&config, wire);
         let vectors = Vectors::new(config.nic.vectors);

@@ -1,5 +1,8 @@
 //! MSI-X vectors: an event file descriptor each. A vector that is raised while it has none waits for one.
+//!
+//! Descriptors that block are refused: a client that never reads would otherwise stop the device's thread.
 
+use rustix::fs::{OFlags, fcntl_getfl};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
@@ -58,6 +61,13 @@ impl Vectors {
         if files.len() > range.len() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "more file descriptors than vectors"));
         }
+        for file in &files {
+            if !fcntl_getfl(file)?.contains(OFlags::NONBLOCK) {
+                let message =
+                    "a descriptor of an interrupt blocks when it is full; make it with EFD_NONBLOCK";
+                return Err(io::Error::new(ErrorKind::InvalidInput, message));
+            }
+        }
         let mut files = files.into_iter();
         for vector in range {
             vector.file = files.next();
@@ -113,6 +123,18 @@ mod tests {
         vectors.apply(VectorRequest::DisconnectAll).unwrap();
         vectors.raise(3);
         assert_eq!(count(&mut seen), 0);
+    }
+
+    #[test]
+    fn a_full_descriptor_holds_nobody_up() {
+        let (mut vectors, (given, mut seen)) = (Vectors::new(1), event());
+        (&given).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        vectors.apply(VectorRequest::Connect { start: 0, count: 1, files: vec![given] }).unwrap();
+        vectors.raise(0);
+        assert_eq!(count(&mut seen), u64::MAX - 1, "as full as it was");
+        let blocking = File::from(eventfd(0, EventfdFlags::empty()).unwrap());
+        let refused = vectors.apply(VectorRequest::Connect { start: 0, count: 1, files: vec![blocking] });
+        assert!(refused.unwrap_err().to_string().contains("EFD_NONBLOCK"));
     }
 
     #[test]

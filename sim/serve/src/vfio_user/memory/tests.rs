@@ -2,12 +2,21 @@
 
 use super::*;
 use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 
+/// A file that nobody can make shorter: it is mapped.
 fn file(pages: u64) -> File {
-    let file = tempfile::tempfile().unwrap();
+    let file = unsealed(pages);
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    file
+}
+
+/// A file that is read and written by system calls.
+fn unsealed(pages: u64) -> File {
+    let file = File::from(memfd_create("client", MemfdFlags::ALLOW_SEALING).unwrap());
     file.set_len(pages * PAGE).unwrap();
     file
 }
@@ -65,6 +74,34 @@ fn rights_are_kept_and_nonsense_is_refused() {
 }
 
 #[test]
+fn a_file_that_is_cut_short_is_an_error_of_its_client() {
+    let (mut memory, file) = (ClientMemory::default(), unsealed(4));
+    memory.map(request(&file, 0, 4 * PAGE, 0)).unwrap();
+    memory.write(3 * PAGE, b"abcdefgh").unwrap();
+    let mut seen = [0; 8];
+    memory.read(3 * PAGE, &mut seen).unwrap();
+    assert_eq!(&seen, b"abcdefgh");
+    file.set_len(PAGE).unwrap();
+    assert!(memory.read(3 * PAGE, &mut seen).is_err());
+    assert!(memory.write(3 * PAGE, &seen).is_err());
+    assert_eq!(file.metadata().unwrap().len(), PAGE, "the file was not made longer again");
+    memory.write(0, &seen).unwrap();
+}
+
+#[test]
+fn a_client_has_so_many_files_and_no_more() {
+    let mut memory = ClientMemory::default();
+    for number in 0..FILES as u64 {
+        memory.map(request(&file(1), number * PAGE, PAGE, 0)).unwrap();
+    }
+    let one_more = FILES as u64 * PAGE;
+    let refused = memory.map(request(&file(1), one_more, PAGE, 0)).unwrap_err();
+    assert!(refused.to_string().contains("fewer files"), "{refused}");
+    memory.unmap(0, PAGE).unwrap();
+    memory.map(request(&file(1), one_more, PAGE, 0)).unwrap();
+}
+
+#[test]
 fn a_file_that_grew_is_mapped_again() {
     let (mut memory, file) = (ClientMemory::default(), file(1));
     memory.map(request(&file, 0, PAGE, 0)).unwrap();
@@ -80,8 +117,11 @@ fn a_file_that_grew_is_mapped_again() {
 proptest! {
     /// Random maps, unmaps and accesses against a table of pages.
     #[test]
-    fn agrees_with_a_table_of_pages(steps in prop::collection::vec((0u8..4, 0u64..16, 1u64..5, 0u64..12), 1..80)) {
-        let (mut memory, file) = (ClientMemory::default(), file(16));
+    fn agrees_with_a_table_of_pages(
+        sealed: bool,
+        steps in prop::collection::vec((0u8..4, 0u64..16, 1u64..5, 0u64..12), 1..80),
+    ) {
+        let (mut memory, file) = (ClientMemory::default(), if sealed { file(16) } else { unsealed(16) });
         let mut model: [Option<(u64, usize)>; 24] = [None; 24];
         for (n, (what, page, count, offset)) in steps.into_iter().enumerate() {
             let range = page as usize..(page + count) as usize;
