@@ -240,7 +240,7 @@ fn log_to_stderr(trace: &[Trace]) -> Result<()> {
         directives.push_str(",bareverbs_serve=info");
     }
     if trace.contains(&Trace::Protocol) {
-        directives.push_str(",bareverbs_serve=trace,vfio_user=debug");
+        directives.push_str(",bareverbs_serve=trace");
     }
     let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
     tracing_subscriber::fmt()

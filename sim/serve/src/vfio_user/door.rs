@@ -1,99 +1,129 @@
-//! The socket's side: what the protocol asks, in words of the device's thread. Nothing that a client sends is believed.
+//! The socket's side: what a client asks, in words of the device's thread. Nothing that a client sends is believed.
 
 use super::engine::{Link, Region, Request};
 use super::memory::MapRequest;
+use super::message::{Command, DeviceInfo, InterruptInfo, RegionInfo, access_reply, invalid, version_reply};
 use super::vectors::VectorRequest;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
-    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER,
+    VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
+    VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
 };
-use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
+use zerocopy::IntoBytes;
 
+/// Bytes of PCI configuration space.
+const CONFIG_SIZE: u64 = 4096;
 /// Longest access to a region that is taken: all of configuration space.
-const LONGEST_ACCESS: usize = 4096;
+const LONGEST_ACCESS: u64 = CONFIG_SIZE;
 
-/// The back end of the protocol.
+/// What a client can ask of the device.
 pub(super) struct Door<'a> {
     pub(super) link: &'a mut Link,
     pub(super) bar_size: u64,
-    pub(super) config_size: u64,
+    /// Vectors of MSI-X, the only interrupts that there are.
+    pub(super) vectors: u16,
 }
 
 impl Door<'_> {
+    /// Carries a command out; gives the body of the reply.
+    pub(super) fn handle(&mut self, command: Command, mut files: Vec<File>) -> io::Result<Vec<u8>> {
+        match command {
+            Command::Version { major: 0 } => Ok(version_reply()),
+            Command::Version { .. } => Err(invalid("the client speaks another version than 0")),
+            Command::Map { address, size, offset, readable, writable } => {
+                let file = files.pop();
+                if !files.is_empty() {
+                    return Err(invalid("a mapping has one file descriptor or none"));
+                }
+                tracing::trace!("map {address:#x} + {size:#x}, offset {offset:#x}, file {file:?}");
+                let map = MapRequest { address, size, offset, readable, writable, file };
+                self.link.call(Request::Map(map))
+            }
+            Command::Unmap { address, size, all, body } => {
+                tracing::trace!("unmap {address:#x} + {size:#x}, all: {all}");
+                let request = if all { Request::UnmapAll } else { Request::Unmap { address, size } };
+                self.link.call(request).map(|_| body)
+            }
+            Command::DeviceInfo => Ok(device_info()),
+            Command::RegionInfo { index } => Ok(self.region_info(index)),
+            Command::InterruptInfo { index } => Ok(self.interrupt_info(index)),
+            Command::SetInterrupts { index, flags, start, count } => {
+                tracing::debug!(
+                    "interrupts {index}: flags {flags:#x}, from {start}, count {count}, {files:?}"
+                );
+                self.set_interrupts(index, flags, VectorRange { start, count }, files)
+            }
+            Command::Read { region, offset, length } => {
+                let known = self.check(region, offset, length.into())?;
+                let request = Request::Read { region: known, offset, length: length as usize };
+                Ok(access_reply(region, offset, length, &self.link.call(request)?))
+            }
+            Command::Write { region, offset, bytes } => {
+                let known = self.check(region, offset, bytes.len() as u64)?;
+                let count = bytes.len() as u32;
+                self.link.post(Request::Write { region: known, offset, bytes })?;
+                Ok(access_reply(region, offset, count, &[]))
+            }
+            Command::Reset => {
+                tracing::info!("the client resets the device");
+                self.link.call(Request::Reset)
+            }
+        }
+    }
+
     /// The region of an access that stays inside it.
-    fn check(&self, region: u32, offset: u64, length: usize) -> io::Result<Region> {
-        let (known, size) = match region {
-            VFIO_PCI_BAR0_REGION_INDEX => (Region::Bar, self.bar_size),
-            VFIO_PCI_CONFIG_REGION_INDEX => (Region::Configuration, self.config_size),
+    fn check(&self, region: u32, offset: u64, length: u64) -> io::Result<Region> {
+        let known = match region {
+            VFIO_PCI_BAR0_REGION_INDEX => Region::Bar,
+            VFIO_PCI_CONFIG_REGION_INDEX => Region::Configuration,
             _ => return Err(invalid("the region is empty")),
         };
-        let inside = offset.checked_add(length as u64).is_some_and(|end| end <= size);
+        let inside = offset.checked_add(length).is_some_and(|end| end <= self.region_size(region));
         if !inside || length > LONGEST_ACCESS {
             return Err(invalid("the access leaves its region or is too long"));
         }
         Ok(known)
     }
-}
 
-impl ServerBackend for Door<'_> {
-    fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
-        let region = self.check(region, offset, data.len())?;
-        let bytes = self.link.call(Request::Read { region, offset, length: data.len() })?;
-        for (to, from) in data.iter_mut().zip(bytes) {
-            *to = from;
+    fn region_size(&self, region: u32) -> u64 {
+        match region {
+            VFIO_PCI_BAR0_REGION_INDEX => self.bar_size,
+            VFIO_PCI_CONFIG_REGION_INDEX => CONFIG_SIZE,
+            _ => 0,
         }
-        Ok(())
     }
 
-    fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
-        let region = self.check(region, offset, data.len())?;
-        self.link.post(Request::Write { region, offset, bytes: data.to_vec() })
+    fn region_info(&self, index: u32) -> Vec<u8> {
+        let size = self.region_size(index);
+        let access = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
+        let argsz = size_of::<RegionInfo>() as u32;
+        let flags = if size > 0 { access } else { 0 };
+        RegionInfo { argsz, flags, index, capabilities: 0, size, offset: 0 }.as_bytes().to_vec()
     }
 
-    fn dma_map(
-        &mut self,
-        flags: DmaMapFlags,
-        offset: u64,
-        address: u64,
-        size: u64,
-        file: Option<File>,
-    ) -> io::Result<()> {
-        tracing::trace!("map {address:#x} + {size:#x}, offset {offset:#x}, {flags:?}, file {file:?}");
-        let (readable, writable) = (flags.contains(DmaMapFlags::READ), flags.contains(DmaMapFlags::WRITE));
-        let map = MapRequest { address, size, offset, readable, writable, file };
-        self.link.call(Request::Map(map)).map(drop)
+    /// Only MSI-X has vectors. They can be added one by one, also while MSI-X is on.
+    fn interrupt_info(&self, index: u32) -> Vec<u8> {
+        let argsz = size_of::<InterruptInfo>() as u32;
+        let (flags, count) = match index {
+            VFIO_PCI_MSIX_IRQ_INDEX => (VFIO_IRQ_INFO_EVENTFD, self.vectors.into()),
+            _ => (0, 0),
+        };
+        InterruptInfo { argsz, flags, index, count }.as_bytes().to_vec()
     }
 
-    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
-        tracing::trace!("unmap {address:#x} + {size:#x}, {flags:?}");
-        if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            return self.link.call(Request::UnmapAll).map(drop);
-        }
-        self.link.call(Request::Unmap { address, size }).map(drop)
-    }
-
-    fn reset(&mut self) -> io::Result<()> {
-        tracing::info!("the client resets the device");
-        self.link.call(Request::Reset).map(drop)
-    }
-
-    fn set_irqs(
+    fn set_interrupts(
         &mut self,
         index: u32,
         flags: u32,
-        start: u32,
-        count: u32,
+        VectorRange { start, count }: VectorRange,
         files: Vec<File>,
-    ) -> io::Result<()> {
-        tracing::debug!(
-            "interrupts {index}: flags {flags:#x}, from {start}, count {count}, {} files",
-            files.len()
-        );
+    ) -> io::Result<Vec<u8>> {
         if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
             // Neither INTx nor error and request interrupts are ever raised, and masking is the client's own business.
-            return Ok(());
+            return Ok(Vec::new());
         }
         let request = match (flags & VFIO_IRQ_SET_DATA_EVENTFD != 0, flags & VFIO_IRQ_SET_DATA_NONE != 0) {
             (true, false) => VectorRequest::Connect { start, count, files },
@@ -101,10 +131,23 @@ impl ServerBackend for Door<'_> {
             (false, true) => VectorRequest::Fire { start, count },
             _ => return Err(invalid("interrupts are set with file descriptors or without data")),
         };
-        self.link.call(Request::Vectors(request)).map(drop)
+        self.link.call(Request::Vectors(request))
     }
 }
 
-fn invalid(what: &'static str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, what)
+/// Some vectors in a row.
+#[derive(Debug, Clone, Copy)]
+struct VectorRange {
+    start: u32,
+    count: u32,
+}
+
+fn device_info() -> Vec<u8> {
+    let info = DeviceInfo {
+        argsz: size_of::<DeviceInfo>() as u32,
+        flags: VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET,
+        regions: VFIO_PCI_NUM_REGIONS,
+        interrupts: VFIO_PCI_NUM_IRQS,
+    };
+    info.as_bytes().to_vec()
 }

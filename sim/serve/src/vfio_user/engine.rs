@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_client_that_writes_faster_than_the_device_works_waits() {
-        let (_wire, bell) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
+        let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
         let ((requests, incoming), (_outgoing, answers)) = (sync_channel(QUEUE), channel());
-        let mut link = Link { requests, answers, bell };
+        let mut link = Link { requests, answers, waker };
         let posted = Arc::new(AtomicUsize::new(0));
         let poster = std::thread::spawn({
             let posted = posted.clone();

@@ -5,16 +5,16 @@
 //! on the socket, one owns the device; what the client does reaches the device in order.
 //!
 //! **What it may not do.** A client that goes away, resets or sends garbage leaves the server alive and the device in
-//! reset state. The protocol is spoken by the crate `vfio_user`. Where that falls short: it panics on some malformed
-//! messages, so each connection has a thread whose panic ends the connection and nothing else; it reports errors of the
-//! back end with the error number 0; it knows neither DMA_READ and DMA_WRITE (memory without a file descriptor cannot be
-//! reached) nor DEVICE_GET_REGION_IO_FDS.
+//! reset state. Whatever a client can fill has a limit: messages, the queue to the device, mappings, files, waiting. DMA_READ
+//! and DMA_WRITE are never sent, so memory without a file descriptor cannot be reached; DEVICE_GET_REGION_IO_FDS is refused.
 //!
-//! **Where to read first.** [`Server::serve`].
+//! **Where to read first.** [`Server::serve`]; `message` for what is on the socket, `door` for what it means.
 
+mod connection;
 mod door;
 mod engine;
 mod memory;
+mod message;
 mod vectors;
 mod view;
 mod wire;
@@ -26,26 +26,25 @@ use crate::real_time::{Outside, RealTime, Recorder, Tally};
 use bareverbs_sim::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
+use connection::Connection;
 use core::fmt;
 use door::Door;
 use engine::{Engine, Link, QUEUE, Request};
+use message::{Command, Message};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use vectors::Vectors;
-use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_INFO_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
-    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE,
-    vfio_region_info,
-};
-use vfio_user::{IrqInfo, ServerRegion};
 use wire::{Frames, Wire};
 
-/// Bytes of PCI configuration space.
-const CONFIG_SIZE: u64 = 4096;
+/// How long a client may take for a message, and for taking a reply.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Rest after a client could not be accepted: the process may be out of file descriptors.
+const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// What is to be served.
 #[derive(Debug, Clone)]
@@ -112,7 +111,7 @@ impl WireFaults {
 #[derive(Debug)]
 pub enum ServeError {
     /// The socket cannot be made.
-    Socket(PathBuf, vfio_user::Error),
+    Socket(PathBuf, io::Error),
     /// There is something at the path that is no socket, or a server that answers.
     InUse(PathBuf),
     /// The end of the wire cannot be taken, or the device has no thread.
@@ -146,37 +145,36 @@ pub enum Farewell {
 }
 
 /// A device that waits for clients.
+#[derive(Debug)]
 pub struct Server {
-    protocol: vfio_user::Server,
+    listener: UnixListener,
+    path: PathBuf,
     link: Link,
     bar_size: u64,
+    vectors: u16,
     device: JoinHandle<()>,
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("bar_size", &self.bar_size)
-            .field("device", &self.device)
-            .finish_non_exhaustive()
-    }
+    /// How long a client may take.
+    limit: Duration,
+    /// Requests that were refused.
+    refusals: Tally,
 }
 
 impl Server {
     /// Listens at `path` and powers the device on. A socket that a dead server left behind is removed.
     pub fn bind(path: &Path, config: ServerConfig) -> Result<Self, ServeError> {
         clear_path(path)?;
-        let bar_size = Nic::new(config.nic).bar_size();
-        let (irqs, regions) = (irqs(config.nic.vectors), regions(bar_size));
-        let protocol = vfio_user::Server::new(path, true, irqs, regions)
-            .map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
+        let (bar_size, vectors) = (Nic::new(config.nic).bar_size(), config.nic.vectors);
+        let listener =
+            UnixListener::bind(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
         let (link, device) = start(config)?;
-        Ok(Self { protocol, link, bar_size, device })
+        let (path, limit, refusals) = (path.to_owned(), LIMIT, Tally::default());
+        Ok(Self { listener, path, link, bar_size, vectors, device, limit, refusals })
     }
 
     /// Serves one client to its end; the device then is in reset state and the next client may come.
     pub fn serve(&mut self) -> Result<Farewell, ServeError> {
-        let farewell = self.converse();
+        let stream = self.accept();
+        let farewell = self.converse(stream);
         self.link.call(Request::Forget).map_err(|_| ServeError::DeviceEnded)?;
         if self.device.is_finished() {
             return Err(ServeError::DeviceEnded);
@@ -184,25 +182,75 @@ impl Server {
         Ok(farewell)
     }
 
-    /// The conversation has a thread of its own, since the protocol's crate panics on some garbage.
-    fn converse(&mut self) -> Farewell {
-        let (protocol, link, bar_size) = (&self.protocol, &mut self.link, self.bar_size);
-        let conversation = std::thread::scope(|scope| {
-            let thread =
-                scope.spawn(move || protocol.run(&mut Door { link, bar_size, config_size: CONFIG_SIZE }));
-            thread.join()
+    /// Waits for a client. One that cannot be taken now is taken later.
+    fn accept(&self) -> UnixStream {
+        let mut failures = Tally::default();
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => return stream,
+                Err(error) => {
+                    if let Some(times) = failures.add() {
+                        tracing::warn!(
+                            "{}: no client can be taken: {error} ({times} times)",
+                            self.path.display()
+                        );
+                    }
+                    std::thread::sleep(AFTER_REFUSAL);
+                }
+            }
+        }
+    }
+
+    /// Answers a client until it leaves or cannot be followed.
+    fn converse(&mut self, stream: UnixStream) -> Farewell {
+        let outcome = Connection::new(stream, self.limit).and_then(|mut connection| {
+            self.agree_on_version(&mut connection)?;
+            while let Some(message) = connection.receive(false)? {
+                self.answer(&mut connection, message)?;
+            }
+            Ok(())
         });
-        match conversation {
-            Ok(Ok(())) => Farewell::Closed,
-            Ok(Err(error)) => {
+        match outcome {
+            Ok(()) => Farewell::Closed,
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                tracing::warn!("the client sent what no client should: {error}; the device is reset");
+                Farewell::Garbage
+            }
+            Err(error) => {
                 tracing::warn!("the client is gone: {error}");
                 Farewell::Closed
             }
-            Err(_) => {
-                tracing::warn!("the client sent a malformed message; the device is reset");
-                Farewell::Garbage
-            }
         }
+    }
+
+    /// The first message, which has to be the version.
+    fn agree_on_version(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let Some(message) = connection.receive(true)? else { return Ok(()) };
+        if !matches!(Command::decode(message.header, &message.body), Ok(Command::Version { major: 0 })) {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "its first message is not a version that begins with 0",
+            ));
+        }
+        self.answer(connection, message)
+    }
+
+    fn answer(&mut self, connection: &mut Connection, message: Message) -> io::Result<()> {
+        let Message { header, body, files } = message;
+        let mut door = Door { link: &mut self.link, bar_size: self.bar_size, vectors: self.vectors };
+        let outcome = Command::decode(header, &body).and_then(|command| door.handle(command, files));
+        if let Err(error) = &outcome
+            && let Some(times) = self.refusals.add()
+        {
+            tracing::warn!("refused to the client: {error} ({times} so far); {header:?}");
+        }
+        if header.wants_reply() { connection.send(&header.reply(&outcome)) } else { Ok(()) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -253,39 +301,6 @@ fn runner(config: &ServerConfig, wire: Wire) -> RealTime<ClientMemory, Nic, Wire
         runner.set_faults(Some(inbound), Some(faults.of("outbound", layer, &faults.outbound)));
     }
     runner
-}
-
-/// Interrupts by index: only MSI-X has vectors. They can be added one by one, also while MSI-X is on.
-fn irqs(vectors: u16) -> Vec<IrqInfo> {
-    let info = |index| {
-        let msix = index == VFIO_PCI_MSIX_IRQ_INDEX;
-        IrqInfo {
-            index,
-            flags: if msix { VFIO_IRQ_INFO_EVENTFD } else { 0 },
-            count: if msix { vectors.into() } else { 0 },
-        }
-    };
-    (0..VFIO_PCI_NUM_IRQS).map(info).collect()
-}
-
-fn regions(bar_size: u64) -> Vec<ServerRegion> {
-    let region = |index| {
-        let size = match index {
-            VFIO_PCI_BAR0_REGION_INDEX => bar_size,
-            VFIO_PCI_CONFIG_REGION_INDEX => CONFIG_SIZE,
-            _ => 0,
-        };
-        let access = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
-        let region_info = vfio_region_info {
-            argsz: size_of::<vfio_region_info>() as u32,
-            flags: if size > 0 { access } else { 0 },
-            index,
-            size,
-            ..Default::default()
-        };
-        ServerRegion { region_info, sparse_areas: Vec::new(), mmap_fd: None }
-    };
-    (0..VFIO_PCI_NUM_REGIONS).map(region).collect()
 }
 
 #[cfg(test)]

@@ -12,8 +12,12 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::Receiver as Farewells;
+use std::time::Instant;
 use tempfile::TempDir;
-use vfio_bindings::bindings::vfio::{VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD};
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+};
 use vfio_user::Client;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -30,10 +34,16 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with_limit(LIMIT)
+    }
+
+    /// A server that waits so long for the rest of a message.
+    fn with_limit(limit: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let nic = NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 1]));
         let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic) };
         let mut server = Server::bind(&directory.path().join("nic"), config).unwrap();
+        server.limit = limit;
         let (sender, farewells) = channel();
         std::thread::spawn(move || while sender.send(server.serve().unwrap()).is_ok() {});
         Self { directory, farewells }
@@ -223,6 +233,65 @@ fn garbage_leaves_the_server_alive() {
         drop(machine);
         assert_eq!(rig.farewell(), Farewell::Closed);
     }
+}
+
+/// A message after the version, and the reply's error number; the conversation goes on after a refusal.
+#[test]
+fn a_refusal_says_why_and_the_next_message_is_answered() {
+    let rig = Rig::new();
+    let mut stream = UnixStream::connect(rig.path()).unwrap();
+    let mut ask = |bytes: &[u8]| {
+        stream.write_all(bytes).unwrap();
+        let mut header = [0; 16];
+        stream.read_exact(&mut header).unwrap();
+        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
+        stream.read_exact(&mut vec![0; word(4) as usize - 16]).unwrap();
+        (word(8), word(12))
+    };
+    assert_eq!(ask(&message(1, 22, b"\0\0\0\0{}")), (1, 0));
+    let access =
+        |offset: u64, count: u32| [&offset.to_ne_bytes()[..], &[0; 4], &count.to_ne_bytes()].concat();
+    let (error, invalid) = (0x21, libc::EINVAL as u32);
+    assert_eq!(ask(&message(9, 32, &access(0, 4))), (1, 0));
+    assert_eq!(ask(&message(9, 32, &access(0, u32::MAX))), (error, invalid), "longer than anything");
+    assert_eq!(ask(&message(9, 32, &access(u64::MAX, 4))), (error, invalid), "outside of the region");
+    assert_eq!(
+        ask(&message(10, 36, &[access(0, 8), vec![0; 4]].concat())),
+        (error, invalid),
+        "another count"
+    );
+    assert_eq!(ask(&message(11, 16, &[])), (error, libc::EOPNOTSUPP as u32));
+    assert_eq!(ask(&message(5, 48, &[0xff; 32])), (error, invalid));
+    assert_eq!(ask(&message(9, 32, &access(0, 4))), (1, 0));
+}
+
+/// Somebody who begins and does not go on keeps nobody from the card for longer than the limit.
+#[test]
+fn a_client_that_stops_in_the_middle_is_given_up() {
+    let rig = Rig::with_limit(Duration::from_millis(100));
+    for beginning in [vec![], vec![1, 0, 1], message(1, 1 << 20, b"\0\0\0\0")] {
+        let mut stream = UnixStream::connect(rig.path()).unwrap();
+        stream.write_all(&beginning).unwrap();
+        let begun = Instant::now();
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "{beginning:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{beginning:?}");
+        rig.farewell();
+    }
+    let mut machine = rig.client();
+    std::thread::sleep(Duration::from_millis(300));
+    machine.boot();
+    assert_eq!(machine.enable(), Some((0, [0; 16])), "silence between messages is no fault");
+}
+
+/// Nothing is kept of a message that claims more than any has.
+#[test]
+fn a_message_that_claims_4_gib_ends_the_conversation() {
+    let rig = Rig::new();
+    let mut stream = UnixStream::connect(rig.path()).unwrap();
+    stream.write_all(&message(1, 22, b"\0\0\0\0{}")).unwrap();
+    stream.write_all(&message(10, u32::MAX, &[0; 16])).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+    assert_eq!(rig.farewell(), Farewell::Garbage);
 }
 
 #[test]
