@@ -93,7 +93,7 @@ impl PagedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nic::user_memory::Record;
+    use crate::nic::doorbell_record::DoorbellRecord;
 
     /// Remembers the pieces in which it was asked.
     struct Log(Vec<(u64, usize)>);
@@ -163,7 +163,7 @@ mod tests {
         let object = object();
         let buffer = PagedBuffer::cut(&object, 0, 64, Need::Read).unwrap();
         let second = buffer.clone();
-        let record = Record::within(object.clone(), 0x4040);
+        let record = DoorbellRecord::within(object.clone(), 0x4040);
         assert_eq!(Arc::strong_count(&object), 4);
         drop((buffer, second, record));
         assert_eq!(Arc::strong_count(&object), 1);

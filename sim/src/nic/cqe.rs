@@ -1,6 +1,6 @@
 //! Completion queue entries as the device writes them (PRM, completion queue entry). The owner bit is the queue's business.
 
-use super::send_ring::WqeName;
+use super::work_queue::WqeName;
 use super::wqe::WorkFault;
 use crate::transport::{ReceiveCompletion, ReceiveKind};
 use bareverbs_prm::context::QueuePairContext;

@@ -23,6 +23,7 @@ mod contexts;
 mod counters;
 mod cqe;
 mod device;
+mod doorbell_record;
 mod ethernet;
 mod event;
 mod extension;
@@ -42,12 +43,12 @@ mod registers;
 mod router;
 mod schedule;
 mod send_queue;
-mod send_ring;
 mod shared_receive;
 mod strict;
 pub mod syndrome;
 mod trace;
 mod user_memory;
+mod work_queue;
 pub mod wqe;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! (`roce_adp_retrans`, `roce_adp_retrans_to`) and slow restart (`roce_slow_restart`, `_cnps`, `_trans`) stay zero.
 
 use super::contexts::Slab;
-use super::queue_pair::Tally;
+use super::queue_pair::{QueuePair, Tally};
 
 /// First number of a counter set; queue pairs with number 0 count nowhere.
 pub(crate) const FIRST_SET: u32 = 1;
@@ -30,7 +30,7 @@ impl CounterSet {
 
 impl CounterSet {
     /// Keeps what a queue pair counted that goes away, or counts elsewhere from now on.
-    pub(super) fn keep(&mut self, tally: Tally) {
+    fn keep(&mut self, tally: Tally) {
         self.past = self.past.plus(tally);
     }
 
@@ -51,4 +51,13 @@ pub(crate) type CounterSets = Slab<CounterSet>;
 /// No sets.
 pub(crate) const fn counter_sets() -> CounterSets {
     Slab::new(FIRST_SET, SET_BITS)
+}
+
+/// A queue pair goes away, or counts elsewhere from now on: what it counted stays with the set that it names.
+pub(crate) fn leave_counter_set(sets: &mut CounterSets, qp: &mut QueuePair) {
+    let tally = qp.leave_tally();
+    // A queue pair that counts nowhere names set 0, which does not exist.
+    if let Some(set) = sets.get_mut(qp.context.counter_set_id().into()) {
+        set.keep(tally);
+    }
 }

@@ -1,12 +1,11 @@
 //! The receive queue engine: receives have no doorbell register; the record is read when a message wants one.
 
 use super::buffer::PagedBuffer;
+use super::doorbell_record::DoorbellRecord;
 use super::mkey::{Access, Accessor, MkeyTable};
 use super::send_queue::write_pieces;
-use super::user_memory::Record;
 use super::wqe::{self, Piece, PieceList, WorkFault};
 use super::{DmaFault, HostMemory, strict};
-use bareverbs_prm::doorbell::QueuePairRecord;
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::wqe::{DataSegment, INVALID_LKEY, SEGMENT};
 use zerocopy::{FromBytes, IntoBytes};
@@ -60,7 +59,7 @@ pub(crate) struct Taker<'a> {
 pub(crate) struct ReceiveQueue {
     geometry: ReceiveGeometry,
     buffer: PagedBuffer,
-    record: Record,
+    record: DoorbellRecord,
     /// Receives taken out, modulo 2^16.
     taken: u16,
     /// Receives posted, as the record last said.
@@ -70,12 +69,12 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(crate) fn new(buffer: PagedBuffer, geometry: ReceiveGeometry, record: Record) -> Self {
+    pub(crate) fn new(buffer: PagedBuffer, geometry: ReceiveGeometry, record: DoorbellRecord) -> Self {
         Self { geometry, buffer, record, taken: 0, posted: 0, next: None }
     }
 
     /// A shared queue. Its first entry is 0.
-    pub(crate) fn shared(buffer: PagedBuffer, geometry: ReceiveGeometry, record: Record) -> Self {
+    pub(crate) fn shared(buffer: PagedBuffer, geometry: ReceiveGeometry, record: DoorbellRecord) -> Self {
         Self { next: Some(0), ..Self::new(buffer, geometry, record) }
     }
 
@@ -111,17 +110,14 @@ impl ReceiveQueue {
     }
 
     fn read_record<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
-        let mut word = [0; 4];
-        memory.read(self.record.address, &mut word).map_err(|_| wqe::FETCH)?;
-        let mut record = QueuePairRecord::new();
-        record.as_mut_bytes()[..4].copy_from_slice(&word);
-        if strict && word[..2] != [0, 0] {
+        let posted = self.record.read_receives(memory).map_err(|_| wqe::FETCH)?;
+        if strict && !posted.reserved_clear {
             return Err(wqe::RESERVED);
         }
-        if u32::from(record.receive_counter().wrapping_sub(self.taken)) > 1 << self.geometry.log_size {
+        if u32::from(posted.counter.wrapping_sub(self.taken)) > 1 << self.geometry.log_size {
             return Err(wqe::COUNTER);
         }
-        self.posted = record.receive_counter();
+        self.posted = posted.counter;
         Ok(())
     }
 
@@ -207,6 +203,23 @@ impl ScatterList {
                 (Ok(range), None) => self.pieces.push(Piece::Memory(range)),
                 (Err(fault), none) => *none = Some((length, fault)),
             }
+        }
+        Ok(())
+    }
+
+    /// Puts a whole message of `length` bytes into the receive that was taken last: pieces of it, each where it begins.
+    pub(crate) fn place<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        mkeys: &MkeyTable,
+        length: usize,
+        pieces: [(u64, &[u8]); 2],
+    ) -> Result<(), WorkFault> {
+        if self.capacity() < length as u64 {
+            return Err(wqe::RECEIVE);
+        }
+        for (offset, bytes) in pieces {
+            self.write(memory, mkeys, offset, bytes).map_err(|_| wqe::DATA_KEY)?;
         }
         Ok(())
     }

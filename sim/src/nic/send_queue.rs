@@ -1,22 +1,18 @@
-//! The send queue engine: doorbell counters, fetching WQEs, remembering them until their CQE (PRM, work queues; Linux
-//! `drivers/infiniband/hw/mlx5/wr.c`).
+//! The send queue of a queue pair: fetching WQEs, and remembering them until their CQE (Linux `drivers/infiniband/hw/mlx5/wr.c`).
 
 use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
-use super::send_ring::{SendRing, WqeName};
+use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
 use super::wqe::{self, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
 use bareverbs_prm::mutation::mutated;
-use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, completion_mode, fence_mode};
+use bareverbs_prm::wqe::{ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
-use zerocopy::FromBytes;
 
 /// WQEs that are taken from the ring before their completion; more wait in the ring.
 const WINDOW: usize = 512;
-/// Blocks read from the ring in one go; enough for a batch of 32 WQEs of two blocks.
-const FETCH_BLOCKS: usize = 64;
 
 /// A WQE that was taken from the ring and has not completed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OutstandingWqe {
     pub(crate) name: WqeName,
     /// Whether it writes a CQE when it succeeds.
@@ -27,6 +23,21 @@ pub(crate) struct OutstandingWqe {
     pub(crate) submitted: bool,
     /// Its local buffer.
     pub(crate) pieces: PieceList,
+}
+
+impl OutstandingWqe {
+    /// What its control segment says of it; it is the one that its queue counts as `index`.
+    fn new(control: &ControlSegment, index: u16) -> Self {
+        let mode = control.completion_mode();
+        let event = mode == completion_mode::ALWAYS_AND_EVENT;
+        Self {
+            name: WqeName { index, opcode: control.opcode().raw() },
+            signalled: mode == completion_mode::ALWAYS || event,
+            event,
+            submitted: false,
+            pieces: PieceList::default(),
+        }
+    }
 }
 
 /// A WQE that cannot be executed; it fails when everything before it has ended.
@@ -42,7 +53,7 @@ pub(crate) enum Fetched {
     Request(crate::transport::Request),
     /// A datagram.
     Datagram(FetchedDatagram),
-    /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`] or [`SendQueue::hold_update`].
+    /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`].
     KeyUpdate(PendingUpdate),
     /// A NOP, which only takes its place in the order.
     Nop,
@@ -59,13 +70,19 @@ pub(crate) struct FetchedDatagram {
 }
 
 /// A change of a memory key that is fetched and not done.
-#[derive(Clone, Copy)]
 pub(crate) struct PendingUpdate {
-    /// Of its WQE, by which its translation entries are gathered.
-    pub(crate) token: u64,
     pub(crate) update: KeyUpdate,
     pub(crate) control: ControlSegment,
+    /// What it will be when it is done; its translation entries are gathered from its pieces.
+    wqe: OutstandingWqe,
     blocks: u16,
+}
+
+impl PendingUpdate {
+    /// Where its translation entries are.
+    pub(crate) const fn pieces(&self) -> &PieceList {
+        &self.wqe.pieces
+    }
 }
 
 /// What fetching needs of the device.
@@ -83,7 +100,7 @@ pub(crate) struct FetchContext<'a> {
 /// The send queue of one queue pair.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    ring: SendRing,
+    queue: WorkQueue,
     outstanding: VecDeque<OutstandingWqe>,
     /// Token of the oldest outstanding WQE; tokens count WQEs.
     first_token: u64,
@@ -92,39 +109,33 @@ pub(crate) struct SendQueue {
     held: Option<u8>,
     /// The WQE before the next one changed a memory key.
     behind_update: bool,
-    /// Blocks read ahead: `ahead_from` is the counter of the first.
-    ahead: Vec<u8>,
-    ahead_from: u16,
 }
 
 impl SendQueue {
-    pub(crate) const fn new(ring: SendRing) -> Self {
+    pub(crate) const fn new(queue: WorkQueue) -> Self {
         Self {
-            ring,
+            queue,
             outstanding: VecDeque::new(),
             first_token: 0,
             stopped: None,
             held: None,
             behind_update: false,
-            ahead: Vec::new(),
-            ahead_from: 0,
         }
     }
 
-    /// Its ring, for the counters that QUERY_QP shows.
-    pub(crate) const fn ring(&self) -> &SendRing {
-        &self.ring
+    /// Its work queue, for the counters that QUERY_QP shows.
+    pub(crate) const fn queue(&self) -> &WorkQueue {
+        &self.queue
     }
 
     /// Counters from zero, nothing remembered. Tokens go on, so that no old token names a new WQE.
     pub(crate) fn reset(&mut self) {
         self.first_token += self.outstanding.len() as u64;
         self.outstanding.clear();
-        self.ring.reset();
+        self.queue.reset();
         self.stopped = None;
         self.held = None;
         self.behind_update = false;
-        self.ahead.clear();
     }
 
     /// The WQE at which the queue stopped.
@@ -144,21 +155,21 @@ impl SendQueue {
 
     /// The doorbell was rung. A record that cannot be read, or counts beyond the size of the queue, stops it.
     pub(crate) fn on_doorbell<M: HostMemory>(&mut self, memory: &mut M, strict: bool) {
-        if let Err(fault) = self.ring.read_record(memory, strict) {
-            self.stop(0, fault);
+        if let Err(fault) = self.queue.read_record(memory, strict) {
+            self.stop(RefusedWqe { opcode: 0, fault });
         }
     }
 
     /// Whether [`Self::fetch`] may bring something.
     pub(crate) fn wants_fetch(&self) -> bool {
-        self.ring.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW
+        self.queue.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW
     }
 
     /// Stops the queue at the WQE that would be fetched next.
-    pub(crate) fn stop(&mut self, opcode: u8, fault: WorkFault) {
+    fn stop(&mut self, refused: RefusedWqe) {
         if self.stopped.is_none() {
-            let name = WqeName { index: self.ring.fetched(), opcode };
-            self.stopped = Some(StoppedWqe { name, fault });
+            let name = WqeName { index: self.queue.fetched(), opcode: refused.opcode };
+            self.stopped = Some(StoppedWqe { name, fault: refused.fault });
         }
     }
 
@@ -167,114 +178,31 @@ impl SendQueue {
         if !self.wants_fetch() {
             return Fetched::Nothing;
         }
-        let Ok(()) = self.read_ahead(memory, 1) else { return self.refuse(0, wqe::FETCH) };
-        let control = self.control();
-        let checked = wqe::check_control(
-            &control,
-            context.accessor.qpn,
-            self.ring.fetched(),
-            self.ring.pending(),
-            context.max_wqe,
-        );
-        let length = match checked {
-            Ok(length) => length,
-            Err(fault) => return self.refuse(control.opcode().raw(), fault),
-        };
-        let blocks = length.div_ceil(BASIC_BLOCK) as u16;
-        let Ok(()) = self.read_ahead(memory, blocks) else { return self.refuse(0, wqe::FETCH) };
-        if context.strict && self.behind_update && !is_fenced(&control) {
-            return self.refuse(control.opcode().raw(), wqe::UNFENCED);
-        }
-        match self.parse(&control, length, context) {
-            Ok(WqeRequest::KeyUpdate(update)) => {
-                let token = self.first_token + self.outstanding.len() as u64 - 1;
-                Fetched::KeyUpdate(PendingUpdate { token, update, control, blocks })
-            }
-            Ok(work) => self.accept(&control, work, blocks),
-            Err(fault) => {
-                self.outstanding.pop_back();
-                self.refuse(control.opcode().raw(), fault)
-            }
-        }
+        self.take_next(memory, context).unwrap_or_else(|refused| {
+            self.stop(refused);
+            Fetched::Nothing
+        })
     }
 
-    fn refuse(&mut self, opcode: u8, fault: WorkFault) -> Fetched {
-        self.stop(opcode, fault);
-        Fetched::Nothing
-    }
-
-    /// Offset in the read-ahead bytes of the WQE to be fetched.
-    fn ahead_offset(&self) -> usize {
-        usize::from(self.ring.fetched().wrapping_sub(self.ahead_from)) * BASIC_BLOCK
-    }
-
-    fn control(&self) -> ControlSegment {
-        let bytes = self.ahead.get(self.ahead_offset()..).unwrap_or(&[]);
-        ControlSegment::read_from_prefix(bytes).map(|(control, _)| control).unwrap_or_default()
-    }
-
-    /// Parses a WQE, which becomes the youngest outstanding one.
-    fn parse(
+    fn take_next<M: HostMemory>(
         &mut self,
-        control: &ControlSegment,
-        length: usize,
+        memory: &mut M,
         context: &FetchContext<'_>,
-    ) -> Result<WqeRequest, WorkFault> {
-        let (start, ring) = (self.ahead_offset(), self.ring.bytes());
-        if self.outstanding.capacity() == 0 {
-            // Most queues of a program with very many have one request under way.
-            self.outstanding.reserve_exact(1);
+    ) -> Result<Fetched, RefusedWqe> {
+        let next = self.queue.read_next(memory, context.accessor.qpn, context.max_wqe)?;
+        let control = next.control;
+        if context.strict && self.behind_update && !is_fenced(&control) {
+            return Err(next.refused(wqe::UNFENCED));
         }
-        self.outstanding.push_back(OutstandingWqe::default());
-        let outstanding = self.outstanding.back_mut().ok_or(wqe::FETCH)?;
-        let bytes = self.ahead.get(start..start + length).ok_or(wqe::FETCH)?;
-        let rules = WqeRules {
-            mkeys: context.mkeys,
-            accessor: context.accessor,
-            log_max_message: context.log_max_message,
-            strom: context.strom,
-            strict: context.strict,
-            format: context.format,
-            names_queue: context.names_queue,
-            ring,
-            at: self.ring.next_offset(),
-        };
-        wqe::parse(bytes, control, &rules, &mut outstanding.pieces)
-    }
-
-    /// Makes sure that `blocks` blocks from the next WQE on are read. Blocks are read at most once, in large strides.
-    fn read_ahead<M: HostMemory>(&mut self, memory: &mut M, blocks: u16) -> Result<(), DmaFault> {
-        let have = (self.ahead.len() / BASIC_BLOCK).saturating_sub(self.ahead_offset() / BASIC_BLOCK);
-        if have >= usize::from(blocks) {
-            return Ok(());
-        }
-        let count = usize::from(self.ring.pending()).min(FETCH_BLOCKS).max(usize::from(blocks));
-        self.ahead.resize(count * BASIC_BLOCK, 0);
-        self.ahead_from = self.ring.fetched();
-        let mut ahead = core::mem::take(&mut self.ahead);
-        let at = self.ring.next_offset();
-        let read = self.ring.read(memory, at, &mut ahead);
-        self.ahead = ahead;
-        if read.is_err() {
-            self.ahead.clear();
-        }
-        read
-    }
-
-    fn accept(&mut self, control: &ControlSegment, work: WqeRequest, blocks: u16) -> Fetched {
-        let mode = control.completion_mode();
-        let event = mode == completion_mode::ALWAYS_AND_EVENT;
-        let (token, index) = (self.first_token + self.outstanding.len() as u64 - 1, self.ring.fetched());
-        let Some(outstanding) = self.outstanding.back_mut() else { return Fetched::Nothing };
-        outstanding.name = WqeName { index, opcode: control.opcode().raw() };
-        outstanding.signalled = mode == completion_mode::ALWAYS || event;
-        outstanding.event = event;
-        self.behind_update = matches!(work, WqeRequest::KeyUpdate(_));
-        outstanding.submitted = !matches!(work, WqeRequest::Nop | WqeRequest::KeyUpdate(_));
-        let length = outstanding.pieces.length() as u32;
-        self.ring.advance(blocks);
-        match work {
-            WqeRequest::Nop | WqeRequest::KeyUpdate(_) => Fetched::Nop,
+        let mut wqe = OutstandingWqe::new(&control, self.queue.fetched());
+        let work = self.parse(&next, context, &mut wqe.pieces).map_err(|fault| next.refused(fault))?;
+        let (token, length) = (self.next_token(), wqe.pieces.length() as u32);
+        let fetched = match work {
+            WqeRequest::KeyUpdate(update) => {
+                let blocks = next.blocks();
+                return Ok(Fetched::KeyUpdate(PendingUpdate { update, control, wqe, blocks }));
+            }
+            WqeRequest::Nop => Fetched::Nop,
             WqeRequest::Datagram(address) => {
                 Fetched::Datagram(FetchedDatagram { token, address, solicited: control.solicited() })
             }
@@ -283,26 +211,66 @@ impl SendQueue {
                 length,
                 token,
                 solicited: control.solicited(),
-                fence: waits_for_reads(control),
+                fence: waits_for_reads(&control),
                 service_header,
             }),
+        };
+        wqe.submitted = !matches!(fetched, Fetched::Nop);
+        self.behind_update = false;
+        self.remember(wqe, next.blocks());
+        Ok(fetched)
+    }
+
+    /// Takes the segments of a WQE apart.
+    fn parse(
+        &self,
+        next: &NextWqe,
+        context: &FetchContext<'_>,
+        pieces: &mut PieceList,
+    ) -> Result<WqeRequest, WorkFault> {
+        let rules = WqeRules {
+            mkeys: context.mkeys,
+            accessor: context.accessor,
+            log_max_message: context.log_max_message,
+            strom: context.strom,
+            strict: context.strict,
+            format: context.format,
+            names_queue: context.names_queue,
+            ring: self.queue.bytes(),
+            at: self.queue.next_offset(),
+        };
+        wqe::parse(self.queue.segments(next), &next.control, &rules, pieces)
+    }
+
+    /// The token of the WQE that is taken out next.
+    fn next_token(&self) -> u64 {
+        self.first_token + self.outstanding.len() as u64
+    }
+
+    /// The next WQE is taken out of the ring, and remembered until it ends.
+    fn remember(&mut self, wqe: OutstandingWqe, blocks: u16) {
+        if self.outstanding.capacity() == 0 {
+            // Most queues of a program with very many have one request under way.
+            self.outstanding.reserve_exact(1);
         }
+        self.outstanding.push_back(wqe);
+        self.queue.advance(blocks);
     }
 
     /// A change of a memory key was done, or refused, which stops the queue at it.
-    pub(crate) fn end_update(&mut self, pending: &PendingUpdate, result: Result<(), WorkFault>) {
+    pub(crate) fn end_update(&mut self, pending: PendingUpdate, result: Result<(), WorkFault>) {
         self.held = None;
-        if let Err(fault) = result {
-            self.outstanding.pop_back();
-            self.stop(pending.control.opcode().raw(), fault);
-            return;
+        match result {
+            Ok(()) => {
+                self.behind_update = true;
+                self.remember(pending.wqe, pending.blocks);
+            }
+            Err(fault) => self.stop(RefusedWqe { opcode: pending.control.opcode().raw(), fault }),
         }
-        self.accept(&pending.control, WqeRequest::KeyUpdate(pending.update), pending.blocks);
     }
 
-    /// A change of a memory key has to wait; it is fetched again.
+    /// A change of a memory key has to wait for what was posted before it; it is fetched again.
     pub(crate) fn hold_update(&mut self, pending: &PendingUpdate) {
-        self.outstanding.pop_back();
         self.held = Some(pending.control.fence_mode());
     }
 
@@ -328,9 +296,9 @@ impl SendQueue {
         Some(outstanding)
     }
 
-    /// The next posted WQE that was not fetched, for flushing; see [`SendRing::skip`].
+    /// The next posted WQE that was not fetched, for flushing; see [`WorkQueue::skip`].
     pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
-        self.ring.skip(memory)
+        self.queue.skip(memory)
     }
 
     /// Reads payload from the local buffer of an outstanding WQE.
@@ -341,16 +309,30 @@ impl SendQueue {
         mkeys: &MkeyTable,
         token: u64,
         offset: u32,
-        mut bytes: &mut [u8],
+        bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
         let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
         let outstanding = self.outstanding_wqe(token).ok_or(missing)?;
-        for (piece, start, take) in outstanding.pieces.cover(offset.into(), bytes.len()) {
+        self.gather_pieces(memory, mkeys, &outstanding.pieces, offset, bytes)
+    }
+
+    /// Reads payload from the local buffer of a WQE of this queue.
+    #[inline]
+    pub(crate) fn gather_pieces<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        mkeys: &MkeyTable,
+        pieces: &PieceList,
+        offset: u32,
+        mut bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
+        for (piece, start, take) in pieces.cover(offset.into(), bytes.len()) {
             let (now, rest) = bytes.split_at_mut(take);
             match piece {
                 Piece::Memory(range) => mkeys.read(memory, range, start, now)?,
                 Piece::Inline { offset, .. } => {
-                    self.ring.read(memory, offset.wrapping_add(start as u32), now)?
+                    self.queue.read(memory, offset.wrapping_add(start as u32), now)?
                 }
             }
             bytes = rest;

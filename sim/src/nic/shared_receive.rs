@@ -5,9 +5,9 @@
 
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;
+use super::doorbell_record::DoorbellRecord;
 use super::memory::HostMemory;
 use super::receive_queue::{ReceiveGeometry, ReceiveQueue, ScatterList, Taken, Taker};
-use super::user_memory::Record;
 use super::wqe;
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
 use bareverbs_prm::context::QueuePairContext;
@@ -125,7 +125,7 @@ impl SharedReceiveQueue {
         context: SharedContext,
         buffer: PagedBuffer,
         geometry: ReceiveGeometry,
-        record: Record,
+        record: DoorbellRecord,
         limit: u16,
     ) -> Self {
         let queue = ReceiveQueue::shared(buffer, geometry, record);

@@ -2,8 +2,6 @@
 //!
 //! What is cut holds its object, so that a number in use cannot be taken away and none is counted by hand.
 
-use std::sync::Arc;
-
 /// Flags in a translation entry: the device may read, the device may write.
 const READ: u64 = 1;
 const WRITE: u64 = 2;
@@ -71,26 +69,5 @@ impl UserMemory {
         }
         let pages = entries.iter().map(|entry| entry & !ENTRY_FLAGS).collect();
         Ok(PageRun { pages, log_page: self.log_page, lead: start - (first << self.log_page) })
-    }
-}
-
-/// A doorbell record: 8 bytes that never cross a page.
-#[derive(Debug, Clone)]
-pub(crate) struct Record {
-    /// Its I/O virtual address.
-    pub(crate) address: u64,
-    /// The object that it is part of.
-    _held: Option<Arc<UserMemory>>,
-}
-
-impl Record {
-    /// A record at an address.
-    pub(crate) const fn at(address: u64) -> Self {
-        Self { address, _held: None }
-    }
-
-    /// A record in an object.
-    pub(crate) const fn within(object: Arc<UserMemory>, address: u64) -> Self {
-        Self { address, _held: Some(object) }
     }
 }

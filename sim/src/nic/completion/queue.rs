@@ -4,8 +4,8 @@ use super::compression::{self, Waiting};
 use super::moderation::Moderation;
 use crate::nic::HostMemory;
 use crate::nic::buffer::PagedBuffer;
+use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::event::entry;
-use crate::nic::user_memory::Record;
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
 use bareverbs_prm::doorbell::CompletionQueueRecord;
@@ -46,7 +46,7 @@ pub(crate) struct CompletionQueue {
     pub(super) context: CompletionQueueContext,
     pub(super) number: Cqn,
     buffer: PagedBuffer,
-    record: Record,
+    record: DoorbellRecord,
     pub(super) producer: u32,
     /// Consumer index as the doorbell record last said.
     consumer: u32,
@@ -66,7 +66,7 @@ impl CompletionQueue {
     pub(crate) fn new(
         number: Cqn,
         context: CompletionQueueContext,
-        (buffer, record): (PagedBuffer, Record),
+        (buffer, record): (PagedBuffer, DoorbellRecord),
     ) -> Self {
         Self {
             context,

@@ -2,19 +2,8 @@
 
 use super::Nic;
 use crate::nic::queue_pair::Tally;
-use bareverbs_prm::ids::Qpn;
 
 impl Nic {
-    /// The queue pair goes away, or counts elsewhere from now on: what it counted stays with its set.
-    pub(crate) fn leave_counter_set(&mut self, qpn: Qpn) {
-        let Some(qp) = self.queue_pairs.get_mut(qpn.value()) else { return };
-        let tally = qp.leave_tally();
-        // A queue pair that counts nowhere names set 0, which does not exist.
-        if let Some(set) = self.counter_sets.get_mut(qp.context.counter_set_id().into()) {
-            set.keep(tally);
-        }
-    }
-
     /// What a set has counted since it was made or cleared; `None` if there is no such set.
     pub(crate) fn counter_set(&mut self, number: u8, clear: bool) -> Option<Tally> {
         let members = self.queue_pairs.iter().filter(|(_, qp)| qp.context.counter_set_id() == number);

@@ -64,7 +64,8 @@ impl Nic {
         Some(())
     }
 
-    /// Puts a congestion controller in the seat of a connected queue pair, or takes it away. `false` if there is no such queue pair.
+    /// Puts a congestion controller in the seat of a queue pair that sends, connected or of datagrams, or takes it away. `false` if
+    /// there is no such queue pair.
     pub fn set_controller<M: HostMemory>(
         &mut self,
         now: Time,
@@ -74,7 +75,7 @@ impl Nic {
     ) -> bool {
         let mut parts = self.parts(now, memory);
         let qp = parts.queue_pairs.get_mut(qpn.value());
-        let Some(qp) = qp.filter(|qp| qp.format == Format::Connected) else { return false };
+        let Some(qp) = qp.filter(|qp| qp.format != Format::KeyUpdate) else { return false };
         let effects = qp.set_controller(&mut parts.bus, controller);
         parts.schedule.apply(qp, effects);
         true

@@ -5,7 +5,7 @@ use super::headers::{ETHERNET, Headers, NetworkProtocol, TAG, TCP, UDP};
 use super::{checksum, queue_state};
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
-use crate::nic::memory::{DmaFault, HostMemory};
+use crate::nic::memory::HostMemory;
 use crate::nic::mkey::Accessor;
 use crate::nic::receive_queue::{ReceiveQueue, ScatterList, Taken, Taker};
 use crate::nic::wqe::{self, WorkFault};
@@ -77,23 +77,18 @@ impl PacketReceiveQueue {
         match self.queue.take(bus.memory, taker, &mut self.scatter) {
             Taken::Empty => return Delivery::OutOfBuffer,
             Taken::Broken(fault) => self.fail(bus, 0, fault),
-            Taken::Receive { index, capacity } if capacity < (head.len() + rest.len()) as u64 => {
-                self.fail(bus, index, wqe::RECEIVE);
-            }
-            Taken::Receive { index, .. } => match self.write(bus, head, rest) {
-                Err(_) => self.fail(bus, index, wqe::DATA_KEY),
-                Ok(()) => {
-                    let mut entry = arrival.entry(&self.context, index, strips, bus.now);
-                    bus.complete(self.context.cqn(), &mut entry, false);
+            Taken::Receive { index, .. } => {
+                let pieces = [(0, head), (head.len() as u64, rest)];
+                match self.scatter.place(bus.memory, bus.mkeys, head.len() + rest.len(), pieces) {
+                    Err(fault) => self.fail(bus, index, fault),
+                    Ok(()) => {
+                        let mut entry = arrival.entry(&self.context, index, strips, bus.now);
+                        bus.complete(self.context.cqn(), &mut entry, false);
+                    }
                 }
-            },
+            }
         }
         Delivery::Done
-    }
-
-    fn write<M: HostMemory>(&self, bus: &mut Bus<'_, M>, head: &[u8], rest: &[u8]) -> Result<(), DmaFault> {
-        self.scatter.write(bus.memory, bus.mkeys, 0, head)?;
-        self.scatter.write(bus.memory, bus.mkeys, head.len() as u64, rest)
     }
 
     /// A receive failed: the queue stops.

@@ -6,14 +6,13 @@ use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
 use crate::nic::mkey::{Access, Accessor, MkeyTable};
-use crate::nic::send_ring::{SendRing, WqeName};
+use crate::nic::work_queue::{RefusedWqe, WorkQueue, WqeName};
 use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{
-    BASIC_BLOCK, ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode,
-    ethernet_insert,
+    ControlSegment, DataSegment, EthernetSegment, InlineHeader, SEGMENT, completion_mode, ethernet_insert,
 };
 use zerocopy::FromBytes;
 
@@ -35,7 +34,7 @@ const SERVICE_TAG: u16 = 0x88a8;
 pub(crate) struct PacketSendQueue {
     pub(crate) context: SendQueueContext,
     pub(super) number: Qpn,
-    ring: SendRing,
+    queue: WorkQueue,
     /// Whether the number stands in the list of queues with work.
     pub(super) queued: bool,
 }
@@ -48,27 +47,24 @@ struct FetchedPackets {
     packets: Vec<Vec<u8>>,
 }
 
-/// A WQE that cannot be executed; its opcode, as far as that is known.
-struct RefusedWqe {
-    opcode: u8,
-    fault: WorkFault,
-}
-
 impl PacketSendQueue {
-    /// The queue of a ring that lies at the beginning of its buffer.
-    pub(crate) const fn new(number: Qpn, context: SendQueueContext, ring: SendRing) -> Self {
-        Self { context, number, ring, queued: false }
+    /// A queue whose ring lies at the beginning of its buffer.
+    pub(crate) const fn new(number: Qpn, context: SendQueueContext, queue: WorkQueue) -> Self {
+        Self { context, number, queue, queued: false }
     }
 
     /// Back to where it was created.
-    pub(crate) const fn reset(&mut self) {
-        self.ring.reset();
+    pub(crate) fn reset(&mut self) {
+        self.queue.reset();
     }
 
     /// As QUERY_SQ shows it.
     pub(crate) fn shown(&self) -> SendQueueContext {
         let mut context = self.context;
-        context.wq_mut().set_hw_counter(self.ring.fetched().into()).set_sw_counter(self.ring.posted().into());
+        context
+            .wq_mut()
+            .set_hw_counter(self.queue.fetched().into())
+            .set_sw_counter(self.queue.posted().into());
         context
     }
 
@@ -78,7 +74,7 @@ impl PacketSendQueue {
 
     /// A doorbell. Whether the queue wants a turn at the port.
     pub(super) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        match (self.ring.read_record(bus.memory, false), self.context.state()) {
+        match (self.queue.read_record(bus.memory, false), self.context.state()) {
             (Err(fault), queue_state::READY) => {
                 self.fail(bus, &RefusedWqe { opcode: 0, fault });
                 false
@@ -96,7 +92,7 @@ impl PacketSendQueue {
     /// The packets of one WQE; `None` if there is none, or if it stopped the queue.
     pub(super) fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<Vec<u8>>> {
         self.queued = false;
-        if self.context.state() != queue_state::READY || self.ring.pending() == 0 {
+        if self.context.state() != queue_state::READY || self.queue.pending() == 0 {
             return None;
         }
         match self.fetch(bus.memory, bus.mkeys, bus.config.limits.max_send_wqe) {
@@ -122,30 +118,23 @@ impl PacketSendQueue {
         mkeys: &MkeyTable,
         limit: u16,
     ) -> Result<FetchedPackets, RefusedWqe> {
-        let refused = |opcode| move |fault| RefusedWqe { opcode, fault };
-        let (index, at) = (self.ring.fetched(), self.ring.next_offset());
-        let mut head = [0; ControlSegment::SIZE];
-        self.ring.read(memory, at, &mut head).map_err(|_| wqe::FETCH).map_err(refused(0))?;
-        let control = ControlSegment::read_from_bytes(&head).map_err(|_| wqe::FETCH).map_err(refused(0))?;
-        let opcode = control.opcode().raw();
-        let length = wqe::check_control(&control, self.number, index, self.ring.pending(), limit)
-            .map_err(refused(opcode))?;
-        let mut bytes = vec![0; length];
-        self.ring.read(memory, at, &mut bytes).map_err(|_| wqe::FETCH).map_err(refused(opcode))?;
+        let next = self.queue.read_next(memory, self.number, limit)?;
+        let control = &next.control;
         let accessor = Accessor { pd: self.context.wq().pd(), qpn: self.number };
-        let builder = Builder { memory, mkeys, accessor, bytes: &bytes };
-        let packets = builder.packets(&control).map_err(refused(opcode))?;
+        let builder = Builder { memory, mkeys, accessor, bytes: self.queue.segments(&next) };
+        let packets = builder.packets(control).map_err(|fault| next.refused(fault))?;
         let event = control.completion_mode() == completion_mode::ALWAYS_AND_EVENT;
         let signalled = control.completion_mode() == completion_mode::ALWAYS || event;
-        self.ring.advance(length.div_ceil(BASIC_BLOCK) as u16);
-        Ok(FetchedPackets { name: WqeName { index, opcode }, signalled, event, packets })
+        let name = WqeName { index: self.queue.fetched(), opcode: control.opcode().raw() };
+        self.queue.advance(next.blocks());
+        Ok(FetchedPackets { name, signalled, event, packets })
     }
 
     /// The WQE that would be next cannot be executed: the queue stops.
     fn fail<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, refused: &RefusedWqe) {
-        let name = WqeName { index: self.ring.fetched(), opcode: refused.opcode };
+        let name = WqeName { index: self.queue.fetched(), opcode: refused.opcode };
         self.context.set_state(queue_state::ERROR);
-        self.ring.skip(bus.memory);
+        self.queue.skip(bus.memory);
         let mut entry = self.owner().requester_error(name, refused.fault);
         bus.complete(self.context.cqn(), &mut entry, true);
         self.flush(bus);
@@ -156,7 +145,7 @@ impl PacketSendQueue {
         if !self.context.flush_in_error_en() {
             return;
         }
-        while let Some(name) = self.ring.skip(bus.memory) {
+        while let Some(name) = self.queue.skip(bus.memory) {
             let mut entry = self.owner().requester_error(name, wqe::FLUSHED);
             bus.complete(self.context.cqn(), &mut entry, true);
         }

@@ -2,11 +2,13 @@
 
 use super::call::Call;
 use super::umem::{BufferPlace, UmemPlace, queue_buffer, record};
+use crate::nic::doorbell_record::DoorbellRecord;
+use crate::nic::queue_counters::leave_counter_set;
 use crate::nic::queue_pair::{QueuePair, WorkQueueMemory, xrc_target_domain};
 use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
 use crate::nic::shared_receive::{ReceiveSource, SharedContext};
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::user_memory::{Need, Record};
+use crate::nic::user_memory::Need;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut, QueryQpIn, QueryQpOut};
 use bareverbs_prm::context::QueuePairContext;
@@ -79,9 +81,9 @@ fn place(input: &CreateQpIn) -> BufferPlace {
 }
 
 /// The doorbell record. Targets of XRC have no queue that a doorbell could be about, and need none.
-fn check_record(nic: &Nic, context: &QueuePairContext) -> Result<Record, Refusal> {
+fn check_record(nic: &Nic, context: &QueuePairContext) -> Result<DoorbellRecord, Refusal> {
     if context.no_sq() && context.rq_type() != OWN_RECEIVE_QUEUE {
-        return Ok(Record::at(context.dbr_addr()));
+        return Ok(DoorbellRecord::at(context.dbr_addr()));
     }
     record(nic, context.dbr_umem_valid().then(|| context.dbr_umem_id()), context.dbr_addr())
 }
@@ -184,8 +186,8 @@ pub(super) fn destroy<M: HostMemory>(
     _: &mut DestroyQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    nic.leave_counter_set(input.qpn());
-    let qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
+    let mut qp = nic.queue_pairs.remove(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
+    leave_counter_set(&mut nic.counter_sets, &mut qp);
     count_users(nic, &qp.context, -1);
     nic.groups.forget(input.qpn());
     Ok(())

@@ -2,9 +2,10 @@
 
 use super::call::Call;
 use crate::nic::buffer::PagedBuffer;
+use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::firmware_state::limits::LOG_MAX_UMEM;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, Record, UserMemory};
+use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, UserMemory};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::WorkQueueContext;
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
@@ -52,7 +53,7 @@ impl BufferPlace {
 }
 
 /// The record of a work queue.
-pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<Record, Refusal> {
+pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<DoorbellRecord, Refusal> {
     record(nic, queue.dbr_umem_valid().then(|| queue.dbr_umem_id()), queue.dbr_addr())
 }
 
@@ -91,17 +92,17 @@ pub(super) fn paged_buffer<M: HostMemory>(
 
 /// A doorbell record: at an I/O virtual address, or, in the object that is named, at the offset that stands in place of one. It is
 /// aligned to its 8 bytes. An address of zero is a record that was forgotten; an offset of zero is one.
-pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<Record, Refusal> {
+pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<DoorbellRecord, Refusal> {
     let Some(id) = umem else {
         let wrong = place == 0 || !place.is_multiple_of(RECORD);
-        return if wrong { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(Record::at(place)) };
+        return if wrong { Err(syndrome::DOORBELL_RECORD_MISALIGNED) } else { Ok(DoorbellRecord::at(place)) };
     };
     let object = object(nic, id)?;
     let address = PagedBuffer::cut(object, place, RECORD, Need::Read).map_err(refusal)?.base();
     if !address.is_multiple_of(RECORD) {
         return Err(syndrome::DOORBELL_RECORD_MISALIGNED);
     }
-    Ok(Record::within(object.clone(), address))
+    Ok(DoorbellRecord::within(object.clone(), address))
 }
 
 fn object(nic: &Nic, id: u32) -> Result<&Arc<UserMemory>, Refusal> {

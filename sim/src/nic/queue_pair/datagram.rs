@@ -2,8 +2,7 @@
 
 use super::error::WaitingAnswers;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
-use crate::nic::memory::DmaFault;
-use crate::nic::receive_queue::{Taken, Taker};
+use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::send_queue::{FetchContext, Fetched, FetchedDatagram};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, WorkFault};
@@ -52,6 +51,16 @@ pub(crate) enum OutgoingDatagram {
     Local { destination: Qpn, datagram: Datagram<'static> },
 }
 
+impl OutgoingDatagram {
+    /// Bytes that it is charged with: those of its frame, or, without a frame, those of the receive that it fills.
+    fn length(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.bytes.len(),
+            Self::Local { datagram, .. } => datagram.length(),
+        }
+    }
+}
+
 impl<'a> Datagram<'a> {
     /// What arrived in a packet with a datagram header.
     pub(crate) fn received(packet: &Packet<'a>, deth: Deth, ip_header: &'a [u8]) -> Self {
@@ -78,8 +87,8 @@ impl<'a> Datagram<'a> {
     }
 
     /// Bytes that it takes of a receive.
-    pub(crate) fn length(&self) -> u64 {
-        (GRH + self.payload.len()) as u64
+    pub(crate) fn length(&self) -> usize {
+        GRH + self.payload.len()
     }
 
     /// The global route header, if there is one.
@@ -92,6 +101,17 @@ impl<'a> Datagram<'a> {
     fn ip_header_offset(&self) -> Option<u64> {
         let offset = GRH.checked_sub(self.ip_header.len())?;
         (!self.ip_header.is_empty()).then_some(offset as u64)
+    }
+
+    /// Writes it into a receive: the route header, if there is one, whose place is left as it was if there is none, and the payload.
+    fn place<M: HostMemory>(&self, bus: &mut Bus<'_, M>, receive: &ScatterList) -> Result<(), WorkFault> {
+        let route_header = self.route_header();
+        let (at, header): (u64, &[u8]) = match (&route_header, self.ip_header_offset()) {
+            (Some(header), _) => (0, header),
+            (None, Some(offset)) => (offset, self.ip_header),
+            (None, None) => (0, &[]),
+        };
+        receive.place(bus.memory, bus.mkeys, self.length(), [(at, header), (GRH as u64, &self.payload)])
     }
 
     fn completion(&self) -> ReceiveCompletion {
@@ -138,19 +158,20 @@ impl QueuePair {
         }
     }
 
-    /// The next datagram of a queue pair without a connection; changes of memory keys and NOPs before it are done. Its
-    /// [`Effects`] follow with [`Self::end_turn`].
+    /// The next datagram of a queue pair without a connection, unless its controller holds it back; changes of memory keys and NOPs
+    /// before it are done. Its [`Effects`] follow with [`Self::end_turn`].
     pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
-        while self.state() == QpState::Rts {
+        while self.state() == QpState::Rts && self.pacer.waits_until(bus.now).is_none() {
             match self.fetch_datagram(bus) {
                 Fetched::Datagram(fetched) => {
                     bus.counters.wqes += 1;
                     if let Some(outgoing) = self.send_datagram(bus, &fetched) {
+                        self.pacer.on_sent(bus.now, outgoing.length());
                         return Some(outgoing);
                     }
                 }
                 Fetched::KeyUpdate(pending) => {
-                    if self.end_update(bus, &pending) {
+                    if self.end_update(bus, pending) {
                         self.end_wqe(bus, Ok(()));
                     }
                 }
@@ -295,28 +316,11 @@ impl QueuePair {
                 self.move_to_error(bus)
             }
             Taken::Broken(fault) => self.fail_receive(bus, 0, fault),
-            Taken::Receive { index, capacity } if capacity < datagram.length() => {
-                self.fail_receive(bus, index, wqe::RECEIVE)
-            }
-            Taken::Receive { index, .. } => match self.write_datagram(bus, datagram) {
+            Taken::Receive { index, .. } => match datagram.place(bus, &self.scatter) {
                 Ok(()) => self.complete_datagram(bus, index, datagram),
-                Err(_) => self.fail_receive(bus, index, wqe::DATA_KEY),
+                Err(fault) => self.fail_receive(bus, index, fault),
             },
         }
-    }
-
-    /// The route header, if there is one; its place is left as it was if there is none.
-    fn write_datagram<M: HostMemory>(
-        &self,
-        bus: &mut Bus<'_, M>,
-        datagram: &Datagram<'_>,
-    ) -> Result<(), DmaFault> {
-        if let Some(header) = datagram.route_header() {
-            self.scatter.write(bus.memory, bus.mkeys, 0, &header)?;
-        } else if let Some(offset) = datagram.ip_header_offset() {
-            self.scatter.write(bus.memory, bus.mkeys, offset, datagram.ip_header)?;
-        }
-        self.scatter.write(bus.memory, bus.mkeys, GRH as u64, &datagram.payload)
     }
 
     fn complete_datagram<M: HostMemory>(

@@ -15,24 +15,20 @@ impl QueuePair {
     pub(super) fn update_in_order<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
-        pending: &PendingUpdate,
+        pending: PendingUpdate,
     ) -> bool {
         let fence = pending.control.fence_mode();
         if !self.requester.as_ref().is_some_and(|requester| is_clear(requester, fence)) {
-            self.send.hold_update(pending);
+            self.send.hold_update(&pending);
             return false;
         }
         self.end_update(bus, pending)
     }
 
     /// Does a change; whether it was not refused.
-    pub(super) fn end_update<M: HostMemory>(
-        &mut self,
-        bus: &mut Bus<'_, M>,
-        pending: &PendingUpdate,
-    ) -> bool {
+    pub(super) fn end_update<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, pending: PendingUpdate) -> bool {
         bus.counters.wqes += 1;
-        let result = self.update_key(bus, pending);
+        let result = self.update_key(bus, &pending);
         self.send.end_update(pending, result);
         result.is_ok()
     }
@@ -40,10 +36,12 @@ impl QueuePair {
     fn update_key<M: HostMemory>(
         &self,
         bus: &mut Bus<'_, M>,
-        PendingUpdate { token, update, .. }: &PendingUpdate,
+        pending: &PendingUpdate,
     ) -> Result<(), WorkFault> {
+        let update = &pending.update;
         let mut bytes = vec![0; usize::from(update.octowords) * SEGMENT];
-        self.send.gather(bus.memory, bus.mkeys, *token, 0, &mut bytes).map_err(|_| wqe::DATA_ACCESS)?;
+        let gathered = self.send.gather_pieces(bus.memory, bus.mkeys, pending.pieces(), 0, &mut bytes);
+        gathered.map_err(|_| wqe::DATA_ACCESS)?;
         let entries: Vec<u64> = words(&bytes).collect();
         let rules = UpdateRules {
             who: self.accessor,

@@ -40,13 +40,13 @@ pub(crate) use tally::Tally;
 use super::buffer::PagedBuffer;
 use super::bus::Bus;
 use super::cqe::CompletionOwner;
+use super::doorbell_record::DoorbellRecord;
 use super::memory::HostMemory;
 use super::mkey::{Accessor, HostRange};
 use super::receive_queue::ScatterList;
 use super::send_queue::SendQueue;
-use super::send_ring::SendRing;
 use super::shared_receive::ReceiveSource;
-use super::user_memory::Record;
+use super::work_queue::WorkQueue;
 use super::wqe::Format;
 use crate::transport::{ReceivingSide, SendingSide};
 use crate::wire::{Packet, ServiceClass};
@@ -105,7 +105,7 @@ pub(crate) struct QueuePair {
 pub(crate) struct WorkQueueMemory {
     /// The receive queue, if there is one, and behind it the send queue.
     pub(crate) buffer: PagedBuffer,
-    pub(crate) record: Record,
+    pub(crate) record: DoorbellRecord,
 }
 
 impl QueuePair {
@@ -122,7 +122,7 @@ impl QueuePair {
             accessor: Accessor { pd: context.pd(), qpn: number },
             format: format_of(context.st()),
             class: class_of(context.st()),
-            send: SendQueue::new(SendRing::new(buffer, send_base, record, blocks)),
+            send: SendQueue::new(WorkQueue::new(buffer, send_base, record, blocks)),
             receives,
             context,
             scatter: ScatterList::default(),
@@ -192,8 +192,8 @@ impl QueuePair {
     pub(crate) fn shown_context(&self) -> QueuePairContext {
         let mut context = self.context;
         context
-            .set_sw_sq_wqebb_counter(self.send.ring().posted())
-            .set_hw_sq_wqebb_counter(self.send.ring().fetched());
+            .set_sw_sq_wqebb_counter(self.send.queue().posted())
+            .set_hw_sq_wqebb_counter(self.send.queue().fetched());
         if let Some(requester) = &self.requester {
             context.set_next_send_psn(requester.next_psn());
         }

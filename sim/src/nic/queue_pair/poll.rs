@@ -153,9 +153,9 @@ impl QueuePair {
             replies.submit(requester);
         }
         while self.send.wants_fetch() {
-            match self.fetch_requests(bus) {
-                Some(pending) if self.update_in_order(bus, &pending) => {}
-                _ => return,
+            let Some(pending) = self.fetch_requests(bus) else { return };
+            if !self.update_in_order(bus, pending) {
+                return;
             }
         }
     }

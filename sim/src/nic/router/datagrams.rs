@@ -53,7 +53,7 @@ impl Nic {
             return;
         };
         parts.bus.counters.frames_looped_back += 1;
-        parts.bus.counters.bytes_looped_back += datagram.length();
+        parts.bus.counters.bytes_looped_back += datagram.length() as u64;
         let effects = qp.on_datagram(&mut parts.bus, datagram);
         parts.schedule.apply(qp, effects);
     }

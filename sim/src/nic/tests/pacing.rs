@@ -4,15 +4,20 @@ use super::pair::Pair;
 use super::verbs::{Node, Qp, create_qp, data, remote};
 use crate::transport::congestion::{Controller, Fixed};
 use crate::wire::FrameBuffer;
+use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::Qpn;
-use bareverbs_prm::numbering::WqeOpcode;
+use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, ServiceType, WqeOpcode};
 use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::wqe::AddressVector;
 use std::cell::RefCell;
 use std::rc::Rc;
+use zerocopy::IntoBytes;
 
 const GIGABIT: u64 = 1_000_000_000;
 /// Bytes that need ten packets of the path MTU.
 const TEN_PACKETS: u32 = 10 << 10;
+
+const QKEY: u32 = 0x1111_1111;
 
 /// A frame that left.
 struct Departure {
@@ -167,6 +172,58 @@ fn answers_are_not_held_back() {
     write_ten_packets(&mut pair);
     pair.run();
     pair.a.expect();
+}
+
+/// The queue pair of a node becomes one of datagrams.
+fn make_datagram(node: &mut Node) {
+    let service = |context: &mut QueuePairContext| {
+        context.set_st(ServiceType::Ud);
+    };
+    node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, service).unwrap();
+    let attributes = |context: &mut QueuePairContext| {
+        context.set_q_key(QKEY).set_log_msg_max(12).primary_address_path_mut().set_vhca_port_num(1);
+    };
+    for step in [CommandOpcode::ResetToInitQp, CommandOpcode::InitToRtrQp, CommandOpcode::RtrToRtsQp] {
+        node.modify(step, attributes).unwrap();
+    }
+}
+
+/// Ten datagrams of a kilobyte from `a` to `b`.
+fn send_ten_datagrams(pair: &mut Pair) {
+    let mut vector = AddressVector::new();
+    vector.set_qkey(QKEY).set_destination(1 << 31 | pair.b.qp.qpn.value()).set_rgid(pair.b.gid.0);
+    // A global route header, from entry 1 of the GID table.
+    vector.set_grh_gid_fl(1 << 30 | 1 << 20).set_remote_mac(pair.b.mac);
+    let segments = [vector.as_bytes(), &data(pair.a.mr.sge(0, 1 << 10))].concat();
+    (0..10).for_each(|_| pair.a.post(WqeOpcode::Send, &segments));
+}
+
+#[test]
+fn a_fixed_rate_holds_datagrams_back() {
+    let mut pair = Pair::new();
+    make_datagram(&mut pair.a);
+    make_datagram(&mut pair.b);
+    let qpn = pair.a.qp.qpn;
+    limit(&mut pair.a, qpn, GIGABIT);
+    send_ten_datagrams(&mut pair);
+    let start = pair.a.host.now;
+    let mut sent = departures(&mut pair.a, 1);
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester, "the first has left");
+    pair.a.expect_none();
+    sent.extend(departures(&mut pair.a, 9));
+    assert_eq!(sent[0].at, start, "the first frame waits for nobody");
+    assert_paced(&sent, GIGABIT);
+    assert!(sent[9].at > start);
+}
+
+#[test]
+fn datagrams_without_a_controller_leave_at_once() {
+    let mut pair = Pair::new();
+    make_datagram(&mut pair.a);
+    make_datagram(&mut pair.b);
+    send_ten_datagrams(&mut pair);
+    let start = pair.a.host.now;
+    assert!(departures(&mut pair.a, 10).iter().all(|frame| frame.at == start && frame.qpn == pair.a.qp.qpn));
 }
 
 /// Remembers what it is told.

@@ -6,9 +6,9 @@ use super::work_queue::{count_user, is_plain};
 use crate::nic::device::Parts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::send::PacketSendQueue;
-use crate::nic::send_ring::SendRing;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::user_memory::Need;
+use crate::nic::work_queue::WorkQueue;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::ethernet_send::{
     CreateSqIn, CreateSqOut, DestroySqIn, DestroySqOut, ModifySqIn, ModifySqOut, QuerySqIn, QuerySqOut,
@@ -40,8 +40,8 @@ pub(super) fn create<M: HostMemory>(
     let (place, length) = (BufferPlace::of_work_queue(wq, PAGES), (BASIC_BLOCK as u64) << wq.log_wq_sz());
     let buffer = queue_buffer(nic, call, place, Need::Read, length)?;
     context.set_state(queue_state::RESET);
-    let ring = SendRing::new(buffer, 0, record, Some(context.wq().log_wq_sz()));
-    let queue = PacketSendQueue::new(Qpn::from_low_bits(number), context, ring);
+    let queue = WorkQueue::new(buffer, 0, record, Some(context.wq().log_wq_sz()));
+    let queue = PacketSendQueue::new(Qpn::from_low_bits(number), context, queue);
     nic.ethernet.send_queues.insert(number, queue);
     count_user(nic, context.cqn(), 1);
     output.set_sqn(Sqn::from_low_bits(number));

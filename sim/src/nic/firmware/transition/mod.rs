@@ -9,6 +9,7 @@ mod table;
 
 use super::call::Call;
 use crate::nic::bus::Bus;
+use crate::nic::queue_counters::leave_counter_set;
 use crate::nic::queue_pair::{Effects, QueuePair, path_mtu};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
@@ -30,11 +31,11 @@ use table::{
 };
 
 fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) -> Result<(), Refusal> {
-    let before = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.context.counter_set_id();
-    if before != context.counter_set_id() {
-        nic.leave_counter_set(qpn);
+    let qp = nic.queue_pairs.get_mut(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?;
+    if qp.context.counter_set_id() != context.counter_set_id() {
+        leave_counter_set(&mut nic.counter_sets, qp);
     }
-    nic.queue_pairs.get_mut(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.set_context(context);
+    qp.set_context(context);
     Ok(())
 }
 

@@ -1,0 +1,230 @@
+//! A work queue of sends, of a queue pair or of Ethernet: where its basic blocks lie, how many are posted and how many fetched, and
+//! how WQEs are read in batches (PRM, work queues).
+
+use super::buffer::PagedBuffer;
+use super::doorbell_record::DoorbellRecord;
+use super::memory::{DmaFault, HostMemory};
+use super::wqe::{self, WorkFault};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
+use zerocopy::FromBytes;
+
+/// Blocks read from the ring in one go; enough for a batch of 32 WQEs of two blocks.
+const FETCH_BLOCKS: usize = 64;
+
+/// How a completion names a send WQE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WqeName {
+    /// Counter of its first block.
+    pub(crate) index: u16,
+    /// Its opcode.
+    pub(crate) opcode: u8,
+}
+
+/// A WQE that cannot be executed; its opcode, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RefusedWqe {
+    pub(crate) opcode: u8,
+    pub(crate) fault: WorkFault,
+}
+
+/// The next WQE of a queue: it was read, and its control segment was checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NextWqe {
+    pub(crate) control: ControlSegment,
+    /// Bytes of all its segments.
+    length: usize,
+}
+
+impl NextWqe {
+    /// The same WQE, refused.
+    pub(crate) fn refused(&self, fault: WorkFault) -> RefusedWqe {
+        RefusedWqe { opcode: self.control.opcode().raw(), fault }
+    }
+
+    /// Basic blocks that it takes.
+    pub(crate) const fn blocks(&self) -> u16 {
+        self.length.div_ceil(BASIC_BLOCK) as u16
+    }
+}
+
+/// A work queue of sends.
+#[derive(Debug)]
+pub(crate) struct WorkQueue {
+    buffer: PagedBuffer,
+    /// Offset of the ring in the buffer.
+    base: u64,
+    record: DoorbellRecord,
+    /// `None` without a send queue.
+    log_blocks: Option<u8>,
+    posted: u16,
+    fetched: u16,
+    /// Blocks read ahead: `ahead_from` is the counter of the first.
+    ahead: Vec<u8>,
+    ahead_from: u16,
+}
+
+impl WorkQueue {
+    pub(crate) const fn new(
+        buffer: PagedBuffer,
+        base: u64,
+        record: DoorbellRecord,
+        log_blocks: Option<u8>,
+    ) -> Self {
+        Self { buffer, base, record, log_blocks, posted: 0, fetched: 0, ahead: Vec::new(), ahead_from: 0 }
+    }
+
+    pub(crate) const fn posted(&self) -> u16 {
+        self.posted
+    }
+
+    pub(crate) const fn fetched(&self) -> u16 {
+        self.fetched
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.posted = 0;
+        self.fetched = 0;
+        self.ahead.clear();
+    }
+
+    /// Blocks posted and not fetched.
+    pub(crate) const fn pending(&self) -> u16 {
+        self.posted.wrapping_sub(self.fetched)
+    }
+
+    /// Bytes of the ring, a power of two; 0 without a send queue.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.log_blocks.map_or(0, |log| (BASIC_BLOCK as u32) << log)
+    }
+
+    fn holds_pending(&self) -> bool {
+        u32::from(self.pending()) * BASIC_BLOCK as u32 <= self.bytes()
+    }
+
+    /// Offset in the ring of the WQE to be fetched.
+    pub(crate) fn next_offset(&self) -> u32 {
+        (u32::from(self.fetched) * BASIC_BLOCK as u32) & self.bytes().saturating_sub(1)
+    }
+
+    /// Blocks were fetched.
+    pub(crate) const fn advance(&mut self, blocks: u16) {
+        self.fetched = self.fetched.wrapping_add(blocks);
+    }
+
+    /// The doorbell was rung: reads how many blocks are posted.
+    pub(crate) fn read_record<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        strict: bool,
+    ) -> Result<(), WorkFault> {
+        if self.log_blocks.is_none() {
+            return Ok(());
+        }
+        let posted = self.record.read_sends(memory).map_err(|_| wqe::FETCH)?;
+        self.posted = posted.counter;
+        if !self.holds_pending() {
+            Err(wqe::COUNTER)
+        } else if strict && !posted.reserved_clear {
+            Err(wqe::RESERVED)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads the next WQE of queue `number`, which is posted, and checks its control segment. It stays the next one until
+    /// [`Self::advance`].
+    #[inline]
+    pub(crate) fn read_next<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        number: Qpn,
+        limit: u16,
+    ) -> Result<NextWqe, RefusedWqe> {
+        let unread = |_: DmaFault| RefusedWqe { opcode: 0, fault: wqe::FETCH };
+        self.read_ahead(memory, 1).map_err(unread)?;
+        let (control, _) = ControlSegment::read_from_prefix(self.next_bytes()).unwrap_or_default();
+        let length = wqe::check_control(&control, number, self.fetched, self.pending(), limit);
+        let length = length.map_err(|fault| RefusedWqe { opcode: control.opcode().raw(), fault })?;
+        let next = NextWqe { control, length };
+        self.read_ahead(memory, next.blocks()).map_err(|_| next.refused(wqe::FETCH))?;
+        Ok(next)
+    }
+
+    /// The segments of the next WQE; empty if it is not the one that was read.
+    #[inline]
+    pub(crate) fn segments(&self, next: &NextWqe) -> &[u8] {
+        self.next_bytes().get(..next.length).unwrap_or_default()
+    }
+
+    /// What was read ahead from the next WQE on.
+    #[inline]
+    fn next_bytes(&self) -> &[u8] {
+        self.ahead.get(self.ahead_offset()..).unwrap_or_default()
+    }
+
+    /// Offset in the read-ahead bytes of the WQE to be fetched.
+    #[inline]
+    fn ahead_offset(&self) -> usize {
+        usize::from(self.fetched.wrapping_sub(self.ahead_from)) * BASIC_BLOCK
+    }
+
+    /// Makes sure that `blocks` blocks from the next WQE on are read. Blocks are read at most once, in large strides.
+    #[inline]
+    fn read_ahead<M: HostMemory>(&mut self, memory: &mut M, blocks: u16) -> Result<(), DmaFault> {
+        let have = self.next_bytes().len() / BASIC_BLOCK;
+        if have >= usize::from(blocks) { Ok(()) } else { self.read_batch(memory, blocks) }
+    }
+
+    fn read_batch<M: HostMemory>(&mut self, memory: &mut M, blocks: u16) -> Result<(), DmaFault> {
+        let count = usize::from(self.pending()).min(FETCH_BLOCKS).max(usize::from(blocks));
+        let mut ahead = core::mem::take(&mut self.ahead);
+        ahead.resize(count * BASIC_BLOCK, 0);
+        let read = self.read(memory, self.next_offset(), &mut ahead);
+        if read.is_err() {
+            ahead.clear();
+        }
+        self.ahead = ahead;
+        self.ahead_from = self.fetched;
+        read
+    }
+
+    /// Reads from an offset of the ring on, around its end. Only a ring that exists is ever read.
+    pub(crate) fn read<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        offset: u32,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let ring = self.bytes();
+        let mut at = offset & ring.saturating_sub(1);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let take = rest.len().min((ring - at) as usize);
+            let (now, later) = rest.split_at_mut(take);
+            self.buffer.read(memory, self.base + u64::from(at), now)?;
+            rest = later;
+            at = 0;
+        }
+        Ok(())
+    }
+
+    /// The next posted WQE, which is taken out unread, for flushing. A WQE whose size is nonsense ends the walk: nobody can say
+    /// where the next one begins.
+    pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
+        // What was read ahead is of no use behind what was never looked at: counters wrap.
+        self.ahead.clear();
+        if self.pending() == 0 || !self.holds_pending() {
+            self.fetched = self.posted;
+            return None;
+        }
+        let mut head = [0; ControlSegment::SIZE];
+        let known = self.read(memory, self.next_offset(), &mut head).is_ok();
+        let control = ControlSegment::read_from_bytes(&head).unwrap_or_default();
+        let blocks = (u16::from(control.ds()) * SEGMENT as u16).div_ceil(BASIC_BLOCK as u16);
+        let name = WqeName { index: self.fetched, opcode: control.opcode().raw() };
+        let sane = known && blocks != 0 && blocks <= self.pending();
+        self.fetched = if sane { self.fetched.wrapping_add(blocks) } else { self.posted };
+        Some(name)
+    }
+}
