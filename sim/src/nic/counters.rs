@@ -63,6 +63,8 @@ pub struct Counters {
     pub shared_receives_gone: u64,
     /// Turns at the port of queue pairs that were destroyed while they waited for them.
     pub turns_of_destroyed: u64,
+    /// Completions for a queue that does not exist. **Stays zero.**
+    pub completions_without_queue: u64,
     /// Completions of requests without a WQE. **Stays zero.**
     pub completions_unmatched: u64,
     /// Packets taken in a state without the requester or the responder that they are for. **Stays zero.**
@@ -82,7 +84,11 @@ pub struct Counters {
 impl Counters {
     /// Everything that stays zero unless the model contradicts itself, added up.
     pub const fn contradictions(&self) -> u64 {
-        self.completions_unmatched + self.packets_without_side + self.frames_too_long + self.requests_refused
+        self.completions_without_queue
+            + self.completions_unmatched
+            + self.packets_without_side
+            + self.frames_too_long
+            + self.requests_refused
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) enum Fetched {
     /// A datagram.
     Datagram(FetchedDatagram),
     /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`].
-    KeyUpdate(PendingUpdate),
+    KeyUpdate(Box<PendingUpdate>),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
@@ -71,7 +71,7 @@ pub(crate) struct FetchedDatagram {
 
 /// A change of a memory key that is fetched and not done.
 pub(crate) struct PendingUpdate {
-    pub(crate) update: KeyUpdate,
+    pub(crate) update: Box<KeyUpdate>,
     pub(crate) control: ControlSegment,
     /// What it will be when it is done; its translation entries are gathered from its pieces.
     wqe: OutstandingWqe,
@@ -200,7 +200,7 @@ impl SendQueue {
         let fetched = match work {
             WqeRequest::KeyUpdate(update) => {
                 let blocks = next.blocks();
-                return Ok(Fetched::KeyUpdate(PendingUpdate { update, control, wqe, blocks }));
+                return Ok(Fetched::KeyUpdate(Box::new(PendingUpdate { update, control, wqe, blocks })));
             }
             WqeRequest::Nop => Fetched::Nop,
             WqeRequest::Datagram(address) => {

@@ -152,7 +152,7 @@ impl PieceList {
 }
 
 /// What a WQE asks for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) enum WqeRequest {
     /// Nothing; completes when everything before it has.
     Nop,
@@ -160,8 +160,8 @@ pub(crate) enum WqeRequest {
     Request(Operation, ServiceHeader),
     /// A message that stands alone.
     Datagram(DatagramAddress),
-    /// A change of a memory key.
-    KeyUpdate(KeyUpdate),
+    /// A change of a memory key; it is several times as large as all others.
+    KeyUpdate(Box<KeyUpdate>),
 }
 
 /// What the WQEs of a queue pair look like.
@@ -347,7 +347,10 @@ fn parse_key_work(
 ) -> Result<WqeRequest, WorkFault> {
     match (control.opcode(), control.opmod()) {
         (WqeOpcode::Nop, 0) => Ok(WqeRequest::Nop),
-        (WqeOpcode::Umr, 0) => parse_key_update(control, cursor, rules, pieces).map(WqeRequest::KeyUpdate),
+        (WqeOpcode::Umr, 0) => {
+            let update = parse_key_update(control, cursor, rules, pieces)?;
+            Ok(WqeRequest::KeyUpdate(Box::new(update)))
+        }
         _ => Err(OPCODE),
     }
 }

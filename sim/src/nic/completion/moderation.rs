@@ -37,8 +37,18 @@ impl Moderation {
     /// A completion that satisfies the arming: whether the event is raised now. Otherwise it waits for [`Self::settle`].
     pub(super) fn completed(&mut self) -> bool {
         self.count = self.count.saturating_add(1);
-        let patient = self.max_count > 1 || (self.max_count == 0 && self.period != Duration::ZERO);
-        !patient || (self.max_count != 0 && self.count >= self.max_count)
+        let is_moderated = self.max_count > 1 || (self.max_count == 0 && self.period != Duration::ZERO);
+        !is_moderated || (self.max_count != 0 && self.count >= self.max_count)
+    }
+
+    /// After completions or an arming: an event waits, or was raised. The time that was set before, and the one that is set now.
+    pub(super) fn renew(&mut self, now: Time, waits: bool) -> (Option<Time>, Option<Time>) {
+        let before = self.due.take();
+        if waits {
+            return (before, self.settle(now));
+        }
+        self.event_at(now);
+        (before, None)
     }
 
     /// An event waits since `now`: when it is due, `None` if only more completions can bring it.

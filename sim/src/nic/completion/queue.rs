@@ -5,7 +5,7 @@ use super::moderation::Moderation;
 use crate::nic::HostMemory;
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::doorbell_record::DoorbellRecord;
-use crate::nic::event::entry;
+use crate::nic::event::{EventQueues, entry};
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CQE_SIZE, CompletionEntry};
 use bareverbs_prm::doorbell::CompletionQueueRecord;
@@ -66,7 +66,8 @@ impl CompletionQueue {
     pub(crate) fn new(
         number: Cqn,
         context: CompletionQueueContext,
-        (buffer, record): (PagedBuffer, DoorbellRecord),
+        buffer: PagedBuffer,
+        record: DoorbellRecord,
     ) -> Self {
         Self {
             context,
@@ -148,12 +149,11 @@ impl CompletionQueue {
         self.used() + count <= self.size()
     }
 
-    /// Writes an entry, with `data` in front of it in the first half if entries have 128 bytes.
+    /// Writes an entry.
     pub(super) fn push<M: HostMemory>(
         &mut self,
         memory: &mut M,
         entry: &mut CompletionEntry,
-        data: Option<&[u8; CQE_SIZE]>,
     ) -> Result<(), BrokenQueue> {
         if self.is_broken() {
             return Err(BrokenQueue);
@@ -163,7 +163,7 @@ impl CompletionQueue {
             return Err(BrokenQueue);
         }
         entry.set_owner(self.owner_at(self.producer));
-        self.write(memory, self.producer, entry, data)?;
+        self.write(memory, self.producer, entry)?;
         self.producer = self.producer.wrapping_add(1);
         Ok(())
     }
@@ -173,17 +173,13 @@ impl CompletionQueue {
         index >> self.context.log_cq_size() & 1 != 0
     }
 
-    /// Writes entry number `index`; in front of it, `data`.
+    /// Writes entry number `index`. In a stride of 128 bytes it is the second half; the first is for data, which nothing puts there.
     fn write<M: HostMemory>(
         &mut self,
         memory: &mut M,
         index: u32,
         entry: &CompletionEntry,
-        data: Option<&[u8; CQE_SIZE]>,
     ) -> Result<(), BrokenQueue> {
-        if let Some(data) = data.filter(|_| self.stride() > CQE_SIZE as u64) {
-            self.write_half(memory, index, 0, data)?;
-        }
         let mut bytes = [0; CQE_SIZE];
         bytes.copy_from_slice(entry.as_bytes());
         self.write_half(memory, index, self.stride() - CQE_SIZE as u64, &bytes)
@@ -240,7 +236,14 @@ impl CompletionQueue {
         }
     }
 
-    pub(super) fn event(&self) -> EventEntry {
+    /// Raises the event of the queue; its arming has been used up.
+    pub(super) fn raise<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
+        self.armed = None;
+        self.moderation.restart_count();
+        events.post_to(memory, self.eqn(), self.event());
+    }
+
+    fn event(&self) -> EventEntry {
         let mut data = CompletionEvent::new();
         data.set_cqn(self.number);
         entry(EventType::Comp, 0, &data)
@@ -263,7 +266,7 @@ impl CompletionQueue {
         }
         let mut end = CompletionEntry::new();
         end.set_opcode(CqeOpcode::ResizeCq);
-        self.push(memory, &mut end, None).map_err(|BrokenQueue| ResizeRefusal::Broken)?;
+        self.push(memory, &mut end).map_err(|BrokenQueue| ResizeRefusal::Broken)?;
         self.buffer = buffer;
         self.context.set_log_cq_size(context.log_cq_size()).set_cqe_sz(context.cqe_sz());
         self.context.set_log_page_size(context.log_page_size()).set_page_offset(context.page_offset());

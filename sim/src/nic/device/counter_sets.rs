@@ -1,6 +1,7 @@
 //! Counter sets and the queue pairs that count for them.
 
 use super::Nic;
+use crate::nic::completion::FailedCompletion;
 use crate::nic::queue_pair::Tally;
 
 impl Nic {
@@ -19,7 +20,7 @@ impl Nic {
 
     /// Counts the completions with error that were written since the last call. Those of Ethernet queues count in no set.
     pub(crate) fn count_failures(&mut self) {
-        while let Some((qpn, opcode, syndrome)) = self.completions.failures.pop() {
+        while let Some(FailedCompletion { qpn, opcode, syndrome }) = self.completions.log.failures.pop() {
             if let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
                 qp.count_failure(opcode, syndrome);
             }

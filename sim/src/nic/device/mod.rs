@@ -170,9 +170,10 @@ impl Nic {
     /// What was counted.
     pub fn counters(&self) -> Counters {
         Counters {
-            completions: self.completions.written,
-            completions_compressed: self.completions.compressed,
-            completion_overruns: self.completions.overruns,
+            completions: self.completions.log.written,
+            completions_compressed: self.completions.log.compressed,
+            completion_overruns: self.completions.log.overruns,
+            completions_without_queue: self.completions.log.without_queue,
             events_lost: self.events.lost,
             interrupts: self.events.interrupts.raised,
             ..self.counters
@@ -261,7 +262,7 @@ impl Nic {
             return;
         }
         self.completions.flush(memory, &mut self.events);
-        while let Some(cqn) = self.completions.newly_broken.pop() {
+        while let Some(cqn) = self.completions.log.newly_broken.pop() {
             self.break_users(now, memory, cqn);
             self.ethernet.stop_users(cqn);
             self.completions.flush(memory, &mut self.events);

@@ -55,7 +55,7 @@ pub(super) fn create<M: HostMemory>(
     let place = place(&context, CreateCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
     let cqn = Cqn::from_low_bits(number);
-    nic.completions.queues.insert(number, CompletionQueue::new(cqn, context, (buffer, record)));
+    nic.completions.queues.insert(number, CompletionQueue::new(cqn, context, buffer, record));
     output.set_cqn(cqn);
     Ok(())
 }

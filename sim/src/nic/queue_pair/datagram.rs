@@ -171,7 +171,7 @@ impl QueuePair {
                     }
                 }
                 Fetched::KeyUpdate(pending) => {
-                    if self.end_update(bus, pending) {
+                    if self.end_update(bus, *pending) {
                         self.end_wqe(bus, Ok(()));
                     }
                 }

@@ -181,7 +181,7 @@ impl QueuePair {
                     bus.counters.requests_refused += u64::from(refused);
                 }
                 Fetched::Nop => bus.counters.wqes += 1,
-                Fetched::KeyUpdate(pending) => return Some(pending),
+                Fetched::KeyUpdate(pending) => return Some(*pending),
                 Fetched::Nothing | Fetched::Datagram { .. } => break,
             }
         }

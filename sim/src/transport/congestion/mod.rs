@@ -1,6 +1,6 @@
 //! Congestion control: what decides when a queue pair may send its next frame.
 //!
-//! **What this is.** [`Controller`] is the seat: one per queue pair, asked before each frame of a request, told of every frame that
+//! **What this is.** [`Controller`] is the seat: one per queue pair, asked before each frame of a request or datagram, told of every frame that
 //! was sent, of every congestion notification (CNP) and of every acknowledgement. [`Fixed`] is the first who sits there: a rate that
 //! never changes. A queue pair without a controller sends as fast as the port takes its frames.
 //!
@@ -20,7 +20,7 @@ use core::fmt::Debug;
 pub trait Controller: Debug {
     /// When the next frame may leave; `now` or earlier: at once.
     fn may_send(&self, now: Time) -> Time;
-    /// A frame of `bytes` bytes left: of a request, or of a READ response, which is charged and never held back.
+    /// A frame of `bytes` bytes left: of a request or datagram, or of a READ response, which is charged and never held back.
     fn on_sent(&mut self, now: Time, bytes: usize);
     /// The peer's notification point saw marked packets of this queue pair (RoCEv2 A17.9.3).
     fn on_cnp(&mut self, now: Time) {
