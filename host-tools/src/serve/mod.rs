@@ -177,7 +177,7 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
         Link::Ib => NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
         Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
     };
-    NicConfig { card_port: port, ..nic.patient() }
+    NicConfig { card_port: port, ..nic.with_longest_ack_timeout() }
 }
 
 /// What joins the ports.

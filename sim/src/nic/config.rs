@@ -190,7 +190,7 @@ impl NicConfig {
     /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard
     /// lets it.
     #[must_use]
-    pub const fn patient(self) -> Self {
+    pub const fn with_longest_ack_timeout(self) -> Self {
         Self { ack_timeout_factor: 4, ..self }
     }
 }

@@ -11,19 +11,26 @@ pub(crate) struct TurnSchedule {
     alarms: Alarms,
 }
 
-/// When to look at which queue pair. An alarm is never taken back: whoever it was for has another one, or none, by then.
+/// When to look at which queue pair. Alarms go off in the order of time, and of numbers at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Alarm {
+    pub(crate) time: Time,
+    pub(crate) number: u32,
+}
+
+/// The alarms that are set. An alarm is never taken back: whoever it was for has another one, or none, by then.
 ///
 /// Queue pairs of one timeout set their alarms in the order in which they go off. Such alarms stand in a row, which costs the
 /// same however many they are; only those that come before the last of the row are sorted in.
 #[derive(Debug, Default)]
 struct Alarms {
-    row: VecDeque<(Time, u32)>,
-    early: BTreeSet<(Time, u32)>,
+    row: VecDeque<Alarm>,
+    early: BTreeSet<Alarm>,
 }
 
 impl Alarms {
     #[inline]
-    fn insert(&mut self, alarm: (Time, u32)) {
+    fn insert(&mut self, alarm: Alarm) {
         if self.row.back().is_none_or(|&last| last <= alarm) {
             self.row.push_back(alarm);
         } else {
@@ -32,11 +39,11 @@ impl Alarms {
     }
 
     #[inline]
-    fn first(&self) -> Option<(Time, u32)> {
+    fn first(&self) -> Option<Alarm> {
         [self.row.front(), self.early.first()].into_iter().flatten().min().copied()
     }
 
-    fn pop_first(&mut self) -> Option<(Time, u32)> {
+    fn pop_first(&mut self) -> Option<Alarm> {
         if self.early.first() == self.first().as_ref() {
             self.early.pop_first()
         } else {
@@ -70,23 +77,23 @@ impl TurnSchedule {
     fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Option<Time>) {
         if let Some(deadline) = deadline.filter(|&deadline| deadline < qp.alarm) {
             qp.alarm = deadline;
-            self.alarms.insert((deadline, qp.number().value()));
+            self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
         }
     }
 
     pub(crate) fn next_alarm(&self) -> Option<Time> {
-        self.alarms.first().map(|(time, _)| time)
+        self.alarms.first().map(|alarm| alarm.time)
     }
 
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Time, u32)> {
-        self.alarms.first().filter(|first| first.0 <= now)?;
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Alarm> {
+        self.alarms.first().filter(|first| first.time <= now)?;
         self.alarms.pop_first()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Alarms;
+    use super::{Alarm, Alarms};
     use bareverbs_prm::time::{Duration, Time};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -98,7 +105,7 @@ mod tests {
         ) {
             let (mut alarms, mut model) = (Alarms::default(), BTreeSet::new());
             for (push, nanos, number) in steps {
-                let alarm = (Time::ZERO + Duration::from_nanos(nanos), number);
+                let alarm = Alarm { time: Time::ZERO + Duration::from_nanos(nanos), number };
                 if push && model.insert(alarm) {
                     alarms.insert(alarm);
                 } else if !push {

@@ -178,10 +178,13 @@ impl SendQueue {
         if !self.wants_fetch() {
             return Fetched::Nothing;
         }
-        self.take_next(memory, context).unwrap_or_else(|refused| {
-            self.stop(refused);
-            Fetched::Nothing
-        })
+        match self.take_next(memory, context) {
+            Ok(fetched) => fetched,
+            Err(refused) => {
+                self.stop(refused);
+                Fetched::Nothing
+            }
+        }
     }
 
     fn take_next<M: HostMemory>(
@@ -195,7 +198,10 @@ impl SendQueue {
             return Err(next.refused(wqe::UNFENCED));
         }
         let mut wqe = OutstandingWqe::new(&control, self.queue.fetched());
-        let work = self.parse(&next, context, &mut wqe.pieces).map_err(|fault| next.refused(fault))?;
+        let work = match self.parse(&next, context, &mut wqe.pieces) {
+            Ok(work) => work,
+            Err(fault) => return Err(next.refused(fault)),
+        };
         let (token, length) = (self.next_token(), wqe.pieces.length() as u32);
         let fetched = match work {
             WqeRequest::KeyUpdate(update) => {

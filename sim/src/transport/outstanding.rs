@@ -143,9 +143,8 @@ impl Outstanding {
         Ok(())
     }
 
-    /// One packet of data of the first unacknowledged message has arrived.
-    pub fn acknowledge_data(&mut self) {
-        let Some(end) = self.get(self.unacknowledged_number).map(|message| message.end) else { return };
+    /// One packet of data of the first unacknowledged message, which ends before `end`, has arrived.
+    pub fn acknowledge_data(&mut self, end: u64) {
         self.advance_to(self.unacknowledged + 1, end);
         self.reads_done += u64::from(self.unacknowledged == end);
     }

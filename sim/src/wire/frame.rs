@@ -66,22 +66,22 @@ impl HeaderTemplate {
         match route.network {
             Network::V4 { source, destination } => {
                 let header = ipv4::header(route, source, destination);
-                Self::ethernet(route, Carrier::Ipv4, (&header, ipv4::sum(&header)), bth)
+                Self::ethernet(route, Carrier::Ipv4, &header, ipv4::sum(&header), bth)
             }
             Network::V6 { source, destination } => {
                 let header = ipv6::header(route, source, destination);
-                Self::ethernet(route, Carrier::Ipv6, (&header, 0), bth)
+                Self::ethernet(route, Carrier::Ipv6, &header, 0, bth)
             }
             Network::Version1(global) => {
                 let header = infiniband::route_header(route, &global);
-                Self::ethernet(route, Carrier::RouteHeader, (&header, 0), bth)
+                Self::ethernet(route, Carrier::RouteHeader, &header, 0, bth)
             }
             Network::InfiniBand(local) => Self::infiniband(route, &local, bth),
         }
     }
 
     /// `ipv4_sum` is that of the words of an IPv4 header.
-    fn ethernet(route: &Route, carrier: Carrier, (ip, ipv4_sum): (&[u8], u32), bth: Bth) -> Self {
+    fn ethernet(route: &Route, carrier: Carrier, ip: &[u8], ipv4_sum: u32, bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
         let ip_at = write_link_and_ip(route, ether_type(carrier), ip, &mut wire);
         if carrier.has_udp() {

@@ -207,10 +207,12 @@ impl SubnetPacket {
         self.0[6] = self.0[6].saturating_sub(1);
     }
 
-    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; `lids` are source and destination of
-    /// others.
-    pub fn to_frame(&self, lids: (u16, u16)) -> (FrameBuffer, u32) {
-        let (source, destination) = if self.is_directed() { (PERMISSIVE_LID, PERMISSIVE_LID) } else { lids };
+    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; other packets go from
+    /// `source` to `destination`.
+    pub fn to_frame(&self, source: u16, destination: u16) -> (FrameBuffer, u32) {
+        let directed = self.is_directed();
+        let [source, destination] =
+            [source, destination].map(|lid| if directed { PERMISSIVE_LID } else { lid });
         let local =
             LocalRoute { source, destination, service_level: 0, virtual_lane: MANAGEMENT_LANE, global: None };
         let qp = Qpn::from_low_bits(MANAGEMENT_QP);
@@ -252,14 +254,14 @@ mod tests {
     fn a_directed_route_goes_there_and_back() {
         let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 77);
         asked.leave_by(3);
-        let (frame, _) = asked.to_frame((0, 0));
+        let (frame, _) = asked.to_frame(0, 0);
         let mut there = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
         assert_eq!((there.method(), there.attribute(), there.transaction()), (Method::Get, (0x11, 0), 77));
         assert!(there.arrive(1));
         assert_eq!((there.0[6], there.0[RETURN_PATH + 1]), (2, 1));
         there.data_mut()[0] = 9;
         there.answer(status::OK);
-        let (frame, _) = there.to_frame((0, 0));
+        let (frame, _) = there.to_frame(0, 0);
         let mut back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
         assert!(back.arrive(0));
         assert_eq!((back.method(), back.status(), back.data()[0]), (Method::Response, status::OK, 9));

@@ -49,7 +49,10 @@ impl VirtualHost {
 
     /// The device.
     pub const fn nic_config(&self) -> NicConfig {
-        NicConfig { firmware_ready_after: Duration::from_nanos(0), ..NicConfig::new(self.mac()).patient() }
+        NicConfig {
+            firmware_ready_after: Duration::from_nanos(0),
+            ..NicConfig::new(self.mac()).with_longest_ack_timeout()
+        }
     }
 }
 

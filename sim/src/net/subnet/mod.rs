@@ -116,7 +116,7 @@ impl Subnet {
     pub(super) fn poll_packet(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         let (port, mut packet) = self.manager.poll_packet()?;
         packet.leave_by(port + 1);
-        let (frame, icrc) = packet.to_frame((0, 0));
+        let (frame, icrc) = packet.to_frame(0, 0);
         Some((usize::from(port), frame.into_bytes(), icrc))
     }
 

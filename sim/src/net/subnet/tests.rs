@@ -37,7 +37,7 @@ impl Agent {
             other => panic!("{other:?}"),
         }
         packet.answer(status::OK);
-        packet.to_frame((0, 0)).0.into_bytes()
+        packet.to_frame(0, 0).0.into_bytes()
     }
 }
 
@@ -168,7 +168,7 @@ fn a_port_that_does_not_obey_keeps_nobody_busy() {
     while let Some(Egress::Own { frame, .. }) = switch.poll() {
         let mut answer = SubnetPacket::of(&parse(&agent.answer(&frame)).unwrap()).unwrap();
         answer.data_mut()[32] = PortState::Initialize as u8;
-        switch.handle_frame(Time::ZERO, 0, &answer.to_frame((0, 0)).0);
+        switch.handle_frame(Time::ZERO, 0, &answer.to_frame(0, 0).0);
         answers += 1;
         assert!(answers < 10, "asked at once again");
     }

@@ -71,7 +71,8 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
     let (source, destination) = headers.addresses();
     let symmetric = tir.rx_hash_symmetric();
     let mut input = Input { bytes: [0; LONGEST], length: 0, kind: 0 };
-    push_pair(&mut input, fields, (SOURCE_IP, source), (DESTINATION_IP, destination), symmetric);
+    let (source, destination) = (End::new(SOURCE_IP, source), End::new(DESTINATION_IP, destination));
+    push_pair(&mut input, fields, source, destination, symmetric);
     if fields & (SOURCE_IP | DESTINATION_IP) != 0 {
         input.kind |= if network == NetworkProtocol::V4 { 1 << 2 } else { 2 << 2 };
     }
@@ -82,17 +83,37 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
         let protocol = if tir.rx_hash_field_selector_outer_l4_prot_type() { UDP } else { TCP };
         let (from, to) = headers.ports(frame).filter(|_| headers.protocol == protocol)?;
         let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
-        push_pair(&mut input, fields, (SOURCE_PORT, &from), (DESTINATION_PORT, &to), symmetric);
+        push_pair(
+            &mut input,
+            fields,
+            End::new(SOURCE_PORT, &from),
+            End::new(DESTINATION_PORT, &to),
+            symmetric,
+        );
         input.kind |= if protocol == TCP { 1 << 6 } else { 2 << 6 };
     }
     Some(input)
 }
 
+/// An address or a port of one end, and the bit that selects it.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    field: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> End<'a> {
+    const fn new(field: u32, bytes: &'a [u8]) -> Self {
+        Self { field, bytes }
+    }
+}
+
 /// Both ends, as far as they are selected; of a symmetric hash the smaller first, so that both directions are one flow.
-fn push_pair(input: &mut Input, fields: u32, one: (u32, &[u8]), other: (u32, &[u8]), symmetric: bool) {
-    let both = fields & one.0 != 0 && fields & other.0 != 0;
-    let (first, second) = if symmetric && both && other.1 < one.1 { (other, one) } else { (one, other) };
-    for (field, bytes) in [first, second] {
+fn push_pair(input: &mut Input, fields: u32, one: End<'_>, other: End<'_>, symmetric: bool) {
+    let both = fields & one.field != 0 && fields & other.field != 0;
+    let (first, second) =
+        if symmetric && both && other.bytes < one.bytes { (other, one) } else { (one, other) };
+    for End { field, bytes } in [first, second] {
         if fields & field != 0 {
             input.push(bytes);
         }

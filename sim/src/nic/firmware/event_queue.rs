@@ -28,8 +28,8 @@ pub(super) fn create<M: HostMemory>(
     nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     let number = nic.events.queues.next_number(1 << capabilities.log_max_eq()).ok_or(syndrome::EQ_LIMIT)?;
     let length = (EQE_SIZE as u64) << context.log_eq_size();
-    let place = (context.log_page_size(), context.page_offset());
-    let buffer = paged_buffer(call, CreateEqIn::PAS_OFFSET, place, length)?;
+    let (log_page, offset) = (context.log_page_size(), context.page_offset());
+    let buffer = paged_buffer(call, CreateEqIn::PAS_OFFSET, log_page, offset, length)?;
     nic.events.queues.insert(number, EventQueue::new(context, input.event_bitmask(), buffer));
     output.set_eq_number(Eqn::from_low_bits(number));
     Ok(())

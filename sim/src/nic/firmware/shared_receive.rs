@@ -76,7 +76,8 @@ pub(super) fn create_rmp<M: HostMemory>(
     if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() {
         return Err(syndrome::SRQ_FEATURE);
     }
-    let geometry = check_geometry(nic, (queue.log_wq_sz(), queue.log_wq_stride()), queue.pd())?;
+    let wish = ReceiveGeometry { log_size: queue.log_wq_sz(), log_stride: queue.log_wq_stride() };
+    let geometry = check_geometry(nic, wish, queue.pd())?;
     let record = work_queue_record(nic, queue)?;
     let place = BufferPlace::of_work_queue(queue, CREATE_RMP_PAGES);
     let buffer = queue_buffer(nic, call, place, Need::Read, geometry.bytes())?;
@@ -92,7 +93,8 @@ pub(super) fn create_rmp<M: HostMemory>(
 }
 
 /// Logarithms of entries and bytes of an entry, the protection domain.
-fn check_geometry(nic: &Nic, (log_size, log_stride): (u8, u8), pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
+fn check_geometry(nic: &Nic, wish: ReceiveGeometry, pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
+    let ReceiveGeometry { log_size, log_stride } = wish;
     let limits = &nic.firmware.capabilities.general;
     let longest = limits.max_wqe_sz_rq();
     if log_size > limits.log_max_srq_sz()
@@ -102,7 +104,7 @@ fn check_geometry(nic: &Nic, (log_size, log_stride): (u8, u8), pd: Pdn) -> Resul
         return Err(syndrome::SRQ_SIZE);
     }
     nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
-    Ok(ReceiveGeometry { log_size, log_stride })
+    Ok(wish)
 }
 
 fn insert(nic: &mut Nic, queue: SharedReceiveQueue) -> Result<Srqn, Refusal> {
@@ -221,11 +223,11 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
     nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
     nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let address = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
-    let sizes = (context.log_xrc_srq_size(), context.log_rq_stride() + 4);
-    let geometry = check_geometry(nic, sizes, context.pd())?;
+    let (log_size, log_stride) = (context.log_xrc_srq_size(), context.log_rq_stride() + 4);
+    let geometry = check_geometry(nic, ReceiveGeometry { log_size, log_stride }, context.pd())?;
     let record = record(nic, None, address)?;
-    let place = (context.log_page_size(), context.page_offset());
-    let buffer = paged_buffer(call, CreateXrcSrqIn::PAS_OFFSET, place, geometry.bytes())?;
+    let (log_page, offset, length) = (context.log_page_size(), context.page_offset(), geometry.bytes());
+    let buffer = paged_buffer(call, CreateXrcSrqIn::PAS_OFFSET, log_page, offset, length)?;
     let limit = context.lwm();
     let shared = SharedReceiveQueue::new(SharedContext::Xrc(context), buffer, geometry, record, limit);
     output.set_xrc_srqn(insert(nic, shared)?);

@@ -66,7 +66,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
     length: u64,
 ) -> Result<PagedBuffer, Refusal> {
     let Some(named) = place.umem else {
-        return paged_buffer(call, place.list_at, (place.log_page_size, place.page_offset), length);
+        return paged_buffer(call, place.list_at, place.log_page_size, place.page_offset, length);
     };
     let buffer = PagedBuffer::cut(object(nic, named.id)?, named.offset, length, need).map_err(refusal)?;
     if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
@@ -77,7 +77,8 @@ pub(super) fn queue_buffer<M: HostMemory>(
 pub(super) fn paged_buffer<M: HostMemory>(
     call: &Call<'_, M>,
     list_at: usize,
-    (log_page_size, page_offset): (u8, u8),
+    log_page_size: u8,
+    page_offset: u8,
     length: u64,
 ) -> Result<PagedBuffer, Refusal> {
     let log_page = log_page(log_page_size)?;

@@ -42,7 +42,7 @@ impl Translation {
         let (log_page, start) = (context.log_page_size().min(63), context.start_addr());
         let length = if context.length64() { u64::MAX } else { context.length() };
         match access_mode(context) {
-            MkeyAccessMode::Mtt => Self::from_pages(entries, log_page, (start, length)),
+            MkeyAccessMode::Mtt => Self::from_pages(entries, log_page, start, length),
             MkeyAccessMode::Klms => Self::Keys(KeyList::of_lengths(entries, length)),
             MkeyAccessMode::Ksm => Self::Keys(KeyList::of_size(entries, log_page, start)),
             _ => Self::Direct { base: start },
@@ -50,7 +50,7 @@ impl Translation {
     }
 
     /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >> log_page)`.
-    fn from_pages(entries: &[u64], log_page: u8, (start, length): (u64, u64)) -> Self {
+    fn from_pages(entries: &[u64], log_page: u8, start: u64, length: u64) -> Self {
         let size = 1u64 << log_page;
         let lead = start & (size - 1);
         let pages: Vec<u64> = entries.iter().map(|entry| entry & !ENTRY_FLAGS & !(size - 1)).collect();

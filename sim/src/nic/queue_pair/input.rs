@@ -60,10 +60,10 @@ impl QueuePair {
         }
     }
 
-    /// Takes a reply of the RPC engine. One that a queue pair cannot send any more is dropped with its connection; counted by the
-    /// caller, who learns it by `None`.
+    /// Takes a reply of the RPC engine. One that a queue pair cannot send, because it does not send any more or because no message is as
+    /// long, is dropped and counted by the caller, who learns it by `None`.
     pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
-        if self.state() != QpState::Rts {
+        if self.state() != QpState::Rts || u32::try_from(reply.bytes.len()).is_err() {
             return None;
         }
         self.replies.get_or_insert_default().push(reply);

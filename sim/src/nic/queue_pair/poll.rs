@@ -150,7 +150,7 @@ impl QueuePair {
             return;
         }
         if let (Some(replies), Some(requester)) = (&mut self.replies, &mut self.requester) {
-            replies.submit(requester);
+            bus.counters.requests_refused += replies.submit(requester);
         }
         while self.send.wants_fetch() {
             let Some(pending) = self.fetch_requests(bus) else { return };

@@ -32,26 +32,26 @@ impl RpcReplies {
         self.sent.clear();
     }
 
-    /// Gives replies to the requester while it has room.
-    pub(super) fn submit(&mut self, requester: &mut SendingSide) {
+    /// Gives replies to the requester while it has room. How many it refused although it had.
+    pub(super) fn submit(&mut self, requester: &mut SendingSide) -> u64 {
+        let mut refused = 0;
         while requester.has_room() {
-            let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { return };
-            // No engine has replies of 4 GiB: the message length of its grants has 32 bits.
-            let Ok(length) = u32::try_from(bytes.len()) else { continue };
-            let token = REPLY | (self.first + self.sent.len() as u64);
-            let operation = Operation::Write { address, rkey, immediate: None };
+            let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { break };
             let request = Request {
-                operation,
-                length,
-                token,
+                operation: Operation::Write { address, rkey, immediate: None },
+                // What is longer than any message never waits, see `QueuePair::push_reply`.
+                length: bytes.len() as u32,
+                token: REPLY | (self.first + self.sent.len() as u64),
                 solicited: false,
                 fence: false,
                 service_header: ServiceHeader::None,
             };
-            if requester.submit(request).is_ok() {
-                self.sent.push_back(bytes);
+            match requester.submit(request) {
+                Ok(()) => self.sent.push_back(bytes),
+                Err(_) => refused += 1,
             }
         }
+        refused
     }
 
     /// Copies payload of a reply; `false` if there is no such reply or no such bytes.

@@ -124,7 +124,7 @@ impl Nic {
         match (within, bytes.len()) {
             (uar::EQ_ARM, 4) => self.ring_event_queue(page, big_endian(bytes), true),
             (uar::EQ_CONSUME, 4) => self.ring_event_queue(page, big_endian(bytes), false),
-            (_, 4) => self.write_half(now, memory, (page, offset), big_endian(bytes)),
+            (_, 4) => self.write_half(now, memory, page, offset, big_endian(bytes)),
             _ => {
                 let (head, _) = bytes.split_at(8);
                 let raw = u64::from(big_endian(head)) << 32 | u64::from(big_endian(&head[4..]));
@@ -138,7 +138,8 @@ impl Nic {
         &mut self,
         now: Time,
         memory: &mut M,
-        (page, offset): (UarIndex, u64),
+        page: UarIndex,
+        offset: u64,
         value: u32,
     ) {
         if offset & 7 == 0 {

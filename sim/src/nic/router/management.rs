@@ -21,7 +21,7 @@ impl Nic {
             return;
         };
         self.counters.frames_received += 1;
-        let (bytes, icrc) = answer.to_frame((self.port.hca_vport.lid(), source));
+        let (bytes, icrc) = answer.to_frame(self.port.hca_vport.lid(), source);
         self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: Qpn::from_low_bits(0) });
     }
 }

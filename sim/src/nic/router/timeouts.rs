@@ -1,5 +1,6 @@
 //! Deadlines of the device, and what is due.
 
+use crate::nic::schedule::Alarm;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::Time;
 
@@ -15,7 +16,7 @@ impl Nic {
     /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         let mut parts = self.parts(now, memory);
-        while let Some((time, number)) = parts.schedule.pop_due(now) {
+        while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
             // An alarm whose queue pair is gone, or has another one by now, is nobody's.
             if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
                 qp.alarm = Time::MAX;

@@ -251,7 +251,7 @@ proptest! {
         packet.data_mut().copy_from_slice(&content);
         packet.leave_by(1);
         let Host { nic, memory, now, .. } = &mut node.host;
-        nic.handle_frame(*now, memory, &packet.to_frame((0, 0)).0);
+        nic.handle_frame(*now, memory, &packet.to_frame(0, 0).0);
         let mut answer = crate::wire::FrameBuffer::new();
         prop_assert!(nic.poll_transmit(*now, memory, &mut answer).is_some());
         prop_assert!(nic.port.hca_vport.lid() < 0xc000);

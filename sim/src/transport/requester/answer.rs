@@ -99,13 +99,13 @@ impl Requester {
             return Placement::None;
         }
         let (_, number) = self.outstanding.unacknowledged();
-        let placement =
-            self.outstanding.get(number).and_then(|message| self.place(message, sequence, packet));
-        let Some(placement) = placement else {
+        let message = self.outstanding.get(number);
+        let placed = message.and_then(|message| Some((self.place(message, sequence, packet)?, message.end)));
+        let Some((placement, end)) = placed else {
             self.fail_oldest(RequesterError::BadResponse);
             return Placement::None;
         };
-        self.outstanding.acknowledge_data();
+        self.outstanding.acknowledge_data(end);
         self.progress(now);
         placement
     }

@@ -77,7 +77,8 @@ impl ServedNics {
                 (NicConfig { translation_updates: false, ..NicConfig::new(mac) }, LinkType::Ethernet)
             }
         };
-        let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic.patient()) };
+        let config =
+            ServerConfig { trace_commands: true, ..ServerConfig::new(nic.with_longest_ack_timeout()) };
         if self.link == LinkLayer::Ethernet && index < WIRED {
             return ServerConfig {
                 attachment: Attachment::Wire(Outside::datagram(self.end(index), self.end(index ^ 1))),

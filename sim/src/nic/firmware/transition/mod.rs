@@ -44,7 +44,8 @@ fn change(
     nic: &mut Nic,
     qpn: Qpn,
     transition: &Transition,
-    (wish, mask): (&QueuePairContext, u32),
+    wish: &QueuePairContext,
+    mask: u32,
 ) -> Result<(), Refusal> {
     let context = begin(nic, qpn, transition, wish, mask)?;
     store(nic, qpn, context)
@@ -85,7 +86,7 @@ pub(super) fn init_to_init<M: HostMemory>(
     _: &mut InitToInitQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &INIT_TO_INIT, (input.qpc(), input.opt_param_mask()))
+    change(nic, input.qpn(), &INIT_TO_INIT, input.qpc(), input.opt_param_mask())
 }
 
 pub(super) fn init_to_rtr<M: HostMemory>(
@@ -154,7 +155,7 @@ pub(super) fn rts_to_rts<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &RTS_TO_RTS, (input.qpc(), input.opt_param_mask()))
+    change(nic, input.qpn(), &RTS_TO_RTS, input.qpc(), input.opt_param_mask())
 }
 
 /// The send queue of a queue pair that lost one request goes on behind what was flushed. Only services without
@@ -166,7 +167,7 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
     _: &mut SqErrorToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &SQ_ERROR_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
+    change(nic, input.qpn(), &SQ_ERROR_TO_RTS, input.qpc(), input.opt_param_mask())?;
     act(nic, call, input.qpn(), |qp, bus| qp.recover_send_queue(bus.config))
 }
 
@@ -181,7 +182,7 @@ pub(super) fn rts_to_sqd<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &RTS_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
+    change(nic, input.qpn(), &RTS_TO_SQD, input.qpc(), input.opt_param_mask())?;
     act(nic, call, input.qpn(), QueuePair::drain)
 }
 
@@ -193,7 +194,7 @@ pub(super) fn sqd_to_sqd<M: HostMemory>(
     _: &mut RtsToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &SQD_TO_SQD, (input.qpc(), input.opt_param_mask()))?;
+    change(nic, input.qpn(), &SQD_TO_SQD, input.qpc(), input.opt_param_mask())?;
     act(nic, call, input.qpn(), QueuePair::change_connection)
 }
 
@@ -205,7 +206,7 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
     _: &mut SqdToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &SQD_TO_RTS, (input.qpc(), input.opt_param_mask()))?;
+    change(nic, input.qpn(), &SQD_TO_RTS, input.qpc(), input.opt_param_mask())?;
     act(nic, call, input.qpn(), |qp, _| qp.resume())
 }
 

@@ -34,7 +34,7 @@ pub(super) fn begin(
     if selected(optional::PORT) {
         take_port(&mut context, wish.primary_address_path())?;
     }
-    take_patience(nic, &mut context, wish, mask)?;
+    take_retries_and_reads(nic, &mut context, wish, mask)?;
     if selected(optional::PRIMARY_PATH) {
         check_path(nic, wish.primary_address_path())?;
         take_path(&mut context, wish.primary_address_path());
@@ -88,7 +88,7 @@ fn take_rights(context: &mut QueuePairContext, wish: &QueuePairContext, mask: u3
 }
 
 /// Timers, retries, and READs at a time.
-fn take_patience(
+fn take_retries_and_reads(
     nic: &Nic,
     context: &mut QueuePairContext,
     wish: &QueuePairContext,
