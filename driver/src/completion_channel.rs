@@ -95,7 +95,8 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// The next completion queue with an event, if there is one.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn poll(&mut self) -> Option<Cqn> {
-        self.pending.pop().or_else(|| self.next())
+        let mut looks = self.queue.entries();
+        self.pending.pop().or_else(|| self.next(&mut looks))
     }
 
     /// Waits until `deadline` for an event of any queue.
@@ -119,7 +120,8 @@ impl<D: DeviceRef> CompletionChannel<D> {
             if self.take_pending(cqn) {
                 return true;
             }
-            while let Some(other) = self.next() {
+            let mut looks = self.queue.entries();
+            while let Some(other) = self.next(&mut looks) {
                 if other == cqn {
                     return true;
                 }
@@ -145,10 +147,13 @@ impl<D: DeviceRef> CompletionChannel<D> {
         found.is_some()
     }
 
-    /// The next event in the ring.
-    fn next(&mut self) -> Option<Cqn> {
+    /// The next event in the ring, among as many entries as are left to look at: a device that writes faster than this reads has the
+    /// attention of one ring at a time.
+    fn next(&mut self, looks: &mut u32) -> Option<Cqn> {
         let hal = self.device.device().hal();
-        while let Some(entry) = self.queue.poll(hal) {
+        while let Some(left) = looks.checked_sub(1) {
+            *looks = left;
+            let entry = self.queue.poll(hal)?;
             self.queue.acknowledge(hal);
             if let DeviceEvent::Async(AsyncEvent::Completion { cqn }) = decode(&entry) {
                 return Some(cqn);

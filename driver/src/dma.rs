@@ -72,7 +72,21 @@ impl<M: DmaMemory> Dma<M> {
 
     /// Allocates `length` zeroed bytes from `hal`.
     pub fn allocate<H: Hal<Dma = M>>(hal: &H, length: usize, alignment: usize) -> Result<Self, HalError> {
-        let dma = Self::new(hal.allocate_dma(length, alignment)?);
+        Self::new(hal.allocate_dma(length, alignment)?).of_length(length, alignment)
+    }
+
+    /// Allocates `length` zeroed bytes from `hal` that the device cannot reach, where the place can give such.
+    pub fn allocate_private<H: Hal<Dma = M>>(
+        hal: &H,
+        length: usize,
+        alignment: usize,
+    ) -> Result<Self, HalError> {
+        Self::new(hal.allocate_private(length, alignment)?).of_length(length, alignment)
+    }
+
+    /// The memory, if it has the bytes that were asked for and whole blocks of them.
+    fn of_length(self, length: usize, alignment: usize) -> Result<Self, HalError> {
+        let dma = self;
         match dma.length >= length && dma.blocks >= length / BLOCK {
             true => Ok(dma),
             false => Err(HalError::OutOfDmaMemory { length, alignment }),

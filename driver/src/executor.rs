@@ -7,7 +7,7 @@ use crate::command::{
 };
 use crate::hal::Hal;
 use crate::trace::{Observer, TraceEvent};
-use bareverbs_prm::time::Duration;
+use bareverbs_prm::time::{Duration, Time};
 
 /// How long a command may take, and how often the executor polls for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct CommandExecutor<'a, H: Hal> {
     pub timing: CommandTiming,
     /// Receives trace events.
     pub observer: Option<&'static dyn Observer>,
+    /// When whatever this is part of has to be over: commands that another command waits for end with it.
+    pub limit: Option<Time>,
 }
 
 impl<H: Hal> CommandExecutor<'_, H> {
@@ -74,18 +76,44 @@ impl<H: Hal> CommandExecutor<'_, H> {
         output: &mut [u8],
         meanwhile: &mut impl FnMut(&mut Self),
     ) -> Result<(), CommandFailure> {
-        let start = self.hal.now();
-        let deadline = start + self.timing.timeout;
-        while !self.queue.poll(self.hal, ticket, output)? {
-            meanwhile(self);
-            let now = self.hal.now();
-            if now >= deadline {
-                self.queue.abandon(ticket);
-                let health = HealthReport::read(self.hal);
-                return Err(CommandFailure::TimedOut { waited: now.since(start), health });
+        let (start, outer) = (self.hal.now(), self.limit);
+        let deadline = self.deadline();
+        self.limit = Some(deadline);
+        let result = loop {
+            match self.queue.poll(self.hal, ticket, output) {
+                Ok(true) => break Ok(()),
+                Ok(false) => meanwhile(self),
+                Err(failure) => break Err(failure),
             }
-            self.hal.relax(deadline.min(now + self.timing.poll_interval));
+            if let Err(failure) = self.go_on(start, deadline) {
+                self.queue.abandon(ticket);
+                break Err(failure);
+            }
+        };
+        self.limit = outer;
+        result
+    }
+
+    /// When a command that is sent now has to be answered.
+    pub fn deadline(&self) -> Time {
+        let own = self.hal.now() + self.timing.timeout;
+        self.limit.map_or(own, |limit| limit.min(own))
+    }
+
+    /// Waits a little for the answer to a command.
+    ///
+    /// # Errors
+    /// The deadline has passed, or there is no device any more that could answer.
+    fn go_on(&mut self, start: Time, deadline: Time) -> Result<(), CommandFailure> {
+        self.queue.check_presence(self.hal)?;
+        let now = self.hal.now();
+        if now >= deadline {
+            return Err(CommandFailure::TimedOut {
+                waited: now.since(start),
+                health: HealthReport::read(self.hal),
+            });
         }
+        self.hal.relax(deadline.min(now + self.timing.poll_interval));
         Ok(())
     }
 

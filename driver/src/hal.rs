@@ -21,6 +21,16 @@ pub trait Hal {
     /// The CPU's address is aligned alike; to no more than 64 bytes where `length` is less than `alignment`.
     fn allocate_dma(&self, length: usize, alignment: usize) -> Result<Self::Dma, HalError>;
 
+    /// Gives `length` zeroed bytes for the driver's own books, aligned to `alignment`, a power of two up to 4096. The device is never told their address; where
+    /// it has an IOMMU before it, it cannot reach them either, so that nothing it writes changes what the driver remembers. The default, for places
+    /// in which the device reaches all memory anyway, gives DMA memory.
+    ///
+    /// # Errors
+    /// The place has no memory left.
+    fn allocate_private(&self, length: usize, alignment: usize) -> Result<Self::Dma, HalError> {
+        self.allocate_dma(length, alignment)
+    }
+
     /// Maps memory that the caller owns for the device, until the handle is dropped.
     ///
     /// # Errors

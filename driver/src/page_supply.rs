@@ -22,6 +22,8 @@ const PAGE: usize = 4096;
 const CHUNK_PAGES: core::ops::RangeInclusive<u32> = 16..=1024;
 /// Most chunks: 256 MiB if all have the largest size.
 const CHUNKS: usize = 64;
+/// Command timeouts that taking all pages back may take in all, however slowly the device returns them.
+const RECLAIM_TIMEOUTS: u64 = 6;
 /// Most pages that one command moves: the reserved mailboxes hold no more.
 const BATCH: usize = 128;
 
@@ -188,18 +190,20 @@ impl<M: DmaMemory> PageSupply<M> {
         Ok(())
     }
 
-    /// Takes all pages back. Gives up if the device returns none for as long as the command timeout.
+    /// Takes all pages back. Gives up if the device returns none for as long as the command timeout, or has not returned all after six
+    /// times as long.
     pub fn reclaim<H: Hal<Dma = M>>(
         &mut self,
         executor: &mut CommandExecutor<'_, H>,
     ) -> Result<(), PageError> {
         let mut deadline = executor.hal.now() + executor.timing.timeout;
+        let end = executor.hal.now() + executor.timing.timeout.saturating_mul(RECLAIM_TIMEOUTS);
         while self.held > 0 {
             let batch = self.held.min(BATCH as u32);
             let moved = self.take(executor, 0, batch)?;
             let now = executor.hal.now();
-            if moved > 0 {
-                deadline = now + executor.timing.timeout;
+            if moved > 0 && now < end {
+                deadline = end.min(now + executor.timing.timeout);
             } else if now >= deadline {
                 return Err(PageError::NotReturned { held: self.held });
             } else {

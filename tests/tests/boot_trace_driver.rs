@@ -33,7 +33,7 @@ impl Bench {
         let node = world.add_node("host", device, Latency::default(), MemoryConfig::default());
         let hal = world.hal(node);
         let config = CommandQueueConfig { log_size: 5, log_stride: LOG_STRIDE, mailbox_blocks: 512 };
-        let queue = CommandQueue::allocate(&hal, config).expect("memory for a command queue");
+        let mut queue = CommandQueue::allocate(&hal, config).expect("memory for a command queue");
         queue.announce(&hal);
         Self { world, hal, queue }
     }
@@ -43,7 +43,8 @@ impl Bench {
         let mut output = vec![0; output_length];
         let timing =
             CommandTiming { timeout: Duration::from_millis(10), poll_interval: Duration::from_micros(1) };
-        let mut executor = CommandExecutor { hal: &self.hal, queue: &mut self.queue, timing, observer: None };
+        let mut executor =
+            CommandExecutor { hal: &self.hal, queue: &mut self.queue, timing, observer: None, limit: None };
         executor
             .execute(
                 request,

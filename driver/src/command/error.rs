@@ -44,6 +44,8 @@ pub enum CommandFailure {
         /// What the health buffer said then.
         health: HealthReport,
     },
+    /// The device is gone. Nothing was sent, or what was sent will not be answered; no command is waited for any more.
+    DeviceLost(DeviceLoss),
     /// The device did not accept the entry.
     NotDelivered(DeliveryStatus),
     /// The device refused or failed.
@@ -109,6 +111,7 @@ impl fmt::Display for CommandFailure {
             Self::NoSlot => f.write_str("all command slots are in use: poll the outstanding commands first"),
             Self::InterfaceBusy(busy) => write!(f, "{busy}"),
             Self::TimedOut { waited, health } => write!(f, "no answer for {waited}; {health}"),
+            Self::DeviceLost(loss) => write!(f, "{loss}"),
             Self::NotDelivered(status) => write!(f, "not accepted, delivery status {status}"),
             Self::Refused { status, syndrome } => {
                 write!(f, "the device answered {status}, syndrome {syndrome:#010x}")
@@ -130,6 +133,28 @@ impl fmt::Display for CommandFailure {
 }
 
 impl core::error::Error for CommandError {}
+
+/// How a device was lost. Its objects are gone with it; the driver never reuses their memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceLoss {
+    /// Its registers read as ones: it has left the bus, or its slot or link has no power.
+    Removed,
+    /// It was reset by somebody else, and knows nothing of this driver any more.
+    Reset,
+}
+
+impl fmt::Display for DeviceLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Removed => {
+                "the device has left the bus, all registers read as ones: drop everything that belongs to it and look at slot and link"
+            }
+            Self::Reset => {
+                "the device was reset by somebody else and has forgotten this driver: drop everything that belongs to it and open it again"
+            }
+        })
+    }
+}
 
 /// Another thread held the command interface until the deadline. No command was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

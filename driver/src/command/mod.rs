@@ -8,11 +8,12 @@ pub(crate) mod entry;
 mod error;
 mod mailbox;
 mod message;
+mod presence;
 pub(crate) mod queue;
 mod register;
 mod signature;
 
-pub use error::{CommandError, CommandFailure, HealthReport, InterfaceBusy};
+pub use error::{CommandError, CommandFailure, DeviceLoss, HealthReport, InterfaceBusy};
 
 pub(crate) use entry::{Request, Tail, WordList};
 pub(crate) use message::Message;

@@ -3,6 +3,7 @@
 use super::entry::{INLINE, Placement, Request, encode};
 use super::error::{CommandError, CommandFailure};
 use super::mailbox::{MailboxChain, MailboxPool, blocks_for};
+use super::presence::Presence;
 use super::signature::is_intact;
 use crate::dma::{BLOCK, Dma, Window};
 use crate::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
@@ -83,6 +84,7 @@ pub struct CommandQueue<M> {
     token: u8,
     generation: u32,
     checked: bool,
+    presence: Presence,
 }
 
 impl<M: DmaMemory> CommandQueue<M> {
@@ -96,15 +98,30 @@ impl<M: DmaMemory> CommandQueue<M> {
             token: 0,
             generation: 0,
             checked: false,
+            presence: Presence::default(),
         })
     }
 
     /// Tells the device where the queue is: the high half of the address first.
-    pub fn announce<H: Hal<Dma = M>>(&self, hal: &H) {
+    pub fn announce<H: Hal<Dma = M>>(&mut self, hal: &H) {
         let iova = self.page.iova();
         hal.mmio().write32(init_segment::CMDQ_ADDRESS_HIGH, (iova >> 32) as u32);
         hal.mmio().write32(init_segment::CMDQ_ADDRESS_LOW, iova as u32);
         hal.barrier(Barrier::FlushMmio);
+        self.presence = Presence::announced(hal, iova as u32);
+    }
+
+    /// Looks whether the device is still there; once it is not, no command is sent any more.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn check_presence<H: Hal<Dma = M>>(&mut self, hal: &H) -> Result<(), CommandFailure> {
+        self.presence.check(hal).map_err(CommandFailure::DeviceLost)
+    }
+
+    /// Whether a command that nobody waits for any more is still with the device.
+    pub fn is_stalled(&self) -> bool {
+        self.slots.iter().any(|slot| slot.abandoned)
     }
 
     /// Whether answers are checked for token and signature; the device computes them only if that was agreed on.
@@ -131,6 +148,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         output_length: usize,
         lane: Lane,
     ) -> Result<Ticket, CommandFailure> {
+        self.check_presence(hal)?;
         self.reclaim(hal);
         let slot = self.free_slot(lane).ok_or(CommandFailure::NoSlot)?;
         let reserved = lane == Lane::Reserved;
@@ -264,7 +282,7 @@ impl<M: DmaMemory> CommandQueue<M> {
     }
 
     /// Takes back the slots of abandoned commands that the device has finished meanwhile.
-    fn reclaim<H: Hal<Dma = M>>(&mut self, hal: &H) {
+    pub fn reclaim<H: Hal<Dma = M>>(&mut self, hal: &H) {
         for index in 0..SLOTS {
             if self.slots[index].abandoned && !self.is_owned_by_device(index) {
                 hal.barrier(Barrier::FromDevice);

@@ -96,7 +96,7 @@ impl<H: Hal> Boot<'_, H> {
         self.at(BootStep::CheckInterface);
         let queue = self.check_interface()?;
         self.at(BootStep::CommandQueue);
-        let commands = CommandQueue::allocate(self.hal, queue)?;
+        let mut commands = CommandQueue::allocate(self.hal, queue)?;
         commands.announce(self.hal);
         Ok(Control::new(commands, self.config.command_timing(), self.config.observer))
     }

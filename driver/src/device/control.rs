@@ -144,7 +144,7 @@ impl<H: Hal> Control<H> {
     fn split<'a>(&'a mut self, hal: &'a H) -> SplitControl<'a, H> {
         let Self { commands: queue, pages, events, inbox, timing, observer, .. } = self;
         SplitControl {
-            executor: CommandExecutor { hal, queue, timing: *timing, observer: *observer },
+            executor: CommandExecutor { hal, queue, timing: *timing, observer: *observer, limit: None },
             events: EventHandling { events, pages, inbox },
         }
     }
@@ -152,6 +152,11 @@ impl<H: Hal> Control<H> {
     /// Destroys an object, then frees its memory. If the device refuses because something still uses the object, the
     /// object waits until another one is destroyed. If too many objects wait already, the memory is never reused.
     pub(super) fn destroy(&mut self, hal: &H, command: DestroyCommand, memory: ObjectMemory<H::Dma>) {
+        // A device that owes an answer would have every object that is dropped wait as long; it is asked again when it has answered.
+        self.commands.reclaim(hal);
+        if self.commands.is_stalled() {
+            return self.postpone(PendingDestroy { command, memory });
+        }
         match self.destroy_now(hal, command) {
             Ok(()) => {
                 drop(memory);
@@ -179,7 +184,8 @@ impl<H: Hal> Control<H> {
         core::mem::forget(object);
     }
 
-    /// Tries to destroy every waiting object, and starts again whenever one is gone: others may have waited for it.
+    /// Tries to destroy every waiting object, and starts again whenever one is gone: others may have waited for it. Stops at the first
+    /// command that is not answered.
     pub(super) fn retry_pending(&mut self, hal: &H) {
         let mut index = 0;
         while index < self.pending.len() {
@@ -188,6 +194,7 @@ impl<H: Hal> Control<H> {
                     drop(self.pending.swap_remove(index));
                     index = 0;
                 }
+                Err(error) if error.status().is_none() => return,
                 Err(_) => index += 1,
             }
         }
@@ -226,10 +233,14 @@ struct EventHandling<'a, M> {
     inbox: &'a mut Inbox,
 }
 
-/// Empties the event queue. Page requests are served, everything else goes to the inbox.
+/// Empties the event queue. Page requests are served, everything else goes to the inbox. A device that writes faster than this reads
+/// has the attention of one ring at a time, and its page requests no longer than one command may take.
 fn serve<H: Hal>(executor: &mut CommandExecutor<'_, H>, handling: EventHandling<'_, H::Dma>) {
     let Some(queue) = handling.events else { return };
-    while let Some(entry) = queue.poll(executor.hal) {
+    let (outer, deadline) = (executor.limit, executor.deadline());
+    executor.limit = Some(deadline);
+    for _ in 0..queue.entries() {
+        let Some(entry) = queue.poll(executor.hal) else { break };
         queue.acknowledge(executor.hal);
         match decode(&entry) {
             DeviceEvent::Async(event) => handling.inbox.push(event),
@@ -237,7 +248,11 @@ fn serve<H: Hal>(executor: &mut CommandExecutor<'_, H>, handling: EventHandling<
                 if let Err(error) = handling.pages.serve_request(executor, function, count) {
                     handling.inbox.push(AsyncEvent::PagesFailed(error));
                 }
+                if executor.hal.now() >= deadline {
+                    break;
+                }
             }
         }
     }
+    executor.limit = outer;
 }

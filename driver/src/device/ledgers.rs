@@ -1,7 +1,8 @@
 //! The memory of all ledgers of a device, and its allocation.
 //!
 //! The memory belongs to the device and not to queue pairs, because a completion queue may read a record while another
-//! thread destroys its queue pair. The hardware never learns its address.
+//! thread destroys its queue pair. The hardware never learns its address, and cannot reach it where an IOMMU stands in between
+//! ([`Hal::allocate_private`]).
 
 mod blocks;
 
@@ -210,7 +211,7 @@ impl<M: DmaMemory> Ledgers<M> {
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, records: u32, words: u32) -> Result<Self, HalError> {
         let records = (records as usize).clamp(1, MAX_RECORDS).next_power_of_two();
         let words = (words as usize).next_multiple_of(8);
-        Ok(Self::new(Dma::allocate(hal, bytes(records, words), 4096)?, records, words))
+        Ok(Self::new(Dma::allocate_private(hal, bytes(records, words), 4096)?, records, words))
     }
 }
 
@@ -306,7 +307,11 @@ impl<M> Ledgers<M> {
     /// Makes the deallocated records free.
     fn collect(&self) {
         let mut record = self.returned.swap(NONE, Ordering::Acquire);
-        while record != NONE {
+        // No more than there are: a cycle, which only somebody else can have made, is no endless way.
+        for _ in 0..self.records {
+            if record as usize >= self.records {
+                break;
+            }
             let word = |word| self.load(record as usize * RECORD_WORDS + word, Ordering::Relaxed);
             let (next, extents) = (word(NEXT) as u32, EXTENTS.map(word));
             for extent in extents {

@@ -64,6 +64,11 @@ impl<M: DmaMemory> EventQueue<M> {
         (input, run)
     }
 
+    /// Entries of the ring.
+    pub(crate) const fn entries(&self) -> u32 {
+        self.consumer.size()
+    }
+
     /// The next entry, if there is one.
     pub(crate) fn poll<H: Hal<Dma = M>>(&mut self, hal: &H) -> Option<EventEntry> {
         let window = self.ring.block(self.consumer.slot())?;

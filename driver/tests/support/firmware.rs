@@ -31,6 +31,10 @@ pub enum Misbehaviour {
     Delay(Duration),
     /// Asks for pages (or gives some back, if negative) and answers only when it has them.
     WantPages(i32),
+    /// Leaves the bus.
+    Removal,
+    /// Is reset by somebody else.
+    Reset,
     /// Answers with these bytes behind the header, whatever the command was.
     Garbage(Vec<u8>),
 }
@@ -97,6 +101,10 @@ pub struct Firmware {
     pub roce_enabled: bool,
     pub refused_pages: usize,
     pub doorbells: Vec<u32>,
+    /// The device has left the bus.
+    pub removed: bool,
+    /// It works on nothing any more.
+    pub asleep: bool,
     queue: u64,
     next_number: u32,
     now: Time,
@@ -135,6 +143,8 @@ impl Default for Firmware {
             roce_enabled: false,
             refused_pages: 0,
             doorbells: Vec::new(),
+            removed: false,
+            asleep: false,
             queue: 0,
             next_number: 0x40,
             now: Time::ZERO,
@@ -145,6 +155,11 @@ impl Default for Firmware {
 }
 
 impl Firmware {
+    /// Forgets the driver, as a reset by somebody else makes it.
+    pub fn reset(&mut self) {
+        *self = Self { doorbells: std::mem::take(&mut self.doorbells), ..Self::default() };
+    }
+
     /// Makes the next command of `opcode` misbehave; may be called again for the ones after it.
     pub fn misbehave(&mut self, opcode: Op, how: Misbehaviour) {
         self.script.entry(opcode.raw()).or_default().push_back(how);
@@ -175,6 +190,7 @@ impl Firmware {
 
     pub fn read32(&mut self, offset: usize) -> u32 {
         match offset {
+            _ if self.removed => u32::MAX,
             init_segment::CMDIF_REV => (self.cmdif_rev as u32) << 16,
             init_segment::CMDQ_ADDRESS_LOW => self.queue as u32 & !0xfff | self.geometry,
             init_segment::INITIALIZING => ((self.now < self.initializing_until) as u32) << 31,
@@ -199,6 +215,9 @@ impl Firmware {
 
     pub fn step(&mut self, memory: &Memory, now: Time) {
         self.now = now;
+        if self.removed || self.asleep {
+            return;
+        }
         let pending = std::mem::take(&mut self.pending);
         // The reserved slot first: others may wait for what it brings.
         let (reserved, regular): (Vec<_>, Vec<_>) = pending.into_iter().partition(|p| p.slot == 31);
@@ -241,6 +260,8 @@ impl Firmware {
                 return Some(one);
             }
             Some(Misbehaviour::Silence) => self.stuck.push(one.slot),
+            Some(Misbehaviour::Removal) => self.removed = true,
+            Some(Misbehaviour::Reset) => self.reset(),
             how => self.finish(memory, one.slot, how),
         }
         None

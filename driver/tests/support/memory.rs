@@ -56,6 +56,20 @@ impl Memory {
         Some(self.insert(allocate(length), length, alignment, true))
     }
 
+    /// Memory that the device cannot reach.
+    pub fn allocate_private(&self, length: usize) -> Option<FakeDma> {
+        if let Some(left) = self.allowance.get() {
+            self.allowance.set(Some(left.checked_sub(1)?));
+        }
+        Some(FakeDma {
+            base: allocate(length),
+            length,
+            iova: u64::MAX,
+            owned: true,
+            regions: self.regions.clone(),
+        })
+    }
+
     pub fn map(&self, base: NonNull<u8>, length: usize) -> FakeDma {
         self.insert(base, length, 4096, false)
     }
@@ -67,6 +81,11 @@ impl Memory {
         regions.next = iova + length as u64;
         regions.by_iova.insert(iova, (base, length));
         FakeDma { base, length, iova, owned, regions: self.regions.clone() }
+    }
+
+    /// Addresses and lengths of what the device can reach.
+    pub fn spans(&self) -> Vec<(u64, usize)> {
+        self.regions.borrow().by_iova.iter().map(|(&iova, &(_, length))| (iova, length)).collect()
     }
 
     /// Regions that are mapped.

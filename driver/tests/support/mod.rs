@@ -8,7 +8,7 @@ pub mod firmware;
 pub mod memory;
 pub mod objects;
 
-use bareverbs_core::hal::{Hal, HalError, Mmio, WakeCount};
+use bareverbs_core::hal::{Barrier, Hal, HalError, Mmio, WakeCount};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::{Duration, Time};
 use firmware::Firmware;
@@ -34,12 +34,27 @@ pub struct World {
     pub slept: Cell<u64>,
     /// Time that one relaxing takes at least.
     pub tick: Duration,
+    /// What the device does on its own account whenever it gets a chance: at barriers, and while the driver waits.
+    pub device: RefCell<Option<Interference>>,
 }
+
+/// What a device does on its own account.
+pub type Interference = Box<dyn FnMut()>;
 
 impl World {
     /// Lets firmware work on what is due.
     pub fn step(&self) {
         self.firmware.borrow_mut().step(&self.memory, self.now.get());
+        self.interfere();
+    }
+
+    /// Lets the device do what it does on its own account. It may use the place meanwhile.
+    fn interfere(&self) {
+        let taken = self.device.borrow_mut().take();
+        if let Some(mut device) = taken {
+            device();
+            *self.device.borrow_mut() = Some(device);
+        }
     }
 }
 
@@ -66,6 +81,7 @@ impl FakeHal {
             noticed: Cell::new(0),
             slept: Cell::new(0),
             tick: Duration::from_micros(1),
+            device: RefCell::new(None),
         });
         let bar = memory::allocate(BAR);
         Self { mmio: Rc::new(FakeMmio { world: world.clone(), bar }), world }
@@ -148,11 +164,18 @@ impl Hal for FakeHal {
         }
         self.world.memory.allocate(length, alignment).ok_or(HalError::OutOfDmaMemory { length, alignment })
     }
+    fn allocate_private(&self, length: usize, alignment: usize) -> Result<FakeDma, HalError> {
+        self.world.memory.allocate_private(length).ok_or(HalError::OutOfDmaMemory { length, alignment })
+    }
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<FakeDma, HalError> {
         Ok(self.world.memory.map(start, length))
     }
     fn now(&self) -> Time {
         self.world.now.get()
+    }
+    fn barrier(&self, kind: Barrier) {
+        bareverbs_core::barrier::native(kind);
+        self.world.interfere();
     }
     fn relax(&self, deadline: Time) {
         self.world.relaxed.set(self.world.relaxed.get() + 1);

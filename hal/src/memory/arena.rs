@@ -8,10 +8,13 @@ use bareverbs_core::hal::{DmaMemory, HalError};
 use bareverbs_prm::mutation::mutated;
 use core::fmt;
 use core::ptr::NonNull;
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Smallest alignment and unit of what is handed out: a cache line.
 const UNIT: u64 = 64;
+/// In place of the address for the device of memory that it does not have: no IOMMU maps it.
+const NO_ADDRESS: u64 = u64::MAX;
 /// Smallest pages, also those of the application's memory.
 const PAGE: usize = 4096;
 
@@ -108,6 +111,31 @@ impl<M: Mapper> Arena<M> {
         Ok(HostDma { arena: Arc::clone(self), iova, start, length, source: Source::Run { run, size } })
     }
 
+    /// Hands out `length` zeroed bytes that are never mapped for the device, at a multiple of `alignment`, which is at most a page.
+    pub fn allocate_private(
+        self: &Arc<Self>,
+        length: usize,
+        alignment: usize,
+    ) -> Result<HostDma<M>, HalError> {
+        if length == 0 || !alignment.is_power_of_two() || alignment > PAGE {
+            return Err(HalError::BadRequest { length, alignment });
+        }
+        let failed =
+            |error: std::io::Error| HalError::MapFailed { length, errno: error.raw_os_error().unwrap_or(0) };
+        let pages = MmapOptions::new().len(length).map_anon().map_err(failed)?;
+        // A kernel without large pages has small ones.
+        let _ = pages.advise(Advice::HugePage);
+        let pages = MmapRaw::from(pages);
+        let start = NonNull::new(pages.as_mut_ptr()).ok_or(HalError::OutOfDmaMemory { length, alignment })?;
+        Ok(HostDma {
+            arena: Arc::clone(self),
+            iova: NO_ADDRESS,
+            start,
+            length,
+            source: Source::Private(pages),
+        })
+    }
+
     /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped.
     ///
     /// # Safety
@@ -202,8 +230,13 @@ impl<M: Mapper> Drop for Arena<M> {
 }
 
 enum Source {
-    Run { run: usize, size: u64 },
+    Run {
+        run: usize,
+        size: u64,
+    },
     User(Stretch),
+    /// Held until the piece is dropped.
+    Private(#[allow(dead_code, reason = "it is held, not read")] MmapRaw),
 }
 
 /// A piece of memory that device and driver share. It goes back to its arena when it is dropped.
@@ -229,7 +262,7 @@ unsafe impl<M: Mapper> Send for HostDma<M> {}
 // SAFETY: a shared piece gives nothing but addresses and lengths.
 unsafe impl<M: Mapper> Sync for HostDma<M> {}
 
-// SAFETY: the bytes are a range that the arena gave to this value alone, or that the caller of `map_user` vouched for;
+// SAFETY: the bytes are a range that the arena gave to this value alone, a mapping that it owns, or what the caller of `map_user` vouched for;
 // both stay valid until drop, and neither the address nor the length ever changes.
 unsafe impl<M: Mapper> DmaMemory for HostDma<M> {
     fn iova(&self) -> u64 {
@@ -247,8 +280,8 @@ unsafe impl<M: Mapper> DmaMemory for HostDma<M> {
 
 impl<M: Mapper> Drop for HostDma<M> {
     fn drop(&mut self) {
-        match self.source {
-            Source::Run { run, size } => {
+        match &self.source {
+            &Source::Run { run, size } => {
                 let mut state = self.arena.lock();
                 state.used -= size as usize;
                 if let Some(run) = state.runs.get_mut(run) {
@@ -256,9 +289,10 @@ impl<M: Mapper> Drop for HostDma<M> {
                 }
             }
             Source::User(stretch) => {
-                self.arena.mapper.unmap(&stretch);
+                self.arena.mapper.unmap(stretch);
                 self.arena.lock().user -= self.length;
             }
+            Source::Private(_) => {}
         }
     }
 }

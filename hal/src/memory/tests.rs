@@ -109,6 +109,26 @@ fn a_piece_that_cannot_be_aligned_for_both_is_refused() {
 }
 
 #[test]
+fn private_memory_is_never_mapped() {
+    let mapper = Arc::new(Shift::default());
+    let arena = Arc::new(Arena::new(mapper.clone(), small(1 << 16, 1 << 16)).unwrap());
+    let mapped = mapper.mapped.lock().unwrap().len();
+    let piece = arena
+        .allocate_private(100_000, 4096)
+        .expect("beyond the limit of the arena, which is for the device");
+    let start = piece.as_ptr();
+    assert!(start.as_ptr().addr().is_multiple_of(4096) && piece.len() == 100_000);
+    let address = start.as_ptr().addr() as u64 + SHIFT;
+    let reaches = |stretch: &Stretch| {
+        address < stretch.iova + stretch.length as u64 && stretch.iova < address + 100_000
+    };
+    assert!(!mapper.mapped.lock().unwrap().iter().any(reaches), "the device cannot reach it");
+    drop(piece);
+    assert_eq!((mapper.mapped.lock().unwrap().len(), arena.report().used), (mapped, 0));
+    assert!(arena.allocate_private(0, 64).is_err() && arena.allocate_private(64, 8192).is_err());
+}
+
+#[test]
 fn memory_of_the_application_is_mapped_by_pages_and_unmapped() {
     let mapper = Arc::new(Shift::default());
     let arena = Arc::new(Arena::new(mapper.clone(), small(4096, 1 << 20)).unwrap());

@@ -166,6 +166,10 @@ impl Hal for VfioHal {
         self.arena.allocate(length, alignment)
     }
 
+    fn allocate_private(&self, length: usize, alignment: usize) -> Result<HostDma<Iommu>, HalError> {
+        self.arena.allocate_private(length, alignment)
+    }
+
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<Iommu>, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `Arena::map_user`.
         unsafe { self.arena.map_user(start, length) }

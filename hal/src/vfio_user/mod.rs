@@ -122,6 +122,10 @@ impl Hal for VfioUserHal {
         self.arena.allocate(length, alignment)
     }
 
+    fn allocate_private(&self, length: usize, alignment: usize) -> Result<HostDma<RemoteMemory>, HalError> {
+        self.arena.allocate_private(length, alignment)
+    }
+
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<RemoteMemory>, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `Arena::map_user`.
         unsafe { self.arena.map_user(start, length) }
