@@ -92,7 +92,7 @@ refusals! {
     MKEY_PAGE_MISALIGNED = 0xb0_0036, BadParameter, "a translation entry is not aligned to the page size";
     MKEY_FEATURE = 0xb0_0037, BadParameter, "the memory key asks for a feature that is not offered";
     MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs start 0, length 0, and another mode than MTT";
-    MKEY_TRANSLATIONS_LIMIT = 0xb0_0039, ExceedsLimit, "translations_octword_size is above 2^24";
+    MKEY_TRANSLATIONS_LIMIT = 0xb0_0039, NoResources, "no memory is left for the translation entries of keys";
     EQ_UNKNOWN = 0xb0_0040, BadIndex, "no such event queue";
     EQ_BUSY = 0xb0_0041, BadResourceState, "completion queues still use the event queue";
     EQ_LIMIT = 0xb0_0042, ExceedsLimit, "no event queue left";

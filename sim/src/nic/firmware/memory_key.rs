@@ -11,9 +11,6 @@ use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::MkeyIndex;
 use bareverbs_prm::numbering::MkeyAccessMode;
 
-/// Octwords of translation entries that a key may have: 2^28 bytes.
-const MAX_TRANSLATIONS: u64 = 1 << 24;
-
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -26,6 +23,9 @@ pub(super) fn create<M: HostMemory>(
     if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() {
         return Err(syndrome::MKEY_FEATURE);
     }
+    if !nic.mkeys.has_room_for(&context) {
+        return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
+    }
     let entries = match access_mode(&context) {
         MkeyAccessMode::Pa => physical(&context)?,
         MkeyAccessMode::Mtt => page_list(call, &context)?,
@@ -36,9 +36,6 @@ pub(super) fn create<M: HostMemory>(
         }
         _ => return Err(syndrome::MKEY_MODE),
     };
-    if u64::from(context.translations_octword_size()) > MAX_TRANSLATIONS {
-        return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
-    }
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
     let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
     output.set_mkey_index(MkeyIndex::from_low_bits(index));

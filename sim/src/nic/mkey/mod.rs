@@ -27,6 +27,10 @@ pub(crate) const ANY_QP: u32 = 0xff_ffff;
 /// Keys that an access may pass through before it reaches memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
 
+/// Octwords of translation entries that all keys of a device may have together: 2^27 bytes, enough for 64 GiB in pages of
+/// 4 KiB. Real devices keep the entries in pages that the driver gave them.
+const TRANSLATION_BUDGET: u64 = 1 << 23;
+
 /// What is to be done to memory, and from where the wish comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -116,6 +120,11 @@ pub(crate) struct MemoryKey {
     generation: u32,
 }
 
+/// Octwords of translation entries that a key may come to have. No change of a key changes it.
+fn reservation(context: &MkeyContext) -> u64 {
+    context.translations_octword_size().into()
+}
+
 const fn right(access: Access) -> u8 {
     match access {
         Access::LocalRead => 1,
@@ -136,19 +145,28 @@ fn rights_of(context: &MkeyContext) -> u8 {
 pub(crate) struct MkeyTable {
     keys: Slab<MemoryKey>,
     generation: u32,
+    /// Octwords that the keys have or may come to have, at most [`TRANSLATION_BUDGET`].
+    reserved: u64,
 }
 
 impl MkeyTable {
     pub(crate) const fn new() -> Self {
-        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0 }
+        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0 }
     }
 
     /// Creates a key with the translation entries of its list and gives its index, unless there are `limit` of them.
     pub(crate) fn create(&mut self, context: MkeyContext, entries: Vec<u64>, limit: u64) -> Option<u32> {
         let index = self.keys.next_number(limit)?;
         self.generation = self.generation.wrapping_add(1);
+        self.reserved += reservation(&context);
         self.keys.insert(index, MemoryKey::new(context, entries, self.generation));
         Some(index)
+    }
+
+    /// Whether the translation entries of one more key fit the budget: all that it may ever have, since work requests bring
+    /// entries later.
+    pub(crate) fn has_room_for(&self, context: &MkeyContext) -> bool {
+        self.reserved + reservation(context) <= TRANSLATION_BUDGET
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&MemoryKey> {
@@ -156,11 +174,14 @@ impl MkeyTable {
     }
 
     pub(crate) fn destroy(&mut self, index: u32) -> Option<MemoryKey> {
-        self.keys.remove(index)
+        let key = self.keys.remove(index)?;
+        self.reserved -= reservation(&key.context);
+        Some(key)
     }
 
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
+        self.reserved = 0;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &MemoryKey)> {

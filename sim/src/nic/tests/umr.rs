@@ -2,8 +2,8 @@
 
 use super::pair::Pair;
 use super::verbs::{Mr, Node, data, remote};
-use crate::nic::{NicConfig, wqe};
-use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
+use crate::nic::{NicConfig, syndrome, wqe};
+use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, MkeyAccessMode, QpState, WqeOpcode};
@@ -148,6 +148,31 @@ fn with_variant(key: Mkey, variant: u8) -> Mkey {
 
 /// Requirement: IBTA v1.4 §10.6.7.2: a window gives access to its range of the region only, with its own rights.
 /// Requirement: IBTA v1.4 §10.6.7.2.2: after it was invalidated, a window of type 2 gives no access.
+/// Keys that work requests fill later reserve what they may come to have: nobody makes the device take more memory than it
+/// has for them, and what a destroyed key had is free again.
+#[test]
+fn translation_entries_of_all_keys_have_a_budget() {
+    let mut pair = Pair::new();
+    let node = &mut pair.a;
+    let large = |node: &mut Node, octwords: u32| {
+        let mut input = CreateMkeyIn::new();
+        let context = input.memory_key_mkey_entry_mut();
+        context.set_free(true).set_umr_en(true).set_access_mode_1_0(MkeyAccessMode::Klms.raw()).set_qpn(ANY);
+        context.set_pd(node.pd).set_translations_octword_size(octwords);
+        let created: Result<(CreateMkeyOut, _), _> = node.host.run(CommandOpcode::CreateMkey, 0, input);
+        created.map(|(output, _)| output.mkey_index())
+    };
+    let limit = syndrome::MKEY_TRANSLATIONS_LIMIT;
+    let refused = Err((limit.status, limit.syndrome));
+    assert_eq!(large(node, u32::MAX), refused);
+    let keys: Vec<_> = (0..7).map(|_| large(node, 1 << 20).unwrap()).collect();
+    assert_eq!(large(node, 1 << 20), refused, "the pair has a key of its own");
+    let mut input = DestroyMkeyIn::new();
+    input.set_mkey_index(keys[0]);
+    let _: (DestroyMkeyOut, _) = node.host.run(CommandOpcode::DestroyMkey, 0, input).unwrap();
+    large(node, 1 << 20).unwrap();
+}
+
 #[test]
 fn a_window_opens_and_closes() {
     let mut pair = Pair::new();
