@@ -472,10 +472,13 @@ fn parse_data(
     pieces: &mut PieceList,
 ) -> Result<(), WorkFault> {
     let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
+    // The sum of the lengths comes before what stands behind each: checking 2 GiB behind every segment takes long.
+    let mut left = 1u64 << rules.log_max_message;
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
         if head[0] & 0x80 == 0 {
             let segment: DataSegment = cursor.segment(rules)?;
+            left = left.checked_sub(byte_count(&segment).into()).ok_or(MESSAGE)?;
             let access = if scatters { Access::LocalWrite } else { Access::LocalRead };
             pieces.push(Piece::Memory(check_data(&segment, rules.mkeys, rules.accessor, access)?));
         } else if scatters {

@@ -1,7 +1,7 @@
 //! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
 
 use super::step::TranslationStep;
-use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, Translation};
+use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MAX_PIECES, MemoryKey, MkeyTable, Translation};
 use super::{DmaFault, HostMemory, right};
 use bareverbs_prm::mutation::mutated;
 
@@ -99,12 +99,15 @@ impl MkeyTable {
         mut length: u64,
         write: bool,
     ) -> Result<(), KeyFault> {
-        while length > 0 {
+        for _ in 0..MAX_PIECES {
+            if length == 0 {
+                return Ok(());
+            }
             let (_, run) = self.resolve(key, at, length, write)?;
             at = at.checked_add(run).ok_or(KeyFault::Range)?;
             length -= run;
         }
-        Ok(())
+        if length == 0 { Ok(()) } else { Err(KeyFault::Pieces) }
     }
 }
 

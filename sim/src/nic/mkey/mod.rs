@@ -27,6 +27,11 @@ pub(crate) const ANY_QP: u32 = 0xff_ffff;
 /// Keys that an access may pass through before it reaches memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
 
+/// Pieces of memory that one access may consist of, behind keys that are made of other keys: the longest message, 1 GiB, in pages
+/// of 4 KiB, of which the first and the last may be cut. A list that repeats single bytes would keep the device busy for
+/// a minute.
+const MAX_PIECES: u32 = (1 << 18) + 1;
+
 /// Octwords of translation entries that all keys of a device may have together: 2^27 bytes, enough for 64 GiB in pages of
 /// 4 KiB. Real devices keep the entries in pages that the driver gave them.
 const TRANSLATION_BUDGET: u64 = 1 << 23;
@@ -63,6 +68,8 @@ pub(crate) enum KeyFault {
     Range,
     /// More keys on the way than [`MAX_INDIRECTION`].
     Depth,
+    /// More pieces of memory than [`MAX_PIECES`].
+    Pieces,
     /// The change is not of those that key or device allow.
     Change,
 }

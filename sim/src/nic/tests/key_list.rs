@@ -244,3 +244,19 @@ fn keys_behind_a_list_need_domain_and_local_rights() {
     };
     assert_eq!(outcome(elsewhere), Err(KeyFault::Domain));
 }
+
+/// A list of four octwords that repeats one byte as often as it likes: as many pieces as the longest message has pages are
+/// followed, and no more.
+#[test]
+fn an_access_has_as_many_pieces_as_a_message_has_pages() {
+    let mut model = Model::new();
+    model.add_pages(0, [0x1000, 0x2000, 0x3000]);
+    let (page, ..) = model.keys[0];
+    let rounds = 1 << 30;
+    let entries = vec![1 << 32 | 0x400, rounds << 32 | 1, 1 << 32 | u64::from(page.value()), 0];
+    model.add(context(MkeyAccessMode::Klms, 0, rounds), entries, Vec::new());
+    let (key, ..) = model.keys[1];
+    let check = |length| model.table.check(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
+    assert_eq!(check(1 << 18), Ok(()));
+    assert_eq!(check(rounds), Err(KeyFault::Pieces));
+}
