@@ -2,65 +2,14 @@
 //! first, and never changes.
 
 use anyhow::{Context, Result, bail};
-use bareverbs_prm::ids::{Gid, MacAddress};
-use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::{DmaFault, HostMemory};
 use bareverbs_uverbs::sysfs::{Entry, Node};
-use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Nobody's memory: a device that is only asked what it is touches none.
-#[derive(Debug)]
-pub(super) struct NoProgram;
-
-impl HostMemory for NoProgram {
-    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
-        Err(DmaFault { iova, length: buffer.len(), write: false })
-    }
-
-    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-        Err(DmaFault { iova, length: bytes.len(), write: true })
-    }
-}
-
-impl Process for NoProgram {
-    fn now(&mut self) -> Time {
-        Time::ZERO
-    }
-
-    fn open_event_file(&mut self, _: EventFileId, _: EventFileKind) -> Result<i32, Errno> {
-        Err(Errno::NotSupported)
-    }
-
-    fn event_file(&mut self, _: i32) -> Option<EventFileId> {
-        None
-    }
-
-    fn discard_events(&mut self, _: EventFileId, _: u64) -> u32 {
-        0
-    }
-
-    fn hang_up(&mut self, _: EventFileId) {}
-
-    fn has_memory(&mut self, _: u64, _: u64, _: bool) -> bool {
-        false
-    }
-
-    fn resolve(&mut self, _: Gid) -> Option<MacAddress> {
-        None
-    }
-
-    fn inode(&mut self, _: i32) -> Option<(u64, u64)> {
-        None
-    }
-}
-
 /// Writes the files, unless they are there, and gives their directory.
-pub(super) fn write(tree: &[Entry]) -> Result<PathBuf> {
-    let home = home()?;
+pub(super) fn write(home: &Path, tree: &[Entry]) -> Result<PathBuf> {
     let directory = home.join(format!("device-{:016x}", digest(tree)));
     if directory.is_dir() {
         return Ok(directory);
@@ -104,7 +53,7 @@ fn fill(directory: &Path, tree: &[Entry]) -> std::io::Result<()> {
 }
 
 /// The user's own directory for what is forgotten at the next boot.
-fn home() -> Result<PathBuf> {
+pub(super) fn home() -> Result<PathBuf> {
     let own = rustix::process::getuid().as_raw();
     let home = match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         Some(directory) => Path::new(&directory).join("bareverbs"),

@@ -4,10 +4,14 @@
 //! for the device (`bareverbs-preload`), and becomes the program.
 
 mod files;
+mod network;
+mod nobody;
 mod program;
 
 use crate::Failure;
 use anyhow::{Context, anyhow, bail};
+use bareverbs_serve::network::environment;
+use bareverbs_serve::real_time::FaultScript;
 use bareverbs_uverbs::{Uverbs, VirtualHost, sysfs};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -17,19 +21,36 @@ use std::process::Command;
 
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
-/// Variables that the library reads.
-const DIRECTORY: &str = "BAREVERBS_RUN_DIRECTORY";
-const HOST: &str = "BAREVERBS_RUN_HOST";
 
-/// Run a program that finds a simulated RDMA device. Today the device can be found, opened and asked what it is; memory cannot
-/// be registered and queue pairs cannot be made yet.
+/// Run an unmodified program that finds a simulated RDMA device. Programs of different hosts reach each other if they are in
+/// the same network: `bareverbs run --host a -- ib_write_bw`, and in another terminal
+/// `bareverbs run --host b -- ib_write_bw a`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Virtual host that the program runs on; its name decides the addresses of its device.
     #[arg(long, default_value = "host", value_parser = parse_host)]
     pub host: VirtualHost,
+    /// Network of the host. Programs in different networks do not know of each other.
+    #[arg(long, default_value = "default", value_parser = network::parse_name)]
+    pub network: String,
+    /// How many of the frames that the program sends and receives are lost, from 0 to 1; the same as --faults loss=…
+    #[arg(long, value_parser = parse_loss)]
+    pub loss: Option<String>,
+    /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    #[arg(long, value_parser = parse_faults)]
+    pub faults: Option<String>,
+    /// From what the chances of faults are drawn.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write all frames of the device to this file, as pcapng. A further process of the program that opens the device writes
+    /// to a file with a number before the ending.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Show the hosts of the network, their processes and what these have done.
+    #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults"])]
+    pub list: bool,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "list", trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
@@ -38,8 +59,22 @@ fn parse_host(name: &str) -> Result<VirtualHost, String> {
         .ok_or_else(|| "a virtual host has 1 to 32 letters, digits, hyphens or dots in its name".into())
 }
 
-/// Becomes the program; returns only if that cannot be.
+fn parse_loss(text: &str) -> Result<String, String> {
+    parse_faults(&format!("loss={text}")).map_err(|_| "a loss is a number from 0 to 1, as in 0.01".into())
+}
+
+/// The text itself, if it makes sense: the library in the program reads it again.
+fn parse_faults(text: &str) -> Result<String, String> {
+    text.parse::<FaultScript>().map(|_| text.to_owned())
+}
+
+/// Becomes the program, and returns only if that cannot be; or shows who is there.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    if arguments.list {
+        let network = files::home().and_then(|home| network::open(&home, &arguments.network));
+        println!("{}", network::list(&network.map_err(Failure::Input)?));
+        return Ok(());
+    }
     let mut command = prepare(arguments).map_err(Failure::Input)?;
     let error = command.exec();
     let program = command.get_program().to_string_lossy();
@@ -58,9 +93,17 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
         );
     }
     let library = library()?;
-    let directory = describe(&arguments.host)?;
+    let home = files::home()?;
+    let network = network::open(&home, &arguments.network)?;
+    network::add(&network, &arguments.host)?;
     let mut command = Command::new(&path);
-    command.args(rest).env(DIRECTORY, directory).env(HOST, arguments.host.name());
+    command.args(rest).env(environment::DIRECTORY, describe(&home, &arguments.host)?);
+    command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
+    let faults: Vec<&str> =
+        [&arguments.faults, &arguments.loss].into_iter().flatten().map(String::as_str).collect();
+    command.env(environment::FAULTS, faults.join(",")).env(environment::SEED, arguments.seed.to_string());
+    let capture = arguments.capture.as_deref().map(network::prepare_capture).transpose()?;
+    command.env(environment::CAPTURE, capture.unwrap_or_default());
     command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     Ok(command)
 }
@@ -93,16 +136,17 @@ fn library() -> anyhow::Result<PathBuf> {
 }
 
 /// Writes the files that describe the device of a host and gives their directory.
-fn describe(host: &VirtualHost) -> anyhow::Result<PathBuf> {
-    let config = host.nic_config();
-    let device = Uverbs::boot(config, &host.gids(), &mut files::NoProgram)
+fn describe(home: &Path, host: &VirtualHost) -> anyhow::Result<PathBuf> {
+    let config = host.nic_config(0);
+    let device = Uverbs::boot(config, &host.gids(), &mut nobody::Nobody)
         .context("the simulated device does not come up")?;
-    files::write(&sysfs::tree(device.attributes(), &config))
+    files::write(home, &sysfs::tree(device.attributes(), &config))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn what_was_preloaded_before_stays() {
@@ -114,6 +158,8 @@ mod tests {
 
     #[test]
     fn the_files_of_a_host_are_written_once() {
+        let home = tempfile::tempdir().unwrap();
+        let describe = |host| describe(home.path(), host);
         let host = VirtualHost::new("a").unwrap();
         let directory = describe(&host).unwrap();
         let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
@@ -123,5 +169,28 @@ mod tests {
         assert_eq!(line("sys/class/infiniband/mlx5_0/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
         assert_eq!(describe(&host).unwrap(), directory);
         assert_ne!(describe(&VirtualHost::new("b").unwrap()).unwrap(), directory, "another host");
+    }
+
+    #[test]
+    fn a_host_with_the_addresses_of_another_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let network = network::open(home.path(), "x").unwrap();
+        let mut seen = BTreeMap::new();
+        let mut hosts = (0..100_000).filter_map(|n| VirtualHost::new(&format!("h{n}")));
+        let twins = hosts.find_map(|host| Some((seen.insert(host.ipv4(), host.clone())?, host)));
+        let (first, second) = &twins.unwrap();
+        network::add(&network, first).unwrap();
+        network::add(&network, first).unwrap();
+        let refusal = network::add(&network, second).unwrap_err().to_string();
+        assert!(refusal.contains(first.name()) && refusal.contains("--host"), "{refusal}");
+    }
+
+    #[test]
+    fn a_network_without_processes_lists_its_hosts() {
+        let home = tempfile::tempdir().unwrap();
+        let network = network::open(home.path(), "x").unwrap();
+        network::add(&network, &VirtualHost::new("a").unwrap()).unwrap();
+        let list = network::list(&network).to_string();
+        assert!(list.contains("queue-pairs") && list.contains(" 198.18."), "{list}");
     }
 }

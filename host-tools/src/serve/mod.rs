@@ -4,15 +4,11 @@
 //! joined by a switch of this process; the InfiniBand one has the subnet's manager. Port or switch may have a wire to
 //! somebody outside: another process, or this machine's own network.
 
-mod faults;
-
-pub use faults::FaultScript;
-
 use crate::Failure;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::fabric::Fabric;
-use bareverbs_serve::real_time::{Outside, Recorder};
+use bareverbs_serve::real_time::{FaultScript, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, SubnetMembership};
@@ -224,9 +220,7 @@ impl Network {
         let capture = self.capture.as_ref().map(|capture| capture.interface(&name, link));
         let faults = arguments.faults.as_ref().map(|script| WireFaults {
             seed: Seed(arguments.seed ^ u64::from(nic.mac.low())),
-            random: script.random,
-            inbound: script.inbound.clone(),
-            outbound: script.outbound.clone(),
+            script: script.clone(),
         });
         let trace_commands = arguments.trace.contains(&Trace::Commands);
         Ok(ServerConfig { nic, attachment, capture, faults, trace_commands })

@@ -6,9 +6,10 @@
 
 use crate::descriptors::{self, Descriptor};
 use crate::device;
+use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
+use crate::own_work;
 use crate::paths::{self, Redirected};
-use crate::program::set_errno;
 use bareverbs_uverbs::Errno;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;
@@ -29,8 +30,8 @@ fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
     if descriptor < 0 || !path.is_device() {
         return descriptor;
     }
-    let opened = device::open().and_then(|file| {
-        if descriptors::insert(descriptor, file) {
+    let opened = keeping_errno(device::open).and_then(|file| {
+        if descriptors::insert(descriptor, Descriptor::Device(file)) {
             return Ok(());
         }
         device::close(file);
@@ -126,12 +127,15 @@ following! {
     fopen64 = c"fopen64" [] (mode: *const c_char) -> *mut c_void, null_mut();
 }
 
-/// Closes a file of the device with its last descriptor.
+/// Closes a file with its last descriptor.
 fn release(was: Descriptor) {
-    if let Descriptor::Device(file) = was
-        && !descriptors::is_open(file)
-    {
-        device::close(file);
+    if was == Descriptor::Other || descriptors::is_open(was) {
+        return;
+    }
+    match was {
+        Descriptor::Device(file) => device::close(file),
+        Descriptor::Events(file) => device::close_event_file(file),
+        Descriptor::Other | Descriptor::Inherited => {}
     }
 }
 
@@ -141,7 +145,10 @@ fn release(was: Descriptor) {
 /// As in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
-    release(descriptors::take(descriptor));
+    // What this library closes itself was never a file of the program.
+    if !own_work::is_going_on() {
+        release(descriptors::take(descriptor));
+    }
     call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1)
 }
 
@@ -149,8 +156,9 @@ pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
 fn duplicate(original: c_int, copy: c_int) -> c_int {
     if copy >= 0 && copy != original {
         let was = descriptors::take(copy);
-        if let Descriptor::Device(file) = descriptors::get(original) {
-            descriptors::insert(copy, file);
+        match descriptors::get(original) {
+            Descriptor::Other => {}
+            what => drop(descriptors::insert(copy, what)),
         }
         release(was);
     }
@@ -223,9 +231,11 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
         );
     }
     match descriptors::get(descriptor) {
-        Descriptor::Device(file) => device::ioctl(file, argument.addr() as u64).map_or_else(fail, |()| 0),
+        Descriptor::Device(file) => {
+            keeping_errno(|| device::ioctl(file, argument.addr() as u64)).map_or_else(fail, |()| 0)
+        }
         Descriptor::Inherited => fail(Errno::Io),
-        Descriptor::Other => {
+        Descriptor::Other | Descriptor::Events(_) => {
             call_next!(
                 c"ioctl",
                 fn(c_int, c_ulong, *mut c_void) -> c_int,
@@ -258,7 +268,7 @@ fn map_memory(wish: MapRequest) -> *mut c_void {
 
 fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
     let mapped = match descriptors::get(descriptor) {
-        Descriptor::Other => return None,
+        Descriptor::Other | Descriptor::Events(_) => return None,
         Descriptor::Inherited => Err(Errno::Io),
         Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), wish.length as u64),
     };

@@ -1,18 +1,21 @@
-//! Which descriptors of the program are device files. A number alone proves nothing, since there are ways to close a
-//! descriptor that nobody can see: what is found here is compared with what the kernel says of the descriptor.
+//! Which descriptors of the program are files of the device, and which are files of events. A number alone proves nothing, since
+//! there are ways to close a descriptor that nobody can see: a device file is compared with what the kernel says of it.
 
-use bareverbs_uverbs::FileId;
+use bareverbs_uverbs::{EventFileId, FileId};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Descriptors that can be remembered.
 const ROOM: usize = 1 << 16;
-/// No device file.
-const NONE: u32 = 0;
+/// Neither.
+const NONE: u64 = 0;
 /// A device file that a parent process opened.
-const INHERITED: u32 = u32::MAX;
+const INHERITED: u64 = u64::MAX;
+/// What the upper half of a value says of the number in the lower.
+const DEVICE: u64 = 1 << 32;
+const EVENTS: u64 = 2 << 32;
 
-static TABLE: [AtomicU32; ROOM] = [const { AtomicU32::new(NONE) }; ROOM];
+static TABLE: [AtomicU64; ROOM] = [const { AtomicU64::new(NONE) }; ROOM];
 
 /// What a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,27 +24,41 @@ pub(crate) enum Descriptor {
     Other,
     /// A device file.
     Device(FileId),
+    /// A file of events.
+    Events(EventFileId),
     /// A device file of the parent process, which a child cannot use.
     Inherited,
 }
 
-fn slot(descriptor: c_int) -> Option<&'static AtomicU32> {
-    TABLE.get(usize::try_from(descriptor).ok()?)
-}
+impl Descriptor {
+    fn encode(self) -> u64 {
+        match self {
+            Self::Other => NONE,
+            Self::Device(file) => DEVICE | u64::from(file.raw()),
+            Self::Events(file) => EVENTS | u64::from(file.raw()),
+            Self::Inherited => INHERITED,
+        }
+    }
 
-fn decode(value: u32) -> Descriptor {
-    match value {
-        NONE => Descriptor::Other,
-        INHERITED => Descriptor::Inherited,
-        value => Descriptor::Device(FileId::from_raw(value - 1)),
+    fn decode(value: u64) -> Self {
+        match value >> 32 << 32 {
+            DEVICE => Self::Device(FileId::from_raw(value as u32)),
+            EVENTS => Self::Events(EventFileId::from_raw(value as u32)),
+            NONE => Self::Other,
+            _ => Self::Inherited,
+        }
     }
 }
 
-/// Remembers a device file; false if there is no room for the number.
-pub(crate) fn insert(descriptor: c_int, file: FileId) -> bool {
+fn slot(descriptor: c_int) -> Option<&'static AtomicU64> {
+    TABLE.get(usize::try_from(descriptor).ok()?)
+}
+
+/// Remembers what a descriptor is; false if there is no room for the number.
+pub(crate) fn insert(descriptor: c_int, what: Descriptor) -> bool {
     let slot = slot(descriptor);
     if let Some(slot) = slot {
-        slot.store(file.raw().wrapping_add(1), Ordering::Release);
+        slot.store(what.encode(), Ordering::Release);
     }
     slot.is_some()
 }
@@ -49,8 +66,8 @@ pub(crate) fn insert(descriptor: c_int, file: FileId) -> bool {
 /// What a descriptor is now.
 pub(crate) fn get(descriptor: c_int) -> Descriptor {
     let Some(slot) = slot(descriptor) else { return Descriptor::Other };
-    let found = decode(slot.load(Ordering::Acquire));
-    if found != Descriptor::Other && !is_null_device(descriptor) {
+    let found = Descriptor::decode(slot.load(Ordering::Acquire));
+    if matches!(found, Descriptor::Device(_) | Descriptor::Inherited) && !is_null_device(descriptor) {
         slot.store(NONE, Ordering::Release);
         return Descriptor::Other;
     }
@@ -59,19 +76,21 @@ pub(crate) fn get(descriptor: c_int) -> Descriptor {
 
 /// Forgets a descriptor and says what it was.
 pub(crate) fn take(descriptor: c_int) -> Descriptor {
-    slot(descriptor).map_or(Descriptor::Other, |slot| decode(slot.swap(NONE, Ordering::AcqRel)))
+    slot(descriptor).map_or(Descriptor::Other, |slot| Descriptor::decode(slot.swap(NONE, Ordering::AcqRel)))
 }
 
 /// Whether another descriptor is the same file.
-pub(crate) fn is_open(file: FileId) -> bool {
-    TABLE.iter().any(|slot| decode(slot.load(Ordering::Acquire)) == Descriptor::Device(file))
+pub(crate) fn is_open(what: Descriptor) -> bool {
+    TABLE.iter().any(|slot| slot.load(Ordering::Acquire) == what.encode())
 }
 
 /// After a fork: the child has the descriptors, but not the device.
 pub(crate) fn inherit() {
     for slot in &TABLE {
-        if slot.load(Ordering::Relaxed) != NONE {
-            slot.store(INHERITED, Ordering::Relaxed);
+        match Descriptor::decode(slot.load(Ordering::Relaxed)) {
+            Descriptor::Device(_) => slot.store(INHERITED, Ordering::Relaxed),
+            Descriptor::Events(_) => slot.store(NONE, Ordering::Relaxed),
+            Descriptor::Other | Descriptor::Inherited => {}
         }
     }
 }

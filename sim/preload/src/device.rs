@@ -2,77 +2,204 @@
 //! `fork` has none until it opens one.
 
 use crate::descriptors;
+use crate::link::Link;
+use crate::neighbours::Neighbours;
+use crate::nic_thread::{self, Duties, Step};
+use crate::own_work::OwnWork;
 use crate::program::Program;
+use crate::settings::Settings;
+use crate::wire::Wire;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_uverbs::uapi::IoctlHeader;
-use bareverbs_uverbs::{CommandFailure, Errno, FileId, Mapping, Uverbs, VirtualHost};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use bareverbs_uverbs::{Errno, EventFileId, FileId, Mapping, Uverbs};
+use core::cell::RefCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Environment variable with the name of the virtual host.
-const HOST: &str = "BAREVERBS_RUN_HOST";
 const HEADER: usize = size_of::<IoctlHeader>();
+/// Times that the NIC's thread lets others go first before it insists.
+const COURTESY: usize = 100;
 
 struct Device {
     uverbs: Uverbs,
     program: Program,
+    /// `None` after the NIC's thread has failed.
+    link: Option<Link>,
 }
 
 /// The device, which lives until the process ends; null before the first file is opened, and in a new child.
 static DEVICE: AtomicPtr<Mutex<Device>> = AtomicPtr::new(core::ptr::null_mut());
+/// Whoever makes the device holds this.
+static MAKING: Mutex<()> = Mutex::new(());
+/// Threads of the program that want the device.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
+/// The device, and the note that its thread works for this library. The device is given back first.
+struct Locked {
+    device: MutexGuard<'static, Device>,
+    _own_work: OwnWork,
+}
+
+impl Deref for Locked {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Device {
+        &mut self.device
+    }
+}
+
+/// What a thread holds while it forks, so that the child finds everything whole. The device goes first.
+struct Held {
+    device: Option<Locked>,
+    _making: MutexGuard<'static, ()>,
+}
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+extern "C" fn hold_for_fork() {
+    let making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = Held { device: lock(), _making: making };
+    // A thread that ends forks no more.
+    let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
+}
+
+extern "C" fn release_in_parent() {
+    let _ = HELD.try_with(|held| held.borrow_mut().take());
+}
+
+/// The child leaves network and event files to its parent. The memory of the device is not freed: nobody knows of it.
 extern "C" fn forget_in_child() {
+    let held = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten();
     DEVICE.store(core::ptr::null_mut(), Ordering::Release);
+    WAITING.store(0, Ordering::Relaxed);
     descriptors::inherit();
+    if let Some(Held { device: Some(mut device), .. }) = held {
+        if let Some(link) = device.link.take() {
+            link.abandon();
+        }
+        device.program.event_files.clear();
+    }
 }
 
 /// The device, if there is one. A panic of another thread leaves a device behind that can still answer.
-fn device() -> Option<MutexGuard<'static, Device>> {
+fn lock() -> Option<Locked> {
     let device = DEVICE.load(Ordering::Acquire);
     // SAFETY: what was stored in `make` is a leaked box: it is never freed.
     let device = unsafe { device.as_ref()? };
-    Some(device.lock().unwrap_or_else(PoisonError::into_inner))
+    let own_work = OwnWork::begin();
+    Some(Locked { device: device.lock().unwrap_or_else(PoisonError::into_inner), _own_work: own_work })
 }
 
-fn make() -> Result<(), CommandFailure> {
+/// The same for a thread of the program, which goes before the NIC's thread.
+fn device() -> Result<Locked, Errno> {
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    let device = lock();
+    WAITING.fetch_sub(1, Ordering::Relaxed);
+    device.filter(|device| device.link.is_some()).ok_or(Errno::Io)
+}
+
+/// Makes the device, unless another thread was faster. What goes wrong is told in a sentence: a program knows only an error
+/// number.
+fn make() -> Result<(), Errno> {
     static AT_FORK: Once = Once::new();
-    // SAFETY: the handler touches atomics only.
-    AT_FORK.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(forget_in_child));
-    });
-    let name = std::env::var(HOST).unwrap_or_default();
-    let Some(host) = VirtualHost::new(&name).or_else(|| VirtualHost::new("host")) else { return Ok(()) };
-    let mut program = Program::new(host.clone());
-    let uverbs = Uverbs::boot(host.nic_config(), &host.gids(), &mut program)?;
-    let made = Box::into_raw(Box::new(Mutex::new(Device { uverbs, program })));
-    let raced = DEVICE.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-    if raced.is_err() {
-        // SAFETY: another thread was faster, so nobody has seen this box.
-        drop(unsafe { Box::from_raw(made) });
+    let _own_work = OwnWork::begin();
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !DEVICE.load(Ordering::Acquire).is_null() {
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    AT_FORK.call_once(|| unsafe {
+        libc::pthread_atfork(Some(hold_for_fork), Some(release_in_parent), Some(forget_in_child));
+    });
+    let made = assemble().map_err(|error| {
+        eprintln!("bareverbs run: no device: {error}");
+        Errno::Io
+    })?;
+    DEVICE.store(Box::into_raw(Box::new(Mutex::new(made))), Ordering::Release);
+    nic_thread::start(Duties { step, give_up }).map_err(|error| {
+        eprintln!("bareverbs run: no device: its thread cannot be started: {error}");
+        give_up();
+        Errno::Io
+    })
+}
+
+fn assemble() -> Result<Device, String> {
+    let settings = Settings::read()?;
+    let (host, network) = (&settings.host, &settings.network);
+    let capture = settings.capture()?;
+    let wire = Wire::plug(network.clone(), host.name(), host.mac()).map_err(|error| error.to_string())?;
+    let mut program = Program::new(Neighbours::new(network.clone()));
+    let uverbs = Uverbs::boot(host.nic_config(wire.number()), &host.gids(), &mut program);
+    let uverbs = uverbs.map_err(|error| error.to_string())?;
+    Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
+}
+
+/// One round of the NIC's thread; `None` if there is nothing to do any more.
+fn step() -> Option<Step> {
+    for _ in 0..COURTESY {
+        if WAITING.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let mut device = lock()?;
+    let Device { uverbs, program, link } = &mut *device;
+    let link = link.as_mut()?;
+    let now = program.time();
+    let mut busy = uverbs.sweep(now, program);
+    busy |= link.step(now, uverbs, program);
+    uverbs.advance(now, program);
+    program.event_files.flush();
+    while let Some(record) = uverbs.poll_event() {
+        program.event_files.put(record);
+        busy = true;
+    }
+    let wakeup = [uverbs.next_wakeup(), link.next_wakeup()].into_iter().flatten().min();
+    Some(Step { now: program.time(), busy, wakeup })
+}
+
+/// The NIC's thread has failed: the device is unplugged and answers no more.
+fn give_up() {
+    if let Some(mut device) = lock() {
+        device.link = None;
+    }
 }
 
 /// Opens the device file.
 pub(crate) fn open() -> Result<FileId, Errno> {
-    if device().is_none() {
-        make()?;
-    }
-    device().map(|mut device| device.uverbs.open()).ok_or(Errno::Io)
+    make()?;
+    Ok(device()?.uverbs.open())
 }
 
 /// Closes a file of the device.
 pub(crate) fn close(file: FileId) {
-    if let Some(mut device) = device() {
-        let Device { uverbs, program } = &mut *device;
+    if let Ok(mut device) = device() {
+        let Device { uverbs, program, .. } = &mut *device;
         uverbs.close(program, file);
+    }
+}
+
+/// The program has closed a file of events.
+pub(crate) fn close_event_file(file: EventFileId) {
+    if let Ok(mut device) = device() {
+        device.uverbs.close_event_file(file);
+        device.program.event_files.remove(file);
     }
 }
 
 /// `RDMA_VERBS_IOCTL` with the request at `address`.
 pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
-    let mut device = device().ok_or(Errno::Io)?;
-    let Device { uverbs, program } = &mut *device;
+    let mut device = device()?;
+    let Device { uverbs, program, .. } = &mut *device;
     let mut length = [0; 2];
     program.read(address, &mut length)?;
     let length = usize::from(u16::from_ne_bytes(length));
@@ -87,5 +214,5 @@ pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
 
 /// What `mmap` of the file means.
 pub(crate) fn map(file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
-    device().ok_or(Errno::Io)?.uverbs.map(file, offset, length)
+    device()?.uverbs.map(file, offset, length)
 }

@@ -7,12 +7,25 @@
 //! **What it may not do.** It decides nothing about verbs. It reaches the memory of the program only through system calls that
 //! survive a wrong address. A program that was started without `bareverbs run` sees no difference.
 //!
-//! **Where to read first.** `paths` for what is replaced, `calls` for the functions, `device` for the life of the device.
+//! **Where to read first.** `paths` for what is replaced, `calls` and `names` for the functions, `device` for the life of the
+//! device, `nic_thread` for what drives it, `link` and `wire` for the way of its frames to other processes.
 #![cfg(target_os = "linux")]
 
 mod calls;
 mod descriptors;
 mod device;
+mod errno;
+mod event_files;
+mod link;
+mod memory;
+mod names;
+mod neighbours;
 mod next;
+mod nic_thread;
+mod own_work;
+mod pace;
 mod paths;
 mod program;
+mod ring;
+mod settings;
+mod wire;

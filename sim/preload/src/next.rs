@@ -22,7 +22,7 @@ macro_rules! call_next {
             core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
         let address = $crate::next::address(&CACHE, $name);
         if address.is_null() {
-            $crate::program::set_errno(libc::ENOSYS);
+            $crate::errno::set_errno(libc::ENOSYS);
             $failure
         } else {
             // SAFETY: the C library declares the function of this name with this type, and the caller's arguments are those

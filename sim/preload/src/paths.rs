@@ -1,13 +1,11 @@
 //! Which paths lead elsewhere: those of `sysfs::REPLACED`, to the directory that `bareverbs run` made.
 
+use bareverbs_serve::network::environment::DIRECTORY;
 use bareverbs_uverbs::sysfs::{DEVICE_FILE, REPLACED};
 use core::ffi::{CStr, c_char};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
-
-/// Environment variable with the directory.
-const DIRECTORY: &str = "BAREVERBS_RUN_DIRECTORY";
 
 /// The directory, if the program was started by `bareverbs run`.
 fn directory() -> Option<&'static OsStr> {

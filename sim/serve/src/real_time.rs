@@ -8,6 +8,7 @@
 //! other side cannot take yet waits, and while frames wait the device is asked for no more.
 
 mod descriptor;
+mod fault_script;
 mod lane;
 mod outside;
 mod recorder;
@@ -15,7 +16,8 @@ mod tally;
 mod tap;
 mod unix_datagram;
 
-pub use lane::FaultCounters;
+pub use fault_script::FaultScript;
+pub use lane::{FaultCounters, Lane};
 pub use outside::{Outside, OutsideIo};
 pub use recorder::Recorder;
 pub(crate) use tally::Tally;
@@ -28,7 +30,6 @@ use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_sim::run::Device;
 use bareverbs_sim::wire::FrameBuffer;
-use lane::Lane;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;

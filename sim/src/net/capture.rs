@@ -140,6 +140,11 @@ impl<W: ?Sized + Write> Capture<W> {
         capture
     }
 
+    /// Whether something could not be written; [`Capture::finish`] says what.
+    pub const fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// Describes an interface and gives its number.
     pub fn add_interface(&mut self, name: &str, link: LinkType) -> u32 {
         self.begin(INTERFACE_DESCRIPTION);

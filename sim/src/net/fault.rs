@@ -336,6 +336,17 @@ const ROCE_PORT: u16 = 4791;
 
 /// The BTH op-code of a RoCE frame, of either version. RoCEv2 A17.3.
 pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
+    bth(frame)?.first().copied()
+}
+
+/// The destination queue pair of a RoCE frame, of either version. IBTA v1.4 §9.2.6, RoCEv2 A17.3.
+pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
+    let [_, high, middle, low] = *bth(frame)?.get(4..8)?.first_chunk()?;
+    Some(u32::from_be_bytes([0, high, middle, low]))
+}
+
+/// A RoCE frame from its BTH on.
+fn bth(frame: &[u8]) -> Option<&[u8]> {
     let mut at = 12;
     let mut ethertype = be16(frame, at)?;
     while ethertype == ETHERTYPE_VLAN {
@@ -346,13 +357,13 @@ pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
     let udp = match ethertype {
         ETHERTYPE_IPV4 => ip + usize::from(frame.get(ip)? & 0xf) * 4,
         ETHERTYPE_IPV6 => ip + 40,
-        ETHERTYPE_ROCE_V1 => return frame.get(ip + ROUTE_HEADER).copied(),
+        ETHERTYPE_ROCE_V1 => return frame.get(ip + ROUTE_HEADER..),
         _ => return None,
     };
     if be16(frame, udp + 2)? != ROCE_PORT {
         return None;
     }
-    frame.get(udp + UDP_HEADER).copied()
+    frame.get(udp + UDP_HEADER..)
 }
 
 /// The BTH op-code of a packet of InfiniBand. IBTA v1.4 §7.7.5.

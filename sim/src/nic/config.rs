@@ -1,6 +1,6 @@
 //! What a simulated device is like.
 
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::time::Duration;
 
 /// PCI device id of ConnectX-5.
@@ -27,6 +27,8 @@ pub struct NicConfig {
     pub vectors: u16,
     /// Limits of objects and queues.
     pub limits: Limits,
+    /// Which numbers queue pairs have.
+    pub queue_pair_numbers: QueuePairNumbers,
     /// Pages that QUERY_PAGES asks for at boot.
     pub boot_pages: u32,
     /// Pages that QUERY_PAGES asks for before INIT_HCA.
@@ -57,6 +59,48 @@ pub enum LinkLayer {
     Ethernet,
     /// InfiniBand.
     InfiniBand,
+}
+
+/// First queue pair number that is handed out; lower ones are special or look like it.
+const FIRST_QP: u32 = 0x40;
+/// Numbers of a block.
+const BLOCK_BITS: u32 = 16;
+
+/// Which numbers the queue pairs of a device have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueuePairNumbers {
+    /// All that there are.
+    All,
+    /// 65536 numbers with these upper 8 bits. Devices with other blocks have the same MAC address and GIDs: together they are
+    /// one device whose queue pairs are spread over several processes. Frames for this address and another block leave by
+    /// the port.
+    Block(u8),
+}
+
+impl QueuePairNumbers {
+    /// The first number.
+    pub(crate) const fn first(self) -> u32 {
+        match self {
+            Self::All => FIRST_QP,
+            Self::Block(upper) => (upper as u32) << BLOCK_BITS | FIRST_QP,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(self) -> u64 {
+        match self {
+            Self::All => (1 << 24) - FIRST_QP as u64,
+            Self::Block(_) => (1 << BLOCK_BITS) - FIRST_QP as u64,
+        }
+    }
+
+    /// Whether a queue pair of this number would be the device's own.
+    pub(crate) const fn contains(self, number: Qpn) -> bool {
+        match self {
+            Self::All => true,
+            Self::Block(upper) => number.value() >> BLOCK_BITS == upper as u32,
+        }
+    }
 }
 
 /// What an InfiniBand port is joined to.
@@ -167,6 +211,7 @@ impl NicConfig {
             bar_pages: 4096,
             vectors: 64,
             limits: Limits::CONNECTX5,
+            queue_pair_numbers: QueuePairNumbers::All,
             boot_pages: 3,
             init_pages: 5,
             speed: PortSpeed::Gbps100,
@@ -220,4 +265,21 @@ impl Limits {
         gid_table_size: 0,
         roce_addresses: 128,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_numbers_do_not_overlap() {
+        let (third, fourth) = (QueuePairNumbers::Block(3), QueuePairNumbers::Block(4));
+        let numbers = [third.first(), third.first() + third.count() as u32 - 1];
+        assert_eq!(numbers, [0x3_0040, 0x3_ffff]);
+        for number in numbers.map(Qpn::from_low_bits) {
+            assert!(
+                third.contains(number) && !fourth.contains(number) && QueuePairNumbers::All.contains(number)
+            );
+        }
+    }
 }

@@ -54,7 +54,7 @@ pub mod wqe;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed, SubnetMembership};
+pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed, QueuePairNumbers, SubnetMembership};
 pub use counters::Counters;
 pub use device::Nic;
 pub use extension::{RpcEngine, RpcReply};

@@ -1,6 +1,6 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
-use super::{LinkLayer, NicConfig, SubnetMembership};
+use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
 use crate::wire::management::PortState;
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
@@ -38,6 +38,7 @@ pub(crate) struct Port {
     trained: PortState,
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
+    queue_pair_numbers: QueuePairNumbers,
     /// Entry that matched last; looked at first.
     recent: usize,
 }
@@ -68,6 +69,7 @@ impl Port {
             trained: PortState::Initialize,
             partition_keys: default_partition(),
             mac: config.mac,
+            queue_pair_numbers: config.queue_pair_numbers,
             recent: 0,
         }
     }
@@ -290,15 +292,20 @@ impl Port {
         GlobalRoute::new(own.0, destination)
     }
 
-    /// Whether packets of a route come back to this device.
-    pub(crate) fn is_ours(&mut self, route: &Route) -> bool {
+    /// Whether packets of a route for a queue pair come back to this device.
+    pub(crate) fn is_ours(&mut self, route: &Route, destination: Qpn) -> bool {
         match &route.network {
             Network::InfiniBand(local) => {
                 let addressed = local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())));
                 addressed && self.owns_lid(local.destination)
             }
-            _ => route.destination_mac == self.mac,
+            _ => route.destination_mac == self.mac && self.has_number(destination),
         }
+    }
+
+    /// Whether a queue pair of this number is one of this device, if it is one of its addresses at all.
+    pub(crate) const fn has_number(&self, number: Qpn) -> bool {
+        self.queue_pair_numbers.contains(number)
     }
 
     /// Whether a packet from the link is for this port.

@@ -5,10 +5,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::nic::{Limits, NicConfig, QueuePairNumbers};
 
 /// Longest name of a host.
 const LONGEST_NAME: usize = 32;
+/// Queue pairs of a process, logarithm: they fit into a block of numbers.
+const LOG_MAX_QP: u8 = 15;
 
 /// A virtual host. Equal names are the same host, on every machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +49,15 @@ impl VirtualHost {
         vec![Gid::from_ipv4(self.ipv4()), link_local(self.mac())]
     }
 
-    /// The device.
-    pub const fn nic_config(&self) -> NicConfig {
+    /// The part of the host's device that is in one of its processes: queue pairs have the process's number in their upper 8
+    /// bits.
+    pub const fn nic_config(&self, process: u8) -> NicConfig {
+        let device = NicConfig::new(self.mac()).with_longest_ack_timeout();
         NicConfig {
             firmware_ready_after: Duration::from_nanos(0),
-            ..NicConfig::new(self.mac()).with_longest_ack_timeout()
+            limits: Limits { log_max_qp: LOG_MAX_QP, ..device.limits },
+            queue_pair_numbers: QueuePairNumbers::Block(process),
+            ..device
         }
     }
 }

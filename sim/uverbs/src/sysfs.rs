@@ -39,7 +39,7 @@ pub enum Node {
     /// A directory.
     Directory,
     /// A file with its contents.
-    File(String),
+    File(Vec<u8>),
     /// A symbolic link and where it leads.
     Link(String),
 }
@@ -84,7 +84,7 @@ impl Tree {
     }
 
     fn file(&mut self, directory: &str, name: &str, line: &str) {
-        self.add(format!("{directory}/{name}"), Node::File(format!("{line}\n")));
+        self.add(format!("{directory}/{name}"), Node::File(format!("{line}\n").into_bytes()));
     }
 
     fn link(&mut self, path: &str, target: &str) {
@@ -103,12 +103,33 @@ fn pci_function(tree: &mut Tree, attributes: &DeviceAttributes) {
         ("class", format!("{CLASS:#08x}")),
         ("revision", "0x00".into()),
         ("modalias", modalias),
+        ("irq", "0".into()),
+        ("resource", resources()),
         ("numa_node", "-1".into()),
         ("local_cpus", "ffffffff".into()),
     ] {
         tree.file(FUNCTION_PATH, name, &line);
     }
+    let header = configuration(device);
+    tree.add(format!("{FUNCTION_PATH}/config"), Node::File(header.to_vec()));
     tree.link("sys/bus/pci/devices/0000:e1:00.0", &format!("../../../devices/pci0000:e0/{FUNCTION}"));
+}
+
+/// The regions of the function: first address, last address and flags of six base addresses and the ROM. It has none, since
+/// a program does not reach them.
+fn resources() -> String {
+    let none = "0x0000000000000000 0x0000000000000000 0x0000000000000000";
+    [none; 7].join("\n")
+}
+
+/// The header of the configuration space (PCI Local Bus Specification 3.0 §6.1), as far as it says what the function is.
+fn configuration(device: u16) -> [u8; 64] {
+    let mut header = [0; 64];
+    header[..2].copy_from_slice(&VENDOR_ID.to_le_bytes());
+    header[2..4].copy_from_slice(&device.to_le_bytes());
+    header[9..12].copy_from_slice(&CLASS.to_le_bytes()[..3]);
+    header[0x2c..0x2e].copy_from_slice(&VENDOR_ID.to_le_bytes());
+    header
 }
 
 fn ib_device(tree: &mut Tree, attributes: &DeviceAttributes) {

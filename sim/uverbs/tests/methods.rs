@@ -66,7 +66,7 @@ fn inline(bytes: &[u8], address: u64) -> u64 {
 }
 
 fn config() -> NicConfig {
-    VirtualHost::new("a").unwrap().nic_config()
+    VirtualHost::new("a").unwrap().nic_config(0)
 }
 
 #[test]

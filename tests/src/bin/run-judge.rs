@@ -7,12 +7,14 @@ use anyhow::{Context, Result, bail, ensure};
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
@@ -21,16 +23,37 @@ const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
 const NOBODY: u32 = 65534;
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a program runs before it is killed.
+const BEFORE_KILL: Duration = Duration::from_secs(2);
 const SKIPPED: u8 = 77;
+
+/// A program on a virtual host.
+struct HostedProgram {
+    host: String,
+    command: Vec<String>,
+}
 
 /// A row of the list.
 struct Case {
-    host: String,
-    command: Vec<String>,
-    /// Whether the program has to succeed. If not, it has to say so and end.
-    succeeds: bool,
-    /// Words that its output holds.
+    program: HostedProgram,
+    /// A second program, which is started when the first listens.
+    peer: Option<HostedProgram>,
+    /// Options of `bareverbs run`, for both.
+    options: Vec<String>,
+    verdict: Demand,
+    /// Words that the output holds, of one program or the other.
     output: Vec<String>,
+}
+
+/// What a program has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    Succeeds,
+    /// It says what is wrong and ends.
+    Fails,
+    /// The first program is killed while data flows; the second has to see that, say so and end.
+    SeesKill,
 }
 
 /// The programs under test in a directory that everybody can read.
@@ -62,79 +85,191 @@ impl Installation {
         self.directory.path().join(name)
     }
 
-    /// Runs a program of a virtual host to its end.
-    fn run(&self, host: &str, program: &[String]) -> Result<Output> {
+    /// Starts a program of a virtual host.
+    fn start(&self, program: &HostedProgram, options: &[String]) -> Result<StartedProgram> {
         let mut command = Command::new(self.path("bareverbs"));
-        command.args(["run", "--host", host, "--"]).args(program);
+        command.args(["run", "--host", &program.host]).args(options).arg("--").args(&program.command);
         command.env("XDG_RUNTIME_DIR", self.path("runtime")).current_dir(self.directory.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let said = tempfile::tempfile_in(self.directory.path())?;
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
         if self.as_nobody {
             command.uid(NOBODY).gid(NOBODY);
         }
-        finish(command, program)
+        let child = command.spawn().context("cannot start bareverbs run")?;
+        Ok(StartedProgram { child, said, name: program.command.join(" "), start: Instant::now() })
+    }
+
+    /// Runs a program to its end.
+    fn run(&self, program: &HostedProgram, options: &[String]) -> Result<ProgramEnd> {
+        self.start(program, options)?.finish()
     }
 }
 
-/// Waits for the end of a program, which has to come before the limit.
-fn finish(mut command: Command, program: &[String]) -> Result<Output> {
-    let mut child = command.spawn().context("cannot start bareverbs run")?;
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if start.elapsed() > LIMIT {
-            child.kill()?;
-            child.wait()?;
-            bail!("{} has not ended after {} s", program.join(" "), LIMIT.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    child.stdout.take().context("piped")?.read_to_end(&mut stdout)?;
-    child.stderr.take().context("piped")?.read_to_end(&mut stderr)?;
-    Ok(Output { status, stdout, stderr })
+/// A program that was started. It does not outlive this.
+struct StartedProgram {
+    child: Child,
+    said: File,
+    name: String,
+    start: Instant,
 }
 
-fn cases() -> Result<Vec<Case>> {
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
-    let mut reader = csv::Reader::from_reader(LIST.as_bytes());
-    reader
-        .records()
-        .map(|row| {
-            let row = row?;
-            Ok(Case {
-                host: row[0].to_owned(),
-                command: words(&row[1]),
-                succeeds: &row[2] == "succeeds",
-                output: words(&row[3]),
-            })
-        })
-        .collect()
+/// A program that has ended, and what it said.
+struct ProgramEnd {
+    status: ExitStatus,
+    said: String,
 }
 
-impl Case {
-    fn judge(&self, installation: &Installation) -> Result<()> {
-        let output = installation.run(&self.host, &self.command)?;
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-        ensure!(output.status.success() == self.succeeds, "{}, and said:\n{said}", output.status);
-        ensure!(self.succeeds || output.status.code().is_some(), "ended by a signal: {}", output.status);
-        for word in &self.output {
-            ensure!(said.contains(word.as_str()), "{word} is not in what it said:\n{said}");
+impl StartedProgram {
+    /// Waits for the end, which has to come before the limit.
+    fn finish(mut self) -> Result<ProgramEnd> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(ProgramEnd { status, said: self.said()? });
+            }
+            if self.start.elapsed() > LIMIT {
+                bail!("{} has not ended after {} s, and said:\n{}", self.name, LIMIT.as_secs(), self.said()?);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn said(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        let mut said = &self.said;
+        said.rewind()?;
+        said.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Waits until somebody listens on a TCP port, or this program has ended.
+    fn wait_for_port(&mut self, port: u16) -> Result<()> {
+        while !is_listening(port)? && self.child.try_wait()?.is_none() {
+            ensure!(
+                self.start.elapsed() < LIMIT,
+                "{} does not listen; it said:\n{}",
+                self.name,
+                self.said()?
+            );
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+impl Drop for StartedProgram {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether somebody on this machine listens on a TCP port: local address and state `0A` in the kernel's tables.
+fn is_listening(port: u16) -> Result<bool> {
+    let wanted = format!(":{port:04X}");
+    let listens = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1).is_some_and(|local| local.ends_with(&wanted)) && words.get(3) == Some(&"0A")
+    };
+    let tables =
+        fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6").unwrap_or_default();
+    Ok(tables.lines().any(listens))
+}
+
+/// A TCP port that nobody has.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn cases() -> Result<Vec<Case>> {
+    let mut reader = csv::Reader::from_reader(LIST.as_bytes());
+    reader.records().map(|row| case(&row?)).collect()
+}
+
+fn case(row: &csv::StringRecord) -> Result<Case> {
+    let words = |at: usize| -> Vec<String> { row[at].split_whitespace().map(str::to_owned).collect() };
+    let peer = HostedProgram { host: row[2].to_owned(), command: words(3) };
+    Ok(Case {
+        program: HostedProgram { host: row[0].to_owned(), command: words(1) },
+        peer: Some(peer).filter(|peer| !peer.command.is_empty()),
+        options: words(4),
+        verdict: match &row[5] {
+            "succeeds" => Demand::Succeeds,
+            "fails" => Demand::Fails,
+            "sees kill" => Demand::SeesKill,
+            other => bail!("{other:?} is no verdict"),
+        },
+        output: words(6),
+    })
+}
+
+impl HostedProgram {
+    /// With the number of a TCP port in place of `{port}`.
+    fn with_port(&self, port: u16) -> Self {
+        let command = self.command.iter().map(|word| word.replace("{port}", &port.to_string())).collect();
+        Self { host: self.host.clone(), command }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.program.host, self.program.command.join(" "))?;
+        if let Some(peer) = &self.peer {
+            write!(f, " / {}: {}", peer.host, peer.command.join(" "))?;
+        }
+        if !self.options.is_empty() {
+            write!(f, " ({})", self.options.join(" "))?;
+        }
+        if self.verdict == Demand::SeesKill { f.write_str(", the first is killed") } else { Ok(()) }
+    }
+}
+
+impl Case {
+    fn judge(&self, installation: &Installation) -> Result<()> {
+        let Some(peer) = &self.peer else {
+            let ended = installation.run(&self.program, &self.options)?;
+            self.check_end(&ended)?;
+            return self.check_output(&ended.said);
+        };
+        let port = free_port()?;
+        let (program, peer) = (self.program.with_port(port), peer.with_port(port));
+        let mut first = installation.start(&program, &self.options)?;
+        first.wait_for_port(port)?;
+        let second = installation.start(&peer, &self.options)?;
+        if self.verdict == Demand::SeesKill {
+            std::thread::sleep(BEFORE_KILL);
+            drop(first);
+            let second = second.finish()?;
+            ensure!(!second.status.success(), "the second has not noticed, and said:\n{}", second.said);
+            return self.check_output(&second.said);
+        }
+        let (first, second) = (first.finish(), second.finish());
+        let (first, second) = (first?, second?);
+        self.check_end(&first)?;
+        self.check_end(&second)?;
+        self.check_output(&(first.said + &second.said))
+    }
+
+    fn check_end(&self, ProgramEnd { status, said }: &ProgramEnd) -> Result<()> {
+        ensure!(status.success() == (self.verdict == Demand::Succeeds), "{status}, and said:\n{said}");
+        ensure!(status.code().is_some(), "ended by a signal: {status}, and said:\n{said}");
+        Ok(())
+    }
+
+    fn check_output(&self, said: &str) -> Result<()> {
+        for word in &self.output {
+            ensure!(said.contains(word.as_str()), "{word} is not in what was said:\n{said}");
+        }
+        Ok(())
+    }
 }
 
 /// Compares what `ibv_devinfo -v` prints with what the device was made like.
 fn judge_fields(installation: &Installation) -> Result<()> {
     let host = VirtualHost::new("a").context("a name")?;
-    let output = installation.run(host.name(), &["ibv_devinfo".into(), "-v".into()])?;
-    let printed = fields(&text(&output.stdout));
+    let command = vec!["ibv_devinfo".into(), "-v".into()];
+    let ended = installation.run(&HostedProgram { host: host.name().into(), command }, &[])?;
+    let printed = fields(&ended.said);
     for (name, value) in expected(&host) {
         let got = printed.get(name).map(String::as_str).unwrap_or("nothing");
         ensure!(got == value, "{name} is {got}, and should be {value}");
@@ -152,7 +287,7 @@ fn fields(text: &str) -> BTreeMap<String, String> {
 }
 
 fn expected(host: &VirtualHost) -> Vec<(&'static str, String)> {
-    let NicConfig { limits, firmware_revision: [major, minor, subminor], device_id, .. } = host.nic_config();
+    let NicConfig { limits, firmware_revision: [major, minor, subminor], device_id, .. } = host.nic_config(0);
     let [a, b, c, d] = host.ipv4();
     vec![
         ("hca_id", "mlx5_0".into()),
@@ -185,9 +320,13 @@ fn expected(host: &VirtualHost) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn is_installed(program: &str) -> bool {
+/// Programs of the list that are not installed.
+fn missing() -> Vec<&'static str> {
     let directories = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&directories).any(|directory| Path::new(&directory).join(program).is_file())
+    let is_there = |program: &&str| {
+        std::env::split_paths(&directories).any(|directory| Path::new(&directory).join(program).is_file())
+    };
+    ["ibv_devinfo", "ib_write_bw"].into_iter().filter(|program| !is_there(program)).collect()
 }
 
 fn judge() -> Result<bool> {
@@ -201,17 +340,18 @@ fn judge() -> Result<bool> {
         }
     };
     for case in cases()? {
-        let name = format!("{}: {}", case.host, case.command.join(" "));
-        tell(&name, case.judge(&installation));
+        tell(&case.to_string(), case.judge(&installation));
     }
     tell("a: fields of ibv_devinfo -v", judge_fields(&installation));
     Ok(failed == 0)
 }
 
 fn main() -> ExitCode {
-    if !is_installed("ibv_devinfo") {
+    let missing = missing();
+    if !missing.is_empty() {
         println!(
-            "SKIPPED: ibv_devinfo is not installed (Debian: apt-get install ibverbs-utils ibverbs-providers)"
+            "SKIPPED: {} not installed (Debian: apt-get install ibverbs-utils ibverbs-providers perftest)",
+            missing.join(", ")
         );
         return ExitCode::from(SKIPPED);
     }

@@ -15,9 +15,9 @@ pub struct FaultCounters {
     pub doubled: u64,
 }
 
-/// Frames by the time they are due and the number of their arrival.
+/// One direction of a wire: frames by the time they are due and the number of their arrival.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub struct Lane {
     faults: Option<Faults>,
     waiting: BTreeMap<(Time, u64), Vec<u8>>,
     held: Vec<Held>,
@@ -35,31 +35,34 @@ struct Held {
 }
 
 impl Lane {
-    pub(super) fn set_faults(&mut self, faults: Option<Faults>) {
+    /// Puts faults on it; `None` ends them.
+    pub fn set_faults(&mut self, faults: Option<Faults>) {
         self.faults = faults;
     }
 
     /// What faults did so far.
-    pub(super) fn faulted(&self) -> FaultCounters {
+    pub fn faulted(&self) -> FaultCounters {
         self.faulted
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Frames that wait.
+    pub fn len(&self) -> usize {
         self.waiting.len() + self.held.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// When the first frame is due.
-    pub(super) fn next_due(&self) -> Option<Time> {
+    pub fn next_due(&self) -> Option<Time> {
         let waiting = self.waiting.first_key_value().map(|((due, _), _)| *due);
         waiting.into_iter().chain(self.held.iter().map(|held| held.until)).min()
     }
 
     /// Takes a frame in, or loses it if a fault says so; a bit may flip in `frame`. Gives what to say of it.
-    pub(super) fn push(&mut self, now: Time, frame: &mut [u8]) -> Option<&'static str> {
+    pub fn push(&mut self, now: Time, frame: &mut [u8]) -> Option<&'static str> {
         let verdict = self.faults.as_mut().map(|faults| faults.judge(now, frame)).unwrap_or_default();
         if verdict.fate != Fate::Delivered || verdict.duplicate {
             self.count(&verdict, frame);
@@ -92,20 +95,21 @@ impl Lane {
     }
 
     /// The first frame if it is due.
-    pub(super) fn front(&mut self, now: Time) -> Option<&[u8]> {
+    pub fn front(&mut self, now: Time) -> Option<&[u8]> {
         self.release(now);
         let ((due, _), frame) = self.waiting.first_key_value()?;
         (*due <= now).then_some(frame)
     }
 
-    pub(super) fn remove_front(&mut self) {
+    /// Takes the first frame away.
+    pub fn remove_front(&mut self) {
         if let Some((_, frame)) = self.waiting.pop_first() {
             self.spare.push(frame);
         }
     }
 
     /// Moves the first frame to `frame` if it is due.
-    pub(super) fn pop(&mut self, now: Time, frame: &mut Vec<u8>) -> bool {
+    pub fn pop(&mut self, now: Time, frame: &mut Vec<u8>) -> bool {
         self.release(now);
         let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) else {
             return false;

@@ -56,13 +56,18 @@ impl Recorder {
     /// As [`Self::create`]. A frame that would make the file longer than `limit` bytes ends the capture; [`Self::finish`] then
     /// says so.
     pub fn create_limited(path: &Path, limit: u64) -> io::Result<Self> {
+        Ok(Self::of_file(File::create(path)?, limit))
+    }
+
+    /// The same in a file that is open.
+    pub fn of_file(file: File, limit: u64) -> Self {
         // Not buffered: a process that is killed leaves a capture that is whole up to its end.
-        let file = Limited { file: File::create(path)?, limit, left: limit };
+        let file = Limited { file, limit, left: limit };
         let capture: Shared = Capture::new(Box::new(file), Clock::Real);
         // The only place in the simulator that knows the date: programs sort captures by it.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let start = (Instant::now(), u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX));
-        Ok(Self { capture: Arc::new(Mutex::new(Some(capture))), interface: 0, start })
+        Self { capture: Arc::new(Mutex::new(Some(capture))), interface: 0, start }
     }
 
     /// A further interface of the same capture.
@@ -80,6 +85,11 @@ impl Recorder {
         if let Some(capture) = capture.as_mut() {
             capture.frame(self.interface, self.start.1.saturating_add(passed), direction, bytes, comment);
         }
+    }
+
+    /// Whether something could not be written; [`Self::finish`] says what.
+    pub fn has_failed(&self) -> bool {
+        self.lock().as_ref().is_some_and(Capture::has_failed)
     }
 
     /// Ends the capture for all its interfaces; gives the number of frames in it. `None` if it has ended.

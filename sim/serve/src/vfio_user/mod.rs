@@ -22,8 +22,9 @@ mod wire;
 pub use memory::ClientMemory;
 
 use crate::fabric::{Fabric, Waker};
-use crate::real_time::{Outside, RealTime, Recorder, Tally};
-use bareverbs_sim::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
+use crate::real_time::{FaultScript, Outside, RealTime, Recorder, Tally};
+use bareverbs_sim::net::Direction;
+use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
 use connection::Connection;
@@ -79,31 +80,20 @@ pub enum Attachment {
     Fabric(Fabric),
 }
 
-/// Faults of a wire: by chance, and by a script for each direction.
+/// Faults of a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireFaults {
     /// From what chances are drawn.
     pub seed: Seed,
-    /// Faults by chance, in both directions.
-    pub random: RandomFaults,
-    /// Script for what the device receives.
-    pub inbound: Vec<ScriptedFault>,
-    /// Script for what it sends.
-    pub outbound: Vec<ScriptedFault>,
+    /// What goes wrong.
+    pub script: FaultScript,
 }
 
 impl WireFaults {
     /// The faults of one direction of a wire.
-    fn of(&self, name: &str, layer: LinkLayer, script: &[ScriptedFault]) -> Faults {
-        let mut faults = Faults::new(self.seed.stream(&format!("faults of {name}")));
-        if layer == LinkLayer::InfiniBand {
-            faults = faults.of_infiniband();
-        }
-        faults.set_random(self.random);
-        for (id, fault) in (0..).zip(script) {
-            faults.arm(FaultId(id), *fault);
-        }
-        faults
+    fn of(&self, direction: Direction, layer: LinkLayer) -> Faults {
+        let faults = self.script.faults(direction, self.seed);
+        if layer == LinkLayer::InfiniBand { faults.of_infiniband() } else { faults }
     }
 }
 
@@ -297,8 +287,8 @@ fn runner(config: &ServerConfig, wire: Wire) -> RealTime<ClientMemory, Nic, Wire
     }
     if let Some(faults) = &config.faults {
         let layer = config.nic.link_layer;
-        let inbound = faults.of("inbound", layer, &faults.inbound);
-        runner.set_faults(Some(inbound), Some(faults.of("outbound", layer, &faults.outbound)));
+        let inbound = faults.of(Direction::Inbound, layer);
+        runner.set_faults(Some(inbound), Some(faults.of(Direction::Outbound, layer)));
     }
     runner
 }

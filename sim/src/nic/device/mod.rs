@@ -18,7 +18,7 @@ use super::mkey::MkeyTable;
 use super::multicast::Groups;
 use super::port::Port;
 use super::queue_counters::{self, CounterSets};
-use super::queue_pair::{self, FinishedFrame, QueuePair};
+use super::queue_pair::{FinishedFrame, QueuePair};
 use super::schedule::TurnSchedule;
 use super::shared_receive::{self, SharedReceiveQueue};
 use super::syndrome::Refusal;
@@ -88,7 +88,7 @@ impl Nic {
             mkeys: MkeyTable::new(),
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
-            queue_pairs: Slab::new(queue_pair::FIRST_QP, 24),
+            queue_pairs: Slab::new(config.queue_pair_numbers.first(), 24),
             congestion: CongestionTally::default(),
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),

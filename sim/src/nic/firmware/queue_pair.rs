@@ -42,6 +42,7 @@ pub(super) fn create<M: HostMemory>(
     let buffer = queue_buffer(nic, call, place(input), Need::Read, length)?;
     let record = check_record(nic, &context)?;
     let limit = 1 << nic.firmware.capabilities.general.log_max_qp();
+    let limit = nic.config.queue_pair_numbers.count().min(limit);
     let number = nic.queue_pairs.next_number(limit).ok_or(syndrome::QP_LIMIT)?;
     context.set_state(QpState::Reset);
     let qpn = Qpn::from_low_bits(number);

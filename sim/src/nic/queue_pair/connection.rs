@@ -58,7 +58,7 @@ impl QueuePair {
                 remote,
                 version: version(&route.network),
                 partition_key,
-                loops_back: bus.port.is_ours(&route),
+                loops_back: bus.port.is_ours(&route, context.remote_qpn()),
             }
         });
     }

@@ -246,7 +246,7 @@ impl QueuePair {
         datagram: Datagram<'static>,
     ) -> Option<OutgoingDatagram> {
         if bus.port.is_infiniband() {
-            if bus.port.is_ours(&datagram.route) {
+            if bus.port.is_ours(&datagram.route, destination) {
                 return Some(OutgoingDatagram::Local { destination, datagram });
             }
             if !bus.port.reaches_others() {

@@ -60,9 +60,6 @@ use path::Path;
 use replies::RpcReplies;
 use tally::QueuePairTally;
 
-/// First queue pair number that is handed out; lower ones are special or look like it.
-pub(crate) const FIRST_QP: u32 = 0x40;
-
 /// One queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {

@@ -61,7 +61,9 @@ impl Nic {
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here.
     fn send_roce_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
         let to_group = frame.bytes.first().is_some_and(|byte| byte & 1 != 0);
-        let to_us = frame.bytes.get(..6) == Some(&self.port.mac().0);
+        let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
+        let to_us = frame.bytes.get(..6) == Some(&self.port.mac().0)
+            && destination.is_none_or(|number| self.port.has_number(number));
         if to_us {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.bytes.len() as u64;

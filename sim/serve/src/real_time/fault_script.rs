@@ -1,11 +1,13 @@
-//! `--faults`: what goes wrong on the wires of served devices, in one line of text.
+//! What goes wrong on the wires of simulated devices, in one line of text: `--faults` of every door to the simulator.
 //!
 //! Words with commas between them. By chance, in both directions: `loss=0.01`, `duplicate=0.01`, `corrupt=0.001`,
 //! `reorder=0.05`, `reorder-by=20us`, `jitter=5us`. By script: `out:7=drop`, `in:0x0a/3=duplicate`: direction, the frame's
 //! number or op-code and number among those, and `drop`, `duplicate`, `flip=BIT`, `delay=TIME` or `hold=FRAMES`.
 
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::net::fault::{Action, Chance, RandomFaults, ScriptedFault, Trigger};
+use bareverbs_sim::net::capture::Direction;
+use bareverbs_sim::net::fault::{Action, Chance, FaultId, Faults, RandomFaults, ScriptedFault, Trigger};
+use bareverbs_sim::run::Seed;
 use std::str::FromStr;
 
 /// Faults of a wire, without the seed of their chances.
@@ -32,6 +34,20 @@ impl FromStr for FaultScript {
 }
 
 impl FaultScript {
+    /// The faults of one direction of an Ethernet wire.
+    pub fn faults(&self, direction: Direction, seed: Seed) -> Faults {
+        let (name, script) = match direction {
+            Direction::Inbound => ("faults of inbound", &self.inbound),
+            Direction::Outbound => ("faults of outbound", &self.outbound),
+        };
+        let mut faults = Faults::new(seed.stream(name));
+        faults.set_random(self.random);
+        for (id, fault) in (0..).zip(script) {
+            faults.arm(FaultId(id), *fault);
+        }
+        faults
+    }
+
     fn add(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = word.split_once('=').ok_or("there is no «=»")?;
         if let Some((direction, frame)) = name.split_once(':') {

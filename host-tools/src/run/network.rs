@@ -1,0 +1,111 @@
+//! The network of a program: its directory, its hosts, and who is there.
+
+use anyhow::{Context, Result, bail};
+use bareverbs_serve::network::{Greeting, NetworkDirectory, is_network_name, receive_status};
+use bareverbs_uverbs::VirtualHost;
+use comfy_table::{Table, presets};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
+/// Columns of the table, as processes name them.
+const COLUMNS: [&str; 8] =
+    ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
+
+/// Reads `--network`.
+pub(super) fn parse_name(name: &str) -> Result<String, String> {
+    if is_network_name(name) {
+        return Ok(name.to_owned());
+    }
+    Err("a network has 1 to 32 letters, digits, hyphens, underscores or dots in its name, and no dot first"
+        .into())
+}
+
+/// The network of a name, below the user's directory.
+pub(super) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
+    Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
+}
+
+/// Makes a host known in its network.
+pub(super) fn add(network: &NetworkDirectory, host: &VirtualHost) -> Result<()> {
+    let others = network.hosts();
+    let others = others.iter().filter(|name| *name != host.name()).filter_map(|name| VirtualHost::new(name));
+    let same = |other: &VirtualHost| other.mac() == host.mac() || other.ipv4() == host.ipv4();
+    if let Some(other) = others.into_iter().find(same) {
+        bail!(
+            "host {} would have the address of host {}, which is in this network already: addresses follow from names; choose \
+             another --host",
+            host.name(),
+            other.name()
+        );
+    }
+    Ok(network.add_host(host.name())?)
+}
+
+/// Hosts and processes of a network with what they say of themselves.
+pub(super) fn list(network: &NetworkDirectory) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["host", "address", "number"].iter().chain(&COLUMNS));
+    for name in network.hosts() {
+        let Some(host) = VirtualHost::new(&name) else { continue };
+        let [a, b, c, d] = host.ipv4();
+        let about = [name.clone(), format!("{a}.{b}.{c}.{d}")];
+        let mut is_empty = true;
+        for number in network.processes(&name) {
+            let Some(said) = ask(network, &name, number) else { continue };
+            is_empty = false;
+            let cells = COLUMNS.iter().map(|column| said.get(*column).cloned().unwrap_or_default());
+            table.add_row(about.iter().cloned().chain([number.to_string()]).chain(cells));
+        }
+        if is_empty {
+            table.add_row(about.iter().cloned().chain(["-".into()]));
+        }
+    }
+    table
+}
+
+/// What a process says of itself; `None` if it has ended. One that does not answer says nothing.
+fn ask(network: &NetworkDirectory, host: &str, number: u8) -> Option<BTreeMap<String, String>> {
+    let connection = match network.connect(host, number) {
+        Ok(connection) => connection,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(silent()),
+        Err(_) => return None,
+    };
+    Greeting::Status.send(&connection, None).ok()?;
+    let start = Instant::now();
+    loop {
+        match receive_status(&connection) {
+            Ok(said) => {
+                let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.into(), value.into()));
+                return Some(said.lines().filter_map(pair).collect());
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(silent()),
+            Err(_) => return None,
+        }
+    }
+}
+
+fn silent() -> BTreeMap<String, String> {
+    BTreeMap::from([("program".into(), "does not answer".into())])
+}
+
+/// Checks that a capture can be written, and takes an older one away: processes never write to a file that is there.
+pub(super) fn prepare_capture(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let trouble = || format!("cannot write the capture {}", path.display());
+    if path.symlink_metadata().is_ok_and(|about| !about.is_file()) {
+        bail!("cannot write the capture {}: it is there and no file", path.display());
+    }
+    File::create(&path).with_context(trouble)?;
+    fs::remove_file(&path).with_context(trouble)?;
+    Ok(path)
+}

@@ -1,0 +1,52 @@
+//! Nobody's program: a device that is only asked what it is touches no memory and has no events.
+
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Nobody;
+
+impl HostMemory for Nobody {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { iova, length: buffer.len(), write: false })
+    }
+
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { iova, length: bytes.len(), write: true })
+    }
+}
+
+impl Process for Nobody {
+    fn now(&mut self) -> Time {
+        Time::ZERO
+    }
+
+    fn open_event_file(&mut self, _: EventFileId, _: EventFileKind) -> Result<i32, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    fn event_file(&mut self, _: i32) -> Option<EventFileId> {
+        None
+    }
+
+    fn discard_events(&mut self, _: EventFileId, _: u64) -> u32 {
+        0
+    }
+
+    fn hang_up(&mut self, _: EventFileId) {}
+
+    fn has_memory(&mut self, _: u64, _: u64, _: bool) -> bool {
+        false
+    }
+
+    fn resolve(&mut self, _: Gid) -> Option<MacAddress> {
+        None
+    }
+
+    fn inode(&mut self, _: i32) -> Option<(u64, u64)> {
+        None
+    }
+}

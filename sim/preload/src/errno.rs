@@ -1,0 +1,18 @@
+//! The error number of the C library.
+
+use core::ffi::c_int;
+
+/// Sets `errno`.
+pub(crate) fn set_errno(number: c_int) {
+    // SAFETY: the C library gives each thread a place for its number.
+    unsafe { *libc::__errno_location() = number };
+}
+
+/// Does something and leaves `errno` as it was, as a system call that succeeds does.
+pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the C library gives each thread a place for its number.
+    let before = unsafe { *libc::__errno_location() };
+    let done = work();
+    set_errno(before);
+    done
+}

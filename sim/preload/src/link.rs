@@ -1,0 +1,160 @@
+//! Between device and wire: faults, the capture, and frames that have to wait.
+
+use crate::program::Program;
+use crate::settings::Settings;
+use crate::wire::{Wire, WireCounters};
+use bareverbs_prm::time::Time;
+use bareverbs_serve::real_time::{Lane, Recorder};
+use bareverbs_sim::net::Direction;
+use bareverbs_sim::wire::FrameBuffer;
+use bareverbs_uverbs::Uverbs;
+
+/// Frames that are taken from the wire before the device is asked for its own.
+const RECEIVE_BATCH: usize = 64;
+/// Frames that the device is asked for at once, so that others get at the device as well.
+const SEND_BATCH: usize = 256;
+/// Frames that may wait to be sent before the device is asked for no more.
+const SEND_LIMIT: usize = 64;
+
+/// The link of a device; see the module.
+#[derive(Debug)]
+pub(crate) struct Link {
+    wire: Wire,
+    /// Present if there are faults.
+    lanes: Option<Lanes>,
+    capture: Option<Recorder>,
+    frame: Vec<u8>,
+    outgoing: FrameBuffer,
+    /// Whether `outgoing` has a frame that the wire could not take.
+    is_stuck: bool,
+}
+
+/// Frames on the way through a wire with faults.
+#[derive(Debug, Default)]
+struct Lanes {
+    inbound: Lane,
+    outbound: Lane,
+}
+
+impl Link {
+    pub(crate) fn new(wire: Wire, settings: &Settings, capture: Option<Recorder>) -> Self {
+        let lanes = settings.faults.as_ref().map(|script| {
+            let seed = settings.seed_of(wire.number());
+            let mut lanes = Lanes::default();
+            lanes.inbound.set_faults(Some(script.faults(Direction::Inbound, seed)));
+            lanes.outbound.set_faults(Some(script.faults(Direction::Outbound, seed)));
+            lanes
+        });
+        let (frame, outgoing) = (Vec::new(), FrameBuffer::new());
+        Self { wire, lanes, capture, frame, outgoing, is_stuck: false }
+    }
+
+    /// In a child after `fork`: closes what belongs to the parent.
+    pub(crate) fn abandon(self) {
+        self.wire.abandon();
+    }
+
+    /// When there is something to do, if nothing comes before.
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let lanes = self.lanes.as_ref()?;
+        [lanes.inbound.next_due(), lanes.outbound.next_due()].into_iter().flatten().min()
+    }
+
+    /// Frames to and from the device; whether there were any.
+    pub(crate) fn step(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
+        self.wire.look(now, |counters| status(uverbs, counters));
+        self.watch_capture();
+        let received = self.receive(now, uverbs, program);
+        let sent = self.transmit(now, uverbs, program);
+        received | sent
+    }
+
+    fn receive(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
+        let mut busy = false;
+        for _ in 0..RECEIVE_BATCH {
+            if !self.wire.receive(&mut self.frame) {
+                break;
+            }
+            busy = true;
+            let fate = self.lanes.as_mut().map(|lanes| lanes.inbound.push(now, &mut self.frame));
+            record(self.capture.as_ref(), Direction::Inbound, &self.frame, fate.flatten());
+            if fate.is_none() {
+                uverbs.handle_frame(now, program, &self.frame);
+            }
+        }
+        if let Some(lanes) = &mut self.lanes {
+            while lanes.inbound.pop(now, &mut self.frame) {
+                uverbs.handle_frame(now, program, &self.frame);
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    fn transmit(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
+        let mut busy = self.send_waiting(now);
+        for _ in 0..SEND_BATCH {
+            let waiting = self.lanes.as_ref().map_or(0, |lanes| lanes.outbound.len());
+            if self.is_stuck || waiting >= SEND_LIMIT || !uverbs.has_frame() {
+                break;
+            }
+            if uverbs.poll_frame(now, program, &mut self.outgoing).is_none() {
+                break;
+            }
+            busy = true;
+            let fate = self.lanes.as_mut().map(|lanes| lanes.outbound.push(now, &mut self.outgoing));
+            record(self.capture.as_ref(), Direction::Outbound, &self.outgoing, fate.flatten());
+            match fate {
+                None => self.is_stuck = !self.wire.send(now, &self.outgoing),
+                Some(_) => busy |= self.send_waiting(now),
+            }
+        }
+        busy
+    }
+
+    /// Sends what had to wait; whether there was anything.
+    fn send_waiting(&mut self, now: Time) -> bool {
+        let mut busy = false;
+        if self.is_stuck && self.wire.send(now, &self.outgoing) {
+            self.is_stuck = false;
+            busy = true;
+        }
+        while let Some(frame) = self.lanes.as_mut().and_then(|lanes| lanes.outbound.front(now)) {
+            if !self.wire.send(now, frame) {
+                break;
+            }
+            busy = true;
+            self.lanes.iter_mut().for_each(|lanes| lanes.outbound.remove_front());
+        }
+        busy
+    }
+
+    /// Says so, once, when the capture cannot be written.
+    fn watch_capture(&mut self) {
+        if self.capture.as_ref().is_some_and(Recorder::has_failed)
+            && let Some(Err(error)) = self.capture.take().and_then(|capture| capture.finish())
+        {
+            eprintln!("bareverbs run: {error}; the program goes on without it");
+        }
+    }
+}
+
+fn record(capture: Option<&Recorder>, direction: Direction, frame: &[u8], fate: Option<&'static str>) {
+    if let Some(capture) = capture {
+        capture.frame(direction, frame, fate);
+    }
+}
+
+/// How this process is, for `bareverbs run --list`: lines of a name and a value.
+fn status(uverbs: &Uverbs, wire: WireCounters) -> String {
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
+    let WireCounters { sent, received, unreachable, overrun } = wire;
+    format!(
+        "pid {}\nprogram {}\nqueue-pairs {queue_pairs}\ncompletion-queues {completion_queues}\nmemory-keys {keys}\n\
+         sent {sent}\nreceived {received}\nlost {}\n",
+        std::process::id(),
+        program.trim(),
+        unreachable + overrun,
+    )
+}

@@ -1,0 +1,175 @@
+//! Names and addresses of virtual hosts, where programs look for each other over TCP: they lead to this machine, whose own
+//! TCP carries the connection.
+//!
+//! Names that the network does not know, and programs that were started without `bareverbs run`, go to the C library as they
+//! are.
+
+use crate::next::call_next;
+use bareverbs_serve::network::{NetworkDirectory, environment};
+use bareverbs_uverbs::VirtualHost;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::net::Ipv4Addr;
+use core::ptr::null_mut;
+use libc::{addrinfo, hostent, size_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// This machine, as a name that every resolver knows without asking.
+const LOOPBACK: &CStr = c"127.0.0.1";
+const LOOPBACK_6: &CStr = c"::1";
+/// 198.18.0.0/15, where all virtual hosts are.
+const VIRTUAL: u32 = 0xc612_0000;
+const VIRTUAL_MASK: u32 = 0xfffe_0000;
+
+/// The network, if this program runs in one.
+fn network() -> Option<&'static NetworkDirectory> {
+    static FOUND: OnceLock<Option<NetworkDirectory>> = OnceLock::new();
+    let find = || NetworkDirectory::open(Path::new(&std::env::var_os(environment::NETWORK)?)).ok();
+    FOUND.get_or_init(find).as_ref()
+}
+
+/// Whether a name, or an address written as one, is that of a virtual host.
+///
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn is_virtual(name: *const c_char) -> bool {
+    if name.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return false };
+    let is_host = || network().is_some_and(|network| network.has_host(name));
+    match name.parse::<Ipv4Addr>() {
+        Ok(address) => is_virtual_address(address),
+        Err(_) => VirtualHost::new(name).is_some() && is_host(),
+    }
+}
+
+/// Whether a host of the network has this address.
+fn is_virtual_address(address: Ipv4Addr) -> bool {
+    let possible = u32::from(address) & VIRTUAL_MASK == VIRTUAL;
+    let has = |network: &NetworkDirectory| {
+        let hosts = network.hosts();
+        hosts.iter().filter_map(|name| VirtualHost::new(name)).any(|host| host.ipv4() == address.octets())
+    };
+    possible && network().is_some_and(has)
+}
+
+/// As in the C library, but that names of virtual hosts are this machine.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getaddrinfo(
+    name: *const c_char,
+    service: *const c_char,
+    hints: *const addrinfo,
+    found: *mut *mut addrinfo,
+) -> c_int {
+    // SAFETY: the caller gives C strings and hints, or null.
+    let (is_virtual, hints_given) = unsafe { (is_virtual(name), hints.as_ref()) };
+    let wants_ipv6 = hints_given.is_some_and(|hints| hints.ai_family == libc::AF_INET6);
+    let instead = if wants_ipv6 { LOOPBACK_6 } else { LOOPBACK };
+    let name = if is_virtual { instead.as_ptr() } else { name };
+    call_next!(
+        c"getaddrinfo",
+        fn(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo) -> c_int,
+        (name, service, hints, found),
+        libc::EAI_SYSTEM
+    )
+}
+
+/// Functions that look up an IPv4 address by name.
+macro_rules! resolving {
+    ($($name:ident = $c_name:literal ($($after:ident: $after_ty:ty),*) -> $ret:ty, $failure:expr;)*) => {$(
+        /// As in the C library, but that names of virtual hosts are this machine.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(name: *const c_char $(, $after: $after_ty)*) -> $ret {
+            // SAFETY: the caller gives a C string, as the C library asks.
+            let name = if unsafe { is_virtual(name) } { LOOPBACK.as_ptr() } else { name };
+            call_next!($c_name, fn(*const c_char $(, $after_ty)*) -> $ret, (name $(, $after)*), $failure)
+        }
+    )*};
+}
+
+resolving! {
+    gethostbyname = c"gethostbyname" () -> *mut hostent, null_mut();
+    gethostbyname2 = c"gethostbyname2" (family: c_int) -> *mut hostent, null_mut();
+    gethostbyname_r = c"gethostbyname_r" (
+        entry: *mut hostent, buffer: *mut c_char, length: size_t, found: *mut *mut hostent, error: *mut c_int
+    ) -> c_int, libc::ENOSYS;
+    gethostbyname2_r = c"gethostbyname2_r" (
+        family: c_int, entry: *mut hostent, buffer: *mut c_char, length: size_t, found: *mut *mut hostent,
+        error: *mut c_int
+    ) -> c_int, libc::ENOSYS;
+}
+
+/// An address of the program, or this machine's in place of a virtual host's.
+#[derive(Clone, Copy)]
+enum Instead {
+    V4(sockaddr_in),
+    V6(sockaddr_in6),
+}
+
+/// What to use in place of an address; `None` to use it as it is.
+///
+/// # Safety
+/// `address` is null or has `length` bytes.
+unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Instead> {
+    let length = length as usize;
+    if address.is_null() || length < size_of::<sockaddr_in>() {
+        return None;
+    }
+    // SAFETY: there are at least as many bytes as a `sockaddr_in` has, and any bytes are one.
+    let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+    match c_int::from(v4.sin_family) {
+        libc::AF_INET => {
+            let host = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            let mut v4 = v4;
+            v4.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+            is_virtual_address(host).then_some(Instead::V4(v4))
+        }
+        libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
+            // SAFETY: there are as many bytes as a `sockaddr_in6` has, and any bytes are one.
+            let mut v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let host = core::net::Ipv6Addr::from(v6.sin6_addr.s6_addr).to_ipv4_mapped()?;
+            v6.sin6_addr.s6_addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+            is_virtual_address(host).then_some(Instead::V6(v6))
+        }
+        _ => None,
+    }
+}
+
+/// Functions that take the address of a socket.
+macro_rules! addressing {
+    ($($name:ident = $c_name:literal;)*) => {$(
+        /// As in the C library, but that addresses of virtual hosts are this machine's.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(socket: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+            // SAFETY: the caller gives an address of this length, as the C library asks.
+            let instead = unsafe { instead_of(address, length) };
+            let address: *const c_void = match &instead {
+                None => address.cast(),
+                Some(Instead::V4(v4)) => (&raw const *v4).cast(),
+                Some(Instead::V6(v6)) => (&raw const *v6).cast(),
+            };
+            call_next!(
+                $c_name,
+                fn(c_int, *const c_void, socklen_t) -> c_int,
+                (socket, address, length),
+                -1
+            )
+        }
+    )*};
+}
+
+addressing! {
+    connect = c"connect";
+    bind = c"bind";
+}

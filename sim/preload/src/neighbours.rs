@@ -1,0 +1,54 @@
+//! Which hosts a network has, by their addresses: the names of its hosts say everything.
+
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_uverbs::VirtualHost;
+
+/// How long a look into the network's directory is good for.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// The hosts of a network, as they were when it was looked at last.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    network: NetworkDirectory,
+    hosts: Vec<VirtualHost>,
+    stale_at: Time,
+}
+
+impl Neighbours {
+    pub(crate) const fn new(network: NetworkDirectory) -> Self {
+        Self { network, hosts: Vec::new(), stale_at: Time::ZERO }
+    }
+
+    /// The first host of which something is true, also if it came a moment ago.
+    fn find(&mut self, now: Time, wanted: impl Fn(&VirtualHost) -> bool) -> Option<&VirtualHost> {
+        if !self.hosts.iter().any(&wanted) {
+            self.refresh(now);
+        }
+        self.hosts.iter().find(|host| wanted(host))
+    }
+
+    fn refresh(&mut self, now: Time) {
+        if now >= self.stale_at {
+            self.stale_at = now + FRESH;
+            self.hosts = self.network.hosts().iter().filter_map(|name| VirtualHost::new(name)).collect();
+        }
+    }
+
+    /// The MAC address of the host that has a GID.
+    pub(crate) fn resolve(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
+        self.find(now, |host| host.gids().contains(&gid)).map(VirtualHost::mac)
+    }
+
+    /// The name of the host that has a MAC address.
+    pub(crate) fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
+        self.find(now, |host| host.mac() == mac).map(|host| host.name().to_owned())
+    }
+
+    /// Every host.
+    pub(crate) fn all(&mut self, now: Time) -> &[VirtualHost] {
+        self.refresh(now);
+        &self.hosts
+    }
+}

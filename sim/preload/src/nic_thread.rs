@@ -1,0 +1,72 @@
+//! The thread that is the NIC: it looks at doorbells, moves frames and events, and lets time pass.
+
+use crate::own_work::OwnWork;
+use crate::pace::Pace;
+use bareverbs_prm::time::Time;
+use core::mem::MaybeUninit;
+use core::num::NonZero;
+use std::panic::catch_unwind;
+
+/// Sleeps of this thread end when they should, and not when it suits the kernel.
+const TIMER_SLACK: NonZero<u64> = NonZero::<u64>::MIN;
+const STACK: usize = 1 << 20;
+
+/// What a round of the thread did.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// When it ended.
+    pub(crate) now: Time,
+    pub(crate) busy: bool,
+    /// When there is something to do, if nothing comes before.
+    pub(crate) wakeup: Option<Time>,
+}
+
+/// What the thread does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Duties {
+    /// One round; `None` ends the thread.
+    pub(crate) step: fn() -> Option<Step>,
+    /// What is left to do if a round has panicked.
+    pub(crate) give_up: fn(),
+}
+
+/// Starts the thread. Signals go to the program's own threads.
+pub(crate) fn start(duties: Duties) -> std::io::Result<()> {
+    let before = block_signals();
+    let thread = std::thread::Builder::new().name("bareverbs-nic".into()).stack_size(STACK);
+    let started = thread.spawn(move || run(duties));
+    // SAFETY: `before` is what `block_signals` was given by the kernel.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
+    started.map(drop)
+}
+
+/// Blocks all signals in this thread, and gives those that were blocked before.
+fn block_signals() -> libc::sigset_t {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
+    // SAFETY: `sigfillset` makes `all` a set; the kernel fills `before`, since all arguments are right.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn run(duties: Duties) {
+    let _own_work = OwnWork::begin();
+    // Without it sleeps are longer, and all works.
+    let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
+    if catch_unwind(|| work(duties.step)).is_err() {
+        (duties.give_up)();
+        eprintln!(
+            "bareverbs run: the simulated device has stopped with the fault above, which is one of bareverbs; requests to it \
+             fail from now on (EIO)"
+        );
+    }
+}
+
+fn work(step: fn() -> Option<Step>) {
+    let mut pace = Pace::new();
+    while let Some(Step { now, busy, wakeup }) = step() {
+        pace.rest(now, busy, wakeup);
+    }
+}

@@ -1,0 +1,69 @@
+//! How long the NIC's thread rests. Nothing wakes it: doorbells are memory, and so are the rings of frames.
+
+use bareverbs_prm::time::{Duration, Time};
+use std::time::Instant;
+
+/// Shortest sleep.
+const SHORTEST: Duration = Duration::from_micros(20);
+/// Longest sleep: what a first doorbell after a long silence may cost.
+const LONGEST: Duration = Duration::from_micros(500);
+/// A sleep costs at most this part of the silence before it.
+const PART: u64 = 16;
+/// How long the thread spins before it sleeps, if it may.
+const SPIN: Duration = Duration::from_millis(1);
+/// How often the load of the machine is asked for.
+const ASK: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// The rhythm of the thread.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    last_work: Time,
+    cores: usize,
+    may_spin: bool,
+    asked: Option<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { last_work: Time::ZERO, cores, may_spin: false, asked: None }
+    }
+
+    /// Rests after a step that ended at `now`, until `wakeup` at the latest.
+    pub(crate) fn rest(&mut self, now: Time, busy: bool, wakeup: Option<Time>) {
+        if busy {
+            self.last_work = now;
+            return;
+        }
+        let idle = now - self.last_work;
+        if idle < SPIN && self.has_free_core() {
+            core::hint::spin_loop();
+            return;
+        }
+        let sleep = sleep_after(idle);
+        let sleep = wakeup.map_or(sleep, |wakeup| sleep.min(wakeup - now));
+        if sleep > Duration::ZERO {
+            std::thread::sleep(std::time::Duration::from_nanos(sleep.as_nanos()));
+        }
+    }
+
+    /// Whether every thread that wants to run has a core, this one included.
+    fn has_free_core(&mut self) -> bool {
+        if self.asked.is_none_or(|asked| asked.elapsed() > ASK) {
+            self.asked = Some(Instant::now());
+            let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+            self.may_spin = running(&load).is_some_and(|running| running <= self.cores);
+        }
+        self.may_spin
+    }
+}
+
+/// How long to sleep after so much silence.
+pub(crate) fn sleep_after(idle: Duration) -> Duration {
+    Duration::from_picos(idle.as_picos() / PART).clamp(SHORTEST, LONGEST)
+}
+
+/// Threads of the machine that run or want to: the number before the slash in `/proc/loadavg`.
+pub(crate) fn running(load: &str) -> Option<usize> {
+    load.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}

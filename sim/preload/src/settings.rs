@@ -1,0 +1,85 @@
+//! What `bareverbs run` wants of the library: its environment variables, read.
+
+use bareverbs_serve::network::{NetworkDirectory, environment};
+use bareverbs_serve::real_time::{FaultScript, Recorder};
+use bareverbs_sim::net::LinkType;
+use bareverbs_sim::run::Seed;
+use bareverbs_uverbs::VirtualHost;
+use std::env;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Captures of one command: more processes than this with a device of their own go without.
+const MOST_CAPTURES: u32 = 1000;
+
+/// The settings of this process.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) host: VirtualHost,
+    pub(crate) network: NetworkDirectory,
+    pub(crate) faults: Option<FaultScript>,
+    pub(crate) seed: u64,
+    capture: Option<PathBuf>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Settings {
+    /// Reads the environment; an error is a sentence.
+    pub(crate) fn read() -> Result<Self, String> {
+        let name = variable(environment::HOST).unwrap_or_default();
+        let host =
+            VirtualHost::new(&name).ok_or(format!("{} is no name of a host: {name:?}", environment::HOST))?;
+        let path = env::var_os(environment::NETWORK).ok_or(format!("{} is not set", environment::NETWORK))?;
+        let network = NetworkDirectory::open(Path::new(&path)).map_err(|error| error.to_string())?;
+        let faults = variable(environment::FAULTS).map(|text| text.parse()).transpose()?;
+        let seed = variable(environment::SEED).map_or(Ok(1), |text| text.parse());
+        let seed = seed.map_err(|error| format!("{}: {error}", environment::SEED))?;
+        let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(Self { host, network, faults, seed, capture })
+    }
+
+    /// Seed of this process's faults: different on every host and in every process of it.
+    pub(crate) fn seed_of(&self, number: u8) -> Seed {
+        Seed(self.seed ^ u64::from(self.host.mac().low()) ^ u64::from(number) << 32)
+    }
+
+    /// Begins the capture of this process: in the file that was asked for, or, if another process has that, in one with a
+    /// number before its ending.
+    pub(crate) fn capture(&self) -> Result<Option<Recorder>, String> {
+        let Some(wanted) = &self.capture else { return Ok(None) };
+        for number in 1..=MOST_CAPTURES {
+            let path = numbered(wanted, number);
+            match File::create_new(&path) {
+                Ok(file) => {
+                    let name = format!("{} {}", self.host.name(), std::process::id());
+                    return Ok(Some(
+                        Recorder::of_file(file, Recorder::DEFAULT_LIMIT).interface(&name, LinkType::Ethernet),
+                    ));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(format!("cannot write the capture {}: {error}", path.display()));
+                }
+            }
+        }
+        Err(format!("{} and {MOST_CAPTURES} files beside it are captures already", wanted.display()))
+    }
+}
+
+/// `x.pcapng`, `x.2.pcapng`, `x.3.pcapng`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!(".{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}

@@ -1,0 +1,265 @@
+//! The cable of this process's device: frames to and from the other processes of its network.
+//!
+//! **What this is.** A ring for each process that there were frames for, made when the first one came, and one from each
+//! process that had frames for us. The destination's MAC address names the host, the upper 8 bits of the queue pair its process.
+//!
+//! **What it may not do.** It never blocks. It loses no frame in silence: one for a process that lives waits until there is
+//! room, unless that process does not come for its frames for seconds; what is lost is counted.
+
+use crate::neighbours::Neighbours;
+use crate::ring::{Consumer, Producer};
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::{
+    Greeting, Membership, NetworkDirectory, NetworkError, answer_status, has_hung_up,
+};
+use bareverbs_sim::net::fault::destination_qpn;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+
+/// How often sockets are looked at: who came, who has gone.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long a process that was not there is not looked for again.
+const ABSENCE: Duration = Duration::from_millis(20);
+/// How long a process may leave its ring full before frames for it are dropped, as the watchdog of priority flow control
+/// does it in a switch.
+const WATCHDOG: Duration = Duration::from_secs(2);
+/// How long a process may take to say why it connected.
+const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// Connections that may be open from others.
+const MOST_INCOMING: usize = 1024;
+/// Queue pairs below this belong to the port and not to a process. IBTA v1.4 §3.5.3.
+const FIRST_OF_PROCESS: u32 = 2;
+
+/// What went over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WireCounters {
+    /// Frames put into a ring, each copy of those to groups.
+    pub(crate) sent: u64,
+    /// Frames that others sent.
+    pub(crate) received: u64,
+    /// Frames lost because nobody has the address, or no process of it is there.
+    pub(crate) unreachable: u64,
+    /// Frames lost because their receiver did not come for them.
+    pub(crate) overrun: u64,
+}
+
+/// A process of the network.
+type Address = (MacAddress, u8);
+
+/// The way to another process.
+#[derive(Debug)]
+enum Outgoing {
+    Open { connection: OwnedFd, ring: Producer, full_since: Option<Time> },
+    Absent { until: Time },
+}
+
+/// The way from another process.
+#[derive(Debug)]
+struct Incoming {
+    connection: OwnedFd,
+    ring: Consumer,
+    /// The other process has gone; what is in the ring came before.
+    ended: bool,
+}
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    Process(Address),
+    Host(MacAddress),
+    Everybody,
+}
+
+impl Destination {
+    fn of(frame: &[u8]) -> Option<Self> {
+        let mac = MacAddress(*frame.first_chunk()?);
+        if mac.0[0] & 1 != 0 {
+            return Some(Self::Everybody);
+        }
+        Some(match destination_qpn(frame) {
+            Some(qpn) if qpn >= FIRST_OF_PROCESS => Self::Process((mac, (qpn >> 16) as u8)),
+            _ => Self::Host(mac),
+        })
+    }
+}
+
+/// The cable; see the module.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    network: NetworkDirectory,
+    membership: Membership,
+    own: Address,
+    neighbours: Neighbours,
+    outgoing: BTreeMap<Address, Outgoing>,
+    incoming: Vec<Incoming>,
+    /// Processes that connected and said nothing yet, and when they did.
+    strangers: Vec<(OwnedFd, Time)>,
+    /// Whose ring is looked at next.
+    turn: usize,
+    look_at: Time,
+    counters: WireCounters,
+}
+
+impl Wire {
+    /// Plugs a device with this address into a network, as a process of a host.
+    pub(crate) fn plug(network: NetworkDirectory, host: &str, mac: MacAddress) -> Result<Self, NetworkError> {
+        let membership = network.join(host)?;
+        Ok(Self {
+            own: (mac, membership.number()),
+            membership,
+            neighbours: Neighbours::new(network.clone()),
+            network,
+            outgoing: BTreeMap::new(),
+            incoming: Vec::new(),
+            strangers: Vec::new(),
+            turn: 0,
+            look_at: Time::ZERO,
+            counters: WireCounters::default(),
+        })
+    }
+
+    /// Number of this process within its host.
+    pub(crate) const fn number(&self) -> u8 {
+        self.own.1
+    }
+
+    /// In a child after `fork`: closes what belongs to the parent.
+    pub(crate) fn abandon(self) {
+        self.membership.abandon();
+    }
+
+    /// Sends a frame; false if it has to wait.
+    pub(crate) fn send(&mut self, now: Time, frame: &[u8]) -> bool {
+        match Destination::of(frame) {
+            Some(Destination::Process(address)) => return self.send_to(now, address, frame),
+            Some(Destination::Host(mac)) => self.copy_to_host(now, mac, frame),
+            Some(Destination::Everybody) => {
+                let hosts: Vec<MacAddress> =
+                    self.neighbours.all(now).iter().map(bareverbs_uverbs::VirtualHost::mac).collect();
+                for mac in hosts {
+                    self.copy_to_host(now, mac, frame);
+                }
+            }
+            None => self.counters.unreachable += 1,
+        }
+        true
+    }
+
+    /// A copy for every other process of a host. Copies do not wait: the others would get the frame twice.
+    fn copy_to_host(&mut self, now: Time, mac: MacAddress, frame: &[u8]) {
+        let Some(host) = self.neighbours.name(now, mac) else {
+            self.counters.unreachable += 1;
+            return;
+        };
+        for number in self.network.processes(&host) {
+            if (mac, number) != self.own && !self.send_to(now, (mac, number), frame) {
+                self.counters.overrun += 1;
+            }
+        }
+    }
+
+    fn send_to(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
+        if let Some(Outgoing::Absent { until }) = self.outgoing.get(&address)
+            && now >= *until
+        {
+            self.outgoing.remove(&address);
+        }
+        if !self.outgoing.contains_key(&address) {
+            match self.connect(now, address) {
+                Ok(outgoing) => self.outgoing.insert(address, outgoing),
+                // Too many connect to it at this moment.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(_) => self.outgoing.insert(address, Outgoing::Absent { until: now + ABSENCE }),
+            };
+        }
+        let Some(Outgoing::Open { ring, full_since, .. }) = self.outgoing.get_mut(&address) else {
+            self.counters.unreachable += 1;
+            return true;
+        };
+        match ring.push(frame) {
+            Ok(true) => {
+                *full_since = None;
+                self.counters.sent += 1;
+                true
+            }
+            Ok(false) => {
+                let stuck = now - *full_since.get_or_insert(now) > WATCHDOG;
+                self.counters.overrun += u64::from(stuck);
+                stuck
+            }
+            Err(_) => {
+                self.outgoing.insert(address, Outgoing::Absent { until: now + ABSENCE });
+                self.counters.unreachable += 1;
+                true
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Time, address: Address) -> io::Result<Outgoing> {
+        let (mac, number) = address;
+        let host = self.neighbours.name(now, mac).ok_or(ErrorKind::NotFound)?;
+        let connection = self.network.connect(&host, number)?;
+        let (ring, file) = Producer::create()?;
+        Greeting::Frames.send(&connection, Some(&file))?;
+        Ok(Outgoing::Open { connection, ring, full_since: None })
+    }
+
+    /// Receives a frame; false if there is none. The others take turns.
+    pub(crate) fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+        for _ in 0..self.incoming.len() {
+            self.turn = (self.turn + 1) % self.incoming.len().max(1);
+            let Some(incoming) = self.incoming.get_mut(self.turn) else { break };
+            match incoming.ring.pop(frame) {
+                Ok(true) => {
+                    self.counters.received += 1;
+                    return true;
+                }
+                Ok(false) => {}
+                Err(_) => drop(self.incoming.swap_remove(self.turn)),
+            }
+        }
+        false
+    }
+
+    /// Looks who came and who has gone, now and then. `status` says how this process is, for those who ask.
+    pub(crate) fn look(&mut self, now: Time, status: impl Fn(WireCounters) -> String) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK;
+        // What they sent before they went is read to its end.
+        self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
+        for incoming in &mut self.incoming {
+            incoming.ended = has_hung_up(&incoming.connection);
+        }
+        self.outgoing
+            .retain(|_, way| !matches!(way, Outgoing::Open { connection, .. } if has_hung_up(&*connection)));
+        while let Ok(Some(stranger)) = self.membership.accept() {
+            if self.strangers.len() + self.incoming.len() < MOST_INCOMING {
+                self.strangers.push((stranger, now));
+            }
+        }
+        for (stranger, since) in core::mem::take(&mut self.strangers) {
+            let counters = self.counters;
+            self.greet(now, stranger, since, &|| status(counters));
+        }
+    }
+
+    fn greet(&mut self, now: Time, stranger: OwnedFd, since: Time, status: &impl Fn() -> String) {
+        match Greeting::receive(&stranger) {
+            Ok((Greeting::Frames, Some(file))) => {
+                if let Ok(ring) = Consumer::open(&file) {
+                    self.incoming.push(Incoming { connection: stranger, ring, ended: false });
+                }
+            }
+            // Whoever asked and does not wait for the answer gets none.
+            Ok((Greeting::Status, _)) => drop(answer_status(&stranger, &status())),
+            Err(error) if error.kind() == ErrorKind::WouldBlock && now - since < GREETING_LIMIT => {
+                self.strangers.push((stranger, since));
+            }
+            Ok((Greeting::Frames, None)) | Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Why a network cannot be used.
+
+use super::greeting::VERSION;
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Processes that a host can have: queue pairs from 0x800000 on are not theirs, but queues of packets and multicast.
+pub const MOST_PROCESSES: u8 = 0x80;
+
+/// Why a network cannot be used.
+#[derive(Debug)]
+pub enum NetworkError {
+    /// Something in its directory cannot be made, read or removed.
+    Directory(PathBuf, io::Error),
+    /// It belongs to another version of this program.
+    Version {
+        /// Directory of the network.
+        path: PathBuf,
+        /// What its file says.
+        found: String,
+    },
+    /// A socket's path would be longer than the kernel takes.
+    TooLong(PathBuf),
+    /// The host has no number left for a process.
+    Full(String),
+    /// Another process holds the lock of the network.
+    Locked(PathBuf),
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path, error) => {
+                write!(f, "network: {}: {error}; check the rights of this directory", path.display())
+            }
+            Self::Version { path, found } => write!(
+                f,
+                "the network at {} was made by another version of bareverbs (version {found} of the protocol, this one has \
+                 {VERSION}); choose another with --network, or delete that directory when none of its programs runs",
+                path.display()
+            ),
+            Self::TooLong(path) => write!(
+                f,
+                "{} is too long for the path of a socket (at most 107 bytes); set XDG_RUNTIME_DIR to a shorter directory, or \
+                 shorten the names of network and host",
+                path.display()
+            ),
+            Self::Full(host) => {
+                write!(
+                    f,
+                    "host {host} has {MOST_PROCESSES} processes with an open device already; use a further host"
+                )
+            }
+            Self::Locked(path) => write!(
+                f,
+                "{} is locked by another process for seconds; is one of the network's programs stopped?",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl core::error::Error for NetworkError {}

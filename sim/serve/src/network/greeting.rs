@@ -1,0 +1,109 @@
+//! What a process says first when it has connected to another, and the answer of one that was asked how it is.
+
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Version of what processes of a network say to each other, and of the rings between them.
+pub const VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"bvnet\0\0\0";
+/// Magic, version (4 bytes, little-endian), kind.
+const LENGTH: usize = 13;
+/// Longest answer about a process.
+const LONGEST_STATUS: usize = 4096;
+
+/// Why a process connects to another. A connection lasts as long as both live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greeting {
+    /// It sends frames, in the ring that comes along as a file of memory.
+    Frames,
+    /// It asks how the other is.
+    Status,
+}
+
+impl Greeting {
+    const fn to_raw(self) -> u8 {
+        match self {
+            Self::Frames => 1,
+            Self::Status => 2,
+        }
+    }
+
+    fn encode(self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12] = self.to_raw();
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let known = [Self::Frames, Self::Status].into_iter().find(|greeting| greeting.encode() == *bytes);
+        known.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
+    }
+
+    /// Sends it, with a file for the other side.
+    pub fn send(self, connection: impl AsFd, file: Option<&OwnedFd>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        let bytes = self.encode();
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(connection, &[IoSlice::new(&bytes)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// Receives one, with a file if one came along. `WouldBlock`: nothing was said yet; `UnexpectedEof`: nothing will be.
+    pub fn receive(connection: impl AsFd) -> io::Result<(Self, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; LENGTH + 1];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received =
+            rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+        let mut file = None;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                file = files.last().or(file);
+            }
+        }
+        if received.bytes == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok((Self::decode(&bytes[..received.bytes])?, file))
+    }
+}
+
+/// Answers [`Greeting::Status`]: lines of a name, a space and a value.
+pub fn answer_status(connection: impl AsFd, lines: &str) -> io::Result<()> {
+    let bytes = lines.as_bytes();
+    let bytes = &bytes[..bytes.len().min(LONGEST_STATUS)];
+    rustix::net::send(connection, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Receives the answer; `WouldBlock` if there is none yet.
+pub fn receive_status(connection: impl AsFd) -> io::Result<String> {
+    let mut bytes = vec![0; LONGEST_STATUS];
+    let (length, _) = rustix::net::recv(connection, bytes.as_mut_slice(), RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether the other side has gone, or said what it may not say.
+pub fn has_hung_up(connection: impl AsFd) -> bool {
+    let mut byte = [0; 1];
+    let received = rustix::net::recv(connection, byte.as_mut_slice(), RecvFlags::DONTWAIT);
+    !matches!(received, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR))
+}

@@ -1,0 +1,165 @@
+//! A network of processes on one machine: a directory in which virtual hosts and their processes find each other.
+//!
+//! **What this is.** `NETWORK/hosts/HOST/NUMBER` is the listening socket of a process. Its number within its host is the upper 8 bits of the
+//! numbers of its queue pairs, so that a frame names the process that it is for: by its MAC address the host, by its queue
+//! pair the process. Whoever has frames for a process connects to its socket and says so with a [`Greeting`].
+//!
+//! **What it may not do.** It carries no frames. Nothing in the directory has to be cleaned up: a process that was killed
+//! leaves a socket that refuses connections, and the next one takes its number.
+
+mod error;
+mod greeting;
+mod membership;
+mod socket;
+
+pub use error::{MOST_PROCESSES, NetworkError};
+pub use greeting::{Greeting, VERSION, answer_status, has_hung_up, receive_status};
+pub use membership::Membership;
+
+use rustix::net::SocketAddrUnix;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Longest name of a network.
+const LONGEST_NAME: usize = 32;
+/// Environment variables by which `bareverbs run` tells the library in the program what to do.
+pub mod environment {
+    /// Directory of the files that describe the device.
+    pub const DIRECTORY: &str = "BAREVERBS_RUN_DIRECTORY";
+    /// Name of the virtual host.
+    pub const HOST: &str = "BAREVERBS_RUN_HOST";
+    /// Directory of the network.
+    pub const NETWORK: &str = "BAREVERBS_RUN_NETWORK";
+    /// What goes wrong on the wire, as [`FaultScript`](crate::real_time::FaultScript) reads it.
+    pub const FAULTS: &str = "BAREVERBS_RUN_FAULTS";
+    /// From what the chances of faults are drawn.
+    pub const SEED: &str = "BAREVERBS_RUN_SEED";
+    /// File of the capture.
+    pub const CAPTURE: &str = "BAREVERBS_RUN_CAPTURE";
+}
+
+/// Whether this can be the name of a network: 1 to 32 letters, digits, hyphens, underscores or dots, and no dot first.
+pub fn is_network_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=LONGEST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(good)
+}
+
+/// The directory of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkDirectory {
+    path: PathBuf,
+}
+
+impl NetworkDirectory {
+    /// Makes the directory of a network, unless it is there.
+    pub fn create(path: &Path) -> Result<Self, NetworkError> {
+        let network = Self { path: path.to_owned() };
+        fs::create_dir_all(network.hosts_path()).map_err(|error| network.trouble(error))?;
+        let version = path.join("version");
+        if !version.exists() {
+            // Under a name of its own first: nobody reads half a version.
+            let unfinished = path.join(format!("version-{}", std::process::id()));
+            let written = fs::write(&unfinished, format!("{VERSION}\n"));
+            written
+                .and_then(|()| fs::rename(unfinished, &version))
+                .map_err(|error| network.trouble(error))?;
+        }
+        network.checked()
+    }
+
+    /// A network that is there.
+    pub fn open(path: &Path) -> Result<Self, NetworkError> {
+        Self { path: path.to_owned() }.checked()
+    }
+
+    fn checked(self) -> Result<Self, NetworkError> {
+        let found = fs::read_to_string(self.path.join("version")).map_err(|error| self.trouble(error))?;
+        let found = found.trim();
+        if found == VERSION.to_string() {
+            return Ok(self);
+        }
+        Err(NetworkError::Version { path: self.path, found: found.to_owned() })
+    }
+
+    fn trouble(&self, error: io::Error) -> NetworkError {
+        NetworkError::Directory(self.path.clone(), error)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn hosts_path(&self) -> PathBuf {
+        self.path.join("hosts")
+    }
+
+    fn host_path(&self, host: &str) -> PathBuf {
+        self.hosts_path().join(host)
+    }
+
+    fn socket_path(&self, host: &str, number: u8) -> PathBuf {
+        self.host_path(host).join(number.to_string())
+    }
+
+    /// Makes a host known, whether or not a process of it has a device.
+    pub fn add_host(&self, host: &str) -> Result<(), NetworkError> {
+        let longest = self.socket_path(host, u8::MAX);
+        if SocketAddrUnix::new(&longest).is_err() {
+            return Err(NetworkError::TooLong(longest));
+        }
+        fs::create_dir_all(self.host_path(host)).map_err(|error| self.trouble(error))
+    }
+
+    /// Whether a host of that name is known.
+    pub fn has_host(&self, host: &str) -> bool {
+        !host.is_empty() && !host.starts_with('.') && !host.contains('/') && self.host_path(host).is_dir()
+    }
+
+    /// Names of the hosts that are known, in order.
+    pub fn hosts(&self) -> Vec<String> {
+        names(&self.hosts_path())
+    }
+
+    /// Numbers of a host's processes, in order; some may have ended.
+    pub fn processes(&self, host: &str) -> Vec<u8> {
+        let mut numbers: Vec<u8> =
+            names(&self.host_path(host)).iter().filter_map(|name| name.parse().ok()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Connects to a process without waiting. `ConnectionRefused` or `NotFound`: there is none. `WouldBlock`: too many
+    /// others connect to it at the moment.
+    pub fn connect(&self, host: &str, number: u8) -> io::Result<OwnedFd> {
+        socket::connect(&self.socket_path(host, number))
+    }
+
+    /// Makes this process one of the host's.
+    pub fn join(&self, host: &str) -> Result<Membership, NetworkError> {
+        self.add_host(host)?;
+        let lock = self.path.join("lock");
+        let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
+        membership::hold(&file, &lock)?;
+        for number in 0..MOST_PROCESSES {
+            if let Some(membership) = Membership::bind(&self.socket_path(host, number), number)? {
+                return Ok(membership);
+            }
+        }
+        Err(NetworkError::Full(host.to_owned()))
+    }
+}
+
+/// Names in a directory, in order; none if it cannot be read.
+fn names(path: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::*;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+
+fn network() -> (tempfile::TempDir, NetworkDirectory) {
+    let directory = tempfile::tempdir().unwrap();
+    let network = NetworkDirectory::create(directory.path()).unwrap();
+    (directory, network)
+}
+
+#[test]
+fn processes_of_a_host_have_different_numbers_and_the_first_free_one_is_taken() {
+    let (_directory, network) = network();
+    let [first, second] = [(); 2].map(|()| network.join("a").unwrap());
+    assert_eq!([first.number(), second.number(), network.join("b").unwrap().number()], [0, 1, 0]);
+    drop(first);
+    assert_eq!(network.join("a").unwrap().number(), 0);
+    assert_eq!(network.hosts(), ["a", "b"]);
+    assert!(
+        network.has_host("a") && !network.has_host("c") && !network.has_host("..") && !network.has_host("")
+    );
+}
+
+#[test]
+fn the_socket_of_a_process_that_was_killed_is_taken_over() {
+    let (_directory, network) = network();
+    let killed = network.join("a").unwrap();
+    // What the kernel does to one that is killed: its descriptors are closed, and nothing is removed.
+    killed.abandon();
+    assert_eq!(network.connect("a", 0).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(network.join("a").unwrap().number(), 0);
+}
+
+#[test]
+fn a_greeting_brings_a_file_and_a_hang_up_is_seen() {
+    let (_directory, network) = network();
+    let member = network.join("a").unwrap();
+    assert!(member.accept().unwrap().is_none());
+    let caller = network.connect("a", 0).unwrap();
+    let called = member.accept().unwrap().unwrap();
+    assert_eq!(Greeting::receive(&called).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let file = std::fs::File::open("/dev/null").unwrap();
+    Greeting::Frames.send(&caller, Some(&file.as_fd().try_clone_to_owned().unwrap())).unwrap();
+    let (greeting, file) = Greeting::receive(&called).unwrap();
+    assert_eq!((greeting, file.is_some()), (Greeting::Frames, true));
+    assert!(!has_hung_up(&called) && !has_hung_up(&caller));
+    answer_status(&called, "pid 1\n").unwrap();
+    assert_eq!(receive_status(&caller).unwrap(), "pid 1\n");
+    drop(caller);
+    assert!(has_hung_up(&called));
+}
+
+#[test]
+fn a_stranger_is_not_understood() {
+    let (_directory, network) = network();
+    let member = network.join("a").unwrap();
+    let caller = network.connect("a", 0).unwrap();
+    let called = member.accept().unwrap().unwrap();
+    rustix::net::send(&caller, b"hello", rustix::net::SendFlags::empty()).unwrap();
+    assert_eq!(Greeting::receive(&called).unwrap_err().kind(), ErrorKind::InvalidData);
+    drop(caller);
+    assert_eq!(Greeting::receive(&called).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_network_of_another_version_is_refused_with_what_to_do() {
+    let (directory, _network) = network();
+    std::fs::write(directory.path().join("version"), "99\n").unwrap();
+    let refusal = NetworkDirectory::create(directory.path()).unwrap_err().to_string();
+    assert!(refusal.contains("version 99") && refusal.contains("--network"), "{refusal}");
+}
+
+#[test]
+fn a_path_that_no_socket_can_have_is_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let network = NetworkDirectory::create(&directory.path().join("x".repeat(100))).unwrap();
+    let refusal = network.join("a").unwrap_err().to_string();
+    assert!(refusal.contains("XDG_RUNTIME_DIR"), "{refusal}");
+}
+
+#[test]
+fn names_of_networks_are_names_of_directories() {
+    assert!(is_network_name("ci_7.a-b"));
+    for name in ["", ".", "..", "a/b", "a b", &"x".repeat(33)] {
+        assert!(!is_network_name(name), "{name:?}");
+    }
+}
