@@ -27,7 +27,7 @@ enum Judge {
         #[arg(long)]
         only: Option<String>,
         /// Cases that have not begun after so many minutes have failed.
-        #[arg(long, default_value_t = 9)]
+        #[arg(long, default_value_t = 20)]
         minutes: u64,
         /// One path MTU for each program, size, role and family, not several.
         #[arg(long)]
