@@ -7,7 +7,7 @@ use bareverbs_core::command::{CommandFailure, DeviceLoss};
 use bareverbs_core::completion_channel::CompletionChannel;
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::{
-    CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, WorkCompletion, WorkRequest,
+    CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, ReceiveRequest, WorkCompletion, WorkRequest,
 };
 use bareverbs_prm::command::cq::CreateCqIn;
 use bareverbs_prm::cqe::CompletionEntry;
@@ -277,6 +277,22 @@ fn what_waited_for_an_answer_is_destroyed_when_it_came() {
     hal.firmware().unstick(&hal.world.memory);
     crowd.pop();
     assert_eq!(hal.firmware().completion_queues.len(), before - 11, "the ten and this one");
+}
+
+/// A device that could change them would deliver what nobody posted.
+#[test]
+fn identifiers_lie_where_the_device_cannot_reach_them() {
+    let mut rig = Rig::new(Shape::default());
+    let id: u64 = 0x5eed_cafe_f00d_1234;
+    rig.pair.post_send(&WorkRequest::nop(id)).unwrap();
+    let entry = [rig.region.slice(0, 8).unwrap()];
+    rig.pair.post_receive(&ReceiveRequest::new(id, &entry)).unwrap();
+    let memory = &rig.hal.world.memory;
+    for (start, length) in memory.spans() {
+        let bytes = memory.read(start, length);
+        let shows = |word: &[u8]| word == id.to_le_bytes() || word == id.to_be_bytes();
+        assert!(!bytes.windows(8).any(shows), "in the {length} bytes at {start:#x}");
+    }
 }
 
 /// Bytes that are drawn from a number.

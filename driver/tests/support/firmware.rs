@@ -43,6 +43,8 @@ struct Pending {
     slot: u8,
     due: Time,
     want_pages: Option<usize>,
+    /// The script has had its say.
+    delayed: bool,
 }
 
 /// A completion or event queue as the device sees it.
@@ -207,7 +209,12 @@ impl Firmware {
             init_segment::COMMAND_DOORBELL => {
                 self.doorbells.push(value);
                 let slots = (0..32).filter(|slot| value >> slot & 1 != 0);
-                self.pending.extend(slots.map(|slot| Pending { slot, due: now, want_pages: None }));
+                self.pending.extend(slots.map(|slot| Pending {
+                    slot,
+                    due: now,
+                    want_pages: None,
+                    delayed: false,
+                }));
             }
             _ => (),
         }
@@ -246,12 +253,13 @@ impl Firmware {
         let header = part::<CommandHeaderIn>(&input, 0).unwrap();
         let index = self.log.len();
         self.log.push((header.opcode(), header.op_mod(), input));
-        let scripted = self.script.get_mut(&header.opcode().raw()).and_then(VecDeque::pop_front);
+        let script = self.script.get_mut(&header.opcode().raw()).filter(|_| !one.delayed);
+        let scripted = script.and_then(VecDeque::pop_front);
         let counted = self.at_command.as_ref().filter(|(at, _)| *at == index).map(|(_, how)| how.clone());
         match scripted.or(counted) {
             Some(Misbehaviour::Delay(delay)) => {
                 self.log.pop();
-                one.due = self.now + delay;
+                (one.due, one.delayed) = (self.now + delay, true);
                 return Some(one);
             }
             Some(Misbehaviour::WantPages(count)) => {
