@@ -440,6 +440,19 @@ mod tests {
         assert!(names.len() == 1 << 14 && !names.contains(&NOBODY));
     }
 
+    /// In places where a device can write there: creation must not hang under the lock, nor read beyond the records.
+    #[test]
+    fn a_list_of_free_records_that_somebody_bent_ends() {
+        for next in [0, 1, 4, u64::from(NONE) - 1] {
+            let ledgers = ledgers(4, 8);
+            let (first, second) = (ledgers.take(0, 0).unwrap(), ledgers.take(0, 0).unwrap());
+            ledgers.give_back(first);
+            ledgers.give_back(second);
+            ledgers.store(first.record * RECORD_WORDS + NEXT, next, Ordering::Relaxed);
+            assert!((0..8).any(|_| ledgers.take(0, 0).is_ok()), "next is {next:#x}");
+        }
+    }
+
     #[test]
     fn nobody_has_the_name_of_entries_that_are_nobodys() {
         let ledgers = ledgers(1, 8);
