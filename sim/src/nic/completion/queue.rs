@@ -53,6 +53,9 @@ pub(crate) struct CompletionQueue {
     /// One past the last entry that satisfies an arming for solicited completions.
     solicited_end: Option<u32>,
     pub(super) armed: Option<ArmedFor>,
+    /// One past the last entry when the last event was raised: what an event has told of raises no other
+    /// (`last_notified_index`).
+    pub(super) notified: u32,
     pub(super) moderation: Moderation,
     /// Entries that wait for more like them; the oldest first.
     pub(super) waiting: Vec<Waiting>,
@@ -78,6 +81,7 @@ impl CompletionQueue {
             consumer: 0,
             solicited_end: None,
             armed: None,
+            notified: 0,
             moderation: Moderation::new(&context),
             waiting: Vec::new(),
             status: 0,
@@ -96,7 +100,8 @@ impl CompletionQueue {
         });
         context
             .set_consumer_counter(self.consumer & INDEX_MASK)
-            .set_producer_counter(self.producer & INDEX_MASK);
+            .set_producer_counter(self.producer & INDEX_MASK)
+            .set_last_notified_index(self.notified & INDEX_MASK);
         context
     }
 
@@ -224,21 +229,19 @@ impl CompletionQueue {
         self.solicited_end = Some(self.producer & INDEX_MASK);
     }
 
-    /// Whether entries beyond `consumer` satisfy an arming.
+    /// Whether entries beyond `consumer`, and beyond those that an event has told of, satisfy an arming.
     pub(super) fn satisfies(&self, armed: ArmedFor, consumer: u32) -> bool {
-        let beyond = |end: u32| {
-            let distance = end.wrapping_sub(consumer) & INDEX_MASK;
-            distance != 0 && distance <= INDEX_MASK / 2
-        };
+        let start = if is_beyond(self.notified, consumer) { self.notified } else { consumer };
         match armed {
-            ArmedFor::Any => beyond(self.producer),
-            ArmedFor::Solicited => self.solicited_end.is_some_and(beyond),
+            ArmedFor::Any => is_beyond(self.producer, start),
+            ArmedFor::Solicited => self.solicited_end.is_some_and(|end| is_beyond(end, start)),
         }
     }
 
     /// Raises the event of the queue; its arming has been used up.
     pub(super) fn raise<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
         self.armed = None;
+        self.notified = self.producer;
         self.moderation.restart_count();
         events.post_to(memory, self.eqn(), self.event());
     }
@@ -272,6 +275,12 @@ impl CompletionQueue {
         self.context.set_log_page_size(context.log_page_size()).set_page_offset(context.page_offset());
         Ok(())
     }
+}
+
+/// Whether an index comes after another, which wrap.
+const fn is_beyond(end: u32, start: u32) -> bool {
+    let distance = end.wrapping_sub(start) & INDEX_MASK;
+    distance != 0 && distance <= INDEX_MASK / 2
 }
 
 /// Bytes of an entry of a queue with this context.
