@@ -62,16 +62,29 @@ pub(crate) fn modify_extended<P: Process>(
     request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes())
 }
 
+/// Attributes that are not looked at (`modify_qp_mask`): programs give both ends of XRC those of a reliable connection.
+const fn ignored(kind: QueuePairKind) -> u32 {
+    match kind {
+        QueuePairKind::XrcInitiator => attribute::RESPONDER_RESOURCES | attribute::RNR_TIMER,
+        QueuePairKind::XrcTarget => {
+            attribute::INITIATOR_DEPTH | attribute::RETRY_COUNT | attribute::RNR_RETRY
+        }
+        _ => 0,
+    }
+}
+
 fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Errno> {
-    let has = |bit| wish.attr_mask & bit != 0;
     let qpn = call.file.queue_pair(wish.qp_handle)?;
+    let kind = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?.kind;
+    let wish = &ModifyQp { attr_mask: wish.attr_mask & !ignored(kind), ..*wish };
+    let has = |bit| wish.attr_mask & bit != 0;
     check(call, wish)?;
     let now = State::from_device(query_context(call, qpn)?.state());
     let named = |number| State::from_number(number).ok_or(Errno::Invalid);
     let from = if has(attribute::CURRENT_STATE) { named(wish.cur_qp_state)? } else { now };
     let to = if has(attribute::STATE) { named(wish.qp_state)? } else { from };
     let queue = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?;
-    let (kind, rights) = (queue.kind, Rights::of(queue, wish));
+    let rights = Rights::of(queue, wish);
     let step = transition::find(kind, from, to, wish.attr_mask)?;
     match step.opcode {
         CommandOpcode::ToResetQp if now == State::Reset => {}

@@ -58,9 +58,13 @@ impl Uverbs {
     /// The last descriptor of a file is gone, and with it everything that was made through it.
     pub fn close<P: Process>(&mut self, process: &mut P, file: FileId) {
         let Some(mut objects) = self.files.remove(&file) else { return };
-        for object in objects.take_all() {
-            // Nobody is left who could be told that firmware refused.
-            let _ = object_methods::destroy(&mut self.device, process, object);
+        // Users go before what they use, but for those that were given another object later; so what firmware refuses is
+        // tried again as long as that changes anything. Nobody is left who could be told.
+        let mut left = objects.take_all();
+        let mut before = usize::MAX;
+        while left.len() < before {
+            before = left.len();
+            left.retain(|object| object_methods::destroy(&mut self.device, process, *object).is_err());
         }
         self.device.events.hang_up(process, file);
     }
