@@ -6,6 +6,7 @@ use super::doorbell_record::DoorbellRecord;
 use super::memory::{DmaFault, HostMemory};
 use super::wqe::{self, WorkFault};
 use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
 use zerocopy::FromBytes;
 
@@ -213,7 +214,9 @@ impl WorkQueue {
     /// where the next one begins.
     pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
         // What was read ahead is of no use behind what was never looked at: counters wrap.
-        self.ahead.clear();
+        if !mutated("stale_read_ahead") {
+            self.ahead.clear();
+        }
         if self.pending() == 0 || !self.holds_pending() {
             self.fetched = self.posted;
             return None;
@@ -226,5 +229,97 @@ impl WorkQueue {
         let sane = known && blocks != 0 && blocks <= self.pending();
         self.fetched = if sane { self.fetched.wrapping_add(blocks) } else { self.posted };
         Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::doorbell::QueuePairRecord;
+    use bareverbs_prm::numbering::WqeOpcode;
+    use zerocopy::IntoBytes;
+
+    const LOG_BLOCKS: u8 = 6;
+    const BLOCKS: u16 = 1 << LOG_BLOCKS;
+    const RECORD: u64 = 0x10_0000;
+    const NUMBER: Qpn = Qpn::from_low_bits(0x40);
+    const LIMIT: u16 = 1024;
+
+    /// A ring at address 0 and its doorbell record.
+    struct Host {
+        ring: Vec<u8>,
+        posted: u16,
+    }
+
+    impl HostMemory for Host {
+        fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+            if iova >= RECORD {
+                let mut record = QueuePairRecord::new();
+                record.set_send_counter(self.posted);
+                buffer.copy_from_slice(&record.as_bytes()[(iova - RECORD) as usize..][..buffer.len()]);
+            } else {
+                buffer.copy_from_slice(&self.ring[iova as usize..][..buffer.len()]);
+            }
+            Ok(())
+        }
+
+        fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+            Err(DmaFault { iova, length: bytes.len(), write: true })
+        }
+    }
+
+    impl Host {
+        /// A WQE of one block.
+        fn post(&mut self, opcode: WqeOpcode) {
+            let mut control = ControlSegment::new();
+            control.set_opcode(opcode).set_wqe_index(self.posted).set_qpn(NUMBER).set_ds(1);
+            let at = usize::from(self.posted % BLOCKS) * BASIC_BLOCK;
+            self.ring[at..at + ControlSegment::SIZE].copy_from_slice(control.as_bytes());
+            self.posted = self.posted.wrapping_add(1);
+        }
+    }
+
+    fn queue() -> (Host, WorkQueue) {
+        let length = usize::from(BLOCKS) * BASIC_BLOCK;
+        let pages: Vec<u64> = (0..length as u64).step_by(4096).collect();
+        let buffer = PagedBuffer::new(&pages, 12, 0, length as u64);
+        let queue = WorkQueue::new(buffer, 0, DoorbellRecord::at(RECORD), Some(LOG_BLOCKS));
+        (Host { ring: vec![0; length], posted: 0 }, queue)
+    }
+
+    #[test]
+    fn a_batch_is_read_at_once() {
+        let (mut host, mut queue) = queue();
+        (0..3).for_each(|_| host.post(WqeOpcode::Nop));
+        queue.read_record(&mut host, true).unwrap();
+        assert!(queue.read_next(&mut host, NUMBER, LIMIT).is_ok());
+        queue.advance(1);
+        host.ring.fill(0xff);
+        let next = queue.read_next(&mut host, NUMBER, LIMIT).expect("read with the first");
+        assert_eq!((next.control.wqe_index(), queue.segments(&next).len()), (1, ControlSegment::SIZE));
+        assert_eq!(queue.pending(), 2);
+    }
+
+    /// Counters have 16 bits: behind 65,536 blocks that were flushed unread, the next WQE counts as one that was read long ago.
+    #[test]
+    fn what_was_read_ahead_is_read_again_after_a_flush() {
+        let (mut host, mut queue) = queue();
+        (0..2).for_each(|_| host.post(WqeOpcode::Nop));
+        queue.read_record(&mut host, false).unwrap();
+        assert!(queue.read_next(&mut host, NUMBER, LIMIT).is_ok());
+        queue.advance(1);
+        let mut flushed = 0;
+        while flushed <= u32::from(u16::MAX) {
+            if queue.pending() == 0 {
+                host.post(WqeOpcode::Nop);
+                queue.read_record(&mut host, false).unwrap();
+            }
+            assert_eq!(queue.skip(&mut host).map(|name| name.index), Some(1u16.wrapping_add(flushed as u16)));
+            flushed += 1;
+        }
+        host.post(WqeOpcode::Send);
+        queue.read_record(&mut host, false).unwrap();
+        let next = queue.read_next(&mut host, NUMBER, LIMIT).unwrap();
+        assert_eq!((next.control.wqe_index(), next.control.opcode()), (1, WqeOpcode::Send));
     }
 }

@@ -46,8 +46,6 @@ impl CompletionQueues {
 
     /// Writes an entry and raises the event for which the queue is armed. `solicited` is true for entries that satisfy
     /// an arming for solicited completions: those with the bit, and all errors (IBTA v1.4 §11.4.2.2).
-    // A function of its own: inlined everywhere, it costs its callers more than a call.
-    #[inline(never)]
     pub(crate) fn post<M: HostMemory>(
         &mut self,
         memory: &mut M,
