@@ -203,6 +203,7 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["errno", "paths", "descriptors", "event_files", "memory", "neighbours", "own_work"],
             &["next", "pace", "ring", "settings"],
+            &["guarded"],
             &["program", "wire", "nic_thread"],
             &["link"],
             &["device"],

@@ -155,9 +155,12 @@ fn step() -> Option<Step> {
     let Device { uverbs, program, link } = &mut *device;
     let link = link.as_mut()?;
     let now = program.time();
-    let mut busy = uverbs.sweep(now, program);
-    busy |= link.step(now, uverbs, program);
-    uverbs.advance(now, program);
+    let mut busy = program.directly(|program| {
+        let rang = uverbs.sweep(now, program);
+        let moved = link.step(now, uverbs, program);
+        uverbs.advance(now, program);
+        rang | moved
+    });
     program.event_files.flush();
     while let Some(record) = uverbs.poll_event() {
         program.event_files.put(record);

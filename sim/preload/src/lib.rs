@@ -16,6 +16,8 @@ mod descriptors;
 mod device;
 mod errno;
 mod event_files;
+#[cfg(target_arch = "x86_64")]
+mod guarded;
 mod link;
 mod memory;
 mod names;

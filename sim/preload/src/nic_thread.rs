@@ -40,12 +40,14 @@ pub(crate) fn start(duties: Duties) -> std::io::Result<()> {
     started.map(drop)
 }
 
-/// Blocks all signals in this thread, and gives those that were blocked before.
+/// Blocks all signals in this thread but those of its own faults, and gives those that were blocked before.
 fn block_signals() -> libc::sigset_t {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
     // SAFETY: `sigfillset` makes `all` a set; the kernel fills `before`, since all arguments are right.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
         before.assume_init()
     }

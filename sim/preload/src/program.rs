@@ -2,6 +2,8 @@
 
 use crate::descriptors::{self, Descriptor};
 use crate::event_files::{EventFiles, Inode};
+#[cfg(target_arch = "x86_64")]
+use crate::guarded;
 use crate::memory::{self, Way};
 use crate::neighbours::Neighbours;
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -18,11 +20,44 @@ pub(crate) struct Program {
     start: Instant,
     pub(crate) event_files: EventFiles,
     neighbours: Neighbours,
+    /// Whether memory is accessed by this thread itself and not by the kernel for it.
+    is_direct: bool,
 }
 
 impl Program {
     pub(crate) fn new(neighbours: Neighbours) -> Self {
-        Self { start: Instant::now(), event_files: EventFiles::default(), neighbours }
+        Self { start: Instant::now(), event_files: EventFiles::default(), neighbours, is_direct: false }
+    }
+
+    /// Does something that accesses much memory, in a thread that does not block the signals of its own faults.
+    pub(crate) fn directly<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.is_direct = guards_copies();
+        let done = work(self);
+        self.is_direct = false;
+        done
+    }
+
+    /// Copies by this thread itself; `None` if the kernel is to do it.
+    #[cfg(target_arch = "x86_64")]
+    fn copy_directly(
+        &self,
+        way: Way,
+        iova: u64,
+        buffer: *mut u8,
+        length: usize,
+    ) -> Option<Result<(), DmaFault>> {
+        let place = core::ptr::without_provenance_mut(usize::try_from(iova).ok().filter(|_| self.is_direct)?);
+        let (to, from) = if way == Way::ToProgram { (place, buffer) } else { (buffer, place) };
+        // SAFETY: `buffer` is borrowed by the callers below for the call; `is_direct` is set by `directly` only, after copies
+        // are guarded, in a thread that does not block the signals.
+        let copied = unsafe { guarded::copy(to, from.cast_const(), length) };
+        Some(if copied { Ok(()) } else { Err(DmaFault { iova, length, write: way == Way::ToProgram }) })
+    }
+
+    /// Other processors: the kernel copies.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn copy_directly(&self, _: Way, _: u64, _: *mut u8, _: usize) -> Option<Result<(), DmaFault>> {
+        None
     }
 
     /// Time since the device was made.
@@ -32,14 +67,28 @@ impl Program {
     }
 }
 
+/// Whether copies can be guarded against faults.
+fn guards_copies() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return guarded::guard();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 impl HostMemory for Program {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        if let Some(copied) = self.copy_directly(Way::FromProgram, iova, buffer.as_mut_ptr(), buffer.len()) {
+            return copied;
+        }
         // SAFETY: `buffer` is borrowed for the call.
         unsafe { memory::copy(Way::FromProgram, iova, buffer.as_mut_ptr(), buffer.len()) }
     }
 
     fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         let pointer = bytes.as_ptr().cast_mut();
+        if let Some(copied) = self.copy_directly(Way::ToProgram, iova, pointer, bytes.len()) {
+            return copied;
+        }
         // SAFETY: `bytes` is borrowed for the call, and only read in this direction.
         unsafe { memory::copy(Way::ToProgram, iova, pointer, bytes.len()) }
     }

@@ -1,8 +1,18 @@
 //! Rooms of the library that can be tested alone. The library itself cannot be linked to a test: it would replace functions
 //! of the C library there.
 
+#[path = "../src/errno.rs"]
+#[cfg(target_arch = "x86_64")]
+#[expect(dead_code, reason = "the functions of the C library use the rest")]
+mod errno;
+#[path = "../src/guarded.rs"]
+#[cfg(target_arch = "x86_64")]
+mod guarded;
 #[path = "../src/memory.rs"]
 mod memory;
+#[path = "../src/next.rs"]
+#[cfg(target_arch = "x86_64")]
+mod next;
 #[expect(dead_code, reason = "the NIC's thread uses the rest")]
 #[path = "../src/pace.rs"]
 mod pace;
@@ -130,4 +140,45 @@ fn sleeps_grow_with_the_silence() {
     assert_eq!(pace::sleep_after(Duration::from_secs(1)), micros(500));
     assert_eq!(pace::running("0.15 0.20 0.18 3/412 12345\n"), Some(3));
     assert_eq!(pace::running("0.15"), None);
+}
+
+/// A page that nobody may touch.
+#[cfg(target_arch = "x86_64")]
+fn forbidden_page() -> *mut u8 {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: the kernel chooses a place where nothing is.
+    let page = unsafe { mmap_anonymous(core::ptr::null_mut(), 8192, ProtFlags::empty(), MapFlags::PRIVATE) };
+    page.unwrap().cast()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_guarded_copy_survives_a_wrong_address_and_the_program_keeps_its_handlers() {
+    static SEEN: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
+    extern "C" fn note(_: core::ffi::c_int) {
+        SEEN.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+    assert!(guarded::guard() && guarded::guard());
+    let handler = note as extern "C" fn(core::ffi::c_int) as usize;
+    // SAFETY: a handler for a signal.
+    unsafe { libc::signal(libc::SIGSEGV, handler) };
+    let page = forbidden_page();
+    for length in [0, 1, 3, 4, 5, 8, 9, 64, 4096] {
+        let from: Vec<u8> = (0..length).map(|at| (at as u8).wrapping_add(1)).collect();
+        let mut to = vec![0_u8; length];
+        // SAFETY: both sides have `length` bytes, or are a page that faults.
+        unsafe {
+            assert!(guarded::copy(to.as_mut_ptr(), from.as_ptr(), length));
+            assert_eq!(to, from);
+            assert_eq!(guarded::copy(page, from.as_ptr(), length), length == 0);
+            assert_eq!(guarded::copy(to.as_mut_ptr(), page, length), length == 0);
+        }
+    }
+    assert_eq!(SEEN.load(core::sync::atomic::Ordering::Relaxed), 0, "faults of copies are nobody's business");
+    // SAFETY: raises a signal for which there is a handler, and puts back what was there.
+    unsafe {
+        libc::raise(libc::SIGSEGV);
+        assert_eq!(libc::signal(libc::SIGSEGV, libc::SIG_DFL), handler);
+    }
+    assert_eq!(SEEN.load(core::sync::atomic::Ordering::Relaxed), 1);
 }
