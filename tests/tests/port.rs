@@ -138,7 +138,7 @@ fn groups_of_the_other_link_layer_are_refused_before_a_command() {
     let error = infiniband.ethernet_counters(false).unwrap_err();
     assert_eq!(error, PortCounterError::LinkLayer { group, port });
     assert!(
-        error.to_string().contains("ports of link layer ETHERNET(0x1) have them, this one is IB(0x0)"),
+        error.to_string().contains("ports of link layer ETHERNET(0x1) have them, and this port is IB(0x0)"),
         "{error}"
     );
 }

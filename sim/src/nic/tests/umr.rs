@@ -146,8 +146,6 @@ fn with_variant(key: Mkey, variant: u8) -> Mkey {
     Mkey::from_parts(key.index(), variant)
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2: a window gives access to its range of the region only, with its own rights.
-/// Requirement: IBTA v1.4 §10.6.7.2.2: after it was invalidated, a window of type 2 gives no access.
 /// Keys that work requests fill later reserve what they may come to have: nobody makes the device take more memory than it
 /// has for them, and what a destroyed key had is free again.
 #[test]
@@ -173,6 +171,8 @@ fn translation_entries_of_all_keys_have_a_budget() {
     large(node, 1 << 20).unwrap();
 }
 
+/// Requirement: IBTA v1.4 §10.6.7.2: a window gives access to its range of the region only, with its own rights.
+/// Requirement: IBTA v1.4 §10.6.7.2.2: after it was invalidated, a window of type 2 gives no access.
 #[test]
 fn a_window_opens_and_closes() {
     let mut pair = Pair::new();
