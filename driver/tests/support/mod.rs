@@ -173,9 +173,13 @@ impl Hal for FakeHal {
     fn now(&self) -> Time {
         self.world.now.get()
     }
+    #[inline(always)]
     fn barrier(&self, kind: Barrier) {
         bareverbs_core::barrier::native(kind);
-        self.world.interfere();
+        // Programs that count the driver's instructions use this place too, and have no device that does anything.
+        if cfg!(test) {
+            self.world.interfere();
+        }
     }
     fn relax(&self, deadline: Time) {
         self.world.relaxed.set(self.world.relaxed.get() + 1);
