@@ -3,6 +3,12 @@
 //! A device may change these bytes at any time, so there is never a Rust slice or reference to them. Every access is a
 //! relaxed atomic of the processor's own width (one plain instruction on the machines we know), which neither tears nor
 //! is a data race; what must be ordered is ordered by [`Barrier`](crate::hal::Barrier)s.
+//!
+//! **One size of access per word.** Atomic accesses of different sizes to the same bytes are a data race too, if one of them
+//! stores and nothing orders them. Memory that several threads reach through `&self` (regions, ledgers) is accessed in whole
+//! aligned words of 64 bits, and by single bytes only where such a word leaves the memory. Smaller accesses through a [`Window`]
+//! are for memory that one thread at a time has: the rings of an object whose methods take `&mut self`, and queues of the device behind a
+//! lock. The two counters of a doorbell record are two numbers of 32 bits, each always accessed as such.
 
 mod rings;
 mod run;
@@ -56,9 +62,10 @@ pub struct Dma<M> {
     words: usize,
 }
 
-// SAFETY: the pointer is owned together with `memory` (contract of `DmaMemory`), and every access through it is atomic.
+// SAFETY: `base` leads into `memory`, which is owned by the same value and may go to another thread.
 unsafe impl<M: Send> Send for Dma<M> {}
-// SAFETY: as above; shared access from several threads is a set of atomic operations.
+// SAFETY: what can be called from several threads at once (`copy_in`, `copy_out`, `fill`, `word`, `pair`, `extent` and their stores)
+// accesses each word in one size, atomically; who takes a smaller part of it from a `Window` has the memory alone (see the module).
 unsafe impl<M: Sync> Sync for Dma<M> {}
 
 impl<M: DmaMemory> Dma<M> {
@@ -123,45 +130,44 @@ impl<M> Dma<M> {
         Err(RangeError { offset: offset as u64, length: length as u64, region: self.length as u64 })
     }
 
-    /// Copies `bytes` in at `offset`.
+    /// Copies `bytes` in at `offset`. Bytes beside them in the same word stay as they are, whoever stores to them meanwhile.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         self.check(offset, bytes.len())?;
-        let (head, words, tail) = self.split(offset, bytes.len());
+        let (head, words) = self.split(offset, bytes.len());
         let (first, rest) = bytes.split_at(head);
         let (middle, last) = rest.split_at(words * 8);
-        first.iter().enumerate().for_each(|(i, &b)| self.put8(offset + i, b));
         let at = offset + head;
+        self.put_part(offset, first);
         for (i, word) in middle.chunks_exact(8).enumerate() {
             self.put64(at + i * 8, word.try_into().map_or(0, u64::from_ne_bytes));
         }
-        debug_assert_eq!(last.len(), tail);
-        last.iter().enumerate().for_each(|(i, &b)| self.put8(at + words * 8 + i, b));
+        self.put_part(at + words * 8, last);
         Ok(())
     }
 
     /// Copies bytes at `offset` out into `buffer`.
     pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
         self.check(offset, buffer.len())?;
-        let (head, words, _) = self.split(offset, buffer.len());
+        let (head, words) = self.split(offset, buffer.len());
         let (first, rest) = buffer.split_at_mut(head);
         let (middle, last) = rest.split_at_mut(words * 8);
-        first.iter_mut().enumerate().for_each(|(i, b)| *b = self.get8(offset + i));
         let at = offset + head;
+        self.get_part(offset, first);
         for (i, word) in middle.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&self.get64(at + i * 8).to_ne_bytes());
         }
-        last.iter_mut().enumerate().for_each(|(i, b)| *b = self.get8(at + words * 8 + i));
+        self.get_part(at + words * 8, last);
         Ok(())
     }
 
     /// Fills `length` bytes at `offset` with `byte`.
     pub fn fill(&self, offset: usize, length: usize, byte: u8) -> Result<(), RangeError> {
         self.check(offset, length)?;
-        let (head, words, tail) = self.split(offset, length);
-        (0..head).for_each(|i| self.put8(offset + i, byte));
-        let at = offset + head;
-        (0..words).for_each(|i| self.put64(at + i * 8, u64::from_ne_bytes([byte; 8])));
-        (0..tail).for_each(|i| self.put8(at + words * 8 + i, byte));
+        let (head, words) = self.split(offset, length);
+        let (pattern, at) = ([byte; 8], offset + head);
+        self.put_part(offset, &pattern[..head]);
+        (0..words).for_each(|i| self.put64(at + i * 8, u64::from_ne_bytes(pattern)));
+        self.put_part(at + words * 8, &pattern[..length - head - words * 8]);
         Ok(())
     }
 
@@ -264,21 +270,60 @@ impl<M> Dma<M> {
         Some(Run { base, mask, memory: PhantomData })
     }
 
-    /// Bytes before the first aligned word, words, bytes after the last one.
-    fn split(&self, offset: usize, length: usize) -> (usize, usize, usize) {
+    /// Bytes before the first aligned word, and whole words; what is left is less than a word.
+    fn split(&self, offset: usize, length: usize) -> (usize, usize) {
         let misaligned = (self.base.as_ptr().addr() + offset) % 8;
         let head = ((8 - misaligned) % 8).min(length);
-        (head, (length - head) / 8, (length - head) % 8)
+        (head, (length - head) / 8)
     }
 
-    #[inline(always)]
+    /// The aligned word that holds the byte at `offset`, and that byte's place in it; `None` if the word is not all inside the
+    /// memory. Such a word is reached by its bytes, always; every other one as a whole, always.
+    fn word_around(&self, offset: usize) -> Option<(&AtomicU64, usize)> {
+        let place = (self.base.as_ptr().addr() + offset) % 8;
+        let first = offset.checked_sub(place)?;
+        self.check(first, 8).ok()?;
+        // SAFETY: the word is aligned, by `place`, and inside the memory, by the check.
+        Some((unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(first).cast()) }, place))
+    }
+
+    /// Stores a part of one word, relaxed.
+    fn put_part(&self, offset: usize, part: &[u8]) {
+        if part.is_empty() {
+            return;
+        }
+        let Some((word, place)) = self.word_around(offset) else {
+            return part.iter().enumerate().for_each(|(i, &byte)| self.put8(offset + i, byte));
+        };
+        let merge = |old: u64| {
+            let mut bytes = old.to_ne_bytes();
+            bytes.iter_mut().skip(place).zip(part).for_each(|(byte, &new)| *byte = new);
+            Some(u64::from_ne_bytes(bytes))
+        };
+        // It fails only if it is given nothing to store. A round more means that somebody else's store went through.
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+    }
+
+    /// Loads a part of one word, relaxed.
+    fn get_part(&self, offset: usize, part: &mut [u8]) {
+        if part.is_empty() {
+            return;
+        }
+        let Some((word, place)) = self.word_around(offset) else {
+            return part.iter_mut().enumerate().for_each(|(i, byte)| *byte = self.get8(offset + i));
+        };
+        let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        part.iter_mut().zip(&bytes[place..]).for_each(|(byte, &old)| *byte = old);
+    }
+
+    /// The byte at `offset`, which lies in a word that the memory does not hold whole.
     fn get8(&self, offset: usize) -> u8 {
         debug_assert!(offset < self.length);
         // SAFETY: every caller has checked the range; a byte is always aligned.
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.load(Ordering::Relaxed)
     }
 
-    #[inline(always)]
+    /// As [`Self::get8`].
     fn put8(&self, offset: usize, value: u8) {
         debug_assert!(offset < self.length);
         // SAFETY: every caller has checked the range; a byte is always aligned.

@@ -37,8 +37,12 @@ pub trait Hal {
     /// The system cannot map the memory.
     ///
     /// # Safety
-    /// `start` must be valid for reads and writes of `length` bytes until the handle is dropped, and nobody may hold a
-    /// reference to any of those bytes while the device may access them.
+    /// Until the handle is dropped:
+    /// * `start` is valid for reads and writes of `length` bytes, and the pages of 4 KiB that hold them stay mapped;
+    /// * nobody holds a reference to any of those bytes, and other accesses to them do not race with those through the handle: two
+    ///   handles of the same bytes are used by one thread at a time;
+    /// * the device may reach the rest of the first and the last page too. Where it is not trusted, or its IOMMU works in larger pages,
+    ///   nothing lies there that matters.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
 
     /// The time now.
@@ -96,8 +100,12 @@ pub trait Mmio {
 /// Memory that driver and device share.
 ///
 /// # Safety
-/// `as_ptr()` must be valid for reads and writes of `len()` bytes until the value is dropped, must not change, and nobody
-/// but the device and the holder of this value may access those bytes.
+/// * `as_ptr()` is valid for reads and writes of `len()` bytes until the value is dropped.
+/// * Neither `as_ptr()` nor `len()` nor `iova()` ever changes; a move of the value moves no byte.
+/// * Nobody but the device and the holder of this value accesses those bytes. Memory of the application is what the caller of
+///   [`Hal::map_user`] promised.
+/// * What the device reads and writes from `iova()` on are these bytes and no others, until the value is dropped; then it reaches them no
+///   more. Memory that the device cannot reach ([`Hal::allocate_private`]) has an `iova()` that is no address for the device.
 pub unsafe trait DmaMemory {
     /// First address as the device sees it.
     fn iova(&self) -> u64;

@@ -27,6 +27,11 @@ impl Drop for Boxed {
     }
 }
 
+// SAFETY: the bytes belong to the value, wherever it is.
+unsafe impl Send for Boxed {}
+// SAFETY: a shared value gives nothing but an address and a length.
+unsafe impl Sync for Boxed {}
+
 // SAFETY: the bytes belong to the value until it is dropped.
 unsafe impl DmaMemory for Boxed {
     fn iova(&self) -> u64 {

@@ -93,10 +93,19 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
     ) -> Result<(), PostError> {
         let place = self.ids.get_mut(index).ok_or(PostError::BadRequest)?;
         *place = Some(id);
+        self.forget(index);
         for buffer in 0..RECEIVES {
             self.post_receive(endpoint, index, buffer)?;
         }
         Ok(())
+    }
+
+    /// Drops requests and credits of whoever had connection `index` before.
+    fn forget(&mut self, index: usize) {
+        if let (Some(queue), Some(credits)) = (self.arrived.get_mut(index), self.credits.get_mut(index)) {
+            queue.clear();
+            *credits = 0;
+        }
     }
 
     fn post_receive(
@@ -166,6 +175,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
         if let Some(id) = self.ids.get_mut(connection).and_then(Option::take) {
             self.counters.broken += 1;
             self.runtime.disconnect(id);
+            self.forget(connection);
         }
     }
 
@@ -219,8 +229,13 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
         while let Some(done) = dma.poll(scratch) {
             active = true;
             let tag = Tag::from_bits(done.tag);
-            let bytes = done.length.and_then(|length| scratch.get(..length)).ok_or(DmaFault);
-            let staged = bytes.and_then(|bytes| {
+            // What comes late, or in another length than was asked for, never touches a staging buffer: it is a successor's
+            // by now, or its neighbour's.
+            let wanted = self.runtime.reading(tag).map(|length| length as usize);
+            let bytes = done
+                .length
+                .filter(|length| Some(*length) == wanted && *length <= STAGING_SIZE - TRAILER_SIZE);
+            let staged = bytes.and_then(|length| scratch.get(..length)).ok_or(DmaFault).and_then(|bytes| {
                 let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer());
                 endpoint.copy_in(staging, bytes).map(|()| bytes).map_err(|_| DmaFault)
             });

@@ -4,7 +4,7 @@ use crate::budget::Limits;
 use crate::client::slots::{NoSlot, SlotLayout};
 use crate::client::{ClientConfig, Ended, KvClient, LookupResult, StartError, Way};
 use crate::cost::KernelCost;
-use crate::dpu::{DpuServer, memory_size};
+use crate::dpu::{DpuServer, RECEIVE_SIZE, memory_size};
 use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
 use crate::grant::Grant;
 use crate::kernel::Opcode;
@@ -463,4 +463,75 @@ fn a_broken_connection_ends_all_lookups() {
     while scene.serve() {}
     let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
     assert_eq!((dpu.counters().broken, dpu.runtime().running()), (1, 0));
+}
+
+/// A read whose bytes come when nobody waits for them any more, or in another number than was asked for.
+struct Scripted {
+    asked: Vec<(u64, u32)>,
+    done: VecDeque<HostDmaDone>,
+}
+
+impl HostDma for Scripted {
+    fn has_room(&self) -> bool {
+        true
+    }
+    fn submit_read(&mut self, tag: u64, _address: u64, length: u32) -> Result<(), PostError> {
+        self.asked.push((tag, length));
+        Ok(())
+    }
+    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
+        buffer.fill(0xee);
+        self.done.pop_front()
+    }
+}
+
+#[test]
+fn bytes_that_nobody_waits_for_reach_no_staging_buffer() {
+    let mut scene = Scene::new(Kind::Dpu);
+    let mut dma = Scripted { asked: vec![], done: VecDeque::new() };
+    scene.start(&[2, 1, 2]).expect("a slot");
+    let Server::Dpu(mut dpu, _) = std::mem::replace(&mut scene.server, Server::Nobody) else {
+        unreachable!()
+    };
+    // Longer than an object, as a careless owner of the loop may have it.
+    let mut scratch = vec![0; 2 * MAX_OBJECT as usize];
+    let mut turn = |scene: &mut Scene, dma: &mut Scripted| {
+        while dpu.poll(scene.now, &mut scene.far, dma, &mut scratch) {}
+    };
+    turn(&mut scene, &mut dma);
+    let (tag, length) = dma.asked[0];
+    let staging = |scene: &Scene| scene.far.own.borrow().memory[RECEIVES * RECEIVE_SIZE..].to_vec();
+    for (tag, length) in
+        [(tag + 256, length as usize), (tag + 1, length as usize), (tag, scratch_length(length))]
+    {
+        dma.done.push_back(HostDmaDone { tag, length: Some(length) });
+        turn(&mut scene, &mut dma);
+        assert!(staging(&scene).iter().all(|&byte| byte != 0xee), "{length} bytes for tag {tag:#x}");
+    }
+    assert!(matches!(scene.poll().map(|result| result.ended), Some(Ended::Status(Status::DmaFault))));
+}
+
+/// More than was asked for, and more than a staging buffer holds.
+fn scratch_length(asked: u32) -> usize {
+    MAX_OBJECT as usize + asked as usize + 1000
+}
+
+#[test]
+fn the_next_tenant_of_a_connection_inherits_neither_requests_nor_credits() {
+    let mut scene = Scene::new(Kind::Dpu);
+    scene.far.own.borrow_mut().room = Some(0);
+    (0..SLOTS).for_each(|_| assert!(scene.start(&[2, 1, 2]).is_ok()));
+    scene.serve();
+    scene.far.done(1 << 62, Outcome::Failed);
+    scene.far.own.borrow_mut().room = None;
+    while scene.serve() {}
+    scene.far.own.borrow_mut().receives.clear();
+    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
+    let window = ResponseWindow { address: WINDOW, length: STRIDE * SLOTS as u64, rkey: 1 };
+    let id = dpu.runtime().connect(window, SLOTS as u16).expect("room");
+    dpu.serve(&mut scene.far, 0, id).expect("receives fit");
+    let accepted = dpu.runtime().counters().accepted;
+    while scene.serve() {}
+    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
+    assert_eq!((dpu.runtime().counters().accepted, dpu.counters().replies), (accepted, 0));
 }

@@ -34,9 +34,10 @@ impl<M> BlockRing<M> {
     }
 }
 
-// SAFETY: the runs lead into `dma`, which they are owned together with, into `home`, or to a static; every access is atomic.
+// SAFETY: the runs lead into `dma` or `home`, which go to the other thread with them, or to a static of atomics that nobody reads.
 unsafe impl<M: Send> Send for Rings<M> {}
-// SAFETY: as above; shared access from several threads is a set of atomic operations.
+// SAFETY: the objects that own rings reach them in methods that take `&mut self` only, so that one thread at a time accesses a ring. A
+// sender and a receiver of one queue pair may be two threads: they share the block of the record, and in it each has 32 bits of its own.
 unsafe impl<M: Sync> Sync for Rings<M> {}
 
 impl<M> Rings<M> {

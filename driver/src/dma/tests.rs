@@ -1,7 +1,31 @@
 //! Bounds, alignment, byte orders, rings.
 
+extern crate std;
+
 use super::*;
 use crate::test_memory::Boxed;
+use std::vec;
+
+/// Bytes of somebody else's memory from `start` on: neither it nor its end is aligned.
+struct Part {
+    whole: Boxed,
+    start: usize,
+    length: usize,
+}
+
+// SAFETY: the bytes lie in `whole`, which belongs to this value.
+unsafe impl DmaMemory for Part {
+    fn iova(&self) -> u64 {
+        self.whole.iova() + self.start as u64
+    }
+    fn as_ptr(&self) -> NonNull<u8> {
+        // SAFETY: `start` is inside.
+        unsafe { self.whole.as_ptr().add(self.start) }
+    }
+    fn len(&self) -> usize {
+        self.length
+    }
+}
 
 #[test]
 fn copies_at_every_alignment() {
@@ -17,6 +41,44 @@ fn copies_at_every_alignment() {
             assert!(out[..offset].iter().chain(&out[offset + length..]).all(|&b| b == 0xee));
         }
     }
+}
+
+#[test]
+fn copies_end_where_memory_ends_that_is_not_aligned() {
+    let dma = Dma::new(Part { whole: Boxed::new(64), start: 3, length: 30 });
+    for offset in 0..30 {
+        for length in 0..=30 - offset {
+            dma.fill(0, 30, 0xee).unwrap();
+            let bytes: vec::Vec<u8> = (1..=length as u8).collect();
+            dma.copy_in(offset, &bytes).unwrap();
+            let mut out = [0; 30];
+            dma.copy_out(0, &mut out).unwrap();
+            assert_eq!(out[offset..offset + length], bytes);
+            assert!(out[..offset].iter().chain(&out[offset + length..]).all(|&b| b == 0xee));
+        }
+    }
+}
+
+/// Under Miri this is the proof that no word is accessed in two sizes.
+#[test]
+fn threads_that_share_words_lose_no_byte() {
+    const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
+    let dma = Dma::new(Part { whole: Boxed::new(64), start: 5, length: 38 });
+    let write = |start: usize, length: usize| {
+        for round in 0..ROUNDS {
+            dma.copy_in(start, &vec![round as u8; length]).unwrap();
+            let mut seen = vec![0; length];
+            dma.copy_out(start, &mut seen).unwrap();
+            assert!(seen.iter().all(|&byte| byte == round as u8), "bytes from {start} on: {seen:?}");
+            dma.fill(start, length, !(round as u8)).unwrap();
+            dma.copy_out(0, &mut [0; 38]).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| write(0, 6));
+        scope.spawn(|| write(6, 13));
+        write(19, 19);
+    });
 }
 
 #[test]

@@ -42,8 +42,8 @@ struct Run {
     free: FreeRanges,
 }
 
-// SAFETY: the addresses are those of a segment that lives in the same state; nothing is done to its bytes here but under
-// the rules of `HostDma`.
+// SAFETY: `start` is an address in a segment that lives in the same state (`ArenaState::segments`) and goes where it goes. Bytes are
+// touched in `Arena::allocate` only, and those are free.
 unsafe impl Send for Run {}
 
 impl<M: Mapper> fmt::Debug for Arena<M> {
@@ -136,7 +136,8 @@ impl<M: Mapper> Arena<M> {
         })
     }
 
-    /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped.
+    /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped: the device can reach its neighbours
+    /// in them.
     ///
     /// # Safety
     /// As for [`Hal::map_user`](bareverbs_core::hal::Hal::map_user).
@@ -152,11 +153,11 @@ impl<M: Mapper> Arena<M> {
         let in_page = start.as_ptr().addr() % PAGE;
         let whole = length.checked_add(in_page).and_then(|bytes| bytes.checked_next_multiple_of(PAGE));
         let whole = whole.ok_or(failed(libc::EINVAL))?;
-        // SAFETY: the first byte of the page that holds `start` is as valid an address as `start`; no byte is touched.
-        let page = unsafe { start.sub(in_page) };
+        // The page begins outside what the caller vouched for: its address is computed, and none of its bytes is touched.
+        let page = NonNull::new(start.as_ptr().wrapping_sub(in_page)).ok_or(failed(libc::EINVAL))?;
         let piece = Piece { start: page, length: whole, page: PAGE, file: None };
-        // SAFETY: the caller promises that the bytes stay valid and unreferenced; the rest of the pages is not ours to
-        // promise, but the driver never tells the device of it.
+        // SAFETY: the caller promises that the pages around the bytes stay mapped, that the bytes are unreferenced, and that the device may
+        // reach the rest of the pages (`Hal::map_user`).
         let stretches = unsafe { self.mapper.map(&piece) }.map_err(failed)?;
         let [stretch] = stretches[..] else {
             stretches.iter().for_each(|stretch| self.mapper.unmap(stretch));
@@ -194,7 +195,7 @@ impl<M: Mapper> Arena<M> {
             .map_err(|errno| HalError::MapFailed { length: piece.length, errno })?;
         state.taken += segment.len();
         for stretch in stretches {
-            // SAFETY: a stretch lies inside the piece it was made for.
+            // SAFETY: a stretch lies inside the piece it was made for (contract of `Mapper`), which is the segment.
             let start = unsafe { segment.start().add(stretch.offset) };
             let free = FreeRanges::new([(stretch.iova, stretch.iova + stretch.length as u64)]);
             state.runs.push(Run { start, stretch, free });

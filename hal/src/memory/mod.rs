@@ -72,12 +72,18 @@ pub struct Stretch {
 }
 
 /// Lets a device reach memory. Errors are errno values.
-pub trait Mapper: Send + Sync {
+///
+/// # Safety
+/// What [`Self::map`] gives lies inside the piece, does not overlap, and names the piece's bytes: what the device accesses at
+/// [`Stretch::iova`] are the bytes from [`Stretch::offset`] on, until [`Self::unmap`]. After `unmap` the device reaches them no more. A mapper that
+/// cannot promise this for memory whose pages the kernel may move keeps them from being moved.
+pub unsafe trait Mapper: Send + Sync {
     /// Lets the device reach a piece, at addresses that are congruent to those of the processor modulo 2 MiB or the
     /// size of a page, whichever is less for `page` and the backend.
     ///
     /// # Safety
-    /// The bytes must be valid until [`Self::unmap`], and nobody may hold a reference to them meanwhile.
+    /// The pages must stay mapped in this process until [`Self::unmap`]. Nobody may hold a reference to bytes that the device is told of, and
+    /// the device may be able to reach the others.
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32>;
 
     /// Takes back what [`Self::map`] gave.

@@ -18,7 +18,8 @@ const SHIFT: u64 = 1 << 40;
 /// Bits of an address that [`Shift::crooked`] adds.
 const CROOKED: u64 = 4096;
 
-impl Mapper for Arc<Shift> {
+// SAFETY: there is no device; the stretches are pieces of the piece, one after the other.
+unsafe impl Mapper for Arc<Shift> {
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
         if self.fail_after.is_some_and(|limit| self.calls.fetch_add(1, Ordering::Relaxed) >= limit) {
             return Err(libc::ENOMEM);

@@ -113,8 +113,36 @@ fn with_memory(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut [u8]) -> io:
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument.as_mut_ptr()) })
 }
 
-/// A request whose argument is a structure of the kernel's interface: integers without gaps, of which every value is one.
-fn with_struct<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
+/// A structure of the kernel's interface.
+///
+/// # Safety
+/// It is made of integers without gaps, and every pattern of bits is a value of it.
+unsafe trait KernelStruct {}
+
+/// Structures of integers.
+macro_rules! kernel_structs {
+    ($($name:ty),+ $(,)?) => {$(
+        // SAFETY: `repr(C)`, integers only, and the sizes of its fields add up to its own.
+        unsafe impl KernelStruct for $name {}
+    )+};
+}
+
+kernel_structs!(
+    c_int,
+    vfio_group_status,
+    vfio_device_info,
+    vfio_region_info,
+    vfio_irq_info,
+    vfio_device_bind_iommufd,
+    vfio_device_attach_iommufd_pt,
+    IoasAlloc,
+    IoasIovaRanges,
+    IoasMap,
+    IoasUnmap,
+);
+
+/// A request whose argument is a structure that the kernel may write to.
+fn with_struct<T: KernelStruct>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
     // SAFETY: the bytes of `argument`, which nobody else reaches meanwhile; see above for why they may be written.
     let bytes =
         unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(argument).cast(), size_of::<T>()) };
@@ -231,7 +259,11 @@ pub(super) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<
     Ok(ranges.iter().take(request.count as usize).map(|[first, last]| (*first, *last)).collect())
 }
 
-pub(super) fn ioas_map(
+/// Lets the device reach `length` bytes of this process from `user` on.
+///
+/// # Safety
+/// As [`Mapper::map`](crate::memory::Mapper::map): the device writes to them until [`ioas_unmap`].
+pub(super) unsafe fn ioas_map(
     iommufd: BorrowedFd<'_>,
     ioas: u32,
     user: usize,

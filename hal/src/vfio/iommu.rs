@@ -2,6 +2,7 @@
 
 use super::error::VfioError;
 use super::ioctl;
+use super::pins::Pins;
 use crate::memory::{Mapper, Piece, Placement, Stretch};
 use crate::pci::{Address, Function, Tree};
 use core::fmt;
@@ -51,6 +52,7 @@ enum Way {
         _group: File,
         _container: File,
         pagemap: File,
+        pins: Pins,
     },
 }
 
@@ -158,7 +160,7 @@ impl Iommu {
         let name = CString::new(address.to_string()).unwrap_or_default();
         let device = ioctl::device_of_group(group.as_fd(), &name).map_err(failed("opening the device"))?;
         let pagemap = File::open("/proc/self/pagemap").map_err(failed("opening /proc/self/pagemap"))?;
-        let way = Way::None { device, _group: group, _container: container, pagemap };
+        let way = Way::None { device, _group: group, _container: container, pagemap, pins: Pins::default() };
         Ok(Self::new(way, Some(Vec::new())))
     }
 
@@ -167,16 +169,19 @@ impl Iommu {
         Self { way, placement: Placement::new(ranges) }
     }
 
-    fn map_at(&self, piece: &Piece<'_>, iova: u64) -> Result<(), i32> {
+    /// # Safety
+    /// As [`Mapper::map`].
+    unsafe fn map_at(&self, piece: &Piece<'_>, iova: u64) -> Result<(), i32> {
         match &self.way {
             Way::Type1(way) => {
-                // SAFETY: the caller of `Mapper::map` promises that the bytes stay valid and unreferenced.
+                // SAFETY: the caller promises that the bytes stay valid and unreferenced.
                 let mapped = unsafe { way.container.vfio_dma_map(iova, piece.length, piece.start.as_ptr()) };
                 mapped.map_err(|error| errno_of(&error))
             }
             Way::Iommufd { iommufd, ioas, .. } => {
                 let user = piece.start.as_ptr().expose_provenance();
-                ioctl::ioas_map(iommufd.as_fd(), *ioas, user, piece.length, iova)
+                // SAFETY: as above.
+                unsafe { ioctl::ioas_map(iommufd.as_fd(), *ioas, user, piece.length, iova) }
                     .map_err(|error| errno(&error))
             }
             Way::None { .. } => Err(libc::ENOTSUP),
@@ -193,13 +198,17 @@ impl Iommu {
     }
 }
 
-impl Mapper for Iommu {
+// SAFETY: with an IOMMU the stretch is the whole piece (`Placement::place`); the kernel pins its pages and maps them there until `unmap`.
+// Without one the stretches are the pages that the kernel names (`physical`), pinned before they are asked for (`Pins::map`).
+unsafe impl Mapper for Iommu {
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
-        if let Way::None { pagemap, .. } = &self.way {
-            return physical(pagemap, piece);
+        if let Way::None { pagemap, pins, .. } = &self.way {
+            // SAFETY: the caller promises that the pages stay mapped.
+            return unsafe { pins.map(piece, |piece| physical(pagemap, piece)) };
         }
         let stretch = self.placement.place(piece).ok_or(libc::ENOSPC)?;
-        match self.map_at(piece, stretch.iova) {
+        // SAFETY: the caller's promises are handed on.
+        match unsafe { self.map_at(piece, stretch.iova) } {
             Ok(()) => Ok(vec![stretch]),
             Err(errno) => {
                 self.placement.give_back(&stretch);
@@ -215,7 +224,7 @@ impl Mapper for Iommu {
             Way::Iommufd { iommufd, ioas, .. } => {
                 ioctl::ioas_unmap(iommufd.as_fd(), *ioas, stretch.iova, stretch.length).is_ok()
             }
-            Way::None { .. } => return,
+            Way::None { pins, .. } => return pins.unmap(stretch),
         };
         if unmapped {
             self.placement.give_back(stretch);
@@ -299,14 +308,13 @@ fn iova_ranges(info: &[u8]) -> Option<Vec<(u64, u64)>> {
     None
 }
 
-/// Physical addresses of a piece, neighbours joined. The pages must be locked, and this process privileged.
+/// Physical addresses of a piece, neighbours joined. The pages must be pinned, and this process privileged. No byte is read: pinning
+/// has brought the pages in, and a page that is not there is an error.
 fn physical(pagemap: &File, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
     const PRESENT: u64 = 1 << 63;
     const FRAME: u64 = (1 << 55) - 1;
     let mut stretches: Vec<Stretch> = Vec::new();
     for offset in (0..piece.length).step_by(PAGE as usize) {
-        // SAFETY: the byte is the first of a page of the piece; reading it brings the page in.
-        unsafe { piece.start.add(offset).read_volatile() };
         let page = (piece.start.as_ptr().addr() + offset) as u64 / PAGE;
         let mut entry = [0; 8];
         pagemap.read_exact_at(&mut entry, page * 8).map_err(|error| errno(&error))?;

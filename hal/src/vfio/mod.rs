@@ -18,6 +18,7 @@ mod error;
 mod function;
 mod ioctl;
 mod iommu;
+mod pins;
 
 #[cfg(test)]
 mod sequences;

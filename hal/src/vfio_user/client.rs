@@ -23,6 +23,8 @@ const HEADER: usize = 16;
 const LONGEST: usize = 1 << 20;
 /// File descriptors that one message may carry.
 const FILES: usize = 8;
+/// Questions of the server that are refused while an answer is waited for.
+const QUESTIONS: u64 = 1024;
 /// Flags of a header: the kind in the low bits, no answer wanted, an error.
 const REPLY: u32 = 1;
 const KIND: u32 = 0xf;
@@ -172,6 +174,8 @@ pub(super) struct Client {
     next: u16,
     /// Writes without an answer that the server refused after all.
     pub(super) refused_writes: u64,
+    /// Writes without an answer that were sent.
+    posted: u64,
 }
 
 impl Client {
@@ -185,7 +189,7 @@ impl Client {
     pub(super) fn over(stream: UnixStream, limit: Duration) -> Result<Self, ClientError> {
         let limits = stream.set_read_timeout(Some(limit)).and(stream.set_write_timeout(Some(limit)));
         limits.map_err(|error| Command::Version.broken(error))?;
-        let mut client = Self { stream, next: 0, refused_writes: 0 };
+        let mut client = Self { stream, next: 0, refused_writes: 0, posted: 0 };
         client.negotiate()?;
         Ok(client)
     }
@@ -211,7 +215,8 @@ impl Client {
         files: &[BorrowedFd<'_>],
     ) -> Result<Reply, ClientError> {
         let id = self.send(command, 0, body, files)?;
-        loop {
+        // Refused writes and questions of the server may come first, of each no more than there can be.
+        for _ in 0..=self.posted.saturating_sub(self.refused_writes).saturating_add(QUESTIONS) {
             let (header, reply) = self.receive(command)?;
             if header.id == id && header.flags & KIND == REPLY && header.command == command as u16 {
                 return match header.flags & ERROR {
@@ -221,11 +226,14 @@ impl Client {
             }
             self.handle_stray(command, &header)?;
         }
+        Err(command.garbage("the server asks questions and answers none"))
     }
 
     /// Sends a message that is not answered.
     pub(super) fn post(&mut self, command: Command, body: &[u8]) -> Result<(), ClientError> {
-        self.send(command, NO_REPLY, body, &[]).map(drop)
+        self.send(command, NO_REPLY, body, &[]).map(drop)?;
+        self.posted += 1;
+        Ok(())
     }
 
     /// What is not the answer: a write without one that was refused, or a question of the server.
@@ -233,6 +241,9 @@ impl Client {
         if header.flags & KIND == REPLY {
             if header.flags & ERROR == 0 || header.command != Command::RegionWrite as u16 {
                 return Err(during.garbage("it answers another message"));
+            }
+            if self.refused_writes >= self.posted {
+                return Err(during.garbage("it refuses a write that was not made"));
             }
             self.refused_writes += 1;
             return Ok(());

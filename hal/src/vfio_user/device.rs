@@ -192,7 +192,9 @@ fn range(head: &[u32], offset: Option<u64>, stretch: &Stretch) -> Vec<u8> {
     body
 }
 
-impl Mapper for RemoteMemory {
+// SAFETY: the stretch is the whole piece (`Placement::place`). Another process maps the piece's own file, which keeps its pages where they are;
+// after `unmap` it was told to forget them, and a server that does not can still reach nothing of this process but that file.
+unsafe impl Mapper for RemoteMemory {
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
         let file = piece.file.ok_or(libc::ENOTSUP)?;
         let stretch = self.placement.place(piece).ok_or(libc::ENOSPC)?;

@@ -5,6 +5,7 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time;
 use bareverbs_serve::vfio_user::{Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -152,8 +153,9 @@ fn paged_region(index: u32, file: &File) -> ServerRegion {
 fn doorbells_go_through_shared_pages_where_they_are_offered() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("paged");
-    let file = tempfile::tempfile().unwrap();
+    let file = File::from(memfd_create("bar", MemfdFlags::ALLOW_SEALING).unwrap());
     file.set_len(4 << 12).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     let irqs = (0..5).map(|index| IrqInfo { index, flags: 1, count: u32::from(index == 2) }).collect();
     let regions = (0..9).map(|index| paged_region(index, &file)).collect();
     let server = vfio_user::Server::new(&path, true, irqs, regions).unwrap();
@@ -168,4 +170,20 @@ fn doorbells_go_through_shared_pages_where_they_are_offered() {
     file.read_exact_at(&mut bytes, 8192).unwrap();
     assert_eq!(bytes, [0; 8], "a register that is not shared is a message");
     assert_eq!((hal.mmio().read32(4096 + 0x804), hal.mmio().read32(0)), (0x0506_0708, 0x1111_1111));
+}
+
+#[test]
+fn pages_of_a_file_that_can_be_cut_short_are_not_mapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("unsealed");
+    let file = File::from(memfd_create("bar", MemfdFlags::ALLOW_SEALING).unwrap());
+    file.set_len(4 << 12).unwrap();
+    let irqs = (0..5).map(|index| IrqInfo { index, flags: 1, count: u32::from(index == 2) }).collect();
+    let regions = (0..9).map(|index| paged_region(index, &file)).collect();
+    let server = vfio_user::Server::new(&path, true, irqs, regions).unwrap();
+    std::thread::spawn(move || drop(server.run(&mut Fake { leaves: false })));
+    let hal = VfioUserHal::connect(&path, small()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(hal.shared_register_bytes(), 0);
+    file.set_len(0).unwrap();
+    assert_eq!(hal.mmio().read32(4096 + 0x804), 0x1111_1111, "the register is a message");
 }

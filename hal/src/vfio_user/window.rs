@@ -4,6 +4,8 @@ use super::VfioUserError;
 use super::device::RemoteDevice;
 use crate::MappedBar;
 use bareverbs_core::hal::Mmio;
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use vfio_bindings::bindings::vfio::{VFIO_PCI_BAR0_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP};
@@ -35,10 +37,12 @@ impl RemoteBar {
             return Err(VfioUserError::NoWindow);
         }
         let mut shared = Vec::new();
-        if let Some(file) = region.file.as_ref().filter(|_| region.flags & VFIO_REGION_INFO_FLAG_MMAP != 0) {
+        let offered = region.file.as_ref().filter(|_| region.flags & VFIO_REGION_INFO_FLAG_MMAP != 0);
+        if let Some(file) = offered.filter(|file| keeps_its_length(file)) {
             let whole = [(0, region.size)];
             let areas = if region.areas.is_empty() { &whole[..] } else { &region.areas };
-            // What a server offers beyond its own region, or its own file, would end this process at the first access.
+            // What a server offers beyond its own region, or its own file, would end this process at the first access. A file that can
+            // be made shorter later is not mapped at all: its registers stay messages.
             let file_size = file.metadata().map_err(VfioUserError::System)?.len();
             for &(offset, size) in areas {
                 let inside = offset.checked_add(size).is_some_and(|end| end <= region.size);
@@ -72,6 +76,10 @@ impl RemoteBar {
     fn post(&self, offset: usize, bytes: &[u8]) {
         self.device.post_region(VFIO_PCI_BAR0_REGION_INDEX, offset as u64, bytes);
     }
+}
+
+fn keeps_its_length(file: &File) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
 impl Mmio for RemoteBar {

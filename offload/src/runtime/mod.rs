@@ -259,6 +259,13 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
         Some(DmaRequest { tag, address: range.address(), length: range.length() })
     }
 
+    /// Bytes that are being read into the staging buffer of `tag`; `None` if nothing that comes for it is waited for.
+    pub fn reading(&self, tag: Tag) -> Option<u32> {
+        let slot = self.slots.get(tag.buffer()).filter(|slot| slot.matches(tag))?;
+        let invocation = slot.invocation()?;
+        (invocation.dma_in_flight && invocation.is_fetching()).then_some(invocation.fetched)
+    }
+
     /// Takes the bytes of a range that was asked for. They must also lie in the staging buffer of the tag, and stay there
     /// until the reply was sent.
     pub fn handle_dma_done(&mut self, now: Time, tag: Tag, result: Result<&[u8], DmaFault>) {

@@ -16,6 +16,7 @@ fn told(bytes: Vec<u8>) -> Result<(Client, Reply), ClientError> {
     theirs.write_all(&bytes).unwrap();
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
     let mut client = Client::over(ours, LIMIT)?;
+    client.posted = 1;
     let reply = client.call(Command::RegionRead, &[1, 2, 3], &[])?;
     Ok((client, reply))
 }
@@ -37,6 +38,28 @@ fn replies_refusals_and_strays_are_told_apart() {
     assert!(matches!(after_version(&other), Err(ClientError::Garbage { .. })));
     let question = encode(0x50, 11, HEADER + 4, 0, 0);
     assert!(after_version(&[&question[..], &[0; 4], &answer].concat()).is_ok());
+}
+
+#[test]
+fn a_server_that_says_everything_but_the_answer_is_given_up() {
+    let stray = encode(1, 10, HEADER, REPLY | ERROR, 0);
+    let error = after_version(&[stray, stray].concat()).unwrap_err();
+    assert!(error.to_string().contains("refuses a write that was not made"), "{error}");
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || {
+        let question = [&encode(0x50, 11, HEADER + 4, 0, 0)[..], &[0; 4]].concat();
+        theirs.write_all(&version(1)).unwrap();
+        let mut ignored = [0; 1 << 12];
+        // Until the client hangs up.
+        while theirs.write_all(&question).is_ok() {
+            let _ = std::io::Read::read(&mut theirs, &mut ignored);
+        }
+    });
+    let mut client = Client::over(ours, LIMIT).unwrap();
+    let error = client.call(Command::RegionRead, &[1, 2, 3], &[]).unwrap_err();
+    assert!(error.to_string().contains("asks questions"), "{error}");
+    drop(client);
+    server.join().unwrap();
 }
 
 #[test]
@@ -65,7 +88,7 @@ fn a_new_major_version_is_refused() {
 fn files_travel_with_messages() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
-        let mut theirs = Client { stream: theirs, next: 0, refused_writes: 0 };
+        let mut theirs = Client { stream: theirs, next: 0, refused_writes: 0, posted: 0 };
         let (_, asked) = theirs.receive(Command::Version).unwrap();
         assert!(asked.files.is_empty());
         theirs.stream.write_all(&version(1)).unwrap();
