@@ -6,6 +6,7 @@
 
 mod blue_flame;
 mod boot;
+mod capability_query;
 mod config;
 mod control;
 mod error;

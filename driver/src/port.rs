@@ -39,6 +39,14 @@ pub struct PortAttributes {
     pub subnet_manager_lid: u16,
 }
 
+impl PortAttributes {
+    /// The largest path MTU that the port could have.
+    #[doc(alias = "max_mtu")]
+    pub const fn max_path_mtu(&self) -> PathMtu {
+        path_mtu(self.link_layer, self.max_mtu)
+    }
+}
+
 impl<H: Hal> Device<H> {
     /// Queries the port.
     ///
@@ -185,14 +193,15 @@ fn query_state() -> QueryVportStateIn {
     input
 }
 
-fn query_context() -> QueryNicVportContextIn {
+/// QUERY_NIC_VPORT_CONTEXT of the function itself.
+pub(crate) fn query_context() -> QueryNicVportContextIn {
     let mut input = QueryNicVportContextIn::new();
     input.set_opcode(CommandOpcode::QueryNicVportContext);
     input
 }
 
 /// QUERY_HCA_VPORT_CONTEXT of port 1.
-fn query_infiniband() -> QueryHcaVportContextIn {
+pub(crate) fn query_infiniband() -> QueryHcaVportContextIn {
     let mut input = QueryHcaVportContextIn::new();
     input.set_opcode(CommandOpcode::QueryHcaVportContext).set_port_num(1);
     input

@@ -1,17 +1,20 @@
 //! # bareverbs-tools: what the `bareverbs` command does
 //!
 //! **What this is.** One module a subcommand, so that tests can call them; and [`glue`], which puts kernels into the
-//! simulator.
+//! simulator; [`place`], which opens the device that a command line names; and [`output`].
 //!
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`vfio`], [`explain`].
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`vfio`], [`explain`].
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod devinfo;
 pub mod explain;
 pub mod glue;
+pub mod output;
+pub mod place;
 pub mod run;
 pub mod serve;
 pub mod vfio;

@@ -8,6 +8,9 @@ use super::requests::{command_header, set_roce};
 use super::shutdown::release;
 use crate::boot_step::BootStep;
 use crate::capabilities::{Capabilities, negotiate, negotiate_atomic, negotiate_roce};
+use crate::capability_page::{
+    CAPABILITY_MESSAGE, CapabilityPage, CapabilityValues, page_answer, page_of, page_output, query_page,
+};
 use crate::command::{
     CommandError, CommandQueue, CommandQueueConfig, HealthReport, REGISTER_HEADER, RegisterAccess, Request,
     Tail, access_register,
@@ -23,16 +26,10 @@ use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, init_segment};
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode, CommandStatus, QueryPagesStage, RegisterId};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Revision of the command interface that this driver speaks.
 const COMMAND_INTERFACE: u16 = 5;
-/// Bytes of QUERY_HCA_CAP's output and SET_HCA_CAP's input, and of a page.
-const CAPABILITY_MESSAGE: usize = 4112;
-const CAPABILITY_PAGE: usize = 256;
-/// Modes of QUERY_HCA_CAP.
-const MAXIMUM: u16 = 0;
-const CURRENT: u16 = 1;
 /// Interrupt vector of the queue of asynchronous events.
 const ASYNC_VECTOR: u16 = 0;
 /// The `cqe_version` that carries the `user_index`.
@@ -203,8 +200,8 @@ impl<H: Hal> Boot<'_, H> {
     }
 
     fn set_capabilities(&self, control: &mut Control<H>) -> Result<(), OpenCause> {
-        let current: GeneralCapabilities = self.query(control, CapabilityType::General, CURRENT)?;
-        let max: GeneralCapabilities = self.query(control, CapabilityType::General, MAXIMUM)?;
+        let current: GeneralCapabilities = self.query(control, CapabilityValues::Current)?;
+        let max: GeneralCapabilities = self.query(control, CapabilityValues::Maximum)?;
         if max.cqe_version() < COMPLETION_VERSION {
             return Err(OpenCause::Missing { feature: "completion entries of version 1 (cqe_version)" });
         }
@@ -215,14 +212,14 @@ impl<H: Hal> Boot<'_, H> {
         self.set(control, CapabilityType::General, page.as_bytes())?;
         control.commands.set_checked(page.cmdif_checksum() != 0);
         if max.atomic() {
-            let max: AtomicCapabilities = self.query(control, CapabilityType::Atomic, MAXIMUM)?;
+            let max: AtomicCapabilities = self.query(control, CapabilityValues::Maximum)?;
             if let Some(page) = negotiate_atomic(&max) {
                 self.set(control, CapabilityType::Atomic, page.as_bytes())?;
             }
         }
         if max.roce() {
-            let current: RoceCapabilities = self.query(control, CapabilityType::Roce, CURRENT)?;
-            let max: RoceCapabilities = self.query(control, CapabilityType::Roce, MAXIMUM)?;
+            let current: RoceCapabilities = self.query(control, CapabilityValues::Current)?;
+            let max: RoceCapabilities = self.query(control, CapabilityValues::Maximum)?;
             if let Some(page) = negotiate_roce(&current, &max) {
                 self.set(control, CapabilityType::Roce, page.as_bytes())?;
             }
@@ -232,29 +229,26 @@ impl<H: Hal> Boot<'_, H> {
 
     /// What is in force after INIT_HCA.
     fn capabilities(&self, control: &mut Control<H>) -> Result<Capabilities, CommandError> {
-        let general: GeneralCapabilities = self.query(control, CapabilityType::General, CURRENT)?;
+        let general: GeneralCapabilities = self.query(control, CapabilityValues::Current)?;
         let atomic = match general.atomic() {
-            true => self.query(control, CapabilityType::Atomic, CURRENT)?,
+            true => self.query(control, CapabilityValues::Current)?,
             false => AtomicCapabilities::new(),
         };
         let roce = match general.roce() {
-            true => self.query(control, CapabilityType::Roce, CURRENT)?,
+            true => self.query(control, CapabilityValues::Current)?,
             false => RoceCapabilities::new(),
         };
         Ok(Capabilities::new(&general, &atomic, &roce))
     }
 
-    fn query<T: FromBytes + Default>(
+    fn query<P: CapabilityPage>(
         &self,
         control: &mut Control<H>,
-        page: CapabilityType,
-        mode: u16,
-    ) -> Result<T, CommandError> {
-        let input = command_header(CommandOpcode::QueryHcaCap, (page.raw() as u16) << 1 | mode);
-        let mut output = [0; 16 + CAPABILITY_PAGE];
-        let buffer = CommandOutput { buffer: &mut output, length: CAPABILITY_MESSAGE };
-        control.execute(self.hal, &Request::new(&input), buffer)?;
-        Ok(T::read_from_prefix(&output[16..]).map_or_else(|_| T::default(), |(page, _)| page))
+        values: CapabilityValues,
+    ) -> Result<P, CommandError> {
+        let mut answer = page_answer();
+        control.execute(self.hal, &Request::new(&query_page(P::TYPE, values)), page_output(&mut answer))?;
+        Ok(page_of(&answer))
     }
 
     fn set(&self, control: &mut Control<H>, page: CapabilityType, bytes: &[u8]) -> Result<(), CommandError> {

@@ -1,8 +1,9 @@
 //! `bareverbs vfio bind BDF` and `bareverbs vfio unbind BDF`.
 
-use super::common::{Which, json};
+use super::common::Which;
 use super::list;
 use crate::Failure;
+use crate::output::json_object;
 use bareverbs_hal::pci::{BindError, Function, Tree};
 use clap::Args;
 
@@ -41,7 +42,7 @@ fn failure(error: BindError) -> Failure {
 
 fn told(tree: &Tree, function: &Function, as_json: bool) -> Result<String, Failure> {
     if as_json {
-        return json("function", list::describe(tree, function));
+        return json_object("function", list::describe(tree, function));
     }
     let driver = function.driver.as_deref().unwrap_or("no driver");
     let group = function.group.map_or("no IOMMU group".to_owned(), |group| format!("IOMMU group {group}"));

@@ -1,7 +1,8 @@
 //! `bareverbs vfio check BDF`: each obstacle with the command that removes it.
 
-use super::common::{Which, json};
+use super::common::Which;
 use crate::Failure;
+use crate::output::json_object;
 use bareverbs_hal::pci::{Finding, Need, State, Tree};
 use clap::Args;
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ pub(super) fn run(tree: &Tree, arguments: &CheckArguments, as_json: bool) -> Res
     if as_json {
         let rows: Vec<Value> = findings.iter().map(row).collect();
         let value = json!({"address": arguments.which.address.to_string(), "ready": ready, "findings": rows});
-        return Ok((json("check", value)?, ready));
+        return Ok((json_object("check", value)?, ready));
     }
     let mut lines: Vec<String> =
         findings.iter().map(|finding| format!("{:8} {finding}", word(finding.state))).collect();

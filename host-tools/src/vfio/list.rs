@@ -1,7 +1,7 @@
 //! `bareverbs vfio list`.
 
-use super::common::json;
 use crate::Failure;
+use crate::output::json_object;
 use bareverbs_hal::memory::{HugePagePool, PageKind};
 use bareverbs_hal::pci::{Function, Need, Tree};
 use comfy_table::presets::NOTHING;
@@ -19,7 +19,7 @@ pub(super) fn run(tree: &Tree, as_json: bool) -> Result<String, Failure> {
             .map(|(kind, pool)| json!({"bytes": kind.bytes(), "total": pool.total, "free": pool.free}))
             .collect();
         let functions: Vec<Value> = functions.iter().map(|function| describe(tree, function)).collect();
-        return json(
+        return json_object(
             "functions",
             json!({"list": functions, "huge_pages": pages, "locked_memory_limit_bytes": limit}),
         );

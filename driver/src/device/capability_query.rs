@@ -1,0 +1,30 @@
+//! Capability pages for those who want more than [`Capabilities`](crate::Capabilities) tells.
+
+use super::Device;
+use crate::capability_page::{
+    CapabilityPage, CapabilityValues, page_answer, page_of, page_output, query_page,
+};
+use crate::command::{CommandError, Request};
+use crate::hal::Hal;
+
+impl<H: Hal> Device<H> {
+    /// Queries a capability page (QUERY_HCA_CAP).
+    ///
+    /// # Errors
+    /// The command failed; a device refuses a page that it does not have.
+    ///
+    /// ```
+    /// # use bareverbs_core::{Device, capability_page::CapabilityValues, command::CommandError, hal::Hal};
+    /// use bareverbs_prm::command::caps::GeneralCapabilities;
+    ///
+    /// fn partitions<H: Hal>(device: &Device<H>) -> Result<u32, CommandError> {
+    ///     let page: GeneralCapabilities = device.capability_page(CapabilityValues::Maximum)?;
+    ///     Ok(128 << page.pkey_table_size())
+    /// }
+    /// ```
+    pub fn capability_page<P: CapabilityPage>(&self, values: CapabilityValues) -> Result<P, CommandError> {
+        let mut answer = page_answer();
+        self.execute(&Request::new(&query_page(P::TYPE, values)), page_output(&mut answer))?;
+        Ok(page_of(&answer))
+    }
+}

@@ -1,0 +1,248 @@
+//! What is known of a device: named values in sections, so that text, JSON and comparison show the same.
+
+use crate::place::DeviceTask;
+use bareverbs_core::capabilities::Capabilities;
+use bareverbs_core::capability_page::{CapabilityPage, CapabilityValues};
+use bareverbs_core::command::CommandError;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::port::{PortAttributes, PortState};
+use bareverbs_core::port_link::{LinkSpeed, PortLink};
+use bareverbs_core::{Device, identity::DeviceIdentity};
+use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
+use bareverbs_prm::command::caps_ethernet::EthernetCapabilities;
+use bareverbs_prm::field::{FieldInfo, Layout};
+use bareverbs_prm::numbering::{PathMtu, PortType};
+use serde_json::Value;
+use zerocopy::{Immutable, IntoBytes};
+
+/// Values of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) facts: Vec<Fact>,
+}
+
+/// A named value. Names are those of `ibv_devinfo` where it has one, else those of the PRM.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fact {
+    pub(super) name: String,
+    /// For programs.
+    pub(super) value: Value,
+    /// For people.
+    pub(super) text: String,
+    /// Two devices of the same make differ in it.
+    pub(super) own: bool,
+}
+
+impl Fact {
+    fn new(name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        let text = match &value {
+            Value::String(text) => text.clone(),
+            Value::Null => "-".to_owned(),
+            other => other.to_string(),
+        };
+        Self { name: name.to_owned(), value, text, own: false }
+    }
+
+    fn shown(self, text: String) -> Self {
+        Self { text, ..self }
+    }
+
+    fn own(self) -> Self {
+        Self { own: true, ..self }
+    }
+}
+
+/// Asks a device for everything.
+pub(super) struct Gather;
+
+impl DeviceTask for Gather {
+    type Output = Vec<Section>;
+
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<Vec<Section>, CommandError> {
+        gather(device)
+    }
+}
+
+fn gather<H: Hal>(device: &Device<H>) -> Result<Vec<Section>, CommandError> {
+    let general: GeneralCapabilities = device.capability_page(CapabilityValues::Current)?;
+    let capabilities = device.capabilities();
+    let mut sections = vec![
+        Section { name: "device", facts: identity(device, &device.identity()?) },
+        Section { name: "port", facts: port(device)? },
+        Section { name: "limits", facts: limits(&general, capabilities) },
+        Section { name: "used by the driver", facts: used(capabilities) },
+        page("cmd_hca_cap", &general),
+    ];
+    if general.atomic() {
+        sections.push(page("atomic_caps", &query::<AtomicCapabilities, H>(device)?));
+    }
+    if general.roce() {
+        sections.push(page("roce_cap", &query::<RoceCapabilities, H>(device)?));
+    }
+    if general.eth_net_offloads() {
+        let name = "per_protocol_networking_offload_caps";
+        sections.push(page(name, &query::<EthernetCapabilities, H>(device)?));
+    }
+    Ok(sections)
+}
+
+fn query<P: CapabilityPage, H: Hal>(device: &Device<H>) -> Result<P, CommandError> {
+    device.capability_page(CapabilityValues::Current)
+}
+
+fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity) -> Vec<Fact> {
+    let health = device.health();
+    let DeviceIdentity { guids, board, .. } = identity;
+    vec![
+        Fact::new("fw_ver", identity.firmware.to_string()),
+        Fact::new("cmd_interface_rev", identity.command_interface),
+        Fact::new("vendor_id", format!("{:#06x}", identity.vendor)),
+        Fact::new("board_id", board.text().map_or(Value::Null, Into::into)),
+        Fact::new("node_guid", guid(guids.node)).own(),
+        Fact::new("sys_image_guid", guid(guids.system_image)).own(),
+        Fact::new("phys_port_cnt", device.capabilities().ports),
+        Fact::new("health", health.to_string()),
+    ]
+}
+
+/// As `ibv_devinfo` writes it: four groups of four digits.
+fn guid(guid: u64) -> String {
+    let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", guid >> shift & 0xffff));
+    groups.join(":")
+}
+
+fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
+    let (port, link) = (device.port()?, device.port_link()?);
+    let ethernet = port.link_layer == PortType::Ethernet;
+    let mut facts = vec![
+        Fact::new("state", state_number(port.state)).shown(state(port.state)),
+        Fact::new("phys_state", link.physical.to_string()),
+        Fact::new("link_layer", if ethernet { "Ethernet" } else { "InfiniBand" }),
+    ];
+    facts.extend(speeds(&link));
+    facts.extend(sizes(&port));
+    facts.push(Fact::new("port_guid", guid(device.identity()?.guids.port)).own());
+    facts.push(if ethernet {
+        Fact::new("mac", port.mac.to_string()).own()
+    } else {
+        Fact::new("gid", device.infiniband_gid(0)?.to_string()).own()
+    });
+    facts.push(Fact::new("sm_lid", port.subnet_manager_lid).own());
+    facts.push(Fact::new("port_lid", port.lid).own());
+    facts.push(Fact::new("port_lmc", port.lmc));
+    Ok(facts)
+}
+
+fn speeds(link: &PortLink) -> [Fact; 4] {
+    let megabits = |speed: Option<LinkSpeed>| speed.map_or(Value::Null, |speed| speed.megabits.into());
+    let words =
+        |speed: Option<LinkSpeed>, none: &str| speed.map_or(none.to_owned(), |speed| speed.to_string());
+    let lane = |speed: LinkSpeed| speed.megabits / u32::from(speed.lanes);
+    [
+        Fact::new("rate_mbps", megabits(link.speed)).shown(words(link.speed, "no link")),
+        Fact::new("active_width", link.speed.map_or(Value::Null, |speed| speed.lanes.into()))
+            .shown(link.speed.map_or("-".to_owned(), |speed| format!("{}X", speed.lanes))),
+        Fact::new("active_speed_mbps", link.speed.map_or(Value::Null, |speed| lane(speed).into()))
+            .shown(link.speed.map_or("-".to_owned(), |speed| format!("{} Mbit/s a lane", lane(speed)))),
+        Fact::new("fastest_mbps", megabits(link.fastest)).shown(words(link.fastest, "unknown")),
+    ]
+}
+
+fn sizes(port: &PortAttributes) -> [Fact; 4] {
+    let path = |name: &str, mtu: PathMtu| {
+        // The number n stands for 128 × 2^n bytes.
+        let bytes = 128_u32 << mtu.raw();
+        Fact::new(name, bytes).shown(format!("{bytes} ({})", mtu.raw()))
+    };
+    [
+        path("max_mtu", port.max_path_mtu()),
+        path("active_mtu", port.active_mtu),
+        Fact::new("port_mtu", port.operational_mtu).shown(format!("{} bytes", port.operational_mtu)),
+        Fact::new("port_max_mtu", port.max_mtu).shown(format!("{} bytes", port.max_mtu)),
+    ]
+}
+
+/// Numbers of `enum ibv_port_state`.
+fn state_number(state: PortState) -> Value {
+    match state {
+        PortState::Down => 1.into(),
+        PortState::Initialize => 2.into(),
+        PortState::Armed => 3.into(),
+        PortState::Active => 4.into(),
+        PortState::Follow | PortState::Unknown(_) => Value::Null,
+    }
+}
+
+fn state(state: PortState) -> String {
+    match state {
+        PortState::Down => "PORT_DOWN (1)".to_owned(),
+        PortState::Initialize => "PORT_INIT (2): waiting for the subnet manager".to_owned(),
+        PortState::Armed => "PORT_ARMED (3)".to_owned(),
+        PortState::Active => "PORT_ACTIVE (4)".to_owned(),
+        PortState::Follow | PortState::Unknown(_) => state.to_string(),
+    }
+}
+
+/// Limits under the names of `ibv_devinfo -v`, as Linux's `mlx5_ib` derives them.
+fn limits(general: &GeneralCapabilities, capabilities: &Capabilities) -> Vec<Fact> {
+    let power = |logarithm: u8| 1_u64 << logarithm.min(63);
+    let queue = power(general.log_max_qp_sz());
+    vec![
+        Fact::new("max_qp", power(general.log_max_qp())),
+        Fact::new("max_qp_wr", queue),
+        Fact::new("max_cq", power(general.log_max_cq())),
+        Fact::new("max_cqe", power(general.log_max_cq_sz()) - 1),
+        Fact::new("max_mr", power(general.log_max_mkey())),
+        Fact::new("max_pd", power(general.log_max_pd())),
+        Fact::new("max_srq", power(general.log_max_srq())),
+        Fact::new("max_srq_wr", power(general.log_max_srq_sz()) - 1),
+        Fact::new("max_qp_rd_atom", power(capabilities.log_max_reads_as_requester)),
+        Fact::new("max_qp_init_rd_atom", power(capabilities.log_max_reads_as_responder)),
+        Fact::new("max_mcast_grp", power(general.log_max_mcg())),
+        Fact::new("max_mcast_qp_attach", general.max_qp_mcg()),
+        Fact::new("max_pkeys", 128_u32 << general.pkey_table_size().min(16)),
+        Fact::new("max_msg_sz", power(general.log_max_msg())),
+        Fact::new("local_ca_ack_delay", general.local_ca_ack_delay()),
+    ]
+}
+
+/// What this driver makes of the device.
+fn used(capabilities: &Capabilities) -> Vec<Fact> {
+    let (first, last) = capabilities.roce_source_ports;
+    vec![
+        Fact::new("roce_v1", capabilities.roce_v1),
+        Fact::new("roce_v2", capabilities.roce_v2),
+        Fact::new("roce_addresses", capabilities.roce_addresses),
+        Fact::new("roce_source_ports", format!("{first}-{last}")),
+        Fact::new("atomics", capabilities.atomics),
+        Fact::new("masked_atomics", capabilities.masked_atomics),
+        Fact::new("memory_windows", capabilities.memory_windows),
+        Fact::new("max_key_list", capabilities.max_key_list),
+        Fact::new("relaxed_ordering", capabilities.relaxed_ordering),
+        Fact::new("xrc", capabilities.xrc),
+        Fact::new("blue_flame", capabilities.blue_flame),
+        Fact::new("completion_compression", capabilities.completion_compression),
+        Fact::new("completion_moderation", capabilities.completion_moderation),
+        Fact::new("completion_queue_resize", capabilities.completion_queue_resize),
+        Fact::new("counter_sets", capabilities.counter_sets),
+    ]
+}
+
+/// Every field of a capability page, by the name of the PRM.
+fn page<P: Layout + IntoBytes + Immutable>(name: &'static str, page: &P) -> Section {
+    let fields = P::INFO.fields.iter().filter(|field| field.part.is_none() && field.bit_width <= 64);
+    let facts = fields.map(|field| match (field.bit_width, bits(page.as_bytes(), field)) {
+        (1, bit) => Fact::new(field.path, bit == 1),
+        (_, number) => Fact::new(field.path, number),
+    });
+    Section { name, facts: facts.collect() }
+}
+
+/// The bits of a field, the first one most significant.
+fn bits(page: &[u8], field: &FieldInfo) -> u64 {
+    (field.bit_offset..field.bit_offset + field.bit_width)
+        .map(|at| u64::from(page[at as usize / 8] >> (7 - at % 8) & 1))
+        .fold(0, |number, bit| number << 1 | bit)
+}

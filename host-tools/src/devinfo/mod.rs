@@ -1,0 +1,66 @@
+//! `bareverbs devinfo`: what `ibv_devinfo -v`, `ibstat` and `mlxlink` show of a device, from its own capability pages, for
+//! devices that the kernel does not have; and what distinguishes two devices.
+//!
+//! * `facts`: what the device is asked.
+//! * `text`: how it is shown.
+//! * `difference`: two devices side by side.
+
+mod difference;
+mod facts;
+mod text;
+
+use crate::Failure;
+use crate::output::json_object;
+use crate::place::{DeviceSelector, SELECTOR_HELP};
+use clap::Args;
+use facts::{Gather, Section};
+use serde_json::{Map, Value};
+
+/// Arguments of `bareverbs devinfo`.
+#[derive(Debug, Clone, Args)]
+pub struct DevinfoArguments {
+    /// Which device.
+    #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
+    device: DeviceSelector,
+    /// Also show limits, what the driver uses, and every field of the capability pages.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Compare two devices instead; exit status 1 if they differ in more than their addresses.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["device", "verbose"])]
+    diff: Option<Vec<DeviceSelector>>,
+    /// One JSON object instead of text. It always holds everything.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows a device, or compares two. False if those differ.
+pub fn run(arguments: &DevinfoArguments) -> Result<bool, Failure> {
+    let (text, same) = execute(arguments)?;
+    println!("{text}");
+    Ok(same)
+}
+
+fn execute(arguments: &DevinfoArguments) -> Result<(String, bool), Failure> {
+    if let Some([a, b]) = arguments.diff.as_deref() {
+        return difference::run([a, b], arguments.json);
+    }
+    let sections = arguments.device.with_device(Gather)?;
+    if arguments.json {
+        return Ok((json_object("devinfo", as_json(&arguments.device, &sections))?, true));
+    }
+    Ok((text::show(&arguments.device, &sections, arguments.verbose), true))
+}
+
+/// An object of sections, each an object of values.
+fn as_json(device: &DeviceSelector, sections: &[Section]) -> Value {
+    let mut object = Map::new();
+    object.insert("selector".to_owned(), device.to_string().into());
+    for section in sections {
+        let facts = section.facts.iter().map(|fact| (fact.name.clone(), fact.value.clone()));
+        object.insert(section.name.replace(' ', "_"), Value::Object(facts.collect()));
+    }
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests;

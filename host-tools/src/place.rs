@@ -1,0 +1,149 @@
+//! Which device a subcommand works on, and how it is opened: a PCI function over VFIO, a device that another process serves,
+//! or one that this process simulates.
+
+use crate::Failure;
+use anyhow::{Context as _, anyhow};
+use bareverbs_core::command::CommandError;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{Device, DeviceConfig};
+use bareverbs_hal::pci::Address;
+use bareverbs_hal::vfio::{VfioConfig, VfioHal};
+use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
+use bareverbs_sim::run::preset::Preset;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// MAC addresses of the simulated device and of the one at the other end of its cable.
+const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
+
+/// How a device is named on the command line.
+pub const SELECTOR_HELP: &str = "0000:3b:00.0 (a PCI function with vfio-pci), vfio-user:PATH (a socket of `bareverbs serve`), \
+                                 sim, sim:ethernet or sim:infiniband";
+
+/// A device as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceSelector {
+    /// A PCI function that `vfio-pci` has.
+    Pci(Address),
+    /// A socket on which another process serves a device.
+    VfioUser(PathBuf),
+    /// A device that this process simulates, joined to another one by a cable.
+    Simulated(LinkLayer),
+}
+
+/// What is done with an open device, whatever place it lives in.
+pub trait DeviceTask {
+    /// What comes out.
+    type Output;
+    /// Does it.
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError>;
+}
+
+impl FromStr for DeviceSelector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "sim" => Ok(Self::Simulated(LinkLayer::Ethernet)),
+            Some(("sim", "ethernet" | "eth")) => Ok(Self::Simulated(LinkLayer::Ethernet)),
+            Some(("sim", "infiniband" | "ib")) => Ok(Self::Simulated(LinkLayer::InfiniBand)),
+            Some(("sim", other)) => {
+                Err(format!("there is no simulated device {other:?}: take sim:ethernet or sim:infiniband"))
+            }
+            Some(("vfio-user", "")) => Err("vfio-user: needs the path of a socket behind the colon".into()),
+            Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
+            _ => text
+                .parse()
+                .map(Self::Pci)
+                .map_err(|_| format!("{text:?} names no device: take {SELECTOR_HELP}")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pci(address) => write!(f, "{address}"),
+            Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
+            Self::Simulated(LinkLayer::Ethernet) => f.write_str("sim:ethernet"),
+            Self::Simulated(LinkLayer::InfiniBand) => f.write_str("sim:infiniband"),
+        }
+    }
+}
+
+impl DeviceSelector {
+    /// Opens the device, runs `task` and closes the device again.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] if there is no such device or it cannot be opened, [`Failure::Run`] if it refused what was asked.
+    pub fn with_device<T: DeviceTask>(&self, task: T) -> Result<T::Output, Failure> {
+        match self {
+            Self::Pci(address) => {
+                let hal = VfioHal::open(*address, VfioConfig::default());
+                self.on(hal.map_err(|error| self.unreachable(error.into()))?, task)
+            }
+            Self::VfioUser(path) => {
+                let hal = VfioUserHal::connect(path, VfioUserConfig::default());
+                self.on(hal.map_err(|error| self.unreachable(error.into()))?, task)
+            }
+            Self::Simulated(link_layer) => self.on(simulated(*link_layer)?, task),
+        }
+    }
+
+    fn on<H: Hal, T: DeviceTask>(&self, hal: H, task: T) -> Result<T::Output, Failure> {
+        let device = Device::open(hal, DeviceConfig::default())
+            .map_err(|error| self.unreachable(anyhow!("{error}")))?;
+        let output =
+            task.run(&device).map_err(|error| anyhow!("{error}")).with_context(|| format!("{self}"))?;
+        device.close().map_err(|error| anyhow!("{error}")).with_context(|| format!("closing {self}"))?;
+        Ok(output)
+    }
+
+    fn unreachable(&self, error: anyhow::Error) -> Failure {
+        Failure::Input(error.context(format!("opening {self}")))
+    }
+}
+
+/// A simulated device with a cable to another one.
+fn simulated(link_layer: LinkLayer) -> Result<SimHal, Failure> {
+    let preset = Preset::STROM_100G;
+    let world = SimWorld::new(1);
+    let nodes = SIMULATED.map(|mac| {
+        let nic = Nic::new(NicConfig { link_layer, ..NicConfig::new(mac) });
+        world.add_node(&format!("{mac}"), nic, preset.node, MemoryConfig::default())
+    });
+    world.connect(nodes[0], nodes[1], preset.link).context("joining the simulated ports")?;
+    Ok(world.hal(nodes[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_is_read_as_it_is_written() {
+        for text in ["0000:3b:00.0", "vfio-user:/run/nic.sock", "sim:ethernet", "sim:infiniband"] {
+            assert_eq!(
+                text.parse::<DeviceSelector>().map(|selector| selector.to_string()),
+                Ok(text.to_owned())
+            );
+        }
+        assert_eq!("sim".parse(), Ok(DeviceSelector::Simulated(LinkLayer::Ethernet)));
+        assert_eq!(
+            "3b:00.0".parse::<DeviceSelector>().map(|selector| selector.to_string()),
+            Ok("0000:3b:00.0".into())
+        );
+    }
+
+    #[test]
+    fn what_names_no_device_is_told_what_does() {
+        let refusal = |text: &str| text.parse::<DeviceSelector>().expect_err("names no device");
+        assert!(refusal("mlx5_0").contains("take 0000:3b:00.0"));
+        assert!(refusal("sim:token-ring").contains("sim:infiniband"));
+        assert!(refusal("vfio-user:").contains("path of a socket"));
+    }
+}
