@@ -28,7 +28,7 @@ pub(crate) struct Port {
     pub(crate) link_up: bool,
     pub(crate) admin_up: bool,
     /// The RoCE address table.
-    pub(crate) addresses: Vec<RoceAddress>,
+    addresses: Vec<RoceAddress>,
     pub(crate) vport: NicVportContext,
     /// The virtual port of an InfiniBand port, but for states, which follow the link.
     pub(crate) hca_vport: HcaVportContext,
@@ -41,6 +41,8 @@ pub(crate) struct Port {
     queue_pair_numbers: QueuePairNumbers,
     /// Entry that matched last; looked at first.
     recent: usize,
+    /// Addresses and VLAN of the RoCE packet that was found to be ours last, until the table changes.
+    heard: Option<(Network, Option<VlanTag>)>,
 }
 
 impl Port {
@@ -71,6 +73,7 @@ impl Port {
             mac: config.mac,
             queue_pair_numbers: config.queue_pair_numbers,
             recent: 0,
+            heard: None,
         }
     }
 
@@ -152,6 +155,17 @@ impl Port {
 
     pub(crate) fn mtu(&self) -> u16 {
         self.vport.mtu()
+    }
+
+    /// The RoCE address table.
+    pub(crate) fn addresses(&self) -> &[RoceAddress] {
+        &self.addresses
+    }
+
+    /// The RoCE address table, to be changed.
+    pub(crate) fn addresses_mut(&mut self) -> &mut [RoceAddress] {
+        self.heard = None;
+        &mut self.addresses
     }
 
     /// An entry that is in use.
@@ -315,7 +329,12 @@ impl Port {
                 self.owns_lid(local.destination)
                     && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
             }
-            _ => self.hears(network, vlan),
+            _ if self.heard.as_ref().is_some_and(|heard| heard.0 == *network && heard.1 == vlan) => true,
+            _ => {
+                let ours = self.hears(network, vlan);
+                self.heard = ours.then_some((*network, vlan));
+                ours
+            }
         }
     }
 }

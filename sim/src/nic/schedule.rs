@@ -40,7 +40,10 @@ impl Alarms {
 
     #[inline]
     fn first(&self) -> Option<Alarm> {
-        [self.row.front(), self.early.first()].into_iter().flatten().min().copied()
+        match (self.row.front(), self.early.first()) {
+            (Some(&row), Some(&early)) => Some(row.min(early)),
+            (row, early) => row.or(early).copied(),
+        }
     }
 
     fn pop_first(&mut self) -> Option<Alarm> {
@@ -56,7 +59,12 @@ impl TurnSchedule {
     /// Does what a queue pair wants after an input.
     #[inline]
     pub(crate) fn apply(&mut self, qp: &mut QueuePair, effects: Effects) {
-        self.set_alarm(qp, effects.alarm);
+        // A later deadline than the one that is set costs nothing: the earlier alarm goes off, finds nothing due, and sets itself again.
+        if let Some(deadline) = effects.alarm
+            && deadline < qp.alarm
+        {
+            self.set_alarm(qp, deadline);
+        }
         if effects.frames_wanted && !qp.queued {
             qp.queued = true;
             self.ready.push_back(qp.number().value());
@@ -71,16 +79,13 @@ impl TurnSchedule {
         self.ready.is_empty()
     }
 
-    /// Sets the alarm of a queue pair to `deadline` if that is earlier than the one that is set. A later deadline costs
-    /// nothing: the earlier alarm goes off, finds nothing due, and sets itself again.
-    #[inline]
-    fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Option<Time>) {
-        if let Some(deadline) = deadline.filter(|&deadline| deadline < qp.alarm) {
-            qp.alarm = deadline;
-            self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
-        }
+    #[inline(never)]
+    fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Time) {
+        qp.alarm = deadline;
+        self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
     }
 
+    #[inline]
     pub(crate) fn next_alarm(&self) -> Option<Time> {
         self.alarms.first().map(|alarm| alarm.time)
     }

@@ -332,6 +332,9 @@ impl SendQueue {
         offset: u32,
         mut bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
+        if let Some(range) = pieces.only_range() {
+            return mkeys.read(memory, range, offset.into(), bytes);
+        }
         let missing = DmaFault { iova: 0, length: bytes.len(), write: false };
         for (piece, start, take) in pieces.cover(offset.into(), bytes.len()) {
             let (now, rest) = bytes.split_at_mut(take);
@@ -383,6 +386,9 @@ pub(crate) fn write_pieces<M: HostMemory>(
     offset: u64,
     mut bytes: &[u8],
 ) -> Result<(), DmaFault> {
+    if let Some(range) = pieces.only_range() {
+        return mkeys.write(memory, range, offset, bytes);
+    }
     for (piece, start, take) in pieces.cover(offset, bytes.len()) {
         let (now, rest) = bytes.split_at(take);
         let Piece::Memory(range) = piece else { break };

@@ -14,8 +14,6 @@ use bareverbs_prm::wqe::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Data segments that a gather list holds without an allocation.
-const NEAR: usize = 3;
 /// A byte count of zero stands for this many bytes.
 const ZERO_COUNT: u32 = 1 << 31;
 /// Bytes of an inline segment header.
@@ -92,40 +90,41 @@ impl Piece {
     }
 }
 
-/// The local buffer of a WQE: a few pieces in place, more in a vector.
-#[derive(Debug)]
+/// The local buffer of a WQE: one piece in place, since most have no more, and the others in a vector.
+#[derive(Debug, Default)]
 pub(crate) struct PieceList {
-    near: [Piece; NEAR],
-    count: usize,
-    far: Vec<Piece>,
+    first: Option<Piece>,
+    others: Vec<Piece>,
     length: u64,
-}
-
-impl Default for PieceList {
-    fn default() -> Self {
-        Self { near: [Piece::Inline { offset: 0, length: 0 }; NEAR], count: 0, far: Vec::new(), length: 0 }
-    }
 }
 
 impl PieceList {
     pub(crate) fn push(&mut self, piece: Piece) {
-        match self.near.get_mut(self.count) {
-            Some(near) => *near = piece,
-            None => self.far.push(piece),
+        match &self.first {
+            None => self.first = Some(piece),
+            Some(_) => self.others.push(piece),
         }
-        self.count += 1;
         self.length = self.length.saturating_add(piece.length());
     }
 
     pub(crate) fn clear(&mut self) {
-        self.count = 0;
-        self.far.clear();
+        self.first = None;
+        self.others.clear();
         self.length = 0;
     }
 
     /// Bytes of all pieces.
     pub(crate) const fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The range, if the list is nothing but one range of checked memory.
+    #[inline]
+    pub(crate) fn only_range(&self) -> Option<&HostRange> {
+        match &self.first {
+            Some(Piece::Memory(range)) if self.others.is_empty() => Some(range),
+            _ => None,
+        }
     }
 
     /// The pieces under `length` bytes from `offset` on, each with the offset in it and the bytes of it.
@@ -135,8 +134,7 @@ impl PieceList {
         mut offset: u64,
         mut length: usize,
     ) -> impl Iterator<Item = (&Piece, u64, usize)> {
-        let near = &self.near[..self.count.min(NEAR)];
-        near.iter().chain(&self.far).filter_map(move |piece| {
+        self.first.iter().chain(&self.others).filter_map(move |piece| {
             let size = piece.length();
             if length == 0 || offset >= size {
                 offset = offset.saturating_sub(size);

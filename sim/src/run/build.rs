@@ -17,6 +17,7 @@ use crate::net::subnet::SWITCH_PORTS;
 use crate::net::{Member, PortSet, SubnetConfig, Switch, SwitchConfig, SwitchCounters};
 use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::time::Duration;
 use std::io::Write;
 
 impl<M: HostMemory, D: Device> World<M, D> {
@@ -280,13 +281,21 @@ impl<M: HostMemory, D: Device> World<M, D> {
             from,
             to,
             queue,
-            propagation: config.propagation,
+            delay: config.propagation + self.host_delay(to),
             faults: None,
             held: Vec::new(),
             up: true,
             counters: LinkCounters::default(),
             room_awaited: false,
         });
+    }
+
+    /// What the receiving end takes before a frame has effects.
+    fn host_delay(&self, to: End) -> Duration {
+        match to {
+            End::Node(node) => self.nodes[node.index()].latency.wire_to_host,
+            End::Switch { .. } => Duration::ZERO,
+        }
     }
 
     fn end_name(&self, end: End) -> &str {

@@ -104,6 +104,12 @@ impl<E: Copy> Schedule<E> {
         }
     }
 
+    /// Whether something is due until `deadline`.
+    #[inline]
+    pub fn is_due(&self, deadline: Time) -> bool {
+        self.heap.peek().is_some_and(|Reverse(first)| first.due <= deadline)
+    }
+
     /// Takes the next event.
     pub fn pop(&mut self) -> Option<(Time, E)> {
         self.pop_until(Time::MAX)

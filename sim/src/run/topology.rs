@@ -123,7 +123,8 @@ pub(crate) struct Way {
     pub(crate) from: End,
     pub(crate) to: End,
     pub(crate) queue: EgressQueue,
-    pub(crate) propagation: Duration,
+    /// From the last bit that leaves until the frame has effects at the other end.
+    pub(crate) delay: Duration,
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) held: Vec<Held>,
     pub(crate) up: bool,

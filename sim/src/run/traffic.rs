@@ -9,18 +9,20 @@ use crate::net::capture::Direction;
 use crate::net::fault::{HOLD_LIMIT, Verdict};
 use crate::net::{Fate, FrameId};
 use crate::nic::HostMemory;
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::time::Time;
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// Takes what a device has to say: frames while the wire has room, interrupts, its next deadline.
     #[inline]
     pub(super) fn look_after(&mut self, node: NodeId) {
-        self.transmit(node);
+        let entry = &mut self.nodes[node.index()];
+        if entry.device.has_transmit() {
+            self.transmit(node);
+        }
         self.nodes[node.index()].collect_interrupts();
         self.poll_timer(node);
     }
 
-    #[inline]
     fn transmit(&mut self, node: NodeId) {
         let Some(way) = self.nodes[node.index()].egress else { return };
         while self.nodes[node.index()].device.has_transmit() {
@@ -69,7 +71,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let frame = self.frames.get_mut(id);
         let entry = &mut self.ways[way];
         let gone_at = entry.queue.push(ready, frame.bytes.len());
-        let arrival = gone_at + entry.propagation + host_delay(&self.nodes, entry.to);
+        let arrival = gone_at + entry.delay;
         frame.fate = if entry.up { Fate::Delivered } else { Fate::LinkDown };
         match &mut entry.faults {
             None => self.schedule.push_in_lane(way, arrival, Event::Arrival { way: way as u32, frame: id }),
@@ -184,13 +186,5 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
         self.frames.give_back(id);
         self.look_after(node);
-    }
-}
-
-/// What the receiving end takes before a frame has effects.
-fn host_delay<M, D>(nodes: &[Node<M, D>], to: End) -> Duration {
-    match to {
-        End::Node(node) => nodes[node.index()].latency.wire_to_host,
-        End::Switch { .. } => Duration::ZERO,
     }
 }

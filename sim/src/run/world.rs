@@ -181,8 +181,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let Some(first) = self.take_due(deadline) else { return false };
         self.dispatch(first);
         let now = self.now;
-        while let Some(event) = self.take_due(now) {
-            self.dispatch(event);
+        while self.schedule.is_due(now) {
+            if let Some(event) = self.take_due(now) {
+                self.dispatch(event);
+            }
         }
         true
     }

@@ -15,12 +15,19 @@ pub struct Message {
     pub end: u64,
     /// READs and atomics submitted before it.
     pub reads_before: u64,
+    /// Whether it ends with data of the peer, not with an ACK: what its operation says, asked many times a packet.
+    expects_data: bool,
 }
 
 impl Message {
+    /// The message of `request` whose packets are `start` to before `end`.
+    pub fn new(request: Request, start: u64, end: u64, reads_before: u64) -> Self {
+        Self { request, start, end, reads_before, expects_data: request.operation.expects_data() }
+    }
+
     /// Whether it ends with data of the peer, not with an ACK.
     pub fn expects_data(&self) -> bool {
-        self.request.operation.expects_data()
+        self.expects_data
     }
 }
 
@@ -65,9 +72,10 @@ impl Outstanding {
     pub fn push(&mut self, request: Request, span: u32) -> u64 {
         let (start, reads_before) = (self.next_sequence, self.reads_submitted);
         let end = start + u64::from(span);
-        self.messages.push_back(Message { request, start, end, reads_before });
+        let message = Message::new(request, start, end, reads_before);
         self.next_sequence = end;
-        self.reads_submitted += u64::from(request.operation.expects_data());
+        self.reads_submitted += u64::from(message.expects_data);
+        self.messages.push_back(message);
         self.first + self.messages.len() as u64 - 1
     }
 

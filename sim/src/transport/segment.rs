@@ -50,6 +50,7 @@ pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
 }
 
 /// The packet of `message` with sequence number `sequence`. A READ asks for all that is left from there on.
+#[inline]
 pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> RequestPacket {
     let request = &message.request;
     let index = sequence.saturating_sub(message.start) as u32;

@@ -36,6 +36,20 @@ pub struct Bth {
 }
 
 impl Bth {
+    /// The header of no packet.
+    pub(super) const NONE: Self = Self {
+        service: ServiceClass::ReliableConnection,
+        opcode: BthOpcode::Unknown(0x1f),
+        solicited: false,
+        migration: false,
+        pad_count: 0,
+        partition_key: 0,
+        fecn: false,
+        becn: false,
+        destination: Qpn::from_low_bits(0),
+        ack_request: false,
+        psn: Psn::new(0),
+    };
     /// Bytes of the header.
     pub const SIZE: usize = 12;
     /// Where FECN, BECN and the reserved bits are that may change on the way.

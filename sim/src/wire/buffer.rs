@@ -20,12 +20,13 @@ const SMALLEST: usize = 256;
 /// A frame that [`FrameWriter`](super::FrameWriter) finished carries its packet along, so that a receiver in the same process
 /// need not parse it nor check its checksums again. Whoever changes a byte takes the packet away, because every mutable access
 /// does so; what is left then are bytes like those of a foreign frame, which only [`parse`](super::parse) can read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FrameBuffer {
     /// Initialised bytes, of which the first `length` are the frame. It never shrinks, so a frame costs no zeroing.
     storage: Vec<u8>,
     length: usize,
-    contents: Option<Contents>,
+    /// What the frame was made of, if it was made here.
+    contents: Contents,
     /// Whether `contents` is what the bytes say: the frame is finished, and nobody has changed a byte since.
     is_known: bool,
 }
@@ -43,6 +44,17 @@ pub(super) struct Contents {
 }
 
 impl Contents {
+    /// What stands for the contents of a frame that was not made here.
+    const NONE: Self = Self {
+        route: Route::NONE,
+        bth: Bth::NONE,
+        service_header: ServiceHeader::None,
+        extension: Extension::None,
+        payload_at: 0,
+        payload_length: 0,
+        icrc: 0,
+    };
+
     /// Whether a parser reads exactly this out of the bytes. A header that its owner made up need not survive: an op-code that its
     /// class does not have, extension headers of another op-code, a number with more bits than its field.
     pub(super) fn is_regular(&self) -> bool {
@@ -59,14 +71,17 @@ impl Contents {
 impl FrameBuffer {
     /// A buffer without a frame.
     pub const fn new() -> Self {
-        Self { storage: Vec::new(), length: 0, contents: None, is_known: false }
+        Self { storage: Vec::new(), length: 0, contents: Contents::NONE, is_known: false }
     }
 
     /// The packet of a frame that was finished here and not changed since. `None` means: parse the bytes.
     #[inline]
     pub fn packet(&self) -> Option<Packet<'_>> {
-        let contents = self.contents.as_ref().filter(|_| self.is_known)?;
-        let Contents { route, bth, service_header, extension, payload_at, payload_length, icrc } = *contents;
+        if !self.is_known {
+            return None;
+        }
+        let Contents { route, bth, service_header, extension, payload_at, payload_length, icrc } =
+            self.contents;
         let payload = self.storage.get(payload_at..payload_at + payload_length)?;
         let packet = Packet { route, bth, service_header, extension, payload, icrc };
         debug_assert_eq!(
@@ -84,7 +99,7 @@ impl FrameBuffer {
 
     /// Makes the buffer empty; its memory is used again.
     pub fn clear(&mut self) {
-        self.restart(0);
+        (self.length, self.is_known) = (0, false);
     }
 
     /// Puts other bytes in place of the frame.
@@ -129,19 +144,24 @@ impl FrameBuffer {
         &mut self.storage[at..]
     }
 
-    /// The packet that the frame will hold when it is finished.
+    /// The packet that the frame will hold when it is finished. It is written where it stays: a copy costs as much as the header.
     #[inline]
-    pub(super) fn set_contents(&mut self, contents: Contents) {
-        self.contents = Some(contents);
+    pub(super) fn contents_mut(&mut self) -> &mut Contents {
+        self.is_known = false;
+        &mut self.contents
     }
 
     /// The frame is finished, with this ICRC.
     #[inline]
     pub(super) fn finish(&mut self, icrc: u32) {
-        if let Some(contents) = &mut self.contents {
-            contents.icrc = icrc;
-            self.is_known = contents.is_regular();
-        }
+        self.contents.icrc = icrc;
+        self.is_known = self.contents.is_regular();
+    }
+}
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -164,7 +184,7 @@ impl DerefMut for FrameBuffer {
 
 impl From<Vec<u8>> for FrameBuffer {
     fn from(storage: Vec<u8>) -> Self {
-        Self { length: storage.len(), storage, contents: None, is_known: false }
+        Self { length: storage.len(), storage, contents: Contents::NONE, is_known: false }
     }
 }
 

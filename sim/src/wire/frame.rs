@@ -5,7 +5,7 @@
 //! that the CRC is one pass; then the bits that differ are flipped.
 
 use super::bth::Bth;
-use super::buffer::{Contents, FrameBuffer};
+use super::buffer::FrameBuffer;
 use super::extension::MAX_EXTENSION_SIZE;
 use super::icrc::Carrier;
 use super::packet::PacketHeader;
@@ -13,7 +13,6 @@ use super::route::{LocalRoute, Network, Route};
 use super::service::{MAX_SERVICE_HEADER, ServiceClass, ServiceHeader};
 use super::{ethernet, icrc, infiniband, ipv4, ipv6, udp};
 use bareverbs_prm::ids::Qpn;
-use bareverbs_prm::psn::Psn;
 use core::fmt;
 
 /// Bytes of payload that a packet can carry: the largest path MTU.
@@ -200,20 +199,8 @@ const fn ether_type(carrier: Carrier) -> u16 {
 }
 
 fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {
-    Bth {
-        service: ServiceClass::ReliableConnection,
-        opcode: super::BthOpcode::Unknown(0x1f),
-        solicited: false,
-        // A path that was never migrated counts as migrated: IBTA v1.4 §17.2.8.
-        migration: true,
-        pad_count: 0,
-        partition_key,
-        fecn: false,
-        becn: false,
-        destination,
-        ack_request: false,
-        psn: Psn::new(0),
-    }
+    // A path that was never migrated counts as migrated: IBTA v1.4 §17.2.8.
+    Bth { migration: true, partition_key, destination, ..Bth::NONE }
 }
 
 const fn pad(payload_length: usize) -> usize {
@@ -264,16 +251,12 @@ impl<'a> FrameWriter<'a> {
         let bth = template.bth(header, pad(payload_length));
         write_masked_header(frame, template, &bth);
         let payload_at = write_extensions(frame, template.size(), header);
-        let route = template.route;
-        frame.set_contents(Contents {
-            route,
-            bth,
-            service_header,
-            extension,
-            payload_at,
-            payload_length,
-            icrc: 0,
-        });
+        let contents = frame.contents_mut();
+        contents.route = template.route;
+        contents.bth = bth;
+        contents.service_header = service_header;
+        contents.extension = extension;
+        (contents.payload_at, contents.payload_length) = (payload_at, payload_length);
         Ok(Self { frame, template, payload_at, payload_length })
     }
 

@@ -97,7 +97,45 @@ pub struct VlanTag {
     pub drop_eligible: bool,
 }
 
+impl Network {
+    /// The way back: source and destination change places.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::V4 { source, destination } => Self::V4 { source: destination, destination: source },
+            Self::V6 { source, destination } => Self::V6 { source: destination, destination: source },
+            Self::Version1(global) => Self::Version1(global.reversed()),
+            Self::InfiniBand(local) => {
+                let LocalRoute { source, destination, .. } = local;
+                let global = match local.global {
+                    Some(global) => Some(global.reversed()),
+                    None => None,
+                };
+                Self::InfiniBand(LocalRoute { source: destination, destination: source, global, ..local })
+            }
+        }
+    }
+}
+
+impl GlobalRoute {
+    const fn reversed(self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
+}
+
 impl Route {
+    /// No way at all.
+    pub(super) const NONE: Self = Self {
+        source_mac: MacAddress([0; 6]),
+        destination_mac: MacAddress([0; 6]),
+        vlan: None,
+        network: Network::V4 { source: Ipv4Addr::UNSPECIFIED, destination: Ipv4Addr::UNSPECIFIED },
+        traffic_class: 0,
+        hop_limit: 0,
+        flow_label: 0,
+        udp_source_port: 0,
+    };
+
     /// The route as a receiver reads it out of a frame: fields that this network does not carry are zero, others have only
     /// as many bits as they have on the wire.
     pub(super) fn as_received(&self) -> Self {

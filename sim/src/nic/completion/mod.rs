@@ -111,6 +111,7 @@ impl CompletionQueues {
     }
 
     /// When the next event is due that moderation holds back.
+    #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.alarms.first().map(|&(due, _)| due)
     }

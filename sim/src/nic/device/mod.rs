@@ -255,11 +255,17 @@ impl Nic {
 
     /// What must follow every input: queue pairs of broken completion queues die, link changes are told, events that
     /// moderation holds back get their time.
+    #[inline]
     pub(super) fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        if self.link_changed || !self.completions.is_settled() {
+            self.settle_changes(now, memory);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_changes<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if core::mem::take(&mut self.link_changed) {
             self.tell_link(memory);
-        } else if self.completions.is_settled() {
-            return;
         }
         self.completions.flush(memory, &mut self.events);
         while let Some(cqn) = self.completions.log.newly_broken.pop() {

@@ -83,7 +83,7 @@ impl Nic {
 
     /// A block of GUIDInfo (IBTA v1.4 §14.2.5.5): only the first entry is in use.
     fn show_guids(&self, block: usize, data: &mut [u8]) -> Result<(), u16> {
-        let entries = self.port.addresses.chunks(GUIDS).nth(block).ok_or(status::INVALID)?;
+        let entries = self.port.addresses().chunks(GUIDS).nth(block).ok_or(status::INVALID)?;
         data.fill(0);
         for (to, entry) in data.chunks_exact_mut(8).zip(entries) {
             to.copy_from_slice(&entry.source_l3_address()[8..]);
@@ -96,7 +96,7 @@ impl Nic {
         let (vport, state) = (&self.port.hca_vport, self.port.state());
         let (width, speed) = self.config.speed.infiniband_protocol();
         data.fill(0);
-        data[8..16].copy_from_slice(&self.port.addresses.first().map_or([0; 8], prefix));
+        data[8..16].copy_from_slice(&self.port.addresses().first().map_or([0; 8], prefix));
         data[16..18].copy_from_slice(&vport.lid().to_be_bytes());
         data[18..20].copy_from_slice(&vport.sm_lid().to_be_bytes());
         data[20..24].copy_from_slice(&vport.cap_mask1().to_be_bytes());
@@ -114,7 +114,7 @@ impl Nic {
         data[43] = ONE_LANE << 4;
         data[46..48].copy_from_slice(&vport.pkey_violation_counter().to_be_bytes());
         data[48..50].copy_from_slice(&vport.qkey_violation_counter().to_be_bytes());
-        data[50] = self.port.addresses.len() as u8;
+        data[50] = self.port.addresses().len() as u8;
         data[51] = vport.subnet_timeout();
         data[62] = extended << 4 | extended;
         data[63] = extended;

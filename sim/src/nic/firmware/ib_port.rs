@@ -103,7 +103,7 @@ pub(super) fn query_gid<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
-    call.tail = select(&nic.port.addresses, input.gid_index(), |entry| entry.source_l3_address())?;
+    call.tail = select(nic.port.addresses(), input.gid_index(), |entry| entry.source_l3_address())?;
     output.set_gids_num((call.tail.len() / 16) as u16);
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(super) fn set_roce_address<M: HostMemory>(
     check_port(input.vhca_port_num())?;
     let address = *input.roce_address();
     let index = usize::from(input.roce_address_index());
-    let slot = nic.port.addresses.get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    let slot = nic.port.addresses_mut().get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
     if Gid(address.source_l3_address()).is_zero() {
         *slot = RoceAddress::new();
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn query_roce_address<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_port(input.vhca_port_num())?;
     let index = usize::from(input.roce_address_index());
-    let address = nic.port.addresses.get(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    let address = nic.port.addresses().get(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
     output.roce_address_mut().clone_from(address);
     Ok(())
 }

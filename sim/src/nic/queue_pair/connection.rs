@@ -3,7 +3,6 @@
 use super::path::{Path, path_mtu};
 use super::{Bus, Effects, QueuePair};
 use crate::nic::config::NicConfig;
-use crate::nic::port::{ends, version};
 use crate::nic::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
 use crate::wire::{HeaderTemplate, ServiceClass};
@@ -49,14 +48,11 @@ impl QueuePair {
         let context = &self.context;
         let route = bus.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
         self.path = route.map(|route| {
-            let (local, remote) = ends(&route.network);
             let partition_key = bus.port.partition_key(context.primary_address_path().pkey_index());
             Path {
                 headers: HeaderTemplate::new(&route, context.remote_qpn(), partition_key)
                     .of_service(self.class),
-                local,
-                remote,
-                version: version(&route.network),
+                from_peer: route.network.reversed(),
                 partition_key,
                 loops_back: bus.port.is_ours(&route, context.remote_qpn()),
             }

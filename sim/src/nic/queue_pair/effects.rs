@@ -21,3 +21,12 @@ impl Effects {
     /// A turn at the port, and nothing else.
     pub(crate) const TURN: Self = Self { frames_wanted: true, ..Self::NONE };
 }
+
+/// The earlier of two deadlines, of which there may be none.
+#[inline]
+pub(crate) fn earlier(first: Option<Time>, second: Option<Time>) -> Option<Time> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.min(second)),
+        (one, other) => one.or(other),
+    }
+}

@@ -30,7 +30,7 @@ mod settle;
 mod tally;
 
 pub(crate) use datagram::{Datagram, OutgoingDatagram};
-pub(crate) use effects::Effects;
+pub(crate) use effects::{Effects, earlier};
 pub(crate) use frames::FinishedFrame;
 pub use frames::{Transmit, TransmitClass};
 pub(crate) use notification::is_notification;

@@ -73,7 +73,8 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        let packet = self.responder.as_mut()?.poll_transmit(bus.now)?;
+        let responder = self.responder.as_mut().filter(|responder| responder.has_work())?;
+        let packet = responder.poll_transmit(bus.now)?;
         let (class, length) = match &packet.payload {
             Some(payload) => (TransmitClass::ReadResponse, payload.length as usize),
             None => (TransmitClass::Response, 0),

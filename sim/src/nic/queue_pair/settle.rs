@@ -1,7 +1,7 @@
 //! What follows every input: requests end, errors are raised, a dead queue pair is flushed, and the scheduler learns what is wanted.
 
 use super::replies::REPLY;
-use super::{Bus, Effects, HostMemory, QueuePair};
+use super::{Bus, Effects, HostMemory, QueuePair, earlier};
 use crate::nic::send_queue::StoppedWqe;
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, Format, WorkFault};
@@ -176,13 +176,6 @@ impl QueuePair {
             any = true;
         }
         any
-    }
-}
-
-fn earlier(first: Option<Time>, second: Option<Time>) -> Option<Time> {
-    match (first, second) {
-        (Some(first), Some(second)) => Some(first.min(second)),
-        (one, other) => one.or(other),
     }
 }
 

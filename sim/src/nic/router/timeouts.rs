@@ -1,5 +1,6 @@
 //! Deadlines of the device, and what is due.
 
+use crate::nic::queue_pair::earlier;
 use crate::nic::schedule::Alarm;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::Time;
@@ -8,8 +9,7 @@ impl Nic {
     /// When to call [`Self::handle_timeout`]; it may find nothing due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        let moderation = self.completions.poll_timeout();
-        [self.schedule.next_alarm(), moderation, engine].into_iter().flatten().min()
+        earlier(earlier(self.schedule.next_alarm(), self.completions.poll_timeout()), engine)
     }
 
     /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC

@@ -89,7 +89,9 @@ impl Nic {
         Some(Transmit { class: TransmitClass::Request, qpn: finished.qpn, icrc: finished.icrc })
     }
 
-    /// The turn of a queue pair: a frame for the wire, if one comes of it.
+    /// The turn of a queue pair: a frame for the wire, if one comes of it. Inside the loop of [`Self::transmit_rdma`] the compiler would
+    /// compute the addresses of all parts of the device before it asks whose turn it is.
+    #[inline(never)]
     fn take_turn<M: HostMemory>(
         &mut self,
         now: Time,

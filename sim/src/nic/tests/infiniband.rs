@@ -120,7 +120,7 @@ fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
 #[test]
 fn a_datagram_arrives_behind_a_route_header() {
     let mut node = datagram_node();
-    let gid = node.host.nic.port.addresses[0].source_l3_address();
+    let gid = node.host.nic.port.addresses()[0].source_l3_address();
     node.host.memory.put(node.mr.iova, b"datagram");
     node.post_receive(&[node.mr.sge(0x1000, 48)]);
     send_to_itself(&mut node, |v| {

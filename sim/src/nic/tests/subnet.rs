@@ -93,7 +93,7 @@ impl Pair {
     fn connect(&mut self, global: bool) {
         let ends: Vec<_> = (0..2)
             .map(|index| {
-                let gid = Gid(self.nodes[index].host.nic.port.addresses[0].source_l3_address());
+                let gid = Gid(self.nodes[index].host.nic.port.addresses()[0].source_l3_address());
                 (self.nodes[index].qp.qpn, gid, self.port(index).lid())
             })
             .collect();
@@ -168,7 +168,7 @@ fn make_datagram(node: &mut Node) {
 fn a_datagram_crosses_the_switch() {
     let mut pair = Pair::new(SubnetConfig::default());
     pair.nodes.iter_mut().for_each(make_datagram);
-    let gid = pair.nodes[1].host.nic.port.addresses[0].source_l3_address();
+    let gid = pair.nodes[1].host.nic.port.addresses()[0].source_l3_address();
     for global in [0, 1u32] {
         let [first, second] = &mut pair.nodes;
         first.host.memory.put(first.mr.iova, b"datagram");

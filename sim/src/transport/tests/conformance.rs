@@ -258,7 +258,7 @@ proptest! {
         let request = write(1, length);
         let span = segment::span(&request, mtu_bytes).unwrap();
         prop_assert_eq!(u64::from(span), u64::from(length).div_ceil(mtu.into()).max(1));
-        let message = outstanding::Message { request, start: 0, end: span.into(), reads_before: 0 };
+        let message = outstanding::Message::new(request, 0, span.into(), 0);
         for index in [0, span - 1, at_packet % span] {
             let packet = segment::packet(&message, index.into(), Psn::new(0), mtu_bytes);
             prop_assert_eq!(packet.payload_offset, index * mtu);

@@ -77,7 +77,7 @@ impl UnreliableRequester {
         let span = self.span(&request);
         let start = self.next_sequence;
         self.next_sequence += u64::from(span.unwrap_or(1));
-        self.messages.push_back(Message { request, start, end: self.next_sequence, reads_before: 0 });
+        self.messages.push_back(Message::new(request, start, self.next_sequence, 0));
         if let Err(error) = span {
             self.fail_from(start, error);
         }
