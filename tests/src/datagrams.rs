@@ -22,7 +22,7 @@ const DEPTH: u32 = 64;
 const MEMORY: usize = 1 << 16;
 
 /// One host. Fields are dropped in this order: queues before memory before the device.
-pub struct Host {
+pub struct DatagramHost {
     /// Its queue pair.
     pub queue_pair: QueuePair<Handle, Ud>,
     /// Where its sends complete.
@@ -38,7 +38,7 @@ pub struct Host {
 /// All hosts and the world that they are in.
 pub struct Datagrams {
     /// The hosts; host `n` has number `n + 1`.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<DatagramHost>,
     /// The world.
     pub world: SimWorld<Nic>,
     options: NodeOptions,
@@ -55,7 +55,7 @@ impl Datagrams {
                 world.connect(*id, switch, LinkConfig::gigabits(100)).expect("a free port");
             }
         });
-        let open = |(id, number)| Host::new(Node::open(&world, id, number, options));
+        let open = |(id, number)| DatagramHost::new(Node::open(&world, id, number, options));
         let hosts = ids.into_iter().zip(1..).map(open).collect();
         Self { hosts, world, options }
     }
@@ -94,7 +94,7 @@ impl Datagrams {
     /// Posts a receive of `length` bytes at `offset` of a host's memory, under its offset.
     #[track_caller]
     pub fn post_receive(&mut self, host: usize, offset: usize, length: usize) {
-        let Host { queue_pair, memory, .. } = &mut self.hosts[host];
+        let DatagramHost { queue_pair, memory, .. } = &mut self.hosts[host];
         let slice = [memory.slice(offset, length).expect("inside")];
         queue_pair.post_receive(&ReceiveRequest::new(offset as u64, &slice)).expect("room");
     }
@@ -133,7 +133,7 @@ fn drain(queue: &mut CompletionQueue<Handle>) -> Vec<WorkCompletion> {
     core::iter::from_fn(|| queue.poll_one().expect("a completion that can be true")).collect()
 }
 
-impl Host {
+impl DatagramHost {
     fn new(node: Node) -> Self {
         let (sends, receives) = (node.completion_queue(2 * DEPTH), node.completion_queue(2 * DEPTH));
         let queue_pair = QueuePairBuilder::new(&node.domain, &sends, &receives)

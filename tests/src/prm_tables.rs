@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a field lies: bits from the start of the structure (bit 0 is the top bit of byte 0) and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldPlace {
     /// Offset in bits.
     pub offset: u32,
     /// Width in bits.
@@ -35,7 +35,7 @@ pub struct Comparison {
 #[derive(Debug, Default)]
 pub struct Tables {
     /// (structure, path) → place and rank of its source; a lower rank wins.
-    places: BTreeMap<(String, String), (u8, Place)>,
+    places: BTreeMap<(String, String), (u8, FieldPlace)>,
     sizes: BTreeMap<String, u64>,
     numbers: BTreeMap<(String, String), u64>,
 }
@@ -60,7 +60,7 @@ impl Tables {
     pub fn load() -> Self {
         let mut tables = Self::default();
         for row in rows("prm/layout_flat.csv").into_iter().chain(rows("prm/layout_more.csv")) {
-            let place = Place { offset: number(&row[2]), width: number(&row[3]) };
+            let place = FieldPlace { offset: number(&row[2]), width: number(&row[3]) };
             tables.add_place(&row[0], &row[1], 0, place);
         }
         rows("prm/datapath.csv").iter().for_each(|row| tables.add_datapath(row));
@@ -73,7 +73,7 @@ impl Tables {
         tables
     }
 
-    fn add_place(&mut self, structure: &str, path: &str, rank: u8, place: Place) {
+    fn add_place(&mut self, structure: &str, path: &str, rank: u8, place: FieldPlace) {
         let entry = self.places.entry((structure.to_owned(), path.to_owned())).or_insert((rank, place));
         if rank < entry.0 {
             *entry = (rank, place);
@@ -96,7 +96,7 @@ impl Tables {
     }
 
     /// Where the tables put a field, if they have it.
-    pub fn place(&self, structure: &str, path: &str) -> Option<Place> {
+    pub fn place(&self, structure: &str, path: &str) -> Option<FieldPlace> {
         self.places.get(&(structure.to_owned(), path.to_owned())).map(|found| found.1)
     }
 
@@ -126,11 +126,11 @@ impl Tables {
 
     fn compare_field(&self, info: &LayoutInfo, field: &FieldInfo, out: &mut Comparison) {
         out.fields += 1;
-        let declared = Place { offset: field.bit_offset, width: field.bit_width };
+        let declared = FieldPlace { offset: field.bit_offset, width: field.bit_width };
         self.compare_place(info, field.path, declared, out);
     }
 
-    fn compare_place(&self, info: &LayoutInfo, path: &str, declared: Place, out: &mut Comparison) {
+    fn compare_place(&self, info: &LayoutInfo, path: &str, declared: FieldPlace, out: &mut Comparison) {
         match self.place(info.prm_name, path) {
             Some(place) if place == declared => {}
             Some(place) => out.faults.push(format!(
@@ -168,7 +168,7 @@ impl Tables {
                 continue;
             }
             out.nested_fields += 1;
-            self.compare_place(outer, &path, Place { offset, width: field.bit_width }, out);
+            self.compare_place(outer, &path, FieldPlace { offset, width: field.bit_width }, out);
         }
     }
 
@@ -204,12 +204,12 @@ impl Tables {
 }
 
 /// Bytes and `hi:lo` of the big-endian value there, as a place counted from the top bit of byte 0.
-fn datapath_place(byte_offset: u32, byte_width: u32, bits: &str) -> Place {
+fn datapath_place(byte_offset: u32, byte_width: u32, bits: &str) -> FieldPlace {
     match bits.split_once(':') {
-        None => Place { offset: byte_offset * 8, width: byte_width * 8 },
+        None => FieldPlace { offset: byte_offset * 8, width: byte_width * 8 },
         Some((hi, lo)) => {
             let (hi, lo) = (number::<u32>(hi), number::<u32>(lo));
-            Place { offset: (byte_offset + byte_width) * 8 - 1 - hi, width: hi - lo + 1 }
+            FieldPlace { offset: (byte_offset + byte_width) * 8 - 1 - hi, width: hi - lo + 1 }
         }
     }
 }

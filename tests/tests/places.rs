@@ -6,9 +6,11 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::real_time::Outside;
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
-use bareverbs_tests::places::{InProcess, Line, Outcome, OverVfioUser, Place, Plan, run};
+use bareverbs_tests::places::{
+    ConversationLine, ConversationOutcome, InProcess, OverVfioUser, Place, Plan, run,
+};
 
-fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<Line> {
+fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<ConversationLine> {
     let mut lines = Vec::new();
     let good = run(&mut place, &plan, |line| lines.push(line.clone()));
     let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
@@ -16,14 +18,14 @@ fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<Line> {
     lines
 }
 
-fn count(lines: &[Line], wanted: fn(&Outcome) -> bool) -> usize {
+fn count(lines: &[ConversationLine], wanted: fn(&ConversationOutcome) -> bool) -> usize {
     lines.iter().filter(|line| wanted(&line.outcome)).count()
 }
 
 #[test]
 fn in_process() {
     let lines = run_all(InProcess::new(1, MemoryConfig::default()), Plan::default());
-    assert_eq!(count(&lines, |outcome| matches!(outcome, Outcome::Pass(_))), lines.len());
+    assert_eq!(count(&lines, |outcome| matches!(outcome, ConversationOutcome::Pass(_))), lines.len());
     assert_eq!(lines.len(), 22, "{lines:?}");
 }
 
@@ -50,7 +52,7 @@ fn over_vfio_user() {
     let place = OverVfioUser { sockets: [path("nic1"), path("nic2")], memory };
     let lines = run_all(place, Plan { operations: 1000, ..Plan::default() });
     assert_eq!(
-        count(&lines, |outcome| matches!(outcome, Outcome::Skip(_))),
+        count(&lines, |outcome| matches!(outcome, ConversationOutcome::Skip(_))),
         2,
         "memory of the application, twice"
     );
@@ -58,9 +60,13 @@ fn over_vfio_user() {
 
 #[test]
 fn a_line_is_read_as_it_was_written() {
-    for outcome in [Outcome::Pass("4: 5".into()), Outcome::Fail("no".into()), Outcome::Skip("why".into())] {
-        let line = Line { name: "round 1, read".into(), outcome };
-        assert_eq!(Line::parse(&line.to_string()), Some(line));
+    for outcome in [
+        ConversationOutcome::Pass("4: 5".into()),
+        ConversationOutcome::Fail("no".into()),
+        ConversationOutcome::Skip("why".into()),
+    ] {
+        let line = ConversationLine { name: "round 1, read".into(), outcome };
+        assert_eq!(ConversationLine::parse(&line.to_string()), Some(line));
     }
-    assert_eq!(Line::parse("something else: 1"), None);
+    assert_eq!(ConversationLine::parse("something else: 1"), None);
 }

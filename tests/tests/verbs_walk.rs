@@ -6,12 +6,12 @@
 //!   `BAREVERBS_SEEDS=1000 cargo test --release -p bareverbs-tests --test verbs_walk -- --nocapture`.
 
 use bareverbs_tests::walk::Conditions;
-use bareverbs_tests::walk::verbs::{Outcome, walk_verbs};
+use bareverbs_tests::walk::verbs::{WalkCounts, walk_verbs};
 
 const SEEDS: u64 = 50;
 const REQUESTS: usize = 300;
 
-fn walk(conditions: &Conditions) -> Outcome {
+fn walk(conditions: &Conditions) -> WalkCounts {
     walk_verbs(conditions, "verbs_walk")
 }
 
@@ -20,7 +20,7 @@ fn walk_over_seeds(loss: u32) {
         println!("{:?} of {conditions}", walk(&conditions));
         return;
     }
-    let (seeds, mut sum) = (Conditions::seeds(SEEDS), Outcome::default());
+    let (seeds, mut sum) = (Conditions::seeds(SEEDS), WalkCounts::default());
     for seed in 0..seeds {
         sum += walk(&Conditions::of(seed, loss, REQUESTS));
     }

@@ -65,7 +65,7 @@ impl Scene {
         });
         let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
         let hosts: anyhow::Result<Vec<Host>> =
-            hosts.map(|(name, number)| host(&world, config, switch, (name, number), &kernels)).collect();
+            hosts.map(|(name, number)| host(&world, config, switch, name, number, &kernels)).collect();
         let [client, server, dpu]: [Host; 3] =
             hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
         let (writer, table) = publish(&server, rows)?;

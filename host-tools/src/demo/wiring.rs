@@ -59,7 +59,8 @@ pub(super) fn host(
     world: &SimWorld<Nic>,
     config: &SceneConfig,
     switch: SwitchId,
-    (name, number): (&str, u8),
+    name: &str,
+    number: u8,
     kernels: &NicKernels<BuiltInKernels>,
 ) -> anyhow::Result<Host> {
     let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
@@ -139,14 +140,14 @@ impl Wiring {
         let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating memory of the DPU")?;
         let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(dpu)?)?;
+        let ((queue_pair, completions), far) = join(loose(client)?, loose(dpu)?)?;
         let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
         let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
         let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
         let region = runtime.grant(id, self.grant()?).context("granting the table")?;
         let mut server = DpuServer::new(runtime);
         server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
-        let asker = self.asker(Way::KernelDpu(region), near, slots);
+        let asker = self.asker(Way::KernelDpu(region), queue_pair, completions, slots);
         Ok((asker, server, endpoint))
     }
 
@@ -157,19 +158,19 @@ impl Wiring {
         kernels: &NicKernels<BuiltInKernels>,
     ) -> anyhow::Result<Asker> {
         let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(server)?)?;
+        let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
         let region =
             kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
         self.served.push(far);
-        Ok(self.asker(Way::KernelNic(region), near, slots))
+        Ok(self.asker(Way::KernelNic(region), queue_pair, completions, slots))
     }
 
     pub(super) fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<Asker> {
         let slots = self.slots(client)?;
-        let (near, far) = join(loose(client)?, loose(server)?)?;
+        let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
         self.served.push(far);
         let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
-        Ok(self.asker(way, near, slots))
+        Ok(self.asker(way, queue_pair, completions, slots))
     }
 
     fn grant(&self) -> anyhow::Result<Grant> {
@@ -186,7 +187,8 @@ impl Wiring {
     fn asker(
         &self,
         way: Way,
-        (queue_pair, completions): (QueuePair<Handle>, CompletionQueue<Handle>),
+        queue_pair: QueuePair<Handle>,
+        completions: CompletionQueue<Handle>,
         slots: MemoryRegion<Handle>,
     ) -> Asker {
         let layout = SlotLayout {

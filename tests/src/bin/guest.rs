@@ -14,7 +14,7 @@ use std::time::Duration;
 
 #[derive(Parser)]
 #[command(about = "Judges in a Linux guest: programs that nobody here wrote against the simulated NIC")]
-struct Arguments {
+struct GuestArguments {
     #[command(subcommand)]
     judge: Judge,
 }
@@ -45,8 +45,8 @@ enum Judge {
         #[arg(long)]
         long: bool,
         /// Link layer of the port.
-        #[arg(long, value_enum, default_value_t = Link::Ib)]
-        link: Link,
+        #[arg(long, value_enum, default_value_t = LinkLayerArgument::Ib)]
+        link: LinkLayerArgument,
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
         #[arg(long)]
         record: bool,
@@ -86,7 +86,7 @@ enum Judge {
 
 /// Link layers.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Link {
+enum LinkLayerArgument {
     /// InfiniBand.
     Ib,
     /// Ethernet.
@@ -97,7 +97,7 @@ enum Link {
 const CANNOT_RUN: u8 = 77;
 
 fn main() -> ExitCode {
-    match interrupt::install().and_then(|()| run(&Arguments::parse())) {
+    match interrupt::install().and_then(|()| run(&GuestArguments::parse())) {
         Ok(code) => code,
         Err(error) => match error.downcast_ref::<Skipped>() {
             Some(skipped) => {
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<ExitCode> {
+fn run(arguments: &GuestArguments) -> Result<ExitCode> {
     match &arguments.judge {
         Judge::Rxe { only, minutes, quick, record } => {
             judge_rxe(&Asked { only, record: *record }, *minutes, *quick)
@@ -177,32 +177,32 @@ fn record(floors: &Floors, name: &str, report: &Report, before: Option<&Floor>) 
 fn judge_rxe(asked: &Asked<'_>, minutes: u64, quick: bool) -> Result<ExitCode> {
     let (only, output) = (asked.only()?, output_directory());
     let limit = Duration::from_secs(minutes.saturating_mul(60));
-    let report = rxe::run(&rxe::Options { quick, only, output, limit })?;
+    let report = rxe::run(&rxe::RxeOptions { quick, only, output, limit })?;
     asked.conclude(if quick { "rxe-quick" } else { "rxe" }, &report, rxe::EXCUSES)
 }
 
-fn judge_mlx5(asked: &Asked<'_>, long: bool, link: Link) -> Result<ExitCode> {
+fn judge_mlx5(asked: &Asked<'_>, long: bool, link: LinkLayerArgument) -> Result<ExitCode> {
     let only = asked.only()?;
     // Both may run at a time: each has files of its own.
     let (link, files) = match link {
-        Link::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
-        Link::Eth => (LinkLayer::Ethernet, "mlx5-eth"),
+        LinkLayerArgument::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
+        LinkLayerArgument::Eth => (LinkLayer::Ethernet, "mlx5-eth"),
     };
     let output = output_directory().join(files);
-    let report = mlx5::run(&mlx5::Options { only, link, long, output })?;
+    let report = mlx5::run(&mlx5::Mlx5Options { only, link, long, output })?;
     let name = if long { format!("{files}-long") } else { files.to_owned() };
     asked.conclude(&name, &report, rxe::EXCUSES)
 }
 
 fn judge_vfio(asked: &Asked<'_>, operations: u64) -> Result<ExitCode> {
     let only = asked.only()?;
-    let report = vfio::run(&vfio::Options { only, operations, output: output_directory() })?;
+    let report = vfio::run(&vfio::VfioOptions { only, operations, output: output_directory() })?;
     asked.conclude("vfio", &report, &[])
 }
 
 fn judge_bare_metal(asked: &Asked<'_>) -> Result<ExitCode> {
     let only = asked.only()?;
-    let report = bare_metal::run(&bare_metal::Options { only, output: output_directory() })?;
+    let report = bare_metal::run(&bare_metal::BareMetalOptions { only, output: output_directory() })?;
     asked.conclude("bare-metal", &report, &[])
 }
 

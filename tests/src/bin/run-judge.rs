@@ -35,7 +35,7 @@ struct HostedProgram {
 }
 
 /// A row of the list.
-struct Case {
+struct ListedCase {
     program: HostedProgram,
     /// A second program, which is started when the first listens.
     peer: Option<HostedProgram>,
@@ -181,15 +181,15 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn cases() -> Result<Vec<Case>> {
+fn cases() -> Result<Vec<ListedCase>> {
     let mut reader = csv::Reader::from_reader(LIST.as_bytes());
     reader.records().map(|row| case(&row?)).collect()
 }
 
-fn case(row: &csv::StringRecord) -> Result<Case> {
+fn case(row: &csv::StringRecord) -> Result<ListedCase> {
     let words = |at: usize| -> Vec<String> { row[at].split_whitespace().map(str::to_owned).collect() };
     let peer = HostedProgram { host: row[2].to_owned(), command: words(3) };
-    Ok(Case {
+    Ok(ListedCase {
         program: HostedProgram { host: row[0].to_owned(), command: words(1) },
         peer: Some(peer).filter(|peer| !peer.command.is_empty()),
         options: words(4),
@@ -211,7 +211,7 @@ impl HostedProgram {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for ListedCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.program.host, self.program.command.join(" "))?;
         if let Some(peer) = &self.peer {
@@ -224,7 +224,7 @@ impl fmt::Display for Case {
     }
 }
 
-impl Case {
+impl ListedCase {
     fn judge(&self, installation: &Installation) -> Result<()> {
         let Some(peer) = &self.peer else {
             let ended = installation.run(&self.program, &self.options)?;

@@ -20,7 +20,7 @@ pub struct Control {
     stream: UnixStream,
     received: Vec<u8>,
     issued: u64,
-    ended: BTreeMap<u64, Outcome>,
+    ended: BTreeMap<u64, CommandOutcome>,
     kernel: Option<String>,
 }
 
@@ -36,14 +36,14 @@ pub struct Job {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Exit status; 124 if its time was over.
     pub status: i32,
     /// The end of its standard output and error.
     pub output: String,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Whether the command ended with status 0.
     pub fn is_success(&self) -> bool {
         self.status == 0
@@ -83,7 +83,7 @@ impl Control {
     }
 
     /// The outcome of a command if it has ended.
-    pub fn poll(&mut self, job: &Job) -> Result<Option<Outcome>> {
+    pub fn poll(&mut self, job: &Job) -> Result<Option<CommandOutcome>> {
         self.receive()?;
         let outcome = self.ended.remove(&job.number);
         if outcome.is_none() && Instant::now() > job.deadline {
@@ -93,7 +93,7 @@ impl Control {
     }
 
     /// Waits for the end of a command.
-    pub fn wait(&mut self, job: &Job) -> Result<Outcome> {
+    pub fn wait(&mut self, job: &Job) -> Result<CommandOutcome> {
         loop {
             if let Some(outcome) = self.poll(job)? {
                 return Ok(outcome);
@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Runs a command to its end, whatever its status.
-    pub fn run(&mut self, command: &str, limit: Duration) -> Result<Outcome> {
+    pub fn run(&mut self, command: &str, limit: Duration) -> Result<CommandOutcome> {
         let job = self.start(command, limit)?;
         self.wait(&job)
     }
@@ -119,7 +119,7 @@ impl Control {
     }
 
     /// Ends a command before its time and gives its outcome.
-    pub fn cancel(&mut self, job: &Job) -> Result<Outcome> {
+    pub fn cancel(&mut self, job: &Job) -> Result<CommandOutcome> {
         let kill = format!("kill $(cat /run/bareverbs/{}.process) 2>/dev/null || true", job.number);
         self.require(&kill, Duration::from_secs(5))?;
         self.wait(job)
@@ -177,25 +177,25 @@ impl Control {
     }
 }
 
-fn parse_done(line: &str) -> Option<(u64, Outcome)> {
+fn parse_done(line: &str) -> Option<(u64, CommandOutcome)> {
     let mut words = line.strip_prefix("done ")?.split(' ');
     let (number, status) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let output = BASE64.decode(words.next().unwrap_or_default()).ok()?;
-    Some((number, Outcome { status, output: String::from_utf8_lossy(&output).into_owned() }))
+    Some((number, CommandOutcome { status, output: String::from_utf8_lossy(&output).into_owned() }))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Control, Outcome, parse_done};
+    use super::{CommandOutcome, Control, parse_done};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     #[test]
     fn an_answer_has_number_status_and_output() {
-        let outcome = Outcome { status: 3, output: "hi\n".into() };
+        let outcome = CommandOutcome { status: 3, output: "hi\n".into() };
         assert_eq!(parse_done("done 7 3 aGkK"), Some((7, outcome)));
-        assert_eq!(parse_done("done 7 0 "), Some((7, Outcome { status: 0, output: String::new() })));
+        assert_eq!(parse_done("done 7 0 "), Some((7, CommandOutcome { status: 0, output: String::new() })));
         for bad in ["", "done", "done x 0 ", "done 1 y ", "done 1 0 %%%", "gone 1 0 "] {
             assert_eq!(parse_done(bad), None, "{bad}");
         }

@@ -114,8 +114,8 @@ impl Machine {
         let listener = UnixListener::bind(directory.path().join("control"))?;
         listener.set_nonblocking(true)?;
         let forwards = free_ports(&configuration.tcp_ports)?;
-        let arguments = Arguments { root, configuration, forwards: &forwards }.build()?;
-        let program = Program { name: "qemu-system-x86_64", arguments };
+        let arguments = QemuArguments { root, configuration, forwards: &forwards }.build()?;
+        let program = RootProgram { name: "qemu-system-x86_64", arguments };
         let mut qemu = KillOnDrop(spawn(root, directory.path(), &program, console)?);
         let control = accept(&listener, &mut qemu.0)?;
         let configuration = configuration.clone();
@@ -212,14 +212,14 @@ fn free_ports(guest: &[u16]) -> Result<Vec<(u16, SocketAddrV4)>> {
 
 /// A program of the root.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct RootProgram {
     pub(super) name: &'static str,
     pub(super) arguments: Vec<String>,
 }
 
 /// Starts QEMU from inside the root, where its libraries are, in a mount namespace that ends with it. It is killed when
 /// the thread that calls this ends.
-pub(super) fn spawn(root: &Root, directory: &Path, program: &Program, console: &Path) -> Result<Child> {
+pub(super) fn spawn(root: &Root, directory: &Path, program: &RootProgram, console: &Path) -> Result<Child> {
     if let Some(parent) = console.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -259,13 +259,13 @@ fn accept(listener: &UnixListener, qemu: &mut Child) -> Result<Control> {
 }
 
 /// The command line of QEMU.
-struct Arguments<'a> {
+struct QemuArguments<'a> {
     root: &'a Root,
     configuration: &'a Configuration,
     forwards: &'a [(u16, SocketAddrV4)],
 }
 
-impl Arguments<'_> {
+impl QemuArguments<'_> {
     fn build(&self) -> Result<Vec<String>> {
         let (kernel, initrd) = self.root.kernel()?;
         let mut list = self.machine();

@@ -45,7 +45,7 @@ impl Root {
         if self.stamp() == Some(recipe::VERSION) {
             return Ok(());
         }
-        Builder { root: self, log: cache.join("build.log") }.build()
+        RootBuilder { root: self, log: cache.join("build.log") }.build()
     }
 
     /// Where it is.
@@ -124,12 +124,12 @@ fn version_key(release: &str) -> Vec<u64> {
     release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-struct Builder<'a> {
+struct RootBuilder<'a> {
     root: &'a Root,
     log: PathBuf,
 }
 
-impl Builder<'_> {
+impl RootBuilder<'_> {
     fn build(&self) -> Result<()> {
         eprintln!("guest: preparing {} (about 1 GB, some minutes, once)", self.root.directory.display());
         self.bootstrap()?;

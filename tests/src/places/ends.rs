@@ -15,7 +15,7 @@ use bareverbs_prm::time::Duration;
 use std::rc::Rc;
 
 /// Handle to a device, as every object holds it.
-pub type Handle<H> = Rc<Device<H>>;
+pub type PlaceDevice<H> = Rc<Device<H>>;
 
 /// Work that may be outstanding on a side.
 pub(super) const DEPTH: u32 = 64;
@@ -27,48 +27,48 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const REST: Duration = Duration::from_micros(50);
 
 /// One end. Fields are dropped in this order: queues before memory before the device.
-pub struct Side<H: Hal> {
+pub struct PlaceEnd<H: Hal> {
     /// Its end of the connection.
-    pub queue_pair: QueuePair<Handle<H>>,
+    pub queue_pair: QueuePair<PlaceDevice<H>>,
     /// Where its sends complete.
-    pub sends: CompletionQueue<Handle<H>>,
+    pub sends: CompletionQueue<PlaceDevice<H>>,
     /// Where its receives complete.
-    pub receives: CompletionQueue<Handle<H>>,
+    pub receives: CompletionQueue<PlaceDevice<H>>,
     /// Its memory, with all rights.
-    pub memory: MemoryRegion<Handle<H>>,
+    pub memory: MemoryRegion<PlaceDevice<H>>,
     /// Its protection domain.
-    pub domain: ProtectionDomain<Handle<H>>,
+    pub domain: ProtectionDomain<PlaceDevice<H>>,
     /// Its device.
-    pub device: Handle<H>,
+    pub device: PlaceDevice<H>,
 }
 
-struct Prepared<H: Hal> {
-    queue_pair: PreparedQueuePair<Handle<H>>,
-    sends: CompletionQueue<Handle<H>>,
-    receives: CompletionQueue<Handle<H>>,
-    memory: MemoryRegion<Handle<H>>,
-    domain: ProtectionDomain<Handle<H>>,
-    device: Handle<H>,
+struct PreparedEnd<H: Hal> {
+    queue_pair: PreparedQueuePair<PlaceDevice<H>>,
+    sends: CompletionQueue<PlaceDevice<H>>,
+    receives: CompletionQueue<PlaceDevice<H>>,
+    memory: MemoryRegion<PlaceDevice<H>>,
+    domain: ProtectionDomain<PlaceDevice<H>>,
+    device: PlaceDevice<H>,
 }
 
 /// Two ends that are connected.
 pub struct Ends<H: Hal> {
     /// The end that usually asks.
-    pub a: Side<H>,
+    pub a: PlaceEnd<H>,
     /// The end that usually answers.
-    pub b: Side<H>,
+    pub b: PlaceEnd<H>,
 }
 
 impl<H: Hal> Ends<H> {
     /// Opens both ends of a place and connects them.
     pub fn open<P: Place<Hal = H>>(place: &mut P) -> Result<Self> {
-        let a = Prepared::new(place.open(0).context("end 0")?, 1).context("end 0")?;
-        let b = Prepared::new(place.open(1).context("end 1")?, 2).context("end 1")?;
+        let a = PreparedEnd::new(place.open(0).context("end 0")?, 1).context("end 0")?;
+        let b = PreparedEnd::new(place.open(1).context("end 1")?, 2).context("end 1")?;
         let (to_a, to_b) = (a.queue_pair.endpoint(0)?, b.queue_pair.endpoint(0)?);
-        let join = |side: Prepared<H>, remote| -> Result<Side<H>> {
-            let Prepared { queue_pair, sends, receives, memory, domain, device } = side;
+        let join = |side: PreparedEnd<H>, remote| -> Result<PlaceEnd<H>> {
+            let PreparedEnd { queue_pair, sends, receives, memory, domain, device } = side;
             let queue_pair = queue_pair.connect(&remote, ConnectOptions::default())?;
-            Ok(Side { queue_pair, sends, receives, memory, domain, device })
+            Ok(PlaceEnd { queue_pair, sends, receives, memory, domain, device })
         };
         Ok(Self { a: join(a, to_b)?, b: join(b, to_a)? })
     }
@@ -80,12 +80,12 @@ impl<H: Hal> Ends<H> {
     }
 
     /// The same, and the sends of end A complete in `sends`.
-    pub(super) fn reconnect_to(&mut self, sends: &CompletionQueue<Handle<H>>) -> Result<()> {
+    pub(super) fn reconnect_to(&mut self, sends: &CompletionQueue<PlaceDevice<H>>) -> Result<()> {
         let a = self.a.prepare(sends)?;
         self.join(a)
     }
 
-    fn join(&mut self, a: PreparedQueuePair<Handle<H>>) -> Result<()> {
+    fn join(&mut self, a: PreparedQueuePair<PlaceDevice<H>>) -> Result<()> {
         let b = self.b.prepare(&self.b.sends)?;
         let (to_a, to_b) = (a.endpoint(0)?, b.endpoint(0)?);
         self.a.queue_pair = a.connect(&to_b, ConnectOptions::default())?;
@@ -131,7 +131,7 @@ impl<H: Hal> Ends<H> {
     pub(super) fn close<P: Place<Hal = H>>(self) -> Result<String> {
         let mut told = Vec::new();
         for (name, side) in [("end 0", self.a), ("end 1", self.b)] {
-            let Side { queue_pair, sends, receives, memory, domain, device } = side;
+            let PlaceEnd { queue_pair, sends, receives, memory, domain, device } = side;
             drop((queue_pair, sends, receives, memory, domain));
             ensure!(
                 device.leaked_objects() == 0,
@@ -152,8 +152,8 @@ impl<H: Hal> Ends<H> {
     }
 }
 
-impl<H: Hal> Side<H> {
-    fn prepare(&self, sends: &CompletionQueue<Handle<H>>) -> Result<PreparedQueuePair<Handle<H>>> {
+impl<H: Hal> PlaceEnd<H> {
+    fn prepare(&self, sends: &CompletionQueue<PlaceDevice<H>>) -> Result<PreparedQueuePair<PlaceDevice<H>>> {
         queue_pair(&self.domain, sends, &self.receives)
     }
 
@@ -165,7 +165,7 @@ impl<H: Hal> Side<H> {
     }
 }
 
-impl<H: Hal> Prepared<H> {
+impl<H: Hal> PreparedEnd<H> {
     fn new(hal: H, number: u8) -> Result<Self> {
         let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
         device.ping()?;
@@ -183,10 +183,10 @@ impl<H: Hal> Prepared<H> {
 }
 
 fn queue_pair<H: Hal>(
-    domain: &ProtectionDomain<Handle<H>>,
-    sends: &CompletionQueue<Handle<H>>,
-    receives: &CompletionQueue<Handle<H>>,
-) -> Result<PreparedQueuePair<Handle<H>>> {
+    domain: &ProtectionDomain<PlaceDevice<H>>,
+    sends: &CompletionQueue<PlaceDevice<H>>,
+    receives: &CompletionQueue<PlaceDevice<H>>,
+) -> Result<PreparedQueuePair<PlaceDevice<H>>> {
     let builder = QueuePairBuilder::new(domain, sends, receives)
         .send_queue(DEPTH)
         .receive_queue(DEPTH)

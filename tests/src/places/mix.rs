@@ -20,7 +20,7 @@ const ATOMIC: usize = 8184;
 
 /// What an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MixOperation {
     Send,
     SendImmediate,
     SendInline,
@@ -34,21 +34,21 @@ enum Kind {
     FetchAdd,
 }
 
-const KINDS: [Kind; 11] = [
-    Kind::Send,
-    Kind::SendImmediate,
-    Kind::SendInline,
-    Kind::SendPieces,
-    Kind::Write,
-    Kind::WriteImmediate,
-    Kind::WriteInline,
-    Kind::WritePieces,
-    Kind::Read,
-    Kind::CompareSwap,
-    Kind::FetchAdd,
+const MIX: [MixOperation; 11] = [
+    MixOperation::Send,
+    MixOperation::SendImmediate,
+    MixOperation::SendInline,
+    MixOperation::SendPieces,
+    MixOperation::Write,
+    MixOperation::WriteImmediate,
+    MixOperation::WriteInline,
+    MixOperation::WritePieces,
+    MixOperation::Read,
+    MixOperation::CompareSwap,
+    MixOperation::FetchAdd,
 ];
 
-impl Kind {
+impl MixOperation {
     fn is_inline(self) -> bool {
         matches!(self, Self::SendInline | Self::WriteInline)
     }
@@ -73,7 +73,7 @@ impl Kind {
 /// One operation of a batch.
 #[derive(Debug, Clone)]
 struct Operation {
-    kind: Kind,
+    kind: MixOperation,
     slot: usize,
     id: u64,
     bytes: Vec<u8>,
@@ -86,13 +86,13 @@ struct Mix {
     random: ChaCha8Rng,
     /// What the atomic of each slot should hold.
     atomics: [u64; SLOTS],
-    counts: [u64; KINDS.len()],
+    counts: [u64; MIX.len()],
 }
 
 /// Runs `operations` of them and says how many there were of each kind.
 pub(super) fn run<H: Hal>(ends: &mut Ends<H>, operations: u64, seed: u64) -> Result<String> {
     let mut mix =
-        Mix { random: ChaCha8Rng::seed_from_u64(seed), atomics: [0; SLOTS], counts: [0; KINDS.len()] };
+        Mix { random: ChaCha8Rng::seed_from_u64(seed), atomics: [0; SLOTS], counts: [0; MIX.len()] };
     for slot in 0..SLOTS {
         ends.b.memory.store_u64(slot * SLOT + ATOMIC, 0)?;
     }
@@ -103,14 +103,14 @@ pub(super) fn run<H: Hal>(ends: &mut Ends<H>, operations: u64, seed: u64) -> Res
         one_batch(ends, &batch).with_context(|| format!("seed {seed}, operations from {done} on"))?;
         done += count;
     }
-    let counts = KINDS.iter().zip(mix.counts).map(|(kind, count)| format!("{kind:?} {count}"));
+    let counts = MIX.iter().zip(mix.counts).map(|(kind, count)| format!("{kind:?} {count}"));
     Ok(format!("{done} verified: {}", counts.collect::<Vec<_>>().join(", ")))
 }
 
 impl Mix {
     fn draw(&mut self, slot: usize, id: u64) -> Operation {
-        let which = self.random.next_u32() as usize % KINDS.len();
-        let kind = KINDS[which];
+        let which = self.random.next_u32() as usize % MIX.len();
+        let kind = MIX[which];
         self.counts[which] += 1;
         let long = self.random.next_u32().is_multiple_of(8) && !kind.is_inline();
         let limit = if long { LONGEST } else { 90 };
@@ -118,13 +118,13 @@ impl Mix {
         let bytes = pattern(length, id as usize);
         let before = self.atomics[slot];
         // Every other comparison fails.
-        let operand = before + u64::from(kind == Kind::CompareSwap && id % 2 == 1);
+        let operand = before + u64::from(kind == MixOperation::CompareSwap && id % 2 == 1);
         match kind {
-            Kind::FetchAdd => self.atomics[slot] = before.wrapping_add(operand | 1),
-            Kind::CompareSwap if operand == before => self.atomics[slot] = id,
+            MixOperation::FetchAdd => self.atomics[slot] = before.wrapping_add(operand | 1),
+            MixOperation::CompareSwap if operand == before => self.atomics[slot] = id,
             _ => {}
         }
-        let operand = if kind == Kind::FetchAdd { operand | 1 } else { operand };
+        let operand = if kind == MixOperation::FetchAdd { operand | 1 } else { operand };
         Operation { kind, slot, id, bytes, operand, before }
     }
 }
@@ -153,7 +153,7 @@ fn one_batch<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
 fn prepare<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
     let (base, length) = (operation.slot * SLOT, operation.bytes.len());
     match operation.kind {
-        Kind::Read => {
+        MixOperation::Read => {
             ends.b.memory.copy_in(base, &operation.bytes)?;
             ends.a.memory.fill(base + RESULT, length, 0xee)?;
         }
@@ -166,8 +166,8 @@ fn prepare<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
     Ok(())
 }
 
-fn is_send(kind: Kind) -> bool {
-    kind.takes_receive() && kind != Kind::WriteImmediate
+fn is_send(kind: MixOperation) -> bool {
+    kind.takes_receive() && kind != MixOperation::WriteImmediate
 }
 
 fn post_receives<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
@@ -198,17 +198,17 @@ fn post_sends<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
         let old = [memory.slice(base + RESULT, 8)?];
         let (target, atomic) = (there.remote(base as u64), there.remote((base + ATOMIC) as u64));
         let request = match kind {
-            Kind::Send => WorkRequest::send(id, &whole),
-            Kind::SendImmediate => WorkRequest::send(id, &whole).immediate(id as u32),
-            Kind::SendInline => WorkRequest::send_inline(id, bytes),
-            Kind::SendPieces => WorkRequest::send(id, pieces),
-            Kind::Write => WorkRequest::write(id, &whole, target),
-            Kind::WriteImmediate => WorkRequest::write(id, &whole, target).immediate(id as u32),
-            Kind::WriteInline => WorkRequest::write_inline(id, bytes, target),
-            Kind::WritePieces => WorkRequest::write(id, pieces, target),
-            Kind::Read => WorkRequest::read(id, &result, target),
-            Kind::CompareSwap => WorkRequest::compare_swap(id, &old, atomic, operand, id),
-            Kind::FetchAdd => WorkRequest::fetch_add(id, &old, atomic, operand),
+            MixOperation::Send => WorkRequest::send(id, &whole),
+            MixOperation::SendImmediate => WorkRequest::send(id, &whole).immediate(id as u32),
+            MixOperation::SendInline => WorkRequest::send_inline(id, bytes),
+            MixOperation::SendPieces => WorkRequest::send(id, pieces),
+            MixOperation::Write => WorkRequest::write(id, &whole, target),
+            MixOperation::WriteImmediate => WorkRequest::write(id, &whole, target).immediate(id as u32),
+            MixOperation::WriteInline => WorkRequest::write_inline(id, bytes, target),
+            MixOperation::WritePieces => WorkRequest::write(id, pieces, target),
+            MixOperation::Read => WorkRequest::read(id, &result, target),
+            MixOperation::CompareSwap => WorkRequest::compare_swap(id, &old, atomic, operand, id),
+            MixOperation::FetchAdd => WorkRequest::fetch_add(id, &old, atomic, operand),
         };
         sends.post(&request)?;
     }
@@ -222,7 +222,7 @@ fn verify<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
     let base = slot * SLOT;
     if kind.is_atomic() {
         let after = match kind {
-            Kind::FetchAdd => before.wrapping_add(operand),
+            MixOperation::FetchAdd => before.wrapping_add(operand),
             _ if operand == before => id,
             _ => before,
         };
@@ -231,7 +231,7 @@ fn verify<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
         return Ok(());
     }
     let found = match kind {
-        Kind::Read => ends.a.bytes(base + RESULT, bytes.len())?,
+        MixOperation::Read => ends.a.bytes(base + RESULT, bytes.len())?,
         kind if is_send(kind) => ends.b.bytes(base + RESULT, bytes.len())?,
         _ => ends.b.bytes(base, bytes.len())?,
     };

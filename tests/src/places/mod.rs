@@ -11,7 +11,7 @@ mod operations;
 mod place;
 
 pub use backends::{InProcess, OverVfio, OverVfioUser};
-pub use ends::{Ends, Handle, Side};
+pub use ends::{Ends, PlaceDevice, PlaceEnd};
 pub use place::Place;
 
 use anyhow::Result;
@@ -36,7 +36,7 @@ impl Default for Plan {
 
 /// What became of one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConversationOutcome {
     /// It went as it should; what was seen.
     Pass(String),
     /// It did not.
@@ -47,33 +47,33 @@ pub enum Outcome {
 
 /// A conversation and its outcome. Written as one line, `pass NAME: SEEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ConversationLine {
     /// Which conversation.
     pub name: String,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: ConversationOutcome,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ConversationLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, seen) = match &self.outcome {
-            Outcome::Pass(seen) => ("pass", seen),
-            Outcome::Fail(seen) => ("FAIL", seen),
-            Outcome::Skip(seen) => ("skip", seen),
+            ConversationOutcome::Pass(seen) => ("pass", seen),
+            ConversationOutcome::Fail(seen) => ("FAIL", seen),
+            ConversationOutcome::Skip(seen) => ("skip", seen),
         };
         write!(f, "{word} {}: {}", self.name, seen.replace('\n', " | "))
     }
 }
 
-impl Line {
+impl ConversationLine {
     /// Reads what [`fmt::Display`] wrote.
     pub fn parse(line: &str) -> Option<Self> {
         let (word, rest) = line.split_once(' ')?;
         let (name, seen) = rest.split_once(": ")?;
         let make = match word {
-            "pass" => Outcome::Pass,
-            "FAIL" => Outcome::Fail,
-            "skip" => Outcome::Skip,
+            "pass" => ConversationOutcome::Pass,
+            "FAIL" => ConversationOutcome::Fail,
+            "skip" => ConversationOutcome::Skip,
             _ => return None,
         };
         Some(Self { name: name.to_owned(), outcome: make(seen.to_owned()) })
@@ -81,14 +81,14 @@ impl Line {
 }
 
 /// Runs the whole list. Each line is given to `told` when it is known. True if nothing failed.
-pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&Line)) -> bool {
+pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&ConversationLine)) -> bool {
     let mut good = true;
     for round in 1..=plan.rounds {
-        let mut tell = |name: &str, outcome: Result<Outcome>| {
-            let outcome = outcome.unwrap_or_else(|error| Outcome::Fail(format!("{error:#}")));
-            let failed = matches!(outcome, Outcome::Fail(_));
+        let mut tell = |name: &str, outcome: Result<ConversationOutcome>| {
+            let outcome = outcome.unwrap_or_else(|error| ConversationOutcome::Fail(format!("{error:#}")));
+            let failed = matches!(outcome, ConversationOutcome::Fail(_));
             good &= !failed;
-            told(&Line { name: format!("round {round}, {name}"), outcome });
+            told(&ConversationLine { name: format!("round {round}, {name}"), outcome });
             !failed
         };
         if !one_round(place, plan, round, &mut tell) {
@@ -103,24 +103,24 @@ fn one_round<P: Place>(
     place: &mut P,
     plan: &Plan,
     round: u32,
-    tell: &mut impl FnMut(&str, Result<Outcome>) -> bool,
+    tell: &mut impl FnMut(&str, Result<ConversationOutcome>) -> bool,
 ) -> bool {
     let mut ends = match Ends::open(place) {
         Ok(ends) => ends,
         Err(error) => return tell("bring-up", Err(error)),
     };
     let seen = [&ends.a, &ends.b].map(|side| P::describe(side.device.hal()));
-    tell("bring-up", Ok(Outcome::Pass(seen.join(" and "))));
+    tell("bring-up", Ok(ConversationOutcome::Pass(seen.join(" and "))));
     for (name, check) in operations::all::<P::Hal>() {
-        tell(name, check(&mut ends).map(Outcome::Pass));
+        tell(name, check(&mut ends).map(ConversationOutcome::Pass));
     }
     let user = match place.no_user_memory() {
-        Some(why) => Ok(Outcome::Skip(why.to_owned())),
-        None => operations::user_memory(&mut ends).map(Outcome::Pass),
+        Some(why) => Ok(ConversationOutcome::Skip(why.to_owned())),
+        None => operations::user_memory(&mut ends).map(ConversationOutcome::Pass),
     };
     tell("memory of the application", user);
     let seed = plan.seed.wrapping_add(round.into());
-    tell("mix of all operations", mix::run(&mut ends, plan.operations, seed).map(Outcome::Pass));
-    tell("interrupts", operations::interrupts::<P>(&mut ends).map(Outcome::Pass));
-    tell("teardown", ends.close::<P>().map(Outcome::Pass))
+    tell("mix of all operations", mix::run(&mut ends, plan.operations, seed).map(ConversationOutcome::Pass));
+    tell("interrupts", operations::interrupts::<P>(&mut ends).map(ConversationOutcome::Pass));
+    tell("teardown", ends.close::<P>().map(ConversationOutcome::Pass))
 }

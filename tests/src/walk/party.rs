@@ -45,13 +45,14 @@ impl Party {
     /// Posts up to `count` requests, alone or as a batch, and says how many there was room for.
     pub fn post(
         &mut self,
-        (me, other): (&mut Side, &Side),
+        me: &mut Side,
+        other: &Side,
         peer: &mut Self,
         dice: &mut Dice,
         mtu: usize,
         count: usize,
     ) -> usize {
-        let requests: Vec<_> = (0..count).map_while(|_| self.prepare_send((me, other), dice, mtu)).collect();
+        let requests: Vec<_> = (0..count).map_while(|_| self.prepare_send(me, other, dice, mtu)).collect();
         let mut batch = me.queue_pair.send_batch();
         let mut refused = None;
         for (index, sent) in requests.iter().enumerate() {
@@ -83,7 +84,7 @@ impl Party {
     }
 
     /// Draws a request and writes its bytes where they begin; `None` if all slots are taken.
-    fn prepare_send(&mut self, (me, other): (&Side, &Side), dice: &mut Dice, mtu: usize) -> Option<Sent> {
+    fn prepare_send(&mut self, me: &Side, other: &Side, dice: &mut Dice, mtu: usize) -> Option<Sent> {
         let slot = self.free.pop()?;
         let mut item = Item::draw(dice, mtu);
         // A queue full of silent requests would never give a place back.

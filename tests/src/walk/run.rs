@@ -109,7 +109,7 @@ impl Walk {
         let (count, mtu) = ((1 + self.dice.below(8)).min(most), self.mtu);
         let mut dice = self.dice.split();
         let ((me, party), (other, peer)) = self.turn(who);
-        party.post((me, other), peer, &mut dice, mtu, count)
+        party.post(me, other, peer, &mut dice, mtu, count)
     }
 
     fn post_receives(&mut self, who: usize) {

@@ -33,16 +33,16 @@ pub struct SharedOutcome {
 }
 
 /// A message on its way.
-struct Message {
+struct LaneMessage {
     queue: usize,
     data: Vec<u8>,
 }
 
-struct Walk {
+struct SharedWalk {
     stage: Stage,
     dice: Dice,
     /// Messages on their way, by lane, oldest first.
-    under_way: [VecDeque<Message>; LANES],
+    under_way: [VecDeque<LaneMessage>; LANES],
     /// Sends of a lane that did not complete.
     sends: [usize; LANES],
     /// Receives of a queue that did not complete.
@@ -59,7 +59,7 @@ struct Walk {
 /// If anything comes out that must not.
 pub fn walk_shared(seed: u64, loss: u32, messages: usize) -> SharedOutcome {
     let outcome = SharedOutcome { arrived: 0, mended: 0, limits: 0, digest: 0 };
-    let mut walk = Walk {
+    let mut walk = SharedWalk {
         stage: Stage::new(seed, loss),
         dice: Dice::new(seed, "shared walk"),
         under_way: Default::default(),
@@ -77,7 +77,7 @@ pub fn walk_shared(seed: u64, loss: u32, messages: usize) -> SharedOutcome {
     walk.finish()
 }
 
-impl Walk {
+impl SharedWalk {
     /// Does one thing; says whether it was sending a message.
     fn step(&mut self) -> bool {
         match self.dice.below(100) {
@@ -107,7 +107,7 @@ impl Walk {
         self.dice.fill(&mut data);
         self.stage.send(lane, queue, &data);
         self.sends[lane] += 1;
-        self.under_way[lane].push_back(Message { queue, data });
+        self.under_way[lane].push_back(LaneMessage { queue, data });
         true
     }
 

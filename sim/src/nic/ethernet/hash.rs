@@ -71,7 +71,8 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
     let (source, destination) = headers.addresses();
     let symmetric = tir.rx_hash_symmetric();
     let mut input = Input { bytes: [0; LONGEST], length: 0, kind: 0 };
-    let (source, destination) = (End::new(SOURCE_IP, source), End::new(DESTINATION_IP, destination));
+    let (source, destination) =
+        (HashedEnd::new(SOURCE_IP, source), HashedEnd::new(DESTINATION_IP, destination));
     push_pair(&mut input, fields, source, destination, symmetric);
     if fields & (SOURCE_IP | DESTINATION_IP) != 0 {
         input.kind |= if network == NetworkProtocol::V4 { 1 << 2 } else { 2 << 2 };
@@ -86,8 +87,8 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
         push_pair(
             &mut input,
             fields,
-            End::new(SOURCE_PORT, &from),
-            End::new(DESTINATION_PORT, &to),
+            HashedEnd::new(SOURCE_PORT, &from),
+            HashedEnd::new(DESTINATION_PORT, &to),
             symmetric,
         );
         input.kind |= if protocol == TCP { 1 << 6 } else { 2 << 6 };
@@ -97,23 +98,23 @@ fn collect(tir: &TirContext, frame: &[u8], headers: &Headers) -> Option<Input> {
 
 /// An address or a port of one end, and the bit that selects it.
 #[derive(Clone, Copy)]
-struct End<'a> {
+struct HashedEnd<'a> {
     field: u32,
     bytes: &'a [u8],
 }
 
-impl<'a> End<'a> {
+impl<'a> HashedEnd<'a> {
     const fn new(field: u32, bytes: &'a [u8]) -> Self {
         Self { field, bytes }
     }
 }
 
 /// Both ends, as far as they are selected; of a symmetric hash the smaller first, so that both directions are one flow.
-fn push_pair(input: &mut Input, fields: u32, one: End<'_>, other: End<'_>, symmetric: bool) {
+fn push_pair(input: &mut Input, fields: u32, one: HashedEnd<'_>, other: HashedEnd<'_>, symmetric: bool) {
     let both = fields & one.field != 0 && fields & other.field != 0;
     let (first, second) =
         if symmetric && both && other.bytes < one.bytes { (other, one) } else { (one, other) };
-    for End { field, bytes } in [first, second] {
+    for HashedEnd { field, bytes } in [first, second] {
         if fields & field != 0 {
             input.push(bytes);
         }

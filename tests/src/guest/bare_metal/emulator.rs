@@ -1,6 +1,6 @@
 //! QEMU with an image, a NIC behind vfio-user, and a serial console that this process reads and writes.
 
-use super::super::machine::{MOUNT_POINT, Program, spawn};
+use super::super::machine::{MOUNT_POINT, RootProgram, spawn};
 use super::super::process::KillOnDrop;
 use super::super::root::Root;
 use super::image::{Image, Processor};
@@ -118,7 +118,7 @@ fn serve(place: &Path) -> Result<()> {
     Ok(())
 }
 
-fn program(processor: Processor) -> Program {
+fn program(processor: Processor) -> RootProgram {
     let (name, machine, processor) = match processor {
         Processor::X86 => ("qemu-system-x86_64", "q35", "max"),
         Processor::Arm => ("qemu-system-aarch64", "virt", "cortex-a72"),
@@ -139,7 +139,7 @@ fn program(processor: Processor) -> Program {
     ];
     let mut list = vec!["-nodefaults".to_owned(), "-no-reboot".into()];
     list.extend(arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]));
-    Program { name, arguments: list }
+    RootProgram { name, arguments: list }
 }
 
 fn accept(listener: &UnixListener, qemu: &mut KillOnDrop, errors: &Path) -> Result<UnixStream> {

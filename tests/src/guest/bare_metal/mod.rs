@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// What to run.
 #[derive(Debug)]
-pub struct Options {
+pub struct BareMetalOptions {
     /// Only processors whose name contains this text.
     pub only: Option<String>,
     /// Where consoles go.
@@ -35,7 +35,7 @@ pub struct Options {
 }
 
 /// Builds the images and runs each once.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &BareMetalOptions) -> Result<Report> {
     let images = image::build()?;
     let root = Root::prepare()?;
     let mut report = Report::new(&["processor", "case"]);
@@ -109,7 +109,8 @@ impl Seen {
 /// Runs an image to its end, and answers what it says.
 fn converse(root: &Root, image: &Image, console: &std::path::Path, seen: &mut Seen) -> Result<()> {
     let mut emulator = Emulator::start(root, image, console)?;
-    let mut peer = Peer::open(&emulator.far_wire())?;
+    let (own, other) = emulator.far_wire();
+    let mut peer = Peer::open(&own, &other)?;
     let deadline = Instant::now() + LIMIT;
     loop {
         interrupt::check()?;

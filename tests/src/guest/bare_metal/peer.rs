@@ -27,12 +27,12 @@ use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic::{Nic, NicConfig};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 
-type Bus = RealTimeHal<Nic, UnixDatagramIo>;
-type Handle = Rc<Device<Bus>>;
-type Table = Rc<MemoryRegion<Handle>>;
+type PeerBus = RealTimeHal<Nic, UnixDatagramIo>;
+type PeerDevice = Rc<Device<PeerBus>>;
+type Table = Rc<MemoryRegion<PeerDevice>>;
 type Kernels = DpuServer<BuiltInKernels, WINDOW, 1, RECEIVES>;
 
 const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x05, 0x00, 0x02]);
@@ -50,20 +50,20 @@ pub(super) struct Peer {
     served: Vec<Served>,
     table: Table,
     descriptor: TableDescriptor,
-    domain: ProtectionDomain<Handle>,
-    device: Handle,
+    domain: ProtectionDomain<PeerDevice>,
+    device: PeerDevice,
     scratch: Vec<u8>,
 }
 
 /// A connection.
 enum Served {
-    Kernels(Box<Kernels>, VerbsEndpoint<Handle, 1>, OwnMemory),
-    Memory { _queue_pair: QueuePair<Handle>, _completions: CompletionQueue<Handle> },
+    Kernels(Box<Kernels>, VerbsEndpoint<PeerDevice, 1>, OwnMemory),
+    Memory { _queue_pair: QueuePair<PeerDevice>, _completions: CompletionQueue<PeerDevice> },
 }
 
 impl Peer {
     /// Opens a NIC on a wire and fills the table.
-    pub(super) fn open((own, other): &(PathBuf, PathBuf)) -> Result<Self> {
+    pub(super) fn open(own: &Path, other: &Path) -> Result<Self> {
         let wire = UnixDatagramIo::bind(own, other).context("the wire to the image's NIC")?;
         let model = Nic::new(NicConfig { strict: true, ..NicConfig::new(MAC) });
         let bus = RealTimeHal::new(model, wire, MemoryConfig::default(), 1);
@@ -101,7 +101,7 @@ impl Peer {
         Ok(Answer { endpoint, region, table: self.descriptor, memory })
     }
 
-    fn queue_pair(&self) -> Result<(PreparedQueuePair<Handle>, CompletionQueue<Handle>)> {
+    fn queue_pair(&self) -> Result<(PreparedQueuePair<PeerDevice>, CompletionQueue<PeerDevice>)> {
         let entries = CompletionQueueConfig { entries: 4 * DEPTH };
         let completions = CompletionQueue::create(Rc::clone(&self.device), entries)?;
         let prepared = QueuePairBuilder::new(&self.domain, &completions, &completions)
@@ -115,8 +115,8 @@ impl Peer {
     fn serve_kernels(
         &mut self,
         offer: &Offer,
-        queue_pair: QueuePair<Handle>,
-        completions: CompletionQueue<Handle>,
+        queue_pair: QueuePair<PeerDevice>,
+        completions: CompletionQueue<PeerDevice>,
     ) -> Result<u16> {
         let bytes = dpu::memory_size(RECEIVES, WINDOW);
         let memory = MemoryRegion::allocate(&self.domain, bytes, AccessFlags::LOCAL_WRITE)?;
@@ -147,7 +147,7 @@ impl Peer {
     }
 }
 
-fn fill(table: &Table, device: &Handle) -> Result<TableDescriptor> {
+fn fill(table: &Table, device: &PeerDevice) -> Result<TableDescriptor> {
     let config = TableConfig {
         buckets: rows::ROWS / 2,
         overflow_lines: rows::ROWS / 2,

@@ -16,7 +16,7 @@ const DONE: &[u8; 5] = b"done\0";
 
 /// One end of the connection, as told to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destination {
+pub struct PingpongDestination {
     /// Its queue pair.
     pub qpn: Qpn,
     /// First PSN it sends.
@@ -27,7 +27,7 @@ pub struct Destination {
     pub lid: u16,
 }
 
-impl Destination {
+impl PingpongDestination {
     /// As sent.
     pub fn encode(&self) -> [u8; LENGTH] {
         let mut text = format!("{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value());
@@ -63,10 +63,10 @@ fn parse_gid(text: &str) -> Option<Gid> {
 /// afterwards, then sends first.
 pub fn as_client(
     address: SocketAddrV4,
-    own: Destination,
+    own: PingpongDestination,
     limit: Duration,
     meanwhile: &mut Meanwhile<'_>,
-) -> Result<Destination> {
+) -> Result<PingpongDestination> {
     let mut line = Line::connect(address, &own.encode(), limit, meanwhile)?;
     let peer = parse(&line.receive::<LENGTH>(meanwhile)?)?;
     line.send(DONE)?;
@@ -76,9 +76,9 @@ pub fn as_client(
 /// Does the whole exchange as server. `connect` moves the queue pair to RTS, before the client learns of it.
 pub fn as_server(
     listener: &Listener,
-    own: Destination,
+    own: PingpongDestination,
     limit: Duration,
-    connect: &mut dyn FnMut(Destination) -> Result<()>,
+    connect: &mut dyn FnMut(PingpongDestination) -> Result<()>,
     meanwhile: &mut Meanwhile<'_>,
 ) -> Result<()> {
     let mut line = listener.accept(limit, meanwhile)?;
@@ -88,13 +88,14 @@ pub fn as_server(
     Ok(())
 }
 
-fn parse(line: &[u8; LENGTH]) -> Result<Destination> {
-    Destination::parse(line).with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(line)))
+fn parse(line: &[u8; LENGTH]) -> Result<PingpongDestination> {
+    PingpongDestination::parse(line)
+        .with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(line)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Destination, LENGTH, Listener, as_client, as_server};
+    use super::{LENGTH, Listener, PingpongDestination, as_client, as_server};
     use bareverbs_prm::ids::{Gid, Qpn};
     use bareverbs_prm::psn::Psn;
     use proptest::prelude::*;
@@ -104,15 +105,15 @@ mod tests {
     #[test]
     fn reads_what_the_program_prints() {
         let line = b"01fe:000011:a3f01c:00000000000000000000ffff0a000001\0";
-        let destination = Destination::parse(line).expect("a line");
+        let destination = PingpongDestination::parse(line).expect("a line");
         assert_eq!((destination.lid, destination.qpn.value()), (0x1fe, 0x11));
         assert_eq!(destination.psn, Psn::new(0xa3f01c));
         assert_eq!(destination.gid.0[10..], [0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!(destination.encode(), *line);
     }
 
-    fn destination(qpn: u32) -> Destination {
-        Destination {
+    fn destination(qpn: u32) -> PingpongDestination {
+        PingpongDestination {
             qpn: Qpn::from_low_bits(qpn),
             psn: Psn::new(qpn * 3),
             gid: Gid::from_ipv4([10, 0, 0, 1]),
@@ -147,8 +148,8 @@ mod tests {
         #[test]
         fn what_is_encoded_is_parsed(qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16], lid: u16) {
             let qpn = Qpn::new(qpn).expect("24 bits");
-            let destination = Destination { qpn, psn: Psn::new(psn), gid: Gid(gid), lid };
-            prop_assert_eq!(Destination::parse(&destination.encode()), Some(destination));
+            let destination = PingpongDestination { qpn, psn: Psn::new(psn), gid: Gid(gid), lid };
+            prop_assert_eq!(PingpongDestination::parse(&destination.encode()), Some(destination));
         }
 
         #[test]
@@ -156,7 +157,7 @@ mod tests {
             let mut bytes = line.to_vec();
             bytes.extend(tail.bytes());
             bytes.truncate(LENGTH);
-            let _ = Destination::parse(&bytes);
+            let _ = PingpongDestination::parse(&bytes);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// One question: a shell command that must end with status 0, and a line that must be among what it prints.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub struct Mlx5Case {
     /// What it is called.
     pub name: String,
     /// The command.
@@ -17,7 +17,7 @@ pub struct Case {
     pub set_up: bool,
 }
 
-impl Case {
+impl Mlx5Case {
     pub(super) fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
         let limit = Duration::from_secs(240);
         Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
@@ -46,7 +46,7 @@ const WAIT_ACTIVE: &str = "for i in $(seq 100); do
     done";
 
 /// All questions, in order.
-pub fn all(long: bool) -> Vec<Case> {
+pub fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![probe(), clean("after the probe")];
     cases.extend(lists());
     cases.extend(programs(long));
@@ -55,7 +55,7 @@ pub fn all(long: bool) -> Vec<Case> {
     cases.push(rebind(if long { 20 } else { 3 }));
     cases.push(reload());
     cases.push(reset());
-    cases.push(Case {
+    cases.push(Mlx5Case {
         name: "ibv_rc_pingpong after all that".into(),
         ..pair("ibv_rc_pingpong -n 20 -c", "iters in")
     });
@@ -63,29 +63,29 @@ pub fn all(long: bool) -> Vec<Case> {
     cases
 }
 
-pub(super) fn probe() -> Case {
+pub(super) fn probe() -> Mlx5Case {
     let command = format!(
         "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && {{ {WAIT_ACTIVE}; }}
          dmesg | grep 'firmware version'"
     );
-    Case { set_up: true, ..Case::new("mlx5_core and mlx5_ib probe", "firmware version", command) }
+    Mlx5Case { set_up: true, ..Mlx5Case::new("mlx5_core and mlx5_ib probe", "firmware version", command) }
 }
 
-pub(super) fn clean(when: &str) -> Case {
-    Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
+pub(super) fn clean(when: &str) -> Mlx5Case {
+    Mlx5Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
 }
 
 /// What programs say of the devices: both NICs, active, with LIDs.
-fn lists() -> Vec<Case> {
+fn lists() -> Vec<Mlx5Case> {
     vec![
-        Case::new("ibv_devices", "mlx5_1", "ibv_devices"),
-        Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v"),
-        Case::new(
+        Mlx5Case::new("ibv_devices", "mlx5_1", "ibv_devices"),
+        Mlx5Case::new("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v"),
+        Mlx5Case::new(
             "ibstat",
             "State: Active",
             "modprobe ib_umad && ibstat && ! ibstat | grep -q 'Base lid: 0$'",
         ),
-        Case::new(
+        Mlx5Case::new(
             "rdma link",
             "state ACTIVE",
             "rdma link && ! rdma link | grep -v 'state ACTIVE physical_state LINK_UP'",
@@ -94,7 +94,7 @@ fn lists() -> Vec<Case> {
 }
 
 /// Server on one NIC, client on the other: what is sent crosses the switch.
-fn between_two_nics() -> Vec<Case> {
+fn between_two_nics() -> Vec<Mlx5Case> {
     let programs = [
         "ibv_rc_pingpong -n 200 -c",
         "ibv_rc_pingpong -s 262144 -n 20 -c",
@@ -115,13 +115,13 @@ fn between_two_nics() -> Vec<Case> {
     pingpongs.chain(perftest).collect()
 }
 
-fn across(program: &str, wanted: &'static str) -> Case {
+fn across(program: &str, wanted: &'static str) -> Mlx5Case {
     let command = both(&format!("{program} -d mlx5_0"), &format!("{program} -d mlx5_1"));
-    Case::new(format!("between two NICs: {program}"), wanted, command)
+    Mlx5Case::new(format!("between two NICs: {program}"), wanted, command)
 }
 
 /// The third NIC loses, doubles and delays frames in both directions: reliable connections do not show it.
-pub fn over_faults(long: bool) -> Vec<Case> {
+pub fn over_faults(long: bool) -> Vec<Mlx5Case> {
     let quick = ["ibv_rc_pingpong -n 200 -c"];
     let more = [
         "ibv_rc_pingpong -s 262144 -n 20 -c",
@@ -138,7 +138,7 @@ pub fn over_faults(long: bool) -> Vec<Case> {
         .map(|(program, (server, client))| {
             let command = both(&format!("{program} -d {server}"), &format!("{program} -d {client}"));
             let wanted = if program.starts_with("ibv_") { "iters in" } else { " 100 " };
-            Case::new(format!("over faults, server {server}: {program}"), wanted, command)
+            Mlx5Case::new(format!("over faults, server {server}: {program}"), wanted, command)
         })
         .collect()
 }
@@ -148,7 +148,7 @@ pub const HIDE_FAULTY: &str = "for d in /sys/class/infiniband/mlx5_2; do
     [ ! -e $d ] || basename $(readlink -f $d/device) >/sys/bus/pci/drivers/mlx5_core/unbind; done";
 
 /// Linux itself warns if pages do not come back when it takes a device down; what it gave is counted before and after.
-fn pages() -> Case {
+fn pages() -> Mlx5Case {
     let command = format!(
         "{FIND_DEVICE}
          grep -q ' /sys/kernel/debug ' /proc/mounts || mount -t debugfs debugfs /sys/kernel/debug
@@ -160,12 +160,12 @@ fn pages() -> Case {
          dmesg | grep 'FW pages counter' && exit 1
          echo \"pages given before and after: $before $after\"; test $before = $after -a $before -gt 0"
     );
-    Case::new("all pages come back", "pages given", command)
+    Mlx5Case::new("all pages come back", "pages given", command)
 }
 
-fn programs(long: bool) -> Vec<Case> {
+fn programs(long: bool) -> Vec<Mlx5Case> {
     let many = if long { 20_000 } else { 1000 };
-    let mut cases: Vec<Case> = [
+    let mut cases: Vec<Mlx5Case> = [
         ("ibv_rc_pingpong -s 1 -n 100 -c".to_owned(), "iters in"),
         (format!("ibv_rc_pingpong -n {many} -c"), "iters in"),
         ("ibv_rc_pingpong -s 1048576 -n 20 -c".to_owned(), "iters in"),
@@ -214,8 +214,8 @@ const LISTENING: &str = "listening() {
     }";
 
 /// Both sides of a program in one guest, on one device: what is sent does not leave it.
-fn pair(program: &str, wanted: &'static str) -> Case {
-    Case::new(program, wanted, both(program, program))
+fn pair(program: &str, wanted: &'static str) -> Mlx5Case {
+    Mlx5Case::new(program, wanted, both(program, program))
 }
 
 /// Runs two programs that meet over TCP.
@@ -240,11 +240,11 @@ pub fn wait_for_server() -> String {
 }
 
 /// After a reboot of the guest: the drivers find the device as after power-on.
-pub fn after_reboot() -> Vec<Case> {
-    let clean = Case { name: "kernel log after the reboot".into(), ..clean("after the reboot") };
+pub fn after_reboot() -> Vec<Mlx5Case> {
+    let clean = Mlx5Case { name: "kernel log after the reboot".into(), ..clean("after the reboot") };
     vec![
-        Case { name: "probe after the reboot".into(), ..probe() },
-        Case {
+        Mlx5Case { name: "probe after the reboot".into(), ..probe() },
+        Mlx5Case {
             name: "ibv_rc_pingpong after the reboot".into(),
             ..pair("ibv_rc_pingpong -n 20 -c", "iters in")
         },
@@ -253,11 +253,11 @@ pub fn after_reboot() -> Vec<Case> {
 }
 
 /// Second guest: its drivers.
-pub fn second_guest() -> Case {
-    Case { name: "second guest: probe".into(), ..probe() }
+pub fn second_guest() -> Mlx5Case {
+    Mlx5Case { name: "second guest: probe".into(), ..probe() }
 }
 
-fn rebind(times: u32) -> Case {
+fn rebind(times: u32) -> Mlx5Case {
     let command = format!(
         "{FIND_DEVICE}
          for n in $(seq {times}); do
@@ -268,19 +268,19 @@ fn rebind(times: u32) -> Case {
          done; echo \"$n rebinds\""
     );
     let limit = Duration::from_secs(60 + 20 * u64::from(times));
-    Case { limit, ..Case::new(format!("{times} rebinds"), "rebinds", command) }
+    Mlx5Case { limit, ..Mlx5Case::new(format!("{times} rebinds"), "rebinds", command) }
 }
 
-fn reload() -> Case {
+fn reload() -> Mlx5Case {
     let command = format!(
         "modprobe -r mlx5_ib && modprobe -r mlx5_core && modprobe mlx5_core && modprobe mlx5_ib || exit 1
          {WAIT_ACTIVE}; ibv_devinfo"
     );
-    Case::new("driver reload", "PORT_ACTIVE", command)
+    Mlx5Case::new("driver reload", "PORT_ACTIVE", command)
 }
 
 /// Without a driver, the kernel resets the function by itself: function-level reset.
-fn reset() -> Case {
+fn reset() -> Mlx5Case {
     let command = format!(
         "{FIND_DEVICE}
          echo $device >$driver/unbind || exit 1
@@ -289,5 +289,5 @@ fn reset() -> Case {
          echo $device >$driver/bind || exit 1
          {WAIT_ACTIVE}; ibv_devinfo"
     );
-    Case::new("function-level reset", "PORT_ACTIVE", command)
+    Mlx5Case::new("function-level reset", "PORT_ACTIVE", command)
 }

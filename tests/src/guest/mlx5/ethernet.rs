@@ -4,7 +4,7 @@
 //! RoCE programs run on both devices in one name space, since the RDMA core looks addresses up there; IP runs between
 //! two name spaces, since a kernel does not send to itself over a wire.
 
-use super::cases::{self, Case};
+use super::cases::{self, Mlx5Case};
 use bareverbs_prm::ids::MacAddress;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -48,7 +48,7 @@ const LISTENING: &str = "listening() {
     }";
 
 /// All questions, in order.
-pub fn all(long: bool) -> Vec<Case> {
+pub fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![probe(), cases::clean("after the probe"), device_info(), addresses()];
     cases.extend(roce(long));
     cases.extend(soft_roce());
@@ -62,22 +62,22 @@ pub fn all(long: bool) -> Vec<Case> {
     cases
 }
 
-fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Case {
-    Case::new(name, wanted, format!("{TOOLS}\n{LISTENING}\n{command}"))
+fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Mlx5Case {
+    Mlx5Case::new(name, wanted, format!("{TOOLS}\n{LISTENING}\n{command}"))
 }
 
-fn probe() -> Case {
+fn probe() -> Mlx5Case {
     let command = "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && bring_up || exit 1
         ip -br link; dmesg | grep 'firmware version'";
-    Case { set_up: true, ..case("mlx5_core, mlx5e and mlx5_ib probe", "firmware version", command) }
+    Mlx5Case { set_up: true, ..case("mlx5_core, mlx5e and mlx5_ib probe", "firmware version", command) }
 }
 
-fn device_info() -> Case {
+fn device_info() -> Mlx5Case {
     case("ibv_devinfo -v", "PORT_ACTIVE", "ibv_devinfo -v")
 }
 
 /// Every port has the GID that follows from its MAC address, once for each version of RoCE. Version 1 comes first.
-fn addresses() -> Case {
+fn addresses() -> Mlx5Case {
     let command = "for d in $rdma_near $rdma_far; do
             for i in 0 1; do
                 cat /sys/class/infiniband/$d/ports/1/gids/$i /sys/class/infiniband/$d/ports/1/gid_attrs/types/$i
@@ -87,7 +87,7 @@ fn addresses() -> Case {
 }
 
 /// Programs of rdma-core and perftest, one side on each device. Entry 0 of the address table is of RoCE version 1.
-fn roce(long: bool) -> Vec<Case> {
+fn roce(long: bool) -> Vec<Mlx5Case> {
     let many = if long { 5000 } else { 300 };
     let mut cases = vec![
         pair(&format!("ibv_rc_pingpong -g $gid -n {many} -c"), "iters in"),
@@ -104,7 +104,7 @@ fn roce(long: bool) -> Vec<Case> {
     cases
 }
 
-fn pair(program: &str, wanted: &'static str) -> Case {
+fn pair(program: &str, wanted: &'static str) -> Mlx5Case {
     let both = both_sides(program, "$rdma_near", "$rdma_far");
     case(program, wanted, &format!("within 'settled $near $far' || exit 1\n{both}"))
 }
@@ -122,7 +122,7 @@ fn both_sides(program: &str, server: &str, client: &str) -> String {
 }
 
 /// At the third device's switch is a network card of the guest, on which Linux's Soft-RoCE runs.
-fn soft_roce() -> Vec<Case> {
+fn soft_roce() -> Vec<Mlx5Case> {
     let begin = format!(
         "card=$(basename $(dirname $(grep -l {SOFT_ROCE_MAC} /sys/class/net/*/address)))
          ip link set $card up && modprobe rdma_rxe || exit 1
@@ -173,7 +173,7 @@ pub(super) fn alone() -> String {
 }
 
 /// Second guest: its drivers, its addresses, and Soft-RoCE on its card.
-pub(super) fn second_guest(card: MacAddress) -> Case {
+pub(super) fn second_guest(card: MacAddress) -> Mlx5Case {
     let [mlx5, rxe] = [SECOND, SECOND_CARD].map(Ipv4Addr::from);
     let command = format!(
         "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
@@ -191,7 +191,7 @@ pub(super) fn second_guest(card: MacAddress) -> Case {
 const NONE_LOST: &str = " 0% packet loss";
 
 /// IP between two name spaces: both network devices leave the first one only for as long as a case runs.
-fn network(long: bool) -> Vec<Case> {
+fn network(long: bool) -> Vec<Mlx5Case> {
     let megabytes = if long { 200 } else { 4 };
     let stream = format!("stream {megabytes}");
     [
@@ -224,7 +224,7 @@ fn network(long: bool) -> Vec<Case> {
     .collect()
 }
 
-fn between(name: &str, wanted: &'static str, command: &str) -> Case {
+fn between(name: &str, wanted: &'static str, command: &str) -> Mlx5Case {
     let command = format!(
         "inside='ip netns exec far' SERVER='{SERVER}' CLIENT='{CLIENT}'
          tagged() {{
@@ -271,7 +271,7 @@ fn between(name: &str, wanted: &'static str, command: &str) -> Case {
     case(name, wanted, &command)
 }
 
-fn rebind(times: u32) -> Case {
+fn rebind(times: u32) -> Mlx5Case {
     let command = format!(
         "driver=/sys/bus/pci/drivers/mlx5_core
          for n in $(seq {times}); do
@@ -280,10 +280,10 @@ fn rebind(times: u32) -> Case {
          done; echo \"$n rebinds\""
     );
     let limit = Duration::from_secs(60 + 40 * u64::from(times));
-    Case { limit, ..case(format!("rebinds: {times}"), "rebinds", &command) }
+    Mlx5Case { limit, ..case(format!("rebinds: {times}"), "rebinds", &command) }
 }
 
-fn reload() -> Case {
+fn reload() -> Mlx5Case {
     let command = "rdma link del rxe0 2>/dev/null
         modprobe -r mlx5_ib && modprobe -r mlx5_core && modprobe mlx5_core && modprobe mlx5_ib && bring_up || exit 1
         ibv_devinfo";
@@ -291,7 +291,7 @@ fn reload() -> Case {
 }
 
 /// Without a driver, the kernel resets the function by itself: function-level reset.
-fn reset() -> Case {
+fn reset() -> Mlx5Case {
     let command = "driver=/sys/bus/pci/drivers/mlx5_core device=/sys/bus/pci/devices/$1
         echo $1 >$driver/unbind && echo flr >$device/reset_method && echo 1 >$device/reset &&
         echo $1 >$driver/bind && bring_up || exit 1

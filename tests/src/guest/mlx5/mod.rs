@@ -14,7 +14,7 @@ pub mod suite;
 mod this_machine;
 mod two_guests;
 
-pub use question::Options;
+pub use question::Mlx5Options;
 
 use super::machine::{Configuration, Machine};
 use super::root::Root;
@@ -25,7 +25,7 @@ use super::table::{Entry, Report, Verdict};
 use anyhow::{Context, Result};
 use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic::LinkLayer;
-use cases::Case;
+use cases::Mlx5Case;
 use nic::ServedNics;
 use our_process::Sides;
 use question::ask;
@@ -47,10 +47,10 @@ const REBOOT: &str = "reboot of the guest";
 const REBOOTS: u32 = 4;
 
 /// Boots the guest and asks every question.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &Mlx5Options) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
-    let mut judge = Judge::start(&root, options)?;
+    let mut judge = Mlx5Judge::start(&root, options)?;
     match options.link {
         LinkLayer::InfiniBand => judge.infiniband()?,
         LinkLayer::Ethernet => judge.ethernet()?,
@@ -59,19 +59,19 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 /// The guest, the NICs of both guests, and what was asked so far.
-struct Judge<'a> {
+struct Mlx5Judge<'a> {
     // In the order of their end: guests before what serves them.
     machine: Machine,
     nics: ServedNics,
     root: &'a Root,
-    options: &'a Options,
+    options: &'a Mlx5Options,
     report: Report,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Mlx5Judge<'a> {
     /// Powers the NICs on and boots the guest. The NIC that is not served by this process is the one with faults on
     /// InfiniBand, and that of the second guest on Ethernet.
-    fn start(root: &'a Root, options: &'a Options) -> Result<Self> {
+    fn start(root: &'a Root, options: &'a Mlx5Options) -> Result<Self> {
         let (here, by_command, faults) = match options.link {
             LinkLayer::InfiniBand => ([FIRST, OTHER, SECOND_GUEST], THIRD, Some(FAULTS)),
             LinkLayer::Ethernet => ([FIRST, OTHER, THIRD], SECOND_GUEST, None),
@@ -114,7 +114,8 @@ impl<'a> Judge<'a> {
     }
 
     fn ethernet(&mut self) -> Result<()> {
-        self.nics.join(self.machine.wire_sockets(0))?;
+        let (ours, card) = self.machine.wire_sockets(0);
+        self.nics.join(ours, card)?;
         self.ask_all(ethernet::all(self.options.long))?;
         let apart = self.machine.control.require(&ethernet::apart(), Duration::from_secs(60))?;
         let (device, netdev) = apart.trim().split_once(' ').context("the third device has no name")?;
@@ -123,9 +124,9 @@ impl<'a> Judge<'a> {
             Ok(Sides { nic, guest: GuestDevice::roce(machine, device, netdev)? })
         })?;
         let (mut guests, report) = self.guests();
-        guests.ethernet((device, netdev), report)?;
+        guests.ethernet(device, netdev, report)?;
         let Self { machine, nics, options, report, .. } = self;
-        this_machine::play((machine, netdev), nics, options, report)?;
+        this_machine::play(machine, netdev, nics, options, report)?;
         self.ask_all(vec![cases::clean("after the other guests")])?;
         self.report.add(self.nics.losses());
         self.report.add(self.nics.entry("commands of the drivers"));
@@ -135,7 +136,7 @@ impl<'a> Judge<'a> {
         self.suite()
     }
 
-    fn ask_all(&mut self, cases: Vec<Case>) -> Result<()> {
+    fn ask_all(&mut self, cases: Vec<Mlx5Case>) -> Result<()> {
         for case in cases {
             if case.set_up || self.options.wants(&case.name) {
                 self.report.add(ask(&mut self.machine, &case)?);
@@ -198,7 +199,7 @@ fn reboot(machine: &mut Machine) -> Result<Entry> {
 
 /// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in
 /// «test_mr.MRTest.test_dereg_mr», chooses a class or a test. `--long` looks among all modules.
-fn suite_names(options: &Options) -> Option<Vec<&str>> {
+fn suite_names(options: &Mlx5Options) -> Option<Vec<&str>> {
     let every_run = match options.link {
         LinkLayer::InfiniBand => suite::ON_INFINIBAND,
         LinkLayer::Ethernet => suite::ON_ETHERNET,

@@ -105,7 +105,7 @@ impl ServedNics {
     }
 
     /// Joins a network card of a guest, whose sockets these are: ours, and the card's.
-    pub fn join(&self, (ours, card): (PathBuf, PathBuf)) -> Result<()> {
+    pub fn join(&self, ours: PathBuf, card: PathBuf) -> Result<()> {
         self.fabric.plug_wire(self.link, &Outside::datagram(ours, card))?;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
-use super::cases::Case;
+use super::cases::Mlx5Case;
 use anyhow::Result;
 use bareverbs_sim::nic::LinkLayer;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct Mlx5Options {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
     /// Link layer of the port.
@@ -21,14 +21,14 @@ pub struct Options {
     pub output: PathBuf,
 }
 
-impl Options {
+impl Mlx5Options {
     pub(super) fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 }
 
 /// Runs the command of a case in the guest and looks at what it printed.
-pub(super) fn ask(machine: &mut Machine, case: &Case) -> Result<Entry> {
+pub(super) fn ask(machine: &mut Machine, case: &Mlx5Case) -> Result<Entry> {
     let start = Instant::now();
     let outcome = machine.control.run(&case.command, case.limit)?;
     let verdict = match (outcome.is_success(), case.seen(&outcome.output)) {

@@ -4,9 +4,9 @@
 use super::super::machine::Machine;
 use super::super::process::{self, TICK};
 use super::super::table::{Entry, Report, Verdict};
-use super::cases::Case;
+use super::cases::Mlx5Case;
 use super::nic::ServedNics;
-use super::question::{Options, ask};
+use super::question::{Mlx5Options, ask};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -31,9 +31,10 @@ print(\"same bytes\" if back == sent else f\"{len(back)} of {len(sent)} bytes, o
 
 /// What is asked of the guest whose network device is at the switch, with this machine as the peer.
 pub fn play(
-    (guest, netdev): (&mut Machine, &str),
+    guest: &mut Machine,
+    netdev: &str,
     nics: &ServedNics,
-    options: &Options,
+    options: &Mlx5Options,
     report: &mut Report,
 ) -> Result<()> {
     const NAMES: [&str; 2] =
@@ -51,13 +52,13 @@ pub fn play(
         return Ok(());
     }
     guest.control.require(&format!("ip addr replace {GUEST}/{PREFIX} dev {netdev}"), LIMIT)?;
-    let ping = Case::new(NAMES[0], " 0% packet loss", format!("ping -w 30 -c 5 -i 0.2 {HERE}"));
+    let ping = Mlx5Case::new(NAMES[0], " 0% packet loss", format!("ping -w 30 -c 5 -i 0.2 {HERE}"));
     report.add(ask(guest, &ping)?);
     let listener = TcpListener::bind((HERE, 0)).context("this machine's address has not come up")?;
     let port = listener.local_addr()?.port();
     let echo = echo(listener);
     let command = format!("python3 -c '{CLIENT}' {HERE} {port} {STREAM}");
-    report.add(ask(guest, &Case::new(NAMES[1], "same bytes", command))?);
+    report.add(ask(guest, &Mlx5Case::new(NAMES[1], "same bytes", command))?);
     echo.join().map_err(|_| anyhow::anyhow!("the other end of the stream panicked"))?
 }
 

@@ -8,10 +8,10 @@ use super::super::root::Root;
 use super::super::rxe::bout;
 use super::super::rxe::guest_side::wait_for_gid;
 use super::super::table::{Entry, Report, Verdict};
-use super::cases::{self, Case};
+use super::cases::{self, Mlx5Case};
 use super::ethernet;
 use super::nic::ServedNics;
-use super::question::{Options, ask};
+use super::question::{Mlx5Options, ask};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use std::net::Ipv4Addr;
@@ -40,10 +40,10 @@ struct Device {
     gid: Option<usize>,
 }
 
-/// A program, and what one line of the client's output must contain.
-type Program = (&'static str, &'static str);
+/// A program of RDMA between two guests, and what one line of the client's output must contain.
+type PairProgram = (&'static str, &'static str);
 
-const INFINIBAND: &[Program] = &[
+const INFINIBAND: &[PairProgram] = &[
     ("ibv_rc_pingpong -n 200 -c", "iters in"),
     ("ibv_uc_pingpong -n 200 -c", "iters in"),
     ("ibv_ud_pingpong -n 200 -c", "iters in"),
@@ -52,7 +52,7 @@ const INFINIBAND: &[Program] = &[
     ("ib_atomic_bw -A CMP_AND_SWAP -F -n 100", " 100 "),
 ];
 /// perftest asks for as many READs and atomics at a time as the peer serves: 128 of Soft-RoCE, where a ConnectX-5 has 16.
-const ETHERNET: &[Program] = &[
+const ETHERNET: &[PairProgram] = &[
     ("ibv_rc_pingpong -n 100 -c", "iters in"),
     ("ib_write_bw -s 16384 -F -n 50", " 50 "),
     ("ibv_ud_pingpong -s 1000 -n 100 -c", "iters in"),
@@ -66,7 +66,7 @@ const ETHERNET: &[Program] = &[
 const QUICK: usize = 1;
 
 /// What a row is called; the second guest's device has no title where there is no choice.
-fn name((program, _): &Program, client: Client, second: &str) -> String {
+fn name((program, _): &PairProgram, client: Client, second: &str) -> String {
     match (second, client) {
         ("", _) => format!("between two guests: {program}"),
         (_, Client::First) => format!("between two guests: {program}, server {second}, client mlx5"),
@@ -84,7 +84,7 @@ enum Client {
 /// What is to be played: a program between a device of the first guest and one of the second.
 #[derive(Debug)]
 struct Row<'a> {
-    program: &'a Program,
+    program: &'a PairProgram,
     first: &'a Device,
     second: &'a Device,
     client: Client,
@@ -129,7 +129,7 @@ pub struct Guests<'a> {
     /// The root of both.
     pub root: &'a Root,
     /// What is wanted, and where the console goes.
-    pub options: &'a Options,
+    pub options: &'a Mlx5Options,
 }
 
 impl Guests<'_> {
@@ -148,7 +148,7 @@ impl Guests<'_> {
 
     /// The rows of Ethernet: `mlx5_ib` with `mlx5_ib`, and with Soft-RoCE. The first guest's device at the switch and its
     /// network device are given.
-    pub fn ethernet(&mut self, (device, netdev): (&str, &str), report: &mut Report) -> Result<()> {
+    pub fn ethernet(&mut self, device: &str, netdev: &str, report: &mut Report) -> Result<()> {
         let programs = if self.options.long { ETHERNET } else { &ETHERNET[..QUICK] };
         let all = programs.iter().flat_map(|program| PAIRS.map(|(title, client)| (program, title, client)));
         let wanted: Vec<_> = all
@@ -159,7 +159,8 @@ impl Guests<'_> {
             return Ok(());
         }
         let mut second = self.boot(vec![CARD])?;
-        self.nics.join(second.wire_sockets(0))?;
+        let (ours, card) = second.wire_sockets(0);
+        self.nics.join(ours, card)?;
         report.add(ask(&mut second, &ethernet::second_guest(CARD))?);
         self.first.control.require(&ethernet::meet(netdev), LIMIT)?;
         let first = Device::roce(MLX5, self.first, device, ethernet::FIRST)?;
@@ -200,9 +201,9 @@ impl Guests<'_> {
     }
 }
 
-fn ping() -> Case {
+fn ping() -> Mlx5Case {
     let command = format!("ping -w 30 -c 5 -i 0.2 {}", Ipv4Addr::from(ethernet::SECOND));
-    Case::new("between two guests: ping", " 0% packet loss", command)
+    Mlx5Case::new("between two guests: ping", " 0% packet loss", command)
 }
 
 /// Runs both ends of a program, to the end of both.

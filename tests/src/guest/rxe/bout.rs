@@ -1,6 +1,6 @@
 //! One program in the guest against its counterpart here, whatever device of the guest it runs on.
 
-use super::super::control::{Job, Outcome};
+use super::super::control::{CommandOutcome, Job};
 use super::super::exchange::Role;
 use super::super::exchange::line::Listener;
 use super::super::interrupt;
@@ -113,7 +113,7 @@ impl Bout<'_> {
     }
 
     /// The end of a program, which our queue pair answers until then; one whose counterpart failed is not waited for.
-    fn end(&mut self, job: &Job, connection: &mut Connection, played: bool) -> Result<Outcome> {
+    fn end(&mut self, job: &Job, connection: &mut Connection, played: bool) -> Result<CommandOutcome> {
         if !played {
             return self.machine.control.cancel(job);
         }
@@ -147,7 +147,7 @@ impl Bout<'_> {
 }
 
 /// What a program said, on one line.
-fn said(outcome: &Outcome) -> String {
+fn said(outcome: &CommandOutcome) -> String {
     let lines: Vec<_> = outcome.output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     format!("the program ended with {}: {}", outcome.status, lines.join(" | "))
 }

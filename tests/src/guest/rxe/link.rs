@@ -19,24 +19,24 @@ use bareverbs_sim::nic;
 /// The bus of our NIC: simulated, in real time, on a wire of datagrams.
 pub(super) type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
 /// Our device.
-pub(super) type Handle = std::rc::Rc<Device<Bus>>;
+pub(super) type OurDevice = std::rc::Rc<Device<Bus>>;
 
 /// The Q_Key of rdma-core's pingpong and of perftest.
 const Q_KEY: u32 = 0x1111_1111;
 
 /// A queue pair in any state that a case needs.
 pub(super) enum Link {
-    PreparedRc(PreparedQueuePair<Handle, Rc>),
-    PreparedUc(PreparedQueuePair<Handle, Uc>),
-    Rc(QueuePair<Handle, Rc>),
-    Uc(QueuePair<Handle, Uc>),
+    PreparedRc(PreparedQueuePair<OurDevice, Rc>),
+    PreparedUc(PreparedQueuePair<OurDevice, Uc>),
+    Rc(QueuePair<OurDevice, Rc>),
+    Uc(QueuePair<OurDevice, Uc>),
     /// From the beginning, with a peer later.
-    Ud(QueuePair<Handle, Ud>, Option<Destination>),
+    Ud(QueuePair<OurDevice, Ud>, Option<Destination>),
     Broken,
 }
 
 impl Link {
-    pub(super) fn build(builder: QueuePairBuilder<'_, Handle>, service: Service) -> Result<Self> {
+    pub(super) fn build(builder: QueuePairBuilder<'_, OurDevice>, service: Service) -> Result<Self> {
         Ok(match service {
             Service::Rc => Self::PreparedRc(builder.build()?),
             Service::Uc => Self::PreparedUc(builder.service::<Uc>().build()?),
@@ -52,7 +52,7 @@ impl Link {
     }
 
     /// Our side, for the peer.
-    pub(super) fn endpoint(&self, device: &Handle, gid_index: u8) -> Result<RemoteEndpoint> {
+    pub(super) fn endpoint(&self, device: &OurDevice, gid_index: u8) -> Result<RemoteEndpoint> {
         Ok(match self {
             Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,
             Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
@@ -63,7 +63,7 @@ impl Link {
 
     pub(super) fn connect(
         &mut self,
-        device: &Handle,
+        device: &OurDevice,
         remote: &RemoteEndpoint,
         options: ConnectOptions,
     ) -> Result<()> {
@@ -106,7 +106,7 @@ impl Link {
     }
 }
 
-fn datagram_endpoint(device: &Handle, qpn: Qpn, gid_index: u8) -> Result<RemoteEndpoint> {
+fn datagram_endpoint(device: &OurDevice, qpn: Qpn, gid_index: u8) -> Result<RemoteEndpoint> {
     let psn = Psn::new(0);
     if device.capabilities().port_type == PortType::Ethernet {
         let entry = device.gid(gid_index.into()).context("an address of our own")?;

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RxeOptions {
     /// [`cases::quick`] instead of all.
     pub quick: bool,
     /// Only cases whose columns, joined by spaces, contain this.
@@ -40,7 +40,7 @@ pub struct Options {
     pub limit: Duration,
 }
 
-impl Options {
+impl RxeOptions {
     fn cases(&self) -> impl Iterator<Item = Case> {
         let cases = if self.quick { cases::quick() } else { cases::all() };
         cases.into_iter().filter(|case| self.wants(case))
@@ -58,7 +58,7 @@ pub const EXCUSES: &[&str] = &[stall::EXCUSE, bout::NO_FAULT];
 const SEED: u64 = 7;
 
 /// Boots the guest and asks every question.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &RxeOptions) -> Result<Report> {
     let root = Root::prepare()?;
     let started = Instant::now();
     let mut machine = boot(&root, &options.output)?;

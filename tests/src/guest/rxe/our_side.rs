@@ -2,7 +2,7 @@
 
 use super::cases::{Family, Service, Wire};
 use super::guest_side::{OUR_MAC, gid};
-use super::link::{Bus, Handle, Link};
+use super::link::{Bus, Link, OurDevice};
 use anyhow::{Context, Result, bail};
 use bareverbs_core::address_handle::ROUTE_HEADER;
 use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
@@ -67,7 +67,7 @@ pub struct Identity {
 
 /// What we have to know of the peer's.
 #[derive(Debug, Clone, Copy)]
-pub struct Peer {
+pub struct PeerEnd {
     /// Its number.
     pub qpn: Qpn,
     /// First PSN that it sends.
@@ -148,7 +148,7 @@ impl WireFaults {
 /// The NIC, open.
 #[derive(Clone)]
 pub struct Nic {
-    device: Handle,
+    device: OurDevice,
     seed: Seed,
     link: LinkType,
     /// MAC address of the other end.
@@ -292,7 +292,7 @@ const fn gid_index(family: Family) -> u8 {
 }
 
 impl Identity {
-    fn of(endpoint: &RemoteEndpoint, memory: &MemoryRegion<Handle>, family: Family) -> Self {
+    fn of(endpoint: &RemoteEndpoint, memory: &MemoryRegion<OurDevice>, family: Family) -> Self {
         let RemoteEndpoint { qpn, psn, gid, lid, .. } = *endpoint;
         let gid = if family == Family::Lid { Gid::default() } else { gid };
         Self { qpn, psn, gid, lid, rkey: memory.rkey().value(), address: memory.address() }
@@ -306,11 +306,11 @@ pub struct Connection {
     /// Where the route headers of datagrams go.
     headers: Span,
     link: Link,
-    completions: CompletionQueue<Handle>,
-    memory: MemoryRegion<Handle>,
+    completions: CompletionQueue<OurDevice>,
+    memory: MemoryRegion<OurDevice>,
     #[allow(dead_code, reason = "it lives as long as what is in it")]
-    domain: ProtectionDomain<Handle>,
-    device: Handle,
+    domain: ProtectionDomain<OurDevice>,
+    device: OurDevice,
     nic: Nic,
 }
 
@@ -321,7 +321,7 @@ impl Connection {
     }
 
     /// Connects to the peer.
-    pub fn connect(&mut self, peer: &Peer, mtu: u32) -> Result<()> {
+    pub fn connect(&mut self, peer: &PeerEnd, mtu: u32) -> Result<()> {
         let options = ConnectOptions {
             gid_index: gid_index(self.family),
             path_mtu: path_mtu(mtu)?,
@@ -330,7 +330,7 @@ impl Connection {
             max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
-        let Peer { qpn, psn, gid, lid, .. } = *peer;
+        let PeerEnd { qpn, psn, gid, lid, .. } = *peer;
         let remote = match self.family {
             // perftest leaves a GID that it does not use to chance.
             Family::Lid => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// One question.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub struct VfioCase {
     /// What it is called.
     pub name: &'static str,
     /// The command; `$a`, `$b`, … are PCI addresses, `$rig` this program, `bareverbs` the command.
@@ -19,7 +19,7 @@ pub struct Case {
     pub set_up: bool,
 }
 
-impl Case {
+impl VfioCase {
     fn new(name: &'static str, wanted: &'static [&'static str], command: impl Into<String>) -> Self {
         Self {
             name,
@@ -54,11 +54,11 @@ pub const CONVERSATIONS: &str = "conversations";
 pub const AFTER_KILL: &str = "after kill -9";
 
 /// All questions but the conversations, before them.
-pub fn before() -> Vec<Case> {
+pub fn before() -> Vec<VfioCase> {
     vec![
-        Case {
+        VfioCase {
             set_up: true,
-            ..Case::new(
+            ..VfioCase::new(
                 "bareverbs vfio list",
                 &["ConnectX-5"],
                 "modprobe vfio-pci && bareverbs vfio list && bareverbs vfio list --json >/dev/null",
@@ -70,24 +70,28 @@ pub fn before() -> Vec<Case> {
             &["run this as root"],
             format!("{USER} bareverbs vfio bind $a"),
         ),
-        Case {
+        VfioCase {
             set_up: true,
-            ..Case::new(
+            ..VfioCase::new(
                 "bareverbs vfio bind",
                 &["is with vfio-pci"],
                 "for f in $a $b $ib $slow $mortal $victim $crowded; do bareverbs vfio bind $f || exit 1; done
                  bareverbs vfio bind --force $old && bareverbs vfio list",
             )
         },
-        Case::new("no huge pages", &["4 KiB pages will be used", "nr_hugepages"], "bareverbs vfio check $a"),
-        Case::new(
+        VfioCase::new(
+            "no huge pages",
+            &["4 KiB pages will be used", "nr_hugepages"],
+            "bareverbs vfio check $a",
+        ),
+        VfioCase::new(
             "4 KiB pages instead",
             &["of 4 KiB pages; not 1 GiB pages", "closed in order"],
             "$rig --segment 2 open $a",
         ),
-        Case {
+        VfioCase {
             set_up: true,
-            ..Case::new(
+            ..VfioCase::new(
                 "huge pages",
                 &["of 2 MiB pages"],
                 "echo 96 >/proc/sys/vm/nr_hugepages && $rig open $a",
@@ -96,12 +100,12 @@ pub fn before() -> Vec<Case> {
     ]
 }
 
-fn fault(name: &'static str, wanted: &'static [&'static str], command: impl Into<String>) -> Case {
-    Case::new(name, wanted, format!("{FAILS}; fails {}", command.into()))
+fn fault(name: &'static str, wanted: &'static [&'static str], command: impl Into<String>) -> VfioCase {
+    VfioCase::new(name, wanted, format!("{FAILS}; fails {}", command.into()))
 }
 
 /// All faults, and what has to be taken down and brought up again.
-pub fn after() -> Vec<Case> {
+pub fn after() -> Vec<VfioCase> {
     let mut cases = vec![
         fault("not root", &["this process may not open /dev/vfio/", "sudo chown"], format!("{USER} $rig open $a")),
         fault(
@@ -109,7 +113,7 @@ pub fn after() -> Vec<Case> {
             &["this process may lock 64 KiB", "ulimit -l unlimited"],
             format!("sh -c \"chown 1000 /dev/vfio/[0-9]* && ulimit -l 64 && {USER} $rig open $a\""),
         ),
-        Case::new(
+        VfioCase::new(
             "an ordinary user with enough memlock",
             &["closed in order"],
             format!("ulimit -l 65536 && {USER} $rig --segment 4 open $a"),
@@ -133,7 +137,7 @@ pub fn after() -> Vec<Case> {
             &["another process has the device"],
             "sh -c '$rig hold $a & first=$!; sleep 4; $rig open $a; status=$?; kill -INT $first; wait $first; exit $status'",
         ),
-        Case::new(
+        VfioCase::new(
             "SIGINT tears down in order",
             &["interrupted", "closed in order, 0 bytes in use"],
             "$rig hold $a & holder=$!; sleep 4; kill -INT $holder; wait $holder && $rig open $a",
@@ -145,8 +149,8 @@ pub fn after() -> Vec<Case> {
 }
 
 /// Nothing but the two marks between the two marks.
-fn no_system_call() -> Case {
-    Case::new(
+fn no_system_call() -> VfioCase {
+    VfioCase::new(
         "no system call on the data path (strace)",
         &["0 system calls", "2000 writes"],
         "strace -f -o /tmp/trace -s 64 $rig quiet $a $b && strace -c -f -o /tmp/count $rig quiet $a $b || exit 1
@@ -157,18 +161,18 @@ fn no_system_call() -> Case {
     )
 }
 
-fn removals() -> Vec<Case> {
+fn removals() -> Vec<VfioCase> {
     vec![
-        Case::new(
+        VfioCase::new(
             "removed while in use",
             &["the system wants the device back", "closed in order", "it is gone"],
             "$rig hold $victim & holder=$!
              sleep 4; echo 1 >/sys/bus/pci/devices/$victim/remove; wait $holder || exit 1
              [ ! -e /sys/bus/pci/devices/$victim ] && echo it is gone",
         ),
-        Case {
+        VfioCase {
             kill_server_after: Some(Duration::from_secs(6)),
-            ..Case::new(
+            ..VfioCase::new(
                 "gone while in use (its server is killed)",
                 &["the device has left the bus", "the device does not answer any more"],
                 "$rig hold $mortal >/tmp/mortal 2>&1 &
@@ -179,8 +183,8 @@ fn removals() -> Vec<Case> {
 }
 
 /// A run that is killed in its middle.
-pub fn kill() -> Case {
-    Case::new(
+pub fn kill() -> VfioCase {
+    VfioCase::new(
         "kill -9 in the middle",
         &["killed"],
         "$rig conversations $a $b --operations 1000000 >/tmp/killed & victim=$!
@@ -192,11 +196,11 @@ pub fn kill() -> Case {
 }
 
 /// A machine without an IOMMU says so; it needs a guest of its own.
-pub fn no_iommu() -> Vec<Case> {
+pub fn no_iommu() -> Vec<VfioCase> {
     vec![
-        Case {
+        VfioCase {
             set_up: true,
-            ..Case::new(
+            ..VfioCase::new(
                 "bound without an IOMMU",
                 &["ConnectX-5"],
                 "modprobe vfio-pci; bareverbs vfio bind $a; bareverbs vfio list",
@@ -211,9 +215,9 @@ pub fn no_iommu() -> Vec<Case> {
 }
 
 /// The example that the documentation sends the owner of a card to: between two ports, and back to the same one.
-pub fn example() -> Vec<Case> {
+pub fn example() -> Vec<VfioCase> {
     let run = |name, arguments: &str| {
-        Case::new(
+        VfioCase::new(
             name,
             &["the other end reads \"hello, remote memory\"", "Success"],
             format!("vfio_write {arguments}"),
@@ -227,11 +231,11 @@ pub fn example() -> Vec<Case> {
 
 /// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core. They read 8 of the 64 bytes of an event queue
 /// entry, and scapy from 2.6 on takes a packet apart only if all of it is there: zeros follow.
-pub fn rdma_core() -> Vec<Case> {
+pub fn rdma_core() -> Vec<VfioCase> {
     let test = |name, which: &str| {
-        Case {
+        VfioCase {
         limit: Duration::from_secs(150),
-        ..Case::new(
+        ..VfioCase::new(
             name,
             &["OK"],
             format!(

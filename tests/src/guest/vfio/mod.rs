@@ -14,9 +14,9 @@ use super::process;
 use super::root::Root;
 use super::table::{Entry, Report, Verdict};
 use super::{Skipped, command, interrupt};
-use crate::places::{Line, Outcome};
+use crate::places::{ConversationLine, ConversationOutcome};
 use anyhow::Result;
-use cases::Case;
+use cases::VfioCase;
 use fleet::{CROWDED, Fleet, NAMES};
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct VfioOptions {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
     /// Operations of the mix of each of the three runs together.
@@ -33,14 +33,14 @@ pub struct Options {
     pub output: PathBuf,
 }
 
-impl Options {
+impl VfioOptions {
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 }
 
 /// Boots the guests and asks every question.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &VfioOptions) -> Result<Report> {
     let root = Root::prepare()?;
     require_old_enough(&root)?;
     std::fs::create_dir_all(&options.output)?;
@@ -113,7 +113,7 @@ fn require_old_enough(root: &Root) -> Result<()> {
     Ok(())
 }
 
-fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
+fn with_iommu(root: &Root, programs: &Programs, options: &VfioOptions, report: &mut Report) -> Result<()> {
     let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let configuration = Configuration {
         memory: 1536,
@@ -137,7 +137,7 @@ fn with_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut 
 }
 
 /// The same devices in a machine that has no IOMMU.
-fn without_iommu(root: &Root, programs: &Programs, options: &Options, report: &mut Report) -> Result<()> {
+fn without_iommu(root: &Root, programs: &Programs, options: &VfioOptions, report: &mut Report) -> Result<()> {
     let mut fleet = Fleet::start(&programs.bareverbs, &options.output.join("vfio-serve.log"))?;
     let devices = fleet::qemu_arguments().into_iter().skip(2).collect();
     let kernel_words = vec!["modprobe.blacklist=mlx5_core".to_owned()];
@@ -172,8 +172,8 @@ fn surrounded(command: &str) -> String {
 fn ask(
     machine: &mut Machine,
     fleet: &mut Fleet,
-    case: &Case,
-    options: &Options,
+    case: &VfioCase,
+    options: &VfioOptions,
     report: &mut Report,
 ) -> Result<()> {
     if !case.set_up && !options.wants(case.name) {
@@ -209,7 +209,7 @@ fn conversations(
     when: &str,
     rounds: u32,
     operations: u64,
-    options: &Options,
+    options: &VfioOptions,
     report: &mut Report,
 ) -> Result<()> {
     if !options.wants(cases::CONVERSATIONS) && !options.wants(when) {
@@ -219,12 +219,12 @@ fn conversations(
     let each = operations.div_ceil(rounds.into());
     let command = format!("$rig conversations $a $b --operations {each} --rounds {rounds}");
     let outcome = machine.control.run(&surrounded(&command), Duration::from_secs(900))?;
-    let lines: Vec<Line> = outcome.output.lines().filter_map(Line::parse).collect();
+    let lines: Vec<ConversationLine> = outcome.output.lines().filter_map(ConversationLine::parse).collect();
     for line in &lines {
         let verdict = match &line.outcome {
-            Outcome::Pass(seen) => Verdict::Pass(seen.clone()),
-            Outcome::Fail(seen) => Verdict::Fail(seen.clone()),
-            Outcome::Skip(why) => Verdict::Skip(why.clone()),
+            ConversationOutcome::Pass(seen) => Verdict::Pass(seen.clone()),
+            ConversationOutcome::Fail(seen) => Verdict::Fail(seen.clone()),
+            ConversationOutcome::Skip(why) => Verdict::Skip(why.clone()),
         };
         report.add(entry(&format!("{when}: {}", line.name), verdict, Duration::ZERO));
     }

@@ -1,7 +1,7 @@
 //! What runs inside the guest: this same program, on real VFIO. Every part of it says what it sees, a line each.
 
 use super::super::interrupt;
-use crate::places::{Ends, OverVfio, Plan, Side, run as run_list};
+use crate::places::{Ends, OverVfio, PlaceEnd, Plan, run as run_list};
 use anyhow::{Result, bail};
 use bareverbs_core::device::{Device, DeviceConfig};
 use bareverbs_core::hal::Hal;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct InGuest {
     #[command(subcommand)]
-    part: Part,
+    part: PayloadPart,
     /// Memory that is taken at a time, in MiB.
     #[arg(long, global = true, default_value_t = 16)]
     segment: usize,
@@ -27,7 +27,7 @@ pub struct InGuest {
 }
 
 #[derive(Debug, Subcommand)]
-enum Part {
+enum PayloadPart {
     /// The list of conversations between two functions.
     Conversations {
         /// Both ends.
@@ -69,10 +69,12 @@ pub fn run(arguments: &InGuest) -> Result<ExitCode> {
         ..ArenaConfig::default()
     };
     match &arguments.part {
-        Part::Conversations { ends, operations, rounds } => conversations(ends, memory, *operations, *rounds),
-        Part::Open { address, firmware } => open(*address, memory, Duration::from_millis(*firmware)),
-        Part::Hold { address } => hold(*address, memory),
-        Part::Quiet { ends } => quiet(ends, memory),
+        PayloadPart::Conversations { ends, operations, rounds } => {
+            conversations(ends, memory, *operations, *rounds)
+        }
+        PayloadPart::Open { address, firmware } => open(*address, memory, Duration::from_millis(*firmware)),
+        PayloadPart::Hold { address } => hold(*address, memory),
+        PayloadPart::Quiet { ends } => quiet(ends, memory),
     }
 }
 
@@ -146,7 +148,7 @@ fn quiet(addresses: &[Address], memory: ArenaConfig) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn writes(a: &mut Side<VfioHal>, b: &Side<VfioHal>) -> Result<u64> {
+fn writes(a: &mut PlaceEnd<VfioHal>, b: &PlaceEnd<VfioHal>) -> Result<u64> {
     const MOST: u64 = 2_000_000_000;
     let (from, target) = ([a.memory.slice(0, 64)?], b.memory.remote(0));
     let mut polls = 0;

@@ -4,8 +4,8 @@ use super::door::Door;
 use super::end::{End, LAYOUT, SLOTS};
 use super::host::Host;
 use super::inbox::{Inbox, Promise};
-use super::lane::{Lane, Service};
-use super::queue::{Initial, Prepared, Queue};
+use super::lane::{Lane, LaneService};
+use super::queue::{Initial, PreparedQueue, Queue};
 use crate::node::{Handle, all_access, gid, mac};
 use crate::walk::plan::{Conditions, MAX_INLINE, MAX_PIECES};
 use bareverbs_core::address_handle::{AddressHandle, Destination};
@@ -20,7 +20,7 @@ use bareverbs_prm::psn::Psn;
 const ACK_TIMEOUT: u8 = 10;
 
 /// What is the same for all queue pairs of a walk.
-pub struct Builder<'a> {
+pub struct LaneBuilder<'a> {
     /// Both hosts.
     pub hosts: &'a [Host; 2],
     /// Of the walk.
@@ -31,9 +31,9 @@ pub struct Builder<'a> {
     pub number: usize,
 }
 
-impl Builder<'_> {
+impl LaneBuilder<'_> {
     /// A side of the lane in INIT.
-    pub fn prepare(&self, side: usize) -> Prepared {
+    pub fn prepare(&self, side: usize) -> PreparedQueue {
         let host = &self.hosts[side];
         let [send, receive] = self.lane.completions[side].map(|at| &host.completions[at]);
         let (domain, xrc, psn) = (&host.node.domain, &host.domain, Psn::new(self.lane.psn));
@@ -47,21 +47,21 @@ impl Builder<'_> {
             }
         };
         let built = match self.lane.service {
-            Service::Reliable => basic().build().map(Prepared::Rc),
-            Service::Unreliable => basic().service::<Uc>().build().map(Prepared::Uc),
-            Service::Datagram => {
-                basic().service::<Ud>().q_key(self.initial().q_key).build().map(Prepared::Ud)
+            LaneService::Reliable => basic().build().map(PreparedQueue::Rc),
+            LaneService::Unreliable => basic().service::<Uc>().build().map(PreparedQueue::Uc),
+            LaneService::Datagram => {
+                basic().service::<Ud>().q_key(self.initial().q_key).build().map(PreparedQueue::Ud)
             }
-            Service::Extended(initiator) if initiator == side => {
+            LaneService::Extended(initiator) if initiator == side => {
                 let builder = QueuePairBuilder::xrc_initiator(domain, xrc, host.shared[1].queue(), send)
                     .initial_psn(psn);
                 let builder = builder.send_queue(8 * SLOTS as u32).max_send_sge(MAX_PIECES as u32);
-                builder.max_inline(MAX_INLINE as u32).build().map(Prepared::Initiator)
+                builder.max_inline(MAX_INLINE as u32).build().map(PreparedQueue::Initiator)
             }
-            Service::Extended(_) => {
+            LaneService::Extended(_) => {
                 let queue = host.shared[1].queue();
                 let builder = QueuePairBuilder::xrc_target(domain, xrc, queue, send).initial_psn(psn);
-                builder.build().map(Prepared::Target)
+                builder.build().map(PreparedQueue::Target)
             }
         };
         built.unwrap_or_else(|error| panic!("{error}"))
@@ -70,41 +70,41 @@ impl Builder<'_> {
     /// What a queue pair of the lane has in INIT.
     pub fn initial(&self) -> Initial {
         let access = match self.lane.service {
-            Service::Unreliable => AccessFlags::REMOTE_WRITE,
+            LaneService::Unreliable => AccessFlags::REMOTE_WRITE,
             _ => all_access(),
         };
         Initial { access, q_key: 0x1000 + self.number as u32 }
     }
 
     /// Connects both sides.
-    pub fn join(&self, [a, b]: [Prepared; 2]) -> [Queue; 2] {
+    pub fn join(&self, [a, b]: [PreparedQueue; 2]) -> [Queue; 2] {
         match (a, b) {
-            (Prepared::Rc(a), Prepared::Rc(b)) => {
+            (PreparedQueue::Rc(a), PreparedQueue::Rc(b)) => {
                 let (a, b) = self.connect(a, b);
                 [Queue::Rc(a), Queue::Rc(b)]
             }
-            (Prepared::Uc(a), Prepared::Uc(b)) => {
+            (PreparedQueue::Uc(a), PreparedQueue::Uc(b)) => {
                 let (a, b) = self.connect(a, b);
                 [Queue::Uc(a), Queue::Uc(b)]
             }
-            (Prepared::Initiator(a), Prepared::Target(b)) => {
+            (PreparedQueue::Initiator(a), PreparedQueue::Target(b)) => {
                 let (a, b) = self.connect(a, b);
                 [Queue::Initiator(a), Queue::Target(b)]
             }
-            (Prepared::Target(a), Prepared::Initiator(b)) => {
+            (PreparedQueue::Target(a), PreparedQueue::Initiator(b)) => {
                 let (a, b) = self.connect(a, b);
                 [Queue::Target(a), Queue::Initiator(b)]
             }
-            (Prepared::Ud(a), Prepared::Ud(b)) => {
+            (PreparedQueue::Ud(a), PreparedQueue::Ud(b)) => {
                 let (of_a, of_b) = (a.qpn(), b.qpn());
-                [self.ready((a, 0), of_b), self.ready((b, 1), of_a)]
+                [self.ready(a, 0, of_b), self.ready(b, 1, of_a)]
             }
             _ => unreachable!("both sides of a lane are of its service"),
         }
     }
 
     /// A queue pair of datagrams that sends to `peer`.
-    pub fn ready(&self, (prepared, side): (PreparedQueuePair<Handle, Ud>, usize), peer: Qpn) -> Queue {
+    pub fn ready(&self, prepared: PreparedQueuePair<Handle, Ud>, side: usize, peer: Qpn) -> Queue {
         let queue = prepared.ready_to_send().unwrap_or_else(|error| panic!("{error}"));
         Queue::Ud(queue, self.destination(side, peer))
     }
@@ -146,7 +146,7 @@ impl Builder<'_> {
         let promise =
             if self.lane.service.is_reliable() { Promise::Reliable } else { Promise::Whole { copies } };
         let name = (self.number as u64) << 16;
-        let mut end = End::new(queue, memory, (self.lane.service, name), Inbox::new(promise));
+        let mut end = End::new(queue, memory, self.lane.service, name, Inbox::new(promise));
         end.doors = self.doors(side);
         end
     }
@@ -154,7 +154,7 @@ impl Builder<'_> {
     /// Doors of a side: only reliable connections have them.
     pub fn doors(&self, side: usize) -> Vec<Door> {
         match self.lane.service {
-            Service::Reliable => Door::all(&self.hosts[side].node, LAYOUT),
+            LaneService::Reliable => Door::all(&self.hosts[side].node, LAYOUT),
             _ => Vec::new(),
         }
     }

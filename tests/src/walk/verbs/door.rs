@@ -20,7 +20,7 @@ const ECHOES: Duration = Duration::from_micros(100);
 /// A door.
 pub struct Door {
     opener: Opener,
-    state: State,
+    state: DoorState,
     /// Requests of the peer that use it and have not ended.
     users: usize,
     last_used: Time,
@@ -32,7 +32,7 @@ enum Opener {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DoorState {
     Closed,
     /// Its key will be this one, and offset 0 of the memory at this address.
     Opening(Mkey, u64),
@@ -74,18 +74,18 @@ impl Door {
         let window = |kind| Opener::Window(MemoryWindow::allocate(&node.domain, kind).expect("a window"));
         let pages = layout.bytes(1).div_ceil(1 << LOG_PAGE);
         let fast = FastRegion::allocate(&node.domain, pages, LOG_PAGE).expect("a fast region");
-        let closed = |opener| Self { opener, state: State::Closed, users: 0, last_used: Time::ZERO };
+        let closed = |opener| Self { opener, state: DoorState::Closed, users: 0, last_used: Time::ZERO };
         [window(WindowType::Type1), window(WindowType::Type2), Opener::Fast(fast)].map(closed).into()
     }
 
     /// Whether requests can go through it.
     pub const fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(..))
+        matches!(self.state, DoorState::Open(..))
     }
 
     /// Whether it can be opened.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == DoorState::Closed
     }
 
     /// Whether it is open, and nothing of the peer needs it any more. Windows of type 1 are not invalidated.
@@ -99,7 +99,8 @@ impl Door {
         &mut self,
         dice: &mut Dice,
         region: &MemoryRegion<Handle>,
-        (layout, qpn): (Layout, Qpn),
+        layout: Layout,
+        qpn: Qpn,
     ) -> KeyUpdate {
         let (update, base) = match &mut self.opener {
             Opener::Window(window) => {
@@ -117,25 +118,27 @@ impl Door {
                 (region.register(&wish).expect("pages of the region"), FAST_ADDRESS)
             }
         };
-        self.state = State::Opening(update.key(), base);
+        self.state = DoorState::Opening(update.key(), base);
         update
     }
 
     /// The binding or the registration has ended well.
     #[track_caller]
     pub fn opened(&mut self, opcode: Option<WorkCompletionOpcode>) {
-        let State::Opening(key, base) = self.state else { panic!("a door that was not opening was opened") };
+        let DoorState::Opening(key, base) = self.state else {
+            panic!("a door that was not opening was opened")
+        };
         let wanted = match self.opener {
             Opener::Window(_) => WorkCompletionOpcode::BindWindow,
             Opener::Fast(_) => WorkCompletionOpcode::FastRegister,
         };
         assert!(opcode.is_none_or(|opcode| opcode == wanted), "{opcode:?} in place of {wanted:?}");
-        self.state = State::Open(key, base);
+        self.state = DoorState::Open(key, base);
     }
 
     /// What closes it.
     pub fn close(&mut self) -> KeyUpdate {
-        self.state = State::Closing;
+        self.state = DoorState::Closing;
         match &mut self.opener {
             Opener::Window(window) => window.invalidate().expect("a window that is bound"),
             Opener::Fast(region) => region.invalidate().expect("pages that are registered"),
@@ -144,8 +147,8 @@ impl Door {
 
     /// The peer is about to close it: the key.
     pub fn close_by_peer(&mut self) -> Mkey {
-        let State::Open(key, _) = self.state else { panic!("a door that is not open cannot be closed") };
-        self.state = State::Closing;
+        let DoorState::Open(key, _) = self.state else { panic!("a door that is not open cannot be closed") };
+        self.state = DoorState::Closing;
         key
     }
 
@@ -156,19 +159,19 @@ impl Door {
             Opener::Fast(region) => region.closed_by_peer(key),
         };
         if ours {
-            self.state = State::Closed;
+            self.state = DoorState::Closed;
         }
         ours
     }
 
     /// The invalidation has ended well.
     pub fn closed(&mut self) {
-        self.state = State::Closed;
+        self.state = DoorState::Closed;
     }
 
     /// How the peer names the byte at `offset` of the memory behind it.
     pub fn remote(&self, offset: usize) -> RemoteSlice {
-        let State::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
+        let DoorState::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
         RemoteSlice { address: base.wrapping_add(offset as u64), rkey }
     }
 

@@ -2,11 +2,11 @@
 
 use super::door::{Door, Target};
 use super::inbox::Inbox;
-use super::lane::Service;
+use super::lane::LaneService;
 use super::queue::Queue;
-use super::receives::{Posted, Receives};
-use super::request::Item;
-use super::sends::{Sends, Sent};
+use super::receives::{PostedReceive, Receives};
+use super::request::PlannedRequest;
+use super::sends::{PostedSend, Sends};
 use crate::node::Handle;
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Layout, Rest};
@@ -25,7 +25,7 @@ pub const LAYOUT: Layout = Layout { slots: SLOTS };
 
 /// Where a queue pair is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum EndState {
     /// It sends and receives.
     Running,
     /// It ends what it has begun to send.
@@ -45,7 +45,7 @@ pub struct End {
     /// Its number.
     pub qpn: Qpn,
     /// Where it is.
-    pub state: State,
+    pub state: EndState,
     /// Its own doors.
     pub doors: Vec<Door>,
     /// Its memory.
@@ -59,9 +59,9 @@ pub struct End {
     /// Slots that no request uses.
     pub free: Vec<usize>,
     /// Requests that ended without an answer: their packets may still be under way.
-    pub echoes: VecDeque<(Time, Sent)>,
+    pub echoes: VecDeque<(Time, PostedSend)>,
     /// Its service.
-    pub service: Service,
+    pub service: LaneService,
     name: u64,
     count: u32,
     /// Requests that ended.
@@ -77,13 +77,14 @@ impl End {
     pub fn new(
         queue: Queue,
         memory: MemoryRegion<Handle>,
-        (service, name): (Service, u64),
+        service: LaneService,
+        name: u64,
         inbox: Inbox,
     ) -> Self {
         Self {
             qpn: queue.qpn(),
             queue: Some(queue),
-            state: State::Running,
+            state: EndState::Running,
             doors: Vec::new(),
             memory,
             sends: Sends::default(),
@@ -125,7 +126,7 @@ impl End {
     /// Whether its receives may be flushed: what its sends failed of may stand in a queue that nobody has looked at.
     fn may_be_dead(&self) -> bool {
         let fails = self.sends.deserted || self.sends.has_mistake();
-        self.state == State::Dead || self.service.is_reliable() && fails
+        self.state == EndState::Dead || self.service.is_reliable() && fails
     }
 
     /// Whether a completion is of what it now is, and not of what it was before a reset.
@@ -136,7 +137,7 @@ impl End {
 
     /// Takes the completion of a receive of its own.
     #[track_caller]
-    pub fn end_own_receive(&mut self, completion: &WorkCompletion, posted: &Posted) {
+    pub fn end_own_receive(&mut self, completion: &WorkCompletion, posted: &PostedReceive) {
         let received = self.inspect(completion, posted, &self.memory);
         self.accept(completion, received, None);
     }
@@ -146,11 +147,12 @@ impl End {
     pub fn end_shared_receive(
         &mut self,
         completion: &WorkCompletion,
-        posted: &Posted,
-        (memory, queue): (&MemoryRegion<Handle>, usize),
+        posted: &PostedReceive,
+        memory: &MemoryRegion<Handle>,
+        queue: usize,
     ) {
         let received = self.inspect(completion, posted, memory);
-        let named = matches!(self.service, Service::Extended(_));
+        let named = matches!(self.service, LaneService::Extended(_));
         self.accept(completion, received, named.then_some(queue));
     }
 
@@ -159,24 +161,24 @@ impl End {
     fn inspect(
         &self,
         completion: &WorkCompletion,
-        posted: &Posted,
+        posted: &PostedReceive,
         memory: &MemoryRegion<Handle>,
     ) -> Option<Vec<u8>> {
         let what = format!("receive {:#x} of queue pair {}", posted.id, self.qpn);
         if let WorkCompletionStatus::Failed(syndrome) = completion.status {
             posted.buffer.check(memory, &[], Rest::Anything, &what);
-            let aborted = self.service == Service::Unreliable && syndrome == CqeSyndrome::RemoteAborted;
+            let aborted = self.service == LaneService::Unreliable && syndrome == CqeSyndrome::RemoteAborted;
             let flushed = self.may_be_dead() && syndrome == CqeSyndrome::WorkRequestFlushed;
             assert!(aborted || flushed, "{what} failed: {completion:?}");
             return None;
         }
         let mut received = posted.buffer.read(memory);
-        let head = if self.service == Service::Datagram { ROUTE_HEADER } else { 0 };
+        let head = if self.service == LaneService::Datagram { ROUTE_HEADER } else { 0 };
         let length = completion.byte_count as usize;
         assert!((head..=received.len()).contains(&length), "{what}: {completion:?}");
         let written = completion.opcode != WorkCompletionOpcode::ReceiveRdmaWithImmediate;
         // What an unreliable connection has begun to write and forgotten stays there.
-        let rest = if self.service == Service::Unreliable { Rest::Anything } else { Rest::Untouched };
+        let rest = if self.service == LaneService::Unreliable { Rest::Anything } else { Rest::Untouched };
         posted.buffer.check(memory, &received[..if written { length } else { 0 }], rest, &what);
         received.truncate(length);
         Some(received.split_off(head))
@@ -201,11 +203,11 @@ impl End {
     /// It is connected again.
     pub fn begin_again(&mut self, queue: Queue) {
         self.queue = Some(queue);
-        self.state = State::Running;
+        self.state = EndState::Running;
     }
 
     /// The memory that a request of the peer reaches.
-    pub fn target_of(&self, item: &Item) -> Target<'_> {
+    pub fn target_of(&self, item: &PlannedRequest) -> Target<'_> {
         match item.door {
             Some(door) => self.doors[door].target(&self.memory),
             None => Target::Region(&self.memory),

@@ -1,7 +1,7 @@
 //! A host of a walk: its device, the completion queues and the shared receive queues that its queue pairs use together.
 
 use super::lane::{COMPLETION_QUEUES, EXTENDED_QUEUES};
-use super::receives::{Posted, Receives};
+use super::receives::{PostedReceive, Receives};
 use crate::node::{Handle, Node, all_access};
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Layout};
@@ -96,7 +96,7 @@ impl Host {
 
     /// The receive of a shared queue that a completion ended, and the number of the queue.
     #[track_caller]
-    pub fn take_shared(&mut self, completion: &WorkCompletion) -> (Posted, usize) {
+    pub fn take_shared(&mut self, completion: &WorkCompletion) -> (PostedReceive, usize) {
         let number = (completion.wr_id >> 48) as usize & 0xff;
         (self.shared[number].receives.take(completion.wr_id), number)
     }

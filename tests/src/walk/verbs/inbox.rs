@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A message on its way.
 #[derive(Debug, Clone)]
-pub struct Message {
+pub struct InboxMessage {
     /// The `wr_id` of its request.
     pub id: u64,
     /// What the completion of its receive will say.
@@ -24,7 +24,7 @@ pub struct Message {
     pub copies: u32,
 }
 
-impl Message {
+impl InboxMessage {
     /// The key that it takes away.
     pub fn invalidates(&self) -> Option<Mkey> {
         let takes = self.opcode == WorkCompletionOpcode::ReceiveWithInvalidate;
@@ -59,7 +59,7 @@ pub enum Promise {
 #[derive(Debug)]
 pub struct Inbox {
     promise: Promise,
-    messages: VecDeque<Message>,
+    messages: VecDeque<InboxMessage>,
     /// Messages that arrived.
     pub delivered: u64,
     /// Messages of which it is known that they did not.
@@ -81,7 +81,7 @@ impl Inbox {
     }
 
     /// The peer posted a message.
-    pub fn expect(&mut self, message: Message) {
+    pub fn expect(&mut self, message: InboxMessage) {
         self.messages.push_back(message);
     }
 
@@ -127,7 +127,7 @@ impl Inbox {
     /// # Panics
     /// If there is none.
     #[track_caller]
-    pub fn take(&mut self, completion: &WorkCompletion, queue: Option<usize>, found: &[u8]) -> Message {
+    pub fn take(&mut self, completion: &WorkCompletion, queue: Option<usize>, found: &[u8]) -> InboxMessage {
         let at = match self.promise {
             Promise::Reliable => self.messages.iter().position(|message| message.queue == queue),
             Promise::Whole { .. } => self.choose(completion, found),
@@ -187,7 +187,7 @@ mod tests {
         for byte in [1, 2] {
             let (id, data) = (u64::from(byte), vec![byte]);
             let (immediate, queue, acknowledged) = (None, None, false);
-            inbox.expect(Message { id, opcode, immediate, data, queue, acknowledged, copies });
+            inbox.expect(InboxMessage { id, opcode, immediate, data, queue, acknowledged, copies });
         }
         inbox
     }

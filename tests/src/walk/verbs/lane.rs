@@ -9,7 +9,7 @@ pub const EXTENDED_QUEUES: usize = 2;
 
 /// The service of a lane, which is a queue pair at either host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub enum LaneService {
     /// Reliable connection.
     Reliable,
     /// Unreliable connection.
@@ -20,7 +20,7 @@ pub enum Service {
     Extended(usize),
 }
 
-impl Service {
+impl LaneService {
     /// Whether what is sent arrives.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Self::Reliable | Self::Extended(_))
@@ -41,7 +41,7 @@ impl Service {
 #[derive(Debug, Clone, Copy)]
 pub struct Lane {
     /// Its service.
-    pub service: Service,
+    pub service: LaneService,
     /// Of each side, whether its receives are those of the shared receive queue of its host.
     pub shared: [bool; 2],
     /// Of each side, the completion queues of sends and of receives.
@@ -54,10 +54,10 @@ impl Lane {
     /// Draws a lane.
     pub fn draw(dice: &mut Dice) -> Self {
         let service = match dice.below(10) {
-            0..=3 => Service::Reliable,
-            4 | 5 => Service::Unreliable,
-            6 | 7 => Service::Datagram,
-            _ => Service::Extended(dice.below(2)),
+            0..=3 => LaneService::Reliable,
+            4 | 5 => LaneService::Unreliable,
+            6 | 7 => LaneService::Datagram,
+            _ => LaneService::Extended(dice.below(2)),
         };
         let mut queue = || dice.below(COMPLETION_QUEUES);
         let completions = [[queue(), queue()], [queue(), queue()]];
@@ -69,7 +69,7 @@ impl Lane {
 
     /// Whether the receives of a side are its own.
     pub const fn has_receive_queue(&self, side: usize) -> bool {
-        !self.shared[side] && !matches!(self.service, Service::Extended(_))
+        !self.shared[side] && !matches!(self.service, LaneService::Extended(_))
     }
 
     /// Whether a side can be reset at once: a receive of a shared queue that a message is just filling would go with it.
@@ -86,13 +86,13 @@ mod tests {
     fn every_service_is_drawn_with_receives_of_its_own_and_shared() {
         let mut dice = Dice::new(1, "lanes");
         let lanes: Vec<_> = (0..200).map(|_| Lane::draw(&mut dice)).collect();
-        for service in [Service::Reliable, Service::Unreliable, Service::Datagram] {
+        for service in [LaneService::Reliable, LaneService::Unreliable, LaneService::Datagram] {
             for shared in [false, true] {
                 assert!(lanes.iter().any(|lane| lane.service == service && lane.shared[0] == shared));
             }
         }
         for side in [0, 1] {
-            assert!(lanes.iter().any(|lane| lane.service == Service::Extended(side)));
+            assert!(lanes.iter().any(|lane| lane.service == LaneService::Extended(side)));
         }
     }
 }

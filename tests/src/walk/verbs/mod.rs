@@ -27,17 +27,17 @@ pub mod work;
 
 use super::plan::Conditions;
 use bareverbs_hal_sim::SimWorld;
-pub use outcome::Outcome;
-use run::Walk;
+pub use outcome::WalkCounts;
+use run::VerbsWalk;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Walks under `conditions`. A walk that fails says how to repeat it, in the test file of the name `test`.
 ///
 /// # Panics
 /// If anything comes out that the oracles do not expect.
-pub fn walk_verbs(conditions: &Conditions, test: &str) -> Outcome {
+pub fn walk_verbs(conditions: &Conditions, test: &str) -> WalkCounts {
     let world = SimWorld::new(conditions.seed);
-    let mut walk = Walk::new(conditions, &world);
+    let mut walk = VerbsWalk::new(conditions, &world);
     match catch_unwind(AssertUnwindSafe(|| walk.walk())) {
         Ok(outcome) => outcome,
         Err(cause) => {

@@ -1,11 +1,11 @@
 //! Moves of queue pairs between states in the middle of traffic: draining, changing, failing, resetting, and back again.
 
-use super::build::Builder;
-use super::end::State;
-use super::lane::Service;
-use super::queue::{Prepared, Queue};
-use super::request::{Item, Verb};
-use super::run::{Both, Walk};
+use super::build::LaneBuilder;
+use super::end::EndState;
+use super::lane::LaneService;
+use super::queue::{PreparedQueue, Queue};
+use super::request::{PlannedRequest, Verb};
+use super::run::{Both, VerbsWalk};
 use crate::node::all_access;
 use bareverbs_core::memory_region::AccessFlags;
 use bareverbs_core::queue_pair::{ModifyError, QueuePairAttributes};
@@ -14,30 +14,30 @@ use bareverbs_prm::numbering::QpState;
 /// Bytes of a request that makes a mistake.
 const MISTAKE: usize = 64;
 
-impl Walk {
+impl VerbsWalk {
     /// Moves a queue pair of a side from where it is.
     pub fn make_a_move(&mut self, side: usize) {
         let lane = self.dice.below(self.lanes.len());
         let sends = self.lanes[lane].plan.service.sends(side);
         match (self.lanes[lane].ends[side].state, self.dice.below(20)) {
-            (State::Running, 0..=5) if sends => self.begin_to_drain(lane, side),
-            (State::Running, 6..=11) => self.change(lane, side, QpState::Rts),
-            (State::Running, 12..=14) if sends && !self.lanes[lane].plan.service.is_reliable() => {
+            (EndState::Running, 0..=5) if sends => self.begin_to_drain(lane, side),
+            (EndState::Running, 6..=11) => self.change(lane, side, QpState::Rts),
+            (EndState::Running, 12..=14) if sends && !self.lanes[lane].plan.service.is_reliable() => {
                 self.make_a_mistake(lane, side);
             }
-            (State::Running | State::Draining | State::Drained, 15..=17) => self.kill(lane, side),
-            (State::Running | State::Draining | State::Drained, 18..)
+            (EndState::Running | EndState::Draining | EndState::Drained, 15..=17) => self.kill(lane, side),
+            (EndState::Running | EndState::Draining | EndState::Drained, 18..)
                 if self.lanes[lane].plan.resets_at_once() =>
             {
                 self.reset(lane, side);
             }
-            (State::Drained, choice) => {
+            (EndState::Drained, choice) => {
                 if choice % 2 == 0 {
                     self.change(lane, side, QpState::SqDrained);
                 }
                 self.wake_up(lane, side);
             }
-            (State::SendError, _) => self.wake_up(lane, side),
+            (EndState::SendError, _) => self.wake_up(lane, side),
             _ => {}
         }
     }
@@ -46,7 +46,7 @@ impl Walk {
     fn begin_to_drain(&mut self, lane: usize, side: usize) {
         let end = &mut self.lanes[lane].ends[side];
         match end.queue().drain() {
-            Ok(()) => end.state = State::Draining,
+            Ok(()) => end.state = EndState::Draining,
             Err(error) => self.excuse(lane, side, error),
         }
     }
@@ -54,13 +54,13 @@ impl Walk {
     /// Lets a send queue go on that is drained or has failed alone.
     pub fn wake_up(&mut self, lane: usize, side: usize) {
         match self.lanes[lane].ends[side].state {
-            State::Drained => {
+            EndState::Drained => {
                 let end = &mut self.lanes[lane].ends[side];
-                end.state = State::Running;
+                end.state = EndState::Running;
                 end.queue().resume().unwrap_or_else(|error| panic!("{error}"));
             }
-            State::SendError => self.recover(lane, side),
-            State::Running | State::Draining | State::Dead => {}
+            EndState::SendError => self.recover(lane, side),
+            EndState::Running | EndState::Draining | EndState::Dead => {}
         }
     }
 
@@ -71,7 +71,7 @@ impl Walk {
         assert_eq!(end.sends.outstanding(), 0, "requests behind a failed one were not flushed");
         assert_eq!(end.queue().state(), QpState::SqError);
         end.sends.recover();
-        end.state = State::Running;
+        end.state = EndState::Running;
         end.queue().resume().unwrap_or_else(|error| panic!("{error}"));
         self.outcome.recovered += 1;
     }
@@ -92,7 +92,7 @@ impl Walk {
         let stopped = matches!(error, ModifyError::State { actual: QpState::SqError, .. });
         assert!(stopped && self.lanes[lane].ends[side].sends.has_mistake(), "{error}");
         self.poll(side);
-        assert_eq!(self.lanes[lane].ends[side].state, State::SendError);
+        assert_eq!(self.lanes[lane].ends[side].state, EndState::SendError);
     }
 
     /// What does not disturb the traffic.
@@ -102,22 +102,24 @@ impl Walk {
         let nothing = QueuePairAttributes::default();
         let access = Some(all_access());
         match self.lanes[lane].plan.service {
-            Service::Reliable if drained => QueuePairAttributes {
+            LaneService::Reliable if drained => QueuePairAttributes {
                 min_rnr_timer: Some(timer),
                 ack_timeout: Some(timeout),
                 log_max_requester_reads: Some(log_reads),
                 ..nothing
             },
-            Service::Reliable => QueuePairAttributes { min_rnr_timer: Some(timer), access, ..nothing },
-            Service::Extended(initiator) if initiator != side => {
+            LaneService::Reliable => QueuePairAttributes { min_rnr_timer: Some(timer), access, ..nothing },
+            LaneService::Extended(initiator) if initiator != side => {
                 QueuePairAttributes { min_rnr_timer: Some(timer), ..nothing }
             }
-            Service::Extended(_) if drained => {
+            LaneService::Extended(_) if drained => {
                 QueuePairAttributes { ack_timeout: Some(timeout), retry_count: Some(7), ..nothing }
             }
-            Service::Extended(_) => QueuePairAttributes { access, ..nothing },
-            Service::Unreliable => QueuePairAttributes { access: Some(AccessFlags::REMOTE_WRITE), ..nothing },
-            Service::Datagram => {
+            LaneService::Extended(_) => QueuePairAttributes { access, ..nothing },
+            LaneService::Unreliable => {
+                QueuePairAttributes { access: Some(AccessFlags::REMOTE_WRITE), ..nothing }
+            }
+            LaneService::Datagram => {
                 QueuePairAttributes { q_key: Some(self.builder(lane).initial().q_key), ..nothing }
             }
         }
@@ -126,7 +128,7 @@ impl Walk {
     /// A request that stops the send queue. What was posted behind it will be flushed.
     fn make_a_mistake(&mut self, lane: usize, side: usize) -> bool {
         let mut dice = self.dice.split();
-        let item = Item { pieces: vec![MISTAKE], ..Item::bare(Verb::Mistake) };
+        let item = PlannedRequest { pieces: vec![MISTAKE], ..PlannedRequest::bare(Verb::Mistake) };
         self.talk(lane, side).post_one(&mut dice, item)
     }
 
@@ -134,7 +136,7 @@ impl Walk {
     /// All that is outstanding is flushed; then both are reset and connected again.
     fn kill(&mut self, lane: usize, side: usize) {
         let service = self.lanes[lane].plan.service;
-        let running = self.lanes[lane].ends[side].state == State::Running;
+        let running = self.lanes[lane].ends[side].state == EndState::Running;
         let mistaken = service.is_reliable() && service.sends(side) && running && self.dice.percent(50);
         if mistaken && self.make_a_mistake(lane, side) {
             self.run_on(|walk| walk.lanes[lane].ends[side].sends.failed);
@@ -157,14 +159,14 @@ impl Walk {
     /// Both sides; of datagrams, which know no peer, one alone while the other sends what it has.
     fn sides_to_fail(&self, lane: usize, side: usize) -> Vec<usize> {
         let Both { plan, ends } = &self.lanes[lane];
-        let alone = plan.service == Service::Datagram && ends[1 - side].state == State::Running;
+        let alone = plan.service == LaneService::Datagram && ends[1 - side].state == EndState::Running;
         if alone { vec![side] } else { vec![side, 1 - side] }
     }
 
     /// To ERROR by command.
     fn fail(&mut self, lane: usize, side: usize) {
         let end = &mut self.lanes[lane].ends[side];
-        (end.sends.dead, end.state) = (true, State::Dead);
+        (end.sends.dead, end.state) = (true, EndState::Dead);
         end.queue().modify_to_error().unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -183,11 +185,14 @@ impl Walk {
     /// The peer of a side that is dead.
     fn fail_peer(&mut self, lane: usize, side: usize) {
         let service = self.lanes[lane].plan.service;
-        let running = self.lanes[lane].ends[side].state == State::Running;
+        let running = self.lanes[lane].ends[side].state == EndState::Running;
         let mut dice = self.dice.split();
         if service.is_reliable() && service.sends(side) && running && dice.percent(30) {
             self.lanes[lane].ends[side].sends.deserted = true;
-            if self.talk(lane, side).post_one(&mut dice, Item::bare(Verb::Write { immediate: None })) {
+            if self
+                .talk(lane, side)
+                .post_one(&mut dice, PlannedRequest::bare(Verb::Write { immediate: None }))
+            {
                 return self.run_on(|walk| walk.lanes[lane].ends[side].sends.failed);
             }
         }
@@ -219,7 +224,7 @@ impl Walk {
     }
 
     /// Connects what was reset: both sides, or one of datagrams with the other that went on.
-    fn join(&self, lane: usize, mut prepared: Vec<(usize, Prepared)>) -> Vec<(usize, Queue)> {
+    fn join(&self, lane: usize, mut prepared: Vec<(usize, PreparedQueue)>) -> Vec<(usize, Queue)> {
         let builder = self.builder(lane);
         prepared.sort_by_key(|(side, _)| *side);
         let alone = match <[_; 2]>::try_from(prepared) {
@@ -227,14 +232,14 @@ impl Walk {
             Err(alone) => alone,
         };
         let ready = |(side, one)| match one {
-            Prepared::Ud(one) => (side, builder.ready((one, side), self.lanes[lane].ends[1 - side].qpn)),
+            PreparedQueue::Ud(one) => (side, builder.ready(one, side, self.lanes[lane].ends[1 - side].qpn)),
             _ => panic!("a connection has two sides"),
         };
         alone.into_iter().map(ready).collect()
     }
 
     /// 2RST, and INIT again.
-    fn restart(&mut self, lane: usize, side: usize) -> Prepared {
+    fn restart(&mut self, lane: usize, side: usize) -> PreparedQueue {
         let initial = self.builder(lane).initial();
         let [send, receive] = self.lanes[lane].plan.completions[side];
         let end = &mut self.lanes[lane].ends[side];
@@ -242,7 +247,7 @@ impl Walk {
         end.rename();
         let completions = &mut self.hosts[side].completions;
         // Queue pairs of XRC know one completion queue only.
-        let one = send == receive || matches!(self.lanes[lane].plan.service, Service::Extended(_));
+        let one = send == receive || matches!(self.lanes[lane].plan.service, LaneService::Extended(_));
         let reset = if one {
             queue.reset(&mut completions[send], None, initial)
         } else {
@@ -262,8 +267,8 @@ impl Walk {
         if at_once { end.inbox.forget_unseen() } else { end.inbox.forget() }
     }
 
-    fn builder(&self, lane: usize) -> Builder<'_> {
+    fn builder(&self, lane: usize) -> LaneBuilder<'_> {
         let (conditions, plan) = (self.conditions, self.lanes[lane].plan);
-        Builder { hosts: &self.hosts, conditions, lane: plan, number: lane }
+        LaneBuilder { hosts: &self.hosts, conditions, lane: plan, number: lane }
     }
 }

@@ -5,7 +5,7 @@ use core::ops::AddAssign;
 
 /// Counts of a walk, or of several together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct WalkCounts {
     /// Requests that succeeded.
     pub completed: u64,
     /// Messages that arrived.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-impl AddAssign for Outcome {
+impl AddAssign for WalkCounts {
     fn add_assign(&mut self, other: Self) {
         self.completed += other.completed;
         self.delivered += other.delivered;
@@ -46,7 +46,7 @@ impl AddAssign for Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for WalkCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { completed, delivered, lost, opened, frames_lost, digest, .. } = self;
         write!(f, "{completed} requests succeeded, {delivered} messages arrived, {lost} did not; ")?;

@@ -27,7 +27,7 @@ pub enum Queue {
 }
 
 /// A queue pair in INIT.
-pub enum Prepared {
+pub enum PreparedQueue {
     /// Of a reliable connection.
     Rc(PreparedQueuePair<Handle, Rc>),
     /// Of an unreliable connection.
@@ -126,14 +126,14 @@ impl Queue {
         send: &mut CompletionQueue<Handle>,
         receive: Option<&mut CompletionQueue<Handle>>,
         initial: Initial,
-    ) -> Result<Prepared, ResetError> {
+    ) -> Result<PreparedQueue, ResetError> {
         let Initial { access, q_key } = initial;
         Ok(match self {
-            Self::Rc(queue) => Prepared::Rc(queue.reset(send, receive, access)?),
-            Self::Uc(queue) => Prepared::Uc(queue.reset(send, receive, AccessFlags::REMOTE_WRITE)?),
-            Self::Ud(queue, _) => Prepared::Ud(queue.reset(send, receive, q_key)?),
-            Self::Initiator(queue) => Prepared::Initiator(queue.reset(send, receive, access)?),
-            Self::Target(queue) => Prepared::Target(queue.reset(send, receive, access)?),
+            Self::Rc(queue) => PreparedQueue::Rc(queue.reset(send, receive, access)?),
+            Self::Uc(queue) => PreparedQueue::Uc(queue.reset(send, receive, AccessFlags::REMOTE_WRITE)?),
+            Self::Ud(queue, _) => PreparedQueue::Ud(queue.reset(send, receive, q_key)?),
+            Self::Initiator(queue) => PreparedQueue::Initiator(queue.reset(send, receive, access)?),
+            Self::Target(queue) => PreparedQueue::Target(queue.reset(send, receive, access)?),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// A posted receive.
 #[derive(Debug, Clone)]
-pub struct Posted {
+pub struct PostedReceive {
     /// Its `wr_id`.
     pub id: u64,
     /// Where its bytes go.
@@ -24,7 +24,7 @@ pub struct Receives {
     layout: Layout,
     area: Area,
     free: Vec<usize>,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<PostedReceive>,
     /// The upper half of every `wr_id`.
     name: u64,
     count: u32,
@@ -66,7 +66,7 @@ impl Receives {
         match post(&ReceiveRequest::new(id, &buffer.slices(memory))) {
             Ok(()) => {
                 self.count += 1;
-                self.posted.push_back(Posted { id, buffer, slot });
+                self.posted.push_back(PostedReceive { id, buffer, slot });
             }
             Err(PostError::QueueFull { .. }) => {
                 self.free.push(slot);
@@ -82,7 +82,7 @@ impl Receives {
     /// # Panics
     /// If it is another one.
     #[track_caller]
-    pub fn take_oldest(&mut self, id: u64) -> Posted {
+    pub fn take_oldest(&mut self, id: u64) -> PostedReceive {
         let oldest = self.posted.front().map(|posted| posted.id);
         assert_eq!(oldest, Some(id), "receives of a queue pair end in the order in which they were posted");
         self.take(id)
@@ -93,7 +93,7 @@ impl Receives {
     /// # Panics
     /// If it is none that is outstanding.
     #[track_caller]
-    pub fn take(&mut self, id: u64) -> Posted {
+    pub fn take(&mut self, id: u64) -> PostedReceive {
         let at = self.posted.iter().position(|posted| posted.id == id);
         let at = at.unwrap_or_else(|| panic!("receive {id:#x} ended and was not outstanding"));
         let posted = self.posted.remove(at).expect("it was found");

@@ -1,7 +1,7 @@
 //! One request of a walk: what it does, and what it makes of memory.
 
 use super::atomic::Atomic;
-use super::lane::{EXTENDED_QUEUES, Service};
+use super::lane::{EXTENDED_QUEUES, LaneService};
 use crate::walk::plan::{Dice, MAX_INLINE, draw_length, draw_pieces};
 use bareverbs_core::work_completion::WorkCompletionOpcode;
 
@@ -57,7 +57,7 @@ impl Verb {
 
 /// One work request to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct PlannedRequest {
     /// What it does.
     pub verb: Verb,
     /// Lengths of its pieces.
@@ -76,7 +76,7 @@ pub struct Item {
     pub queue: usize,
 }
 
-impl Item {
+impl PlannedRequest {
     /// A request that reports itself and has no data.
     pub fn bare(verb: Verb) -> Self {
         let (inline, signalled, fence, solicited) = (false, true, false, false);
@@ -84,12 +84,12 @@ impl Item {
     }
 
     /// Draws a request of a service.
-    pub fn draw(dice: &mut Dice, service: Service, mtu: usize) -> Self {
+    pub fn draw(dice: &mut Dice, service: LaneService, mtu: usize) -> Self {
         let verb = draw_verb(dice, service);
         let length = match verb {
             Verb::Atomic(_) => 8,
             Verb::Nop => 0,
-            _ if service == Service::Datagram => draw_length(dice, mtu).min(mtu),
+            _ if service == LaneService::Datagram => draw_length(dice, mtu).min(mtu),
             _ => draw_length(dice, mtu),
         };
         let carries = matches!(verb, Verb::Send { .. } | Verb::Write { .. });
@@ -112,11 +112,11 @@ impl Item {
     }
 }
 
-fn draw_verb(dice: &mut Dice, service: Service) -> Verb {
+fn draw_verb(dice: &mut Dice, service: LaneService) -> Verb {
     let kinds = match service {
-        Service::Reliable | Service::Extended(_) => 10,
-        Service::Unreliable => 7,
-        Service::Datagram => 4,
+        LaneService::Reliable | LaneService::Extended(_) => 10,
+        LaneService::Unreliable => 7,
+        LaneService::Datagram => 4,
     };
     let immediate = dice.percent(50).then(|| dice.word());
     match dice.below(kinds) {
@@ -140,7 +140,7 @@ pub struct Effect {
 
 impl Effect {
     /// Draws the bytes of a request, and the operands of an atomic.
-    pub fn draw(dice: &mut Dice, item: &mut Item) -> Self {
+    pub fn draw(dice: &mut Dice, item: &mut PlannedRequest) -> Self {
         let mut data = vec![0; item.length()];
         dice.fill(&mut data);
         let nothing = Vec::new;

@@ -1,11 +1,11 @@
 //! The walk: what is done next is the seed's decision; in the end everything ends, and nothing is left.
 
-use super::build::Builder;
-use super::end::{End, SLOTS, State};
+use super::build::LaneBuilder;
+use super::end::{End, EndState, SLOTS};
 use super::host::Host;
 use super::lane::Lane;
-use super::outcome::Outcome;
-use super::request::{Item, Verb};
+use super::outcome::WalkCounts;
+use super::request::{PlannedRequest, Verb};
 use super::talk::Talk;
 use crate::node::{Node, NodeOptions};
 use crate::walk::plan::{Conditions, Dice};
@@ -30,7 +30,7 @@ pub struct Both {
 }
 
 /// A walk under way. Fields are dropped in order: queue pairs before what they use.
-pub struct Walk {
+pub struct VerbsWalk {
     /// All lanes.
     pub lanes: Vec<Both>,
     /// Both hosts.
@@ -40,13 +40,13 @@ pub struct Walk {
     /// Of the walk.
     pub conditions: Conditions,
     /// What came of it so far.
-    pub outcome: Outcome,
+    pub outcome: WalkCounts,
     ids: [NodeId; 2],
     /// The world.
     pub world: SimWorld<Nic>,
 }
 
-impl Walk {
+impl VerbsWalk {
     /// Boots both hosts and connects what the seed wants.
     pub fn new(conditions: &Conditions, world: &SimWorld<Nic>) -> Self {
         let options = NodeOptions { ipv6: conditions.ipv6, ..NodeOptions::default() };
@@ -56,19 +56,19 @@ impl Walk {
         let mut dice = Dice::new(conditions.seed, "verbs walk");
         let plans: Vec<_> = (0..3 + dice.below(4)).map(|_| Lane::draw(&mut dice)).collect();
         let lane = |(number, plan): (usize, &Lane)| {
-            let builder = Builder { hosts: &hosts, conditions: *conditions, lane: *plan, number };
+            let builder = LaneBuilder { hosts: &hosts, conditions: *conditions, lane: *plan, number };
             let [a, b] = builder.join([builder.prepare(0), builder.prepare(1)]);
             let copies = if conditions.is_disturbed() { 2 } else { 1 };
             Both { plan: *plan, ends: [builder.end(0, a, copies), builder.end(1, b, copies)] }
         };
         let lanes = plans.iter().enumerate().map(lane).collect();
         world.with(|world| world.set_random_faults_everywhere(conditions.faults()));
-        let (world, outcome) = (world.clone(), Outcome::default());
+        let (world, outcome) = (world.clone(), WalkCounts::default());
         Self { lanes, hosts, dice, conditions: *conditions, outcome, ids, world }
     }
 
     /// Walks until enough requests were posted and everything has ended.
-    pub fn walk(&mut self) -> Outcome {
+    pub fn walk(&mut self) -> WalkCounts {
         let mut left = self.conditions.requests;
         while left > 0 {
             left -= self.step(left).min(left);
@@ -151,7 +151,7 @@ impl Walk {
             None if self.lanes[at].plan.has_receive_queue(side) => {
                 let end = &mut self.lanes[at].ends[side];
                 // Those of a queue pair that failed come back at once, again and again.
-                end.post_receives(&mut dice, if end.state == State::Dead { 0 } else { count });
+                end.post_receives(&mut dice, if end.state == EndState::Dead { 0 } else { count });
             }
             None => {}
         }
@@ -217,9 +217,9 @@ impl Walk {
         for (lane, side) in self.all_ends() {
             let End { state, sends, .. } = &self.lanes[lane].ends[side];
             let silent = sends.outstanding() > 0 && sends.silent() == sends.outstanding();
-            if silent && *state == State::Running {
+            if silent && *state == EndState::Running {
                 let mut dice = self.dice.split();
-                self.talk(lane, side).post_one(&mut dice, Item::bare(Verb::Nop));
+                self.talk(lane, side).post_one(&mut dice, PlannedRequest::bare(Verb::Nop));
             }
         }
     }
@@ -254,10 +254,10 @@ impl Walk {
     }
 
     /// Flushes what nobody needed, and looks that queues, ledgers and rings are empty.
-    fn finish(&mut self) -> Outcome {
+    fn finish(&mut self) -> WalkCounts {
         for (lane, side) in self.all_ends() {
             let end = &mut self.lanes[lane].ends[side];
-            (end.sends.dead, end.state) = (true, State::Dead);
+            (end.sends.dead, end.state) = (true, EndState::Dead);
             end.queue().modify_to_error().unwrap_or_else(|error| panic!("{error}"));
         }
         self.settle();
@@ -298,5 +298,5 @@ impl Walk {
 }
 
 fn is_done(end: &End) -> bool {
-    end.sends.outstanding() == 0 && end.inbox.outstanding() == 0 && end.state == State::Running
+    end.sends.outstanding() == 0 && end.inbox.outstanding() == 0 && end.state == EndState::Running
 }

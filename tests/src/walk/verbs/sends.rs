@@ -1,17 +1,17 @@
 //! The oracle of a send queue: each request ends once and in order, reports itself if it is to, and fails only for a reason.
 
-use super::request::{Effect, Item, Verb};
+use super::request::{Effect, PlannedRequest, Verb};
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
 use bareverbs_prm::numbering::CqeSyndrome;
 use std::collections::VecDeque;
 
 /// A posted send.
 #[derive(Debug)]
-pub struct Sent {
+pub struct PostedSend {
     /// Its `wr_id`.
     pub id: u64,
     /// What it does.
-    pub item: Item,
+    pub item: PlannedRequest,
     /// What it makes of memory.
     pub effect: Effect,
     /// The slot that it uses on both sides.
@@ -22,15 +22,15 @@ pub struct Sent {
 #[derive(Debug, Default)]
 pub struct Ended {
     /// What succeeded, silent requests before it included.
-    pub done: Vec<Sent>,
+    pub done: Vec<PostedSend>,
     /// What failed.
-    pub failed: Option<Sent>,
+    pub failed: Option<PostedSend>,
 }
 
 /// Requests of a queue pair that have not ended.
 #[derive(Debug, Default)]
 pub struct Sends {
-    queue: VecDeque<Sent>,
+    queue: VecDeque<PostedSend>,
     /// The queue pair was told to fail, or to flush.
     pub dead: bool,
     /// The peer does not answer.
@@ -41,7 +41,7 @@ pub struct Sends {
 
 impl Sends {
     /// A send was posted.
-    pub fn push(&mut self, sent: Sent) {
+    pub fn push(&mut self, sent: PostedSend) {
         self.queue.push_back(sent);
     }
 
@@ -66,7 +66,7 @@ impl Sends {
     }
 
     /// Nothing of what was posted will be heard of again.
-    pub fn forget(&mut self) -> VecDeque<Sent> {
+    pub fn forget(&mut self) -> VecDeque<PostedSend> {
         self.recover();
         std::mem::take(&mut self.queue)
     }
@@ -97,7 +97,7 @@ impl Sends {
 
     /// Whether a request has a reason to fail so.
     #[track_caller]
-    fn blame(&mut self, syndrome: CqeSyndrome, sent: &Sent, silent: usize) {
+    fn blame(&mut self, syndrome: CqeSyndrome, sent: &PostedSend, silent: usize) {
         if self.failed {
             assert_eq!(silent, 0, "{sent:?} was flushed, one before it was not");
             assert_eq!(syndrome, CqeSyndrome::WorkRequestFlushed, "{sent:?} is behind one that failed");
@@ -121,8 +121,8 @@ mod tests {
     fn sends(signalled: &[bool]) -> Sends {
         let mut sends = Sends::default();
         for (id, &signalled) in signalled.iter().enumerate() {
-            let item = Item { signalled, ..Item::bare(Verb::Nop) };
-            sends.push(Sent { id: id as u64, item, effect: Effect::default(), slot: id });
+            let item = PlannedRequest { signalled, ..PlannedRequest::bare(Verb::Nop) };
+            sends.push(PostedSend { id: id as u64, item, effect: Effect::default(), slot: id });
         }
         sends
     }

@@ -2,9 +2,9 @@
 
 use super::door::bytes;
 use super::end::LAYOUT;
-use super::lane::Service;
+use super::lane::LaneService;
 use super::request::Verb;
-use super::sends::{Ended, Sent};
+use super::sends::{Ended, PostedSend};
 use super::talk::{Talk, own_slot};
 use crate::walk::slots::Rest;
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
@@ -32,7 +32,7 @@ impl Talk<'_> {
     }
 
     #[track_caller]
-    fn succeed(&mut self, sent: Sent, opcode: Option<WorkCompletionOpcode>) {
+    fn succeed(&mut self, sent: PostedSend, opcode: Option<WorkCompletionOpcode>) {
         let what = describe(&sent);
         own_slot(&sent).check(&self.me.memory, &sent.effect.own[1], Rest::Untouched, &what);
         if let (Some(found), Some(wanted)) = (opcode, sent.item.verb.opcode()) {
@@ -47,7 +47,7 @@ impl Talk<'_> {
             _ => {}
         }
         self.me.ended += 1;
-        if self.me.service == Service::Unreliable && sent.item.is_remote() {
+        if self.me.service == LaneService::Unreliable && sent.item.is_remote() {
             self.me.echoes.push_back((self.now, sent));
             return;
         }
@@ -60,7 +60,7 @@ impl Talk<'_> {
 
     /// What the peer's memory holds: the answer has said that it is done.
     #[track_caller]
-    fn check_target(&self, sent: &Sent, what: &str) {
+    fn check_target(&self, sent: &PostedSend, what: &str) {
         let after = &sent.effect.target[1];
         let target = self.peer.target_of(&sent.item);
         let slot = target.slot(LAYOUT, sent.slot, after.len());
@@ -81,7 +81,7 @@ impl Talk<'_> {
 
     /// Of a WRITE without an answer the first packets have arrived, all or none.
     #[track_caller]
-    fn check_begun(&self, sent: &Sent) {
+    fn check_begun(&self, sent: &PostedSend) {
         let (what, data) = (describe(sent), &sent.effect.target[1]);
         let slot = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, data.len());
         let found = slot.read(&self.peer.memory);
@@ -92,7 +92,7 @@ impl Talk<'_> {
 
     /// Lets a request go that has failed or was forgotten: only what it may not touch is checked.
     #[track_caller]
-    fn release(&mut self, sent: Sent) {
+    fn release(&mut self, sent: PostedSend) {
         let what = describe(&sent);
         own_slot(&sent).check(&self.me.memory, &[], Rest::Anything, &what);
         let target = self.peer.target_of(&sent.item);
@@ -101,7 +101,7 @@ impl Talk<'_> {
         self.leave(sent);
     }
 
-    fn leave(&mut self, sent: Sent) {
+    fn leave(&mut self, sent: PostedSend) {
         if let Some(door) = sent.item.door {
             self.peer.doors[door].leave(self.now);
         }
@@ -120,6 +120,6 @@ impl Talk<'_> {
     }
 }
 
-fn describe(sent: &Sent) -> String {
+fn describe(sent: &PostedSend) -> String {
     format!("{:?} of {} bytes, wr_id {:#x}", sent.item.verb, sent.item.length(), sent.id)
 }

@@ -2,10 +2,10 @@
 
 use super::door::bytes;
 use super::end::{End, LAYOUT};
-use super::inbox::Message;
-use super::lane::Service;
-use super::request::{Effect, Item, Verb};
-use super::sends::Sent;
+use super::inbox::InboxMessage;
+use super::lane::LaneService;
+use super::request::{Effect, PlannedRequest, Verb};
+use super::sends::PostedSend;
 use super::work::{Words, with_request};
 use crate::walk::plan::Dice;
 use crate::walk::slots::{Area, Slot};
@@ -28,7 +28,7 @@ pub struct Talk<'a> {
 }
 
 /// Where the data of a request are.
-pub fn own_slot(sent: &Sent) -> Slot {
+pub fn own_slot(sent: &PostedSend) -> Slot {
     LAYOUT.slot(Area::Own, sent.slot, &sent.item.pieces)
 }
 
@@ -44,7 +44,7 @@ impl Talk<'_> {
     }
 
     /// Posts one request. Says whether there was room for it.
-    pub fn post_one(&mut self, dice: &mut Dice, item: Item) -> bool {
+    pub fn post_one(&mut self, dice: &mut Dice, item: PlannedRequest) -> bool {
         self.reclaim();
         let Some(slot) = self.me.free.pop() else { return false };
         let sent = self.prepare(dice, item, slot);
@@ -61,11 +61,11 @@ impl Talk<'_> {
             return;
         }
         let Some(slot) = self.me.free.pop() else { return };
-        let item = Item::bare(if opens { Verb::Open(door) } else { Verb::Close(door) });
-        let sent = Sent { id: self.me.id(), item, effect: Effect::default(), slot };
+        let item = PlannedRequest::bare(if opens { Verb::Open(door) } else { Verb::Close(door) });
+        let sent = PostedSend { id: self.me.id(), item, effect: Effect::default(), slot };
         let End { queue, doors, memory, qpn, .. } = &mut *self.me;
         let update = match opens {
-            true => doors[door].open(dice, memory, (LAYOUT, *qpn)),
+            true => doors[door].open(dice, memory, LAYOUT, *qpn),
             false => doors[door].close(),
         };
         let queue = queue.as_mut().expect("a queue pair that is not being made again");
@@ -75,9 +75,9 @@ impl Talk<'_> {
         self.remember(sent);
     }
 
-    fn draw(&mut self, dice: &mut Dice) -> Option<Sent> {
+    fn draw(&mut self, dice: &mut Dice) -> Option<PostedSend> {
         let slot = self.me.free.pop()?;
-        let mut item = Item::draw(dice, self.me.service, self.mtu);
+        let mut item = PlannedRequest::draw(dice, self.me.service, self.mtu);
         // A queue full of silent requests would never give a place back.
         item.signalled |= self.me.free.len().is_multiple_of(4);
         self.choose_door(dice, &mut item);
@@ -85,7 +85,7 @@ impl Talk<'_> {
     }
 
     /// Some requests go through a door of the peer, a few close one.
-    fn choose_door(&mut self, dice: &mut Dice, item: &mut Item) {
+    fn choose_door(&mut self, dice: &mut Dice, item: &mut PlannedRequest) {
         if self.peer.doors.is_empty() {
             return;
         }
@@ -103,22 +103,22 @@ impl Talk<'_> {
         }
     }
 
-    fn prepare(&mut self, dice: &mut Dice, mut item: Item, slot: usize) -> Sent {
+    fn prepare(&mut self, dice: &mut Dice, mut item: PlannedRequest, slot: usize) -> PostedSend {
         let effect = Effect::draw(dice, &mut item);
-        let sent = Sent { id: self.me.id(), item, effect, slot };
+        let sent = PostedSend { id: self.me.id(), item, effect, slot };
         self.prepare_memory(&sent);
         sent
     }
 
     /// Writes the bytes of a request where they begin.
-    fn prepare_memory(&self, sent: &Sent) {
+    fn prepare_memory(&self, sent: &PostedSend) {
         own_slot(sent).prepare(&self.me.memory, &sent.effect.own[0]);
         let target = self.peer.target_of(&sent.item);
         let place = target.slot(LAYOUT, sent.slot, sent.effect.target[1].len());
         bytes!(target, memory => place.prepare(memory, &sent.effect.target[0]));
     }
 
-    fn hand_in(&mut self, requests: &[Sent]) {
+    fn hand_in(&mut self, requests: &[PostedSend]) {
         let words: Vec<_> = requests.iter().map(|sent| self.words(sent)).collect();
         self.me.queue().batch(|post| {
             for (sent, words) in requests.iter().zip(&words) {
@@ -128,19 +128,19 @@ impl Talk<'_> {
     }
 
     /// What a request needs of both sides.
-    fn words(&self, sent: &Sent) -> Words {
+    fn words(&self, sent: &PostedSend) -> Words {
         let length = sent.effect.target[1].len();
         let offset = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, length).offset();
         let remote = match sent.item.door {
             Some(door) => self.peer.doors[door].remote(offset),
             None => self.peer.memory.remote(offset as u64),
         };
-        let named = matches!(self.me.service, Service::Extended(_)) && sent.item.verb != Verb::Nop;
+        let named = matches!(self.me.service, LaneService::Extended(_)) && sent.item.verb != Verb::Nop;
         let queue = named.then(|| self.extended[sent.item.queue]);
         Words { data: own_slot(sent).slices(&self.me.memory), remote, queue }
     }
 
-    fn remember(&mut self, sent: Sent) {
+    fn remember(&mut self, sent: PostedSend) {
         let (opcode, immediate) = match sent.item.verb {
             Verb::Send { immediate, closes: Some(_) } => {
                 (WorkCompletionOpcode::ReceiveWithInvalidate, immediate)
@@ -150,8 +150,8 @@ impl Talk<'_> {
             _ => (WorkCompletionOpcode::Nop, None),
         };
         if sent.item.verb.takes_receive() {
-            let named = matches!(self.me.service, Service::Extended(_));
-            let message = Message {
+            let named = matches!(self.me.service, LaneService::Extended(_));
+            let message = InboxMessage {
                 id: sent.id,
                 opcode,
                 immediate,

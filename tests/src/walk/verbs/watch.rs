@@ -1,9 +1,9 @@
 //! Looking at completions and events, and telling everyone concerned.
 
-use super::end::State;
+use super::end::EndState;
 use super::host::SHARED;
-use super::lane::Service;
-use super::run::Walk;
+use super::lane::LaneService;
+use super::run::VerbsWalk;
 use bareverbs_core::events::AsyncEvent;
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Qpn;
@@ -11,7 +11,7 @@ use bareverbs_prm::ids::Qpn;
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 
-impl Walk {
+impl VerbsWalk {
     /// Looks at the completion queues of a host; says how many completions there were.
     pub fn poll(&mut self, side: usize) -> usize {
         let mut count = 0;
@@ -40,7 +40,7 @@ impl Walk {
             let host = &mut self.hosts[side];
             let (posted, number) = host.take_shared(completion);
             let memory = &host.shared[number].memory;
-            return self.lanes[lane].ends[side].end_shared_receive(completion, &posted, (memory, number));
+            return self.lanes[lane].ends[side].end_shared_receive(completion, &posted, memory, number);
         }
         let end = &mut self.lanes[lane].ends[side];
         end.check_name(completion);
@@ -52,12 +52,12 @@ impl Walk {
     fn end_send(&mut self, lane: usize, side: usize, completion: &WorkCompletion) {
         let end = &self.lanes[lane].ends[side];
         end.check_name(completion);
-        assert_ne!(end.state, State::Drained, "{completion:?} of a send queue that is drained");
+        assert_ne!(end.state, EndState::Drained, "{completion:?} of a send queue that is drained");
         let reliable = end.service.is_reliable();
         let mut talk = self.talk(lane, side);
         talk.end_send(completion);
-        if talk.me.sends.failed && talk.me.state != State::Dead {
-            talk.me.state = if reliable { State::Dead } else { State::SendError };
+        if talk.me.sends.failed && talk.me.state != EndState::Dead {
+            talk.me.state = if reliable { EndState::Dead } else { EndState::SendError };
         }
     }
 
@@ -85,8 +85,8 @@ impl Walk {
         self.poll(side);
         let lane = self.lane_of(side, qpn).expect("a queue pair of the walk");
         let end = &mut self.lanes[lane].ends[side];
-        if end.state == State::Draining {
-            end.state = State::Drained;
+        if end.state == EndState::Draining {
+            end.state = EndState::Drained;
             self.outcome.drained += 1;
         }
     }
@@ -94,7 +94,7 @@ impl Walk {
     /// Whether the receives of a side are those of the ordinary shared queue.
     pub fn shares(&self, lane: usize, side: usize) -> bool {
         let plan = &self.lanes[lane].plan;
-        !plan.has_receive_queue(side) && !matches!(plan.service, Service::Extended(_))
+        !plan.has_receive_queue(side) && !matches!(plan.service, LaneService::Extended(_))
     }
 }
 

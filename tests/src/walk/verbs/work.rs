@@ -3,7 +3,7 @@
 use super::atomic::Atomic;
 use super::queue::Post;
 use super::request::Verb;
-use super::sends::Sent;
+use super::sends::PostedSend;
 use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
 use bareverbs_core::queue_pair::PostError;
 use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd, WorkRequest};
@@ -23,7 +23,7 @@ pub struct Words {
 }
 
 /// Makes the work request of `sent` and hands it to `post`.
-pub fn with_request(sent: &Sent, words: &Words, post: &mut Post<'_>) -> Result<(), PostError> {
+pub fn with_request(sent: &PostedSend, words: &Words, post: &mut Post<'_>) -> Result<(), PostError> {
     let (id, remote, data) = (sent.id, words.remote, &words.data[..]);
     let bytes = &sent.effect.own[1][..];
     let mut finish = |request: WorkRequest<'_>| post(&flagged(request, sent, words));
@@ -50,7 +50,7 @@ pub fn with_request(sent: &Sent, words: &Words, post: &mut Post<'_>) -> Result<(
 
 fn with_atomic(
     atomic: Atomic,
-    sent: &Sent,
+    sent: &PostedSend,
     words: &Words,
     mut finish: impl FnMut(WorkRequest<'_>) -> Result<(), PostError>,
 ) -> Result<(), PostError> {
@@ -75,7 +75,7 @@ fn with(immediate: Option<u32>, request: WorkRequest<'_>) -> WorkRequest<'_> {
     immediate.map_or(request, |data| request.immediate(data))
 }
 
-fn flagged<'a>(request: WorkRequest<'a>, sent: &Sent, words: &Words) -> WorkRequest<'a> {
+fn flagged<'a>(request: WorkRequest<'a>, sent: &PostedSend, words: &Words) -> WorkRequest<'a> {
     let request = request.signalled(sent.item.signalled);
     let request = if sent.item.fence { request.fence() } else { request };
     let request = if sent.item.solicited { request.solicited() } else { request };

@@ -3,7 +3,7 @@
 
 use super::super::super::exchange::perftest::{CACHE_LINE, CYCLE_BUFFER, Destination, Session};
 use super::super::cases::{Program, Service};
-use super::super::our_side::{OUTSTANDING_READS, Peer, Remote, Span, Work};
+use super::super::our_side::{OUTSTANDING_READS, PeerEnd, Remote, Span, Work};
 use super::super::pattern;
 use super::part::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::{Result, bail};
@@ -19,13 +19,13 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
-pub(super) struct Talk {
+pub(super) struct PerftestTalk {
     session: Session,
     own: Destination,
     peer: Destination,
 }
 
-impl Talk {
+impl PerftestTalk {
     fn remote(&self) -> Remote {
         Remote { address: self.peer.address, rkey: self.peer.rkey }
     }
@@ -219,7 +219,7 @@ impl Part<'_> {
     }
 
     /// Agrees on the parameters and exchanges the queue pairs `shakes` times, as the program does, then connects.
-    pub(super) fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<Talk> {
+    pub(super) fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<PerftestTalk> {
         let identity = self.connection.identity();
         let own = Destination {
             outstanding_reads: OUTSTANDING_READS,
@@ -244,11 +244,11 @@ impl Part<'_> {
             peer = session.hand_shake(&own, &mut meanwhile)?;
         }
         let Destination { qpn, psn, gid, lid, outstanding_reads, .. } = peer;
-        self.connection.connect(&Peer { qpn, psn, gid, lid, outstanding_reads }, mtu)?;
-        Ok(Talk { session, own, peer })
+        self.connection.connect(&PeerEnd { qpn, psn, gid, lid, outstanding_reads }, mtu)?;
+        Ok(PerftestTalk { session, own, peer })
     }
 
-    pub(super) fn synchronise(&mut self, talk: &mut Talk) -> Result<()> {
+    pub(super) fn synchronise(&mut self, talk: &mut PerftestTalk) -> Result<()> {
         let connection = &mut self.connection;
         talk.session.hand_shake(&talk.own, &mut || connection.step()).map(drop)
     }

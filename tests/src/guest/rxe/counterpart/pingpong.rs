@@ -1,7 +1,7 @@
 //! `ibv_rc_pingpong`: it receives into the buffer that it sends from, so every message of ours comes back.
 
-use super::super::super::exchange::pingpong::{self, Destination};
-use super::super::our_side::{Peer, Work};
+use super::super::super::exchange::pingpong::{self, PingpongDestination};
+use super::super::our_side::{PeerEnd, Work};
 use super::super::pattern;
 use super::part::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::Result;
@@ -65,13 +65,13 @@ impl Part<'_> {
 
     fn exchange(&mut self, meeting: Meeting<'_>) -> Result<()> {
         let own = self.connection.identity();
-        let own = Destination { qpn: own.qpn, psn: own.psn, gid: own.gid, lid: own.lid };
+        let own = PingpongDestination { qpn: own.qpn, psn: own.psn, gid: own.gid, lid: own.lid };
         let mtu = self.case.mtu;
         let connection = RefCell::new(&mut self.connection);
         let mut meanwhile = || connection.borrow_mut().step();
-        let mut connect = |peer: Destination| {
-            let Destination { qpn, psn, gid, lid } = peer;
-            let peer = Peer { qpn, psn, gid, lid, outstanding_reads: 1 };
+        let mut connect = |peer: PingpongDestination| {
+            let PingpongDestination { qpn, psn, gid, lid } = peer;
+            let peer = PeerEnd { qpn, psn, gid, lid, outstanding_reads: 1 };
             connection.borrow_mut().connect(&peer, mtu)
         };
         match meeting {
