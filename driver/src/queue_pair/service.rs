@@ -83,8 +83,7 @@ impl Service for Uc {
 
     #[inline(always)]
     fn offers(kind: WorkCompletionOpcode) -> bool {
-        use WorkCompletionOpcode::{CompareSwap, FetchAdd, MaskedCompareSwap, MaskedFetchAdd, RdmaRead};
-        !matches!(kind, RdmaRead | CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd)
+        kind != WorkCompletionOpcode::RdmaRead && !kind.is_atomic()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
-use crate::transport::{MaskedCompareSwap, Operation};
+use crate::transport::{AtomicOperation, MaskedCompareSwap, Operation};
 use crate::wire::ServiceHeader;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
@@ -409,12 +409,16 @@ fn atomic(
 ) -> Result<Operation, WorkFault> {
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
     let operands: AtomicSegment = cursor.segment(rules)?;
-    let (address, rkey) = (remote.address(), remote.rkey().value());
-    Ok(if opcode == WqeOpcode::AtomicCompareSwap {
-        Operation::CompareSwap { address, rkey, compare: operands.compare(), swap: operands.swap_add() }
+    let operation = if opcode == WqeOpcode::AtomicCompareSwap {
+        AtomicOperation::CompareSwap { compare: operands.compare(), swap: operands.swap_add() }
     } else {
-        Operation::FetchAdd { address, rkey, add: operands.swap_add() }
-    })
+        AtomicOperation::FetchAdd { add: operands.swap_add() }
+    };
+    Ok(at_remote(&remote, operation))
+}
+
+fn at_remote(remote: &RemoteAddressSegment, operation: AtomicOperation) -> Operation {
+    Operation::Atomic { address: remote.address(), rkey: remote.rkey().value(), operation }
 }
 
 /// Masked atomics of eight bytes: the opmod tells the size, and other sizes are not offered. Of fetch and add the field
@@ -428,11 +432,10 @@ fn masked_atomic(
         return Err(OPMOD);
     }
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
-    let (address, rkey) = (remote.address(), remote.rkey().value());
     if control.opcode() == WqeOpcode::AtomicMaskedFetchAdd {
         let operands: AtomicSegment = cursor.segment(rules)?;
         let (add, boundaries) = (operands.swap_add(), operands.compare());
-        return Ok(Operation::MaskedFetchAdd { address, rkey, add, boundaries });
+        return Ok(at_remote(&remote, AtomicOperation::MaskedFetchAdd { add, boundaries }));
     }
     let operands: MaskedAtomicSegment = cursor.segment(rules)?;
     let operands = MaskedCompareSwap {
@@ -441,7 +444,7 @@ fn masked_atomic(
         swap: operands.swap_add(),
         swap_mask: operands.swap_add_mask(),
     };
-    Ok(Operation::MaskedCompareSwap { address, rkey, operands })
+    Ok(at_remote(&remote, AtomicOperation::MaskedCompareSwap(operands)))
 }
 
 /// StRoM's remote procedure calls: an RDMA WRITE with an `opmod` of its own. Not mlx5.

@@ -1,4 +1,10 @@
-//! The arithmetic of atomics. IBTA v1.4 §9.4.5; masked forms as the manufacturer documents them.
+//! The atomics: what each makes of eight bytes, and what its request looks like. IBTA v1.4 §9.4.5; masked forms as the manufacturer
+//! documents them.
+//!
+//! An atomic that is new is a variant here, its value in [`AtomicOperation::apply`] and both ways between it and a packet. The
+//! rest of the transport does not tell atomics apart.
+
+use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, Packet};
 
 /// What an atomic makes of eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,57 @@ pub struct MaskedCompareSwap {
 }
 
 impl AtomicOperation {
+    /// The op-code of its request.
+    pub(super) const fn opcode(&self) -> BthOpcode {
+        match self {
+            Self::CompareSwap { .. } => BthOpcode::CompareSwap,
+            Self::FetchAdd { .. } => BthOpcode::FetchAdd,
+            Self::MaskedCompareSwap(_) => BthOpcode::MaskedCompareSwap,
+            Self::MaskedFetchAdd { .. } => BthOpcode::MaskedFetchAdd,
+        }
+    }
+
+    /// The extension headers of its request.
+    pub(super) fn extension(self, address: u64, rkey: u32) -> Extension {
+        let header = |swap_or_add, compare| AtomicEth { address, rkey, swap_or_add, compare };
+        let masked = |atomic, swap_or_add_mask, compare_mask| {
+            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask })
+        };
+        match self {
+            Self::CompareSwap { compare, swap } => Extension::AtomicEth(header(swap, compare)),
+            Self::FetchAdd { add } => Extension::AtomicEth(header(add, 0)),
+            Self::MaskedCompareSwap(MaskedCompareSwap { compare, compare_mask, swap, swap_mask }) => {
+                masked(header(swap, compare), swap_mask, compare_mask)
+            }
+            Self::MaskedFetchAdd { add, boundaries } => masked(header(add, 0), boundaries, 0),
+        }
+    }
+
+    /// What a request asks for, and where; `None` if it is no atomic.
+    pub(super) fn of_packet(packet: &Packet<'_>) -> Option<(AtomicEth, Self)> {
+        let (atomic, swap_mask, compare_mask) = match packet.extension {
+            Extension::AtomicEth(atomic) => (atomic, 0, 0),
+            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask }) => {
+                (atomic, swap_or_add_mask, compare_mask)
+            }
+            _ => return None,
+        };
+        let AtomicEth { compare, swap_or_add, .. } = atomic;
+        let operation = match packet.bth.opcode {
+            BthOpcode::CompareSwap => Self::CompareSwap { compare, swap: swap_or_add },
+            BthOpcode::FetchAdd => Self::FetchAdd { add: swap_or_add },
+            BthOpcode::MaskedCompareSwap => Self::MaskedCompareSwap(MaskedCompareSwap {
+                compare,
+                compare_mask,
+                swap: swap_or_add,
+                swap_mask,
+            }),
+            BthOpcode::MaskedFetchAdd => Self::MaskedFetchAdd { add: swap_or_add, boundaries: swap_mask },
+            _ => return None,
+        };
+        Some((atomic, operation))
+    }
+
     /// The new value.
     pub fn apply(self, old: u64) -> u64 {
         match self {

@@ -1,6 +1,6 @@
 //! What a requester is given and what it gives back: messages, packets, placements and completions.
 
-use super::arithmetic::MaskedCompareSwap;
+use super::arithmetic::AtomicOperation;
 use crate::wire::{PacketHeader, ServiceHeader};
 use core::fmt;
 
@@ -30,45 +30,14 @@ pub enum Operation {
         /// Remote key.
         rkey: u32,
     },
-    /// Atomic compare and swap of 8 bytes.
-    CompareSwap {
+    /// Atomic of 8 bytes.
+    Atomic {
         /// Remote virtual address.
         address: u64,
         /// Remote key.
         rkey: u32,
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store if equal.
-        swap: u64,
-    },
-    /// Atomic fetch and add of 8 bytes.
-    FetchAdd {
-        /// Remote virtual address.
-        address: u64,
-        /// Remote key.
-        rkey: u32,
-        /// Value to add.
-        add: u64,
-    },
-    /// Atomic compare and swap of a part of 8 bytes.
-    MaskedCompareSwap {
-        /// Remote virtual address.
-        address: u64,
-        /// Remote key.
-        rkey: u32,
-        /// Values and masks.
-        operands: MaskedCompareSwap,
-    },
-    /// Atomic fetch and add of fields of 8 bytes.
-    MaskedFetchAdd {
-        /// Remote virtual address.
-        address: u64,
-        /// Remote key.
-        rkey: u32,
-        /// Value to add.
-        add: u64,
-        /// The highest bit of each field.
-        boundaries: u64,
+        /// What it makes of them.
+        operation: AtomicOperation,
     },
     /// StRoM RPC Params (BTH op-code 0x18): at most one path MTU.
     RpcParams {
@@ -89,13 +58,7 @@ pub enum Operation {
 impl Operation {
     /// Whether it is an atomic: its old value comes back.
     pub fn is_atomic(&self) -> bool {
-        matches!(
-            self,
-            Self::CompareSwap { .. }
-                | Self::FetchAdd { .. }
-                | Self::MaskedCompareSwap { .. }
-                | Self::MaskedFetchAdd { .. }
-        )
+        matches!(self, Self::Atomic { .. })
     }
 
     /// Whether it ends with data of the peer, not with an ACK.

@@ -1,9 +1,8 @@
 //! Messages to packets: how many there are, and what each of them says. IBTA v1.4 §9.7.2, table 38.
 
-use super::arithmetic::MaskedCompareSwap;
 use super::outstanding::Message;
 use super::request::{Operation, Request, RequestPacket};
-use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, PacketHeader, Position, Reth};
+use crate::wire::{BthOpcode, Extension, PacketHeader, Position, Reth};
 use bareverbs_prm::psn::Psn;
 
 /// Bytes of the longest message.
@@ -81,10 +80,7 @@ fn opcode(operation: &Operation, position: Position) -> BthOpcode {
         Operation::Send { immediate, invalidate } => send_opcode(position, immediate, invalidate),
         Operation::Write { immediate, .. } => write_opcode(position, immediate),
         Operation::Read { .. } => BthOpcode::ReadRequest,
-        Operation::CompareSwap { .. } => BthOpcode::CompareSwap,
-        Operation::FetchAdd { .. } => BthOpcode::FetchAdd,
-        Operation::MaskedCompareSwap { .. } => BthOpcode::MaskedCompareSwap,
-        Operation::MaskedFetchAdd { .. } => BthOpcode::MaskedFetchAdd,
+        Operation::Atomic { operation, .. } => operation.opcode(),
         Operation::RpcParams { .. } => BthOpcode::RpcParams,
         Operation::RpcWrite { .. } => match position {
             Position::First => BthOpcode::RpcWriteFirst,
@@ -128,25 +124,7 @@ fn extension(operation: &Operation, position: Position, offset: u32, left: u32) 
         Operation::Read { address, rkey } => {
             Extension::Reth(Reth { address: address.wrapping_add(u64::from(offset)), rkey, length: left })
         }
-        Operation::CompareSwap { address, rkey, compare, swap } => {
-            Extension::AtomicEth(AtomicEth { address, rkey, swap_or_add: swap, compare })
-        }
-        Operation::FetchAdd { address, rkey, add } => {
-            Extension::AtomicEth(AtomicEth { address, rkey, swap_or_add: add, compare: 0 })
-        }
-        Operation::MaskedCompareSwap { address, rkey, operands } => {
-            let MaskedCompareSwap { compare, compare_mask, swap, swap_mask } = operands;
-            let atomic = AtomicEth { address, rkey, swap_or_add: swap, compare };
-            Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: swap_mask, compare_mask })
-        }
-        Operation::MaskedFetchAdd { address, rkey, add, boundaries } => {
-            let atomic = AtomicEth { address, rkey, swap_or_add: add, compare: 0 };
-            Extension::MaskedAtomicEth(MaskedAtomicEth {
-                atomic,
-                swap_or_add_mask: boundaries,
-                compare_mask: 0,
-            })
-        }
+        Operation::Atomic { address, rkey, operation } => operation.extension(address, rkey),
         Operation::RpcParams { rpc_opcode, region } | Operation::RpcWrite { rpc_opcode, region } => {
             write_extension(position, Reth { address: rpc_opcode, rkey: region, length: left }, None)
         }

@@ -1,7 +1,7 @@
 //! The packet that is expected: its place, its length, its key, then what it asks for.
 
 use super::{PartialMessage, Rejection, Responder, failed_receive};
-use crate::transport::arithmetic::{AtomicOperation, MaskedCompareSwap};
+use crate::transport::arithmetic::AtomicOperation;
 use crate::transport::host::{
     ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, ResponderError,
     ResponderHost, RpcPacket,
@@ -9,7 +9,7 @@ use crate::transport::host::{
 use crate::transport::replay::Remembered;
 use crate::transport::replies::{ReadReply, Stamp};
 use crate::transport::segment::MAX_MESSAGE;
-use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, OperationKind, Packet, Position, Reth};
+use crate::wire::{BthOpcode, Extension, OperationKind, Packet, Position, Reth};
 use bareverbs_prm::mutation::mutated;
 use core::mem;
 
@@ -178,7 +178,7 @@ impl<R: Clone> Responder<R> {
         packet: &Packet<'_>,
         host: &mut H,
     ) -> Result<u32, Rejection> {
-        let (atomic, operation) = arithmetic(packet).ok_or(INVALID)?;
+        let (atomic, operation) = AtomicOperation::of_packet(packet).ok_or(INVALID)?;
         if self.read_limit == 0 || atomic.address & 7 != 0 {
             return Err(INVALID);
         }
@@ -280,27 +280,4 @@ pub(in crate::transport) fn finished_write(
         solicited: packet.bth.solicited,
         status: ReceiveStatus::Success,
     }
-}
-
-/// What an atomic asks for.
-fn arithmetic(packet: &Packet<'_>) -> Option<(AtomicEth, AtomicOperation)> {
-    let compares = packet.bth.opcode.kind() == OperationKind::CompareSwap;
-    Some(match packet.extension {
-        Extension::AtomicEth(atomic) if compares => {
-            let AtomicEth { compare, swap_or_add: swap, .. } = atomic;
-            (atomic, AtomicOperation::CompareSwap { compare, swap })
-        }
-        Extension::AtomicEth(atomic) => (atomic, AtomicOperation::FetchAdd { add: atomic.swap_or_add }),
-        Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask, compare_mask })
-            if compares =>
-        {
-            let AtomicEth { compare, swap_or_add: swap, .. } = atomic;
-            let operands = MaskedCompareSwap { compare, compare_mask, swap, swap_mask: swap_or_add_mask };
-            (atomic, AtomicOperation::MaskedCompareSwap(operands))
-        }
-        Extension::MaskedAtomicEth(MaskedAtomicEth { atomic, swap_or_add_mask: boundaries, .. }) => {
-            (atomic, AtomicOperation::MaskedFetchAdd { add: atomic.swap_or_add, boundaries })
-        }
-        _ => return None,
-    })
 }

@@ -42,8 +42,8 @@ fn any_request() -> impl Strategy<Value = Request> {
             1 => Operation::Send { immediate: Some(1), invalidate: Some(2) },
             2 => Operation::Write { address, rkey, immediate: Some(1) },
             3 => Operation::Read { address, rkey },
-            4 => Operation::CompareSwap { address, rkey, compare: 0, swap: 1 },
-            5 => Operation::FetchAdd { address, rkey, add: 1 },
+            4 => compare_swap(address, 0, 1),
+            5 => fetch_add(address, 1),
             6 => Operation::RpcParams { rpc_opcode: 1, region: 2 },
             _ => Operation::RpcWrite { rpc_opcode: 1, region: 2 },
         };

@@ -123,7 +123,7 @@ fn the_response_of_a_later_read_does_not_stand_for_the_earlier() {
 #[test]
 fn atomics_count_as_reads() {
     let mut requester = requester(|p| p.max_outstanding_reads = 1);
-    let atomic = Operation::FetchAdd { address: BASE, rkey: RKEY, add: 1 };
+    let atomic = fetch_add(BASE, 1);
     requester.submit(with(atomic, 1, 8)).unwrap();
     requester.submit(with(Operation::Read { address: BASE, rkey: RKEY }, 2, 8)).unwrap();
     assert_eq!(sent(&mut requester, at(0)).len(), 1);

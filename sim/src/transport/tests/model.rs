@@ -27,6 +27,14 @@ pub fn parameters() -> ConnectionParameters {
     }
 }
 
+pub fn fetch_add(address: u64, add: u64) -> Operation {
+    Operation::Atomic { address, rkey: RKEY, operation: AtomicOperation::FetchAdd { add } }
+}
+
+pub fn compare_swap(address: u64, compare: u64, swap: u64) -> Operation {
+    Operation::Atomic { address, rkey: RKEY, operation: AtomicOperation::CompareSwap { compare, swap } }
+}
+
 pub fn at(micros: u64) -> Time {
     Time::ZERO + Duration::from_micros(micros)
 }

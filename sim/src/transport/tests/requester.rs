@@ -126,8 +126,8 @@ fn every_operation_has_its_opcode() {
             of(Operation::Write { address: 0, rkey: 0, immediate: Some(1) }, 512),
             vec![WriteFirst, WriteLastImmediate],
         ),
-        (of(Operation::CompareSwap { address: 0, rkey: 0, compare: 1, swap: 2 }, 8), vec![CompareSwap]),
-        (of(Operation::FetchAdd { address: 0, rkey: 0, add: 2 }, 8), vec![FetchAdd]),
+        (of(compare_swap(0, 1, 2), 8), vec![CompareSwap]),
+        (of(fetch_add(0, 2), 8), vec![FetchAdd]),
         (of(Operation::RpcParams { rpc_opcode: 5, region: 6 }, 256), vec![RpcParams]),
         (of(rpc, 100), vec![RpcWriteOnly]),
         (of(rpc, 600), vec![RpcWriteFirst, RpcWriteMiddle, RpcWriteLast]),
@@ -217,7 +217,7 @@ fn ack_behind_a_read_is_an_implied_nak() {
 #[test]
 fn atomics() {
     let mut talk = Talk::new();
-    let operation = Operation::FetchAdd { address: BASE, rkey: RKEY, add: 2 };
+    let operation = fetch_add(BASE, 2);
     talk.submit(&[Request { operation, ..write(9, 8) }]);
     talk.expect(BthOpcode::FetchAdd, 100);
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: 1 };

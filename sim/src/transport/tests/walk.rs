@@ -228,7 +228,7 @@ impl Walk {
                 Operation::Read { address, .. } => {
                     assert_eq!(data, &self.host.memory[(address - BASE) as usize..][..data.len()]);
                 }
-                Operation::FetchAdd { .. } => {
+                Operation::Atomic { .. } => {
                     assert_eq!(self.atomics[&request.token], counter);
                     counter += 1;
                 }
@@ -264,13 +264,13 @@ fn any_request(token: u64, chance: &mut Chance) -> Request {
     let operation = match chance.below(9) {
         0..=2 => Operation::Write { address, rkey: RKEY, immediate: some },
         3 | 4 => Operation::Read { address: address + u64::from(WRITE_AREA), rkey: RKEY },
-        5 => Operation::FetchAdd { address: BASE + COUNTER, rkey: RKEY, add: 1 },
+        5 => fetch_add(BASE + COUNTER, 1),
         6 => Operation::RpcWrite { rpc_opcode, region },
         7 => Operation::RpcParams { rpc_opcode, region },
         _ => Operation::Send { immediate: some, invalidate: None },
     };
     let length = match operation {
-        Operation::FetchAdd { .. } => 8,
+        Operation::Atomic { .. } => 8,
         Operation::RpcParams { .. } => length.min(MTU),
         _ => length,
     };
