@@ -12,7 +12,7 @@
 //! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
 //! hash of the whole name instead, see [`shortened`].
 
-use bareverbs_offload::kernels::kv_layout::{MAX_KEY, MAX_VALUE, hash_key};
+use bareverbs::offload::kernels::kv_layout::{MAX_KEY, MAX_VALUE, hash_key};
 use clap::ValueEnum;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::BTreeMap;

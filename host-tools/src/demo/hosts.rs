@@ -1,17 +1,17 @@
 //! Who takes part: simulated hosts with their drivers, clients, the server on the DPU.
 
-use bareverbs_core::device::Device;
-use bareverbs_core::memory_region::MemoryRegion;
-use bareverbs_core::protection_domain::ProtectionDomain;
-use bareverbs_hal_sim::{MemoryConfig, SimHal};
-use bareverbs_offload::client::KvClient;
-use bareverbs_offload::dpu::DpuServer;
-use bareverbs_offload::kernels::BuiltInKernels;
-use bareverbs_offload::table::TableWriter;
-use bareverbs_offload::verbs::{RegionTable, VerbsEndpoint};
-use bareverbs_sim::nic::Nic;
-use bareverbs_sim::run::NodeId;
-use bareverbs_sim::run::preset::Preset;
+use bareverbs::device::Device;
+use bareverbs::memory_region::MemoryRegion;
+use bareverbs::offload::client::KvClient;
+use bareverbs::offload::dpu::DpuServer;
+use bareverbs::offload::kernels::BuiltInKernels;
+use bareverbs::offload::table::TableWriter;
+use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::sim::nic::Nic;
+use bareverbs::sim::run::NodeId;
+use bareverbs::sim::run::preset::Preset;
+use bareverbs::sim::{MemoryConfig, SimHal};
 use std::rc::Rc;
 
 /// What decides how a run goes.

@@ -16,8 +16,8 @@ mod wiring;
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
-use bareverbs_hal_sim::MemoryConfig;
-use bareverbs_sim::run::preset::Preset;
+use bareverbs::sim::MemoryConfig;
+use bareverbs::sim::run::preset::Preset;
 use clap::Args;
 use data::{DataSet, Header};
 use hosts::SceneConfig;

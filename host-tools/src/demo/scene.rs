@@ -12,17 +12,17 @@ use super::way_name::WayName;
 use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
 use crate::glue::{NicKernels, NicRuntime, SimHostDma};
 use anyhow::anyhow;
-use bareverbs_hal_sim::SimWorld;
-use bareverbs_offload::client::LookupResult;
-use bareverbs_offload::kernels::BuiltInKernels;
-use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
-use bareverbs_offload::table::TableError;
-use bareverbs_offload::verbs::VerbsEndpoint;
-use bareverbs_prm::time::{Duration, Time};
-use bareverbs_sim::net::SwitchConfig;
-use bareverbs_sim::net::fault::RandomFaults;
-use bareverbs_sim::nic::Nic;
-use bareverbs_sim::run::StallReason;
+use bareverbs::offload::client::LookupResult;
+use bareverbs::offload::kernels::BuiltInKernels;
+use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
+use bareverbs::offload::table::TableError;
+use bareverbs::offload::verbs::VerbsEndpoint;
+use bareverbs::prm::time::{Duration, Time};
+use bareverbs::sim::SimWorld;
+use bareverbs::sim::net::SwitchConfig;
+use bareverbs::sim::net::fault::RandomFaults;
+use bareverbs::sim::nic::Nic;
+use bareverbs::sim::run::StallReason;
 use std::io::Write;
 
 /// What was found, and in which simulated time.

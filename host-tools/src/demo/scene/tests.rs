@@ -2,16 +2,16 @@
 
 use super::super::hosts::WINDOW;
 use super::*;
-use bareverbs_hal_sim::MemoryConfig;
-use bareverbs_offload::client::Ended;
-use bareverbs_offload::endpoint::{Endpoint, Work};
-use bareverbs_offload::kernel::{Kernel, Opcode};
-use bareverbs_offload::kernels::kv_layout::Line;
-use bareverbs_offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
-use bareverbs_offload::status::Status;
-use bareverbs_offload::table::TableMemory;
-use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer, slot_size};
-use bareverbs_sim::run::preset::Preset;
+use bareverbs::offload::client::Ended;
+use bareverbs::offload::endpoint::{Endpoint, Work};
+use bareverbs::offload::kernel::{Kernel, Opcode};
+use bareverbs::offload::kernels::kv_layout::Line;
+use bareverbs::offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
+use bareverbs::offload::status::Status;
+use bareverbs::offload::table::TableMemory;
+use bareverbs::offload::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer, slot_size};
+use bareverbs::sim::MemoryConfig;
+use bareverbs::sim::run::preset::Preset;
 
 fn config(seed: u64, loss: f64) -> SceneConfig {
     SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default() }
@@ -166,7 +166,7 @@ fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Op
     let posted = match way {
         WayName::KernelDpu => {
             let bytes = request.encode_message(&mut bytes).expect("fits");
-            let none = bareverbs_offload::endpoint::Part { offset: 0, length: 0 };
+            let none = bareverbs::offload::endpoint::Part { offset: 0, length: 0 };
             asker.endpoint.post_receive(0, 1, none).expect("room");
             asker.endpoint.post(0, 1, Work::Send(bytes))
         }
