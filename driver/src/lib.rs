@@ -76,6 +76,7 @@ pub mod events;
 mod executor;
 pub mod fast_region;
 pub mod gid;
+pub mod gid_choice;
 #[allow(unsafe_code)]
 pub mod hal;
 pub mod identity;

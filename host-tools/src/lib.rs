@@ -6,12 +6,13 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`vfio`], [`explain`].
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`vfio`], [`explain`].
 #![forbid(unsafe_code)]
 
 pub mod demo;
 pub mod devinfo;
 pub mod explain;
+pub mod gids;
 pub mod glue;
 pub mod output;
 pub mod place;

@@ -1,7 +1,7 @@
 //! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
 //! be carried out as given.
 
-use bareverbs_tools::{Failure, demo, devinfo, explain, run, serve, vfio};
+use bareverbs_tools::{Failure, demo, devinfo, explain, gids, run, serve, vfio};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -23,6 +23,8 @@ enum Subcommands {
     Run(run::RunArguments),
     /// Show what a device is and can do, or in what two devices differ.
     Devinfo(devinfo::DevinfoArguments),
+    /// Show the GID table of a port, and which index reaches a peer.
+    Gids(gids::GidsArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
     /// List, check, bind and unbind PCI functions for user space.
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Subcommands::Serve(arguments) => serve::run(&arguments).map(|()| true),
         Subcommands::Run(arguments) => run::run(&arguments).map(|()| true),
         Subcommands::Devinfo(arguments) => devinfo::run(&arguments),
+        Subcommands::Gids(arguments) => gids::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
     };

@@ -110,7 +110,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "ring",
                 "ledger",
             ],
-            &["hal", "work_completion"],
+            &["hal", "work_completion", "gid_choice"],
             &["dma", "post_error"],
             &["cqe", "wqe"],
             &["work_request"],
@@ -302,7 +302,7 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["lib", "glue", "output"],
             &["place"],
-            &["demo", "devinfo", "explain", "run", "serve", "vfio"],
+            &["demo", "devinfo", "explain", "gids", "run", "serve", "vfio"],
             &["main"],
         ],
         pure: &[],

@@ -1,0 +1,201 @@
+//! Which entry of the RoCE address table reaches a peer, and why another one does not. A wrong index is the most frequent mistake with
+//! RoCE: the connection is made, and its first request ends in "transport retry exceeded".
+//!
+//! ```
+//! use bareverbs_core::GidEntry;
+//! use bareverbs_core::gid_choice::{GidMismatch, GidWish, choose, suits};
+//! use bareverbs_prm::ids::{Gid, MacAddress};
+//!
+//! let mac = MacAddress([2, 0, 0, 0, 0, 1]);
+//! let near = Gid::from_ipv4([10, 0, 0, 1]);
+//! let table = [GidEntry::roce_v1(near, mac), GidEntry::roce_v2(near, mac)];
+//! let wish = GidWish::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
+//! assert_eq!(choose((0..).zip(table), &wish), Some(1));
+//! assert_eq!(suits(&table[0], &wish), Err(GidMismatch::Version { entry: table[0].version }));
+//! ```
+
+use crate::gid::{GidEntry, version_name};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::numbering::RoceVersion;
+use core::fmt;
+
+/// Whom an entry shall reach, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GidWish {
+    /// The peer's address.
+    pub peer: Gid,
+    /// The version of RoCE that both ends speak.
+    pub version: RoceVersion,
+    /// The VLAN of both ends; `None`: frames carry no tag.
+    pub vlan: Option<u16>,
+}
+
+impl GidWish {
+    /// RoCEv2 without VLAN tag.
+    pub const fn roce_v2(peer: Gid) -> Self {
+        Self { peer, version: RoceVersion::Version2, vlan: None }
+    }
+}
+
+/// Why an entry does not reach a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GidMismatch {
+    /// The entry is not used.
+    Empty,
+    /// The entry sends and receives another version of RoCE only.
+    Version {
+        /// Its version.
+        entry: RoceVersion,
+    },
+    /// RoCEv2 packets have one IP header, so both addresses are IPv4 or both are IPv6 (RoCEv2 A17.4.3).
+    Family {
+        /// Whether the peer's address is IPv4.
+        peer_is_ipv4: bool,
+    },
+    /// The entry is link-local and the peer is not: the peer's answers would not find back.
+    LinkLocal,
+    /// The peer is link-local and the entry is not.
+    PeerLinkLocal,
+    /// The entry's frames carry another VLAN tag, or none.
+    Vlan {
+        /// The VLAN of the entry.
+        entry: Option<u16>,
+        /// The VLAN that is wished for.
+        wished: Option<u16>,
+    },
+}
+
+impl fmt::Display for GidMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Empty => f.write_str("the entry is empty"),
+            Self::Version { entry } => write!(f, "it speaks {} only", version_name(entry)),
+            Self::Family { peer_is_ipv4: true } => f.write_str("it is IPv6 and the peer is IPv4"),
+            Self::Family { peer_is_ipv4: false } => f.write_str("it is IPv4 and the peer is IPv6"),
+            Self::LinkLocal => f.write_str("it is link-local and the peer is not"),
+            Self::PeerLinkLocal => f.write_str("the peer is link-local and it is not"),
+            Self::Vlan { entry: Some(entry), wished: Some(wished) } => {
+                write!(f, "its frames belong to VLAN {entry}, not to VLAN {wished}")
+            }
+            Self::Vlan { entry: Some(entry), wished: None } => {
+                write!(f, "its frames belong to VLAN {entry}; those of the peer carry no tag")
+            }
+            Self::Vlan { entry: None, wished } => {
+                write!(f, "its frames carry no tag; the peer is in VLAN {}", wished.unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl core::error::Error for GidMismatch {}
+
+/// How well an entry suits: the number of leading bits that its address shares with the peer's, 0 to 128.
+///
+/// # Errors
+/// Why it does not suit.
+pub fn suits(entry: &GidEntry, wish: &GidWish) -> Result<u32, GidMismatch> {
+    if entry.gid.is_zero() {
+        return Err(GidMismatch::Empty);
+    }
+    if entry.version != wish.version {
+        return Err(GidMismatch::Version { entry: entry.version });
+    }
+    if !entry.is_compatible(wish.peer) {
+        return Err(GidMismatch::Family { peer_is_ipv4: wish.peer.to_ipv4().is_some() });
+    }
+    match (is_link_local(entry.gid), is_link_local(wish.peer)) {
+        (true, false) => return Err(GidMismatch::LinkLocal),
+        (false, true) => return Err(GidMismatch::PeerLinkLocal),
+        _ => {}
+    }
+    if entry.vlan != wish.vlan {
+        return Err(GidMismatch::Vlan { entry: entry.vlan, wished: wish.vlan });
+    }
+    Ok(common_bits(entry.gid, wish.peer))
+}
+
+/// The index of the entry that suits best: the one that shares most leading bits with the peer (RFC 6724 §5, rule 8), and of equals
+/// the first.
+pub fn choose(entries: impl IntoIterator<Item = (u16, GidEntry)>, wish: &GidWish) -> Option<u16> {
+    let mut best = None;
+    for (index, entry) in entries {
+        let Ok(bits) = suits(&entry, wish) else { continue };
+        if best.is_none_or(|(_, most)| bits > most) {
+            best = Some((index, bits));
+        }
+    }
+    best.map(|(index, _)| index)
+}
+
+/// fe80::/10 (RFC 4291 §2.5.6), or 169.254.0.0/16 mapped (RFC 3927).
+fn is_link_local(gid: Gid) -> bool {
+    match gid.to_ipv4() {
+        Some([first, second, ..]) => (first, second) == (169, 254),
+        None => gid.0[0] == 0xfe && gid.0[1] & 0xc0 == 0x80,
+    }
+}
+
+fn common_bits(a: Gid, b: Gid) -> u32 {
+    (u128::from_be_bytes(a.0) ^ u128::from_be_bytes(b.0)).leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::ids::MacAddress;
+    extern crate std;
+    use std::string::ToString;
+
+    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+
+    fn four(last: [u8; 4]) -> Gid {
+        Gid::from_ipv4(last)
+    }
+
+    fn six(first: [u8; 2], last: u8) -> Gid {
+        let mut gid = Gid([0; 16]);
+        (gid.0[0], gid.0[1], gid.0[15]) = (first[0], first[1], last);
+        gid
+    }
+
+    fn v2(gid: Gid) -> GidEntry {
+        GidEntry::roce_v2(gid, MAC)
+    }
+
+    fn why(entry: GidEntry, peer: Gid) -> std::string::String {
+        suits(&entry, &GidWish::roce_v2(peer)).expect_err("does not suit").to_string()
+    }
+
+    #[test]
+    fn each_mismatch_has_its_sentence() {
+        let (near, peer) = (four([10, 0, 0, 1]), four([10, 0, 0, 2]));
+        let local = six([0xfe, 0x80], 1);
+        assert_eq!(why(v2(Gid([0; 16])), peer), "the entry is empty");
+        assert_eq!(why(GidEntry::roce_v1(near, MAC), peer), "it speaks RoCE version 1 only");
+        assert_eq!(why(v2(local), peer), "it is IPv6 and the peer is IPv4");
+        assert_eq!(why(v2(near), six([0x20, 1], 2)), "it is IPv4 and the peer is IPv6");
+        assert_eq!(why(v2(local), six([0x20, 1], 2)), "it is link-local and the peer is not");
+        assert_eq!(why(v2(four([169, 254, 3, 4])), peer), "it is link-local and the peer is not");
+        assert_eq!(why(v2(six([0x20, 1], 1)), local), "the peer is link-local and it is not");
+        let tagged = GidEntry { vlan: Some(7), ..v2(near) };
+        assert_eq!(why(tagged, peer), "its frames belong to VLAN 7; those of the peer carry no tag");
+        let wish = GidWish { vlan: Some(9), ..GidWish::roce_v2(peer) };
+        let why = |entry| suits(&entry, &wish).expect_err("another VLAN").to_string();
+        assert_eq!(why(tagged), "its frames belong to VLAN 7, not to VLAN 9");
+        assert_eq!(why(v2(near)), "its frames carry no tag; the peer is in VLAN 9");
+        assert_eq!(suits(&GidEntry { vlan: Some(9), ..tagged }, &wish), Ok(126));
+    }
+
+    #[test]
+    fn the_table_of_linux_gives_the_entry_that_works() {
+        // Index 0 and 1 link-local, 2 and 3 the first address, 4 and 5 the second, each with both versions.
+        let gids = [six([0xfe, 0x80], 1), four([192, 168, 1, 5]), four([10, 1, 0, 5])];
+        let table = || (0..).zip(gids.into_iter().flat_map(|gid| [GidEntry::roce_v1(gid, MAC), v2(gid)]));
+        assert_eq!(choose(table(), &GidWish::roce_v2(four([10, 1, 0, 9]))), Some(5));
+        assert_eq!(choose(table(), &GidWish::roce_v2(four([192, 168, 1, 9]))), Some(3));
+        assert_eq!(choose(table(), &GidWish::roce_v2(six([0xfe, 0x80], 9))), Some(1));
+        assert_eq!(choose(table(), &GidWish::roce_v2(six([0x20, 1], 9))), None);
+        let old = GidWish { version: RoceVersion::Version1, ..GidWish::roce_v2(four([10, 1, 0, 9])) };
+        assert_eq!(choose(table(), &old), Some(4));
+    }
+}

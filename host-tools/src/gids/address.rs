@@ -1,0 +1,84 @@
+//! Addresses of a port as an administrator writes them: `10.0.0.1/24`, `2001:db8::1/64`, with a VLAN `10.0.0.1/24@7`.
+
+use bareverbs_prm::ids::{Gid, MacAddress};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An address of a port with the network that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PortAddress {
+    pub(super) ip: IpAddr,
+    /// Bits of the network; all of them if none were given, so that every peer is behind a router.
+    pub(super) prefix: u8,
+    pub(super) vlan: Option<u16>,
+}
+
+impl PortAddress {
+    /// The link-local address that Linux gives a port by default: fe80::/64 with the MAC address as EUI-64 (RFC 4291, appendix A).
+    pub(super) fn link_local(mac: MacAddress) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        let pairs = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
+        let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, pairs[0], pairs[1], pairs[2], pairs[3]);
+        Self { ip: ip.into(), prefix: 64, vlan: None }
+    }
+
+    pub(super) fn gid(&self) -> Gid {
+        gid_of(self.ip)
+    }
+
+    /// Whether `peer` is in the same network.
+    pub(super) fn reaches(&self, peer: IpAddr) -> bool {
+        let same_family = self.ip.is_ipv4() == peer.is_ipv4();
+        let skipped = if self.ip.is_ipv4() { 96 } else { 0 };
+        let [own, other] = [self.gid(), gid_of(peer)].map(|gid| u128::from_be_bytes(gid.0));
+        same_family && (own ^ other).leading_zeros() >= skipped + u32::from(self.prefix)
+    }
+}
+
+/// The identifier that stands for an address: IPv4 is mapped (RoCEv2 A17.4.3).
+pub(super) fn gid_of(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
+        IpAddr::V6(ip) => Gid(ip.octets()),
+    }
+}
+
+impl FromStr for PortAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rest, vlan) = match text.split_once('@') {
+            Some((rest, vlan)) => (rest, Some(vlan_number(vlan)?)),
+            None => (text, None),
+        };
+        let (ip, prefix) = match rest.split_once('/') {
+            Some((ip, prefix)) => (ip, Some(prefix)),
+            None => (rest, None),
+        };
+        let ip: IpAddr = ip
+            .parse()
+            .map_err(|_| format!("{ip:?} is no IP address; write 10.0.0.1/24 or 2001:db8::1/64"))?;
+        let bits = if ip.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => bits,
+            Some(text) => text.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(|| {
+                format!("/{text} is no length of a network of {ip}; it has 0 to {bits} bits")
+            })?,
+        };
+        Ok(Self { ip, prefix, vlan })
+    }
+}
+
+/// A VLAN identifier, 1 to 4094.
+pub(super) fn vlan_number(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
+    number.ok_or_else(|| format!("{text:?} is no VLAN; take 1 to 4094"))
+}
+
+impl fmt::Display for PortAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)?;
+        self.vlan.map_or(Ok(()), |vlan| write!(f, "@{vlan}"))
+    }
+}

@@ -1,0 +1,145 @@
+//! `bareverbs gids`: the GID table of a port as `show_gids` prints it, and which index reaches a peer, and why each other one does not.
+//!
+//! A port that the kernel does not have has no addresses but those that its program gives it: `--address` says which.
+
+mod address;
+mod table;
+
+use crate::Failure;
+use crate::output::json_object;
+use crate::place::{DeviceSelector, SELECTOR_HELP};
+use address::{PortAddress, vlan_number};
+use anyhow::anyhow;
+use bareverbs_prm::numbering::RoceVersion;
+use clap::{Args, ValueEnum};
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use table::{Fill, GidRow, Verdict, Wish, judge};
+
+/// Arguments of `bareverbs gids`.
+#[derive(Debug, Clone, Args)]
+pub struct GidsArguments {
+    /// Which device.
+    #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
+    device: DeviceSelector,
+    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
+    #[arg(long = "address", value_name = "IP/BITS[@VLAN]")]
+    addresses: Vec<PortAddress>,
+    /// Say which index reaches this peer, and why each other one does not; exit status 1 if none does.
+    #[arg(long, value_name = "IP")]
+    peer: Option<IpAddr>,
+    /// The VLAN of the peer.
+    #[arg(long, requires = "peer", value_parser = vlan_number)]
+    vlan: Option<u16>,
+    /// The version of RoCE that the peer speaks.
+    #[arg(long, value_enum, requires = "peer", default_value_t)]
+    version: RoceChoice,
+    /// A router forwards to peers outside the port's networks.
+    #[arg(long, requires = "peer")]
+    routed: bool,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Versions of RoCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum RoceChoice {
+    V1,
+    #[default]
+    V2,
+}
+
+/// Shows the table. False if a peer was named and no entry reaches it.
+pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
+    let (text, reached) = execute(arguments)?;
+    println!("{text}");
+    Ok(reached)
+}
+
+fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
+    let rows = arguments
+        .device
+        .with_device(Fill { addresses: &arguments.addresses })?
+        .map_err(|error| Failure::Input(anyhow!("{}: {error}", arguments.device)))?;
+    let verdicts = arguments.wish().map(|wish| judge(&rows, &wish));
+    let reached = verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&Verdict::Used));
+    let text = if arguments.json {
+        json_object("gids", object(arguments, &rows, verdicts.as_deref()))?
+    } else {
+        text(&arguments.device, &rows, verdicts.as_deref())
+    };
+    Ok((text, reached))
+}
+
+impl GidsArguments {
+    fn wish(&self) -> Option<Wish> {
+        let version = match self.version {
+            RoceChoice::V1 => RoceVersion::Version1,
+            RoceChoice::V2 => RoceVersion::Version2,
+        };
+        Some(Wish { peer: self.peer?, version, vlan: self.vlan, routed: self.routed })
+    }
+}
+
+fn text(device: &DeviceSelector, rows: &[GidRow], verdicts: Option<&[Verdict]>) -> String {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    let mut header = vec!["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "VLAN"];
+    header.extend(verdicts.map(|_| "FOR THE PEER"));
+    table.set_header(header);
+    for (at, row) in rows.iter().enumerate() {
+        let mut cells = vec![device.to_string(), "1".to_owned(), row.index.to_string(), row.gid.to_string()];
+        cells.extend([ipv4(row).unwrap_or_default(), version(row).unwrap_or_default().to_owned()]);
+        cells.push(vlan(row).map_or(String::new(), |vlan| vlan.to_string()));
+        cells.extend(verdicts.map(|verdicts| words(&verdicts[at])));
+        table.add_row(cells);
+    }
+    format!("{}\nn_gids_found={}", table.trim_fmt(), rows.len())
+}
+
+fn ipv4(row: &GidRow) -> Option<String> {
+    row.gid.to_ipv4().map(|bytes| IpAddr::from(bytes).to_string())
+}
+
+fn version(row: &GidRow) -> Option<&'static str> {
+    row.roce.map(|roce| if roce.entry.version == RoceVersion::Version1 { "v1" } else { "v2" })
+}
+
+fn vlan(row: &GidRow) -> Option<u16> {
+    row.roce.and_then(|roce| roce.entry.vlan)
+}
+
+fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Used => "use this".to_owned(),
+        Verdict::Worse { used } => format!("would do; index {used} is nearer to the peer"),
+        Verdict::Not(why) => format!("no: {why}"),
+    }
+}
+
+fn object(arguments: &GidsArguments, rows: &[GidRow], verdicts: Option<&[Verdict]>) -> Value {
+    let entries: Vec<Value> = rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| {
+            let verdict = verdicts.map(|verdicts| &verdicts[at]);
+            json!({
+                "index": row.index,
+                "gid": row.gid.to_string(),
+                "ipv4": ipv4(row),
+                "version": version(row),
+                "vlan": vlan(row),
+                "used": verdict.map(|verdict| *verdict == Verdict::Used),
+                "why": verdict.map(words),
+            })
+        })
+        .collect();
+    let peer = arguments.peer.map(|peer| peer.to_string());
+    json!({"selector": arguments.device.to_string(), "port": 1, "peer": peer, "entries": entries})
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The GID table of a port, and which entry reaches a peer.
+
+use super::address::{PortAddress, gid_of};
+use crate::place::DeviceTask;
+use bareverbs_core::command::CommandError;
+use bareverbs_core::device::GidError;
+use bareverbs_core::gid_choice::{GidWish, choose, suits};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{Device, GidEntry};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::numbering::{PortType, RoceVersion};
+use std::net::IpAddr;
+
+/// Whom the table shall reach.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    pub(super) peer: IpAddr,
+    pub(super) version: RoceVersion,
+    pub(super) vlan: Option<u16>,
+    /// A router forwards to networks that the port is not in.
+    pub(super) routed: bool,
+}
+
+/// An entry of the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct GidRow {
+    pub(super) index: u16,
+    pub(super) gid: Gid,
+    /// What it is on Ethernet; an InfiniBand port has GIDs alone.
+    pub(super) roce: Option<RoceRow>,
+}
+
+/// What an entry of the RoCE address table has beside its GID.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RoceRow {
+    pub(super) entry: GidEntry,
+    pub(super) address: PortAddress,
+}
+
+/// Why an entry is used for the peer or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Used,
+    /// It would reach the peer too.
+    Worse {
+        used: u16,
+    },
+    Not(String),
+}
+
+/// Gives the port its addresses and reads the table.
+pub(super) struct Fill<'a> {
+    pub(super) addresses: &'a [PortAddress],
+}
+
+impl DeviceTask for Fill<'_> {
+    type Output = Result<Vec<GidRow>, GidError>;
+
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError> {
+        if device.capabilities().port_type == PortType::Ethernet {
+            Ok(self.ethernet(device)?)
+        } else {
+            infiniband(device).map(Ok)
+        }
+    }
+}
+
+impl Fill<'_> {
+    /// As Linux orders them: the link-local address of the MAC address first; each address with each version that the device speaks.
+    fn ethernet<H: Hal>(self, device: &Device<H>) -> Result<<Self as DeviceTask>::Output, CommandError> {
+        let mac = device.port()?.mac;
+        let local = [PortAddress::link_local(mac)];
+        let mut rows = Vec::new();
+        for address in local.iter().chain(self.addresses) {
+            let versions = [RoceVersion::Version1, RoceVersion::Version2];
+            for version in versions.into_iter().filter(|version| device.capabilities().speaks(*version)) {
+                let index = rows.len() as u16;
+                let entry = GidEntry { gid: address.gid(), mac, vlan: address.vlan, version };
+                if let Err(error) = device.set_gid(index, entry) {
+                    return Ok(Err(error));
+                }
+                rows.push(GidRow { index, gid: entry.gid, roce: Some(RoceRow { entry, address: *address }) });
+            }
+        }
+        Ok(Ok(rows))
+    }
+}
+
+/// The table of an InfiniBand port: subnet prefix and GUID of the port. Virtual functions have one entry.
+fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
+    Ok(vec![GidRow { index: 0, gid: device.infiniband_gid(0)?, roce: None }])
+}
+
+/// A verdict for each row.
+pub(super) fn judge(rows: &[GidRow], wish: &Wish) -> Vec<Verdict> {
+    let asked = GidWish { peer: gid_of(wish.peer), version: wish.version, vlan: wish.vlan };
+    let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, wish, &asked)).collect();
+    let able = rows.iter().zip(&faults).filter(|(_, fault)| fault.is_none());
+    let roce = able.clone().filter_map(|(row, _)| Some((row.index, row.roce?.entry)));
+    let used = choose(roce, &asked).or_else(|| able.clone().map(|(row, _)| row.index).next());
+    let verdict = |(row, fault): (&GidRow, Option<String>)| match (fault, used) {
+        (Some(fault), _) => Verdict::Not(fault),
+        (None, Some(used)) if used != row.index => Verdict::Worse { used },
+        (None, _) => Verdict::Used,
+    };
+    rows.iter().zip(faults).map(verdict).collect()
+}
+
+/// Why the row does not reach the peer.
+fn fault(row: &GidRow, wish: &Wish, asked: &GidWish) -> Option<String> {
+    let roce = row.roce?;
+    if let Err(mismatch) = suits(&roce.entry, asked) {
+        return Some(mismatch.to_string());
+    }
+    let outside = !wish.routed && !roce.address.reaches(wish.peer);
+    outside.then(|| format!("no route: the peer is outside {}; --routed if a router forwards", roce.address))
+}
