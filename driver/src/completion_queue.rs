@@ -5,18 +5,21 @@
 //! believed.
 
 mod builder;
+mod cache;
+mod compressed;
 mod entries;
 mod error;
 mod fast;
 mod notify;
 mod poll;
 mod resize;
+mod session;
 
 pub use builder::CompletionQueueBuilder;
 pub use error::{CompletionQueueError, PollError};
 pub use notify::{Arming, Moderation, Notify, PeriodStart};
 
-use self::fast::QueuePairCache;
+use self::cache::QueuePairCache;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::dma::Rings;
 use crate::ring::Consumer;
@@ -54,17 +57,6 @@ pub struct CompletionQueue<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Creates a queue of the common kind. [`Self::builder`] makes others.
-    #[doc(alias = "ibv_create_cq")]
-    pub fn create(device: D, config: CompletionQueueConfig) -> Result<Self, CompletionQueueError> {
-        Self::builder(device).entries(config.entries).create()
-    }
-
-    /// Makes a queue with compression, 128-byte entries, moderation or a channel.
-    pub fn builder(device: D) -> CompletionQueueBuilder<D> {
-        CompletionQueueBuilder::new(device)
-    }
-
     /// The number that the device gave.
     pub fn number(&self) -> Cqn {
         self.cqn

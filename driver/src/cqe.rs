@@ -39,9 +39,42 @@ const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset();
 const LAST: usize = ENTRY_WORDS - 1;
 const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(LAST);
 
+/// What a completion says of itself, whether it stands in the ring or in a compressed run.
+pub(crate) trait CompletionFields: Copy {
+    /// Counter of the work queue entry that completed.
+    fn counter(self) -> u16;
+    /// Bytes received or read.
+    fn byte_count(self) -> u32;
+    /// Immediate data, or the key that was invalidated.
+    fn immediate(self) -> u32;
+    /// Where a received message came from.
+    fn origin(self) -> Origin;
+}
+
 /// An entry in the ring.
 #[derive(Clone, Copy)]
 pub(crate) struct CqeView<'a>(pub(crate) Window<'a, BLOCK>);
+
+impl CompletionFields for CqeView<'_> {
+    #[inline(always)]
+    fn counter(self) -> u16 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.wqe_counter.key() }>() as u16
+    }
+
+    #[inline(always)]
+    fn byte_count(self) -> u32 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.byte_count.key() }>() as u32
+    }
+
+    fn immediate(self) -> u32 {
+        self.0.load_field::<{ CompletionEntry::FIELDS.immediate.key() }>() as u32
+    }
+
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        Origin::new(self.0.load_raw32::<SLID>(), self.0.load_raw32::<FLAGS>())
+    }
+}
 
 impl CqeView<'_> {
     /// The `user_index` of the queue pair.
@@ -67,31 +100,8 @@ impl CqeView<'_> {
         self.0.load_raw32::<QPN>() & QPN_BITS.to_be()
     }
 
-    /// Counter of the work queue entry that completed.
-    #[inline(always)]
-    pub(crate) fn counter(self) -> u16 {
-        self.0.load_field::<{ CompletionEntry::FIELDS.wqe_counter.key() }>() as u16
-    }
-
     pub(crate) fn opcode(self) -> CqeOpcode {
         CqeOpcode::from_raw(self.0.load_field::<{ CompletionEntry::FIELDS.opcode.key() }>() as u8)
-    }
-
-    /// Bytes received or read.
-    #[inline(always)]
-    pub(crate) fn byte_count(self) -> u32 {
-        self.0.load_field::<{ CompletionEntry::FIELDS.byte_count.key() }>() as u32
-    }
-
-    /// Immediate data, or the key that was invalidated.
-    pub(crate) fn immediate(self) -> u32 {
-        self.0.load_field::<{ CompletionEntry::FIELDS.immediate.key() }>() as u32
-    }
-
-    /// Where a received message came from.
-    #[inline(always)]
-    pub(crate) fn origin(self) -> Origin {
-        Origin::new([self.0.load_be32::<SLID>(), self.0.load_be32::<FLAGS>()])
     }
 
     /// Why the request of an error entry failed.
@@ -118,6 +128,12 @@ impl CqeView<'_> {
     /// Makes the entry one that the device has not written yet.
     pub(crate) fn invalidate(self) {
         self.0.store_be32::<OP_OWN_DWORD>(OP_OWN_INITIAL as u32);
+    }
+
+    /// Stores the last word, in memory order.
+    #[inline(always)]
+    pub(crate) fn set_last_word(self, word: u64) {
+        self.0.store_word_at(LAST, word);
     }
 
     /// The whole entry, in memory order.

@@ -15,8 +15,9 @@ mod receive;
 mod send;
 pub mod shared;
 
+pub use poller::{Half, Poller, Receives, Sends};
 pub use receive::{ReceivePoller, retire_receive};
-pub use send::{SendPoller, retire_send};
+pub use send::{Retired, SendPoller, retire_send};
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::mutation::mutated;
@@ -198,6 +199,15 @@ pub struct Range {
     pub slots: u32,
 }
 
+/// The slots of a queue, checked once or not at all: numbers modulo `mask + 1` from slot `base` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// First slot, counted from the first word.
+    pub base: u32,
+    /// Slots but one.
+    pub mask: u32,
+}
+
 /// What was posted: the second word of a slot. Bits 31:0 say where the next one begins, 47:32 how many slots it takes,
 /// 63:60 its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,10 +332,10 @@ impl Poster {
         (self.head, self.full) = (other.head, other.full);
     }
 
-    /// First slot and mask.
+    /// Its slots.
     #[inline(always)]
-    pub const fn slots(&self) -> (u32, u32) {
-        (self.base, self.mask)
+    pub const fn slots(&self) -> Slots {
+        Slots { base: self.base, mask: self.mask }
     }
 
     /// The slots of a send queue.

@@ -20,7 +20,7 @@ use crate::device::ledgers::Share;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::doorbell::publish_record;
 use crate::ledger::shared::SharedName;
-use crate::queue_pair::PostError;
+use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::srq::{

@@ -35,7 +35,7 @@ const GRH: BitRange = CompletionEntry::FIELDS.grh.in_dword(FLAGS);
 const SERVICE_LEVEL: BitRange = CompletionEntry::FIELDS.service_level.in_dword(FLAGS);
 const REMOTE_QPN: BitRange = CompletionEntry::FIELDS.remote_qpn.in_dword(FLAGS);
 
-/// Where a datagram came from, as the completion entry has it.
+/// Where a datagram came from, as the completion entry has it: in memory order, because few ask.
 #[derive(Clone, Copy, Default)]
 pub struct Origin {
     /// `flags_rqpn` of the entry.
@@ -60,34 +60,38 @@ impl Origin {
     /// None.
     pub const NONE: Self = Self { flags: 0, lid: 0 };
 
-    /// The words `slid` and `flags_rqpn` of a completion entry.
+    /// The dwords `slid` and `flags_rqpn` of a completion entry, in memory order.
     #[inline(always)]
-    pub(crate) const fn new([slid, flags]: [u32; 2]) -> Self {
+    pub(crate) const fn new(slid: u32, flags: u32) -> Self {
         Self { flags, lid: slid }
+    }
+
+    const fn flags(self) -> u64 {
+        u32::from_be(self.flags) as u64
     }
 
     /// The queue pair that sent it.
     #[doc(alias = "src_qp")]
     pub const fn qpn(self) -> Qpn {
-        Qpn::from_low_bits(REMOTE_QPN.get(self.flags as u64) as u32)
+        Qpn::from_low_bits(REMOTE_QPN.get(self.flags()) as u32)
     }
 
     /// Whether there is a route header before the payload.
     #[doc(alias = "IBV_WC_GRH")]
     pub const fn has_route_header(self) -> bool {
-        GRH.get(self.flags as u64) != 0
+        GRH.get(self.flags()) != 0
     }
 
     /// Service level on InfiniBand; on Ethernet these bits tell the kind of the route header.
     #[doc(alias = "sl")]
     pub const fn service_level(self) -> u8 {
-        SERVICE_LEVEL.get(self.flags as u64) as u8
+        SERVICE_LEVEL.get(self.flags()) as u8
     }
 
     /// LID of the sender's port on InfiniBand; on Ethernet it means nothing.
     #[doc(alias = "slid")]
     pub const fn lid(self) -> u16 {
-        self.lid as u16
+        u32::from_be(self.lid) as u16
     }
 }
 

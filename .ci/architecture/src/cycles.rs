@@ -8,11 +8,6 @@ use crate::modules::{ModuleId, Modules};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-
-const KNOWN: &str = ".ci/architecture/known-cycles";
-const HEADING: &str = "# Cycles between rooms that are left, one a line: the module, then the rooms of it that name each other in a circle.\n\
-    # `.` is the module's own file. The list may only shrink; `.ci/arrows --update` writes it.\n";
 
 /// A place where rooms meet: a module, or a crate with all its roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,37 +103,12 @@ fn describe(
     }
 }
 
-/// Cycles that are not part of a known one, and known ones that are gone.
-pub fn check(found: &[Cycle], known: &[(String, BTreeSet<String>)]) -> Vec<String> {
-    let covers = |cycle: &Cycle, (module, rooms): &(String, BTreeSet<String>)| {
-        cycle.module == *module && cycle.rooms.is_subset(rooms)
-    };
-    let new = found.iter().filter(|cycle| !known.iter().any(|entry| covers(cycle, entry)));
-    let gone = known.iter().filter(|entry| !found.iter().any(|cycle| covers(cycle, entry)));
-    let new = new.map(|cycle| {
+/// A fault for each cycle.
+pub fn check(found: &[Cycle]) -> Vec<String> {
+    let fault = |cycle: &Cycle| {
         format!("{}: a cycle between rooms\n{}", line(&cycle.module, &cycle.rooms), cycle.arrows.join("\n"))
-    });
-    let gone = gone
-        .map(|(module, rooms)| format!("{KNOWN}: this cycle is gone, delete it: {}", line(module, rooms)));
-    new.chain(gone).collect()
-}
-
-/// The list of known cycles.
-pub fn known() -> Result<Vec<(String, BTreeSet<String>)>, String> {
-    let text = fs::read_to_string(KNOWN).map_err(|error| format!("{KNOWN}: {error}"))?;
-    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    Ok(lines
-        .map(|line| {
-            let (module, rooms) = line.split_once(": ").unwrap_or((line, ""));
-            (module.to_owned(), rooms.split_whitespace().map(str::to_owned).collect())
-        })
-        .collect())
-}
-
-/// Writes the list anew.
-pub fn update(found: &[Cycle]) -> Result<(), String> {
-    let lines: String = found.iter().map(|cycle| line(&cycle.module, &cycle.rooms) + "\n").collect();
-    fs::write(KNOWN, format!("{HEADING}{lines}")).map_err(|error| format!("{KNOWN}: {error}"))
+    };
+    found.iter().map(fault).collect()
 }
 
 fn line(module: &str, rooms: &BTreeSet<String>) -> String {

@@ -6,8 +6,10 @@
 //! tables, which is what the oracle test walks, and where each field stands as constants ([`Field`]): `Name::FIELDS.field`.
 
 mod descriptor;
+mod info;
 
 pub use descriptor::{BitRange, ByteOrder, Field};
+pub use info::{FieldInfo, LayoutInfo};
 
 use zerocopy::byteorder::big_endian::U32;
 
@@ -56,32 +58,6 @@ pub trait Layout {
     const INFO: LayoutInfo;
     /// Its length in bytes.
     const SIZE: usize;
-}
-
-/// What a structure says of itself.
-#[derive(Debug, Clone, Copy)]
-pub struct LayoutInfo {
-    /// Name in this crate.
-    pub name: &'static str,
-    /// Name in the reference tables.
-    pub prm_name: &'static str,
-    /// Length of the fixed part in dwords.
-    pub dwords: usize,
-    /// Fields in the order of declaration.
-    pub fields: &'static [FieldInfo],
-}
-
-/// What a field says of itself.
-#[derive(Debug, Clone, Copy)]
-pub struct FieldInfo {
-    /// Path in the reference tables, below the structure.
-    pub path: &'static str,
-    /// Bits from the start of the structure; bit 0 is the most significant bit of byte 0.
-    pub bit_offset: u32,
-    /// Width in bits.
-    pub bit_width: u32,
-    /// The structure that stands at this place, if it is not a number.
-    pub part: Option<&'static LayoutInfo>,
 }
 
 /// Checks at compile time that fields stay inside a structure of `N` dwords and do not overlap.

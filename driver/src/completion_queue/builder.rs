@@ -1,7 +1,7 @@
 //! Making a completion queue: size and form of its entries, its events, memory, CREATE_CQ.
 
-use super::fast::QueuePairCache;
-use super::{CompletionQueue, CompletionQueueError, Moderation};
+use super::cache::QueuePairCache;
+use super::{CompletionQueue, CompletionQueueConfig, CompletionQueueError, Moderation};
 use crate::capabilities::Capabilities;
 use crate::command::Request;
 use crate::completion_channel::CompletionChannel;
@@ -82,6 +82,19 @@ pub(super) fn allocate_ring<H: Hal>(
         CqeView(window).invalidate();
     }
     Ok(memory)
+}
+
+impl<D: DeviceRef> CompletionQueue<D> {
+    /// Creates a queue of the common kind. [`Self::builder`] makes others.
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create(device: D, config: CompletionQueueConfig) -> Result<Self, CompletionQueueError> {
+        Self::builder(device).entries(config.entries).create()
+    }
+
+    /// Makes a queue with compression, 128-byte entries, moderation or a channel.
+    pub fn builder(device: D) -> CompletionQueueBuilder<D> {
+        CompletionQueueBuilder::new(device)
+    }
 }
 
 impl<D: DeviceRef> CompletionQueueBuilder<D> {

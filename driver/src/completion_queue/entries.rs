@@ -8,12 +8,20 @@ use crate::cqe::CqeView;
 use crate::cqe::compressed::CompressedTitle;
 use crate::cqe::ownership::{OwnedCqe, is_compressed};
 use crate::device::DeviceRef;
+use crate::dma::Rings;
 use crate::hal::{Barrier, Hal};
 use crate::ring::{Consumer, take_ownership};
 use bareverbs_prm::cqe::MINI_CQES;
 
 /// The number of entries a run is said to have, which cannot be.
 pub(super) struct BadRun(pub(super) u32);
+
+/// Lets the device write the consumed entries again; the loads from them come first.
+#[inline(always)]
+pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
+    hal.barrier(Barrier::FromDevice);
+    rings.record().store_be32::<0>(counter);
+}
 
 impl<D: DeviceRef> CompletionQueue<D> {
     /// The entry at a place: the block, or the second of two.
@@ -30,28 +38,38 @@ impl<D: DeviceRef> CompletionQueue<D> {
         if !is_compressed(op_own) {
             return Ok(Some(op_own));
         }
-        self.write_out(at, &CompressedTitle::read(cqe))?;
-        Ok(Some(cqe.op_own()))
-    }
-
-    /// Writes out the run that begins at `at`.
-    fn write_out(&self, at: Consumer, title: &CompressedTitle) -> Result<(), BadRun> {
+        let title = CompressedTitle::read(cqe);
         let count = title.entries();
         if count < 2 || count > at.size() || self.wide {
             return Err(BadRun(count));
         }
-        let mut minis = [0; MINI_CQES];
-        for number in 0..count {
+        self.write_out(at, &title, 0);
+        Ok(Some(cqe.op_own()))
+    }
+
+    /// Writes out the run that begins at `at`, from entry number `first` on.
+    pub(super) fn write_out(&self, at: Consumer, title: &CompressedTitle, first: u32) {
+        if first == title.entries() {
+            return;
+        }
+        let mut minis = self.minis(at, first);
+        for number in first..title.entries() {
             let mini = number as usize % MINI_CQES;
             if mini == 0 {
-                // The array lies in a place of the run that was not written out yet.
-                minis = self.entry(at.ahead(number.max(1)).index()).load();
+                minis = self.minis(at, number);
             }
             let place = at.ahead(number);
             title.write_entry(self.entry(place.index()), minis[mini], number, place.phase());
         }
         // Before the device may write these places again; the doorbell record says when.
         self.device.device().hal().barrier(Barrier::ToDevice);
-        Ok(())
+    }
+
+    /// The array with the mini entry of entry number `number` of the run that begins at `at`. It lies in a place of the run
+    /// that is not written before the entry is.
+    #[inline(always)]
+    pub(super) fn minis(&self, at: Consumer, number: u32) -> [u64; MINI_CQES] {
+        let array = number - number % MINI_CQES as u32;
+        self.entry(at.ahead(array.max(1)).index()).load()
     }
 }

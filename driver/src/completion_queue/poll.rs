@@ -1,14 +1,13 @@
 //! Polling: successes of cached queue pairs take the [fast path](super::fast), everything else the general one.
 
-use super::entries::BadRun;
-use super::fast::{CachedQueuePair, Completed, FastEnd, QueuePairCache};
+use super::cache::{CachedQueuePair, Completed, QueuePairCache};
+use super::entries::{BadRun, hand_back};
+use super::fast::FastEnd;
 use super::{CompletionQueue, PollError};
-use crate::cqe::CqeView;
 use crate::cqe::completion::{fail, received, sent};
 use crate::cqe::ownership::is_responder;
+use crate::cqe::{CompletionFields, CqeView};
 use crate::device::DeviceRef;
-use crate::dma::Rings;
-use crate::hal::{Barrier, Hal};
 use crate::ledger::shared::{Claimed, retire_shared};
 use crate::ledger::{Identity, Refusal, SendPoller, retire_receive};
 use crate::trace::TraceEvent;
@@ -23,13 +22,6 @@ enum PollOutcome {
     Discarded(Qpn),
     /// With the queue pair to cache.
     Completion(WorkCompletion, Completed),
-}
-
-/// Lets the device write the consumed entries again; the loads from them come first.
-#[inline(always)]
-pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
-    hal.barrier(Barrier::FromDevice);
-    rings.record().store_be32::<0>(counter);
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
@@ -77,6 +69,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 FastEnd::Finished => break,
                 FastEnd::OtherPath if more > 0 => continue,
                 FastEnd::OtherPath => (),
+            }
+            let taken = self.take_compressed(places);
+            if taken > 0 {
+                count += taken;
+                continue;
             }
             match self.look() {
                 Ok(PollOutcome::Nothing) => break,

@@ -1,6 +1,6 @@
 //! From an entry to a work completion.
 
-use super::CqeView;
+use super::{CompletionFields, CqeView};
 use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
@@ -8,10 +8,15 @@ use bareverbs_prm::numbering::CqeOpcode;
 
 /// The completion of a send that succeeded.
 #[inline(always)]
-pub(crate) fn sent(cqe: CqeView<'_>, wr_id: u64, opcode: WorkCompletionOpcode, qpn: Qpn) -> WorkCompletion {
+pub(crate) fn sent(
+    fields: impl CompletionFields,
+    wr_id: u64,
+    opcode: WorkCompletionOpcode,
+    qpn: Qpn,
+) -> WorkCompletion {
     WorkCompletion {
         wr_id,
-        byte_count: cqe.byte_count(),
+        byte_count: fields.byte_count(),
         immediate: None,
         qpn,
         status: WorkCompletionStatus::Success,
@@ -23,32 +28,38 @@ pub(crate) fn sent(cqe: CqeView<'_>, wr_id: u64, opcode: WorkCompletionOpcode, q
 
 /// Writes the completion of a receive to `place`. `opcode` is that of the entry.
 #[inline(always)]
-pub(crate) fn received(place: &mut WorkCompletion, cqe: CqeView<'_>, opcode: u8, wr_id: u64, qpn: Qpn) {
+pub(crate) fn received(
+    place: &mut WorkCompletion,
+    fields: impl CompletionFields,
+    opcode: u8,
+    wr_id: u64,
+    qpn: Qpn,
+) {
     *place = WorkCompletion {
         wr_id,
-        byte_count: cqe.byte_count(),
+        byte_count: fields.byte_count(),
         immediate: None,
         qpn,
         status: WorkCompletionStatus::Success,
         vendor_syndrome: 0,
         opcode: WorkCompletionOpcode::Receive,
-        origin: cqe.origin(),
+        origin: fields.origin(),
     };
     if opcode != CqeOpcode::ResponderSend.raw() {
-        add_immediate(place, cqe, CqeOpcode::from_raw(opcode));
+        add_immediate(place, fields, CqeOpcode::from_raw(opcode));
     }
 }
 
 /// What only some messages bring: immediate data, or the key that they invalidated.
 #[inline(never)]
-fn add_immediate(place: &mut WorkCompletion, cqe: CqeView<'_>, opcode: CqeOpcode) {
+fn add_immediate(place: &mut WorkCompletion, fields: impl CompletionFields, opcode: CqeOpcode) {
     place.opcode = match opcode {
         CqeOpcode::ResponderWriteImmediate => WorkCompletionOpcode::ReceiveRdmaWithImmediate,
         CqeOpcode::ResponderSendInvalidate => WorkCompletionOpcode::ReceiveWithInvalidate,
         _ => WorkCompletionOpcode::Receive,
     };
     if opcode != CqeOpcode::ResponderError || mutated("error_with_immediate") {
-        place.immediate = Some(cqe.immediate());
+        place.immediate = Some(fields.immediate());
     }
 }
 

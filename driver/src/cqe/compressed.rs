@@ -1,6 +1,7 @@
 //! Compressed runs: a title entry, and behind it an array of mini entries that say what is different in each.
 
-use super::{CqeView, ENTRY_WORDS, LAST};
+use super::{CompletionFields, CqeView, ENTRY_WORDS, FLAGS, LAST, SLID};
+use crate::work_completion::Origin;
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::field::BitRange;
 use bareverbs_prm::numbering::CqeOpcode;
@@ -14,7 +15,7 @@ const DECODED_BEFORE_COUNT: [usize; 3] = [
     CompletionEntry::FIELDS.remote_qpn.offset() / 8,
     CompletionEntry::FIELDS.user_index.offset() / 8,
 ];
-const _: () = assert!(CompletionEntry::FIELDS.immediate.offset() / 8 == DECODED_BEFORE_COUNT[2]);
+const IMMEDIATE: BitRange = CompletionEntry::FIELDS.immediate.in_word(DECODED_BEFORE_COUNT[2]);
 const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(LAST);
 const SEND_OPCODE: BitRange = CompletionEntry::FIELDS.send_opcode.in_word(LAST);
 const COUNTER: BitRange = CompletionEntry::FIELDS.wqe_counter.in_word(LAST);
@@ -48,9 +49,41 @@ impl CompressedTitle {
         }
     }
 
+    /// The dword at byte `O`, in memory order.
+    #[inline(always)]
+    const fn dword<const O: usize>(&self) -> u32 {
+        const { assert!(O.is_multiple_of(4) && O + 4 <= ENTRY_WORDS * 8) };
+        let number = u64::from_be(self.words[O / 8]) >> if O.is_multiple_of(8) { 32 } else { 0 };
+        (number as u32).to_be()
+    }
+
     /// Entries of the run.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
+    }
+
+    /// Completion number `number` of the run, whose mini entry is `mini` in memory order, without its entry. `is_requester` is that
+    /// of the title, and known where the caller is compiled.
+    #[inline(always)]
+    pub(crate) fn completion(&self, mini: u64, number: u32, is_requester: bool) -> RunCompletion<'_> {
+        let mini = u64::from_be(mini);
+        let counter = match is_requester {
+            true => MINI_COUNTER.get(mini) as u16,
+            false => (COUNTER.get(self.last) as u16).wrapping_add(number as u16),
+        };
+        RunCompletion { title: self, byte_count: MINI_BYTE_COUNT.get(mini) as u32, counter }
+    }
+
+    /// Whether the run is one of requesters.
+    pub(crate) fn is_requester(&self) -> bool {
+        self.is_requester
+    }
+
+    /// The last word of entries that software is done with, in memory order: the owner is that of the pass whose parity is
+    /// `phase`, as the next pass wants it.
+    #[inline(always)]
+    pub(crate) fn consumed(&self, phase: u8) -> u64 {
+        (self.last | OWNER.put(phase.into())).to_be()
     }
 
     /// Writes entry number `number` of the run, whose mini entry is `mini` in memory order, as ours in the pass whose parity is
@@ -70,6 +103,35 @@ impl CompressedTitle {
         }
         cqe.0.store_word_at(COUNT_WORD, count.to_be());
         cqe.0.store_word_at(LAST, (last | OWNER.put(phase.into())).to_be());
+    }
+}
+
+/// A completion of a run: what its mini entry says, and what the title says of all.
+#[derive(Clone, Copy)]
+pub(crate) struct RunCompletion<'a> {
+    title: &'a CompressedTitle,
+    byte_count: u32,
+    counter: u16,
+}
+
+impl CompletionFields for RunCompletion<'_> {
+    #[inline(always)]
+    fn counter(self) -> u16 {
+        self.counter
+    }
+
+    #[inline(always)]
+    fn byte_count(self) -> u32 {
+        self.byte_count
+    }
+
+    fn immediate(self) -> u32 {
+        IMMEDIATE.get(u64::from_be(self.title.words[DECODED_BEFORE_COUNT[2]])) as u32
+    }
+
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        Origin::new(self.title.dword::<SLID>(), self.title.dword::<FLAGS>())
     }
 }
 

@@ -66,6 +66,15 @@ impl OwnerByte {
         }
     }
 
+    /// The byte of the entries of a compressed run, if this is the one of its title.
+    #[inline(always)]
+    pub(crate) const fn of_run(self) -> Option<Self> {
+        if self.is_empty() || !is_compressed(self.0) {
+            return None;
+        }
+        Some(Self(FORMAT.clear(self.0 as u64) as u8))
+    }
+
     /// Whether the owner is that of another pass: most entries that are empty have it.
     #[inline(always)]
     pub(crate) const fn is_of_other_pass(self) -> bool {

@@ -9,7 +9,7 @@ mod blocks;
 use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
-use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Words};
+use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, Words};
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -229,14 +229,14 @@ impl<M> Ledgers<M> {
 
     /// Slots of sends; see [`Words::pairs`].
     #[inline(always)]
-    pub(crate) fn send_slots(&self, (base, mask): (u32, u32)) -> Run<'_, 16> {
-        self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
+    pub(crate) fn send_slots(&self, slots: Slots) -> Run<'_, 16> {
+        self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
     }
 
     /// Slots of receives; see [`Words::singles`].
     #[inline(always)]
-    pub(crate) fn receive_slots(&self, (base, mask): (u32, u32)) -> Run<'_, 8> {
-        self.dma.run(base, mask).unwrap_or_else(Run::nowhere)
+    pub(crate) fn receive_slots(&self, slots: Slots) -> Run<'_, 8> {
+        self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
     }
 
     fn new(dma: Dma<M>, records: usize, words: usize) -> Self {

@@ -1,6 +1,6 @@
 //! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
 
-use super::{Identity, RECORD_WORDS, Record, Side, Words, publish_order};
+use super::{Identity, RECORD_WORDS, Record, Side, Slots, Words, publish_order};
 use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -99,23 +99,29 @@ impl<Q: Half> Poller<Q> {
         Q::identity(record) == self.identity.0
     }
 
-    /// First slot and mask.
+    /// Its slots.
     #[inline(always)]
-    pub const fn slots(&self) -> (u32, u32) {
-        (self.base, self.mask)
+    pub const fn slots(&self) -> Slots {
+        Slots { base: self.base, mask: self.mask }
     }
 
-    /// Whether the entry at `counter` is of the oldest request that is outstanding. `record` is its own.
+    /// Whether the entry at `counter` is of the oldest request that is outstanding. `record` is its own. With `ASKS` it asks the
+    /// poster for more when all that is known is retired; without, the caller has asked with [`Self::refresh`].
     #[inline(always)]
-    pub(super) fn is_oldest(&mut self, record: &impl Record, counter: u16) -> bool {
+    pub(super) fn is_oldest<const ASKS: bool>(&mut self, record: &impl Record, counter: u16) -> bool {
         if counter != self.tail as u16 {
             return false;
         }
-        if self.head == self.tail {
+        if ASKS && self.head == self.tail {
             self.head = fresh_head::<Q>(record);
-            return self.head != self.tail;
         }
-        true
+        self.head != self.tail
+    }
+
+    /// Learns how far the poster is. `record` is its own.
+    #[inline(always)]
+    pub fn refresh(&mut self, record: &impl Record) {
+        self.head = Q::head(record);
     }
 
     /// Takes over how far `other`, a copy of this one, went.

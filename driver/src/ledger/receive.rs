@@ -2,7 +2,7 @@
 //! oldest one can.
 
 use super::poller::{Poller, Receives};
-use super::{Identity, Record, Refusal, Singles, Words};
+use super::{Identity, Record, Refusal, Singles, Slots, Words};
 
 /// The poller's half of one receive queue.
 pub type ReceivePoller = Poller<Receives>;
@@ -11,15 +11,20 @@ impl ReceivePoller {
     /// The slots.
     #[inline(always)]
     pub fn singles<'a, W: Words>(&self, words: &'a W) -> impl Singles + use<'a, W> {
-        let (base, mask) = self.slots();
+        let Slots { base, mask } = self.slots();
         words.singles(base, mask)
     }
 
     /// Retires the oldest receive, if it is the one at `counter`, and gives its identifier. `record` and `singles` are its
-    /// own.
+    /// own; `ASKS` is that of `is_oldest`.
     #[inline(always)]
-    pub fn retire_next(&mut self, record: &impl Record, singles: &impl Singles, counter: u16) -> Option<u64> {
-        if !self.is_oldest(record, counter) {
+    pub fn retire_next<const ASKS: bool>(
+        &mut self,
+        record: &impl Record,
+        singles: &impl Singles,
+        counter: u16,
+    ) -> Option<u64> {
+        if !self.is_oldest::<ASKS>(record, counter) {
             return None;
         }
         let id = singles.load(self.tail);
@@ -37,7 +42,9 @@ pub fn retire_receive(
 ) -> Result<(u64, ReceivePoller), Refusal> {
     let mut poller = ReceivePoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let record = poller.record(words).ok_or(Refusal::Stranger)?;
-    let id = poller.retire_next(&record, &poller.singles(words), counter).ok_or(Refusal::NotOutstanding)?;
+    let id = poller
+        .retire_next::<true>(&record, &poller.singles(words), counter)
+        .ok_or(Refusal::NotOutstanding)?;
     poller.publish(&record);
     Ok((id, poller))
 }

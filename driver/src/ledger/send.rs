@@ -1,7 +1,7 @@
 //! The poller's half of a send queue: a completion retires its request and every earlier one that was not signalled.
 
 use super::poller::{Half, Poller, Sends};
-use super::{Identity, Pairs, Posted, Record, Refusal, Words};
+use super::{Identity, Pairs, Posted, Record, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -21,15 +21,20 @@ impl SendPoller {
     /// The slots.
     #[inline(always)]
     pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
-        let (base, mask) = self.slots();
+        let Slots { base, mask } = self.slots();
         words.pairs(base, mask)
     }
 
     /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `record`
-    /// and `pairs` are its own.
+    /// and `pairs` are its own; `ASKS` is that of `is_oldest`.
     #[inline(always)]
-    pub fn retire_next(&mut self, record: &impl Record, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
-        if !self.is_oldest(record, counter) {
+    pub fn retire_next<const ASKS: bool>(
+        &mut self,
+        record: &impl Record,
+        pairs: &impl Pairs,
+        counter: u16,
+    ) -> Option<Retired> {
+        if !self.is_oldest::<ASKS>(record, counter) {
             return None;
         }
         let [id, posted] = pairs.load(self.tail);

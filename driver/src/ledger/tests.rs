@@ -133,21 +133,21 @@ fn in_order_retirement_agrees_with_the_general_one() {
     let mut poster = sender(&words, 8);
     let mut poller = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
     let (record, pairs) = (poller.record(&words).unwrap(), poller.pairs(&words));
-    assert_eq!(poller.retire_next(&record, &pairs, 0), None, "nothing was posted");
+    assert_eq!(poller.retire_next::<true>(&record, &pairs, 0), None, "nothing was posted");
     for round in 0..70_000u64 {
         let slots = 1 + (round % 3) as u32;
         let counter = poster.head() as u16;
         assert!(poster.has_room(&words, slots));
         poster.post(&words, round, slots, 2);
         poster.publish(&words);
-        assert_eq!(poller.retire_next(&record, &pairs, counter.wrapping_add(1)), None);
+        assert_eq!(poller.retire_next::<true>(&record, &pairs, counter.wrapping_add(1)), None);
         let retired = if round % 2 == 0 {
-            poller.retire_next(&record, &pairs, counter)
+            poller.retire_next::<true>(&record, &pairs, counter)
         } else {
             poller.retire(&words, counter).ok()
         };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
-        assert_eq!(poller.retire_next(&record, &pairs, counter), None, "twice");
+        assert_eq!(poller.retire_next::<true>(&record, &pairs, counter), None, "twice");
         poller.publish(&record);
     }
     assert!(poller.is_current(&record));
@@ -163,15 +163,19 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
     let mut poller = ReceivePoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
     assert!(ReceivePoller::resolve(&words, RECORDS, identity(0x41)).is_none());
     let (record, singles) = (poller.record(&words).unwrap(), poller.singles(&words));
-    assert_eq!(poller.retire_next(&record, &singles, 0), None, "nothing was posted");
+    assert_eq!(poller.retire_next::<true>(&record, &singles, 0), None, "nothing was posted");
     for round in 0..70_000u64 {
         let counter = poster.head() as u16;
         assert!(poster.has_room(&words, 1));
         poster.post_receive(&poster.singles(&words), round);
         poster.publish(&words);
-        assert_eq!(poller.retire_next(&record, &singles, counter.wrapping_add(1)), None, "out of order");
-        assert_eq!(poller.retire_next(&record, &singles, counter), Some(round));
-        assert_eq!(poller.retire_next(&record, &singles, counter), None, "twice");
+        assert_eq!(
+            poller.retire_next::<true>(&record, &singles, counter.wrapping_add(1)),
+            None,
+            "out of order"
+        );
+        assert_eq!(poller.retire_next::<true>(&record, &singles, counter), Some(round));
+        assert_eq!(poller.retire_next::<true>(&record, &singles, counter), None, "twice");
         poller.publish(&record);
     }
     assert!(poller.is_current(&record));

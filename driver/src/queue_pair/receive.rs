@@ -5,9 +5,7 @@ use crate::dma::{Rings, Run};
 use crate::doorbell::{Publication, publish_record};
 use crate::hal::{Barrier, Hal};
 use crate::ledger::{Poster, Singles, Words};
-use crate::memory_slice::MemorySlice;
 use crate::work_request::ReceiveRequest;
-use crate::wqe::MAX_SLICE;
 use crate::wqe::receive::{ReceivePath, store_segment};
 use bareverbs_prm::wqe::SEGMENT;
 
@@ -49,7 +47,7 @@ impl ReceiveQueue {
         if self.poster.size() == 0 {
             return Err(PostError::NoReceiveQueue);
         }
-        check_slices(request.list.slices, self.max_slices)?;
+        request.list.check(self.max_slices)?;
         if !self.poster.has_room(words, 1) {
             return Err(PostError::QueueFull { needed: 1, size: self.poster.size() });
         }
@@ -81,18 +79,6 @@ pub(super) fn write_one_slice(
     store_segment(segments, poster.head(), request.list.first);
     poster.post_receive(slots, request.id);
     Ok(())
-}
-
-/// Checks the slices of a receive.
-pub(crate) fn check_slices(slices: &[MemorySlice], limit: u32) -> Result<(), PostError> {
-    if slices.len() > limit as usize {
-        return Err(PostError::TooManySlices { count: slices.len(), limit });
-    }
-    let wrong = |slice: &MemorySlice| slice.length.wrapping_sub(1) >= MAX_SLICE;
-    match slices.iter().position(wrong) {
-        Some(index) => Err(PostError::SliceLength { index, length: slices[index].length }),
-        None => Ok(()),
-    }
 }
 
 struct ReceivePublication<'a, H: Hal> {

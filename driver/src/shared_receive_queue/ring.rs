@@ -4,8 +4,7 @@ use crate::dma::Rings;
 use crate::doorbell::Publication;
 use crate::hal::{Barrier, Hal};
 use crate::ledger::shared::{Place, SharedPoster, SharedWords};
-use crate::queue_pair::PostError;
-use crate::queue_pair::receive::check_slices;
+use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
 
@@ -43,7 +42,7 @@ impl<M> SharedRing<M> {
     #[cold]
     #[inline(never)]
     fn write_any(&mut self, words: &impl SharedWords, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        check_slices(request.list.slices, self.max_slices)?;
+        request.list.check(self.max_slices)?;
         let place = self.take(words, request.id)?;
         let segments = self.rings.segments();
         let first = place.entry << self.log_segments;

@@ -4,6 +4,7 @@ use super::MAX_SLICE;
 use super::segment::{self, END_OF_LIST, Segment};
 use crate::dma::Run;
 use crate::memory_slice::MemorySlice;
+use crate::post_error::PostError;
 use bareverbs_prm::wqe::SEGMENT;
 
 /// How an entry is written.
@@ -44,6 +45,19 @@ impl<'a> ScatterList<'a> {
             _ => (ReceivePath::General, [0; 2]),
         };
         Self { slices, path, first }
+    }
+
+    /// Whether a queue whose receives have at most `limit` slices can take it.
+    pub(crate) fn check(&self, limit: u32) -> Result<(), PostError> {
+        let count = self.slices.len();
+        if count > limit as usize {
+            return Err(PostError::TooManySlices { count, limit });
+        }
+        let wrong = |slice: &&MemorySlice| slice.length.wrapping_sub(1) >= MAX_SLICE;
+        match self.slices.iter().zip(0..).find(|(slice, _)| wrong(slice)) {
+            Some((slice, index)) => Err(PostError::SliceLength { index, length: slice.length }),
+            None => Ok(()),
+        }
     }
 
     /// Writes the slices to the segments from `first` on, of which an entry has room for `room`.

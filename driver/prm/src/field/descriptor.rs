@@ -10,7 +10,7 @@
 //! assert_eq!(COUNTER.get(COUNTER.put(0x1234)), 0x1234);
 //! ```
 
-use super::FieldInfo;
+use super::info::FieldInfo;
 
 /// Bits of a byte.
 const BYTE: u32 = 8;

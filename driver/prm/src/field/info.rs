@@ -1,0 +1,27 @@
+//! What structures and fields say of themselves, under the names of the reference tables.
+
+/// What a structure says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct LayoutInfo {
+    /// Name in this crate.
+    pub name: &'static str,
+    /// Name in the reference tables.
+    pub prm_name: &'static str,
+    /// Length of the fixed part in dwords.
+    pub dwords: usize,
+    /// Fields in the order of declaration.
+    pub fields: &'static [FieldInfo],
+}
+
+/// What a field says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct FieldInfo {
+    /// Path in the reference tables, below the structure.
+    pub path: &'static str,
+    /// Bits from the start of the structure; bit 0 is the most significant bit of byte 0.
+    pub bit_offset: u32,
+    /// Width in bits.
+    pub bit_width: u32,
+    /// The structure that stands at this place, if it is not a number.
+    pub part: Option<&'static LayoutInfo>,
+}

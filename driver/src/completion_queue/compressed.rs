@@ -1,0 +1,129 @@
+//! Compressed runs of cached queue pairs: their requests are retired straight from the mini entries. Nothing is written out
+//! but the owners, which the next pass over the ring looks at.
+//!
+//! Runs that this does not take go through [`entries`](super::entries): those that the caller has no room for at once, that go
+//! beyond the end of the ring, or whose queue pair is not cached.
+
+use super::CompletionQueue;
+use super::cache::CachedQueuePair;
+use super::entries::hand_back;
+use super::session::{CachedPoller, Session};
+use crate::cqe::CqeView;
+use crate::cqe::compressed::CompressedTitle;
+use crate::cqe::ownership::{OwnedCqe, OwnerByte};
+use crate::device::DeviceRef;
+use crate::hal::{Barrier, Hal};
+use crate::ledger::shared::SharedPoller;
+use crate::ledger::{ReceivePoller, SendPoller};
+use crate::ring::synchronize;
+use crate::work_completion::WorkCompletion;
+use bareverbs_prm::cqe::MINI_CQES;
+use bareverbs_prm::numbering::CqeOpcode;
+
+/// A run that comes next.
+struct CompressedRun {
+    title: CompressedTitle,
+    /// The last byte of its entries.
+    owner: OwnerByte,
+}
+
+impl<D: DeviceRef> CompletionQueue<D> {
+    /// Takes the run that comes next to `places`, and says how many of its completions; none if this is not the way.
+    pub(super) fn take_compressed(&mut self, places: &mut [WorkCompletion]) -> usize {
+        let Some(run) = self.next_run() else { return 0 };
+        let Some(places) = places.get_mut(..run.title.entries() as usize) else { return 0 };
+        let cqe = self.entry(self.consumer.index());
+        let taken = if run.title.is_requester() {
+            self.retire_run::<SendPoller>(&run, places)
+        } else if self.cache.receives.has(cqe) {
+            self.retire_run::<ReceivePoller>(&run, places)
+        } else {
+            self.retire_run::<SharedPoller>(&run, places)
+        };
+        if taken > 0 {
+            self.consume_run(&run.title, taken);
+        }
+        taken
+    }
+
+    /// The run that comes next, if it ends before the ring does: all of it has one phase.
+    fn next_run(&self) -> Option<CompressedRun> {
+        let (at, hal) = (self.consumer, self.device.device().hal());
+        let entry = OwnedCqe { hal, cqe: self.entry(at.index()) };
+        let owner = OwnerByte::read(&entry, at.phase()).of_run()?;
+        synchronize(&entry);
+        let title = CompressedTitle::read(entry.cqe);
+        let is_possible = (2..=at.left()).contains(&title.entries()) && !self.wide;
+        is_possible.then_some(CompressedRun { title, owner })
+    }
+
+    /// Retires requests of a run through the cached queue pair of one kind, and says how many.
+    fn retire_run<P: CachedPoller>(&mut self, run: &CompressedRun, places: &mut [WorkCompletion]) -> usize {
+        let mut copy = *P::cached(&mut self.cache);
+        let taken = self.retire_through(&mut copy, run, places);
+        if taken > 0 {
+            P::follow(P::cached(&mut self.cache), &copy);
+        }
+        taken
+    }
+
+    #[inline(always)]
+    fn retire_through<P: CachedPoller>(
+        &self,
+        cached: &mut CachedQueuePair<P>,
+        run: &CompressedRun,
+        places: &mut [WorkCompletion],
+    ) -> usize {
+        let cqe = self.entry(self.consumer.index());
+        let ledgers = self.device.device().ledgers();
+        let Some(mut session) = P::open_many(cached, ledgers, self.cqn) else { return 0 };
+        if !session.has(cqe) && !session.follow_sibling(cqe) {
+            return 0;
+        }
+        let taken = self.retire_minis(&mut session, run, places);
+        if taken > 0 {
+            session.close();
+        }
+        taken
+    }
+
+    /// Retires the requests that the mini entries name, up to the first one that is not outstanding.
+    #[inline(always)]
+    fn retire_minis<S: Session>(
+        &self,
+        session: &mut S,
+        run: &CompressedRun,
+        places: &mut [WorkCompletion],
+    ) -> usize {
+        let Some(opcode) = S::opcode(run.owner) else { return 0 };
+        let is_requester = opcode == CqeOpcode::Requester.raw();
+        let mut taken = 0;
+        for group in places.chunks_mut(MINI_CQES) {
+            let minis = self.minis(self.consumer, taken);
+            for (mini, place) in minis.into_iter().zip(group) {
+                let completion = run.title.completion(mini, taken, is_requester);
+                if session.retire(opcode, completion, place).is_none() {
+                    return taken as usize;
+                }
+                taken += 1;
+            }
+        }
+        taken as usize
+    }
+
+    /// Goes behind the first `taken` entries of a run. The others are written out.
+    fn consume_run(&mut self, title: &CompressedTitle, taken: usize) {
+        let (at, hal) = (self.consumer, self.device.device().hal());
+        self.write_out(at, title, taken as u32);
+        let consumed = title.consumed(at.phase());
+        let mut cursor = self.rings.blocks().cursor(at.index());
+        for _ in 0..taken {
+            CqeView(cursor.slot()).set_last_word(consumed);
+            cursor.advance();
+        }
+        // The owners come before the doorbell record that lets the device write these places again.
+        hal.barrier(Barrier::ToDevice);
+        self.consumer = at.ahead(taken as u32);
+        hand_back(hal, &self.rings, self.consumer.counter());
+    }
+}

@@ -1,0 +1,365 @@
+//! Sessions: retiring completions of one kind of queue, for as long as its cached queue pair completes.
+//!
+//! Sends and receives of a queue pair's own queues differ in what the ledger keeps of them and in what a completion says;
+//! receives of a shared queue come back in any order and from several queue pairs. The loop over entries knows none of this.
+
+use super::cache::{CachedQueuePair, QueuePairCache};
+use crate::cqe::completion::{received, sent};
+use crate::cqe::ownership::OwnerByte;
+use crate::cqe::{CompletionFields, CqeView};
+use crate::device::ledgers::Ledgers;
+use crate::ledger::shared::{Chain, Entries, SharedPoller, SharedRecord};
+use crate::ledger::{
+    Half, Identity, Pairs, Poller, ReceivePoller, Receives, Record, Retired, SendPoller, Sends, Singles,
+};
+use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_prm::ids::{Cqn, Qpn};
+use bareverbs_prm::numbering::CqeOpcode;
+
+/// Retiring completions of one kind of queue.
+pub(super) trait Session {
+    /// The opcode of an entry, if it is a success of this kind.
+    fn opcode(owner: OwnerByte) -> Option<u8>;
+
+    /// Whether an entry is of the cached queue pair.
+    fn has(&self, cqe: CqeView<'_>) -> bool;
+
+    /// Goes on with the queue pair of an entry, if the session can retire that too.
+    #[inline(always)]
+    fn follow_sibling(&mut self, _: CqeView<'_>) -> bool {
+        false
+    }
+
+    /// Retires the request of a completion of the queue pair, if it is outstanding, and writes the completion to `place`.
+    fn retire(&mut self, opcode: u8, fields: impl CompletionFields, place: &mut WorkCompletion)
+    -> Option<()>;
+
+    /// Gives back to the poster what was retired.
+    fn close(self);
+}
+
+/// A kind of queue whose poller can be cached.
+pub(super) trait CachedPoller: Copy {
+    /// Whether the first entry is known to be of the cached queue pair.
+    const IS_FOUND: bool = false;
+
+    /// Its place in the cache.
+    fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self>;
+
+    /// Begins to retire one completion, if the queue pair is still there.
+    fn open_one<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        cqn: Cqn,
+    ) -> Option<impl Session>;
+
+    /// Begins to retire many.
+    fn open_many<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        cqn: Cqn,
+    ) -> Option<impl Session>;
+
+    /// Takes over how far `other`, a copy of the cached queue pair, went.
+    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>);
+}
+
+/// What is different in the two queues that a queue pair has of its own. `S` are the slots of the ledger.
+trait OwnQueue<S>: Half {
+    /// What the ledger kept of a request.
+    type Kept;
+
+    /// See [`Session::opcode`].
+    fn opcode(owner: OwnerByte) -> Option<u8>;
+
+    /// Retires the oldest request, if it is the one at `counter`. With `ASKS` it asks the poster for more when all that is
+    /// known is retired.
+    fn retire<const ASKS: bool>(
+        poller: &mut Poller<Self>,
+        record: &impl Record,
+        slots: &S,
+        counter: u16,
+    ) -> Option<Self::Kept>;
+
+    /// Writes the completion of the queue pair `qpn` to `place`. `opcode` is that of the entry.
+    fn complete(
+        kept: Self::Kept,
+        opcode: u8,
+        fields: impl CompletionFields,
+        qpn: Qpn,
+        place: &mut WorkCompletion,
+    );
+}
+
+impl<S: Pairs> OwnQueue<S> for Sends {
+    type Kept = Retired;
+
+    #[inline(always)]
+    fn opcode(owner: OwnerByte) -> Option<u8> {
+        owner.is_requester_success().then_some(CqeOpcode::Requester.raw())
+    }
+
+    #[inline(always)]
+    fn retire<const ASKS: bool>(
+        poller: &mut SendPoller,
+        record: &impl Record,
+        slots: &S,
+        counter: u16,
+    ) -> Option<Retired> {
+        poller.retire_next::<ASKS>(record, slots, counter)
+    }
+
+    #[inline(always)]
+    fn complete(kept: Retired, _: u8, fields: impl CompletionFields, qpn: Qpn, place: &mut WorkCompletion) {
+        let opcode = WorkCompletionOpcode::from_kind(kept.posted.kind());
+        *place = sent(fields, kept.id, opcode, qpn);
+    }
+}
+
+impl<S: Singles> OwnQueue<S> for Receives {
+    type Kept = u64;
+
+    #[inline(always)]
+    fn opcode(owner: OwnerByte) -> Option<u8> {
+        owner.responder_success()
+    }
+
+    #[inline(always)]
+    fn retire<const ASKS: bool>(
+        poller: &mut ReceivePoller,
+        record: &impl Record,
+        slots: &S,
+        counter: u16,
+    ) -> Option<u64> {
+        poller.retire_next::<ASKS>(record, slots, counter)
+    }
+
+    #[inline(always)]
+    fn complete(kept: u64, opcode: u8, fields: impl CompletionFields, qpn: Qpn, place: &mut WorkCompletion) {
+        received(place, fields, opcode, kept, qpn);
+    }
+}
+
+/// A session of a queue that the queue pair has of its own. One of a single completion asks the poster for more when it needs to
+/// (`ASKS`); one of many has asked when it began.
+struct OwnSession<'a, Q, R, S, const ASKS: bool> {
+    cached: &'a mut CachedQueuePair<Poller<Q>>,
+    record: R,
+    slots: S,
+}
+
+/// Begins a session, if the queue pair is still there.
+#[inline(always)]
+fn open_own<'a, Q: OwnQueue<S>, S, M, const ASKS: bool>(
+    cached: &'a mut CachedQueuePair<Poller<Q>>,
+    ledgers: &'a Ledgers<M>,
+    slots: S,
+) -> Option<OwnSession<'a, Q, impl Record + use<'a, Q, S, M, ASKS>, S, ASKS>> {
+    let record = cached.poller.record(ledgers)?;
+    if !cached.poller.is_current(&record) {
+        return None;
+    }
+    if !ASKS {
+        cached.poller.refresh(&record);
+    }
+    Some(OwnSession { cached, record, slots })
+}
+
+impl<Q: OwnQueue<S>, R: Record, S, const ASKS: bool> Session for OwnSession<'_, Q, R, S, ASKS> {
+    #[inline(always)]
+    fn opcode(owner: OwnerByte) -> Option<u8> {
+        Q::opcode(owner)
+    }
+
+    #[inline(always)]
+    fn has(&self, cqe: CqeView<'_>) -> bool {
+        self.cached.has(cqe)
+    }
+
+    #[inline(always)]
+    fn retire(
+        &mut self,
+        opcode: u8,
+        fields: impl CompletionFields,
+        place: &mut WorkCompletion,
+    ) -> Option<()> {
+        let poller = &mut self.cached.poller;
+        let kept = Q::retire::<ASKS>(poller, &self.record, &self.slots, fields.counter())?;
+        Q::complete(kept, opcode, fields, self.cached.qpn, place);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn close(self) {
+        self.cached.poller.publish(&self.record);
+    }
+}
+
+impl CachedPoller for SendPoller {
+    #[inline(always)]
+    fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self> {
+        &mut cache.sends
+    }
+
+    #[inline(always)]
+    fn open_one<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        _: Cqn,
+    ) -> Option<impl Session> {
+        let slots = ledgers.send_slots(cached.poller.slots());
+        open_own::<_, _, _, true>(cached, ledgers, slots)
+    }
+
+    #[inline(always)]
+    fn open_many<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        _: Cqn,
+    ) -> Option<impl Session> {
+        let slots = ledgers.send_slots(cached.poller.slots());
+        open_own::<_, _, _, false>(cached, ledgers, slots)
+    }
+
+    #[inline(always)]
+    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>) {
+        cached.poller.follow(&other.poller);
+    }
+}
+
+impl CachedPoller for ReceivePoller {
+    const IS_FOUND: bool = true;
+
+    #[inline(always)]
+    fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self> {
+        &mut cache.receives
+    }
+
+    #[inline(always)]
+    fn open_one<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        _: Cqn,
+    ) -> Option<impl Session> {
+        let slots = ledgers.receive_slots(cached.poller.slots());
+        open_own::<_, _, _, true>(cached, ledgers, slots)
+    }
+
+    #[inline(always)]
+    fn open_many<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        _: Cqn,
+    ) -> Option<impl Session> {
+        let slots = ledgers.receive_slots(cached.poller.slots());
+        open_own::<_, _, _, false>(cached, ledgers, slots)
+    }
+
+    #[inline(always)]
+    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>) {
+        cached.poller.follow(&other.poller);
+    }
+}
+
+/// A session of a shared receive queue.
+struct SharedSession<'a, M, Q, E> {
+    cached: &'a mut CachedQueuePair<SharedPoller>,
+    ledgers: &'a Ledgers<M>,
+    cqn: Cqn,
+    /// Record and slots of the shared queue.
+    queue: Q,
+    entries: E,
+    /// What was retired.
+    chain: Chain,
+}
+
+impl CachedPoller for SharedPoller {
+    #[inline(always)]
+    fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self> {
+        &mut cache.shared
+    }
+
+    #[inline(always)]
+    fn open_one<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        cqn: Cqn,
+    ) -> Option<impl Session> {
+        Self::open_many(cached, ledgers, cqn)
+    }
+
+    #[inline(always)]
+    fn open_many<'a, M>(
+        cached: &'a mut CachedQueuePair<Self>,
+        ledgers: &'a Ledgers<M>,
+        cqn: Cqn,
+    ) -> Option<impl Session> {
+        let record = cached.poller.record(ledgers)?;
+        let (queue, entries) = cached.poller.queue(ledgers)?;
+        if !cached.poller.is_current(&record, &queue) {
+            return None;
+        }
+        let chain = Chain::new(&queue);
+        Some(SharedSession { cached, ledgers, cqn, queue, entries, chain })
+    }
+
+    #[inline(always)]
+    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>) {
+        if !cached.is(other) {
+            cached.replace(*other);
+        }
+    }
+}
+
+impl CachedQueuePair<SharedPoller> {
+    #[cold]
+    #[inline(never)]
+    fn replace(&mut self, other: Self) {
+        *self = other;
+    }
+
+    /// The queue pair of an entry, if it receives from the same shared queue: completions of one come from all its queue pairs
+    /// in turn. By value, so that the session stays in registers.
+    #[inline(never)]
+    fn sibling<M>(self, ledgers: &Ledgers<M>, cqn: Cqn, cqe: CqeView<'_>) -> Option<Self> {
+        let identity = Identity::new(cqn, cqe.user_index(), cqe.qpn());
+        let poller = SharedPoller::resolve(ledgers, ledgers.records(), identity)?;
+        poller.shares_with(&self.poller).then(|| Self::of(cqe, poller))
+    }
+}
+
+impl<M, Q: SharedRecord, E: Entries> Session for SharedSession<'_, M, Q, E> {
+    #[inline(always)]
+    fn opcode(owner: OwnerByte) -> Option<u8> {
+        owner.responder_success()
+    }
+
+    #[inline(always)]
+    fn has(&self, cqe: CqeView<'_>) -> bool {
+        self.cached.has_number(cqe)
+    }
+
+    #[inline(always)]
+    fn follow_sibling(&mut self, cqe: CqeView<'_>) -> bool {
+        let sibling = self.cached.sibling(self.ledgers, self.cqn, cqe);
+        *self.cached = sibling.unwrap_or(*self.cached);
+        sibling.is_some()
+    }
+
+    #[inline(always)]
+    fn retire(
+        &mut self,
+        opcode: u8,
+        fields: impl CompletionFields,
+        place: &mut WorkCompletion,
+    ) -> Option<()> {
+        let id = self.cached.poller.claim(&self.entries, &mut self.chain, fields.counter())?;
+        received(place, fields, opcode, id, self.cached.qpn);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn close(self) {
+        self.chain.put_back(&self.queue, &self.entries);
+    }
+}
