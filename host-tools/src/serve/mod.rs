@@ -171,7 +171,7 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
     let mac = MacAddress([0x02, 0x02, 0xc9, a, b, (c & 0xfe) + (port - 1)]);
     let nic = match link {
         Link::Ib => NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
-        Link::Eth => NicConfig { translation_updates: false, ..NicConfig::new(mac) },
+        Link::Eth => NicConfig::new(mac),
     };
     NicConfig { card_port: port, ..nic.with_longest_ack_timeout() }
 }

@@ -37,8 +37,8 @@ pub struct NicConfig {
     pub speed: PortSpeed,
     /// Largest Ethernet payload of the port in bytes.
     pub mtu: u16,
-    /// Whether work requests may replace the translations of memory keys (UMR). Linux fills a cache of thousands of keys
-    /// if they may.
+    /// Whether work requests may replace the translations of memory keys (UMR, `umr_modify_entity_size_disabled` is off). Linux
+    /// offers fast registration to its storage if they may, and fills a cache of thousands of keys.
     pub translation_updates: bool,
     /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
     pub strom: bool,
@@ -229,7 +229,7 @@ impl NicConfig {
 impl NicConfig {
     /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
     pub const fn infiniband(mac: MacAddress) -> Self {
-        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, translation_updates: false, ..Self::new(mac) }
+        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, ..Self::new(mac) }
     }
 
     /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard

@@ -28,7 +28,7 @@ pub(super) fn create<M: HostMemory>(
     }
     let entries = match access_mode(&context) {
         MkeyAccessMode::Pa => physical(&context)?,
-        MkeyAccessMode::Mtt => page_list(call, &context)?,
+        MkeyAccessMode::Mtt => page_list(call, input, &context)?,
         MkeyAccessMode::Klms => key_list(call, input, &context)?,
         MkeyAccessMode::Ksm => {
             check_page_size(&context)?;
@@ -62,14 +62,23 @@ fn check_page_size(context: &MkeyContext) -> Result<(), Refusal> {
     if (12..=31).contains(&context.log_page_size()) { Ok(()) } else { Err(syndrome::MKEY_PAGE_SIZE) }
 }
 
-fn page_list<M: HostMemory>(call: &Call<'_, M>, context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
+/// MTT mode: a key in use has an entry for each of its pages. A key that is still free has as many as the input says, mostly
+/// none, whatever its length: work requests bring them.
+fn page_list<M: HostMemory>(
+    call: &Call<'_, M>,
+    input: &CreateMkeyIn,
+    context: &MkeyContext,
+) -> Result<Vec<u64>, Refusal> {
     if context.length64() {
         return Err(syndrome::MKEY_LENGTH64);
     }
     check_page_size(context)?;
     check_range(context)?;
     let log_page = context.log_page_size();
-    let count = pages(context, log_page);
+    let count = match context.free() {
+        true => u64::from(input.translations_octword_actual_size()) * 2,
+        false => pages(context, log_page),
+    };
     // An octword holds two translation entries.
     if u64::from(context.translations_octword_size()) * 2 < count {
         return Err(syndrome::MKEY_TRANSLATIONS);

@@ -88,6 +88,14 @@ impl KeyList {
         }
     }
 
+    /// Bytes of a list whose entries tell their lengths; zero of the others.
+    pub(super) fn length(&self) -> u64 {
+        match &self.form {
+            Form::Lengths { ends } => ends.last().copied().unwrap_or(0),
+            Form::Size { .. } => 0,
+        }
+    }
+
     /// Every key of the list.
     pub(super) fn keys(&self) -> impl Iterator<Item = Mkey> + '_ {
         self.stretches.iter().flat_map(|stretch| {

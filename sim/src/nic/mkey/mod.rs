@@ -36,6 +36,9 @@ const MAX_PIECES: u32 = (1 << 18) + 1;
 /// 4 KiB. Real devices keep the entries in pages that the driver gave them.
 const TRANSLATION_BUDGET: u64 = 1 << 23;
 
+/// Octwords of the 64 bytes in multiples of which work requests bring translation entries (PRM, UMR WQE).
+const LIST_UNIT: u64 = 4;
+
 /// What is to be done to memory, and from where the wish comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -127,9 +130,11 @@ pub(crate) struct MemoryKey {
     generation: u32,
 }
 
-/// Octwords of translation entries that a key may come to have. No change of a key changes it.
-fn reservation(context: &MkeyContext) -> u64 {
-    context.translations_octword_size().into()
+/// Octwords of translation entries that a key may come to have. No change of a key changes it. Work requests bring lists in
+/// units of [`LIST_UNIT`], the last one padded, and so a key has room for whole units: Linux makes keys of two octwords, and
+/// sends them four.
+fn room(context: &MkeyContext) -> u64 {
+    u64::from(context.translations_octword_size()).next_multiple_of(LIST_UNIT)
 }
 
 const fn right(access: Access) -> u8 {
@@ -165,7 +170,7 @@ impl MkeyTable {
     pub(crate) fn create(&mut self, context: MkeyContext, entries: Vec<u64>, limit: u64) -> Option<u32> {
         let index = self.keys.next_number(limit)?;
         self.generation = self.generation.wrapping_add(1);
-        self.reserved += reservation(&context);
+        self.reserved += room(&context);
         self.keys.insert(index, MemoryKey::new(context, entries, self.generation));
         Some(index)
     }
@@ -173,7 +178,7 @@ impl MkeyTable {
     /// Whether the translation entries of one more key fit the budget: all that it may ever have, since work requests bring
     /// entries later.
     pub(crate) fn has_room_for(&self, context: &MkeyContext) -> bool {
-        self.reserved + reservation(context) <= TRANSLATION_BUDGET
+        self.reserved + room(context) <= TRANSLATION_BUDGET
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&MemoryKey> {
@@ -182,7 +187,7 @@ impl MkeyTable {
 
     pub(crate) fn destroy(&mut self, index: u32) -> Option<MemoryKey> {
         let key = self.keys.remove(index)?;
-        self.reserved -= reservation(&key.context);
+        self.reserved -= room(&key.context);
         Some(key)
     }
 
@@ -280,7 +285,7 @@ impl MemoryKey {
         (self.pd, self.variant, self.qpn) = (context.pd(), context.mkey_7_0(), context.qpn().value());
         (self.rights, self.free) = (rights_of(context), context.free());
         self.start = context.start_addr();
-        self.length = if context.length64() { u64::MAX } else { context.length() };
+        self.length = translation::length_of(context);
     }
 
     fn check_use(&self, who: Accessor, access: Access) -> Result<(), KeyFault> {

@@ -36,11 +36,16 @@ pub(crate) fn access_mode(context: &MkeyContext) -> MkeyAccessMode {
     MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0())
 }
 
+/// Bytes of the region; 2^64 − 1 with `length64`.
+pub(super) fn length_of(context: &MkeyContext) -> u64 {
+    if context.length64() { u64::MAX } else { context.length() }
+}
+
 impl Translation {
     /// What a context says of the entries of a key.
     pub(super) fn build(context: &MkeyContext, entries: &[u64]) -> Self {
         let (log_page, start) = (context.log_page_size().min(63), context.start_addr());
-        let length = if context.length64() { u64::MAX } else { context.length() };
+        let length = length_of(context);
         match access_mode(context) {
             MkeyAccessMode::Mtt => Self::from_pages(entries, log_page, start, length),
             MkeyAccessMode::Klms => Self::Keys(KeyList::of_lengths(entries, length)),
@@ -49,11 +54,14 @@ impl Translation {
         }
     }
 
-    /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >> log_page)`.
+    /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >> log_page)`. What is
+    /// beyond the last page of the region is not looked at: lists are padded.
     fn from_pages(entries: &[u64], log_page: u8, start: u64, length: u64) -> Self {
         let size = 1u64 << log_page;
         let lead = start & (size - 1);
-        let pages: Vec<u64> = entries.iter().map(|entry| entry & !ENTRY_FLAGS & !(size - 1)).collect();
+        let count = usize::try_from(lead.saturating_add(length).div_ceil(size)).unwrap_or(usize::MAX);
+        let page = |entry: &u64| entry & !ENTRY_FLAGS & !(size - 1);
+        let pages: Vec<u64> = entries.iter().take(count).map(page).collect();
         let contiguous = pages.windows(2).all(|w| w[0].checked_add(size) == Some(w[1]));
         let covered = (pages.len() as u64).saturating_mul(size) >= lead.saturating_add(length);
         match pages.first() {

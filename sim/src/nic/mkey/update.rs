@@ -1,6 +1,8 @@
 //! Changes of keys by work requests (UMR): state, variant, rights, domain, range and translation (PRM, UMR WQE).
 
-use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, Translation, access_mode};
+use super::list::KeyList;
+use super::translation::length_of;
+use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, Translation, access_mode, room};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::MkeyAccessMode;
@@ -88,8 +90,10 @@ impl MkeyTable {
         }
         let context = key.wished(update);
         let write = context.rw() || context.a();
-        let list = super::list::KeyList::of_lengths(entries, u64::MAX);
-        for name in list.keys() {
+        // Lists are padded with what happened to stand there: only the length tells how many entries count.
+        let before = KeyList::of_lengths(key.entries_before(update.offset), u64::MAX).length();
+        let rest = length_of(&context).saturating_sub(before);
+        for name in KeyList::of_lengths(entries, rest).keys() {
             self.find(name)?.check_inner(key, write)?;
         }
         Ok(())
@@ -131,7 +135,7 @@ impl MemoryKey {
 
     /// The entries stay inside what the key was made for, and the pages are of a size that there is.
     fn check_entries(&self, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
-        let room = u64::from(self.context.translations_octword_size());
+        let room = room(&self.context);
         let end = update.offset.checked_add(entries.len().div_ceil(2) as u64);
         if !entries.is_empty() && end.is_none_or(|end| end > room) {
             return Err(KeyFault::Range);
@@ -142,6 +146,12 @@ impl MemoryKey {
             return Err(KeyFault::Range);
         }
         Ok(())
+    }
+
+    /// The translation entries in front of an octword, as far as there are any.
+    fn entries_before(&self, octword: u64) -> &[u64] {
+        let end = usize::try_from(octword).map_or(usize::MAX, |octword| octword.saturating_mul(2));
+        self.entries.get(..end).unwrap_or(&self.entries)
     }
 
     /// The context after the change.

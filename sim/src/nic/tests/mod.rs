@@ -12,6 +12,7 @@ mod destroy;
 mod errors;
 mod ethernet;
 mod events;
+mod fast_registration;
 mod host;
 mod infiniband;
 mod pacing;

@@ -11,11 +11,11 @@ use bareverbs_prm::wqe::{KeyListEntry, KeyUpdateSegment, fence_mode, mkey_mask a
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-const ANY: Qpn = Qpn::from_low_bits(0xff_ffff);
+pub(super) const ANY: Qpn = Qpn::from_low_bits(0xff_ffff);
 const RIGHTS: u64 = mask::LOCAL_WRITE | mask::REMOTE_READ | mask::REMOTE_WRITE | mask::ATOMIC;
 
 /// A key that waits to be bound, as Linux makes it.
-fn free_key(node: &mut Node, mode: MkeyAccessMode, edit: impl Fn(&mut MkeyContext)) -> Mkey {
+pub(super) fn free_key(node: &mut Node, mode: MkeyAccessMode, edit: impl Fn(&mut MkeyContext)) -> Mkey {
     let mut input = CreateMkeyIn::new();
     let context = input.memory_key_mkey_entry_mut();
     context.set_free(true).set_umr_en(true).set_lr(true).set_access_mode_1_0(mode.raw()).set_qpn(ANY);
@@ -33,16 +33,16 @@ fn window(node: &mut Node) -> Mkey {
 }
 
 /// A change of `key`: segments behind the control segment.
-struct Update {
-    key: Mkey,
+pub(super) struct Update {
+    pub(super) key: Mkey,
     fence: u8,
-    control: KeyUpdateSegment,
-    context: MkeyContext,
-    entries: Vec<u8>,
+    pub(super) control: KeyUpdateSegment,
+    pub(super) context: MkeyContext,
+    pub(super) entries: Vec<u8>,
 }
 
 impl Update {
-    fn new(key: Mkey, mask: u64, flags: u8) -> Self {
+    pub(super) fn new(key: Mkey, mask: u64, flags: u8) -> Self {
         let mut control = KeyUpdateSegment::new();
         control.set_mkey_mask(mask).set_flags(flags);
         Self { key, fence: 0, control, context: MkeyContext::new(), entries: Vec::new() }
@@ -68,7 +68,7 @@ impl Update {
     }
 
     /// A key list, padded to four octwords.
-    fn list(mut self, entries: &[(u32, Mkey, u64)]) -> Self {
+    pub(super) fn list(mut self, entries: &[(u32, Mkey, u64)]) -> Self {
         for &(count, key, address) in entries {
             let mut entry = KeyListEntry::new();
             entry.set_byte_count(count).set_key(key).set_address(address);
@@ -79,7 +79,7 @@ impl Update {
         self
     }
 
-    fn post(&self, node: &mut Node) {
+    pub(super) fn post(&self, node: &mut Node) {
         let segments = [self.control.as_bytes(), self.context.as_bytes(), &self.entries].concat();
         let (key, fence) = (self.key.value(), self.fence);
         node.write_wqe(
@@ -94,7 +94,7 @@ impl Update {
 
     /// Posts it on side B of a pair, which has to succeed.
     #[track_caller]
-    fn succeed(&self, pair: &mut Pair) {
+    pub(super) fn succeed(&self, pair: &mut Pair) {
         self.post(&mut pair.b);
         pair.run();
         let entry = pair.b.expect();
@@ -103,7 +103,7 @@ impl Update {
 
     /// Posts it on side B of a pair, which has to fail.
     #[track_caller]
-    fn fail(&self, pair: &mut Pair) {
+    pub(super) fn fail(&self, pair: &mut Pair) {
         self.post(&mut pair.b);
         pair.run();
         assert_eq!(fault(&mut pair.b), wqe::KEY_UPDATE);
@@ -113,7 +113,7 @@ impl Update {
 
 /// The fault of the next completion.
 #[track_caller]
-fn fault(node: &mut Node) -> wqe::WorkFault {
+pub(super) fn fault(node: &mut Node) -> wqe::WorkFault {
     let entry = node.expect();
     let error = bareverbs_prm::cqe::ErrorEntry::read_from_bytes(entry.as_bytes()).unwrap();
     assert_eq!(entry.opcode(), CqeOpcode::RequesterError);
@@ -131,18 +131,18 @@ fn write(pair: &mut Pair, key: Mkey, address: u64) {
 }
 
 #[track_caller]
-fn write_succeeds(pair: &mut Pair, key: Mkey, address: u64) {
+pub(super) fn write_succeeds(pair: &mut Pair, key: Mkey, address: u64) {
     write(pair, key, address);
     assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester);
 }
 
 #[track_caller]
-fn write_fails(pair: &mut Pair, key: Mkey, address: u64) {
+pub(super) fn write_fails(pair: &mut Pair, key: Mkey, address: u64) {
     write(pair, key, address);
     assert_eq!(fault(&mut pair.a), wqe::REMOTE_ACCESS);
 }
 
-fn with_variant(key: Mkey, variant: u8) -> Mkey {
+pub(super) fn with_variant(key: Mkey, variant: u8) -> Mkey {
     Mkey::from_parts(key.index(), variant)
 }
 
@@ -283,7 +283,7 @@ fn keys_of_another_domain_cannot_be_changed() {
 }
 
 /// Side A sends eight bytes and asks side B to invalidate `key`.
-fn send_invalidate(pair: &mut Pair, key: Mkey) {
+pub(super) fn send_invalidate(pair: &mut Pair, key: Mkey) {
     let receive = [pair.b.mr.sge(0x8000, 64)];
     pair.b.post_receive(&receive);
     let segments = data(pair.a.mr.sge(0, 8));
@@ -335,7 +335,7 @@ fn a_peer_cannot_close_what_it_may_not() {
 }
 
 /// A fast registration as Linux posts it.
-fn register(key: Mkey, pages: &[u64], start: u64, length: u64) -> Update {
+pub(super) fn register(key: Mkey, pages: &[u64], start: u64, length: u64) -> Update {
     let bits = mask::LENGTH
         | mask::PAGE_SIZE
         | mask::START_ADDRESS

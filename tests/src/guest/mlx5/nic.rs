@@ -73,9 +73,7 @@ impl ServedNics {
                 NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
                 LinkType::InfiniBand,
             ),
-            LinkLayer::Ethernet => {
-                (NicConfig { translation_updates: false, ..NicConfig::new(mac) }, LinkType::Ethernet)
-            }
+            LinkLayer::Ethernet => (NicConfig::new(mac), LinkType::Ethernet),
         };
         let config =
             ServerConfig { trace_commands: true, ..ServerConfig::new(nic.with_longest_ack_timeout()) };
