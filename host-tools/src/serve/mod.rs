@@ -173,7 +173,7 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
         Link::Ib => NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) },
         Link::Eth => NicConfig::new(mac),
     };
-    NicConfig { card_port: port, ..nic.with_longest_ack_timeout() }
+    NicConfig { card_port: port, ..nic.with_longest_ack_timeout().without_write_combining() }
 }
 
 /// What joins the ports.

@@ -40,6 +40,8 @@ pub struct NicConfig {
     /// Whether work requests may replace the translations of memory keys (UMR, `umr_modify_entity_size_disabled` is off). Linux
     /// offers fast registration to its storage if they may, and fills a cache of thousands of keys.
     pub translation_updates: bool,
+    /// Whether doorbells take a whole WQE (BlueFlame, `bf`). Linux tries once whether its processor combines the writes.
+    pub blue_flame: bool,
     /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
     pub strom: bool,
     /// How many nominal times the local ACK timer runs, 1 to 4 (IBTA v1.4 §9.7.6.1.3).
@@ -215,8 +217,9 @@ impl NicConfig {
             boot_pages: 3,
             init_pages: 5,
             speed: PortSpeed::Gbps100,
-            mtu: 9216,
+            mtu: 10_218,
             translation_updates: true,
+            blue_flame: true,
             strom: false,
             ack_timeout_factor: 1,
             strict: false,
@@ -229,7 +232,7 @@ impl NicConfig {
 impl NicConfig {
     /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
     pub const fn infiniband(mac: MacAddress) -> Self {
-        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, ..Self::new(mac) }
+        Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, blue_flame: false, ..Self::new(mac) }
     }
 
     /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard
@@ -237,6 +240,14 @@ impl NicConfig {
     #[must_use]
     pub const fn with_longest_ack_timeout(self) -> Self {
         Self { ack_timeout_factor: 4, ..self }
+    }
+}
+
+impl NicConfig {
+    /// The same behind a bus on which every write to a register is a message of its own, which nothing combines.
+    #[must_use]
+    pub const fn without_write_combining(self) -> Self {
+        Self { blue_flame: false, ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
-use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, vfio};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, storage, vfio};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,6 +59,18 @@ enum Judge {
         /// Operations of the mix, over all runs.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
+    },
+    /// Storage of Linux's kernel, NVMe, NFS and iSER, judges fast registration.
+    Storage {
+        /// Only rows whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+        /// More bytes.
+        #[arg(long)]
+        long: bool,
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
         #[arg(long)]
         record: bool,
@@ -121,6 +133,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
             judge_mlx5(&Asked { only, record: *record }, *long, *link)
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
+        Judge::Storage { only, long, record } => judge_storage(&Asked { only, record: *record }, *long),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
@@ -198,6 +211,12 @@ fn judge_vfio(asked: &Asked<'_>, operations: u64) -> Result<ExitCode> {
     let only = asked.only()?;
     let report = vfio::run(&vfio::VfioOptions { only, operations, output: output_directory() })?;
     asked.conclude("vfio", &report, &[])
+}
+
+fn judge_storage(asked: &Asked<'_>, long: bool) -> Result<ExitCode> {
+    let (only, output) = (asked.only()?, output_directory().join("storage"));
+    let report = storage::run(&storage::Options { only, long, output })?;
+    asked.conclude(if long { "storage-long" } else { "storage" }, &report, &[])
 }
 
 fn judge_bare_metal(asked: &Asked<'_>) -> Result<ExitCode> {

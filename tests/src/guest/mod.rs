@@ -17,6 +17,7 @@ pub mod process;
 pub mod recipe;
 pub mod root;
 pub mod rxe;
+pub mod storage;
 pub mod table;
 pub mod vfio;
 

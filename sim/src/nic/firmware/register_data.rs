@@ -8,6 +8,18 @@ pub(super) fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
     T::read_from_prefix(data).map(|(register, _)| register).map_err(|_| syndrome::REGISTER_LENGTH)
 }
 
+/// As [`read`], of a register that has grown over the years: from `shortest` bytes on it is read as if zeros followed.
+pub(super) fn read_grown<T: FromBytes + IntoBytes>(data: &[u8], shortest: usize) -> Result<T, Refusal> {
+    let mut register = T::new_zeroed();
+    let place = register.as_mut_bytes();
+    let length = data.len().min(place.len());
+    if length < shortest {
+        return Err(syndrome::REGISTER_LENGTH);
+    }
+    place[..length].copy_from_slice(&data[..length]);
+    Ok(register)
+}
+
 /// A register as the answer holds it.
 pub(super) fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
     Ok(register.as_bytes().to_vec())

@@ -189,6 +189,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_cc_query_allowed(true);
     page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
     page.set_umr_modify_entity_size_disabled(!config.translation_updates);
+    page.set_bf(config.blue_flame);
     memory_keys(&mut page);
     page.set_cq_resize(true).set_cq_moderation(true).set_cq_period_mode_modify(true);
     page.set_cq_period_start_from_cqe(true).set_scqe_break_moderation(true).set_cq_eq_remap(true);
@@ -207,9 +208,10 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
 }
 
 /// What drivers of InfiniBand ports need beyond (Linux `drivers/infiniband/hw/mlx5/main.c`).
-/// No BlueFlame: Linux would try whether it works with send queues that this device does not have.
+/// No multicast group reaches a queue pair, so none reaches its sender.
 fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
+    page.set_block_lb_mc(true);
 }
 
 /// Windows, keys made of other keys, changes by work requests of everything but signatures.

@@ -21,7 +21,7 @@ const INLINE_NOT_REQUIRED: u8 = 2;
 
 /// Adds to the general page what an Ethernet port has.
 pub(super) fn extend(page: &mut GeneralCapabilities) {
-    page.set_port_type(PortType::Ethernet).set_roce(true).set_bf(true);
+    page.set_port_type(PortType::Ethernet).set_roce(true);
     page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
     page.set_log_max_transport_domain(LOG_OBJECTS).set_log_max_tis(LOG_OBJECTS).set_log_max_tir(LOG_OBJECTS);

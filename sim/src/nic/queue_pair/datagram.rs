@@ -337,6 +337,10 @@ impl QueuePair {
         let (lid, service_level) = datagram.origin();
         let mut entry = self.owner().responder(index, &datagram.completion(), bus.now);
         entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(service_level);
+        // Linux looks the partition of a management packet up in its table (`drivers/infiniband/hw/mlx5/cq.c`).
+        if self.context.st() == ServiceType::Qp1 && datagram.immediate.is_none() {
+            entry.set_immediate(datagram.partition_key.into());
+        }
         let has_header = datagram.route_header().is_some() || !datagram.ip_header.is_empty();
         entry.set_grh(has_header.into());
         bus.complete(self.context.cqn_rcv(), &mut entry, datagram.solicited);

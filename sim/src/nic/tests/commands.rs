@@ -424,8 +424,8 @@ fn registers_of_the_port() {
     pmtu.set_local_port(1).set_admin_mtu(1500);
     let out = access(RegisterId::Pmtu, 0, pmtu.as_bytes()).unwrap();
     let (out, _) = PmtuRegister::read_from_prefix(&out).unwrap();
-    assert_eq!((out.max_mtu(), out.oper_mtu()), (9216, 1500));
-    pmtu.set_admin_mtu(9217);
+    assert_eq!((out.max_mtu(), out.oper_mtu()), (10_218, 1500));
+    pmtu.set_admin_mtu(10_219);
     assert_eq!(
         access(RegisterId::Pmtu, 0, pmtu.as_bytes()).unwrap_err().1,
         syndrome::REGISTER_VALUE.syndrome
@@ -445,7 +445,18 @@ fn registers_of_the_port() {
     access(RegisterId::NodeDesc, 0, &description).unwrap();
     assert_eq!(access(RegisterId::NodeDesc, 1, &[0; 64]).unwrap(), description);
     assert_eq!(access(RegisterId::Mtmp, 1, &[0; 16]).unwrap_err().1, syndrome::REGISTER_UNKNOWN.syndrome);
-    assert_eq!(access(RegisterId::Pmtu, 1, &[0, 1, 0, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
+    for id in [RegisterId::Pmtu, RegisterId::Pfcc] {
+        assert_eq!(access(id, 1, &[0, 1, 0, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
+    }
+    let mut flow_control = [0; 12];
+    flow_control[1] = 1;
+    assert!(access(RegisterId::Pfcc, 0, &flow_control).is_ok(), "as drivers wrote it before it grew");
+    flow_control[8] = 0x80;
+    assert_eq!(
+        access(RegisterId::Pfcc, 0, &flow_control).unwrap_err().1,
+        syndrome::REGISTER_VALUE.syndrome,
+        "no pause frames"
+    );
 }
 
 #[test]

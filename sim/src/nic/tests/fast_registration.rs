@@ -2,7 +2,9 @@
 //! without a list, lists that are padded with what stood there, local invalidation, translations that come in parts.
 
 use super::pair::Pair;
-use super::umr::{ANY, Update, free_key, register, send_invalidate, with_variant, write_fails, write_succeeds};
+use super::umr::{
+    ANY, Update, free_key, register, send_invalidate, with_variant, write_fails, write_succeeds,
+};
 use super::verbs::{Node, data, remote};
 use crate::nic::{NicConfig, syndrome};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
@@ -112,7 +114,8 @@ fn what_stands_behind_a_key_list_is_not_looked_at() {
     let key = free_key(&mut pair.b, MkeyAccessMode::Klms, |context| {
         context.set_translations_octword_size(4).set_log_page_size(0);
     });
-    let list = [(0x100, lkey, iova + 0x40), (0x200, lkey, iova + 0x4000), (0x1000, Mkey::new(0x7777_7700), 0)];
+    let list =
+        [(0x100, lkey, iova + 0x40), (0x200, lkey, iova + 0x4000), (0x1000, Mkey::new(0x7777_7700), 0)];
     let registration = |length: u64| {
         let mut update = register(key, &[], 0x5000, length);
         update.context.set_log_page_size(0).set_access_mode_1_0(MkeyAccessMode::Klms.raw());

@@ -239,7 +239,7 @@ fn keys_are_changed_by_work_requests() {
         "it is not free"
     );
     let mut node = key_node();
-    assert_eq!(update_key(&mut node, mask::PAGE_SIZE, 0, |_| {}), CqeOpcode::RequesterError, "not offered");
+    assert_eq!(update_key(&mut node, mask::PAGE_SIZE, 0, |_| {}), CqeOpcode::RequesterError, "no such size");
 }
 
 /// A pool of eight entries of 64 bytes.

@@ -18,7 +18,11 @@ pub struct Mlx5Case {
 }
 
 impl Mlx5Case {
-    pub(super) fn new(name: impl Into<String>, wanted: &'static str, command: impl Into<String>) -> Self {
+    pub(in super::super) fn new(
+        name: impl Into<String>,
+        wanted: &'static str,
+        command: impl Into<String>,
+    ) -> Self {
         let limit = Duration::from_secs(240);
         Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
     }

@@ -7,9 +7,9 @@
 
 pub mod cases;
 mod ethernet;
-mod nic;
+pub(super) mod nic;
 pub mod our_process;
-mod question;
+pub(super) mod question;
 pub mod suite;
 mod this_machine;
 mod two_guests;

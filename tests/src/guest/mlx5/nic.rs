@@ -75,8 +75,8 @@ impl ServedNics {
             ),
             LinkLayer::Ethernet => (NicConfig::new(mac), LinkType::Ethernet),
         };
-        let config =
-            ServerConfig { trace_commands: true, ..ServerConfig::new(nic.with_longest_ack_timeout()) };
+        let nic = nic.with_longest_ack_timeout().without_write_combining();
+        let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic) };
         if self.link == LinkLayer::Ethernet && index < WIRED {
             return ServerConfig {
                 attachment: Attachment::Wire(Outside::datagram(self.end(index), self.end(index ^ 1))),

@@ -28,7 +28,7 @@ impl Mlx5Options {
 }
 
 /// Runs the command of a case in the guest and looks at what it printed.
-pub(super) fn ask(machine: &mut Machine, case: &Mlx5Case) -> Result<Entry> {
+pub(in super::super) fn ask(machine: &mut Machine, case: &Mlx5Case) -> Result<Entry> {
     let start = Instant::now();
     let outcome = machine.control.run(&case.command, case.limit)?;
     let verdict = match (outcome.is_success(), case.seen(&outcome.output)) {

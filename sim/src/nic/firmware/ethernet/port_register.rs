@@ -1,15 +1,17 @@
 //! Registers that only Ethernet ports have: flow control, error correction, module lanes.
 
-use super::super::register_data::{bytes, check_port, read};
+use super::super::register_data::{bytes, check_port, read, read_grown};
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::{PfccRegister, PmlpRegister, PplmRegister};
 
+/// Bytes of PFCC before it told of stalled devices; drivers in user space still send no more.
+const OLD_FLOW_CONTROL: usize = 12;
 /// Lanes of the cable, in module 0.
 const LANES: u8 = 4;
 
 /// Pause frames and priority flow control: none, since the wire of the model has no back-pressure.
 pub(in crate::nic::firmware) fn flow_control(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PfccRegister = read(data)?;
+    let wish: PfccRegister = read_grown(data, OLD_FLOW_CONTROL)?;
     check_port(wish.local_port())?;
     let asked = wish.pptx() || wish.pprx() || wish.pfctx() != 0 || wish.pfcrx() != 0;
     if write && asked {
