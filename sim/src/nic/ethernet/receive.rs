@@ -39,7 +39,7 @@ pub(super) enum Delivery {
 
 impl PacketReceiveQueue {
     pub(crate) fn new(number: u32, context: ReceiveQueueContext, queue: ReceiveQueue) -> Self {
-        let accessor = Accessor { pd: context.wq().pd(), qpn: Qpn::from_low_bits(number) };
+        let accessor = Accessor { pd: context.wq().pd(), qpn: Qpn::from_low_bits(number), privileged: false };
         Self { context, queue, scatter: ScatterList::default(), accessor }
     }
 

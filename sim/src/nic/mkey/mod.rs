@@ -91,6 +91,8 @@ pub(crate) struct Accessor {
     pub(crate) pd: Pdn,
     /// The queue pair.
     pub(crate) qpn: Qpn,
+    /// A queue pair of the driver's own (REG_UMR): it has no domain, and the memory and keys of all.
+    pub(crate) privileged: bool,
 }
 
 /// A stretch of memory that was checked. It names the key's object and its generation, and dies with either: a key that becomes
@@ -292,7 +294,7 @@ impl MemoryKey {
         if self.free {
             return Err(KeyFault::Free);
         }
-        if self.pd != who.pd {
+        if self.pd != who.pd && !who.privileged {
             return Err(KeyFault::Domain);
         }
         if self.qpn != ANY_QP && self.qpn != who.qpn.value() {

@@ -48,8 +48,6 @@ pub(crate) struct KeyUpdate {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UpdateRules {
     pub(crate) who: Accessor,
-    /// A queue pair of the driver's own: keys of every domain, and their domains.
-    pub(crate) privileged: bool,
     /// `umr_modify_entity_size_disabled`.
     pub(crate) fixed_page_size: bool,
     /// `umr_modify_atomic_disabled`.
@@ -70,7 +68,7 @@ impl MkeyTable {
         let key = self.keys.get(index).ok_or(KeyFault::Unknown)?;
         key.check_update(update, rules)?;
         key.check_entries(update, entries)?;
-        if !rules.privileged {
+        if !rules.who.privileged {
             self.check_stretches(key, update, entries)?;
         }
         self.generation = self.generation.wrapping_add(1);
@@ -121,7 +119,7 @@ impl MemoryKey {
 
     /// Applications change keys of their own domain, and give them to their own queue pair or to all.
     fn check_privilege(&self, update: &KeyUpdate, rules: &UpdateRules) -> Result<(), KeyFault> {
-        if rules.privileged {
+        if rules.who.privileged {
             return Ok(());
         }
         let qpn = update.context.qpn().value();

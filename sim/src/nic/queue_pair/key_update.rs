@@ -7,7 +7,7 @@ use super::settle::is_clear;
 use super::{Bus, HostMemory, QueuePair};
 use crate::nic::mkey::{UpdateRules, words};
 use crate::nic::send_queue::PendingUpdate;
-use crate::nic::wqe::{self, Format, WorkFault};
+use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::wqe::{SEGMENT, mkey_mask};
 
 impl QueuePair {
@@ -45,7 +45,6 @@ impl QueuePair {
         let entries: Vec<u64> = words(&bytes).collect();
         let rules = UpdateRules {
             who: self.accessor,
-            privileged: self.format == Format::KeyUpdate,
             fixed_page_size: bus.features.fixed_page_size,
             fixed_atomic: bus.features.fixed_atomic,
             fixed_indirect: bus.features.fixed_indirect,

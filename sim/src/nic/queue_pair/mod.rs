@@ -115,8 +115,9 @@ impl QueuePair {
         let WorkQueueMemory { buffer, record } = memory;
         let send_base = if let ReceiveSource::Own(queue) = &receives { queue.bytes() } else { 0 };
         let blocks = (!context.no_sq()).then(|| context.log_sq_size());
+        let privileged = context.st() == ServiceType::RegUmr;
         Self {
-            accessor: Accessor { pd: context.pd(), qpn: number },
+            accessor: Accessor { pd: context.pd(), qpn: number, privileged },
             format: format_of(context.st()),
             class: class_of(context.st()),
             send: SendQueue::new(WorkQueue::new(buffer, send_base, record, blocks)),

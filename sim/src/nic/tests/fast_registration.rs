@@ -1,11 +1,12 @@
 //! Fast registration as Linux's storage asks for it (Linux `drivers/infiniband/hw/mlx5/{mr,umr,wr}.c`): keys that are made
 //! without a list, lists that are padded with what stood there, local invalidation, translations that come in parts.
 
+use super::infiniband::key_node;
 use super::pair::Pair;
 use super::umr::{
     ANY, Update, free_key, register, send_invalidate, with_variant, write_fails, write_succeeds,
 };
-use super::verbs::{Node, data, remote};
+use super::verbs::{Node, Sge, data, remote};
 use crate::nic::{NicConfig, syndrome};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::context::MkeyContext;
@@ -94,12 +95,12 @@ fn what_stands_behind_a_page_list_is_not_looked_at() {
 fn a_page_list_is_read_from_memory() {
     let mut pair = Pair::new();
     let (key, iova, lkey) = (pooled(&mut pair.b, 8), pair.b.mr.iova, local_dma_key(&mut pair.b));
-    let pages: Vec<u64> = [5, 4, 3, 2, 1, 6, 7, 8, 9].map(|page| iova + page * 0x1000 | 3).to_vec();
+    let pages: Vec<u64> = [5, 4, 3, 2, 1, 6, 7, 8, 9].map(|page| (iova + page * 0x1000) | 3).to_vec();
     let bytes: Vec<u8> = pages.iter().chain(&[STALE; 7]).flat_map(|entry| entry.to_be_bytes()).collect();
     pair.b.host.memory.put(iova + 0x8000, &bytes);
     let mut update = register(key, &pages, 0x10_0040, 0x8100);
     update.control.set_flags(flag::FAIL_IF_NOT_FREE);
-    update.entries = data(super::verbs::Sge { address: iova + 0x8000, length: 128, key: lkey });
+    update.entries = data(Sge { address: iova + 0x8000, length: 128, key: lkey });
     update.succeed(&mut pair);
     write_succeeds(&mut pair, key, 0x10_0040 + 0x80f8);
     let sent = pair.a.host.memory.slice(pair.a.mr.iova, 8).to_vec();
@@ -173,7 +174,7 @@ fn a_read_response_goes_through_a_registration() {
     update.context.set_rr(false).set_rw(false);
     local_invalidate(key).succeed(&mut pair);
     update.succeed(&mut pair);
-    let scatter = super::verbs::Sge { address: 0x9000, length: 0x1800, key };
+    let scatter = Sge { address: 0x9000, length: 0x1800, key };
     let segments = [remote(pair.a.mr.va, pair.a.mr.key), data(scatter)].concat();
     pair.b.write_wqe(
         WqeOpcode::RdmaRead,
@@ -222,6 +223,22 @@ fn a_free_key_needs_no_list() {
         let sent = pair.a.host.memory.slice(pair.a.mr.iova, 8).to_vec();
         assert_eq!(pair.b.host.memory.slice(iova + page * 0x1000, 8), sent);
     }
+}
+
+/// The driver's own queue pair registers the memory of users: it belongs to no domain, and its lists are read by a key of one.
+#[test]
+fn the_drivers_queue_pair_reads_lists_of_any_domain() {
+    let mut node = key_node();
+    let (key, lkey) = (unpopulated(&mut node, 0, true).unwrap(), local_dma_key(&mut node));
+    let list = node.host.memory.allocate(4096);
+    let mut update = register(key, &[0; 10], 0x4000, 0xa000);
+    update.control.set_flags(flag::FAIL_IF_NOT_FREE);
+    update.entries = data(Sge { address: list, length: 128, key: lkey });
+    update.post(&mut node);
+    node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
+    let entry = node.expect();
+    assert_eq!(entry.opcode(), CqeOpcode::Requester, "{entry:?}");
+    assert!(!node.host.nic.mkeys.get(key.index().value()).unwrap().context.free());
 }
 
 #[test]

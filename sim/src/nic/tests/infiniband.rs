@@ -172,11 +172,11 @@ fn datagrams_that_nobody_takes_are_counted() {
     assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend, "the Q_Key of the queue pair itself");
 }
 
-/// A node whose queue pair changes memory keys, and may change its region's.
-fn key_node() -> Node {
+/// A node whose queue pair changes memory keys, and may change its region's. It belongs to no domain.
+pub(super) fn key_node() -> Node {
     let mut node = Node::new(1, config());
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
-        c.set_st(ServiceType::RegUmr);
+        c.set_st(ServiceType::RegUmr).set_pd(bareverbs_prm::ids::Pdn::from_low_bits(0));
     })
     .unwrap();
     for step in [Op::ResetToInitQp, Op::InitToRtrQp, Op::RtrToRtsQp] {

@@ -3,7 +3,7 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 use std::collections::BTreeMap;
 
 const PD: Pdn = Pdn::from_low_bits(7);
-const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40) };
+const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false };
 
 /// Pages of 4 KiB, each remembering what was written where.
 #[derive(Default)]

@@ -245,7 +245,11 @@ fn only_the_queue_pair_of_a_window_invalidates_it() {
     let (key, qpn) = (window(&mut pair.b), pair.b.qp.qpn);
     Update::bind(&pair.b, key, key, 0, 16).succeed(&mut pair);
     let table = &pair.b.host.nic.mkeys;
-    let stranger = crate::nic::mkey::Accessor { pd: pair.b.pd, qpn: Qpn::from_low_bits(qpn.value() + 1) };
+    let stranger = crate::nic::mkey::Accessor {
+        pd: pair.b.pd,
+        qpn: Qpn::from_low_bits(qpn.value() + 1),
+        privileged: false,
+    };
     let checked = table.check(stranger, key, crate::nic::mkey::Access::RemoteRead, pair.b.mr.va, 8);
     assert_eq!(checked, Err(crate::nic::mkey::KeyFault::QueuePair));
     // An unbound window belongs to no queue pair.
