@@ -466,6 +466,9 @@ fn parse_rpc(
     }
 }
 
+/// Bytes of translation entries that one work request may bring: 65,536 octwords. It is no message of the queue pair.
+const LONGEST_LIST: u64 = 1 << 20;
+
 fn parse_data(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
@@ -474,7 +477,10 @@ fn parse_data(
 ) -> Result<(), WorkFault> {
     let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
     // The sum of the lengths comes before what stands behind each: checking 2 GiB behind every segment takes long.
-    let mut left = 1u64 << rules.log_max_message;
+    let mut left = match work {
+        WqeRequest::KeyUpdate(_) => LONGEST_LIST,
+        _ => 1u64 << rules.log_max_message,
+    };
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
         if head[0] & 0x80 == 0 {

@@ -103,12 +103,12 @@ nfs_server() {
     mkdir -p /var/lib/nfs/v4recovery /var/lib/nfs/sm /var/lib/nfs/sm.bak /var/lib/nfs/rpc_pipefs
     touch /var/lib/nfs/etab /var/lib/nfs/rmtab
     mount -t nfsd nfsd /proc/fs/nfsd; mount -t rpc_pipefs sunrpc /var/lib/nfs/rpc_pipefs; rpcbind
-    mkdir -p /var/lib/nfs/nfsdcld; nfsdcld
     exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=0 '*:/tmp/shared' || return 1
     echo 10 >/proc/fs/nfsd/nfsv4gracetime
     rpc.nfsd -N 3 4 && echo 'rdma 20049' >/proc/fs/nfsd/portlist && rpc.mountd -N 3
 }
 nfs_mount() { mount -t nfs4 -o proto=rdma,port=20049 $1:/ /tmp/mounted && grep proto=rdma /proc/mounts; }
+nfs_unmount() { umount /tmp/mounted; }
 copy_file() {
     head -c ${1}M /dev/urandom >/tmp/bytes
     dd if=/tmp/bytes of=/tmp/mounted/file bs=1M conv=fsync 2>/dev/null || { echo "cannot write"; return 1; }
@@ -117,7 +117,7 @@ copy_file() {
 }
 
 iser_target() {
-    modprobe -a target_core_mod target_core_file iscsi_target_mod ib_isert ib_iser && truncate -s 64M /tmp/iser.img || return 1
+    modprobe -a sd_mod target_core_mod target_core_file iscsi_target_mod ib_isert ib_iser && truncate -s 64M /tmp/iser.img || return 1
     target=/sys/kernel/config/target; group=$target/iscsi/iqn.2000-01.judge:disk/tpgt_1
     mkdir -p $target/core/fileio_0/disk && echo fd_dev_name=/tmp/iser.img,fd_dev_size=67108864 >$target/core/fileio_0/disk/control &&
         echo 1 >$target/core/fileio_0/disk/enable && mkdir -p $target/iscsi && mkdir -p $group/lun/lun_0 &&
