@@ -215,7 +215,7 @@ fn judge_vfio(asked: &Asked<'_>, operations: u64) -> Result<ExitCode> {
 
 fn judge_storage(asked: &Asked<'_>, long: bool) -> Result<ExitCode> {
     let (only, output) = (asked.only()?, output_directory().join("storage"));
-    let report = storage::run(&storage::Options { only, long, output })?;
+    let report = storage::run(&storage::StorageOptions { only, long, output })?;
     asked.conclude(if long { "storage-long" } else { "storage" }, &report, &[])
 }
 

@@ -7,7 +7,7 @@
 //! `storage.sh`.
 
 use super::machine::{Configuration, Machine};
-use super::mlx5::cases::Case;
+use super::mlx5::cases::Mlx5Case;
 use super::mlx5::nic::ServedNics;
 use super::mlx5::question::ask;
 use super::root::Root;
@@ -36,7 +36,7 @@ const SAME: &str = "same bytes";
 
 /// What to run, and where to leave what was seen.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct StorageOptions {
     /// Only rows whose name contains this; what they need is always run.
     pub only: Option<String>,
     /// More bytes, and over every kind of storage what is otherwise asked of NVMe only.
@@ -46,7 +46,7 @@ pub struct Options {
 }
 
 /// Boots the guest and asks every question.
-pub fn run(options: &Options) -> Result<Report> {
+pub fn run(options: &StorageOptions) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
     // In the order of their end: the guest before what serves it.
@@ -110,7 +110,7 @@ const KINDS: [Storage; 3] = [
 ];
 
 /// All questions, in order.
-fn all(long: bool) -> Vec<Case> {
+fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![
         set_up(case("mlx5 offers fast registration", "MEM_MGT_EXTENSIONS", "bring_up")),
         clean("after the probe"),
@@ -123,7 +123,7 @@ fn all(long: bool) -> Vec<Case> {
 }
 
 impl Storage {
-    fn cases(&self, long: bool) -> Vec<Case> {
+    fn cases(&self, long: bool) -> Vec<Mlx5Case> {
         let Self { name, target, join, leave, .. } = self;
         let size = if long { 200 } else { 24 };
         let mut cases = vec![
@@ -154,20 +154,20 @@ impl Storage {
     }
 }
 
-fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Case {
+fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Mlx5Case {
     let functions = Machine::path_inside(FUNCTIONS.0);
-    Case::new(name, wanted, format!(". {functions}; name_ports\n{command}"))
+    Mlx5Case::new(name, wanted, format!(". {functions}; name_ports\n{command}"))
 }
 
 /// What other rows need.
-fn step(name: String, command: &str) -> Case {
+fn step(name: String, command: &str) -> Mlx5Case {
     set_up(case(name, "done", &format!("{command} && echo done")))
 }
 
-fn set_up(case: Case) -> Case {
-    Case { set_up: true, limit: Duration::from_secs(120), ..case }
+fn set_up(case: Mlx5Case) -> Mlx5Case {
+    Mlx5Case { set_up: true, limit: Duration::from_secs(120), ..case }
 }
 
-fn clean(when: &str) -> Case {
-    Case::new(format!("kernel log {when}"), "clean", CLEAN_LOG)
+fn clean(when: &str) -> Mlx5Case {
+    Mlx5Case::new(format!("kernel log {when}"), "clean", CLEAN_LOG)
 }
