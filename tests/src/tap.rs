@@ -77,6 +77,9 @@ impl Device for Tap {
     fn has_transmit(&self) -> bool {
         Device::has_transmit(&self.nic)
     }
+    fn has_yielded(&self) -> bool {
+        Device::has_yielded(&self.nic)
+    }
     fn poll_interrupt(&mut self) -> Option<u16> {
         Device::poll_interrupt(&mut self.nic)
     }

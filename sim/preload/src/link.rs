@@ -99,6 +99,7 @@ impl Link {
                 break;
             }
             if uverbs.poll_frame(now, program, &mut self.outgoing).is_none() {
+                busy |= uverbs.has_yielded();
                 break;
             }
             busy = true;

@@ -252,7 +252,8 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         while self.outbound.len() < SEND_LIMIT && self.device.has_transmit() {
             let now = self.now();
             if self.device.poll_transmit(now, &mut self.memory, &mut self.outgoing).is_none() {
-                break;
+                // What the device has left waits for its next turn: clients and the wire are seen to first.
+                return busy || self.device.has_yielded();
             }
             let fate = self.outbound.push(now, &mut self.outgoing);
             record(self.capture.as_ref(), Direction::Outbound, &self.outgoing, fate);

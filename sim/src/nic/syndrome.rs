@@ -117,6 +117,7 @@ refusals! {
     UMEM_RANGE = 0xb0_0059, BadParameter, "the queue or the doorbell record leaves its user memory object";
     UMEM_RIGHT = 0xb0_005a, BadParameter, "the user memory object may not be read, or written, as the queue needs";
     UMEM_FEATURE = 0xb0_005b, BadParameter, "the user memory object asks for a feature that is not offered";
+    UMEM_BUDGET = 0xb0_005e, NoResources, "no memory is left for the entries of user memory objects";
     UMEM_QUEUE_MISALIGNED = 0xb0_005d, BadParameter, "the queue does not begin at a multiple of 64 bytes in its user memory object";
     UID_UNKNOWN = 0xb0_005c, BadResource, "no such user context: uid is not 0, and log_max_uctx is";
     QP_UNKNOWN = 0xb0_0060, BadResource, "no such queue pair";
@@ -214,6 +215,7 @@ refusals! {
     FLOW_ENTRY_INDEX = 0xb0_01d5, BadIndex, "the index of the flow table entry is outside its group";
     FLOW_ENTRY_ACTION = 0xb0_01d6, BadParameter, "the flow table entry asks for an action that is not offered";
     FLOW_ENTRY_DESTINATION = 0xb0_01d7, BadParameter, "a destination of the flow table entry does not exist or is not offered";
+    FLOW_BUDGET = 0xb0_01dc, NoResources, "no memory is left for flow groups and flow table entries";
     FLOW_COUNTER_UNKNOWN = 0xb0_01d8, BadResource, "no such flow counter";
     FLOW_COUNTER_BUSY = 0xb0_01d9, BadResourceState, "flow table entries still use the flow counter";
     FLOW_COUNTER_LIMIT = 0xb0_01da, ExceedsLimit, "no flow counter left";

@@ -11,6 +11,9 @@ pub(crate) const ENTRY_FLAGS: u64 = READ | WRITE;
 /// First number of a user memory object: zero is what a field says that was never set.
 pub(crate) const FIRST_UMEM: u32 = 1;
 
+/// Entries that all objects of a device may have together: 2^25 bytes, enough for 16 GiB in pages of 4 KiB.
+pub(crate) const ENTRY_BUDGET: usize = 1 << 22;
+
 /// What the device does to a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -54,6 +57,11 @@ impl UserMemory {
     /// An object on pages of `1 << log_page` bytes that begins `lead` bytes into the first of them and ends with the last.
     pub(crate) const fn new(entries: Vec<u64>, log_page: u8, lead: u64) -> Self {
         Self { entries, log_page, lead }
+    }
+
+    /// Entries that it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// The pages under `length` bytes at `offset`, if the device may do there what it needs to.

@@ -31,6 +31,10 @@ pub trait Device {
     ) -> Option<Transmit>;
     /// Whether [`Self::poll_transmit`] may have a frame.
     fn has_transmit(&self) -> bool;
+    /// Whether the latest [`Self::poll_transmit`] gave nothing only so that others have their turn.
+    fn has_yielded(&self) -> bool {
+        false
+    }
     /// The next interrupt vector to raise.
     fn poll_interrupt(&mut self) -> Option<u16>;
     /// When to call [`Self::handle_timeout`].
@@ -81,6 +85,10 @@ impl Device for Nic {
     #[inline]
     fn has_transmit(&self) -> bool {
         Self::has_transmit(self)
+    }
+    #[inline]
+    fn has_yielded(&self) -> bool {
+        Self::has_yielded(self)
     }
     #[inline]
     fn poll_interrupt(&mut self) -> Option<u16> {

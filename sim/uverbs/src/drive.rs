@@ -48,6 +48,11 @@ impl Uverbs {
         self.nic().has_transmit()
     }
 
+    /// Whether the latest [`Self::poll_frame`] gave nothing only so that others have their turn: there is more to do, at once.
+    pub fn has_yielded(&self) -> bool {
+        self.nic().has_yielded()
+    }
+
     /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check
     /// sequence. `None` if there is nothing to send; `frame` then holds anything.
     pub fn poll_frame<P: Process>(

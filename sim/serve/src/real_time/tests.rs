@@ -28,6 +28,9 @@ struct Echo {
     frames: VecDeque<Vec<u8>>,
     timer: Option<Time>,
     up: bool,
+    /// Calls that yield before there is nothing more to do.
+    yields: u32,
+    yielded: bool,
 }
 
 impl Device for Echo {
@@ -51,11 +54,16 @@ impl Device for Echo {
         _: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
+        self.yielded = self.frames.is_empty() && self.yields > 0;
+        self.yields -= u32::from(self.yielded);
         frame.replace(&self.frames.pop_front()?);
         Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
     fn has_transmit(&self) -> bool {
-        !self.frames.is_empty()
+        !self.frames.is_empty() || self.yields > 0
+    }
+    fn has_yielded(&self) -> bool {
+        self.yielded
     }
     fn poll_interrupt(&mut self) -> Option<u16> {
         None
@@ -119,6 +127,17 @@ fn a_timer_ends_without_a_frame() {
     runner.mmio_write(0, &[0; 4]);
     assert!(!runner.step().expect("step"), "not yet");
     assert_eq!(collect(&mut runner, &mut far, 1), [b"timer".to_vec()]);
+}
+
+#[test]
+fn a_device_that_yields_is_asked_once_a_step() {
+    let (mut runner, _far) = wire("yields");
+    runner.device_mut().yields = 3;
+    for left in [2, 1, 0] {
+        assert!(runner.step().expect("step"), "there is more to do, so nobody rests");
+        assert_eq!(runner.device().yields, left);
+    }
+    assert!(!runner.step().expect("step"));
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub struct Nic {
     pub(super) domains: Slab<()>,
     pub(super) uars: Slab<()>,
     pub(super) user_memory: Slab<Arc<UserMemory>>,
+    /// Entries of all of them.
+    pub(super) user_memory_entries: usize,
     pub(super) mkeys: MkeyTable,
     pub(super) events: event::EventQueues,
     pub(super) completions: completion::CompletionQueues,
@@ -72,6 +74,8 @@ pub struct Nic {
     pub(super) link_changed: bool,
     /// Frames that are complete: datagrams, and answers of the port's agents.
     pub(super) outbox: VecDeque<FinishedFrame>,
+    /// Frames that came back inside the latest [`Nic::poll_transmit`].
+    pub(super) looped_back: u32,
 }
 
 impl Nic {
@@ -85,6 +89,7 @@ impl Nic {
             domains: Slab::new(FIRST_PD, 24),
             uars: Slab::new(registers::FIRST_UAR, 24),
             user_memory: Slab::new(FIRST_UMEM, 24),
+            user_memory_entries: 0,
             mkeys: MkeyTable::new(),
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
@@ -106,6 +111,7 @@ impl Nic {
             trace: CommandTrace::default(),
             link_changed: false,
             outbox: VecDeque::new(),
+            looped_back: 0,
             config,
         }
     }
@@ -142,11 +148,13 @@ impl Nic {
         self.events.interrupts.clear();
         self.mkeys.clear();
         self.user_memory.clear();
+        self.user_memory_entries = 0;
         self.uars.clear();
         self.domains.clear();
         self.ethernet.clear();
         self.schedule = TurnSchedule::default();
         self.outbox.clear();
+        self.looped_back = 0;
     }
 
     /// The cable was plugged in or pulled out. Software learns of it with the next input.

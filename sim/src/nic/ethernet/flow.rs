@@ -119,11 +119,36 @@ pub(crate) struct Steering {
     /// The table where received packets begin.
     pub(crate) root: Option<u32>,
     pub(crate) counters: Slab<Traffic>,
+    /// Groups and entries of all tables.
+    held: u32,
 }
+
+/// Groups and entries that all tables may have together: about 64 MiB.
+pub(crate) const HELD_BUDGET: u32 = 1 << 15;
 
 impl Steering {
     pub(crate) const fn new() -> Self {
-        Self { tables: Slab::new(FIRST_TABLE, 24), root: None, counters: Slab::new(FIRST_COUNTER, 24) }
+        Self {
+            tables: Slab::new(FIRST_TABLE, 24),
+            root: None,
+            counters: Slab::new(FIRST_COUNTER, 24),
+            held: 0,
+        }
+    }
+
+    /// Whether one more group or entry fits the budget.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.held < HELD_BUDGET
+    }
+
+    /// A group or an entry came.
+    pub(crate) const fn note_added(&mut self) {
+        self.held += 1;
+    }
+
+    /// A group or an entry went.
+    pub(crate) const fn note_removed(&mut self) {
+        self.held -= 1;
     }
 
     pub(crate) fn create_table(&mut self, kind: u8, context: FlowTableContext, limit: u64) -> Option<u32> {

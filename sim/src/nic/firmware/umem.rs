@@ -5,7 +5,7 @@ use crate::nic::buffer::PagedBuffer;
 use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::firmware_state::limits::LOG_MAX_UMEM;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, UserMemory};
+use crate::nic::user_memory::{CutError, ENTRY_BUDGET, ENTRY_FLAGS, Need, UserMemory};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::WorkQueueContext;
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
@@ -137,10 +137,15 @@ pub(super) fn create<M: HostMemory>(
         return Err(syndrome::UMEM_SIZE);
     }
     let entries = call.list(CreateUmemIn::MTT_OFFSET, input.num_of_mtt())?;
+    let held = nic.user_memory_entries;
+    if entries.len() > ENTRY_BUDGET - held {
+        return Err(syndrome::UMEM_BUDGET);
+    }
     if entries.iter().any(|entry| entry & ((1 << log_page) - 1) & !ENTRY_FLAGS != 0) {
         return Err(syndrome::UMEM_MISALIGNED);
     }
     let number = nic.user_memory.next_number(1 << LOG_MAX_UMEM).ok_or(syndrome::UMEM_LIMIT)?;
+    nic.user_memory_entries = held + entries.len();
     nic.user_memory.insert(number, Arc::new(UserMemory::new(entries, log_page, lead)));
     output.set_umem_id(UmemId::from_low_bits(number));
     Ok(())
@@ -158,6 +163,7 @@ pub(super) fn destroy<M: HostMemory>(
     if Arc::strong_count(object(nic, number)?) > 1 {
         return Err(syndrome::UMEM_BUSY);
     }
-    nic.user_memory.remove(number);
+    let freed = nic.user_memory.remove(number).map_or(0, |object| object.len());
+    nic.user_memory_entries -= freed;
     Ok(())
 }

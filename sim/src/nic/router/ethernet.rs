@@ -56,7 +56,7 @@ impl Nic {
         memory: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        while self.ethernet.has_transmit() {
+        while self.ethernet.has_transmit() && !self.has_yielded() {
             let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
             let packet = ethernet.poll_packet(&mut bus)?;
             if self.send_packet(now, memory, &packet) {
@@ -65,6 +65,7 @@ impl Nic {
                 self.count_sent(frame);
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
+            self.looped_back += 1;
         }
         None
     }

@@ -8,6 +8,10 @@ use crate::wire::FrameBuffer;
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
+/// Frames that come back inside one [`Nic::poll_transmit`]; after them it yields. A queue pair that sends to itself, or a port to its own
+/// address, would otherwise keep whoever drives the device for as long as its work requests are long.
+const LOOPBACK_TURN: u32 = 16;
+
 impl Nic {
     /// A send doorbell.
     pub(super) fn ring_send_queue<M: HostMemory>(
@@ -36,14 +40,21 @@ impl Nic {
         !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
+    /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it: there is more to do, at once,
+    /// once the caller has seen to everything else.
+    pub const fn has_yielded(&self) -> bool {
+        self.looped_back >= LOOPBACK_TURN
+    }
+
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
-    /// a queue pair answers before it asks.
+    /// a queue pair answers before it asks. `None` if there is no frame, or if [`Self::has_yielded`].
     pub fn poll_transmit<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
+        self.looped_back = 0;
         let transmit = self.next_frame(now, memory, frame);
         self.settle(now, memory);
         transmit
@@ -73,6 +84,9 @@ impl Nic {
         loop {
             if let Some(transmit) = self.transmit_finished(frame) {
                 return Some(transmit);
+            }
+            if self.has_yielded() {
+                return None;
             }
             let number = self.schedule.next()?;
             if let Some(transmit) = self.take_turn(now, memory, number, frame) {
@@ -115,6 +129,7 @@ impl Nic {
         if polled.loops_back {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.len() as u64;
+            self.looped_back += 1;
             self.accept_buffer(now, memory, frame);
             return None;
         }

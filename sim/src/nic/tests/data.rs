@@ -1,5 +1,6 @@
 //! The data path between two devices: every operation, byte for byte.
 
+use super::host::Host;
 use super::pair::Pair;
 use super::verbs::{Node, Sge, data, inline, operands, remote};
 use crate::nic::NicConfig;
@@ -275,6 +276,31 @@ fn queue_pairs_take_turns() {
     }
     let expected: Vec<_> = (0..20).flat_map(|_| [second.qpn, pair.a.qp.qpn]).collect();
     assert_eq!(senders, expected);
+}
+
+/// However long its messages are, nobody waits for a queue pair that talks to its own device for more than a few frames at a time.
+#[test]
+fn a_queue_pair_that_sends_to_itself_yields() {
+    const LENGTH: u32 = 32 << 10;
+    const FRAMES: u64 = LENGTH as u64 / 1024;
+    let mut node = Node::new(1, NicConfig::default());
+    let own = (node.qp.qpn, node.gid, node.mac);
+    node.connect(own, |_| {});
+    let write = [remote(node.mr.va + u64::from(LENGTH), node.mr.key), data(node.mr.sge(0, LENGTH))].concat();
+    (0..40).for_each(|_| node.post(WqeOpcode::RdmaWrite, &write));
+    let Host { nic, memory, now, .. } = &mut node.host;
+    let (mut frame, mut rounds, mut before) = (crate::wire::FrameBuffer::new(), 0, 0);
+    loop {
+        assert!(nic.poll_transmit(*now, memory, &mut frame).is_none(), "no frame leaves the device");
+        let looped = nic.counters().frames_looped_back;
+        assert!(looped - before <= 16, "{} frames in one call", looped - before);
+        (before, rounds) = (looped, rounds + 1);
+        if !nic.has_yielded() {
+            break;
+        }
+    }
+    assert!(before >= 40 * FRAMES && rounds > 40, "{before} frames in {rounds} calls");
+    (0..40).for_each(|_| assert_eq!(node.expect().opcode(), CqeOpcode::Requester));
 }
 
 #[test]

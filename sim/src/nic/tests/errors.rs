@@ -1,7 +1,7 @@
 //! How work fails: each syndrome, the flush, its order, and what the peer is told.
 
 use super::pair::{Pair, STRANGER};
-use super::verbs::{Node, create_mr, data, init, inline, operands, remote, rtr, rts};
+use super::verbs::{Node, Sge, create_mr, data, init, inline, operands, remote, rtr, rts};
 use crate::nic::wqe::{self, WorkFault};
 use crate::nic::{Counters, NicConfig};
 use bareverbs_prm::context::QueuePairContext;
@@ -61,6 +61,17 @@ fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &
 
 struct Pair2 {
     remote: Vec<u8>,
+}
+
+/// A request may have 59 segments of 2 GiB. That it is too long is seen before what stands behind a segment: the key of the last one
+/// does not exist, and nobody looks.
+#[test]
+fn the_length_of_a_message_comes_before_its_segments() {
+    fails_locally(NicConfig::default(), wqe::MESSAGE, |node, facts| {
+        let unknown = Sge { key: Mkey::new(0x7777_7700), ..node.mr.sge(0, 1 << 30) };
+        let segments = [facts.remote.clone(), data(node.mr.sge(0, 4096)), data(unknown)].concat();
+        node.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &segments);
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::host::Host;
 use super::verbs::{Cq, Node, create_cq, data, poll_cq};
+use crate::nic::ethernet::flow::HELD_BUDGET;
 use crate::nic::syndrome;
 use crate::nic::{NicConfig, wqe};
 use bareverbs_prm::command::ethernet_receive::{
@@ -13,9 +14,9 @@ use bareverbs_prm::command::ethernet_send::{
     ModifySqIn, ModifySqOut,
 };
 use bareverbs_prm::command::flow::{
-    CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, FlowDestination,
-    QueryFlowGroupIn, QueryFlowGroupOut, SetFlowEntryIn, SetFlowEntryOut, SetFlowTableRootIn,
-    SetFlowTableRootOut,
+    CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DeleteFlowEntryIn,
+    DeleteFlowEntryOut, FlowDestination, QueryFlowGroupIn, QueryFlowGroupOut, SetFlowEntryIn,
+    SetFlowEntryOut, SetFlowTableRootIn, SetFlowTableRootOut,
 };
 use bareverbs_prm::command::port::{ModifyNicVportContextIn, ModifyNicVportContextOut};
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
@@ -31,6 +32,7 @@ const RESET: u8 = 0;
 const READY: u8 = 1;
 const CYCLIC: u8 = 1;
 const TO_TIR: u8 = 2;
+const DROP: u16 = 2;
 const FORWARD: u16 = 4;
 const RECEIVE_SIZE: u32 = 2048;
 
@@ -415,4 +417,32 @@ proptest! {
         let host = station.host();
         prop_assert!(host.memory.faults.iter().all(|fault| !fault.write));
     }
+}
+
+#[test]
+fn flow_entries_of_all_tables_have_a_budget() {
+    let mut host = Host::booted(NicConfig::default());
+    let mut create = CreateFlowTableIn::new();
+    create.flow_table_context_mut().set_log_size(16);
+    let (table, _): (CreateFlowTableOut, _) = host.run(Op::CreateFlowTable, 0, create).unwrap();
+    let mut group = CreateFlowGroupIn::new();
+    group.set_table_id(table.table_id()).set_end_flow_index(0xffff);
+    let (group, _): (CreateFlowGroupOut, _) = host.run(Op::CreateFlowGroup, 0, group).unwrap();
+    let set = |host: &mut Host, index: u32| {
+        let mut entry = SetFlowEntryIn::new();
+        entry.set_table_id(table.table_id()).set_flow_index(index);
+        entry.flow_context_mut().set_group_id(group.group_id()).set_action(DROP);
+        host.run::<_, SetFlowEntryOut>(Op::SetFlowTableEntry, 0, entry).map(drop)
+    };
+    // The group is one of what is held.
+    for index in 1..HELD_BUDGET {
+        set(&mut host, index).unwrap();
+    }
+    let refused = Err((syndrome::FLOW_BUDGET.status, syndrome::FLOW_BUDGET.syndrome));
+    assert_eq!(set(&mut host, HELD_BUDGET), refused);
+    let mut delete = DeleteFlowEntryIn::new();
+    delete.set_table_id(table.table_id()).set_flow_index(7);
+    host.run::<_, DeleteFlowEntryOut>(Op::DeleteFlowTableEntry, 0, delete).unwrap();
+    set(&mut host, HELD_BUDGET).unwrap();
+    assert_eq!(set(&mut host, HELD_BUDGET + 1), refused);
 }

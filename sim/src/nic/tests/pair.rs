@@ -42,7 +42,7 @@ impl Pair {
         let mut frame = FrameBuffer::new();
         let (now, memory) = (from.host.now, &mut from.host.memory);
         if from.host.nic.poll_transmit(now, memory, &mut frame).is_none() {
-            return false;
+            return from.host.nic.has_yielded();
         }
         self.frames += 1;
         if pass(self.frames, &mut frame) {

@@ -6,6 +6,7 @@ use super::pair::Pair;
 use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, data, remote};
 use crate::nic::NicConfig;
 use crate::nic::syndrome::{self, Refusal};
+use crate::nic::user_memory::ENTRY_BUDGET;
 use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut,
@@ -291,4 +292,18 @@ fn there_are_no_user_contexts() {
     let (general, _) = GeneralCapabilities::read_from_prefix(&page.as_bytes()[16..]).unwrap();
     assert!(general.umem_uid_0() && general.log_max_umem() > 0);
     assert_eq!(general.log_max_uctx(), 0);
+}
+
+#[test]
+fn entries_of_all_objects_have_a_budget() {
+    const ENTRIES: usize = 1 << 14;
+    let mut host = Host::booted(NicConfig::default());
+    let pages = vec![BOTH; ENTRIES];
+    let ids: Vec<_> =
+        (0..ENTRY_BUDGET / ENTRIES).map(|_| create(&mut host, &pages, 12, 0).unwrap().0.umem_id()).collect();
+    let refused = Some((syndrome::UMEM_BUDGET.status, syndrome::UMEM_BUDGET.syndrome));
+    assert_eq!(create(&mut host, &pages[..1], 12, 0).err(), refused);
+    destroy(&mut host, ids[0]).unwrap();
+    create(&mut host, &pages, 12, 0).unwrap();
+    assert_eq!(create(&mut host, &pages[..1], 12, 0).err(), refused);
 }

@@ -383,8 +383,12 @@ impl Peer {
         uverbs.advance(*now, program);
         let mut frame = FrameBuffer::new();
         let mut frames = Vec::new();
-        while uverbs.poll_frame(*now, program, &mut frame).is_some() {
-            frames.push(frame.to_vec());
+        loop {
+            match uverbs.poll_frame(*now, program, &mut frame) {
+                Some(_) => frames.push(frame.to_vec()),
+                None if uverbs.has_yielded() => {}
+                None => break,
+            }
         }
         program.take_events(uverbs);
         frames

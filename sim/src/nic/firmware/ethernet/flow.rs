@@ -171,13 +171,18 @@ pub(super) fn create_group<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
     let mask = check_criteria(input)?;
+    let has_room = nic.ethernet.steering.has_room();
     let table = table(nic, input.table_type(), input.table_id())?;
     let (first, last) = (input.start_flow_index(), input.end_flow_index());
     if first > last || u64::from(last) >= table.size() {
         return Err(syndrome::FLOW_GROUP_RANGE);
     }
+    if !has_room {
+        return Err(syndrome::FLOW_BUDGET);
+    }
     let group = table.add_group(Group { first, last, mask }).ok_or(syndrome::FLOW_GROUP_RANGE)?;
     output.set_group_id(group);
+    nic.ethernet.steering.note_added();
     Ok(())
 }
 
@@ -193,7 +198,9 @@ pub(super) fn destroy_group<M: HostMemory>(
     if table.entries.values().any(|entry| entry.context.group_id() == group) {
         return Err(syndrome::FLOW_GROUP_BUSY);
     }
-    table.groups.remove(&group).map(drop).ok_or(syndrome::FLOW_GROUP_UNKNOWN)
+    table.groups.remove(&group).ok_or(syndrome::FLOW_GROUP_UNKNOWN)?;
+    nic.ethernet.steering.note_removed();
+    Ok(())
 }
 
 /// Where the group is in its table and what its entries are compared by, as CREATE_FLOW_GROUP had it.

@@ -54,7 +54,12 @@ pub(super) fn set<M: HostMemory>(
     };
     let (destinations, counters) = read_lists(nic, call.input, &context, level)?;
     let entry = FlowEntry::new(context, destinations, counters);
-    table(nic, kind, id)?.entries.insert(index, entry);
+    if old.is_none() && !nic.ethernet.steering.has_room() {
+        return Err(syndrome::FLOW_BUDGET);
+    }
+    if table(nic, kind, id)?.entries.insert(index, entry).is_none() {
+        nic.ethernet.steering.note_added();
+    }
     Ok(())
 }
 
@@ -128,7 +133,9 @@ pub(super) fn delete<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
     let entries = &mut table(nic, input.table_type(), input.table_id())?.entries;
-    entries.remove(&input.flow_index()).map(drop).ok_or(syndrome::FLOW_ENTRY_UNKNOWN)
+    entries.remove(&input.flow_index()).ok_or(syndrome::FLOW_ENTRY_UNKNOWN)?;
+    nic.ethernet.steering.note_removed();
+    Ok(())
 }
 
 /// The entry; its lists follow.
