@@ -120,7 +120,6 @@ pub(crate) const fn next_variant(key: Mkey) -> Mkey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wqe::send::SendData;
     use zerocopy::FromBytes;
 
     #[test]
@@ -132,7 +131,7 @@ mod tests {
         let kind = WorkCompletionOpcode::BindWindow;
         let update = KeyUpdate::new(keys, kind, change, [0x1122, 0x3344].into_iter());
         let request = update.request(1);
-        let SendData::Segments(words) = request.entry.data else { panic!("{request:?}") };
+        let words = request.entry.data.segments();
         let (control, rest) = KeyUpdateSegment::read_from_prefix(words.as_bytes()).unwrap();
         let (context, entries) = MkeyContext::read_from_prefix(rest).unwrap();
         assert_eq!(

@@ -14,10 +14,11 @@ mod ring;
 
 pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
 
-use self::ring::{SharedPublication, SharedRing};
+use self::ring::{SharedPublication, SharedRing, write_one_slice};
 use crate::command::{CommandError, Request};
-use crate::device::ledgers::Share;
+use crate::device::ledgers::{Ledgers, Share};
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
+use crate::dma::Run;
 use crate::doorbell::publish_record;
 use crate::ledger::shared::SharedName;
 use crate::post_error::PostError;
@@ -142,7 +143,10 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     /// Posts several receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> SharedReceiveBatch<'_, D> {
-        SharedReceiveBatch { device: &self.device, ring: &mut self.ring }
+        let device = self.device.device();
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        let slots = ledgers.send_slots(self.ring.poster.slots());
+        SharedReceiveBatch { hal, ledgers, slots, ring: &mut self.ring }
     }
 
     /// Asks for one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event as soon as fewer
@@ -220,7 +224,9 @@ fn modify_limit(number: Srqn, limit: u16) -> ModifyRmpIn {
 /// batch that is leaked (`core::mem::forget`) are posted with the next doorbell.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SharedReceiveBatch<'a, D: DeviceRef> {
-    device: &'a D,
+    hal: &'a D::Hal,
+    ledgers: &'a Ledgers<DmaOf<D>>,
+    slots: Run<'a, 16>,
     ring: &'a mut SharedRing<DmaOf<D>>,
 }
 
@@ -228,7 +234,13 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
     /// Adds a receive. A request that is refused leaves no trace; those before it stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.ring.write(self.device.device().ledgers(), request)
+        if request.list.path != self.ring.path {
+            return self.ring.write_any(self.ledgers, request);
+        }
+        // A copy of the slots, so that the batch itself stays in registers. How far the poster is stays in its place: what a batch
+        // that is leaked has taken off the list does not come back.
+        let (slots, SharedRing { rings, poster, .. }) = (self.slots, &mut *self.ring);
+        write_one_slice(poster, rings.segments(), &slots, self.ledgers, request)
     }
 
     /// Rings the doorbell.
@@ -241,7 +253,7 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
 impl<D: DeviceRef> Drop for SharedReceiveBatch<'_, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        publish_record(&SharedPublication { hal: self.device.device().hal(), ring: self.ring });
+        publish_record(&SharedPublication { hal: self.hal, ring: self.ring });
     }
 }
 

@@ -5,7 +5,6 @@
 use crate::ledger::Posted;
 use crate::memory_region::{MemorySlice, RemoteSlice};
 use crate::work_completion::WorkCompletionOpcode;
-use crate::wqe::InlineData;
 use crate::wqe::head::Head;
 use crate::wqe::receive::ScatterList;
 use crate::wqe::segment::{self, Segment};
@@ -73,7 +72,7 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_WR_SEND")]
     pub const fn send(id: u64, data: &'a [MemorySlice]) -> Self {
         let head = Head::new(WqeOpcode::Send);
-        Self::new(id, WorkCompletionOpcode::Send, head, SendData::Slices(data))
+        Self::new(id, WorkCompletionOpcode::Send, head, SendData::of_slices(data))
     }
 
     /// SEND of bytes that are copied now.
@@ -81,7 +80,7 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_SEND_INLINE")]
     pub const fn send_inline(id: u64, data: &'a [u8]) -> Self {
         let head = Head::new(WqeOpcode::Send);
-        Self::new(id, WorkCompletionOpcode::Send, head, SendData::Inline(InlineData::new(data)))
+        Self::new(id, WorkCompletionOpcode::Send, head, SendData::of_bytes(data))
     }
 
     /// RDMA WRITE: the data go to the peer's memory.
@@ -89,14 +88,14 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
         let head = Head::new(WqeOpcode::RdmaWrite).with(segment::remote(remote));
-        Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::Slices(data))
+        Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::of_slices(data))
     }
 
     /// RDMA WRITE of bytes that are copied now.
     #[inline(always)]
     pub const fn write_inline(id: u64, data: &'a [u8], remote: RemoteSlice) -> Self {
         let head = Head::new(WqeOpcode::RdmaWrite).with(segment::remote(remote));
-        Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::Inline(InlineData::new(data)))
+        Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::of_bytes(data))
     }
 
     /// RDMA READ: the peer's memory goes to the slices.
@@ -104,7 +103,7 @@ impl<'a> WorkRequest<'a> {
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
         let head = Head::new(WqeOpcode::RdmaRead).with(segment::remote(remote));
-        Self::new(id, WorkCompletionOpcode::RdmaRead, head, SendData::Slices(data))
+        Self::new(id, WorkCompletionOpcode::RdmaRead, head, SendData::of_slices(data))
     }
 
     /// Atomic compare and swap of 8 bytes; what was there before goes to the slice.
@@ -157,7 +156,7 @@ impl<'a> WorkRequest<'a> {
 
     /// A slice of another length than that of a word takes the general path, which refuses it.
     const fn atomic(id: u64, kind: WorkCompletionOpcode, head: Head, old: &'a [MemorySlice; 1]) -> Self {
-        let mut request = Self::new(id, kind, head, SendData::Slices(old));
+        let mut request = Self::new(id, kind, head, SendData::of_slices(old));
         if old[0].length != ATOMIC {
             request.entry.use_general_path();
         }
@@ -166,14 +165,14 @@ impl<'a> WorkRequest<'a> {
 
     /// A change of a memory key: its segments behind the control segment.
     pub(crate) fn update(id: u64, kind: WorkCompletionOpcode, key: Mkey, segments: &'a [u64]) -> Self {
-        let mut request = Self::new(id, kind, Head::new(WqeOpcode::Umr), SendData::Segments(segments));
+        let mut request = Self::new(id, kind, Head::new(WqeOpcode::Umr), SendData::of_segments(segments));
         request.entry.head.set_immediate(key.value());
         request
     }
 
     /// Nothing, but a completion.
     pub const fn nop(id: u64) -> Self {
-        Self::new(id, WorkCompletionOpcode::Nop, Head::new(WqeOpcode::Nop), SendData::Slices(&[]))
+        Self::new(id, WorkCompletionOpcode::Nop, Head::new(WqeOpcode::Nop), SendData::of_slices(&[]))
     }
 
     /// StRoM's RDMA RPC Params (BTH op-code 0x18): invokes `rpc_opcode` on the peer's NIC with inline parameters.

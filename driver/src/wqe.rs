@@ -19,7 +19,7 @@ mod tests;
 
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
 
-pub(crate) use inline::{InlineData, inline_segments};
+pub(crate) use inline::inline_segments;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
 pub(crate) const MAX_SLICE: u32 = 1 << 31;

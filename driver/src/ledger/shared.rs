@@ -13,7 +13,7 @@
 //!
 //! As for the other ledgers, what a completion entry says is an allegation: see [`super`].
 
-use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Words};
+use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -235,6 +235,12 @@ impl SharedPoster {
             self.at_hand = words.swap(self.record + RETURNED, LAST, Ordering::Acquire);
         }
         self.at_hand != LAST
+    }
+
+    /// Where the slots are.
+    #[inline(always)]
+    pub const fn slots(&self) -> Slots {
+        Slots { base: self.slots.base, mask: self.slots.slots.wrapping_sub(1) }
     }
 
     /// The slots, if they do not go beyond the end of `words`.

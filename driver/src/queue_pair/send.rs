@@ -8,7 +8,7 @@ use crate::ledger::{Pairs, Poster, Words};
 use crate::memory_slice::MemorySlice;
 use crate::work_completion::WorkCompletionOpcode;
 use crate::work_request::{ATOMIC, WorkRequest};
-use crate::wqe::send::{EncodePath, SendData, SendEncoder, SendPlace};
+use crate::wqe::send::{EncodePath, SendEncoder, SendPlace};
 use crate::wqe::{BLOCK_SEGMENTS, MAX_SLICE, segment};
 
 /// The send half of a queue pair.
@@ -71,23 +71,21 @@ impl Progress {
         let place = SendPlace { ring: memory.ring, counter };
         match entry.path() {
             EncodePath::ShortInline => {
-                let SendData::Inline(data) = entry.data else { return false };
                 if !self.poster.has_room_for_one(memory.words) {
                     return false;
                 }
                 self.poster.post_one(slots, request.id, request.posted);
-                encoder.write_short_inline(place, entry, data, |control, block| {
+                encoder.write_short_inline(place, entry, |control, block| {
                     self.last_control = control;
                     then(self, Some(block));
                 });
             }
             EncodePath::LongInline => {
-                let SendData::Inline(data) = entry.data else { return false };
                 if !self.poster.has_room(memory.words, request.posted.slots()) {
                     return false;
                 }
                 self.poster.post_some(slots, request.id, request.posted);
-                self.last_control = encoder.write_long_inline(place, entry, data);
+                self.last_control = encoder.write_long_inline(place, entry);
                 then(self, None);
             }
             // No entry of the general path is admitted.
@@ -151,7 +149,7 @@ impl SendQueue {
         }
         let place = SendPlace { ring, counter: self.progress.poster.head() };
         self.progress.last_control = self.encoder.write_segments(place, &entry, address);
-        if matches!(entry.data, SendData::Segments(_)) {
+        if !entry.data.segments().is_empty() {
             self.close_fast_paths();
         }
         self.progress.poster.post(words, request.id, blocks, request.kind as u8);
@@ -174,8 +172,7 @@ impl SendQueue {
 
     /// Whether the request names a shared receive queue exactly if the service wants that.
     fn check_shared_queue(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let is_local =
-            request.kind == WorkCompletionOpcode::Nop || matches!(request.entry.data, SendData::Segments(_));
+        let is_local = request.kind == WorkCompletionOpcode::Nop || !request.entry.data.segments().is_empty();
         match request.shared_queue.is_some() {
             named if named == (self.names_shared_queue && !is_local) => Ok(()),
             named => Err(PostError::SharedReceiveQueue { named }),
@@ -183,17 +180,17 @@ impl SendQueue {
     }
 
     fn check_data(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        match request.entry.data {
-            SendData::Inline(data) if data.bytes().len() > self.max_inline as usize => {
-                Err(PostError::InlineTooLong { length: data.bytes().len(), limit: self.max_inline })
-            }
-            SendData::Slices(slices) if request.kind.is_atomic() => check_atomic(slices),
-            SendData::Slices(slices) if slices.len() > self.max_slices as usize => {
-                Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices })
-            }
-            SendData::Slices(slices) => check_slices(slices, self.max_message),
-            SendData::Inline(_) | SendData::Segments(_) => Ok(()),
+        let (slices, length) = (request.entry.data.slices(), request.entry.data.inline().bytes().len());
+        if length > self.max_inline as usize {
+            return Err(PostError::InlineTooLong { length, limit: self.max_inline });
         }
+        if request.kind.is_atomic() {
+            return check_atomic(slices);
+        }
+        if slices.len() > self.max_slices as usize {
+            return Err(PostError::TooManySlices { count: slices.len(), limit: self.max_slices });
+        }
+        check_slices(slices, self.max_message)
     }
 
     /// Lets the device see everything written.

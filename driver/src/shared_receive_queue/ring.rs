@@ -1,12 +1,13 @@
 //! The ring of a shared receive queue: entries that begin with the number of the one behind them.
 
-use crate::dma::Rings;
+use crate::dma::{Rings, Run};
 use crate::doorbell::Publication;
 use crate::hal::{Barrier, Hal};
-use crate::ledger::shared::{Place, SharedPoster, SharedWords};
+use crate::ledger::shared::{Entries, Place, SharedPoster, SharedWords};
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
+use bareverbs_prm::wqe::SEGMENT;
 
 /// Entries in memory and who has which of them.
 pub(super) struct SharedRing<M> {
@@ -31,17 +32,18 @@ impl<M> SharedRing<M> {
             return self.write_any(words, request);
         }
         let place = self.take(words, request.id)?;
-        let segments = self.rings.segments();
-        let first = place.entry << 1;
-        store_next_entry(segments, first, place.next);
-        store_segment(segments, first + 1, request.list.first);
+        write_slice(self.rings.segments(), place, request);
         Ok(())
     }
 
     /// [`Self::write`] for entries of several slices, or of none.
     #[cold]
     #[inline(never)]
-    fn write_any(&mut self, words: &impl SharedWords, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(super) fn write_any(
+        &mut self,
+        words: &impl SharedWords,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
         request.list.check(self.max_slices)?;
         let place = self.take(words, request.id)?;
         let segments = self.rings.segments();
@@ -58,6 +60,30 @@ impl<M> SharedRing<M> {
             _ => Err(PostError::QueueFull { needed: 1, size: self.poster.capacity() }),
         }
     }
+}
+
+/// [`SharedRing::write`] on the path of one slice, for a batch. `entries` are the slots of the ledger, checked once.
+#[inline(always)]
+pub(super) fn write_one_slice(
+    poster: &mut SharedPoster,
+    segments: Run<'_, SEGMENT>,
+    entries: &impl Entries,
+    words: &impl SharedWords,
+    request: &ReceiveRequest<'_>,
+) -> Result<(), PostError> {
+    if !poster.has_room(words) {
+        return Err(PostError::QueueFull { needed: 1, size: poster.capacity() });
+    }
+    write_slice(segments, poster.post(entries, request.id), request);
+    Ok(())
+}
+
+/// Writes an entry of one slice.
+#[inline(always)]
+fn write_slice(segments: Run<'_, SEGMENT>, place: Place, request: &ReceiveRequest<'_>) {
+    let first = place.entry << 1;
+    store_next_entry(segments, first, place.next);
+    store_segment(segments, first + 1, request.list.first);
 }
 
 /// What telling the device needs.

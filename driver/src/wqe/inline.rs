@@ -35,11 +35,18 @@ impl<'a> InlineData<'a> {
     pub(crate) const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
+
+    /// Header and bytes as two words in memory order, if there are eight bytes.
+    #[inline(always)]
+    pub(super) fn eight(&self) -> Option<[u64; 2]> {
+        let bytes = u64::from_le_bytes(self.bytes.try_into().ok()?);
+        Some([(self.header | bytes << 32).to_le(), (bytes >> 32).to_le()])
+    }
 }
 
 /// Header and up to 16 bytes, in memory order, padded with zeros.
 #[inline(always)]
-pub(super) fn short_words(InlineData { bytes, header }: InlineData<'_>) -> [u64; 3] {
+pub(super) fn short_words(&InlineData { bytes, header }: &InlineData<'_>) -> [u64; 3] {
     let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (Some(first), _) if bytes.len() == 8 => (u64::from_le_bytes(*first), 0),
         (Some(first), Some(last)) => {
@@ -53,7 +60,7 @@ pub(super) fn short_words(InlineData { bytes, header }: InlineData<'_>) -> [u64;
 }
 
 /// Gives header and bytes to `put` as words in memory order, the last one padded with zeros.
-pub(super) fn for_each_word(InlineData { bytes, header }: InlineData<'_>, mut put: impl FnMut(u64)) {
+pub(super) fn for_each_word(&InlineData { bytes, header }: &InlineData<'_>, mut put: impl FnMut(u64)) {
     let mut carry = header;
     let chunks = bytes.chunks_exact(8);
     let rest = up_to_seven(chunks.remainder());
@@ -88,9 +95,9 @@ fn up_to_seven(bytes: &[u8]) -> u64 {
 pub(super) fn write<const AT: usize, const FIRST: usize>(
     ring: Run<'_, BLOCK>,
     head: u32,
-    data: InlineData<'_>,
+    data: &InlineData<'_>,
 ) {
-    let InlineData { bytes, header } = data;
+    let &InlineData { bytes, header } = data;
     const { assert!((AT == 2 || AT == 4) && AT * 8 + BESIDE_HEADER + FIRST == BLOCK) };
     let block = ring.slot(head);
     let Some((start, mut rest)) = bytes.split_first_chunk::<FIRST>() else {
@@ -173,14 +180,16 @@ mod tests {
         for length in 0..=60 {
             let mut words = [0; 8];
             let mut at = 0;
-            for_each_word(InlineData::new(&bytes[..length]), |word| {
+            for_each_word(&InlineData::new(&bytes[..length]), |word| {
                 words[at] = word;
                 at += 1;
             });
             let memory = words.as_bytes();
             let (header, data) = InlineHeader::read_from_prefix(memory).unwrap();
             if length <= 16 {
-                assert_eq!(short_words(InlineData::new(&bytes[..length])), words[..3]);
+                assert_eq!(short_words(&InlineData::new(&bytes[..length])), words[..3]);
+                let eight = InlineData::new(&bytes[..length]).eight();
+                assert_eq!(eight, (length == 8).then_some([words[0], words[1]]));
             }
             assert_eq!((header.inline(), header.byte_count() as usize), (true, length));
             assert_eq!(data[..length], bytes[..length]);

@@ -2,21 +2,55 @@
 //! segment by segment.
 
 use super::head::{Head, QueuePairBits};
+use super::inline::{self, InlineData};
 use super::segment;
-use super::{BLOCK_SEGMENTS, BLOCK_WORDS, InlineData, MAX_SEGMENTS, SEGMENT_WORDS, inline};
+use super::{BLOCK_SEGMENTS, BLOCK_WORDS, MAX_SEGMENTS, SEGMENT_WORDS};
 use crate::dma::{BLOCK, Run};
 use crate::memory_slice::MemorySlice;
 use bareverbs_prm::wqe::{InlineHeader, SEGMENT};
 
-/// What follows the head.
+/// What follows the head: at most one of the three has anything, so that the fast paths need not ask which.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum SendData<'a> {
+pub(crate) struct SendData<'a> {
+    slices: &'a [MemorySlice],
+    inline: InlineData<'a>,
+    segments: &'a [u64],
+}
+
+impl<'a> SendData<'a> {
+    const NONE: Self = Self { slices: &[], inline: InlineData::new(&[]), segments: &[] };
+
     /// Data in memory that the device reaches.
-    Slices(&'a [MemorySlice]),
+    #[inline(always)]
+    pub(crate) const fn of_slices(slices: &'a [MemorySlice]) -> Self {
+        Self { slices, ..Self::NONE }
+    }
+
     /// Data that are copied into the entry.
-    Inline(InlineData<'a>),
+    #[inline(always)]
+    pub(crate) const fn of_bytes(bytes: &'a [u8]) -> Self {
+        Self { inline: InlineData::new(bytes), ..Self::NONE }
+    }
+
     /// Segments as they are, in memory order.
-    Segments(&'a [u64]),
+    pub(crate) const fn of_segments(segments: &'a [u64]) -> Self {
+        Self { segments, ..Self::NONE }
+    }
+
+    /// Data in memory that the device reaches.
+    pub(crate) const fn slices(&self) -> &'a [MemorySlice] {
+        self.slices
+    }
+
+    /// Data that are copied into the entry.
+    pub(crate) const fn inline(&self) -> &InlineData<'a> {
+        &self.inline
+    }
+
+    /// Segments as they are, in memory order.
+    pub(crate) const fn segments(&self) -> &'a [u64] {
+        self.segments
+    }
 }
 
 /// How an entry is written.
@@ -59,21 +93,16 @@ impl<'a> SendEntry<'a> {
     pub(crate) const fn new(head: Head, data: SendData<'a>) -> Self {
         let head_segments = head.segments();
         let mut entry = Self { head, data, path: EncodePath::General, length: 0, head_segments };
-        match data {
-            SendData::Slices([slice]) if head_segments < BLOCK_SEGMENTS => {
-                entry.head = head.with(segment::data(slice));
-                entry.choose(EncodePath::Block, 1, slice.length);
-            }
-            SendData::Inline(data)
-                if data.bytes().len().wrapping_sub(1) < MAX_INLINE
-                    && head_segments <= LARGEST_INLINE_HEAD =>
-            {
-                let length = data.bytes().len() as u32;
-                let is_short = data.bytes().len() <= MAX_SHORT;
-                let path = if is_short { EncodePath::ShortInline } else { EncodePath::LongInline };
-                entry.choose(path, inline::inline_segments(length), length);
-            }
-            _ => (),
+        let length = data.inline.bytes().len();
+        if let [slice] = data.slices
+            && head_segments < BLOCK_SEGMENTS
+        {
+            entry.head = head.with(segment::data(slice));
+            entry.choose(EncodePath::Block, 1, slice.length);
+        } else if length.wrapping_sub(1) < MAX_INLINE && head_segments <= LARGEST_INLINE_HEAD {
+            let is_short = length <= MAX_SHORT;
+            let path = if is_short { EncodePath::ShortInline } else { EncodePath::LongInline };
+            entry.choose(path, inline::inline_segments(length as u32), length as u32);
         }
         entry
     }
@@ -103,13 +132,12 @@ impl<'a> SendEntry<'a> {
 
     /// Segments without those that the service adds.
     pub(crate) const fn segments(&self) -> u32 {
-        let data = match self.data {
-            SendData::Slices(slices) => slices.len() as u32,
-            SendData::Inline(data) if data.bytes().is_empty() => 0,
-            SendData::Inline(data) => inline::inline_segments(data.bytes().len() as u32),
-            SendData::Segments(words) => (words.len() / SEGMENT_WORDS) as u32,
+        let SendData { slices, inline, segments } = &self.data;
+        let inline = match inline.bytes().len() as u32 {
+            0 => 0,
+            length => inline::inline_segments(length),
         };
-        self.head_segments + data
+        self.head_segments + slices.len() as u32 + inline + (segments.len() / SEGMENT_WORDS) as u32
     }
 }
 
@@ -169,32 +197,41 @@ impl SendEncoder {
         &self,
         place: SendPlace<'_>,
         entry: &SendEntry<'_>,
-        data: InlineData<'_>,
         then: impl FnOnce(u64, &[u64; BLOCK_WORDS]),
     ) {
-        let [x, y, z] = inline::short_words(data);
+        let data = &entry.data.inline;
         let control = entry.head.control(place.counter, self.owner);
         let [a, b, c, ..] = *entry.head.rest();
         let block = place.ring.slot(place.counter);
+        // Eight bytes, a word of the peer, are what most inline requests have.
+        let (words, count) = match data.eight() {
+            Some([x, y]) => ([x, y, 0], 2),
+            None => (inline::short_words(data), 3),
+        };
+        let [x, y, z] = words;
         if entry.head_segments == LARGEST_INLINE_HEAD {
             let words = [control.to_be(), a, b, c, x, y, z, 0];
-            block.store_first::<7>(&words);
+            if count == 2 {
+                block.store_first::<6>(&words)
+            } else {
+                block.store_first::<7>(&words)
+            }
             then(control, &words);
         } else {
             let words = [control.to_be(), a, x, y, z, 0, 0, 0];
-            block.store_first::<5>(&words);
+            if count == 2 {
+                block.store_first::<4>(&words)
+            } else {
+                block.store_first::<5>(&words)
+            }
             then(control, &words);
         }
     }
 
     /// Writes an entry with more inline bytes, and gives the first word as a number.
     #[inline(always)]
-    pub(crate) fn write_long_inline(
-        &self,
-        place: SendPlace<'_>,
-        entry: &SendEntry<'_>,
-        data: InlineData<'_>,
-    ) -> u64 {
+    pub(crate) fn write_long_inline(&self, place: SendPlace<'_>, entry: &SendEntry<'_>) -> u64 {
+        let data = &entry.data.inline;
         let control = entry.head.control(place.counter, self.owner);
         let [a, b, c, ..] = *entry.head.rest();
         let block = place.ring.slot(place.counter);
@@ -225,12 +262,12 @@ impl SendEncoder {
         flags.iter().chain(address).copied().for_each(&mut put);
         let count = (entry.head_segments as usize - 1) * SEGMENT_WORDS;
         before_data.iter().take(count).copied().for_each(&mut put);
-        match entry.data {
-            SendData::Slices(slices) => slices.iter().flat_map(segment::data).for_each(put),
-            SendData::Inline(data) if data.bytes().is_empty() => (),
-            SendData::Inline(data) => inline::for_each_word(data, put),
-            SendData::Segments(words) => words.iter().copied().for_each(put),
+        let SendData { slices, inline, segments } = &entry.data;
+        slices.iter().flat_map(segment::data).for_each(&mut put);
+        if !inline.bytes().is_empty() {
+            inline::for_each_word(inline, &mut put);
         }
+        segments.iter().copied().for_each(put);
         control
     }
 }

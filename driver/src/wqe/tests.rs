@@ -4,7 +4,7 @@ extern crate std;
 
 use super::head::QueuePairBits;
 use super::receive::{ReceivePath, store_next_entry, store_segment};
-use super::send::{EncodePath, SendData, SendEncoder, SendPlace};
+use super::send::{EncodePath, SendEncoder, SendPlace};
 use super::{MAX_SLICE, inline_segments, segment};
 use crate::dma::{BLOCK, Dma};
 use crate::memory_region::{MemorySlice, RemoteSlice};
@@ -337,14 +337,12 @@ proptest! {
             let memory = Dma::new(Boxed::new(BLOCKS as usize * BLOCK));
             let place = SendPlace { ring: memory.run(0, BLOCKS - 1).unwrap(), counter };
             let entry = &request.entry;
-            let (control, block) = match (entry.path(), entry.data) {
-                (EncodePath::LongInline, SendData::Inline(data)) => {
-                    (encoder().write_long_inline(place, entry, data), None)
-                }
-                (EncodePath::ShortInline, SendData::Inline(data)) => {
+            let (control, block) = match entry.path() {
+                EncodePath::LongInline => (encoder().write_long_inline(place, entry), None),
+                EncodePath::ShortInline => {
                     let mut written = (0, None);
                     let then = |control, block: &[u64; 8]| written = (control, Some(*block));
-                    encoder().write_short_inline(place, entry, data, then);
+                    encoder().write_short_inline(place, entry, then);
                     written
                 }
                 _ => {
