@@ -5,14 +5,14 @@
 
 mod files;
 mod network;
-mod nobody;
 mod program;
 
 use crate::Failure;
 use anyhow::{Context, anyhow, bail};
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
-use bareverbs_uverbs::{Uverbs, VirtualHost, sysfs};
+use bareverbs_sim::nic::{NicConfig, PortSpeed};
+use bareverbs_uverbs::{Nobody, Uverbs, VirtualHost, sysfs};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -46,17 +46,31 @@ pub struct RunArguments {
     /// to a file with a number before the ending.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Rate of the port in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames pass as fast as the machine can, at any.
+    #[arg(long, default_value_t = 100, value_parser = parse_rate)]
+    pub rate: u32,
+    /// Pull the cable of a host out: its processes, also those that come later, reach nobody.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list"])]
+    pub link_down: Option<String>,
+    /// Plug the cable of a host in again.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "link_down"])]
+    pub link_up: Option<String>,
     /// Show the hosts of the network, their processes and what these have done.
     #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults"])]
     pub list: bool,
     /// The program and its arguments.
-    #[arg(required_unless_present = "list", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present_any = ["list", "link_down", "link_up"], trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
 fn parse_host(name: &str) -> Result<VirtualHost, String> {
     VirtualHost::new(name)
         .ok_or_else(|| "a virtual host has 1 to 32 letters, digits, hyphens or dots in its name".into())
+}
+
+fn parse_rate(text: &str) -> Result<u32, String> {
+    let rate = text.parse().ok().filter(|&rate| PortSpeed::from_gbps(rate).is_some());
+    rate.ok_or_else(|| "a port has a rate of 10, 25, 40, 50 or 100 Gbit/s".into())
 }
 
 fn parse_loss(text: &str) -> Result<String, String> {
@@ -74,6 +88,13 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         let network = files::home().and_then(|home| network::open(&home, &arguments.network));
         println!("{}", network::list(&network.map_err(Failure::Input)?));
         return Ok(());
+    }
+    for (host, plugged_in) in [(&arguments.link_down, false), (&arguments.link_up, true)] {
+        if let Some(host) = host {
+            let network = files::home().and_then(|home| network::open(&home, &arguments.network));
+            let done = network.and_then(|network| network::set_cable(&network, host, plugged_in));
+            return done.map_err(Failure::Input);
+        }
     }
     let mut command = prepare(arguments).map_err(Failure::Input)?;
     let error = command.exec();
@@ -97,7 +118,8 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
     let network = network::open(&home, &arguments.network)?;
     network::add(&network, &arguments.host)?;
     let mut command = Command::new(&path);
-    command.args(rest).env(environment::DIRECTORY, describe(&home, &arguments.host)?);
+    command.args(rest).env(environment::DIRECTORY, describe(&home, &arguments.host, arguments.rate)?);
+    command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
     let faults: Vec<&str> =
         [&arguments.faults, &arguments.loss].into_iter().flatten().map(String::as_str).collect();
@@ -135,11 +157,12 @@ fn library() -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes the files that describe the device of a host and gives their directory.
-fn describe(home: &Path, host: &VirtualHost) -> anyhow::Result<PathBuf> {
-    let config = host.nic_config(0);
-    let device = Uverbs::boot(config, &host.gids(), &mut nobody::Nobody)
-        .context("the simulated device does not come up")?;
+/// Writes the files that describe the device of a host with a port of this rate and gives their directory.
+fn describe(home: &Path, host: &VirtualHost, rate: u32) -> anyhow::Result<PathBuf> {
+    let speed = PortSpeed::from_gbps(rate).context("a port has no such rate")?;
+    let config = NicConfig { speed, ..host.nic_config(0) };
+    let device =
+        Uverbs::boot(config, &host.gids(), &mut Nobody).context("the simulated device does not come up")?;
     files::write(home, &sysfs::tree(device.attributes(), &config))
 }
 
@@ -159,7 +182,7 @@ mod tests {
     #[test]
     fn the_files_of_a_host_are_written_once() {
         let home = tempfile::tempdir().unwrap();
-        let describe = |host| describe(home.path(), host);
+        let describe = |host| describe(home.path(), host, 100);
         let host = VirtualHost::new("a").unwrap();
         let directory = describe(&host).unwrap();
         let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();

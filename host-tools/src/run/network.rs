@@ -1,18 +1,17 @@
 //! The network of a program: its directory, its hosts, and who is there.
 
 use anyhow::{Context, Result, bail};
-use bareverbs_serve::network::{Greeting, NetworkDirectory, is_network_name, receive_status};
+use bareverbs_serve::network::{NetworkDirectory, is_network_name};
 use bareverbs_uverbs::VirtualHost;
 use comfy_table::{Table, presets};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a process may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(1);
 /// Columns of the table, as processes name them.
 const COLUMNS: [&str; 8] =
     ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
@@ -47,6 +46,18 @@ pub(super) fn add(network: &NetworkDirectory, host: &VirtualHost) -> Result<()> 
     Ok(network.add_host(host.name())?)
 }
 
+/// Pulls the cable of a host out or plugs it in.
+pub(super) fn set_cable(network: &NetworkDirectory, host: &str, plugged_in: bool) -> Result<()> {
+    if !network.has_host(host) {
+        bail!(
+            "there is no host {host:?} in the network at {}; its hosts are: {}",
+            network.path().display(),
+            network.hosts().join(", ")
+        );
+    }
+    Ok(network.set_cable(host, plugged_in)?)
+}
+
 /// Hosts and processes of a network with what they say of themselves.
 pub(super) fn list(network: &NetworkDirectory) -> Table {
     let mut table = Table::new();
@@ -55,7 +66,8 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
     for name in network.hosts() {
         let Some(host) = VirtualHost::new(&name) else { continue };
         let [a, b, c, d] = host.ipv4();
-        let about = [name.clone(), format!("{a}.{b}.{c}.{d}")];
+        let link = if network.has_cable(&name) { "" } else { " (down)" };
+        let about = [name.clone(), format!("{a}.{b}.{c}.{d}{link}")];
         let mut is_empty = true;
         for number in network.processes(&name) {
             let Some(said) = ask(network, &name, number) else { continue };
@@ -72,25 +84,13 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
 
 /// What a process says of itself; `None` if it has ended. One that does not answer says nothing.
 fn ask(network: &NetworkDirectory, host: &str, number: u8) -> Option<BTreeMap<String, String>> {
-    let connection = match network.connect(host, number) {
-        Ok(connection) => connection,
-        Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(silent()),
-        Err(_) => return None,
-    };
-    Greeting::Status.send(&connection, None).ok()?;
-    let start = Instant::now();
-    loop {
-        match receive_status(&connection) {
-            Ok(said) => {
-                let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.into(), value.into()));
-                return Some(said.lines().filter_map(pair).collect());
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
-                std::thread::sleep(PAUSE);
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(silent()),
-            Err(_) => return None,
+    match network.ask(host, number, PATIENCE) {
+        Ok(said) => {
+            let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.into(), value.into()));
+            Some(said.lines().filter_map(pair).collect())
         }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(silent()),
+        Err(_) => None,
     }
 }
 

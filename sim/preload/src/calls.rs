@@ -9,7 +9,7 @@ use crate::device;
 use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work;
-use crate::paths::{self, Redirected};
+use crate::paths::Redirected;
 use bareverbs_uverbs::Errno;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;
@@ -17,8 +17,6 @@ use libc::{mode_t, off_t, size_t, ssize_t};
 
 /// `RDMA_VERBS_IOCTL`.
 const VERBS_IOCTL: c_ulong = 0xc018_1b01;
-/// Protocol of netlink sockets for RDMA.
-const NETLINK_RDMA: c_int = 20;
 
 fn fail(error: Errno) -> c_int {
     set_errno(error.raw());
@@ -135,7 +133,7 @@ fn release(was: Descriptor) {
     match was {
         Descriptor::Device(file) => device::close(file),
         Descriptor::Events(file) => device::close_event_file(file),
-        Descriptor::Other | Descriptor::Inherited => {}
+        Descriptor::Other | Descriptor::Netlink | Descriptor::Inherited => {}
     }
 }
 
@@ -235,7 +233,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             keeping_errno(|| device::ioctl(file, argument.addr() as u64)).map_or_else(fail, |()| 0)
         }
         Descriptor::Inherited => fail(Errno::Io),
-        Descriptor::Other | Descriptor::Events(_) => {
+        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink => {
             call_next!(
                 c"ioctl",
                 fn(c_int, c_ulong, *mut c_void) -> c_int,
@@ -268,7 +266,7 @@ fn map_memory(wish: MapRequest) -> *mut c_void {
 
 fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
     let mapped = match descriptors::get(descriptor) {
-        Descriptor::Other | Descriptor::Events(_) => return None,
+        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink => return None,
         Descriptor::Inherited => Err(Errno::Io),
         Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), wish.length as u64),
     };
@@ -316,17 +314,4 @@ macro_rules! mapping {
 mapping! {
     mmap = c"mmap";
     mmap64 = c"mmap64";
-}
-
-/// As in the C library, but that RDMA has no netlink sockets: libibverbs then looks for devices below `/sys`.
-///
-/// # Safety
-/// As in the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && paths::is_active() {
-        set_errno(libc::EPROTONOSUPPORT);
-        return -1;
-    }
-    call_next!(c"socket", fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol), -1)
 }

@@ -1,4 +1,5 @@
-//! Which descriptors of the program are files of the device, and which are files of events. A number alone proves nothing, since
+//! Which descriptors of the program are files of the device, which are files of events, and which are sockets that are
+//! answered here. A number alone proves nothing, since
 //! there are ways to close a descriptor that nobody can see: a device file is compared with what the kernel says of it.
 
 use bareverbs_uverbs::{EventFileId, FileId};
@@ -14,6 +15,7 @@ const INHERITED: u64 = u64::MAX;
 /// What the upper half of a value says of the number in the lower.
 const DEVICE: u64 = 1 << 32;
 const EVENTS: u64 = 2 << 32;
+const NETLINK: u64 = 3 << 32;
 
 static TABLE: [AtomicU64; ROOM] = [const { AtomicU64::new(NONE) }; ROOM];
 
@@ -26,6 +28,8 @@ pub(crate) enum Descriptor {
     Device(FileId),
     /// A file of events.
     Events(EventFileId),
+    /// A socket on which devices are asked for.
+    Netlink,
     /// A device file of the parent process, which a child cannot use.
     Inherited,
 }
@@ -36,6 +40,7 @@ impl Descriptor {
             Self::Other => NONE,
             Self::Device(file) => DEVICE | u64::from(file.raw()),
             Self::Events(file) => EVENTS | u64::from(file.raw()),
+            Self::Netlink => NETLINK,
             Self::Inherited => INHERITED,
         }
     }
@@ -44,6 +49,7 @@ impl Descriptor {
         match value >> 32 << 32 {
             DEVICE => Self::Device(FileId::from_raw(value as u32)),
             EVENTS => Self::Events(EventFileId::from_raw(value as u32)),
+            NETLINK => Self::Netlink,
             NONE => Self::Other,
             _ => Self::Inherited,
         }
@@ -90,7 +96,7 @@ pub(crate) fn inherit() {
         match Descriptor::decode(slot.load(Ordering::Relaxed)) {
             Descriptor::Device(_) => slot.store(INHERITED, Ordering::Relaxed),
             Descriptor::Events(_) => slot.store(NONE, Ordering::Relaxed),
-            Descriptor::Other | Descriptor::Inherited => {}
+            Descriptor::Other | Descriptor::Netlink | Descriptor::Inherited => {}
         }
     }
 }

@@ -138,7 +138,7 @@ fn assemble() -> Result<Device, String> {
     let capture = settings.capture()?;
     let wire = Wire::plug(network.clone(), host.name(), host.mac()).map_err(|error| error.to_string())?;
     let mut program = Program::new(Neighbours::new(network.clone()));
-    let uverbs = Uverbs::boot(host.nic_config(wire.number()), &host.gids(), &mut program);
+    let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.gids(), &mut program);
     let uverbs = uverbs.map_err(|error| error.to_string())?;
     Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
 }

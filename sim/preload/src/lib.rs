@@ -22,6 +22,7 @@ mod link;
 mod memory;
 mod names;
 mod neighbours;
+mod netlink_sockets;
 mod next;
 mod nic_thread;
 mod own_work;

@@ -27,6 +27,8 @@ pub(crate) struct Link {
     outgoing: FrameBuffer,
     /// Whether `outgoing` has a frame that the wire could not take.
     is_stuck: bool,
+    /// As the device knows it.
+    has_cable: bool,
 }
 
 /// Frames on the way through a wire with faults.
@@ -46,7 +48,7 @@ impl Link {
             lanes
         });
         let (frame, outgoing) = (Vec::new(), FrameBuffer::new());
-        Self { wire, lanes, capture, frame, outgoing, is_stuck: false }
+        Self { wire, lanes, capture, frame, outgoing, is_stuck: false, has_cable: true }
     }
 
     /// In a child after `fork`: closes what belongs to the parent.
@@ -64,6 +66,10 @@ impl Link {
     pub(crate) fn step(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         self.wire.look(now, |counters| status(uverbs, counters));
         self.watch_capture();
+        if self.has_cable != self.wire.has_cable() {
+            self.has_cable = self.wire.has_cable();
+            uverbs.set_link_up(now, program, self.has_cable);
+        }
         let received = self.receive(now, uverbs, program);
         let sent = self.transmit(now, uverbs, program);
         received | sent
@@ -153,9 +159,10 @@ fn status(uverbs: &Uverbs, wire: WireCounters) -> String {
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
         "pid {}\nprogram {}\nqueue-pairs {queue_pairs}\ncompletion-queues {completion_queues}\nmemory-keys {keys}\n\
-         sent {sent}\nreceived {received}\nlost {}\n",
+         sent {sent}\nreceived {received}\nlost {}\n{}",
         std::process::id(),
         program.trim(),
         unreachable + overrun,
+        uverbs.objects().to_lines(),
     )
 }

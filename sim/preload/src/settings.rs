@@ -3,6 +3,7 @@
 use bareverbs_serve::network::{NetworkDirectory, environment};
 use bareverbs_serve::real_time::{FaultScript, Recorder};
 use bareverbs_sim::net::LinkType;
+use bareverbs_sim::nic::{NicConfig, PortSpeed};
 use bareverbs_sim::run::Seed;
 use bareverbs_uverbs::VirtualHost;
 use std::env;
@@ -21,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) faults: Option<FaultScript>,
     pub(crate) seed: u64,
     capture: Option<PathBuf>,
+    speed: PortSpeed,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -38,8 +40,17 @@ impl Settings {
         let faults = variable(environment::FAULTS).map(|text| text.parse()).transpose()?;
         let seed = variable(environment::SEED).map_or(Ok(1), |text| text.parse());
         let seed = seed.map_err(|error| format!("{}: {error}", environment::SEED))?;
+        let speed = variable(environment::RATE).map(|text| text.parse().ok().and_then(PortSpeed::from_gbps));
+        let speed = speed
+            .unwrap_or(Some(PortSpeed::Gbps100))
+            .ok_or(format!("{} is none of a port", environment::RATE))?;
         let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { host, network, faults, seed, capture })
+        Ok(Self { host, network, faults, seed, capture, speed })
+    }
+
+    /// The part of the host's device that is in one of its processes.
+    pub(crate) const fn nic_config(&self, process: u8) -> NicConfig {
+        NicConfig { speed: self.speed, ..self.host.nic_config(process) }
     }
 
     /// Seed of this process's faults: different on every host and in every process of it.

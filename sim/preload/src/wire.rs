@@ -99,6 +99,9 @@ pub(crate) struct Wire {
     /// Whose ring is looked at next.
     turn: usize,
     look_at: Time,
+    /// Name of the own host.
+    host: String,
+    has_cable: bool,
     counters: WireCounters,
 }
 
@@ -116,6 +119,8 @@ impl Wire {
             strangers: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
+            host: host.to_owned(),
+            has_cable: true,
             counters: WireCounters::default(),
         })
     }
@@ -123,6 +128,11 @@ impl Wire {
     /// Number of this process within its host.
     pub(crate) const fn number(&self) -> u8 {
         self.own.1
+    }
+
+    /// Whether the cable is plugged in, as it was when this looked last.
+    pub(crate) const fn has_cable(&self) -> bool {
+        self.has_cable
     }
 
     /// In a child after `fork`: closes what belongs to the parent.
@@ -229,6 +239,7 @@ impl Wire {
             return;
         }
         self.look_at = now + LOOK;
+        self.has_cable = self.network.has_cable(&self.host);
         // What they sent before they went is read to its end.
         self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
         for incoming in &mut self.incoming {

@@ -165,6 +165,18 @@ pub enum PortSpeed {
 }
 
 impl PortSpeed {
+    /// The speed of so many Gbit/s, if a port has it.
+    pub const fn from_gbps(gbps: u32) -> Option<Self> {
+        Some(match gbps {
+            10 => Self::Gbps10,
+            25 => Self::Gbps25,
+            40 => Self::Gbps40,
+            50 => Self::Gbps50,
+            100 => Self::Gbps100,
+            _ => return None,
+        })
+    }
+
     /// The bit of `eth_proto_oper` for a copper cable of this speed.
     pub const fn ethernet_protocol(self) -> u32 {
         1 << match self {

@@ -59,7 +59,7 @@ impl DeviceAttributes {
         self.roce.roce_address_table_size().into()
     }
 
-    fn device_flags(&self) -> u32 {
+    pub(crate) fn device_flags(&self) -> u32 {
         let general = &self.general;
         let always = IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
             | IB_UVERBS_DEVICE_SYS_IMAGE_GUID

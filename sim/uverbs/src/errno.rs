@@ -24,6 +24,8 @@ pub enum Errno {
     Fault = 14,
     /// The object is in use.
     Busy = 16,
+    /// There is no such device.
+    NoDevice = 19,
     /// An argument is wrong.
     Invalid = 22,
     /// A structure is shorter than the command needs.

@@ -114,6 +114,11 @@ impl DeviceFile {
         self.objects.get(&handle).map(|entry| entry.object).ok_or(Errno::NoEntry)
     }
 
+    /// Every object.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Object> {
+        self.objects.values().map(|entry| entry.object)
+    }
+
     /// The handles that an object uses.
     pub(crate) fn uses(&self, handle: u32) -> Vec<u32> {
         self.objects.get(&handle).map(|entry| entry.uses.clone()).unwrap_or_default()

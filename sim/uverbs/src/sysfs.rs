@@ -18,6 +18,8 @@ const PROVIDER_ABI: u32 = 1;
 const CLASS: u32 = 0x02_0000;
 /// Device number of `/dev/null`, which stands for the device file.
 const NULL_DEVICE: &str = "1:3";
+/// The same as the kernel encodes it: major number in bits 8 to 15, minor number below.
+pub(crate) const NULL_DEVICE_NUMBER: u64 = 1 << 8 | 3;
 
 /// Directories of the machine in whose place those of [`tree`] are seen.
 pub const REPLACED: &[&str] = &[

@@ -6,6 +6,7 @@ use crate::commands::CommandFailure;
 use crate::device::Device;
 use crate::files::{DeviceFile, FileId};
 use crate::mapping::Mapping;
+use crate::netlink::ObjectCounts;
 use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
@@ -44,6 +45,16 @@ impl Uverbs {
     /// The device itself, to be looked at.
     pub const fn nic(&self) -> &Nic {
         &self.device.commands.nic
+    }
+
+    /// What the program has made and not destroyed.
+    pub fn objects(&self) -> ObjectCounts {
+        let mut counts = ObjectCounts::default();
+        for file in self.files.values() {
+            counts.contexts += u64::from(file.has_context);
+            file.objects().for_each(|object| counts.add(object));
+        }
+        counts
     }
 
     /// Opens the device file.

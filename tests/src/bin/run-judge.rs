@@ -326,7 +326,7 @@ fn missing() -> Vec<&'static str> {
     let is_there = |program: &&str| {
         std::env::split_paths(&directories).any(|directory| Path::new(&directory).join(program).is_file())
     };
-    ["ibv_devinfo", "ib_write_bw"].into_iter().filter(|program| !is_there(program)).collect()
+    ["ibv_devinfo", "ib_write_bw", "rdma"].into_iter().filter(|program| !is_there(program)).collect()
 }
 
 fn judge() -> Result<bool> {
@@ -350,7 +350,7 @@ fn main() -> ExitCode {
     let missing = missing();
     if !missing.is_empty() {
         println!(
-            "SKIPPED: {} not installed (Debian: apt-get install ibverbs-utils ibverbs-providers perftest)",
+            "SKIPPED: {} not installed (Debian: apt-get install ibverbs-utils ibverbs-providers iproute2 perftest)",
             missing.join(", ")
         );
         return ExitCode::from(SKIPPED);

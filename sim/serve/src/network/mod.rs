@@ -18,10 +18,15 @@ pub use membership::Membership;
 
 use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+/// How often it is looked whether a process has answered.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Directory with a file for each host whose cable is pulled out.
+const CUT: &str = "cut";
 /// Longest name of a network.
 const LONGEST_NAME: usize = 32;
 /// Environment variables by which `bareverbs run` tells the library in the program what to do.
@@ -36,6 +41,8 @@ pub mod environment {
     pub const FAULTS: &str = "BAREVERBS_RUN_FAULTS";
     /// From what the chances of faults are drawn.
     pub const SEED: &str = "BAREVERBS_RUN_SEED";
+    /// Rate of the port in Gbit/s.
+    pub const RATE: &str = "BAREVERBS_RUN_RATE";
     /// File of the capture.
     pub const CAPTURE: &str = "BAREVERBS_RUN_CAPTURE";
 }
@@ -135,6 +142,45 @@ impl NetworkDirectory {
     /// others connect to it at the moment.
     pub fn connect(&self, host: &str, number: u8) -> io::Result<OwnedFd> {
         socket::connect(&self.socket_path(host, number))
+    }
+
+    /// Pulls the cable of a host out, also for processes that come later, or plugs it in again.
+    pub fn set_cable(&self, host: &str, plugged_in: bool) -> Result<(), NetworkError> {
+        let mark = self.cut_path(host);
+        let directory = self.path.join(CUT);
+        let done = match plugged_in {
+            true => fs::remove_file(mark).or_else(|error| match error.kind() {
+                ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+            false => fs::create_dir_all(directory).and_then(|()| fs::write(mark, "")),
+        };
+        done.map_err(|error| self.trouble(error))
+    }
+
+    /// Whether the cable of a host is plugged in.
+    pub fn has_cable(&self, host: &str) -> bool {
+        !self.cut_path(host).exists()
+    }
+
+    fn cut_path(&self, host: &str) -> PathBuf {
+        self.path.join(CUT).join(host)
+    }
+
+    /// Asks a process how it is and waits so long for its answer. `WouldBlock`: it lives and does not answer; other errors:
+    /// it has ended.
+    pub fn ask(&self, host: &str, number: u8, patience: Duration) -> io::Result<String> {
+        let connection = self.connect(host, number)?;
+        Greeting::Status.send(&connection, None)?;
+        let start = Instant::now();
+        loop {
+            match receive_status(&connection) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < patience => {
+                    std::thread::sleep(PAUSE);
+                }
+                answered => return answered,
+            }
+        }
     }
 
     /// Makes this process one of the host's.

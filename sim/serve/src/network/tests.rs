@@ -85,3 +85,16 @@ fn names_of_networks_are_names_of_directories() {
         assert!(!is_network_name(name), "{name:?}");
     }
 }
+
+#[test]
+fn a_cable_stays_as_it_was_left() {
+    let (_directory, network) = network();
+    network.add_host("a").unwrap();
+    network.set_cable("a", true).unwrap();
+    assert!(network.has_cable("a"));
+    network.set_cable("a", false).unwrap();
+    assert!(!network.has_cable("a") && network.has_cable("b"));
+    assert_eq!(network.hosts(), ["a"]);
+    network.set_cable("a", true).unwrap();
+    assert!(network.has_cable("a"));
+}

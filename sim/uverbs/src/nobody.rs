@@ -1,13 +1,15 @@
 //! Nobody's program: a device that is only asked what it is touches no memory and has no events.
 
+use crate::Errno;
+use crate::event_record::{EventFileId, EventFileKind};
+use crate::process::Process;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
-use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process};
 
-/// See the module.
-#[derive(Debug)]
-pub(super) struct Nobody;
+/// A program that has nothing: no memory, no descriptors, no neighbours. It is for a device that is only asked what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nobody;
 
 impl HostMemory for Nobody {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {

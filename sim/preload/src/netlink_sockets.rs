@@ -1,0 +1,198 @@
+//! Sockets of the protocol NETLINK_RDMA, on which programs ask for devices: they find ours, and none of the machine's.
+//!
+//! **What this is.** The program gets a netlink socket of a protocol that carries messages between programs. Bind, receive, poll and
+//! options are the kernel's business; what the program sends is answered here, and the answers go to its socket.
+
+use crate::descriptors::{self, Descriptor};
+use crate::errno::{keeping_errno, set_errno};
+use crate::next::call_next;
+use crate::own_work::OwnWork;
+use crate::paths;
+use crate::settings::Settings;
+use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_uverbs::netlink::{self, Inventory, ObjectCounts};
+use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs};
+use core::ffi::{c_int, c_void};
+use core::time::Duration;
+use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::net::netlink::{SocketAddrNetlink, USERSOCK};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+/// `NETLINK_RDMA` of `linux/netlink.h`.
+const NETLINK_RDMA: c_int = 20;
+/// Longest datagram of requests.
+const LONGEST: usize = 1 << 16;
+/// How long another process of the host may take to say what it has.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The device, as it is before a program uses it.
+#[derive(Debug)]
+struct Found {
+    attributes: DeviceAttributes,
+    host: String,
+    network: NetworkDirectory,
+}
+
+/// The device of this host; `None` if there cannot be one, which opening it says in a sentence.
+fn found() -> Option<&'static Found> {
+    static FOUND: OnceLock<Option<Found>> = OnceLock::new();
+    let find = || {
+        let settings = Settings::read().ok()?;
+        let config = settings.nic_config(0);
+        let Settings { host, network, .. } = settings;
+        let device = Uverbs::boot(config, &host.gids(), &mut Nobody).ok()?;
+        Some(Found { attributes: device.attributes().clone(), host: host.name().to_owned(), network })
+    };
+    FOUND.get_or_init(find).as_ref()
+}
+
+impl Found {
+    /// Objects of all processes of the host. One that does not answer counts as one without.
+    fn objects(&self) -> ObjectCounts {
+        let processes = self.network.processes(&self.host);
+        let said = processes.iter().filter_map(|&number| self.network.ask(&self.host, number, PATIENCE).ok());
+        said.fold(ObjectCounts::default(), |sum, said| sum.and(&ObjectCounts::from_lines(&said)))
+    }
+}
+
+/// As in the C library, but that RDMA's sockets are answered here.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let is_ours = domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && paths::is_active();
+    let protocol = if is_ours { libc::NETLINK_USERSOCK } else { protocol };
+    let descriptor = call_next!(c"socket", fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol), -1);
+    if descriptor >= 0 && is_ours && !descriptors::insert(descriptor, Descriptor::Netlink) {
+        call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
+        set_errno(libc::EMFILE);
+        return -1;
+    }
+    descriptor
+}
+
+/// Whether a datagram that is sent there is answered here.
+fn is_ours(descriptor: c_int) -> bool {
+    descriptors::get(descriptor) == Descriptor::Netlink
+}
+
+/// Answers a datagram that the program sends from a socket of ours; the result is that of its call.
+fn answer(descriptor: c_int, datagram: &[u8]) -> ssize_t {
+    match keeping_errno(|| deliver(descriptor, datagram)) {
+        Ok(()) => datagram.len() as ssize_t,
+        Err(error) => {
+            set_errno(error.raw_os_error());
+            -1
+        }
+    }
+}
+
+fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
+    let _own_work = OwnWork::begin();
+    // SAFETY: the program has just given the number of an open socket, and keeps it open during its call.
+    let theirs = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let found = found().ok_or(rustix::io::Errno::NODEV)?;
+    let port = port_of(theirs)?;
+    let objects = if netlink::asks_for_objects(datagram) { found.objects() } else { ObjectCounts::default() };
+    let answers = netlink::answer(datagram, port, &Inventory { attributes: &found.attributes, objects });
+    let ours = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(USERSOCK),
+    )?;
+    for message in answers {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        rustix::net::sendto(&ours, &message, flags, &SocketAddrNetlink::new(port, 0))?;
+    }
+    Ok(())
+}
+
+/// Port number of a socket, which gets one if it has none yet.
+fn port_of(socket: BorrowedFd<'_>) -> rustix::io::Result<u32> {
+    let port = || SocketAddrNetlink::try_from(rustix::net::getsockname(socket)?).map(|address| address.pid());
+    match port()? {
+        0 => {
+            rustix::net::bind(socket, &SocketAddrNetlink::new(0, 0))?;
+            port()
+        }
+        port => Ok(port),
+    }
+}
+
+/// As in the C library, but for sockets of RDMA.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(descriptor: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if !is_ours(descriptor) {
+        return call_next!(
+            c"sendmsg",
+            fn(c_int, *const msghdr, c_int) -> ssize_t,
+            (descriptor, message, flags),
+            -1
+        );
+    }
+    // SAFETY: the caller gives a message, whose parts are as many and as long as it says.
+    let parts = unsafe {
+        let message = &*message;
+        let parts = core::ptr::slice_from_raw_parts(message.msg_iov.cast_const(), message.msg_iovlen);
+        (&*parts)
+            .iter()
+            .map(|part| &*core::ptr::slice_from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len))
+    };
+    let datagram: Vec<u8> = parts.flatten().copied().take(LONGEST + 1).collect();
+    send_datagram(descriptor, &datagram)
+}
+
+/// As in the C library, but for sockets of RDMA.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    descriptor: c_int,
+    bytes: *const c_void,
+    length: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_length: socklen_t,
+) -> ssize_t {
+    if !is_ours(descriptor) {
+        return call_next!(
+            c"sendto",
+            fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
+            (descriptor, bytes, length, flags, address, address_length),
+            -1
+        );
+    }
+    // SAFETY: the caller gives so many bytes.
+    send_datagram(descriptor, unsafe { &*core::ptr::slice_from_raw_parts(bytes.cast(), length) })
+}
+
+/// As in the C library, but for sockets of RDMA.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(
+    descriptor: c_int,
+    bytes: *const c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: `send` is `sendto` without an address, and the caller's promise is the same.
+    unsafe { sendto(descriptor, bytes, length, flags, core::ptr::null(), 0) }
+}
+
+fn send_datagram(descriptor: c_int, datagram: &[u8]) -> ssize_t {
+    if datagram.len() > LONGEST {
+        set_errno(libc::EMSGSIZE);
+        return -1;
+    }
+    answer(descriptor, datagram)
+}

@@ -1,0 +1,175 @@
+//! Netlink messages: a header of 16 bytes, attributes behind it, all in the byte order of the machine (`linux/netlink.h`).
+
+use crate::Errno;
+use alloc::vec::Vec;
+
+/// Bytes of a header: length (4), type (2), flags (2), sequence number (4), port (4).
+const HEADER: usize = 16;
+/// Bytes of an attribute's header: length with it (2), type (2).
+const ATTRIBUTE: usize = 4;
+/// Bits of an attribute's type that are its number: the upper two are flags.
+const ATTRIBUTE_NUMBER: u16 = 0x3fff;
+
+/// Flags of a message.
+pub(super) mod flag {
+    pub(in crate::netlink) const REQUEST: u16 = 1;
+    pub(in crate::netlink) const MULTI: u16 = 2;
+    pub(in crate::netlink) const ACK: u16 = 4;
+    /// `NLM_F_ROOT` and `NLM_F_MATCH`: all that there is.
+    pub(in crate::netlink) const DUMP: u16 = 0x300;
+}
+/// Types of the messages that every family has.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestMessage<'a> {
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    sequence: u32,
+    header: &'a [u8],
+    attributes: &'a [u8],
+}
+
+/// Messages that lie one behind the other; what follows one whose length cannot be is left out, as in the kernel.
+pub(super) fn requests(bytes: &[u8]) -> impl Iterator<Item = RequestMessage<'_>> {
+    let mut rest = bytes;
+    core::iter::from_fn(move || {
+        let length = usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?;
+        let message = rest.get(..length).filter(|message| message.len() >= HEADER)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        let (header, attributes) = message.split_at(HEADER);
+        let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let sequence = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+        Some(RequestMessage { kind: half(4), flags: half(6), sequence, header, attributes })
+    })
+}
+
+impl<'a> RequestMessage<'a> {
+    pub(super) fn has(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// The payload of an attribute.
+    pub(super) fn attribute(&self, number: u16) -> Option<&'a [u8]> {
+        let mut rest = self.attributes;
+        while let Some((header, _)) = rest.split_at_checked(ATTRIBUTE) {
+            let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+            let payload = rest.get(ATTRIBUTE..length)?;
+            if u16::from_ne_bytes([header[2], header[3]]) & ATTRIBUTE_NUMBER == number {
+                return Some(payload);
+            }
+            rest = rest.get(length.next_multiple_of(4)..)?;
+        }
+        None
+    }
+
+    pub(super) fn number(&self, attribute: u16) -> Option<u32> {
+        self.attribute(attribute)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// The text of an attribute, without the zero at its end.
+    pub(super) fn text(&self, attribute: u16) -> Option<&'a [u8]> {
+        self.attribute(attribute)?.split(|&byte| byte == 0).next()
+    }
+
+    /// Begins an answer of the request's type for the socket with a port number.
+    pub(super) fn reply(&self, port: u32) -> Reply {
+        let flags = if self.has(flag::DUMP) { flag::MULTI } else { 0 };
+        Reply::new(self.kind, flags, self.sequence, port)
+    }
+
+    /// What ends an answer of several messages, with an error if there is one.
+    pub(super) fn done(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
+        let mut reply = Reply::new(DONE, flag::MULTI, self.sequence, port);
+        reply.bytes.extend_from_slice(&code(error));
+        reply.finish()
+    }
+
+    /// Says that a request failed, or did not, with the header of the request.
+    pub(super) fn acknowledge(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
+        let mut reply = Reply::new(ERROR, 0, self.sequence, port);
+        reply.bytes.extend_from_slice(&code(error));
+        reply.bytes.extend_from_slice(self.header);
+        if error.is_some() {
+            reply.bytes.extend_from_slice(self.attributes);
+        }
+        reply.finish()
+    }
+}
+
+fn code(error: Option<Errno>) -> [u8; 4] {
+    error.map_or(0, |error| -error.raw()).to_ne_bytes()
+}
+
+/// A message that is being written.
+#[derive(Debug)]
+pub(super) struct Reply {
+    bytes: Vec<u8>,
+}
+
+impl Reply {
+    fn new(kind: u16, flags: u16, sequence: u32, port: u32) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&flags.to_ne_bytes());
+        bytes.extend_from_slice(&sequence.to_ne_bytes());
+        bytes.extend_from_slice(&port.to_ne_bytes());
+        Self { bytes }
+    }
+
+    pub(super) fn put(&mut self, attribute: u16, payload: &[u8]) {
+        let at = self.open(attribute);
+        self.bytes.extend_from_slice(payload);
+        self.close(at);
+    }
+
+    pub(super) fn put_u8(&mut self, attribute: u16, value: u8) {
+        self.put(attribute, &[value]);
+    }
+
+    pub(super) fn put_u32(&mut self, attribute: u16, value: u32) {
+        self.put(attribute, &value.to_ne_bytes());
+    }
+
+    pub(super) fn put_u64(&mut self, attribute: u16, value: u64) {
+        self.put(attribute, &value.to_ne_bytes());
+    }
+
+    /// A text with a zero at its end.
+    pub(super) fn put_text(&mut self, attribute: u16, text: &str) {
+        let at = self.open(attribute);
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(0);
+        self.close(at);
+    }
+
+    /// An attribute that is made of attributes.
+    pub(super) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
+        let at = self.open(attribute);
+        fill(self);
+        self.close(at);
+    }
+
+    fn open(&mut self, attribute: u16) -> usize {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&attribute.to_ne_bytes());
+        at
+    }
+
+    /// Attributes are some hundred bytes at most.
+    fn close(&mut self, at: usize) {
+        let length = (self.bytes.len() - at) as u16;
+        self.bytes[at..at + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let length = self.bytes.len() as u32;
+        self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes
+    }
+}

@@ -1,0 +1,274 @@
+//! Answers on sockets of the protocol NETLINK_RDMA: which devices there are, their ports, their device files, and how many objects
+//! they have. libibverbs, librdmacm and the `rdma` tool ask this way.
+//!
+//! **What this is.** A datagram of requests in, datagrams of answers out, as `ib_core` gives them (`linux/rdma_netlink.h`).
+//!
+//! **What it may not do.** It changes nothing: requests that would are refused, and so is what it does not know
+//! (`EOPNOTSUPP`). It knows of no device but ours.
+
+mod message;
+
+use crate::Errno;
+use crate::attributes::DeviceAttributes;
+use crate::files::Object;
+use crate::sysfs::NULL_DEVICE_NUMBER;
+use crate::uapi::{
+    RDMA_DRIVER_MLX5, RDMA_NL_NLDEV, RDMA_NLDEV_ATTR_CAP_FLAGS, RDMA_NLDEV_ATTR_CHARDEV,
+    RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME, RDMA_NLDEV_ATTR_CHARDEV_TYPE,
+    RDMA_NLDEV_ATTR_DEV_DIM, RDMA_NLDEV_ATTR_DEV_INDEX, RDMA_NLDEV_ATTR_DEV_NAME,
+    RDMA_NLDEV_ATTR_DEV_NODE_TYPE, RDMA_NLDEV_ATTR_DEV_PROTOCOL, RDMA_NLDEV_ATTR_FW_VERSION,
+    RDMA_NLDEV_ATTR_NDEV_INDEX, RDMA_NLDEV_ATTR_NDEV_NAME, RDMA_NLDEV_ATTR_NODE_GUID,
+    RDMA_NLDEV_ATTR_PORT_INDEX, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, RDMA_NLDEV_ATTR_PORT_STATE,
+    RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR,
+    RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID,
+    RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_GET_CHARDEV, RDMA_NLDEV_CMD_PORT_GET, RDMA_NLDEV_CMD_RES_GET,
+    RDMA_NLDEV_CMD_SYS_GET, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
+};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use message::{Reply, RequestMessage, flag};
+
+/// The device: its index, name and only port.
+const INDEX: u32 = 0;
+const NAME: &str = "mlx5_0";
+const PORT: u32 = 1;
+/// The interface that stands for the port's; see the GID table.
+const INTERFACE: (u32, &str) = (1, "lo");
+/// `RDMA_NODE_IB_CA`: a channel adapter.
+const CHANNEL_ADAPTER: u8 = 1;
+/// `IB_PORT_ACTIVE`, `IB_PORT_PHYS_STATE_LINK_UP`.
+const ACTIVE: u8 = 4;
+const LINK_UP: u8 = 5;
+/// Interface of mlx5's device files.
+const MLX5_ABI: u64 = 1;
+/// Where the client stands in the type of a message.
+const CLIENT_SHIFT: u16 = 10;
+const COMMAND_MASK: u16 = (1 << CLIENT_SHIFT) - 1;
+
+/// Objects of programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectCounts {
+    /// Protection domains.
+    pub protection_domains: u64,
+    /// Completion queues.
+    pub completion_queues: u64,
+    /// Queue pairs.
+    pub queue_pairs: u64,
+    /// Identifiers of connections.
+    pub connection_identifiers: u64,
+    /// Memory regions.
+    pub memory_regions: u64,
+    /// Open device files.
+    pub contexts: u64,
+    /// Shared receive queues.
+    pub shared_receive_queues: u64,
+}
+
+impl ObjectCounts {
+    /// Counts an object of a file; of some kinds the kernel tells nothing.
+    pub(crate) const fn add(&mut self, object: Object) {
+        let count = match object {
+            Object::ProtectionDomain(_) => &mut self.protection_domains,
+            Object::CompletionQueue(_) => &mut self.completion_queues,
+            Object::QueuePair(_) => &mut self.queue_pairs,
+            Object::MemoryRegion(_) => &mut self.memory_regions,
+            Object::SharedReceiveQueue(_) => &mut self.shared_receive_queues,
+            Object::MemoryWindow(_) | Object::Uar(_) | Object::AddressHandle | Object::XrcDomain(_) => return,
+        };
+        *count += 1;
+    }
+
+    /// The objects of two processes.
+    #[must_use]
+    pub const fn and(&self, other: &Self) -> Self {
+        Self {
+            protection_domains: self.protection_domains + other.protection_domains,
+            completion_queues: self.completion_queues + other.completion_queues,
+            queue_pairs: self.queue_pairs + other.queue_pairs,
+            connection_identifiers: self.connection_identifiers + other.connection_identifiers,
+            memory_regions: self.memory_regions + other.memory_regions,
+            contexts: self.contexts + other.contexts,
+            shared_receive_queues: self.shared_receive_queues + other.shared_receive_queues,
+        }
+    }
+
+    /// Lines of a name and a number.
+    pub fn to_lines(&self) -> String {
+        self.named().iter().map(|(name, count)| format!("{name} {count}\n")).collect()
+    }
+
+    /// Reads [`Self::to_lines`]; other lines say nothing.
+    pub fn from_lines(text: &str) -> Self {
+        let mut counts = Self::default();
+        for (name, count) in text.lines().filter_map(|line| line.split_once(' ')) {
+            let Some(place) = counts.place(name) else { continue };
+            *place = count.parse().unwrap_or(0);
+        }
+        counts
+    }
+
+    fn place(&mut self, name: &str) -> Option<&mut u64> {
+        Some(match name {
+            "pd" => &mut self.protection_domains,
+            "cq" => &mut self.completion_queues,
+            "qp" => &mut self.queue_pairs,
+            "cm_id" => &mut self.connection_identifiers,
+            "mr" => &mut self.memory_regions,
+            "ctx" => &mut self.contexts,
+            "srq" => &mut self.shared_receive_queues,
+            _ => return None,
+        })
+    }
+
+    /// Names of the kernel, in its order.
+    const fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("pd", self.protection_domains),
+            ("cq", self.completion_queues),
+            ("qp", self.queue_pairs),
+            ("cm_id", self.connection_identifiers),
+            ("mr", self.memory_regions),
+            ("ctx", self.contexts),
+            ("srq", self.shared_receive_queues),
+        ]
+    }
+}
+
+/// What there is to tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Inventory<'a> {
+    /// The device.
+    pub attributes: &'a DeviceAttributes,
+    /// Objects of all processes of the host.
+    pub objects: ObjectCounts,
+}
+
+/// Whether a datagram of requests wants to know of objects: what other answers say never changes.
+pub fn asks_for_objects(datagram: &[u8]) -> bool {
+    message::requests(datagram).any(|request| command(&request) == Some(RDMA_NLDEV_CMD_RES_GET))
+}
+
+/// Answers a datagram of requests from the socket with a port number; each element is a datagram.
+pub fn answer(datagram: &[u8], port: u32, inventory: &Inventory<'_>) -> Vec<Vec<u8>> {
+    let asked = message::requests(datagram).filter(|request| request.has(flag::REQUEST));
+    asked.flat_map(|request| answer_one(&request, port, inventory)).collect()
+}
+
+/// The command of a request to the client for devices.
+fn command(request: &RequestMessage<'_>) -> Option<u16> {
+    (request.kind >> CLIENT_SHIFT == RDMA_NL_NLDEV).then_some(request.kind & COMMAND_MASK)
+}
+
+fn answer_one(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -> Vec<Vec<u8>> {
+    let mut reply = request.reply(port);
+    let written = fill(request, &mut reply, inventory);
+    if request.has(flag::DUMP) {
+        let message = written.is_ok().then(|| reply.finish());
+        return message.into_iter().chain([request.done(port, written.err())]).collect();
+    }
+    match written {
+        Ok(()) if request.has(flag::ACK) => vec![reply.finish(), request.acknowledge(port, None)],
+        Ok(()) => vec![reply.finish()],
+        Err(error) => vec![request.acknowledge(port, Some(error))],
+    }
+}
+
+fn fill(request: &RequestMessage<'_>, reply: &mut Reply, inventory: &Inventory<'_>) -> Result<(), Errno> {
+    let attributes = inventory.attributes;
+    let is_dump = request.has(flag::DUMP);
+    match command(request).ok_or(Errno::Invalid)? {
+        RDMA_NLDEV_CMD_GET => {
+            if !is_dump {
+                check_index(request)?;
+            }
+            put_device(reply, attributes);
+        }
+        RDMA_NLDEV_CMD_PORT_GET => {
+            check_index(request)?;
+            if !is_dump && request.number(RDMA_NLDEV_ATTR_PORT_INDEX) != Some(PORT) {
+                return Err(Errno::Invalid);
+            }
+            put_port(reply);
+        }
+        RDMA_NLDEV_CMD_SYS_GET => {
+            // Devices belong to all network namespaces, and memory is copied when a process forks.
+            reply.put_u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);
+            reply.put_u8(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, 1);
+        }
+        RDMA_NLDEV_CMD_GET_CHARDEV => put_device_file(request, reply)?,
+        RDMA_NLDEV_CMD_RES_GET => {
+            if !is_dump {
+                check_index(request)?;
+            }
+            put_objects(reply, &inventory.objects);
+        }
+        _ => return Err(Errno::NotSupported),
+    }
+    Ok(())
+}
+
+fn check_index(request: &RequestMessage<'_>) -> Result<(), Errno> {
+    match request.number(RDMA_NLDEV_ATTR_DEV_INDEX) {
+        Some(INDEX) => Ok(()),
+        Some(_) => Err(Errno::NoDevice),
+        None => Err(Errno::Invalid),
+    }
+}
+
+fn put_name(reply: &mut Reply) {
+    reply.put_u32(RDMA_NLDEV_ATTR_DEV_INDEX, INDEX);
+    reply.put_text(RDMA_NLDEV_ATTR_DEV_NAME, NAME);
+}
+
+fn put_device(reply: &mut Reply, attributes: &DeviceAttributes) {
+    let [major, minor, subminor] = attributes.firmware_revision;
+    put_name(reply);
+    reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
+    reply.put_u64(RDMA_NLDEV_ATTR_CAP_FLAGS, attributes.device_flags().into());
+    reply.put_text(RDMA_NLDEV_ATTR_FW_VERSION, &format!("{major}.{minor}.{subminor:04}"));
+    reply.put_u64(RDMA_NLDEV_ATTR_NODE_GUID, attributes.node_guid);
+    reply.put_u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, attributes.system_image_guid);
+    reply.put_u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, CHANNEL_ADAPTER);
+    reply.put_u8(RDMA_NLDEV_ATTR_DEV_DIM, 0);
+    reply.put_text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, "roce");
+}
+
+fn put_port(reply: &mut Reply) {
+    let (index, name) = INTERFACE;
+    put_name(reply);
+    reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
+    reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, ACTIVE);
+    reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, LINK_UP);
+    reply.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
+    reply.put_text(RDMA_NLDEV_ATTR_NDEV_NAME, name);
+}
+
+/// There is a device file for verbs only.
+fn put_device_file(request: &RequestMessage<'_>, reply: &mut Reply) -> Result<(), Errno> {
+    if request.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE).ok_or(Errno::Invalid)? != b"uverbs" {
+        return Err(Errno::NotSupported);
+    }
+    check_index(request)?;
+    reply.put_u64(RDMA_NLDEV_ATTR_CHARDEV, NULL_DEVICE_NUMBER);
+    reply.put_u64(RDMA_NLDEV_ATTR_CHARDEV_ABI, MLX5_ABI);
+    reply.put_text(RDMA_NLDEV_ATTR_CHARDEV_NAME, "uverbs0");
+    reply.put_u32(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_DRIVER_MLX5);
+    Ok(())
+}
+
+fn put_objects(reply: &mut Reply, objects: &ObjectCounts) {
+    put_name(reply);
+    reply.nest(RDMA_NLDEV_ATTR_RES_SUMMARY, |reply| {
+        for (name, count) in objects.named() {
+            reply.nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, |reply| {
+                reply.put_text(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, name);
+                reply.put_u64(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, count);
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;
