@@ -4,12 +4,13 @@
 //! C declares `open`, `openat`, `ioctl` and `fcntl` with variable arguments. On the machines that this library is built for
 //! (x86-64, AArch64), such an argument is passed where a fixed one would be, so they are defined with fixed ones.
 
+use crate::connection_calls;
 use crate::descriptors::{self, Descriptor};
 use crate::device;
 use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work;
-use crate::paths::Redirected;
+use crate::paths::{self, Redirected, Special};
 use bareverbs_uverbs::Errno;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;
@@ -23,25 +24,29 @@ fn fail(error: Errno) -> c_int {
     -1
 }
 
-/// Makes a descriptor that was opened in place of the device file one of the device, if `open` succeeded.
+/// Makes a descriptor that was opened in place of the device file one of the device, if `open` succeeded; the file of
+/// connection management has another one.
 fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
-    if descriptor < 0 || !path.is_device() {
+    if descriptor < 0 || path.special() == Special::None {
         return descriptor;
     }
-    let opened = keeping_errno(device::open).and_then(|file| {
-        if descriptors::insert(descriptor, Descriptor::Device(file)) {
-            return Ok(());
-        }
-        device::close(file);
-        Err(Errno::NoMemory)
+    let opened = keeping_errno(|| match path.special() {
+        Special::Connections => connection_calls::open(),
+        _ => open_device(descriptor),
     });
-    match opened {
-        Ok(()) => descriptor,
-        Err(error) => {
-            call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
-            fail(error)
-        }
+    if opened != Ok(descriptor) {
+        call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
     }
+    opened.unwrap_or_else(fail)
+}
+
+fn open_device(descriptor: c_int) -> Result<c_int, Errno> {
+    let file = device::open()?;
+    if descriptors::insert(descriptor, Descriptor::Device(file)) {
+        return Ok(descriptor);
+    }
+    device::close(file);
+    Err(Errno::NoMemory)
 }
 
 /// Functions that open a file.
@@ -133,6 +138,7 @@ fn release(was: Descriptor) {
     match was {
         Descriptor::Device(file) => device::close(file),
         Descriptor::Events(file) => device::close_event_file(file),
+        Descriptor::Connections(file) => device::close_connections(file),
         Descriptor::Other | Descriptor::Netlink | Descriptor::Inherited => {}
     }
 }
@@ -233,7 +239,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
             keeping_errno(|| device::ioctl(file, argument.addr() as u64)).map_or_else(fail, |()| 0)
         }
         Descriptor::Inherited => fail(Errno::Io),
-        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink => {
+        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink | Descriptor::Connections(_) => {
             call_next!(
                 c"ioctl",
                 fn(c_int, c_ulong, *mut c_void) -> c_int,
@@ -266,7 +272,9 @@ fn map_memory(wish: MapRequest) -> *mut c_void {
 
 fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
     let mapped = match descriptors::get(descriptor) {
-        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink => return None,
+        Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink | Descriptor::Connections(_) => {
+            return None;
+        }
         Descriptor::Inherited => Err(Errno::Io),
         Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), wish.length as u64),
     };

@@ -1,8 +1,8 @@
-//! Which descriptors of the program are files of the device, which are files of events, and which are sockets that are
+//! Which descriptors of the program are files of the device, of events or of connection management, and which are sockets that are
 //! answered here. A number alone proves nothing, since
 //! there are ways to close a descriptor that nobody can see: a device file is compared with what the kernel says of it.
 
-use bareverbs_uverbs::{EventFileId, FileId};
+use bareverbs_uverbs::{ConnectionFileId, EventFileId, FileId};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +16,9 @@ const INHERITED: u64 = u64::MAX;
 const DEVICE: u64 = 1 << 32;
 const EVENTS: u64 = 2 << 32;
 const NETLINK: u64 = 3 << 32;
+const CONNECTIONS: u64 = 4 << 32;
+/// A file of connections that a parent process opened: no file has this number.
+const INHERITED_CONNECTIONS: u64 = CONNECTIONS | u32::MAX as u64;
 
 static TABLE: [AtomicU64; ROOM] = [const { AtomicU64::new(NONE) }; ROOM];
 
@@ -30,6 +33,8 @@ pub(crate) enum Descriptor {
     Events(EventFileId),
     /// A socket on which devices are asked for.
     Netlink,
+    /// A file of connection management.
+    Connections(ConnectionFileId),
     /// A device file of the parent process, which a child cannot use.
     Inherited,
 }
@@ -41,6 +46,7 @@ impl Descriptor {
             Self::Device(file) => DEVICE | u64::from(file.raw()),
             Self::Events(file) => EVENTS | u64::from(file.raw()),
             Self::Netlink => NETLINK,
+            Self::Connections(file) => CONNECTIONS | u64::from(file.raw()),
             Self::Inherited => INHERITED,
         }
     }
@@ -50,6 +56,7 @@ impl Descriptor {
             DEVICE => Self::Device(FileId::from_raw(value as u32)),
             EVENTS => Self::Events(EventFileId::from_raw(value as u32)),
             NETLINK => Self::Netlink,
+            CONNECTIONS => Self::Connections(ConnectionFileId::from_raw(value as u32)),
             NONE => Self::Other,
             _ => Self::Inherited,
         }
@@ -67,6 +74,12 @@ pub(crate) fn insert(descriptor: c_int, what: Descriptor) -> bool {
         slot.store(what.encode(), Ordering::Release);
     }
     slot.is_some()
+}
+
+/// Whether a descriptor is remembered as a file of connection management.
+pub(crate) fn is_connections(descriptor: c_int) -> bool {
+    let value = slot(descriptor).map_or(NONE, |slot| slot.load(Ordering::Acquire));
+    matches!(Descriptor::decode(value), Descriptor::Connections(_))
 }
 
 /// What a descriptor is now.
@@ -96,6 +109,7 @@ pub(crate) fn inherit() {
         match Descriptor::decode(slot.load(Ordering::Relaxed)) {
             Descriptor::Device(_) => slot.store(INHERITED, Ordering::Relaxed),
             Descriptor::Events(_) => slot.store(NONE, Ordering::Relaxed),
+            Descriptor::Connections(_) => slot.store(INHERITED_CONNECTIONS, Ordering::Relaxed),
             Descriptor::Other | Descriptor::Netlink | Descriptor::Inherited => {}
         }
     }

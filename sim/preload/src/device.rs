@@ -9,12 +9,15 @@ use crate::own_work::OwnWork;
 use crate::program::Program;
 use crate::settings::Settings;
 use crate::wire::Wire;
+use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_uverbs::uapi::IoctlHeader;
-use bareverbs_uverbs::{Errno, EventFileId, FileId, Mapping, Uverbs};
+use bareverbs_uverbs::{ConnectionFileId, Errno, EventFileId, FileId, Mapping, Uverbs};
 use core::cell::RefCell;
+use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 const HEADER: usize = size_of::<IoctlHeader>();
@@ -26,6 +29,20 @@ struct Device {
     program: Program,
     /// `None` after the NIC's thread has failed.
     link: Option<Link>,
+}
+
+impl Device {
+    /// Lets a program do something about connections. Messages leave at once: the program may end as soon as it has told its peer
+    /// that it does.
+    fn uverbs_and_program<T>(&mut self, work: impl FnOnce(&mut Uverbs, &mut Program) -> T) -> T {
+        let Self { uverbs, program, link } = self;
+        let done = work(uverbs, program);
+        if let Some(link) = link {
+            link.transmit(program.time(), uverbs, program);
+        }
+        program.connection_files.show(|file| uverbs.waiting_connection_events(file));
+        done
+    }
 }
 
 /// The device, which lives until the process ends; null before the first file is opened, and in a new child.
@@ -87,6 +104,7 @@ extern "C" fn forget_in_child() {
             link.abandon();
         }
         device.program.event_files.clear();
+        device.program.connection_files.clear();
     }
 }
 
@@ -119,6 +137,7 @@ fn make() -> Result<(), Errno> {
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     AT_FORK.call_once(|| unsafe {
         libc::pthread_atfork(Some(hold_for_fork), Some(release_in_parent), Some(forget_in_child));
+        libc::atexit(part_at_exit);
     });
     let made = assemble().map_err(|error| {
         eprintln!("bareverbs run: no device: {error}");
@@ -137,7 +156,8 @@ fn assemble() -> Result<Device, String> {
     let (host, network) = (&settings.host, &settings.network);
     let capture = settings.capture()?;
     let wire = Wire::plug(network.clone(), host.name(), host.mac()).map_err(|error| error.to_string())?;
-    let mut program = Program::new(Neighbours::new(network.clone()));
+    let ports = Ports::of(network, host.name(), wire.number()).map_err(|error| error.to_string())?;
+    let mut program = Program::new(Neighbours::new(network.clone()), ports);
     let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.gids(), &mut program);
     let uverbs = uverbs.map_err(|error| error.to_string())?;
     Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
@@ -166,6 +186,7 @@ fn step() -> Option<Step> {
         program.event_files.put(record);
         busy = true;
     }
+    program.connection_files.show(|file| uverbs.waiting_connection_events(file));
     let wakeup = [uverbs.next_wakeup(), link.next_wakeup()].into_iter().flatten().min();
     Some(Step { now: program.time(), busy, wakeup })
 }
@@ -213,6 +234,87 @@ pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
     program.read(address, &mut request)?;
     uverbs.ioctl(program, file, &mut request)?;
     Ok(program.write(address + HEADER as u64, &request[HEADER..])?)
+}
+
+/// Longest command of connection management.
+const LONGEST_COMMAND: usize = 512;
+
+/// What became of a command of connection management.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    Done,
+    Failed(Errno),
+    /// It asks for an event, and there is none yet.
+    NoEvent,
+    /// The descriptor is something else by now.
+    NotOurs,
+}
+
+/// Opens the file of connection management, with a descriptor for the program.
+pub(crate) fn open_connections() -> Result<(ConnectionFileId, OwnedFd), Errno> {
+    make()?;
+    let mut device = device()?;
+    let Device { uverbs, program, .. } = &mut *device;
+    let file = uverbs.open_connections();
+    match program.connection_files.open(file) {
+        Ok(descriptor) => Ok((file, descriptor)),
+        Err(_) => {
+            uverbs.close_connections(program, file);
+            Err(Errno::NoMemory)
+        }
+    }
+}
+
+/// Closes a file of connection management.
+pub(crate) fn close_connections(file: ConnectionFileId) {
+    if let Ok(mut device) = device() {
+        device.uverbs_and_program(|uverbs, program| uverbs.close_connections(program, file));
+        device.program.connection_files.remove(file);
+    }
+}
+
+/// The process ends as the C library ends it: as with the kernel, connections that are open end, and peers are told. Of a
+/// process that is killed they learn by the timers of their transport.
+extern "C" fn part_at_exit() {
+    if let Ok(mut device) = device() {
+        device.uverbs_and_program(Uverbs::close_all_connections);
+    }
+}
+
+/// A command of `length` bytes at `address` is written to a file.
+pub(crate) fn write_connections(
+    file: ConnectionFileId,
+    descriptor: c_int,
+    address: u64,
+    length: usize,
+) -> Written {
+    let mut device = match device() {
+        Ok(device) => device,
+        Err(error) => return Written::Failed(error),
+    };
+    if !device.program.is_connection_file(file, descriptor) {
+        return Written::NotOurs;
+    }
+    let mut command = vec![0; length.min(LONGEST_COMMAND)];
+    let done = device.program.read(address, &mut command).map_err(Errno::from);
+    let done = done.and_then(|()| {
+        device.uverbs_and_program(|uverbs, program| uverbs.write_connections(program, file, &command))
+    });
+    match done {
+        Ok(()) => Written::Done,
+        Err(Errno::Again) => {
+            device.program.connection_files.begin_wait(file);
+            Written::NoEvent
+        }
+        Err(error) => Written::Failed(error),
+    }
+}
+
+/// A thread that waited for an event waits no more.
+pub(crate) fn end_connection_wait(file: ConnectionFileId) {
+    if let Ok(mut device) = device() {
+        device.program.connection_files.end_wait(file);
+    }
 }
 
 /// What `mmap` of the file means.

@@ -12,6 +12,8 @@
 #![cfg(target_os = "linux")]
 
 mod calls;
+mod connection_calls;
+mod connection_files;
 mod descriptors;
 mod device;
 mod errno;

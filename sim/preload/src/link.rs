@@ -97,7 +97,8 @@ impl Link {
         busy
     }
 
-    fn transmit(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
+    /// Frames of the device that can leave; whether there were any.
+    pub(crate) fn transmit(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         let mut busy = self.send_waiting(now);
         for _ in 0..SEND_BATCH {
             let waiting = self.lanes.as_ref().map_or(0, |lanes| lanes.outbound.len());

@@ -1,5 +1,5 @@
-//! Names and addresses of virtual hosts, where programs look for each other over TCP: they lead to this machine, whose own
-//! TCP carries the connection.
+//! Names and addresses of virtual hosts. A name has the address that the host's device has, so that both kinds of connections
+//! reach it: RDMA through the device, TCP through this machine, whose own TCP carries what goes to such an address.
 //!
 //! Names that the network does not know, and programs that were started without `bareverbs run`, go to the C library as they
 //! are.
@@ -11,12 +11,10 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::net::Ipv4Addr;
 use core::ptr::null_mut;
 use libc::{addrinfo, hostent, size_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// This machine, as a name that every resolver knows without asking.
-const LOOPBACK: &CStr = c"127.0.0.1";
-const LOOPBACK_6: &CStr = c"::1";
 /// 198.18.0.0/15, where all virtual hosts are.
 const VIRTUAL: u32 = 0xc612_0000;
 const VIRTUAL_MASK: u32 = 0xfffe_0000;
@@ -26,23 +24,6 @@ fn network() -> Option<&'static NetworkDirectory> {
     static FOUND: OnceLock<Option<NetworkDirectory>> = OnceLock::new();
     let find = || NetworkDirectory::open(Path::new(&std::env::var_os(environment::NETWORK)?)).ok();
     FOUND.get_or_init(find).as_ref()
-}
-
-/// Whether a name, or an address written as one, is that of a virtual host.
-///
-/// # Safety
-/// `name` is null or a C string.
-unsafe fn is_virtual(name: *const c_char) -> bool {
-    if name.is_null() {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return false };
-    let is_host = || network().is_some_and(|network| network.has_host(name));
-    match name.parse::<Ipv4Addr>() {
-        Ok(address) => is_virtual_address(address),
-        Err(_) => VirtualHost::new(name).is_some() && is_host(),
-    }
 }
 
 /// Whether a host of the network has this address.
@@ -55,7 +36,29 @@ fn is_virtual_address(address: Ipv4Addr) -> bool {
     possible && network().is_some_and(has)
 }
 
-/// As in the C library, but that names of virtual hosts are this machine.
+/// The address of a virtual host, as a name that every resolver knows without asking; `None` for other names.
+///
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn virtual_address(name: *const c_char, ipv6: bool) -> Option<CString> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+    let address = match name.parse::<Ipv4Addr>() {
+        Ok(address) => Some(address).filter(|address| is_virtual_address(*address)),
+        Err(_) => {
+            let host =
+                VirtualHost::new(name).filter(|_| network().is_some_and(|network| network.has_host(name)));
+            host.map(|host| Ipv4Addr::from(host.ipv4()))
+        }
+    }?;
+    let text = if ipv6 { address.to_ipv6_mapped().to_string() } else { address.to_string() };
+    CString::new(text).ok()
+}
+
+/// As in the C library, but that names of virtual hosts have the hosts' addresses.
 ///
 /// # Safety
 /// As in the C library.
@@ -66,11 +69,12 @@ pub unsafe extern "C" fn getaddrinfo(
     hints: *const addrinfo,
     found: *mut *mut addrinfo,
 ) -> c_int {
-    // SAFETY: the caller gives C strings and hints, or null.
-    let (is_virtual, hints_given) = unsafe { (is_virtual(name), hints.as_ref()) };
-    let wants_ipv6 = hints_given.is_some_and(|hints| hints.ai_family == libc::AF_INET6);
-    let instead = if wants_ipv6 { LOOPBACK_6 } else { LOOPBACK };
-    let name = if is_virtual { instead.as_ptr() } else { name };
+    // SAFETY: the caller gives a C string and hints, or null.
+    let instead = unsafe {
+        let wants_ipv6 = hints.as_ref().is_some_and(|hints| hints.ai_family == libc::AF_INET6);
+        virtual_address(name, wants_ipv6)
+    };
+    let name = instead.as_ref().map_or(name, |address| address.as_ptr());
     call_next!(
         c"getaddrinfo",
         fn(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo) -> c_int,
@@ -82,14 +86,15 @@ pub unsafe extern "C" fn getaddrinfo(
 /// Functions that look up an IPv4 address by name.
 macro_rules! resolving {
     ($($name:ident = $c_name:literal ($($after:ident: $after_ty:ty),*) -> $ret:ty, $failure:expr;)*) => {$(
-        /// As in the C library, but that names of virtual hosts are this machine.
+        /// As in the C library, but that names of virtual hosts have the hosts' addresses.
         ///
         /// # Safety
         /// As in the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(name: *const c_char $(, $after: $after_ty)*) -> $ret {
             // SAFETY: the caller gives a C string, as the C library asks.
-            let name = if unsafe { is_virtual(name) } { LOOPBACK.as_ptr() } else { name };
+            let instead = unsafe { virtual_address(name, false) };
+            let name = instead.as_ref().map_or(name, |address| address.as_ptr());
             call_next!($c_name, fn(*const c_char $(, $after_ty)*) -> $ret, (name $(, $after)*), $failure)
         }
     )*};

@@ -41,6 +41,15 @@ impl Neighbours {
         self.find(now, |host| host.gids().contains(&gid)).map(VirtualHost::mac)
     }
 
+    /// Whether a process of the host that has a GID lives.
+    pub(crate) fn has_process(&mut self, now: Time, gid: Gid) -> bool {
+        let host = self.find(now, |host| host.gids().contains(&gid)).map(|host| host.name().to_owned());
+        let lives = |host: String| {
+            self.network.processes(&host).into_iter().any(|number| self.network.is_alive(&host, number))
+        };
+        host.is_some_and(lives)
+    }
+
     /// The name of the host that has a MAC address.
     pub(crate) fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
         self.find(now, |host| host.mac() == mac).map(|host| host.name().to_owned())

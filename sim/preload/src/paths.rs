@@ -1,7 +1,7 @@
 //! Which paths lead elsewhere: those of `sysfs::REPLACED`, to the directory that `bareverbs run` made.
 
 use bareverbs_serve::network::environment::DIRECTORY;
-use bareverbs_uverbs::sysfs::{DEVICE_FILE, REPLACED};
+use bareverbs_uverbs::sysfs::{CONNECTION_FILE, DEVICE_FILE, REPLACED};
 use core::ffi::{CStr, c_char};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,18 +13,29 @@ fn directory() -> Option<&'static OsStr> {
     FOUND.get_or_init(|| std::env::var_os(DIRECTORY)).as_deref()
 }
 
+/// What stands at a path of `bareverbs run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// Nothing that needs this library.
+    None,
+    /// The device file.
+    Device,
+    /// The file of connection management.
+    Connections,
+}
+
 /// A path of the program, or what is put in its place.
 pub(crate) struct Redirected {
     given: *const c_char,
     instead: Option<CString>,
-    is_device: bool,
+    special: Special,
 }
 
 impl Redirected {
     /// # Safety
     /// `path` is null or a C string that lives as long as the answer is used.
     pub(crate) unsafe fn of(path: *const c_char) -> Self {
-        let unchanged = Self { given: path, instead: None, is_device: false };
+        let unchanged = Self { given: path, instead: None, special: Special::None };
         if path.is_null() {
             return unchanged;
         }
@@ -36,16 +47,21 @@ impl Redirected {
         let Some(directory) = directory() else { return unchanged };
         let mut instead = directory.to_owned().into_vec();
         instead.extend_from_slice(text);
-        Self { instead: CString::new(instead).ok(), is_device: text == DEVICE_FILE.as_bytes(), ..unchanged }
+        let special = match text {
+            _ if text == DEVICE_FILE.as_bytes() => Special::Device,
+            _ if text == CONNECTION_FILE.as_bytes() => Special::Connections,
+            _ => Special::None,
+        };
+        Self { instead: CString::new(instead).ok(), special, ..unchanged }
     }
 
     pub(crate) fn as_ptr(&self) -> *const c_char {
         self.instead.as_ref().map_or(self.given, |path| path.as_ptr())
     }
 
-    /// Whether this is the device file of `bareverbs run`.
-    pub(crate) const fn is_device(&self) -> bool {
-        self.is_device
+    /// What stands there.
+    pub(crate) const fn special(&self) -> Special {
+        self.special
     }
 }
 

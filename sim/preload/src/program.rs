@@ -1,5 +1,6 @@
 //! The program around us: its memory, files for its events, and its network.
 
+use crate::connection_files::ConnectionFiles;
 use crate::descriptors::{self, Descriptor};
 use crate::event_files::{EventFiles, Inode};
 #[cfg(target_arch = "x86_64")]
@@ -8,25 +9,35 @@ use crate::memory::{self, Way};
 use crate::neighbours::Neighbours;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
-use bareverbs_uverbs::{Errno, EventFileId, EventFileKind, Process};
+use bareverbs_uverbs::{ConnectionFileId, Errno, EventFileId, EventFileKind, Port, Process};
 use core::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The program, as the device and its kernel see it.
 #[derive(Debug)]
 pub(crate) struct Program {
     start: Instant,
     pub(crate) event_files: EventFiles,
+    pub(crate) connection_files: ConnectionFiles,
     neighbours: Neighbours,
+    ports: Ports,
     /// Whether memory is accessed by this thread itself and not by the kernel for it.
     is_direct: bool,
 }
 
 impl Program {
-    pub(crate) fn new(neighbours: Neighbours) -> Self {
-        Self { start: Instant::now(), event_files: EventFiles::default(), neighbours, is_direct: false }
+    pub(crate) fn new(neighbours: Neighbours, ports: Ports) -> Self {
+        let (event_files, connection_files) = (EventFiles::default(), ConnectionFiles::default());
+        Self { start: Instant::now(), event_files, connection_files, neighbours, ports, is_direct: false }
+    }
+
+    /// Whether a descriptor still leads to a file of connection management. Of a file of the parent process it is said, too:
+    /// the file then does not exist.
+    pub(crate) fn is_connection_file(&self, file: ConnectionFileId, descriptor: c_int) -> bool {
+        file.raw() == u32::MAX || inode(descriptor).is_some_and(|inode| self.connection_files.is(file, inode))
     }
 
     /// Does something that accesses much memory, in a thread that does not block the signals of its own faults.
@@ -127,6 +138,43 @@ impl Process for Program {
     fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
         let now = self.time();
         self.neighbours.resolve(now, gid)
+    }
+
+    fn is_reachable(&mut self, gid: Gid) -> bool {
+        let now = self.time();
+        self.neighbours.has_process(now, gid)
+    }
+
+    fn claim_port(&mut self, Port { space, number }: Port) -> Result<(), Errno> {
+        match self.ports.claim(space, number) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Errno::AddressInUse),
+            Err(error) => {
+                eprintln!("bareverbs run: cannot take port {number} of the host: {error}");
+                Err(Errno::Io)
+            }
+        }
+    }
+
+    fn release_port(&mut self, Port { space, number }: Port) {
+        self.ports.release(space, number);
+    }
+
+    fn speaks_for(&mut self, port: Option<Port>) -> bool {
+        let has_owner = port.is_some_and(|Port { space, number }| self.ports.has_owner(space, number));
+        !has_owner && self.ports.is_first()
+    }
+
+    fn connection_file(&mut self, descriptor: i32) -> Option<ConnectionFileId> {
+        match descriptors::get(descriptor) {
+            Descriptor::Connections(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    fn seed(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        since ^ u64::from(std::process::id()) << 40
     }
 
     fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {

@@ -322,6 +322,11 @@ impl Port {
         self.queue_pair_numbers.contains(number)
     }
 
+    /// Whether other devices have this port's addresses and queue pairs of other numbers.
+    pub(crate) const fn shares_numbers(&self) -> bool {
+        matches!(self.queue_pair_numbers, QueuePairNumbers::Block(_))
+    }
+
     /// Whether a packet from the link is for this port.
     pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         match network {

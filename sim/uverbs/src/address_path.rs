@@ -108,7 +108,7 @@ impl Route {
 }
 
 /// The MAC address inside an IPv6 link-local address that was made of one (RFC 4291 appendix A).
-fn link_local_mac(gid: Gid) -> Option<MacAddress> {
+pub(crate) fn link_local_mac(gid: Gid) -> Option<MacAddress> {
     match gid.0 {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => {
             Some(MacAddress([a ^ 2, b, c, d, e, f]))

@@ -7,9 +7,14 @@ use crate::commands::{CommandFailure, CommandQueue};
 use crate::doorbells::Doorbells;
 use crate::event_queues::EventQueues;
 use crate::events::EventFiles;
+use crate::general_services::{GeneralServices, Incoming};
 use crate::process::Process;
 use crate::queues::Queues;
+use crate::uapi::read_extended;
+use alloc::vec::Vec;
+use bareverbs_prm::eqe::{CompletionEvent, EventEntry};
 use bareverbs_prm::ids::{Eqn, Gid, Pdn, Xrcdn};
+use bareverbs_prm::numbering::EventType;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{Nic, NicConfig};
 
@@ -22,6 +27,9 @@ pub(crate) struct Device {
     pub(crate) events: EventFiles,
     pub(crate) queues: Queues,
     event_queues: EventQueues,
+    pub(crate) general_services: GeneralServices,
+    /// Management datagrams that have come.
+    pub(crate) inbox: Vec<Incoming>,
     key_variant: u8,
     /// The kernel's own domains, of which some queue pairs are; made when the first one needs them.
     pub(crate) own_domains: Option<(Pdn, Xrcdn)>,
@@ -36,6 +44,8 @@ impl Device {
         let mut commands = CommandQueue::new(Nic::new(config), process);
         let attributes = boot::bring_up(&mut commands, process, gids)?;
         let event_queues = EventQueues::create(&mut commands, process)?;
+        let events = event_queues.completion_queue_number();
+        let general_services = GeneralServices::create(&mut commands, process, events)?;
         Ok(Self {
             commands,
             attributes,
@@ -43,6 +53,8 @@ impl Device {
             events: EventFiles::default(),
             queues: Queues::default(),
             event_queues,
+            general_services,
+            inbox: Vec::new(),
             key_variant: 0,
             own_domains: None,
         })
@@ -67,7 +79,16 @@ impl Device {
     /// What follows every input of the device: its interrupts are served.
     pub(crate) fn serve_interrupts<P: Process>(&mut self, now: Time, process: &mut P) {
         for entry in self.event_queues.drain(&mut self.commands, now, process) {
-            async_events::handle(&mut self.events, &self.queues, &entry);
+            if self.is_of_general_services(&entry) {
+                self.inbox.extend(self.general_services.drain(&mut self.commands, now, process));
+            } else {
+                async_events::handle(&mut self.events, &self.queues, &entry);
+            }
         }
+    }
+
+    fn is_of_general_services(&self, entry: &EventEntry) -> bool {
+        let data: CompletionEvent = read_extended(&entry.data());
+        entry.kind() == EventType::Comp && data.cqn() == self.general_services.completion_queue()
     }
 }

@@ -132,7 +132,7 @@ const fn width_and_speed(protocol: u32) -> (u8, u8) {
 }
 
 /// The largest path MTU whose packets an Ethernet payload can hold.
-const fn path_mtu(ethernet: u16) -> PathMtu {
+pub(crate) const fn path_mtu(ethernet: u16) -> PathMtu {
     match ethernet.saturating_sub(ROCE_HEADERS) {
         4096.. => PathMtu::Mtu4096,
         2048.. => PathMtu::Mtu2048,

@@ -26,21 +26,25 @@ impl Uverbs {
     pub fn sweep<P: Process>(&mut self, now: Time, process: &mut P) -> bool {
         let device = &mut self.device;
         let rang = device.doorbells.sweep(&mut device.commands, now, process);
-        device.serve_interrupts(now, process);
+        self.settle(now, process);
         rang
     }
 
     /// Does what is due at `now`: retransmissions, waits that end, events that moderation held back.
     pub fn advance<P: Process>(&mut self, now: Time, process: &mut P) {
-        if self.next_wakeup().is_some_and(|due| due <= now) {
+        if self.nic().poll_timeout().is_some_and(|due| due <= now) {
             self.device.commands.with_device(process, |nic, memory| nic.handle_timeout(now, memory));
         }
-        self.device.serve_interrupts(now, process);
+        if self.rdma_cm.next_wakeup().is_some_and(|due| due <= now) {
+            self.rdma_cm.advance(process, now);
+            self.exchange(now, process);
+        }
+        self.settle(now, process);
     }
 
     /// When [`Self::advance`] has something to do; it may find that nothing is due.
     pub fn next_wakeup(&self) -> Option<Time> {
-        self.nic().poll_timeout()
+        [self.nic().poll_timeout(), self.rdma_cm.next_wakeup()].into_iter().flatten().min()
     }
 
     /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.
@@ -63,7 +67,7 @@ impl Uverbs {
     ) -> Option<Transmit> {
         let commands = &mut self.device.commands;
         let transmit = commands.with_device(process, |nic, memory| nic.poll_transmit(now, memory, frame));
-        self.device.serve_interrupts(now, process);
+        self.settle(now, process);
         transmit
     }
 
@@ -71,7 +75,7 @@ impl Uverbs {
     /// and dropped.
     pub fn handle_frame<P: Process>(&mut self, now: Time, process: &mut P, frame: &[u8]) {
         self.device.commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, frame));
-        self.device.serve_interrupts(now, process);
+        self.settle(now, process);
     }
 
     /// The cable was plugged in or pulled out. A booted device has its cable plugged in.
@@ -81,7 +85,7 @@ impl Uverbs {
             // The device tells of it with its next input.
             nic.handle_timeout(now, memory);
         });
-        self.device.serve_interrupts(now, process);
+        self.settle(now, process);
     }
 
     /// The next record for a file of events. It counts as read by the program from now on; see [`Process`].

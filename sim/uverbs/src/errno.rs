@@ -30,12 +30,20 @@ pub enum Errno {
     Invalid = 22,
     /// A structure is shorter than the command needs.
     NoSpace = 28,
+    /// The command was never made.
+    NoCommand = 38,
     /// An entry of a table is empty.
     NoData = 61,
     /// The request does not exist.
     ProtocolNotSupported = 93,
     /// The device or this crate cannot do it.
     NotSupported = 95,
+    /// Addresses of this family are not known.
+    AddressFamily = 97,
+    /// Somebody has the port.
+    AddressInUse = 98,
+    /// The host does not have the address.
+    AddressNotAvailable = 99,
     /// Nobody has the address.
     TimedOut = 110,
 }

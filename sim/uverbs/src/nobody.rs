@@ -1,6 +1,7 @@
 //! Nobody's program: a device that is only asked what it is touches no memory and has no events.
 
 use crate::Errno;
+use crate::connection_names::{ConnectionFileId, Port};
 use crate::event_record::{EventFileId, EventFileKind};
 use crate::process::Process;
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -46,6 +47,28 @@ impl Process for Nobody {
 
     fn resolve(&mut self, _: Gid) -> Option<MacAddress> {
         None
+    }
+
+    fn is_reachable(&mut self, _: Gid) -> bool {
+        false
+    }
+
+    fn claim_port(&mut self, _: Port) -> Result<(), Errno> {
+        Err(Errno::AddressNotAvailable)
+    }
+
+    fn release_port(&mut self, _: Port) {}
+
+    fn speaks_for(&mut self, _: Option<Port>) -> bool {
+        false
+    }
+
+    fn connection_file(&mut self, _: i32) -> Option<ConnectionFileId> {
+        None
+    }
+
+    fn seed(&mut self) -> u64 {
+        0
     }
 
     fn inode(&mut self, _: i32) -> Option<(u64, u64)> {

@@ -1,6 +1,7 @@
 //! What is asked of whoever runs the program.
 
 use crate::Errno;
+use crate::connection_names::{ConnectionFileId, Port};
 use crate::event_record::{EventFileId, EventFileKind};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
@@ -43,6 +44,26 @@ pub trait Process: HostMemory {
     /// The MAC address of the host that has a GID, as neighbour discovery finds it; `None` if nobody answers. It is not asked
     /// for multicast groups.
     fn resolve(&mut self, gid: Gid) -> Option<MacAddress>;
+
+    /// Whether a host that has a GID is there: a process of it has a device.
+    fn is_reachable(&mut self, gid: Gid) -> bool;
+
+    /// Takes a port of the host for connections; `AddressInUse` if another process of the host has it. It is given back with
+    /// [`Self::release_port`], or with the end of the process.
+    fn claim_port(&mut self, port: Port) -> Result<(), Errno>;
+
+    /// Gives a port back.
+    fn release_port(&mut self, port: Port);
+
+    /// Whether this process is the one of its host that refuses requests for a port, or for something that is none: no process
+    /// has the port, and none that lives comes before this one.
+    fn speaks_for(&mut self, port: Option<Port>) -> bool;
+
+    /// The file of connection management behind a descriptor of the program; `None` if it is something else.
+    fn connection_file(&mut self, descriptor: i32) -> Option<ConnectionFileId>;
+
+    /// A number that differs from process to process, from which the numbers of its connections follow.
+    fn seed(&mut self) -> u64;
 
     /// Device and inode of the file behind a descriptor of the program, by which XRC domains are shared; `None` if there
     /// is no such descriptor.

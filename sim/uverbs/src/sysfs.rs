@@ -2,6 +2,7 @@
 //! a directory of one's own.
 
 use crate::attributes::DeviceAttributes;
+use crate::uapi::RDMA_USER_CM_ABI_VERSION;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,6 +35,8 @@ pub const REPLACED: &[&str] = &[
 
 /// The device file.
 pub const DEVICE_FILE: &str = "/dev/infiniband/uverbs0";
+/// The file of connection management.
+pub const CONNECTION_FILE: &str = "/dev/infiniband/rdma_cm";
 
 /// What stands at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +197,9 @@ fn classes(tree: &mut Tree) {
     tree.file("sys/class/infiniband_verbs", "abi_version", &format!("{VERBS_ABI}"));
     tree.link("sys/class/infiniband_verbs/uverbs0", &format!("{function}/infiniband_verbs/uverbs0"));
     tree.link("dev/infiniband/uverbs0", "/dev/null");
+    tree.file("sys/class/misc/rdma_cm", "abi_version", &format!("{RDMA_USER_CM_ABI_VERSION}"));
+    tree.file("sys/class/misc/rdma_cm", "dev", NULL_DEVICE);
+    tree.link("dev/infiniband/rdma_cm", "/dev/null");
 }
 
 const fn rate(speed: PortSpeed) -> &'static str {

@@ -8,6 +8,7 @@ use crate::files::{DeviceFile, FileId};
 use crate::mapping::Mapping;
 use crate::netlink::ObjectCounts;
 use crate::process::Process;
+use crate::rdma_cm::{PortFacts, RdmaCm};
 use crate::request::Request;
 use crate::schema::Operation;
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 };
 use alloc::collections::BTreeMap;
 use bareverbs_prm::ids::Gid;
-use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::nic::{Nic, NicConfig, QueuePairNumbers};
 
 /// The device behind `/dev/infiniband/uverbs0`.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Uverbs {
     pub(crate) device: Device,
     files: BTreeMap<FileId, DeviceFile>,
     next_file: u32,
+    pub(crate) rdma_cm: RdmaCm,
 }
 
 impl Uverbs {
@@ -34,7 +36,14 @@ impl Uverbs {
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
         let device = Device::boot(config, gids, process)?;
-        Ok(Self { device, files: BTreeMap::new(), next_file: 0 })
+        let number = match config.queue_pair_numbers {
+            QueuePairNumbers::All => 0,
+            QueuePairNumbers::Block(number) => number,
+        };
+        let (guid, gids) = (device.attributes.node_guid, gids.to_vec());
+        let facts = PortFacts { guid, gids, mtu: device_methods::path_mtu(config.mtu).raw() };
+        let rdma_cm = RdmaCm::new(facts, number, process.seed());
+        Ok(Self { device, files: BTreeMap::new(), next_file: 0, rdma_cm })
     }
 
     /// What the device is.

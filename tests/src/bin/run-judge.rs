@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
 const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
+/// Port of connection management of those of rdma-core's examples that cannot be given another.
+const EXAMPLES_PORT: u16 = 7174;
 /// User that has no rights (`nobody`), for when this runs as root.
 const NOBODY: u32 = 65534;
 /// How long a program may take on a machine that does other things as well.
@@ -99,6 +101,18 @@ impl Installation {
         Ok(StartedProgram { child, said, name: program.command.join(" "), start: Instant::now() })
     }
 
+    /// Whether a program of a virtual host has a port of connection management: `hosts/HOST/ports/PROCESS/SPACE-PORT`.
+    fn has_connection_port(&self, port: u16) -> bool {
+        let hosts = self.path("runtime/bareverbs/networks/default/hosts");
+        let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+            let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
+            entries.flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+        };
+        let ports = below(vec![hosts]).iter().map(|host| host.join("ports")).collect();
+        let wanted = format!("-{port}");
+        below(below(ports)).iter().any(|path| path.to_string_lossy().ends_with(&wanted))
+    }
+
     /// Runs a program to its end.
     fn run(&self, program: &HostedProgram, options: &[String]) -> Result<ProgramEnd> {
         self.start(program, options)?.finish()
@@ -141,9 +155,12 @@ impl StartedProgram {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits until somebody listens on a TCP port, or this program has ended.
-    fn wait_for_port(&mut self, port: u16) -> Result<()> {
-        while !is_listening(port)? && self.child.try_wait()?.is_none() {
+    /// Waits until somebody listens on a port, of TCP or of connection management, or this program has ended.
+    fn wait_for_port(&mut self, installation: &Installation, port: u16) -> Result<()> {
+        while !is_listening(port)?
+            && !installation.has_connection_port(port)
+            && self.child.try_wait()?.is_none()
+        {
             ensure!(
                 self.start.elapsed() < LIMIT,
                 "{} does not listen; it said:\n{}",
@@ -231,10 +248,11 @@ impl ListedCase {
             self.check_end(&ended)?;
             return self.check_output(&ended.said);
         };
-        let port = free_port()?;
+        let names_port = self.program.command.iter().any(|word| word.contains("{port}"));
+        let port = if names_port { free_port()? } else { EXAMPLES_PORT };
         let (program, peer) = (self.program.with_port(port), peer.with_port(port));
         let mut first = installation.start(&program, &self.options)?;
-        first.wait_for_port(port)?;
+        first.wait_for_port(installation, port)?;
         let second = installation.start(&peer, &self.options)?;
         if self.verdict == Demand::SeesKill {
             std::thread::sleep(BEFORE_KILL);

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 HEADERS = ["rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h",
-           "mlx5-abi.h", "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "rdma_netlink.h"]
+           "mlx5-abi.h", "mlx5_user_ioctl_cmds.h", "mlx5_user_ioctl_verbs.h", "ib_user_sa.h", "rdma_user_cm.h", "rdma_netlink.h"]
 INCLUDE = pathlib.Path("/usr/include/rdma")
 HERE = pathlib.Path(__file__).parent
 

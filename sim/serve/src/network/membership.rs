@@ -78,7 +78,7 @@ impl Drop for Membership {
 }
 
 /// Whether a process listens there.
-fn is_alive(path: &Path) -> bool {
+pub(super) fn is_alive(path: &Path) -> bool {
     let gone = |error: io::Error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
     !connect(path).is_err_and(gone)
 }

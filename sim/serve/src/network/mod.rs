@@ -10,11 +10,13 @@
 mod error;
 mod greeting;
 mod membership;
+mod ports;
 mod socket;
 
 pub use error::{MOST_PROCESSES, NetworkError};
 pub use greeting::{Greeting, VERSION, answer_status, has_hung_up, receive_status};
 pub use membership::Membership;
+pub use ports::Ports;
 
 use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
@@ -136,6 +138,11 @@ impl NetworkDirectory {
             names(&self.host_path(host)).iter().filter_map(|name| name.parse().ok()).collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// Whether a process of this number lives.
+    pub fn is_alive(&self, host: &str, number: u8) -> bool {
+        membership::is_alive(&self.socket_path(host, number))
     }
 
     /// Connects to a process without waiting. `ConnectionRefused` or `NotFound`: there is none. `WouldBlock`: too many

@@ -62,8 +62,11 @@ impl Nic {
     fn send_roce_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
         let to_group = frame.bytes.first().is_some_and(|byte| byte & 1 != 0);
         let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
-        let to_us = frame.bytes.get(..6) == Some(&self.port.mac().0)
-            && destination.is_none_or(|number| self.port.has_number(number));
+        let to_host = frame.bytes.get(..6) == Some(&self.port.mac().0);
+        // Whoever shares the port's addresses has a part in what every port has.
+        let shared = destination
+            .is_some_and(|number| QueuePair::special_service(number).is_some() && self.port.shares_numbers());
+        let to_us = to_host && (shared || destination.is_none_or(|number| self.port.has_number(number)));
         if to_us {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.bytes.len() as u64;
@@ -73,7 +76,7 @@ impl Nic {
             self.accept_buffer(now, memory, &frame.bytes);
             self.looping = None;
         }
-        if to_us {
+        if to_us && !shared {
             return;
         }
         if self.port.reaches_others() {

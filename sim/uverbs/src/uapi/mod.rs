@@ -6,12 +6,14 @@
 
 #[macro_use]
 mod structure;
+#[macro_use]
+mod numbers;
 mod core_verbs;
 mod frame;
 mod mlx5;
 mod mlx5_objects;
-mod numbers;
 mod objects;
+mod rdma_cm;
 
 pub use core_verbs::*;
 pub use frame::*;
@@ -19,14 +21,19 @@ pub use mlx5::*;
 pub use mlx5_objects::*;
 pub use numbers::*;
 pub use objects::*;
+pub use rdma_cm::*;
 pub(crate) use structure::read_extended;
 pub use structure::{FieldPlace, Structure};
 
 /// Everything that this crate knows of the headers, file by file.
-pub const STRUCTURES: [&[Structure]; 5] = [
+pub const STRUCTURES: [&[Structure]; 6] = [
     frame::STRUCTURES,
     core_verbs::STRUCTURES,
     objects::STRUCTURES,
     mlx5::STRUCTURES,
     mlx5_objects::STRUCTURES,
+    rdma_cm::STRUCTURES,
 ];
+
+/// Every number under its name in the headers.
+pub const NUMBERS: [&[(&str, u64)]; 2] = [numbers::LIST, rdma_cm::LIST];

@@ -3,8 +3,7 @@
 macro_rules! numbers {
     ($($name:ident: $ty:ty = $value:literal;)*) => {
         $(pub const $name: $ty = $value;)*
-        /// Every number under its name in the headers.
-        pub const NUMBERS: &[(&str, u64)] = &[$((stringify!($name), $value)),*];
+        pub(super) const LIST: &[(&str, u64)] = &[$((stringify!($name), $value)),*];
     };
 }
 

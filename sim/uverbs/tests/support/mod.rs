@@ -11,7 +11,8 @@ use bareverbs_uverbs::uapi::{
     UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_METHOD_GET_CONTEXT, UVERBS_OBJECT_DEVICE,
 };
 use bareverbs_uverbs::{
-    Errno, EventFileId, EventFileKind, EventRecord, FileId, Process, Uverbs, VirtualHost,
+    ConnectionFileId, Errno, EventFileId, EventFileKind, EventRecord, FileId, Port, Process, Uverbs,
+    VirtualHost,
 };
 use std::collections::VecDeque;
 use zerocopy::IntoBytes;
@@ -101,6 +102,28 @@ impl Process for Program {
     fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
         let hosts = ["a", "b"].map(|name| VirtualHost::new(name).unwrap());
         hosts.iter().find(|host| host.gids().contains(&gid)).map(VirtualHost::mac)
+    }
+
+    fn is_reachable(&mut self, gid: Gid) -> bool {
+        self.resolve(gid).is_some()
+    }
+
+    fn claim_port(&mut self, _: Port) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn release_port(&mut self, _: Port) {}
+
+    fn speaks_for(&mut self, _: Option<Port>) -> bool {
+        true
+    }
+
+    fn connection_file(&mut self, descriptor: i32) -> Option<ConnectionFileId> {
+        u32::try_from(descriptor).ok().map(ConnectionFileId::from_raw)
+    }
+
+    fn seed(&mut self) -> u64 {
+        1
     }
 
     fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {

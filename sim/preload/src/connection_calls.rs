@@ -1,0 +1,142 @@
+//! The functions of the C library that a program calls on a file of connection management: commands are written, and librdmacm
+//! looks whether it has a device file.
+//!
+//! A thread that waits for an event may be cancelled; the C library then unwinds it, so these functions let that through and
+//! keep nothing that would have to be dropped.
+
+use crate::descriptors::{self, Descriptor};
+use crate::device::{self, Written};
+use crate::errno::{keeping_errno, set_errno};
+use crate::next::{address, call_next};
+use bareverbs_uverbs::{ConnectionFileId, Errno};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicPtr;
+use libc::{size_t, ssize_t};
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+/// The device number of `/dev/null`, as which `bareverbs run` describes the file.
+const DEVICE_NUMBER: libc::dev_t = libc::makedev(1, 3);
+
+unsafe extern "C-unwind" {
+    fn recv(socket: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+}
+
+/// Opens the file and gives the number of its descriptor.
+pub(crate) fn open() -> Result<c_int, Errno> {
+    let (file, descriptor) = device::open_connections()?;
+    if descriptors::insert(descriptor.as_raw_fd(), Descriptor::Connections(file)) {
+        return Ok(descriptor.into_raw_fd());
+    }
+    device::close_connections(file);
+    Err(Errno::NoMemory)
+}
+
+/// As in the C library, but for commands of connection management.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn write(descriptor: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+    if let Descriptor::Connections(file) = descriptors::get(descriptor)
+        // SAFETY: the descriptor and the buffer are what the caller gave.
+        && let Some(answer) = unsafe { command(file, descriptor, buffer, length) }
+    {
+        return answer;
+    }
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let next = address(&NEXT, c"write");
+    if next.is_null() {
+        set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: the C library declares `write` with this type, and the arguments are those of our caller.
+    unsafe {
+        core::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t,
+        >(next)(descriptor, buffer, length)
+    }
+}
+
+/// Runs a command, and waits for an event if it asks for one; `None` if the descriptor is something else by now.
+///
+/// # Safety
+/// As of `write`.
+unsafe fn command(
+    file: ConnectionFileId,
+    descriptor: c_int,
+    buffer: *const c_void,
+    length: size_t,
+) -> Option<ssize_t> {
+    loop {
+        let place = buffer.addr() as u64;
+        match keeping_errno(|| device::write_connections(file, descriptor, place, length)) {
+            Written::Done => return Some(length.cast_signed()),
+            Written::NotOurs => return None,
+            Written::Failed(error) => {
+                set_errno(error.raw());
+                return Some(-1);
+            }
+            Written::NoEvent => {}
+        }
+        let mut byte = 0_u8;
+        // SAFETY: `byte` has room for one. It is left in the socket. Signals, cancellation and O_NONBLOCK are the kernel's
+        // business.
+        let received = unsafe { recv(descriptor, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+        keeping_errno(|| device::end_connection_wait(file));
+        match received {
+            1 => {}
+            0 => {
+                set_errno(Errno::Io.raw());
+                return Some(-1);
+            }
+            _ => return Some(-1),
+        }
+    }
+}
+
+/// Makes what is said of a socket what is said of a device file.
+///
+/// # Safety
+/// `status` is null or a `struct stat` that was filled.
+unsafe fn disguise(descriptor: c_int, status: *mut libc::stat) {
+    if !descriptors::is_connections(descriptor) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    if let Some(status) = unsafe { status.as_mut() } {
+        status.st_mode = status.st_mode & !libc::S_IFMT | libc::S_IFCHR;
+        status.st_rdev = DEVICE_NUMBER;
+    }
+}
+
+/// Functions that say what a descriptor is. On 64-bit machines all of them fill the same structure.
+macro_rules! describing {
+    ($($name:ident = $c_name:literal ($($before:ident: $before_ty:ty),*);)*) => {$(
+        /// As in the C library, but that files of connection management are devices.
+        ///
+        /// # Safety
+        /// As in the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($before: $before_ty,)* descriptor: c_int, status: *mut libc::stat) -> c_int {
+            let answer = call_next!(
+                $c_name,
+                fn($($before_ty,)* c_int, *mut libc::stat) -> c_int,
+                ($($before,)* descriptor, status),
+                -1
+            );
+            if answer == 0 {
+                // SAFETY: the C library has filled it.
+                unsafe { disguise(descriptor, status) };
+            }
+            answer
+        }
+    )*};
+}
+
+describing! {
+    fstat = c"fstat" ();
+    fstat64 = c"fstat64" ();
+    __fxstat = c"__fxstat" (version: c_int);
+    __fxstat64 = c"__fxstat64" (version: c_int);
+}

@@ -1,0 +1,108 @@
+//! Ports of connection management, which the processes of a host share: `NETWORK/hosts/HOST/ports/NUMBER/SPACE-PORT` is a file of the process
+//! that has the port. A process that was killed leaves its files, which count no more, and the next one of its number takes them away.
+
+use super::membership::hold;
+use super::{NetworkDirectory, NetworkError, names};
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+/// The ports of a process.
+#[derive(Debug, Clone)]
+pub struct Ports {
+    network: NetworkDirectory,
+    host: String,
+    number: u8,
+}
+
+impl Ports {
+    /// Of a process that has joined its host under this number, and has no port yet.
+    pub fn of(network: &NetworkDirectory, host: &str, number: u8) -> Result<Self, NetworkError> {
+        let ports = Self { network: network.clone(), host: host.into(), number };
+        let own = ports.directory(number);
+        if own.exists() {
+            fs::remove_dir_all(&own).map_err(|error| NetworkError::Directory(own.clone(), error))?;
+        }
+        fs::create_dir_all(&own).map_err(|error| NetworkError::Directory(own, error))?;
+        Ok(ports)
+    }
+
+    fn directory(&self, number: u8) -> PathBuf {
+        self.network.host_path(&self.host).join("ports").join(number.to_string())
+    }
+
+    fn file(&self, number: u8, space: u16, port: u16) -> PathBuf {
+        self.directory(number).join(format!("{space:04x}-{port}"))
+    }
+
+    /// Takes a port; false if another process that lives has it.
+    pub fn claim(&self, space: u16, port: u16) -> Result<bool, NetworkError> {
+        let lock = self.network.path().join("lock");
+        let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
+        hold(&file, &lock)?;
+        if self.has_owner(space, port) {
+            return Ok(false);
+        }
+        let own = self.file(self.number, space, port);
+        File::create(&own).map_err(|error| NetworkError::Directory(own, error))?;
+        Ok(true)
+    }
+
+    /// Gives a port back.
+    pub fn release(&self, space: u16, port: u16) {
+        // If it cannot be removed, it counts until the process ends.
+        let _ = fs::remove_file(self.file(self.number, space, port));
+    }
+
+    /// Whether a process of the host that lives has a port.
+    pub fn has_owner(&self, space: u16, port: u16) -> bool {
+        let numbers = names(&self.network.host_path(&self.host).join("ports"));
+        let mut numbers = numbers.iter().filter_map(|name| name.parse().ok());
+        numbers.any(|number| self.file(number, space, port).exists() && self.lives(number))
+    }
+
+    fn lives(&self, number: u8) -> bool {
+        number == self.number || self.network.is_alive(&self.host, number)
+    }
+
+    /// Whether no process of the host that lives comes before this one.
+    pub fn is_first(&self) -> bool {
+        let before = self.network.processes(&self.host);
+        !before.into_iter().take_while(|number| *number < self.number).any(|number| self.lives(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processes_of_a_host_do_not_share_a_port() {
+        let home = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(home.path()).unwrap();
+        let (first, second) = (network.join("a").unwrap(), network.join("a").unwrap());
+        let ports = |number| Ports::of(&network, "a", number).unwrap();
+        let (one, two) = (ports(first.number()), ports(second.number()));
+        assert!(one.claim(0x106, 7174).unwrap());
+        assert!(!two.claim(0x106, 7174).unwrap(), "taken");
+        assert!(two.claim(0x111, 7174).unwrap(), "another space");
+        assert!(two.has_owner(0x106, 7174) && !two.has_owner(0x106, 7175));
+        assert!(one.is_first() && !two.is_first());
+        one.release(0x106, 7174);
+        assert!(two.claim(0x106, 7174).unwrap());
+    }
+
+    #[test]
+    fn ports_end_with_their_process() {
+        let home = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(home.path()).unwrap();
+        let first = network.join("a").unwrap();
+        assert!(Ports::of(&network, "a", first.number()).unwrap().claim(0x106, 1).unwrap());
+        drop(first);
+        let (first, second) = (network.join("a").unwrap(), network.join("a").unwrap());
+        assert_eq!(first.number(), 0, "the same number again");
+        let two = Ports::of(&network, "a", second.number()).unwrap();
+        let one = Ports::of(&network, "a", first.number()).unwrap();
+        assert!(two.claim(0x106, 1).unwrap(), "what the dead process had counts no more");
+        assert!(!one.claim(0x106, 1).unwrap());
+    }
+}

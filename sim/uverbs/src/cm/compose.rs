@@ -1,0 +1,179 @@
+//! What a connection is when it begins, and the messages that have much to say.
+
+use super::connection::{CommunicationId, Connection, Path, Role, Service, State, Terms, time_of};
+use super::manager::{Extension, Offer};
+use super::message::{Field, Kind, Message, reply, request, service_request};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+
+/// Timeouts and repetitions as Linux sets them (`CMA_CM_RESPONSE_TIMEOUT`, `CMA_MAX_CM_RETRIES`).
+const RESPONSE_TIMEOUT: u8 = 20;
+const MOST_RETRIES: u8 = 15;
+/// Life of a packet in the network, as a code of time: what Linux assumes of RoCE since 6.2.
+const PACKET_LIFE: u8 = 16;
+pub(super) const PARTITION: u16 = 0xffff;
+/// LIDs where there are none.
+const NO_LID: u16 = 0xffff;
+/// Extended transport type of XRC (IBTA annex A14).
+const EXTENDED_XRC: u8 = 1;
+
+pub(super) fn begin(role: Role, state: State, path: Path, transaction: u64, terms: Terms) -> Connection {
+    Connection {
+        role,
+        state,
+        path,
+        remote_id: 0,
+        remote_guid: 0,
+        first_transaction: transaction,
+        transaction,
+        terms,
+        repetition: None,
+        answer: None,
+        time_wait: None,
+        // There, the answer, and back.
+        response_time: time_of(RESPONSE_TIMEOUT) + time_of(PACKET_LIFE) + time_of(PACKET_LIFE),
+        retries: MOST_RETRIES,
+        is_orphan: false,
+        service_id: 0,
+    }
+}
+
+/// Of a resolution, which agrees on nothing.
+pub(super) const fn no_terms() -> Terms {
+    Terms {
+        service: Service::UnreliableConnection,
+        local_qpn: Qpn::from_low_bits(0),
+        remote_qpn: Qpn::from_low_bits(0),
+        send_psn: Psn::new(0),
+        receive_psn: Psn::new(0),
+        responder_resources: 0,
+        initiator_depth: 0,
+        retry_count: 0,
+        rnr_retry: 0,
+        ack_timeout: 0,
+        path_mtu: 0,
+        traffic_class: 0,
+    }
+}
+
+/// A connection, or a resolution, that a peer has asked for.
+pub(super) fn requested(path: Path, message: &Message) -> Connection {
+    let get8 = |field| message.get8(field);
+    if message.kind() == Kind::ServiceRequest {
+        let state = State::ServiceRequestReceived;
+        let connection = begin(Role::Passive, state, path, message.transaction(), no_terms());
+        let (remote_id, service_id) =
+            (message.get32(service_request::REQUEST_ID), message.get(service_request::SERVICE_ID));
+        return Connection { remote_id, service_id, ..connection };
+    }
+    let terms = Terms {
+        service: service(message),
+        local_qpn: Qpn::from_low_bits(0),
+        remote_qpn: Qpn::from_low_bits(message.get32(request::LOCAL_QPN)),
+        send_psn: Psn::new(0),
+        receive_psn: Psn::new(message.get32(request::STARTING_PSN)),
+        responder_resources: get8(request::INITIATOR_DEPTH),
+        initiator_depth: get8(request::RESPONDER_RESOURCES),
+        retry_count: get8(request::RETRY_COUNT),
+        rnr_retry: get8(request::RNR_RETRY),
+        ack_timeout: get8(request::ACK_TIMEOUT),
+        path_mtu: get8(request::PATH_MTU),
+        traffic_class: get8(request::TRAFFIC_CLASS),
+    };
+    Connection {
+        remote_id: message.get32(request::LOCAL_ID),
+        remote_guid: message.get(request::LOCAL_GUID),
+        response_time: time_of(get8(request::LOCAL_TIMEOUT)),
+        retries: get8(request::MAX_RETRIES),
+        ..begin(Role::Passive, State::RequestReceived, path, message.transaction(), terms)
+    }
+}
+
+/// What a REQ wants to connect.
+fn service(message: &Message) -> Service {
+    match message.get(request::SERVICE_TYPE) {
+        1 => Service::UnreliableConnection,
+        3 => Service::Xrc,
+        _ => Service::ReliableConnection,
+    }
+}
+
+pub(super) fn request_message(
+    guid: u64,
+    id: CommunicationId,
+    transaction: u64,
+    offer: &Offer,
+    terms: &Terms,
+) -> Message {
+    let mut message = Message::new(Kind::Request, transaction);
+    let (service, extended) = match offer.service {
+        Service::ReliableConnection => (0_u8, 0),
+        Service::UnreliableConnection => (1, 0),
+        Service::Xrc => (3, EXTENDED_XRC),
+    };
+    let numbers: [(Field, u64); 22] = [
+        (request::LOCAL_ID, id.0.into()),
+        (request::SERVICE_ID, offer.service_id),
+        (request::LOCAL_GUID, guid),
+        (request::LOCAL_QPN, offer.qpn.value().into()),
+        (request::RESPONDER_RESOURCES, offer.responder_resources.into()),
+        (request::INITIATOR_DEPTH, offer.initiator_depth.into()),
+        (request::REMOTE_TIMEOUT, RESPONSE_TIMEOUT.into()),
+        (request::SERVICE_TYPE, service.into()),
+        (request::EXTENDED_TYPE, extended.into()),
+        (request::FLOW_CONTROL, offer.flow_control.into()),
+        (request::STARTING_PSN, terms.send_psn.value().into()),
+        (request::LOCAL_TIMEOUT, RESPONSE_TIMEOUT.into()),
+        (request::RETRY_COUNT, offer.retry_count.into()),
+        (request::PARTITION_KEY, PARTITION.into()),
+        (request::PATH_MTU, offer.path_mtu.into()),
+        (request::RNR_RETRY, offer.rnr_retry.into()),
+        (request::MAX_RETRIES, MOST_RETRIES.into()),
+        (request::SHARED_RECEIVES, offer.shared_receives.into()),
+        (request::LOCAL_LID, NO_LID.into()),
+        (request::REMOTE_LID, NO_LID.into()),
+        (request::TRAFFIC_CLASS, offer.traffic_class.into()),
+        (request::ACK_TIMEOUT, offer.ack_timeout.into()),
+    ];
+    for (field, value) in numbers {
+        message.set(field, value);
+    }
+    message.set(request::HOP_LIMIT, HOPS);
+    message
+        .set_gid(request::LOCAL_GID_AT, offer.path.local)
+        .set_gid(request::REMOTE_GID_AT, offer.path.remote);
+    message.set_private(request::PRIVATE, &offer.private);
+    set_extension(&mut message, offer.extension);
+    message
+}
+
+/// Hop limit of RoCE, as Linux has it.
+const HOPS: u8 = 64;
+
+/// The vendor's number lies in one piece in a REQ and in three in a REP.
+pub(super) fn set_extension(message: &mut Message, extension: Extension) {
+    message.set_modifier(extension.options);
+    if message.kind() == Kind::Request {
+        message.set(request::VENDOR_ID, extension.vendor_id);
+        return;
+    }
+    let [_, high, middle, low] = extension.vendor_id.to_be_bytes();
+    message
+        .set(reply::VENDOR_ID_HIGH, high)
+        .set(reply::VENDOR_ID_MIDDLE, middle)
+        .set(reply::VENDOR_ID_LOW, low);
+}
+
+impl Extension {
+    /// What a REQ or a REP says.
+    pub(crate) fn of(message: &Message) -> Self {
+        let vendor_id = if message.kind() == Kind::Request {
+            message.get32(request::VENDOR_ID)
+        } else {
+            let part = |field| message.get8(field);
+            let (high, middle) = (part(reply::VENDOR_ID_HIGH), part(reply::VENDOR_ID_MIDDLE));
+            u32::from_be_bytes([0, high, middle, part(reply::VENDOR_ID_LOW)])
+        };
+        Self { vendor_id, options: message.modifier() }
+    }
+}

@@ -1,0 +1,481 @@
+//! What programs want of communication management, and what becomes of it in time.
+
+use super::compose::{PARTITION, begin, no_terms, request_message, set_extension};
+use super::connection::{
+    CommunicationId, Connection, Path, Repetition, Role, Service, State, Terms, time_of,
+};
+use super::message::{
+    Kind, Message, RECEIVER_ID, SENDER_ID, disconnect, of_message, receipt, reject, reply, service_reply,
+    service_request,
+};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
+
+/// Connections and resolutions of a process at a time, half-open ones included.
+const MOST: usize = 1 << 14;
+/// Timeout of an MRA, as Linux sets it (`CMA_CM_MRA_SETTING`).
+const RECEIPT_TIMEOUT: u8 = 24;
+/// Failover is not supported (§12.6.8.9).
+const NO_FAILOVER: u8 = 1;
+/// Status of a SIDR_REP that refuses (§12.11.2.1).
+const SERVICE_REJECTED: u8 = 2;
+
+/// Reasons of rejection (IBTA v1.4 §12.6.7.2).
+pub(crate) mod reason {
+    pub(crate) const NO_RESOURCES: u16 = 3;
+    pub(crate) const TIMEOUT: u16 = 4;
+    pub(crate) const INVALID_SERVICE_ID: u16 = 8;
+    pub(crate) const STALE_CONNECTION: u16 = 10;
+    pub(crate) const CONSUMER: u16 = 28;
+}
+
+/// Options of enhanced connection establishment: whose they are, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Extension {
+    /// 24 bits.
+    pub(crate) vendor_id: u32,
+    pub(crate) options: u32,
+}
+
+/// What an active side offers.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer {
+    pub(crate) service_id: u64,
+    pub(crate) path: Path,
+    pub(crate) service: Service,
+    pub(crate) qpn: Qpn,
+    pub(crate) shared_receives: bool,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) path_mtu: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) extension: Extension,
+    /// At most as much as a REQ holds.
+    pub(crate) private: Vec<u8>,
+}
+
+/// What a passive side answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Acceptance {
+    pub(crate) qpn: Qpn,
+    pub(crate) shared_receives: bool,
+    pub(crate) responder_resources: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) flow_control: bool,
+    pub(crate) rnr_retry: u8,
+    pub(crate) extension: Extension,
+    /// At most as much as a REP holds.
+    pub(crate) private: Vec<u8>,
+}
+
+/// Why not.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) reason: u16,
+    /// At most as much as a REJ holds.
+    pub(crate) private: Vec<u8>,
+}
+
+/// Which service of datagrams is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceOffer {
+    pub(crate) service_id: u64,
+    pub(crate) path: Path,
+    /// At most as much as a SIDR_REQ holds.
+    pub(crate) private: Vec<u8>,
+}
+
+/// What is said of a service (IBTA v1.4 §12.11.2.1): status 0 is an answer, others refuse.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceAnswer {
+    pub(crate) status: u8,
+    pub(crate) qpn: Qpn,
+    pub(crate) q_key: u32,
+    /// At most as much as a SIDR_REP holds.
+    pub(crate) private: Vec<u8>,
+}
+
+/// What happened to a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) id: CommunicationId,
+    pub(crate) news: News,
+}
+
+/// See [`Event`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A peer wants a connection: it waits for [`Manager::accept`], [`Manager::reject`] or [`Manager::forget`].
+    Requested(Message),
+    /// The peer accepts, and waits for [`Manager::ready`].
+    Replied(Message),
+    Established,
+    Rejected(Message),
+    /// Nobody answers. The connection is gone.
+    Unreachable,
+    Disconnected {
+        /// The peer has not answered.
+        timed_out: bool,
+    },
+    TimeWaitOver,
+    /// A peer asks for a service: it waits for [`Manager::answer_service`] or [`Manager::forget`].
+    ServiceRequested(Message),
+    ServiceResolved(Message),
+}
+
+/// A request does not fit the state of its connection, or the connection is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WrongState;
+
+/// One side of all connections of a process; see the module.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    pub(super) guid: u64,
+    /// The upper 8 bits of its connections' numbers.
+    pub(super) process: u8,
+    next: u32,
+    random: u64,
+    pub(super) connections: BTreeMap<CommunicationId, Connection>,
+    pub(super) outgoing: VecDeque<(Path, Message)>,
+    pub(super) events: VecDeque<Event>,
+}
+
+impl Manager {
+    /// Side of a port with this GUID, and of this process of its host. Numbers of connections begin somewhere, and starting PSNs
+    /// follow from `seed`, so that peers of an earlier process do not take us for it.
+    pub(crate) fn new(guid: u64, process: u8, seed: u64) -> Self {
+        let (connections, outgoing, events) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
+        let mut manager = Self { guid, process, next: 0, random: seed, connections, outgoing, events };
+        manager.next = manager.next_random() as u32 & 0xff_ffff;
+        manager
+    }
+
+    /// A connection that lives.
+    pub(crate) fn get(&self, id: CommunicationId) -> Option<&Connection> {
+        self.connections.get(&id)
+    }
+
+    /// The next message to be sent.
+    pub(crate) fn poll_message(&mut self) -> Option<(Path, Message)> {
+        self.outgoing.pop_front()
+    }
+
+    /// What happened next.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.connections.values().filter_map(Connection::deadline).min()
+    }
+
+    /// A number that nobody has; `None` if there are too many.
+    pub(super) fn new_id(&mut self) -> Option<CommunicationId> {
+        if self.connections.len() >= MOST {
+            return None;
+        }
+        loop {
+            self.next = self.next.wrapping_add(1) & 0xff_ffff;
+            let id = CommunicationId(u32::from(self.process) << 24 | self.next);
+            if self.next != 0 && !self.connections.contains_key(&id) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// SplitMix64: the next number of a fixed sequence.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) ^ mixed >> 31
+    }
+
+    /// Where a direction of a new connection begins to count.
+    pub(super) fn new_psn(&mut self) -> Psn {
+        Psn::new(self.next_random() as u32 & 0xff_ffff)
+    }
+
+    /// Number of a new exchange.
+    fn new_transaction(&mut self, id: CommunicationId) -> u64 {
+        u64::from(id.0) << 32 | self.next_random() & 0xffff_ffff
+    }
+
+    pub(super) fn tell(&mut self, id: CommunicationId, news: News) {
+        if self.connections.get(&id).is_none_or(|connection| !connection.is_orphan) {
+            self.events.push_back(Event { id, news });
+        }
+    }
+
+    /// Sends a REQ; `None` if there are too many connections.
+    pub(crate) fn connect(&mut self, now: Time, offer: &Offer) -> Option<CommunicationId> {
+        let id = self.new_id()?;
+        let transaction = self.new_transaction(id);
+        let terms = Terms {
+            service: offer.service,
+            local_qpn: offer.qpn,
+            remote_qpn: Qpn::from_low_bits(0),
+            send_psn: self.new_psn(),
+            receive_psn: Psn::new(0),
+            responder_resources: offer.responder_resources,
+            initiator_depth: offer.initiator_depth,
+            retry_count: offer.retry_count,
+            rnr_retry: offer.rnr_retry,
+            ack_timeout: offer.ack_timeout,
+            path_mtu: offer.path_mtu,
+            traffic_class: offer.traffic_class,
+        };
+        let message = request_message(self.guid, id, transaction, offer, &terms);
+        let connection = begin(Role::Active, State::RequestSent, offer.path, transaction, terms);
+        self.connections.insert(id, connection);
+        self.ask(now, id, message);
+        Some(id)
+    }
+
+    /// Sends a message until it is answered.
+    fn ask(&mut self, now: Time, id: CommunicationId, message: Message) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let pause = connection.response_time;
+        self.outgoing.push_back((connection.path, message.clone()));
+        connection.repetition =
+            Some(Repetition { message, at: now + pause, left: connection.retries, pause });
+    }
+
+    /// Sends an answer, which is sent again when the peer asks again.
+    fn answer(&mut self, id: CommunicationId, message: Message) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.outgoing.push_back((connection.path, message.clone()));
+        connection.answer = Some(message);
+    }
+
+    /// A message about a connection, with both numbers.
+    pub(super) fn message(id: CommunicationId, connection: &Connection, kind: Kind) -> Message {
+        let mut message = Message::new(kind, connection.transaction);
+        message.set(SENDER_ID, id.0).set(RECEIVER_ID, connection.remote_id);
+        message
+    }
+
+    /// Sends an MRA: the answer takes a while, and the peer waits longer (IBTA v1.4 §12.6.6).
+    pub(crate) fn acknowledge(&mut self, id: CommunicationId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let about = match connection.state {
+            State::RequestReceived => of_message::REQUEST,
+            State::ReplyReceived => of_message::REPLY,
+            _ => return,
+        };
+        let mut message = Self::message(id, connection, Kind::Receipt);
+        message.set(receipt::MESSAGE, about).set(receipt::SERVICE_TIMEOUT, RECEIPT_TIMEOUT);
+        self.answer(id, message);
+    }
+
+    /// Sends a REP.
+    pub(crate) fn accept(
+        &mut self,
+        now: Time,
+        id: CommunicationId,
+        answer: &Acceptance,
+    ) -> Result<(), WrongState> {
+        let connection = self.expect(id, State::RequestReceived)?;
+        let terms = &mut connection.terms;
+        terms.local_qpn = answer.qpn;
+        (terms.responder_resources, terms.initiator_depth) =
+            (answer.responder_resources, answer.initiator_depth);
+        connection.state = State::ReplySent;
+        let terms = *terms;
+        let mut message = Self::message(id, connection, Kind::Reply);
+        message.set(reply::LOCAL_QPN, answer.qpn.value()).set(reply::STARTING_PSN, terms.send_psn.value());
+        message.set(reply::RESPONDER_RESOURCES, terms.responder_resources);
+        message.set(reply::INITIATOR_DEPTH, terms.initiator_depth).set(reply::FAILOVER, NO_FAILOVER);
+        message.set(reply::FLOW_CONTROL, answer.flow_control).set(reply::RNR_RETRY, answer.rnr_retry);
+        message.set(reply::SHARED_RECEIVES, answer.shared_receives);
+        message.set_private(reply::PRIVATE, &answer.private);
+        set_extension(&mut message, answer.extension);
+        message.set(reply::LOCAL_GUID, self.guid);
+        self.ask(now, id, message);
+        Ok(())
+    }
+
+    fn expect(&mut self, id: CommunicationId, state: State) -> Result<&mut Connection, WrongState> {
+        self.connections.get_mut(&id).filter(|connection| connection.state == state).ok_or(WrongState)
+    }
+
+    /// Sends an RTU: the active side is ready.
+    pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<(), WrongState> {
+        let connection = self.expect(id, State::ReplyReceived)?;
+        connection.state = State::Established;
+        let message = Self::message(id, connection, Kind::ReadyToUse);
+        self.answer(id, message);
+        Ok(())
+    }
+
+    /// Data has come over a connection whose RTU has not: it is established (IBTA v1.4 §12.9.7.1).
+    pub(crate) fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
+        let connection = self.expect(id, State::ReplySent)?;
+        (connection.state, connection.repetition) = (State::Established, None);
+        self.tell(id, News::Established);
+        Ok(())
+    }
+
+    /// Sends a REJ and forgets the connection.
+    pub(crate) fn reject(&mut self, id: CommunicationId, refusal: &Refusal) -> Result<(), WrongState> {
+        let connection = self.connections.get(&id).ok_or(WrongState)?;
+        let about = match connection.state {
+            State::RequestReceived => of_message::REQUEST,
+            State::ReplyReceived => of_message::REPLY,
+            State::RequestSent | State::ReplySent => of_message::NONE,
+            _ => return Err(WrongState),
+        };
+        let mut message = Self::message(id, connection, Kind::Reject);
+        message.set(reject::MESSAGE, about).set(reject::REASON, refusal.reason);
+        message.set_private(reject::PRIVATE, &refusal.private);
+        if refusal.reason == reason::TIMEOUT {
+            message.set(reject::INFO_LENGTH, size_of::<u64>() as u8).set(reject::INFO_GUID, self.guid);
+        }
+        self.outgoing.push_back((connection.path, message));
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Ends an established connection with a DREQ, or answers that of the peer with a DREP.
+    pub(crate) fn disconnect(&mut self, now: Time, id: CommunicationId) -> Result<(), WrongState> {
+        let transaction = self.new_transaction(id);
+        let connection = self.connections.get_mut(&id).ok_or(WrongState)?;
+        match connection.state {
+            State::Established => {
+                (connection.state, connection.transaction) = (State::DisconnectSent, transaction);
+                let mut message = Self::message(id, connection, Kind::DisconnectRequest);
+                message.set(disconnect::REMOTE_QPN, connection.terms.remote_qpn.value());
+                self.ask(now, id, message);
+            }
+            State::DisconnectReceived => {
+                let message = Self::message(id, connection, Kind::DisconnectReply);
+                self.answer(id, message);
+                self.wait_out(now, id);
+            }
+            _ => return Err(WrongState),
+        }
+        Ok(())
+    }
+
+    /// Nothing more is said, for as long as packets of the connection may be on their way (IBTA v1.4 §12.9.8.4).
+    pub(super) fn wait_out(&mut self, now: Time, id: CommunicationId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            (connection.state, connection.repetition) = (State::TimeWait, None);
+            connection.time_wait = Some(now + time_of(connection.terms.ack_timeout));
+        }
+    }
+
+    /// A program has destroyed its end: the peer is told what that means, and nobody here is told anything more.
+    pub(crate) fn destroy(&mut self, now: Time, id: CommunicationId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.is_orphan = true;
+        let refusal = |reason| Refusal { reason, private: Vec::new() };
+        let told = match connection.state {
+            State::RequestSent => self.reject(id, &refusal(reason::TIMEOUT)),
+            State::RequestReceived | State::ReplySent | State::ReplyReceived => {
+                self.reject(id, &refusal(reason::CONSUMER))
+            }
+            // The DREQ is sent once: nobody is left who could wait for its answer.
+            State::Established => self.disconnect(now, id).map(|()| self.wait_out(now, id)),
+            State::DisconnectReceived => self.disconnect(now, id),
+            State::DisconnectSent => {
+                self.wait_out(now, id);
+                Ok(())
+            }
+            State::TimeWait => Ok(()),
+            State::ServiceRequestSent => Err(WrongState),
+            State::ServiceRequestReceived => {
+                let refused = ServiceAnswer {
+                    status: SERVICE_REJECTED,
+                    qpn: Qpn::from_low_bits(0),
+                    q_key: 0,
+                    private: Vec::new(),
+                };
+                self.answer_service(id, &refused)
+            }
+        };
+        if told.is_err() {
+            self.forget(id);
+        }
+    }
+
+    /// Forgets a connection and says nothing to anybody: a request that another process of the host answers, or one for which
+    /// there is no room; the peer asks again.
+    pub(crate) fn forget(&mut self, id: CommunicationId) {
+        self.connections.remove(&id);
+    }
+
+    /// Sends a SIDR_REQ; `None` if there are too many connections.
+    pub(crate) fn resolve_service(&mut self, now: Time, offer: &ServiceOffer) -> Option<CommunicationId> {
+        let id = self.new_id()?;
+        let transaction = self.new_transaction(id);
+        let mut message = Message::new(Kind::ServiceRequest, transaction);
+        message.set(service_request::REQUEST_ID, id.0).set(service_request::PARTITION_KEY, PARTITION);
+        message.set(service_request::SERVICE_ID, offer.service_id);
+        message.set_private(service_request::PRIVATE, &offer.private);
+        let connection = begin(Role::Active, State::ServiceRequestSent, offer.path, transaction, no_terms());
+        self.connections.insert(id, connection);
+        self.ask(now, id, message);
+        Some(id)
+    }
+
+    /// Sends a SIDR_REP and forgets the question.
+    pub(crate) fn answer_service(
+        &mut self,
+        id: CommunicationId,
+        answer: &ServiceAnswer,
+    ) -> Result<(), WrongState> {
+        let connection = self.expect(id, State::ServiceRequestReceived)?;
+        let mut message = Message::new(Kind::ServiceReply, connection.transaction);
+        message.set(service_reply::REQUEST_ID, connection.remote_id);
+        message.set(service_reply::SERVICE_ID, connection.service_id);
+        message.set(service_reply::STATUS, answer.status).set(service_reply::QPN, answer.qpn.value());
+        message.set(service_reply::Q_KEY, answer.q_key);
+        message.set_private(service_reply::PRIVATE, &answer.private);
+        let path = connection.path;
+        self.outgoing.push_back((path, message));
+        self.forget(id);
+        Ok(())
+    }
+
+    /// Does what is due: repeats what was not answered, gives up, ends waits.
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        let is_due = |(_, connection): &(&CommunicationId, &Connection)| {
+            connection.deadline().is_some_and(|deadline| deadline <= now)
+        };
+        let due: Vec<CommunicationId> = self.connections.iter().filter(is_due).map(|(id, _)| *id).collect();
+        for id in due {
+            self.time_out(now, id);
+        }
+    }
+
+    fn time_out(&mut self, now: Time, id: CommunicationId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.time_wait.is_some_and(|end| end <= now) {
+            self.tell(id, News::TimeWaitOver);
+            return self.forget(id);
+        }
+        let Some(repetition) = connection.repetition.as_mut().filter(|repetition| repetition.at <= now)
+        else {
+            return;
+        };
+        if repetition.left > 0 {
+            (repetition.left, repetition.at) = (repetition.left - 1, now + repetition.pause);
+            let message = repetition.message.clone();
+            self.outgoing.push_back((connection.path, message));
+        } else if connection.state == State::DisconnectSent {
+            self.tell(id, News::Disconnected { timed_out: true });
+            self.wait_out(now, id);
+        } else {
+            self.tell(id, News::Unreachable);
+            self.forget(id);
+        }
+    }
+}

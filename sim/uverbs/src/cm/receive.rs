@@ -1,0 +1,240 @@
+//! Messages of peers.
+
+use super::compose::requested;
+use super::connection::{CommunicationId, Connection, Path, Role, State, time_of};
+use super::manager::{Manager, News, reason};
+use super::message::{
+    Kind, Message, RECEIVER_ID, SENDER_ID, disconnect, of_message, receipt, reject, reply, service_reply,
+};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
+
+impl Manager {
+    /// A message has come. One that is for another process of the host, or that fits nothing here, changes nothing.
+    pub(crate) fn handle(&mut self, now: Time, path: Path, message: &Message) {
+        match message.kind() {
+            Kind::Request => self.on_request(now, path, message),
+            Kind::ServiceRequest => self.on_service_request(path, message),
+            Kind::ServiceReply => self.on_service_reply(message),
+            Kind::Receipt => self.on_receipt(now, message),
+            Kind::Reject => self.on_reject(message),
+            Kind::Reply => self.on_reply(now, message),
+            Kind::ReadyToUse => self.on_ready(message),
+            Kind::DisconnectRequest => self.on_disconnect_request(path, message),
+            Kind::DisconnectReply => self.on_disconnect_reply(now, message),
+            Kind::Other(_) => {}
+        }
+    }
+
+    /// The connection that a message names by both numbers.
+    fn named(&mut self, message: &Message) -> Option<(CommunicationId, &mut Connection)> {
+        let (id, theirs) = (CommunicationId(message.get32(RECEIVER_ID)), message.get32(SENDER_ID));
+        let connection = self.connections.get_mut(&id)?;
+        (connection.remote_id == theirs).then_some((id, connection))
+    }
+
+    /// The connection whose REQ a message answers: the peer's number is not known yet.
+    fn asking(&mut self, message: &Message) -> Option<(CommunicationId, &mut Connection)> {
+        let id = CommunicationId(message.get32(RECEIVER_ID));
+        let connection = self.connections.get_mut(&id)?;
+        (connection.state == State::RequestSent).then_some((id, connection))
+    }
+
+    fn on_request(&mut self, now: Time, path: Path, message: &Message) {
+        let connection = requested(path, message);
+        let same = |known: &Connection| {
+            known.role == Role::Passive
+                && known.remote_id == connection.remote_id
+                && known.first_transaction == connection.first_transaction
+                && known.remote_guid == connection.remote_guid
+        };
+        if let Some(known) = self.connections.values().find(|known| same(known)) {
+            return self.repeat_answer(&known.clone());
+        }
+        let Some(id) = self.new_id() else {
+            return self.refuse(CommunicationId(0), &connection, reason::NO_RESOURCES);
+        };
+        if let Some(stale) = self.find_stale(&connection) {
+            self.refuse(CommunicationId(0), &connection, reason::STALE_CONNECTION);
+            // The peer has forgotten it, so it ends (IBTA v1.4 §12.4.1); it may be on its way already.
+            let _ = self.disconnect(now, stale);
+            return;
+        }
+        // Libraries bring their queue pair up before they accept, so the answer's PSN is settled now.
+        let mut connection = connection;
+        connection.terms.send_psn = self.new_psn();
+        self.connections.insert(id, connection);
+        self.tell(id, News::Requested(message.clone()));
+    }
+
+    /// The peer has not heard our answer.
+    fn repeat_answer(&mut self, known: &Connection) {
+        let message = match known.state {
+            State::RequestReceived => known.answer.clone(),
+            State::ReplySent => known.repetition.as_ref().map(|repetition| repetition.message.clone()),
+            _ => None,
+        };
+        self.outgoing.extend(message.map(|message| (known.path, message)));
+    }
+
+    /// A connection that lives and has the peer's queue pair, which a new one names: the peer does not know it any more.
+    fn find_stale(&self, new: &Connection) -> Option<CommunicationId> {
+        let lives =
+            |state| !matches!(state, State::TimeWait | State::RequestSent | State::ServiceRequestSent);
+        let same = |known: &Connection| {
+            lives(known.state)
+                && known.remote_guid == new.remote_guid
+                && known.terms.remote_qpn == new.terms.remote_qpn
+                && known.terms.remote_qpn.value() != 0
+        };
+        self.connections.iter().find(|(_, known)| same(known)).map(|(id, _)| *id)
+    }
+
+    /// Sends a REJ about a REQ, or about a REP, that became no connection.
+    fn refuse(&mut self, id: CommunicationId, connection: &Connection, reason: u16) {
+        let mut message = Self::message(id, connection, Kind::Reject);
+        let about = if connection.role == Role::Passive { of_message::REQUEST } else { of_message::REPLY };
+        message.set(reject::MESSAGE, about).set(reject::REASON, reason);
+        self.outgoing.push_back((connection.path, message));
+    }
+
+    fn on_service_request(&mut self, path: Path, message: &Message) {
+        let connection = requested(path, message);
+        let same = |known: &Connection| {
+            known.state == State::ServiceRequestReceived
+                && (known.remote_id, known.path) == (connection.remote_id, path)
+        };
+        if self.connections.values().any(same) {
+            return;
+        }
+        // The peer asks again.
+        let Some(id) = self.new_id() else { return };
+        self.connections.insert(id, connection);
+        self.tell(id, News::ServiceRequested(message.clone()));
+    }
+
+    fn on_service_reply(&mut self, message: &Message) {
+        let id = CommunicationId(message.get32(service_reply::REQUEST_ID));
+        if self.connections.get(&id).is_some_and(|known| known.state == State::ServiceRequestSent) {
+            self.tell(id, News::ServiceResolved(message.clone()));
+            self.forget(id);
+        }
+    }
+
+    /// The peer needs a while, so we wait longer. It is no answer.
+    fn on_receipt(&mut self, now: Time, message: &Message) {
+        let found = match message.get(receipt::MESSAGE) {
+            of_message::REQUEST => self.asking(message),
+            of_message::REPLY => self.named(message).filter(|(_, known)| known.state == State::ReplySent),
+            _ => None,
+        };
+        let Some((_, connection)) = found else { return };
+        let pause = time_of(message.get8(receipt::SERVICE_TIMEOUT)) + connection.response_time;
+        if let Some(repetition) = &mut connection.repetition {
+            (repetition.pause, repetition.at) = (pause, now + pause);
+        }
+    }
+
+    fn on_reject(&mut self, message: &Message) {
+        let found = if message.get(reject::REASON) == u64::from(reason::TIMEOUT) {
+            self.given_up(message)
+        } else if message.get(reject::MESSAGE) == of_message::REQUEST {
+            self.asking(message).map(|(id, _)| id)
+        } else {
+            self.named(message).map(|(id, _)| id)
+        };
+        let Some(id) = found else { return };
+        if self.connections.get(&id).is_some_and(|known| known.state != State::TimeWait) {
+            self.tell(id, News::Rejected(message.clone()));
+            self.forget(id);
+        }
+    }
+
+    /// The connection whose active side has given up before it knew our number.
+    fn given_up(&self, message: &Message) -> Option<CommunicationId> {
+        let theirs = (message.get(reject::INFO_GUID), message.get32(SENDER_ID));
+        let same = |known: &Connection| (known.remote_guid, known.remote_id) == theirs;
+        self.connections.iter().find(|(_, known)| same(known)).map(|(id, _)| *id)
+    }
+
+    fn on_reply(&mut self, now: Time, message: &Message) {
+        let Some((id, connection)) = self.asking(message) else {
+            return self.on_repeated_reply(message);
+        };
+        let terms = &mut connection.terms;
+        terms.remote_qpn = Qpn::from_low_bits(message.get32(reply::LOCAL_QPN));
+        terms.receive_psn = Psn::new(message.get32(reply::STARTING_PSN));
+        terms.responder_resources = message.get8(reply::INITIATOR_DEPTH);
+        terms.initiator_depth = message.get8(reply::RESPONDER_RESOURCES);
+        terms.rnr_retry = message.get8(reply::RNR_RETRY);
+        connection.remote_id = message.get32(SENDER_ID);
+        connection.remote_guid = message.get(reply::LOCAL_GUID);
+        let seen = connection.clone();
+        if let Some(stale) = self.find_stale(&seen) {
+            self.refuse(id, &seen, reason::STALE_CONNECTION);
+            let _ = self.disconnect(now, stale);
+            self.tell(id, News::Unreachable);
+            return self.forget(id);
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            (connection.state, connection.repetition) = (State::ReplyReceived, None);
+        }
+        self.tell(id, News::Replied(message.clone()));
+    }
+
+    /// The peer has not heard our MRA or RTU; or it waits for one of a connection that is gone.
+    fn on_repeated_reply(&mut self, message: &Message) {
+        let Some((_, connection)) = self.named(message) else { return };
+        if let State::ReplyReceived | State::Established = connection.state {
+            let again = connection.answer.clone().map(|answer| (connection.path, answer));
+            self.outgoing.extend(again);
+        }
+    }
+
+    fn on_ready(&mut self, message: &Message) {
+        if let Some((id, _)) = self.named(message) {
+            // One that has been established already hears nothing new.
+            let _ = self.establish(id);
+        }
+    }
+
+    /// A peer that ends a connection that is none here is told that it has ended, by the process that had it.
+    fn on_disconnect_request(&mut self, path: Path, message: &Message) {
+        let ours = (message.get32(RECEIVER_ID) >> 24) as u8 == self.process;
+        let Some((id, connection)) = self.named(message) else {
+            if ours {
+                let mut answer = Message::new(Kind::DisconnectReply, message.transaction());
+                answer.set(SENDER_ID, message.get(RECEIVER_ID)).set(RECEIVER_ID, message.get(SENDER_ID));
+                self.outgoing.push_back((path, answer));
+            }
+            return;
+        };
+        if u64::from(connection.terms.local_qpn.value()) != message.get(disconnect::REMOTE_QPN) {
+            return;
+        }
+        match connection.state {
+            State::Established | State::ReplySent | State::ReplyReceived | State::DisconnectSent => {
+                (connection.state, connection.repetition) = (State::DisconnectReceived, None);
+                connection.transaction = message.transaction();
+                self.tell(id, News::Disconnected { timed_out: false });
+            }
+            State::TimeWait => {
+                connection.transaction = message.transaction();
+                let path = connection.path;
+                let answer = Self::message(id, connection, Kind::DisconnectReply);
+                self.outgoing.push_back((path, answer));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_disconnect_reply(&mut self, now: Time, message: &Message) {
+        if let Some((id, connection)) = self.named(message)
+            && connection.state == State::DisconnectSent
+        {
+            self.tell(id, News::Disconnected { timed_out: false });
+            self.wait_out(now, id);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Two sides against each other, over a network that loses, repeats and reorders messages.
+
+use super::manager::{
+    Acceptance, Event, Extension, Manager, News, Offer, Refusal, ServiceAnswer, ServiceOffer, reason,
+};
+use super::message::{Kind, Message, reject, request, service_reply};
+use super::{CommunicationId, Path, Service, State};
+use alloc::vec;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::time::{Duration, Time};
+
+const A: Gid = Gid::from_ipv4([198, 18, 0, 1]);
+const B: Gid = Gid::from_ipv4([198, 18, 0, 2]);
+/// Longer than any exchange whose messages get through now and then.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Two sides and the messages between them.
+struct World {
+    now: Time,
+    sides: [Manager; 2],
+    /// Messages on their way: to whom, when they come, from and to which addresses.
+    flying: Vec<(usize, Time, Path, Message)>,
+    random: u64,
+    /// Parts of 16 of messages that are lost, repeated, and late.
+    faults: [u64; 3],
+}
+
+impl World {
+    fn new(seed: u64, faults: [u64; 3]) -> Self {
+        let sides = [Manager::new(0xa, 0, seed), Manager::new(0xb, 3, seed + 1)];
+        Self { now: Time::ZERO, sides, flying: Vec::new(), random: seed, faults }
+    }
+
+    fn perfect() -> Self {
+        Self::new(1, [0; 3])
+    }
+
+    fn chance(&mut self, parts: u64) -> bool {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.random >> 60 < parts
+    }
+
+    /// Sends what both sides have to say.
+    fn send(&mut self) {
+        for from in 0..2 {
+            while let Some((Path { local, remote }, message)) = self.sides[from].poll_message() {
+                assert_eq!(Message::parse(message.bytes()), Some(message.clone()));
+                let path = Path { local: remote, remote: local };
+                let [lost, repeated, late] = self.faults;
+                if self.chance(lost) {
+                    continue;
+                }
+                for _ in 0..if self.chance(repeated) { 2 } else { 1 } {
+                    let delay =
+                        if self.chance(late) { Duration::from_millis(200) } else { Duration::from_millis(1) };
+                    self.flying.push((1 - from, self.now + delay, path, message.clone()));
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until something is due. False if nothing ever is, or not before the end.
+    fn step(&mut self, end: Time) -> bool {
+        self.send();
+        let arrivals = self.flying.iter().map(|(_, at, ..)| *at);
+        let deadlines = self.sides.iter().filter_map(Manager::next_deadline);
+        let Some(next) = arrivals.chain(deadlines).min().filter(|next| *next <= end) else { return false };
+        self.now = self.now.max(next);
+        let now = self.now;
+        let (due, later): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|(_, at, ..)| *at <= now);
+        self.flying = later;
+        for (to, _, path, message) in due {
+            self.sides[to].handle(now, path, &message);
+        }
+        self.sides.iter_mut().for_each(|side| side.handle_timeout(now));
+        self.send();
+        true
+    }
+
+    /// The next event of a side.
+    fn event(&mut self, side: usize) -> Option<Event> {
+        let end = self.now + PATIENCE;
+        loop {
+            if let Some(event) = self.sides[side].poll_event() {
+                return Some(event);
+            }
+            if !self.step(end) {
+                return None;
+            }
+        }
+    }
+
+    fn state(&self, side: usize, id: CommunicationId) -> Option<State> {
+        self.sides[side].get(id).map(|connection| connection.state)
+    }
+
+    /// Side 0 asks; what side 1 hears of it.
+    fn ask(&mut self) -> (CommunicationId, Event) {
+        let now = self.now;
+        let id = self.sides[0].connect(now, &offer()).unwrap();
+        (id, self.event(1).unwrap())
+    }
+
+    /// Side 1 accepts a request; the numbers of both sides.
+    fn connect(&mut self) -> (CommunicationId, CommunicationId) {
+        let (active, Event { id: passive, news }) = self.ask();
+        assert!(matches!(news, News::Requested(_)));
+        let now = self.now;
+        self.sides[1].acknowledge(passive);
+        self.sides[1].accept(now, passive, &acceptance()).unwrap();
+        let replied = self.event(0).unwrap();
+        assert!(replied.id == active && matches!(replied.news, News::Replied(_)), "{replied:?}");
+        self.sides[0].ready(active).unwrap();
+        assert_eq!(self.event(1), Some(Event { id: passive, news: News::Established }));
+        (active, passive)
+    }
+}
+
+fn offer() -> Offer {
+    Offer {
+        service_id: 0x0106_1c06,
+        path: Path { local: A, remote: B },
+        service: Service::ReliableConnection,
+        qpn: Qpn::from_low_bits(0x41),
+        shared_receives: false,
+        responder_resources: 3,
+        initiator_depth: 5,
+        flow_control: true,
+        retry_count: 7,
+        rnr_retry: 6,
+        ack_timeout: 17,
+        path_mtu: 5,
+        traffic_class: 0,
+        extension: Extension { vendor_id: 0x15b3, options: 0x1234 },
+        private: vec![7; 92],
+    }
+}
+
+fn acceptance() -> Acceptance {
+    Acceptance {
+        qpn: Qpn::from_low_bits(0x0300_42),
+        shared_receives: false,
+        responder_resources: 2,
+        initiator_depth: 1,
+        flow_control: true,
+        rnr_retry: 4,
+        extension: Extension { vendor_id: 0x15b3, options: 1 },
+        private: vec![8; 196],
+    }
+}
+
+/// Requirement: IBTA v1.4 §12.9.6: both sides end established, with each other's numbers.
+#[test]
+fn both_sides_agree_on_what_was_offered() {
+    let mut world = World::perfect();
+    let (active, passive) = world.connect();
+    let (one, other) = (world.sides[0].get(active).unwrap(), world.sides[1].get(passive).unwrap());
+    assert_eq!((one.state, other.state), (State::Established, State::Established));
+    assert_eq!((one.remote_id, other.remote_id), (passive.0, active.0));
+    assert_eq!(passive.0 >> 24, 3, "the number says which process");
+    let (one, other) = (&one.terms, &other.terms);
+    assert_eq!((one.local_qpn, one.remote_qpn), (other.remote_qpn, other.local_qpn));
+    assert_eq!((one.send_psn, one.receive_psn), (other.receive_psn, other.send_psn));
+    assert_ne!(one.send_psn, one.receive_psn);
+    assert_eq!((one.responder_resources, one.initiator_depth), (1, 2), "what the other accepted");
+    assert_eq!((other.responder_resources, other.initiator_depth), (2, 1));
+    assert_eq!((one.rnr_retry, other.rnr_retry), (4, 6), "each has the other's");
+}
+
+#[test]
+fn what_programs_send_along_arrives() {
+    let mut world = World::perfect();
+    let (active, Event { id: passive, news }) = world.ask();
+    let News::Requested(message) = news else { panic!("{news:?}") };
+    assert_eq!(message.private(request::PRIVATE), [7; 92]);
+    assert_eq!(Extension::of(&message), offer().extension);
+    let refusal = Refusal { reason: reason::CONSUMER, private: vec![9; 148] };
+    world.sides[1].reject(passive, &refusal).unwrap();
+    let Some(Event { id, news: News::Rejected(message) }) = world.event(0) else { panic!() };
+    assert_eq!((id, message.get(reject::REASON)), (active, u64::from(reason::CONSUMER)));
+    assert_eq!(message.private(reject::PRIVATE), [9; 148]);
+    assert_eq!((world.state(0, active), world.state(1, passive)), (None, None));
+}
+
+/// Requirement: IBTA v1.4 §12.9.8.4: after a disconnection both sides wait until no packet can be on its way.
+#[test]
+fn both_sides_hear_of_the_end_and_wait_it_out() {
+    let mut world = World::perfect();
+    let (active, passive) = world.connect();
+    let now = world.now;
+    world.sides[0].disconnect(now, active).unwrap();
+    assert_eq!(world.event(1), Some(Event { id: passive, news: News::Disconnected { timed_out: false } }));
+    let now = world.now;
+    world.sides[1].disconnect(now, passive).unwrap();
+    assert_eq!(world.event(0), Some(Event { id: active, news: News::Disconnected { timed_out: false } }));
+    let before = world.now;
+    assert_eq!(world.event(0), Some(Event { id: active, news: News::TimeWaitOver }));
+    assert!(world.now - before > Duration::from_millis(500), "the ACK timeout");
+    assert_eq!(world.event(1), Some(Event { id: passive, news: News::TimeWaitOver }));
+}
+
+/// Requirement: IBTA v1.4 §12.9.8.3: a DREQ that nobody answers ends the connection all the same.
+#[test]
+fn whoever_has_no_answer_gives_up_in_the_end() {
+    let mut world = World::perfect();
+    let (active, _) = world.connect();
+    world.faults = [16, 0, 0];
+    let now = world.now;
+    world.sides[0].disconnect(now, active).unwrap();
+    assert_eq!(world.event(0), Some(Event { id: active, news: News::Disconnected { timed_out: true } }));
+    let now = world.now;
+    let id = world.sides[0].connect(now, &offer()).unwrap();
+    let unreachable = core::iter::from_fn(|| world.event(0)).find(|event| event.id == id);
+    assert_eq!(unreachable, Some(Event { id, news: News::Unreachable }));
+    assert!(world.now - now > Duration::from_secs(60) && world.now - now < Duration::from_secs(300));
+}
+
+/// Requirement: IBTA v1.4 §12.6.6: an MRA is no answer, it makes the other side wait longer.
+#[test]
+fn a_receipt_makes_the_other_side_patient() {
+    let mut world = World::perfect();
+    let (active, Event { id: passive, .. }) = world.ask();
+    let before = world.sides[0].next_deadline().unwrap();
+    world.sides[1].acknowledge(passive);
+    world.send();
+    let now = world.now + Duration::from_millis(2);
+    for (_, _, path, message) in core::mem::take(&mut world.flying) {
+        assert_eq!(message.kind(), Kind::Receipt);
+        world.sides[0].handle(now, path, &message);
+    }
+    assert_eq!(world.state(0, active), Some(State::RequestSent));
+    assert!(world.sides[0].next_deadline().unwrap() > before + Duration::from_secs(60));
+}
+
+/// Requirement: IBTA v1.4 §12.4.1: a peer that names a queue pair of a connection that lives has forgotten that connection.
+#[test]
+fn a_connection_that_the_peer_has_forgotten_ends() {
+    let mut world = World::perfect();
+    let (_, passive) = world.connect();
+    // The peer was started again.
+    world.sides[0] = Manager::new(0xa, 0, 99);
+    let now = world.now;
+    let id = world.sides[0].connect(now, &offer()).unwrap();
+    let Some(Event { id: rejected, news: News::Rejected(message) }) = world.event(0) else { panic!() };
+    assert_eq!((rejected, message.get(reject::REASON)), (id, u64::from(reason::STALE_CONNECTION)));
+    assert_eq!(world.event(1), Some(Event { id: passive, news: News::Disconnected { timed_out: false } }));
+    let now = world.now;
+    world.sides[0].connect(now, &offer()).unwrap();
+    assert!(core::iter::from_fn(|| world.event(1)).any(|event| matches!(event.news, News::Requested(_))));
+}
+
+#[test]
+fn who_destroys_an_end_tells_the_peer() {
+    let mut world = World::perfect();
+    let (active, passive) = world.connect();
+    let now = world.now;
+    world.sides[0].destroy(now, active);
+    assert_eq!(world.event(1), Some(Event { id: passive, news: News::Disconnected { timed_out: false } }));
+    assert_eq!(world.event(0), None, "nobody is told of what was destroyed");
+    let (active, Event { id: passive, .. }) = world.ask();
+    let now = world.now;
+    world.sides[1].destroy(now, passive);
+    assert!(matches!(world.event(0), Some(Event { id, news: News::Rejected(_) }) if id == active));
+    let (active, Event { id: passive, .. }) = world.ask();
+    let now = world.now;
+    world.sides[0].destroy(now, active);
+    let Some(Event { id, news: News::Rejected(message) }) = world.event(1) else { panic!() };
+    assert_eq!((id, message.get(reject::REASON)), (passive, u64::from(reason::TIMEOUT)));
+}
+
+#[test]
+fn a_service_is_resolved() {
+    let mut world = World::perfect();
+    let path = Path { local: A, remote: B };
+    let question = ServiceOffer { service_id: 0x0111_1234, path, private: vec![5; 216] };
+    let now = world.now;
+    let id = world.sides[0].resolve_service(now, &question).unwrap();
+    let Some(Event { id: asked, news: News::ServiceRequested(_) }) = world.event(1) else { panic!() };
+    let answer =
+        ServiceAnswer { status: 0, qpn: Qpn::from_low_bits(0x77), q_key: 0x0123_4567, private: vec![6; 136] };
+    world.sides[1].answer_service(asked, &answer).unwrap();
+    let Some(Event { id: resolved, news: News::ServiceResolved(message) }) = world.event(0) else { panic!() };
+    assert_eq!(resolved, id);
+    assert_eq!((message.get(service_reply::QPN), message.get(service_reply::Q_KEY)), (0x77, 0x0123_4567));
+    assert_eq!(message.get(service_reply::SERVICE_ID), 0x0111_1234);
+    assert_eq!(message.private(service_reply::PRIVATE), [6; 136]);
+}
+
+/// What a message of another process's connection, or of none, changes: nothing. Only the process that had a connection says
+/// that it has ended.
+#[test]
+fn messages_that_fit_nothing_change_nothing() {
+    let mut world = World::perfect();
+    let (active, _) = world.connect();
+    let path = Path { local: A, remote: B };
+    for raw in 0x11..0x1c_u16 {
+        let mut bytes = *Message::new(Kind::Request, 77).bytes();
+        bytes[16..18].copy_from_slice(&raw.to_be_bytes());
+        for ours in [active.0, active.0 ^ 1, 0x0900_0001] {
+            bytes[28..32].copy_from_slice(&ours.to_be_bytes());
+            let now = world.now;
+            world.sides[0].handle(now, path, &Message::parse(&bytes).unwrap());
+        }
+    }
+    let said: Vec<Kind> =
+        core::iter::from_fn(|| world.sides[0].poll_message()).map(|(_, message)| message.kind()).collect();
+    assert_eq!(said, [Kind::DisconnectReply; 2], "process 9 is not this one");
+    assert_eq!(world.state(0, active), Some(State::Established));
+}
+
+/// Requirement: IBTA v1.4 §12.9.6: connections are made and ended although messages are lost, repeated and late.
+#[test]
+fn a_bad_network_delays_connections_and_breaks_none() {
+    for seed in 0..60 {
+        let mut world = World::new(seed, [4, 4, 4]);
+        let (active, passive) = world.connect();
+        let now = world.now;
+        world.sides[0].disconnect(now, active).unwrap();
+        let heard = core::iter::from_fn(|| world.event(1)).next();
+        assert_eq!(
+            heard,
+            Some(Event { id: passive, news: News::Disconnected { timed_out: false } }),
+            "seed {seed}"
+        );
+        let now = world.now;
+        world.sides[1].disconnect(now, passive).unwrap();
+        let heard: Vec<Event> = core::iter::from_fn(|| world.event(0)).collect();
+        let ends = heard.iter().filter(|event| matches!(event.news, News::Disconnected { .. })).count();
+        assert_eq!((ends, heard.len()), (1, 2), "seed {seed}: {heard:?}");
+        let passive_news: Vec<Event> = core::iter::from_fn(|| world.event(1)).collect();
+        assert_eq!(passive_news, [Event { id: passive, news: News::TimeWaitOver }], "seed {seed}");
+        assert!(
+            world.sides.iter().all(|side| side.next_deadline().is_none()),
+            "seed {seed}: something is left"
+        );
+    }
+}
+
+/// Arbitrary bytes change no connection and answer with nothing but what a stranger may hear.
+#[test]
+fn arbitrary_messages_do_no_harm() {
+    let mut world = World::perfect();
+    let (active, passive) = world.connect();
+    for _ in 0..20_000 {
+        let mut bytes = *Message::new(Kind::Request, 0).bytes();
+        for byte in &mut bytes[4..] {
+            *byte = (0..8).fold(0, |byte, _| byte << 1 | u8::from(world.chance(4)));
+        }
+        bytes[16] = 0;
+        bytes[17] = 0x10 + (world.random >> 50) as u8 % 11;
+        let now = world.now;
+        world.sides[0].handle(now, Path { local: A, remote: B }, &Message::parse(&bytes).unwrap());
+        while world.sides[0].poll_message().is_some() {}
+        while let Some(event) = world.sides[0].poll_event() {
+            assert_ne!(event.id, active);
+            world.sides[0].forget(event.id);
+        }
+    }
+    assert_eq!(world.state(0, active), Some(State::Established));
+    assert_eq!(world.state(1, passive), Some(State::Established));
+}

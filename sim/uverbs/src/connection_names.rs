@@ -1,0 +1,43 @@
+//! What names files of connection management and ports of hosts.
+
+use crate::uapi::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
+
+/// A file of connection management that a program has open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionFileId(pub(crate) u32);
+
+impl ConnectionFileId {
+    /// The file of a number that [`Self::raw`] gave.
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// A number for tables of the caller's; never `u32::MAX`.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+}
+
+/// Ports are unique within a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// One of the `RDMA_PS_*`.
+    pub space: u16,
+    /// The number, never 0.
+    pub number: u16,
+}
+
+impl Port {
+    /// The service ID of a port (IBTA annex A11).
+    pub(crate) const fn service_id(self) -> u64 {
+        (self.space as u64) << 16 | self.number as u64
+    }
+
+    /// The port of a service ID; `None` if it is none.
+    pub(crate) fn of_service(service_id: u64) -> Option<Self> {
+        let space = u16::try_from(service_id >> 16).ok()?;
+        let number = service_id as u16;
+        let known = [RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP].contains(&space);
+        (known && number != 0).then_some(Self { space, number })
+    }
+}

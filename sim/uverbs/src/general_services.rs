@@ -1,0 +1,355 @@
+//! The kernel's queue pair of general services (IBTA v1.4 §3.9.2): management datagrams to and from queue pair 1 of the port, as
+//! `mlx5_ib` makes it. It sends and receives through the device like any queue pair, from memory of the kernel.
+
+use crate::commands::{Command, CommandFailure, CommandQueue};
+use crate::kernel_memory::PAGE;
+use crate::process::Process;
+use alloc::vec::Vec;
+use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
+use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
+use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
+use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, ResetToInitQpIn, ResetToInitQpOut};
+use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut};
+use bareverbs_prm::context::QueuePairContext;
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
+use bareverbs_prm::ids::{Cqn, Eqn, Gid, MacAddress, Mkey, Pdn, Qpn, UarIndex};
+use bareverbs_prm::numbering::{
+    CommandOpcode, CqeOpcode, MkeyAccessMode, PathMigration, PathMtu, ServiceType, WqeOpcode,
+};
+use bareverbs_prm::time::Time;
+use bareverbs_prm::wqe::{
+    AddressVector, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, SEGMENT, completion_mode,
+};
+use bareverbs_sim::nic::HostMemory;
+use zerocopy::IntoBytes;
+
+/// Bytes of a management datagram, and of what comes before it in a receive.
+const DATAGRAM: usize = 256;
+const ROUTE_HEADER: usize = 40;
+/// Where the source address of an IPv4 header lies in the room of the route header, which it fills from behind, and that of an
+/// IPv6 header.
+const IPV4_HEADER_AT: usize = 20;
+const IPV4_SOURCE: usize = 12;
+const IPV6_SOURCE: usize = 8;
+/// Receives that are posted, and bytes of each.
+const LOG_RECEIVES: u8 = 6;
+const RECEIVES: u16 = 1 << LOG_RECEIVES;
+const RECEIVE_STRIDE: u64 = 512;
+/// A send takes this many blocks: control, address vector and the datagram inline.
+const SEGMENTS: usize = 1 + 3 + (size_of::<InlineHeader>() + DATAGRAM).div_ceil(SEGMENT);
+const BLOCKS: u16 = (SEGMENTS * SEGMENT).div_ceil(BASIC_BLOCK) as u16;
+/// Blocks of the send queue.
+const LOG_SEND_BLOCKS: u8 = 8;
+const SEND_BLOCKS: u16 = 1 << LOG_SEND_BLOCKS;
+/// Entries of the completion queue, which holds what both queues complete.
+const LOG_ENTRIES: u8 = 8;
+const ENTRY: u64 = size_of::<CompletionEntry>() as u64;
+/// Q_Key of general services (IBTA v1.4 §9.2.4), and the number of every port's queue pair.
+const Q_KEY: u32 = 0x8001_0000;
+const GENERAL_SERVICES: u32 = 1;
+/// Bits of an address vector: all 48 bytes are there; it has a route header.
+const EXTENDED: u32 = 1 << 31;
+const HAS_ROUTE_HEADER: u32 = 1 << 30;
+const HOPS: u8 = 64;
+/// First UDP port of RoCEv2.
+const SOURCE_PORT: u16 = 0xc000;
+const PORT: u8 = 1;
+/// Any queue pair may use the key.
+const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
+const OWN_RECEIVES: u8 = 0;
+
+/// A management datagram on its way out.
+#[derive(Debug)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) mac: MacAddress,
+    pub(crate) gid: Gid,
+    /// Entry of the own GID table from which it comes.
+    pub(crate) source_index: u8,
+    pub(crate) payload: &'a [u8; DATAGRAM],
+}
+
+/// A management datagram that has come.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) source: Gid,
+    pub(crate) payload: [u8; DATAGRAM],
+}
+
+/// The queue pair; see the module.
+#[derive(Debug)]
+pub(crate) struct GeneralServices {
+    qpn: Qpn,
+    cqn: Cqn,
+    key: Mkey,
+    page: UarIndex,
+    places: Places,
+    consumer: u32,
+    /// Blocks of sends that were posted, and of those that have completed.
+    posted: u16,
+    completed: u16,
+    received: u16,
+}
+
+/// Where everything lies in the kernel's memory.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    completions: u64,
+    completion_record: u64,
+    queues: u64,
+    record: u64,
+    receives: u64,
+}
+
+impl Places {
+    fn allocate(commands: &mut CommandQueue) -> Self {
+        let pages = |bytes: usize| bytes.div_ceil(PAGE as usize);
+        let queues = (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS);
+        let records = commands.kernel.allocate(1);
+        Self {
+            completions: commands.kernel.allocate(pages((ENTRY << LOG_ENTRIES) as usize)),
+            completion_record: records,
+            queues: commands.kernel.allocate(pages(queues)),
+            record: records + ENTRY,
+            receives: commands.kernel.allocate(pages((RECEIVE_STRIDE << LOG_RECEIVES) as usize)),
+        }
+    }
+
+    /// Send queues lie behind receive queues.
+    const fn sends(&self) -> u64 {
+        self.queues + ((SEGMENT as u64) << LOG_RECEIVES)
+    }
+}
+
+/// Addresses of the pages of a buffer of the kernel, big-endian.
+fn pages(buffer: u64, bytes: usize) -> Vec<u8> {
+    let pages = bytes.div_ceil(PAGE as usize) as u64;
+    (0..pages).flat_map(|page| (buffer + page * PAGE).to_be_bytes()).collect()
+}
+
+impl GeneralServices {
+    /// Makes the queue pair and everything that it needs, and posts its receives.
+    pub(crate) fn create<P: Process>(
+        commands: &mut CommandQueue,
+        process: &mut P,
+        events: Eqn,
+    ) -> Result<Self, CommandFailure> {
+        let places = Places::allocate(commands);
+        let alloc = Command::new(CommandOpcode::AllocUar, 0, &AllocUarIn::new());
+        let page = commands.run::<_, AllocUarOut>(process, &alloc)?.uar();
+        let alloc = Command::new(CommandOpcode::AllocPd, 0, &AllocPdIn::new());
+        let pd = commands.run::<_, AllocPdOut>(process, &alloc)?.pd();
+        let key = create_key(commands, process, pd)?;
+        let cqn = create_completions(commands, process, &places, (page, events))?;
+        let qpn = create_queue(commands, process, &places, (pd, cqn, page))?;
+        let mut services =
+            Self { qpn, cqn, key, page, places, consumer: 0, posted: 0, completed: 0, received: 0 };
+        services.bring_up(commands, process)?;
+        for _ in 0..RECEIVES {
+            services.post_receive(commands);
+        }
+        let now = process.now();
+        services.arm(commands, now, process);
+        Ok(services)
+    }
+
+    /// The completion queue, by which events name it.
+    pub(crate) const fn completion_queue(&self) -> Cqn {
+        self.cqn
+    }
+
+    fn bring_up<P: Process>(
+        &self,
+        commands: &mut CommandQueue,
+        process: &mut P,
+    ) -> Result<(), CommandFailure> {
+        let mut context = QueuePairContext::new();
+        context.set_pm_state(PathMigration::Migrated).set_q_key(Q_KEY);
+        context.set_mtu(PathMtu::Mtu256).set_log_msg_max(DATAGRAM.ilog2() as u8);
+        context.primary_address_path_mut().set_vhca_port_num(PORT);
+        for step in [CommandOpcode::ResetToInitQp, CommandOpcode::InitToRtrQp, CommandOpcode::RtrToRtsQp] {
+            // The commands of all transitions have one layout.
+            let mut input = ResetToInitQpIn::new();
+            input.set_qpn(self.qpn).qpc_mut().clone_from(&context);
+            commands.run::<_, ResetToInitQpOut>(process, &Command::new(step, 0, &input))?;
+        }
+        Ok(())
+    }
+
+    /// Writes to the kernel's memory, all of which was allocated above.
+    fn write(commands: &mut CommandQueue, address: u64, bytes: &[u8]) {
+        let _ = commands.kernel.write(address, bytes);
+    }
+
+    fn post_receive(&mut self, commands: &mut CommandQueue) {
+        let slot = u64::from(self.received % RECEIVES);
+        let mut segment = DataSegment::new();
+        segment.set_byte_count((ROUTE_HEADER + DATAGRAM) as u32).set_lkey(self.key);
+        segment.set_address(self.places.receives + slot * RECEIVE_STRIDE);
+        Self::write(commands, self.places.queues + slot * SEGMENT as u64, segment.as_bytes());
+        self.received = self.received.wrapping_add(1);
+        Self::write(commands, self.places.record, &u32::from(self.received).to_be_bytes());
+    }
+
+    /// Whether there is room for a datagram.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.posted.wrapping_sub(self.completed) + BLOCKS <= SEND_BLOCKS - BLOCKS
+    }
+
+    /// Posts a datagram; [`Self::has_room`] was asked before.
+    pub(crate) fn send<P: Process>(
+        &mut self,
+        commands: &mut CommandQueue,
+        now: Time,
+        process: &mut P,
+        datagram: &Outgoing<'_>,
+    ) {
+        let entry = self.entry(datagram);
+        for (block, bytes) in (self.posted..).zip(entry.chunks(BASIC_BLOCK)) {
+            let at = u64::from(block % SEND_BLOCKS) * BASIC_BLOCK as u64;
+            Self::write(commands, self.places.sends() + at, bytes);
+        }
+        self.posted = self.posted.wrapping_add(BLOCKS);
+        Self::write(commands, self.places.record + 4, &u32::from(self.posted).to_be_bytes());
+        let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::SEND as u64;
+        let bell = u64::from(self.qpn.value()) << 8;
+        commands.write_register(now, process, register, &bell.to_be_bytes());
+    }
+
+    /// A send WQE.
+    fn entry(&self, datagram: &Outgoing<'_>) -> Vec<u8> {
+        let mut control = ControlSegment::new();
+        control.set_wqe_index(self.posted).set_opcode(WqeOpcode::Send).set_qpn(self.qpn);
+        control.set_ds(SEGMENTS as u8).set_completion_mode(completion_mode::ALWAYS);
+        let mut address = AddressVector::new();
+        address.set_qkey(Q_KEY).set_destination(EXTENDED | GENERAL_SERVICES).set_rlid(SOURCE_PORT);
+        address.set_remote_mac(datagram.mac).set_hop_limit(HOPS).set_rgid(datagram.gid.0);
+        address.set_grh_gid_fl(HAS_ROUTE_HEADER | u32::from(datagram.source_index) << 20);
+        let mut inline = InlineHeader::new();
+        inline.set_inline(true).set_byte_count(DATAGRAM as u16);
+        let parts = [control.as_bytes(), address.as_bytes(), inline.as_bytes(), datagram.payload];
+        let mut entry = parts.concat();
+        entry.resize(SEGMENTS * SEGMENT, 0);
+        entry
+    }
+
+    /// Takes everything out of the completion queue: datagrams that have come. The queue is armed again.
+    pub(crate) fn drain<P: Process>(
+        &mut self,
+        commands: &mut CommandQueue,
+        now: Time,
+        process: &mut P,
+    ) -> Vec<Incoming> {
+        let mut datagrams = Vec::new();
+        while let Some(entry) = self.next_entry(commands) {
+            match entry.opcode() {
+                CqeOpcode::Requester => self.completed = entry.wqe_counter().wrapping_add(BLOCKS),
+                CqeOpcode::ResponderSend => {
+                    let slot = u64::from(entry.wqe_counter() % RECEIVES);
+                    datagrams.extend(self.read(commands, slot, &entry));
+                    self.post_receive(commands);
+                }
+                // A datagram that was too long; its receive is used up.
+                CqeOpcode::ResponderError => self.post_receive(commands),
+                _ => {}
+            }
+        }
+        Self::write(commands, self.places.completion_record, &(self.consumer & 0xff_ffff).to_be_bytes());
+        self.arm(commands, now, process);
+        datagrams
+    }
+
+    fn next_entry(&mut self, commands: &mut CommandQueue) -> Option<CompletionEntry> {
+        let slot = u64::from(self.consumer & ((1 << LOG_ENTRIES) - 1));
+        let mut entry = CompletionEntry::new();
+        commands.kernel.read(self.places.completions + slot * ENTRY, entry.as_mut_bytes()).ok()?;
+        let is_new = entry.owner() == (self.consumer >> LOG_ENTRIES & 1 != 0);
+        if !is_new || entry.opcode() == CqeOpcode::Invalid {
+            return None;
+        }
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// The datagram of a receive; what is shorter than a management datagram is none.
+    fn read(&self, commands: &mut CommandQueue, slot: u64, entry: &CompletionEntry) -> Option<Incoming> {
+        let mut bytes = [0; ROUTE_HEADER + DATAGRAM];
+        if entry.byte_count() as usize != bytes.len() {
+            return None;
+        }
+        commands.kernel.read(self.places.receives + slot * RECEIVE_STRIDE, &mut bytes).ok()?;
+        let (header, payload) = bytes.split_at(ROUTE_HEADER);
+        Some(Incoming { source: source(header, entry), payload: payload.try_into().ok()? })
+    }
+
+    fn arm<P: Process>(&self, commands: &mut CommandQueue, now: Time, process: &mut P) {
+        let word = self.consumer & 0xff_ffff;
+        Self::write(commands, self.places.completion_record + 4, &word.to_be_bytes());
+        let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::CQ_ARM as u64;
+        let bell = u64::from(word) << 32 | u64::from(self.cqn.value());
+        commands.write_register(now, process, register, &bell.to_be_bytes());
+    }
+}
+
+/// Who sent a datagram. The low two bits of the service level say which header it had (RoCEv2: 2 is IPv4).
+fn source(header: &[u8], entry: &CompletionEntry) -> Gid {
+    let mut gid = [0; 16];
+    if entry.service_level() & 3 == 2 {
+        let at = IPV4_HEADER_AT + IPV4_SOURCE;
+        let mut address = [0; 4];
+        address.copy_from_slice(&header[at..at + 4]);
+        return Gid::from_ipv4(address);
+    }
+    gid.copy_from_slice(&header[IPV6_SOURCE..IPV6_SOURCE + 16]);
+    Gid(gid)
+}
+
+/// A key for all of the kernel's memory, which only the kernel's queue pairs may use: its domain is theirs.
+fn create_key<P: Process>(
+    commands: &mut CommandQueue,
+    process: &mut P,
+    pd: Pdn,
+) -> Result<Mkey, CommandFailure> {
+    let mut input = CreateMkeyIn::new();
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_access_mode_1_0(MkeyAccessMode::Pa.raw()).set_pd(pd).set_length64(true);
+    context.set_lr(true).set_lw(true).set_qpn(ANY_QUEUE_PAIR);
+    let command = Command::new(CommandOpcode::CreateMkey, 0, &input);
+    Ok(Mkey::from_parts(commands.run::<_, CreateMkeyOut>(process, &command)?.mkey_index(), 0))
+}
+
+fn create_completions<P: Process>(
+    commands: &mut CommandQueue,
+    process: &mut P,
+    places: &Places,
+    (page, events): (UarIndex, Eqn),
+) -> Result<Cqn, CommandFailure> {
+    let mut preset = CompletionEntry::new();
+    preset.set_opcode(CqeOpcode::Invalid).set_owner(true);
+    for slot in 0..1 << LOG_ENTRIES {
+        GeneralServices::write(commands, places.completions + slot * ENTRY, preset.as_bytes());
+    }
+    let mut input = CreateCqIn::new();
+    let context = input.cq_context_mut();
+    context.set_log_cq_size(LOG_ENTRIES).set_uar_page(page).set_dbr_addr(places.completion_record);
+    context.set_c_eqn_or_apu_element(events.value());
+    let list = pages(places.completions, (ENTRY << LOG_ENTRIES) as usize);
+    let command = Command::new(CommandOpcode::CreateCq, 0, &input).list(&list);
+    Ok(commands.run::<_, CreateCqOut>(process, &command)?.cqn())
+}
+
+fn create_queue<P: Process>(
+    commands: &mut CommandQueue,
+    process: &mut P,
+    places: &Places,
+    (pd, cqn, page): (Pdn, Cqn, UarIndex),
+) -> Result<Qpn, CommandFailure> {
+    let mut input = CreateQpIn::new();
+    let context = input.qpc_mut();
+    context.set_st(ServiceType::Qp1).set_pm_state(PathMigration::Migrated).set_rq_type(OWN_RECEIVES);
+    context.set_pd(pd).set_cqn_snd(cqn).set_cqn_rcv(cqn).set_uar_page(page).set_dbr_addr(places.record);
+    context.set_log_rq_size(LOG_RECEIVES).set_log_rq_stride(0).set_log_sq_size(LOG_SEND_BLOCKS);
+    let list = pages(places.queues, (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS));
+    let command = Command::new(CommandOpcode::CreateQp, 0, &input).list(&list);
+    Ok(commands.run::<_, CreateQpOut>(process, &command)?.qpn())
+}

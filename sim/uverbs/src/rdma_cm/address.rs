@@ -1,0 +1,265 @@
+//! Addresses of sockets, as programs write them: `sockaddr_in`, `sockaddr_in6`, `sockaddr_ib`.
+
+use crate::uapi::SOCKADDR_STORAGE;
+use bareverbs_prm::ids::Gid;
+
+/// Families, as Linux numbers them.
+const INET: u16 = 2;
+const INET6: u16 = 10;
+const IB: u16 = 27;
+/// Bytes of each.
+const INET_SIZE: usize = 16;
+const INET6_SIZE: usize = 28;
+const IB_SIZE: usize = 48;
+/// Where the service ID lies in a `sockaddr_ib`, and where its mask.
+const SERVICE_ID: usize = 24;
+
+/// An address and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SocketAddress {
+    V4 {
+        address: [u8; 4],
+        port: u16,
+    },
+    V6 {
+        address: [u8; 16],
+        port: u16,
+        /// Flow information and scope, as they were given.
+        rest: [u8; 8],
+    },
+    /// An address of native InfiniBand, as it was given: librdmacm asks with one whether there are such.
+    Native([u8; IB_SIZE]),
+}
+
+/// What an address says to whom has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Any,
+    Loopback,
+    Gid(Gid),
+}
+
+impl SocketAddress {
+    /// Any IPv4 address, any port.
+    pub(super) const ANY: Self = Self::V4 { address: [0; 4], port: 0 };
+
+    /// Reads an address; `None` if it is of another family or too short.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+        let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+        match family {
+            INET => Some(Self::V4 { address: *bytes.get(4..)?.first_chunk()?, port }),
+            INET6 => {
+                let (flow, scope): (&[u8; 4], &[u8; 4]) =
+                    (bytes.get(4..)?.first_chunk()?, bytes.get(24..)?.first_chunk()?);
+                let mut rest = [0; 8];
+                rest[..4].copy_from_slice(flow);
+                rest[4..].copy_from_slice(scope);
+                Some(Self::V6 { address: *bytes.get(8..)?.first_chunk()?, port, rest })
+            }
+            IB => Some(Self::Native(*bytes.first_chunk()?)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a `sockaddr_storage`, and how many of them count.
+    pub(super) fn write(&self) -> ([u8; SOCKADDR_STORAGE], u16) {
+        let mut bytes = [0; SOCKADDR_STORAGE];
+        bytes[..2].copy_from_slice(&self.family().to_ne_bytes());
+        bytes[2..4].copy_from_slice(&self.port().to_be_bytes());
+        let size = match self {
+            Self::V4 { address, .. } => {
+                bytes[4..8].copy_from_slice(address);
+                INET_SIZE
+            }
+            Self::V6 { address, rest, .. } => {
+                bytes[4..8].copy_from_slice(&rest[..4]);
+                bytes[8..24].copy_from_slice(address);
+                bytes[24..28].copy_from_slice(&rest[4..]);
+                INET6_SIZE
+            }
+            Self::Native(native) => {
+                bytes[..IB_SIZE].copy_from_slice(native);
+                IB_SIZE
+            }
+        };
+        (bytes, size as u16)
+    }
+
+    pub(super) const fn family(&self) -> u16 {
+        match self {
+            Self::V4 { .. } => INET,
+            Self::V6 { .. } => INET6,
+            Self::Native(_) => IB,
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        match self {
+            Self::V4 { port, .. } | Self::V6 { port, .. } => *port,
+            Self::Native(bytes) => u16::from_be_bytes([bytes[SERVICE_ID + 6], bytes[SERVICE_ID + 7]]),
+        }
+    }
+
+    /// The port space that a service ID names; others are told by whoever makes an identifier.
+    pub(super) fn named_space(&self) -> Option<u16> {
+        match self {
+            Self::Native(bytes) => Some(u16::from_be_bytes([bytes[SERVICE_ID + 4], bytes[SERVICE_ID + 5]])),
+            _ => None,
+        }
+    }
+
+    /// The same with another port.
+    pub(super) fn with_port(mut self, wanted: u16) -> Self {
+        match &mut self {
+            Self::V4 { port, .. } | Self::V6 { port, .. } => *port = wanted,
+            Self::Native(bytes) => {
+                bytes[SERVICE_ID + 6..SERVICE_ID + 8].copy_from_slice(&wanted.to_be_bytes());
+            }
+        }
+        self
+    }
+
+    /// What the address says.
+    pub(super) fn place(&self) -> Place {
+        let gid = match self {
+            Self::V4 { address, .. } => Gid::from_ipv4(*address),
+            Self::V6 { address, .. } => Gid(*address),
+            Self::Native(bytes) => {
+                let mut gid = [0; 16];
+                gid.copy_from_slice(&bytes[8..24]);
+                Gid(gid)
+            }
+        };
+        let mut loopback = [0; 16];
+        loopback[15] = 1;
+        match gid.to_ipv4() {
+            Some([0, 0, 0, 0]) => Place::Any,
+            Some([127, ..]) => Place::Loopback,
+            None if gid.is_zero() => Place::Any,
+            None if gid.0 == loopback => Place::Loopback,
+            _ => Place::Gid(gid),
+        }
+    }
+
+    /// The address of a GID in a family that has it, with a port.
+    pub(super) fn of_gid(gid: Gid, port: u16) -> Self {
+        match gid.to_ipv4() {
+            Some(address) => Self::V4 { address, port },
+            None => Self::V6 { address: gid.0, port, rest: [0; 8] },
+        }
+    }
+
+    /// The GID of a group (`cma_iboe_set_mgid`).
+    pub(super) fn group(&self) -> Option<Gid> {
+        match self.place() {
+            Place::Gid(gid) if gid.is_multicast() => Some(gid),
+            _ => None,
+        }
+    }
+}
+
+/// Addresses of both ends before a program's private data (IBTA annex A11): 36 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) source: SocketAddress,
+    pub(super) destination: SocketAddress,
+}
+
+/// Bytes of [`Ends`].
+pub(super) const ENDS: usize = 36;
+const ENDS_VERSION: u8 = 0;
+const VERSION_4: u8 = 4;
+const VERSION_6: u8 = 6;
+
+impl Ends {
+    /// The bytes; the destination's port is that of the service ID.
+    pub(super) fn write(&self) -> [u8; ENDS] {
+        let mut bytes = [0; ENDS];
+        bytes[0] = ENDS_VERSION;
+        bytes[1] = if matches!(self.source, SocketAddress::V6 { .. }) { VERSION_6 } else { VERSION_4 } << 4;
+        bytes[2..4].copy_from_slice(&self.source.port().to_be_bytes());
+        put(&mut bytes[4..20], &self.source);
+        put(&mut bytes[20..36], &self.destination);
+        bytes
+    }
+
+    /// Reads them; `None` if they are of another version.
+    pub(super) fn parse(bytes: &[u8], destination_port: u16) -> Option<Self> {
+        let bytes: &[u8; ENDS] = bytes.first_chunk()?;
+        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let end = |at: usize, port| -> Option<SocketAddress> {
+            match bytes[1] >> 4 {
+                VERSION_4 => Some(SocketAddress::V4 { address: *bytes[at + 12..].first_chunk()?, port }),
+                VERSION_6 => {
+                    Some(SocketAddress::V6 { address: *bytes[at..].first_chunk()?, port, rest: [0; 8] })
+                }
+                _ => None,
+            }
+        };
+        let known = bytes[0] == ENDS_VERSION;
+        let ends = Self { source: end(4, port)?, destination: end(20, destination_port)? };
+        known.then_some(ends)
+    }
+}
+
+/// IPv4 addresses are in the last 4 of 16 bytes.
+fn put(place: &mut [u8], address: &SocketAddress) {
+    match address {
+        SocketAddress::V4 { address, .. } => place[12..16].copy_from_slice(address),
+        SocketAddress::V6 { address, .. } => place.copy_from_slice(address),
+        SocketAddress::Native(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_their_bytes() {
+        let mut native = [0; IB_SIZE];
+        native[..2].copy_from_slice(&IB.to_ne_bytes());
+        native[SERVICE_ID..SERVICE_ID + 8].copy_from_slice(&0x0106_1c06_u64.to_be_bytes());
+        for address in [
+            SocketAddress::V4 { address: [198, 18, 3, 4], port: 7174 },
+            SocketAddress::V6 { address: [0xfe; 16], port: 1, rest: [1, 2, 3, 4, 5, 6, 7, 8] },
+            SocketAddress::Native(native),
+        ] {
+            let (bytes, size) = address.write();
+            assert_eq!(SocketAddress::parse(&bytes[..size.into()]), Some(address));
+            assert_eq!(SocketAddress::parse(&bytes[..usize::from(size) - 9]), None, "too short");
+            assert_eq!(address.with_port(5).port(), 5);
+        }
+        assert_eq!(SocketAddress::Native(native).named_space(), Some(0x0106));
+        assert_eq!(SocketAddress::parse(&[1, 0, 0, 0, 0, 0, 0, 0]), None, "another family");
+    }
+
+    /// Requirement: IBTA annex A11: addresses of both ends before the private data of a program.
+    #[test]
+    fn ends_are_those_of_annex_a11() {
+        let ends = Ends {
+            source: SocketAddress::V4 { address: [1, 2, 3, 4], port: 0x1234 },
+            destination: SocketAddress::V4 { address: [5, 6, 7, 8], port: 0x5678 },
+        };
+        let bytes = ends.write();
+        assert_eq!(bytes[..4], [0, 0x40, 0x12, 0x34]);
+        assert_eq!((&bytes[16..20], &bytes[32..36]), (&[1, 2, 3, 4][..], &[5, 6, 7, 8][..]));
+        assert_eq!(Ends::parse(&bytes, 0x5678), Some(ends));
+        assert_eq!(Ends::parse(&bytes[..35], 0), None);
+        let mut other = bytes;
+        other[0] = 1;
+        assert_eq!(Ends::parse(&other, 0), None);
+    }
+
+    #[test]
+    fn addresses_say_whose_they_are() {
+        let v4 = |address| SocketAddress::V4 { address, port: 0 }.place();
+        assert_eq!(v4([0; 4]), Place::Any);
+        assert_eq!(v4([127, 0, 0, 1]), Place::Loopback);
+        assert_eq!(v4([198, 18, 0, 1]), Place::Gid(Gid::from_ipv4([198, 18, 0, 1])));
+        let v6 = |address| SocketAddress::V6 { address, port: 0, rest: [0; 8] }.place();
+        assert_eq!(v6([0; 16]), Place::Any);
+        assert_eq!(v6(Gid::from_ipv4([127, 0, 0, 1]).0), Place::Loopback, "mapped");
+    }
+}

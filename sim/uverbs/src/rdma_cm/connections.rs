@@ -1,0 +1,218 @@
+//! Connecting, accepting, rejecting, parting.
+
+use super::address::{ENDS, Ends, SocketAddress};
+use super::call::CmCall;
+use super::identifier::{Identifier, Stage, qp_type};
+use crate::Errno;
+use crate::cm::{
+    Acceptance, CommunicationId, Extension, Offer, Refusal, Role, Service, ServiceAnswer, ServiceOffer,
+    State, reason, reject, reply, request, service_reply, service_request,
+};
+use crate::connection_names::{ConnectionFileId, Port};
+use crate::process::Process;
+use crate::uapi::*;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Qpn;
+
+/// The Q_Key of datagrams, if a program names none (`RDMA_UDP_QKEY`).
+pub(super) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
+/// Code of the local ACK timeout that follows from the life of a packet, if a program sets none.
+const ACK_TIMEOUT: u8 = 17;
+/// Codes of a rejection that a program may give, besides none.
+const VENDOR_OPTION: u8 = 35;
+const LONGEST_RETRY: u8 = 7;
+/// `IB_EVENT_COMM_EST`.
+const COMMUNICATION_ESTABLISHED: u32 = 4;
+
+/// What a program sends along, if a message has room for it.
+fn private(bytes: &[u8; 256], length: u8, room: usize) -> Result<Vec<u8>, Errno> {
+    let given = &bytes[..length.into()];
+    if given.len() > room { Err(Errno::Invalid) } else { Ok(given.to_vec()) }
+}
+
+impl CmEce {
+    const fn extension(self) -> Extension {
+        Extension { vendor_id: self.vendor_id & 0xff_ffff, options: self.attr_mod }
+    }
+}
+
+/// What a queue pair is connected with.
+const fn service(qp_type: u8) -> Service {
+    match qp_type {
+        qp_type::UNRELIABLE => Service::UnreliableConnection,
+        qp_type::XRC_SEND | qp_type::XRC_RECEIVE => Service::Xrc,
+        _ => Service::ReliableConnection,
+    }
+}
+
+/// Addresses of both ends and then what the program sends along (IBTA annex A11).
+fn with_ends(known: &Identifier, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
+    let (source, destination) = known.source.zip(known.destination).ok_or(Errno::Invalid)?;
+    let mut private = Ends { source, destination }.write().to_vec();
+    private.extend_from_slice(bytes);
+    Ok(private)
+}
+
+/// The service that an identifier's destination names.
+fn wanted(known: &Identifier) -> Result<u64, Errno> {
+    let number =
+        known.destination.map(|destination: SocketAddress| destination.port()).ok_or(Errno::Invalid)?;
+    Ok(Port { space: known.space, number }.service_id())
+}
+
+impl<P: Process> CmCall<'_, P> {
+    pub(super) fn connect(&mut self, file: ConnectionFileId, wish: &CmConnect) -> Result<(), Errno> {
+        let mtu = self.cm.facts.mtu;
+        let known = self.identifier(file, wish.id)?;
+        if wish.conn_param.valid == 0 || known.stage != Stage::RouteResolved {
+            return Err(Errno::Invalid);
+        }
+        known.extension = wish.ece.extension();
+        let communication = if known.is_datagram() {
+            let offer = service_offer(known, &wish.conn_param)?;
+            self.cm.manager.resolve_service(self.now, &offer)
+        } else {
+            let offer = offer(known, &wish.conn_param, mtu)?;
+            self.cm.manager.connect(self.now, &offer)
+        };
+        let communication = communication.ok_or(Errno::NoMemory)?;
+        self.cm.owners.insert(communication, wish.id);
+        let known = self.identifier(file, wish.id)?;
+        (known.stage, known.communication) = (Stage::Connecting, Some(communication));
+        Ok(())
+    }
+
+    fn communication(&mut self, file: ConnectionFileId, id: u32) -> Result<CommunicationId, Errno> {
+        let known = self.identifier(file, id)?;
+        known.communication.filter(|_| known.stage == Stage::Connecting).ok_or(Errno::Invalid)
+    }
+
+    /// ACCEPT: of a passive side a REP; of an active side, whose library is done with the queue pair, an RTU.
+    pub(super) fn accept(&mut self, file: ConnectionFileId, wish: &CmAccept) -> Result<(), Errno> {
+        let communication = self.communication(file, wish.id)?;
+        let is_datagram = self.identifier(file, wish.id)?.is_datagram();
+        if is_datagram {
+            self.accept_datagrams(file, wish, communication)?;
+        } else {
+            let role = self.cm.manager.get(communication).ok_or(Errno::Invalid)?.role;
+            let done = match role {
+                Role::Active => self.cm.manager.ready(communication),
+                Role::Passive => {
+                    let answer = acceptance(wish)?;
+                    self.cm.manager.accept(self.now, communication, &answer)
+                }
+            };
+            done.map_err(|_| Errno::Invalid)?;
+        }
+        if wish.conn_param.valid != 0 {
+            self.identifier(file, wish.id)?.uid = wish.uid;
+        }
+        Ok(())
+    }
+
+    fn accept_datagrams(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmAccept,
+        communication: CommunicationId,
+    ) -> Result<(), Errno> {
+        let given = &wish.conn_param;
+        let known = self.identifier(file, wish.id)?;
+        let q_key = if given.qkey == 0 { DATAGRAM_Q_KEY } else { given.qkey };
+        known.q_key = q_key;
+        let private = private(&given.private_data, given.private_data_len, service_reply::PRIVATE.len())?;
+        let qpn = Qpn::from_low_bits(given.qp_num & 0xff_ffff);
+        let answer = ServiceAnswer { status: 0, qpn, q_key, private };
+        self.cm.manager.answer_service(communication, &answer).map_err(|_| Errno::Invalid)
+    }
+
+    pub(super) fn reject(&mut self, file: ConnectionFileId, wish: &CmReject) -> Result<(), Errno> {
+        let communication = self.communication(file, wish.id)?;
+        let reason = match wish.reason {
+            0 => reason::CONSUMER,
+            known if u16::from(known) == reason::CONSUMER || known == VENDOR_OPTION => known.into(),
+            _ => return Err(Errno::Invalid),
+        };
+        let is_datagram = self.identifier(file, wish.id)?.is_datagram();
+        let room = if is_datagram { service_reply::PRIVATE.len() } else { reject::PRIVATE.len() };
+        let private = private(&wish.private_data, wish.private_data_len, room)?;
+        let done = if is_datagram {
+            let qpn = Qpn::from_low_bits(0);
+            let answer = ServiceAnswer { status: SERVICE_REJECTED, qpn, q_key: 0, private };
+            self.cm.manager.answer_service(communication, &answer)
+        } else {
+            self.cm.manager.reject(communication, &Refusal { reason, private })
+        };
+        done.map_err(|_| Errno::Invalid)
+    }
+
+    /// DISCONNECT. Whoever has nothing to part from has parted.
+    pub(super) fn disconnect(&mut self, file: ConnectionFileId, wish: &CmDisconnect) -> Result<(), Errno> {
+        let known = self.identifier(file, wish.id)?;
+        let communication = known.communication.ok_or(Errno::Invalid)?;
+        let _ = self.cm.manager.disconnect(self.now, communication);
+        Ok(())
+    }
+
+    /// NOTIFY: the program has seen data of a connection whose RTU has not come.
+    pub(super) fn notify(&mut self, file: ConnectionFileId, wish: &CmNotify) -> Result<(), Errno> {
+        let communication = self.identifier(file, wish.id)?.communication.ok_or(Errno::Invalid)?;
+        if wish.event != COMMUNICATION_ESTABLISHED {
+            return Err(Errno::Invalid);
+        }
+        let state = self.cm.manager.get(communication).map(|connection| connection.state);
+        match state {
+            // The RTU was faster.
+            Some(State::Established) => Ok(()),
+            _ => self.cm.manager.establish(communication).map_err(|_| Errno::Invalid),
+        }
+    }
+}
+
+/// Status of a SIDR_REP that refuses.
+const SERVICE_REJECTED: u8 = 2;
+
+fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errno> {
+    let given_private = private(&given.private_data, given.private_data_len, request::PRIVATE.len() - ENDS)?;
+    Ok(Offer {
+        service_id: wanted(known)?,
+        path: known.path.ok_or(Errno::Invalid)?,
+        service: service(known.qp_type),
+        qpn: Qpn::from_low_bits(given.qp_num & 0xff_ffff),
+        shared_receives: given.srq != 0,
+        responder_resources: given.responder_resources,
+        initiator_depth: given.initiator_depth,
+        flow_control: given.flow_control != 0,
+        retry_count: given.retry_count.min(LONGEST_RETRY),
+        rnr_retry: given.rnr_retry_count.min(LONGEST_RETRY),
+        ack_timeout: known.ack_timeout.unwrap_or(ACK_TIMEOUT),
+        path_mtu: mtu,
+        traffic_class: known.traffic_class,
+        extension: known.extension,
+        private: with_ends(known, &given_private)?,
+    })
+}
+
+fn service_offer(known: &Identifier, given: &CmConnParam) -> Result<ServiceOffer, Errno> {
+    let room = service_request::PRIVATE.len() - ENDS;
+    let given = private(&given.private_data, given.private_data_len, room)?;
+    let path = known.path.ok_or(Errno::Invalid)?;
+    Ok(ServiceOffer { service_id: wanted(known)?, path, private: with_ends(known, &given)? })
+}
+
+fn acceptance(wish: &CmAccept) -> Result<Acceptance, Errno> {
+    let given = &wish.conn_param;
+    if given.valid == 0 {
+        return Err(Errno::Invalid);
+    }
+    Ok(Acceptance {
+        qpn: Qpn::from_low_bits(given.qp_num & 0xff_ffff),
+        shared_receives: given.srq != 0,
+        responder_resources: given.responder_resources,
+        initiator_depth: given.initiator_depth,
+        flow_control: given.flow_control != 0,
+        rnr_retry: given.rnr_retry_count.min(LONGEST_RETRY),
+        extension: wish.ece.extension(),
+        private: private(&given.private_data, given.private_data_len, reply::PRIVATE.len())?,
+    })
+}

@@ -1,0 +1,111 @@
+//! Multicast groups: on RoCE a program joins by itself, and learns here how the group is reached.
+
+use super::address::SocketAddress;
+use super::call::{AnswerPlace, CmCall};
+use super::connections::DATAGRAM_Q_KEY;
+use super::events::{EventType, Parameters, WaitingEvent, route};
+use super::identifier::Stage;
+use super::naming::sized;
+use crate::Errno;
+use crate::cm::Path;
+use crate::connection_names::ConnectionFileId;
+use crate::process::Process;
+use crate::uapi::*;
+use alloc::vec::Vec;
+
+/// `RDMA_MC_JOIN_FLAG_RESERVED`: values from here on do not exist.
+const UNKNOWN_FLAGS: u16 = 2;
+
+/// A group that an identifier has joined.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) identifier: u32,
+    pub(super) address: SocketAddress,
+    pub(super) events_reported: u32,
+}
+
+/// What a program wants to join.
+struct Wish {
+    id: u32,
+    uid: u64,
+    address: SocketAddress,
+    place: AnswerPlace,
+}
+
+impl<P: Process> CmCall<'_, P> {
+    pub(super) fn join_ip_multicast(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmJoinIpMulticast,
+        room: usize,
+    ) -> Result<(), Errno> {
+        let address = SocketAddress::parse(&wish.addr).ok_or(Errno::Invalid)?;
+        let place = AnswerPlace { address: wish.response, room };
+        self.join(file, &Wish { id: wish.id, uid: wish.uid, address, place })
+    }
+
+    pub(super) fn join_multicast(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmJoinMulticast,
+        room: usize,
+    ) -> Result<(), Errno> {
+        if wish.join_flags >= UNKNOWN_FLAGS {
+            return Err(Errno::Invalid);
+        }
+        let address = sized(&wish.addr, wish.addr_size)?;
+        let place = AnswerPlace { address: wish.response, room };
+        self.join(file, &Wish { id: wish.id, uid: wish.uid, address, place })
+    }
+
+    fn join(&mut self, file: ConnectionFileId, wish: &Wish) -> Result<(), Errno> {
+        let place = wish.place.needs(size_of::<CmCreateIdResp>())?;
+        let group = wish.address.group().ok_or(Errno::Invalid)?;
+        let known = self.identifier(file, wish.id)?;
+        let is_ready = matches!(known.stage, Stage::Bound | Stage::AddressResolved | Stage::RouteResolved);
+        let path = known.path.filter(|_| is_ready && known.is_datagram()).ok_or(Errno::Invalid)?;
+        let same = |joined: &Group| joined.identifier == wish.id && joined.address == wish.address;
+        if self.cm.groups.values().any(same) {
+            return Err(Errno::AddressInUse);
+        }
+        let id = self.new_number()?;
+        self.put(place, &CmCreateIdResp { id })?;
+        let joined = Group { identifier: wish.id, address: wish.address, events_reported: 0 };
+        self.cm.groups.insert(id, joined);
+        let known = self.cm.identifiers.get(&wish.id).ok_or(Errno::NoEntry)?;
+        let path = Path { remote: group, ..path };
+        let way = route(path, &self.cm.facts.gids, known.traffic_class);
+        let q_key = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
+        let parameters = Parameters::of_group(way, q_key);
+        let mut event = WaitingEvent::new(wish.id, known, EventType::MulticastJoin, 0, &parameters);
+        // The event is about the group, under the group's name.
+        (event.response.uid, event.response.id, event.group) = (wish.uid, id, Some(id));
+        self.tell(event);
+        Ok(())
+    }
+
+    /// LEAVE_MCAST has the layout of DESTROY_ID.
+    pub(super) fn leave_multicast(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmDestroyId,
+        room: usize,
+    ) -> Result<(), Errno> {
+        let place = AnswerPlace { address: wish.response, room }.needs(size_of::<CmDestroyIdResp>())?;
+        let owner = self.cm.groups.get(&wish.id).ok_or(Errno::NoEntry)?.identifier;
+        self.identifier(file, owner)?;
+        self.take_events(|event| event.group == Some(wish.id));
+        let left = self.cm.groups.remove(&wish.id).ok_or(Errno::NoEntry)?;
+        self.put(place, &CmDestroyIdResp { events_reported: left.events_reported })
+    }
+
+    /// An identifier is gone, and its memberships with it.
+    pub(super) fn leave_groups(&mut self, identifier: u32) {
+        let theirs = |(id, group): (&u32, &Group)| (group.identifier == identifier).then_some(*id);
+        let gone: Vec<u32> = self.cm.groups.iter().filter_map(theirs).collect();
+        for id in gone {
+            self.cm.groups.remove(&id);
+            self.take_events(|event| event.group == Some(id));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What an identifier is: addresses, GIDs and the path.
+
+use super::address::SocketAddress;
+use super::call::{AnswerPlace, CmCall};
+use crate::Errno;
+use crate::cm::Path;
+use crate::connection_names::ConnectionFileId;
+use crate::process::Process;
+use crate::uapi::*;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Which device is meant is told by its GUID: a process has one.
+const NO_INDEX: u32 = u32::MAX;
+const PORT: u8 = 1;
+const PARTITION: u16 = 0xffff;
+const HOPS: u8 = 64;
+/// `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`.
+const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
+/// A selector that says «exactly».
+const EXACTLY: u8 = 2;
+/// Code of the life of a packet, as Linux assumes it of RoCE, and of the rate, 100 Gb/s.
+const PACKET_LIFE: u8 = 16;
+const RATE: u8 = 16;
+/// `AF_IB` and the bytes of a `sockaddr_ib`.
+const IB: u16 = 27;
+const IB_SIZE: u16 = 48;
+
+/// An address, and how many of its bytes count; none at all if there is none.
+fn storage(address: Option<SocketAddress>) -> ([u8; SOCKADDR_STORAGE], u16) {
+    address.map_or(([0; SOCKADDR_STORAGE], 0), |address| address.write())
+}
+
+fn in6(address: Option<SocketAddress>) -> [u8; SOCKADDR_IN6] {
+    let mut bytes = [0; SOCKADDR_IN6];
+    bytes.copy_from_slice(&storage(address).0[..SOCKADDR_IN6]);
+    bytes
+}
+
+impl<P: Process> CmCall<'_, P> {
+    pub(super) fn query_route(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmQuery,
+        room: usize,
+    ) -> Result<(), Errno> {
+        let least = core::mem::offset_of!(CmQueryRouteResp, ibdev_index);
+        let place = AnswerPlace { address: wish.response, room }.needs(least)?;
+        let mtu = self.cm.facts.mtu;
+        let guid = self.cm.facts.guid;
+        let known = self.identifier(file, wish.id)?;
+        let mut answer = CmQueryRouteResp::new_zeroed();
+        (answer.src_addr, answer.dst_addr) = (in6(known.source), in6(known.destination));
+        if let Some(path) = known.path {
+            (answer.node_guid, answer.port_num, answer.ibdev_index) = (guid.to_be(), PORT, NO_INDEX);
+            if known.destination.is_some() {
+                answer.num_paths = 1;
+                answer.ib_route[0] = user_record(path, mtu, known.traffic_class);
+            }
+        }
+        self.put(place, &answer)
+    }
+
+    pub(super) fn query(&mut self, file: ConnectionFileId, wish: &CmQuery, room: usize) -> Result<(), Errno> {
+        let place = AnswerPlace { address: wish.response, room };
+        match wish.option {
+            RDMA_USER_CM_QUERY_ADDR => self.query_address(file, wish.id, place),
+            RDMA_USER_CM_QUERY_PATH => self.query_path(file, wish.id, place),
+            RDMA_USER_CM_QUERY_GID => self.query_gid(file, wish.id, place),
+            _ => Err(Errno::NoCommand),
+        }
+    }
+
+    fn query_address(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+        let place = place.needs(core::mem::offset_of!(CmQueryAddrResp, ibdev_index))?;
+        let known = self.identifier(file, id)?;
+        let (source, destination) = (storage(known.source), storage(known.destination));
+        let answer = self.addresses(file, id, source, destination)?;
+        self.put(place, &answer)
+    }
+
+    /// The same with GIDs in place of addresses.
+    fn query_gid(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+        let place = place.needs(core::mem::offset_of!(CmQueryAddrResp, ibdev_index))?;
+        let known = self.identifier(file, id)?;
+        let path = known.path;
+        let has_peer = known.destination.is_some();
+        let port = |address: Option<SocketAddress>| address.map_or(0, |address| address.port());
+        let ports = (port(known.source), port(known.destination));
+        let space = known.space;
+        let source = path.map(|path| native(path.local.0, space, ports.0));
+        let destination = path.filter(|_| has_peer).map(|path| native(path.remote.0, space, ports.1));
+        let none = ([0; SOCKADDR_STORAGE], 0);
+        let answer = self.addresses(file, id, source.unwrap_or(none), destination.unwrap_or(none))?;
+        self.put(place, &answer)
+    }
+
+    fn addresses(
+        &mut self,
+        file: ConnectionFileId,
+        id: u32,
+        source: ([u8; SOCKADDR_STORAGE], u16),
+        destination: ([u8; SOCKADDR_STORAGE], u16),
+    ) -> Result<CmQueryAddrResp, Errno> {
+        let guid = self.cm.facts.guid;
+        let mut answer = CmQueryAddrResp::new_zeroed();
+        (answer.src_addr, answer.src_size) = source;
+        (answer.dst_addr, answer.dst_size) = destination;
+        if self.identifier(file, id)?.path.is_some() {
+            (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), PORT, PARTITION);
+            answer.ibdev_index = NO_INDEX;
+        }
+        Ok(answer)
+    }
+
+    fn query_path(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+        let head = size_of::<CmQueryPathResp>();
+        let place = place.needs(head)?;
+        let mtu = self.cm.facts.mtu;
+        let known = self.identifier(file, id)?;
+        let (path, traffic_class) = (known.path.filter(|_| known.destination.is_some()), known.traffic_class);
+        let num_paths = u32::from(path.is_some());
+        self.put(place, &CmQueryPathResp { num_paths, reserved: 0 })?;
+        let record = path.map(|path| PathRecordData {
+            flags: PATH_FLAGS,
+            reserved: 0,
+            path_rec: subnet_record(path, mtu, traffic_class),
+        });
+        match record {
+            Some(record) if place.room >= head + size_of::<PathRecordData>() => {
+                let rest = AnswerPlace { address: place.address + head as u64, room: place.room - head };
+                self.put(rest, &record)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A `sockaddr_ib` with a GID and a service ID.
+fn native(gid: [u8; 16], space: u16, port: u16) -> ([u8; SOCKADDR_STORAGE], u16) {
+    let mut bytes = [0; SOCKADDR_STORAGE];
+    bytes[..2].copy_from_slice(&IB.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&PARTITION.to_be_bytes());
+    bytes[8..24].copy_from_slice(&gid);
+    let service = u64::from(space) << 16 | u64::from(port);
+    bytes[24..32].copy_from_slice(&service.to_be_bytes());
+    bytes[32..40].copy_from_slice(&u64::MAX.to_be_bytes());
+    (bytes, IB_SIZE)
+}
+
+fn user_record(path: Path, mtu: u8, traffic_class: u8) -> UserPathRecord {
+    UserPathRecord {
+        dgid: path.remote.0,
+        sgid: path.local.0,
+        reversible: 1_u32.to_be(),
+        mtu: mtu.into(),
+        pkey: PARTITION.to_be(),
+        hop_limit: HOPS,
+        traffic_class,
+        mtu_selector: EXACTLY,
+        rate_selector: EXACTLY,
+        rate: RATE,
+        packet_life_time_selector: EXACTLY,
+        packet_life_time: PACKET_LIFE,
+        ..UserPathRecord::new_zeroed()
+    }
+}
+
+/// A path record as the subnet administrator gives it (IBTA v1.4 §15.2.5.16).
+fn subnet_record(path: Path, mtu: u8, traffic_class: u8) -> [u8; 64] {
+    let mut record = [0; 64];
+    record[8..24].copy_from_slice(&path.remote.0);
+    record[24..40].copy_from_slice(&path.local.0);
+    // Flow label 20 bits and hop limit; then class, and «reversible» before the number of paths.
+    record[47] = HOPS;
+    record[48] = traffic_class;
+    record[49] = 1 << 7 | 1;
+    record[50..52].copy_from_slice(PARTITION.to_be_bytes().as_bytes());
+    record[54] = EXACTLY << 6 | mtu;
+    record[55] = EXACTLY << 6 | RATE;
+    record[56] = EXACTLY << 6 | PACKET_LIFE;
+    record
+}

@@ -1,0 +1,248 @@
+//! Two programs of two hosts over `/dev/infiniband/rdma_cm`, commands as librdmacm writes them, frames from device to device.
+
+mod support;
+
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::nic::HostMemory;
+use bareverbs_sim::wire::FrameBuffer;
+use bareverbs_uverbs::uapi::*;
+use bareverbs_uverbs::{ConnectionFileId, Errno, Uverbs, VirtualHost};
+use support::{BASE, Program, device_of};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+const PORT: u16 = 7174;
+/// Events, as `rdma_cma.h` numbers them.
+const ADDRESS_RESOLVED: u32 = 0;
+const ADDRESS_ERROR: u32 = 1;
+const ROUTE_RESOLVED: u32 = 2;
+const CONNECT_REQUEST: u32 = 4;
+const CONNECT_RESPONSE: u32 = 5;
+const REJECTED: u32 = 8;
+const ESTABLISHED: u32 = 9;
+const DISCONNECTED: u32 = 10;
+
+struct Host {
+    uverbs: Uverbs,
+    program: Program,
+    file: ConnectionFileId,
+}
+
+impl Host {
+    fn new(name: &str) -> Self {
+        let mut program = Program::default();
+        let mut uverbs = device_of(name, &mut program);
+        let file = uverbs.open_connections();
+        Self { uverbs, program, file }
+    }
+
+    fn write<T: IntoBytes + Immutable>(&mut self, cmd: u32, body: &T, out: usize) -> Result<(), Errno> {
+        let header = CmHeader { cmd, r#in: size_of::<T>() as u16, out: out as u16 };
+        let bytes = [header.as_bytes(), body.as_bytes()].concat();
+        self.uverbs.write_connections(&mut self.program, self.file, &bytes)
+    }
+
+    fn answer<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
+        let mut answer = T::new_zeroed();
+        self.program.read(BASE, answer.as_mut_bytes()).unwrap();
+        answer
+    }
+
+    fn create(&mut self, uid: u64, ps: u16) -> u32 {
+        let wish = CmCreateId { uid, response: BASE, ps, qp_type: 0, reserved: [0; 5] };
+        self.write(RDMA_USER_CM_CMD_CREATE_ID, &wish, size_of::<CmCreateIdResp>()).unwrap();
+        self.answer::<CmCreateIdResp>().id
+    }
+
+    fn listen(&mut self, port: u16) -> u32 {
+        let id = self.create(0x11, RDMA_PS_TCP);
+        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], port) };
+        self.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
+        self.write(RDMA_USER_CM_CMD_LISTEN, &CmListen { id, backlog: 2 }, 0).unwrap();
+        id
+    }
+
+    fn resolve(&mut self, id: u32, to: [u8; 4], port: u16) {
+        let wish = CmResolveAddr {
+            id,
+            timeout_ms: 100,
+            dst_size: 16,
+            dst_addr: address(to, port),
+            ..CmResolveAddr::new_zeroed()
+        };
+        self.write(RDMA_USER_CM_CMD_RESOLVE_ADDR, &wish, 0).unwrap();
+    }
+
+    fn event(&mut self) -> Result<CmEventResp, Errno> {
+        let out = size_of::<CmEventResp>();
+        self.write(RDMA_USER_CM_CMD_GET_EVENT, &CmGetEvent { response: BASE }, out)?;
+        Ok(self.answer())
+    }
+
+    fn expect(&mut self, kind: u32) -> CmEventResp {
+        let event = self.event().unwrap();
+        assert_eq!((event.event, self.event().err()), (kind, Some(Errno::Again)));
+        event
+    }
+}
+
+fn address(ip: [u8; 4], port: u16) -> [u8; SOCKADDR_STORAGE] {
+    let mut bytes = [0; SOCKADDR_STORAGE];
+    bytes[..2].copy_from_slice(&2_u16.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&port.to_be_bytes());
+    bytes[4..8].copy_from_slice(&ip);
+    bytes
+}
+
+fn ip(name: &str) -> [u8; 4] {
+    VirtualHost::new(name).unwrap().ipv4()
+}
+
+/// Moves frames until there are none.
+fn exchange(one: &mut Host, other: &mut Host) {
+    let (mut frame, mut moved) = (FrameBuffer::new(), true);
+    while core::mem::take(&mut moved) {
+        for (from, to) in [(&mut *one, &mut *other)] {
+            moved |= carry(from, to, &mut frame);
+            moved |= carry(to, from, &mut frame);
+        }
+    }
+}
+
+fn carry(from: &mut Host, to: &mut Host, frame: &mut FrameBuffer) -> bool {
+    let mut moved = false;
+    while from.uverbs.poll_frame(Time::ZERO, &mut from.program, frame).is_some() {
+        to.uverbs.handle_frame(Time::ZERO, &mut to.program, frame);
+        moved = true;
+    }
+    moved
+}
+
+fn parameters(qp_num: u32, private: &[u8]) -> CmConnParam {
+    let mut parameters = CmConnParam { qp_num, valid: 1, retry_count: 7, ..CmConnParam::new_zeroed() };
+    parameters.private_data[..private.len()].copy_from_slice(private);
+    parameters.private_data_len = private.len() as u8;
+    parameters
+}
+
+fn connect(host: &mut Host, port: u16) -> u32 {
+    let id = host.create(0x22, RDMA_PS_TCP);
+    host.resolve(id, ip("a"), port);
+    assert_eq!(host.expect(ADDRESS_RESOLVED).id, id);
+    host.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
+    host.expect(ROUTE_RESOLVED);
+    let wish = CmConnect { conn_param: parameters(0x41, b"hello"), id, ..CmConnect::new_zeroed() };
+    host.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+    id
+}
+
+#[test]
+fn two_programs_connect_and_part() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    let listener = a.listen(PORT);
+    let active = connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    let asked = a.expect(CONNECT_REQUEST);
+    assert_eq!(asked.uid, 0x11);
+    assert_ne!(asked.id, listener);
+    let given = CmConnParam::read_from_prefix(&asked.param).unwrap().0;
+    assert_eq!((given.qp_num, given.private_data_len), (0x41, 56));
+    assert_eq!(given.private_data[..6], *b"hello\0");
+    let wish =
+        CmAccept { uid: 0x33, conn_param: parameters(0x42, b"you"), id: asked.id, ..CmAccept::new_zeroed() };
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    b.expect(CONNECT_RESPONSE);
+    let ready = CmInitQpAttr { response: BASE, id: active, qp_state: 2 };
+    b.write(RDMA_USER_CM_CMD_INIT_QP_ATTR, &ready, size_of::<UverbsQpAttr>()).unwrap();
+    let attributes: UverbsQpAttr = b.answer();
+    assert_eq!((attributes.dest_qp_num, attributes.ah_attr.is_global), (0x42, 1));
+    assert_eq!(attributes.ah_attr.grh.dgid[12..], ip("a"));
+    let wish = CmAccept { id: active, ..CmAccept::new_zeroed() };
+    b.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    assert_eq!(a.expect(ESTABLISHED).uid, 0x33);
+    b.write(RDMA_USER_CM_CMD_DISCONNECT, &CmDisconnect { id: active }, 0).unwrap();
+    exchange(&mut a, &mut b);
+    a.expect(DISCONNECTED);
+    a.write(RDMA_USER_CM_CMD_DISCONNECT, &CmDisconnect { id: asked.id }, 0).unwrap();
+    exchange(&mut a, &mut b);
+    b.expect(DISCONNECTED);
+    let destroy = CmDestroyId { response: BASE, id: active, reserved: 0 };
+    b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4).unwrap();
+    assert_eq!(b.answer::<CmDestroyIdResp>().events_reported, 4);
+    assert_eq!(b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4), Err(Errno::NoEntry));
+}
+
+#[test]
+fn a_port_where_nobody_listens_refuses() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
+}
+
+#[test]
+fn a_file_that_is_closed_parts_from_its_peers() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    a.listen(PORT);
+    connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    a.expect(CONNECT_REQUEST);
+    let Host { uverbs, program, file } = &mut a;
+    uverbs.close_connections(program, *file);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.expect(REJECTED).status, 28, "rejected by the consumer");
+}
+
+#[test]
+fn who_is_not_there_is_not_resolved() {
+    let mut b = Host::new("b");
+    let id = b.create(1, RDMA_PS_TCP);
+    b.resolve(id, [198, 18, 255, 255], PORT);
+    assert_eq!(b.event().err(), Some(Errno::Again), "it may still come");
+    b.uverbs.advance(Time::ZERO + Duration::from_millis(101), &mut b.program);
+    assert_eq!(b.expect(ADDRESS_ERROR).status.cast_signed(), -110);
+}
+
+#[test]
+fn a_port_belongs_to_one_listener() {
+    let mut a = Host::new("a");
+    a.listen(PORT);
+    let id = a.create(1, RDMA_PS_TCP);
+    let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], PORT) };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_BIND, &wish, 0), Err(Errno::AddressInUse));
+    let elsewhere = CmBind { addr: address([10, 0, 0, 1], 1), ..wish };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_BIND, &elsewhere, 0), Err(Errno::AddressNotAvailable));
+}
+
+#[test]
+fn what_does_not_exist_is_refused_as_the_kernel_refuses_it() {
+    let mut a = Host::new("a");
+    let long = [0_u8; 300];
+    assert_eq!(a.write(99, &long, 64), Err(Errno::Invalid), "no such command");
+    assert_eq!(a.write(RDMA_USER_CM_CMD_GET_OPTION, &long, 64), Err(Errno::NoCommand));
+    assert_eq!(a.write(RDMA_USER_CM_CMD_LISTEN, &CmListen { id: 7, backlog: 0 }, 0), Err(Errno::NoEntry));
+    let wish = CmCreateId { uid: 1, response: BASE, ps: RDMA_PS_TCP, qp_type: 0, reserved: [0; 5] };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &wish, 3), Err(Errno::NoSpace));
+    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &CmCreateId { ps: 9, ..wish }, 4), Err(Errno::Invalid));
+    let Host { uverbs, program, file } = &mut a;
+    assert_eq!(uverbs.write_connections(program, *file, &[0; 7]), Err(Errno::Invalid), "half a header");
+}
+
+#[test]
+fn arbitrary_commands_are_answered() {
+    let mut a = Host::new("a");
+    let id = a.listen(PORT);
+    let mut random = 7_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as u32
+    };
+    for _ in 0..3000 {
+        let mut body = [0_u8; 300];
+        body.iter_mut().for_each(|byte| *byte = if next() % 3 == 0 { next() as u8 } else { 0 });
+        body[..8].copy_from_slice(&(if next() % 2 == 0 { u64::from(id) } else { BASE }).to_ne_bytes());
+        // Whatever it is, it neither panics nor hangs.
+        let _ = a.write(next() % 24, &body, next() as usize % 400);
+    }
+}
