@@ -91,6 +91,13 @@ pub(crate) struct GeneralServices {
     received: u16,
 }
 
+/// What the queue pair uses.
+struct Uses {
+    pd: Pdn,
+    cqn: Cqn,
+    page: UarIndex,
+}
+
 /// Where everything lies in the kernel's memory.
 #[derive(Debug, Clone, Copy)]
 struct Places {
@@ -140,8 +147,8 @@ impl GeneralServices {
         let alloc = Command::new(CommandOpcode::AllocPd, 0, &AllocPdIn::new());
         let pd = commands.run::<_, AllocPdOut>(process, &alloc)?.pd();
         let key = create_key(commands, process, pd)?;
-        let cqn = create_completions(commands, process, &places, (page, events))?;
-        let qpn = create_queue(commands, process, &places, (pd, cqn, page))?;
+        let cqn = create_completions(commands, process, &places, page, events)?;
+        let qpn = create_queue(commands, process, &places, &Uses { pd, cqn, page })?;
         let mut services =
             Self { qpn, cqn, key, page, places, consumer: 0, posted: 0, completed: 0, received: 0 };
         services.bring_up(commands, process)?;
@@ -322,7 +329,8 @@ fn create_completions<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
     places: &Places,
-    (page, events): (UarIndex, Eqn),
+    page: UarIndex,
+    events: Eqn,
 ) -> Result<Cqn, CommandFailure> {
     let mut preset = CompletionEntry::new();
     preset.set_opcode(CqeOpcode::Invalid).set_owner(true);
@@ -342,12 +350,17 @@ fn create_queue<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
     places: &Places,
-    (pd, cqn, page): (Pdn, Cqn, UarIndex),
+    parts: &Uses,
 ) -> Result<Qpn, CommandFailure> {
     let mut input = CreateQpIn::new();
     let context = input.qpc_mut();
     context.set_st(ServiceType::Qp1).set_pm_state(PathMigration::Migrated).set_rq_type(OWN_RECEIVES);
-    context.set_pd(pd).set_cqn_snd(cqn).set_cqn_rcv(cqn).set_uar_page(page).set_dbr_addr(places.record);
+    context
+        .set_pd(parts.pd)
+        .set_cqn_snd(parts.cqn)
+        .set_cqn_rcv(parts.cqn)
+        .set_uar_page(parts.page)
+        .set_dbr_addr(places.record);
     context.set_log_rq_size(LOG_RECEIVES).set_log_rq_stride(0).set_log_sq_size(LOG_SEND_BLOCKS);
     let list = pages(places.queues, (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS));
     let command = Command::new(CommandOpcode::CreateQp, 0, &input).list(&list);

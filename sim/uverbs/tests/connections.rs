@@ -101,10 +101,8 @@ fn ip(name: &str) -> [u8; 4] {
 fn exchange(one: &mut Host, other: &mut Host) {
     let (mut frame, mut moved) = (FrameBuffer::new(), true);
     while core::mem::take(&mut moved) {
-        for (from, to) in [(&mut *one, &mut *other)] {
-            moved |= carry(from, to, &mut frame);
-            moved |= carry(to, from, &mut frame);
-        }
+        moved |= carry(one, other, &mut frame);
+        moved |= carry(other, one, &mut frame);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a connection is when it begins, and the messages that have much to say.
 
-use super::connection::{CommunicationId, Connection, Path, Role, Service, State, Terms, time_of};
-use super::manager::{Extension, Offer};
+use super::connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service, Terms, time_of};
 use super::message::{Field, Kind, Message, reply, request, service_request};
+use super::wishes::{Extension, Offer};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
@@ -17,7 +17,13 @@ const NO_LID: u16 = 0xffff;
 /// Extended transport type of XRC (IBTA annex A14).
 const EXTENDED_XRC: u8 = 1;
 
-pub(super) fn begin(role: Role, state: State, path: Path, transaction: u64, terms: Terms) -> Connection {
+pub(super) fn begin(
+    role: Role,
+    state: ConnectionState,
+    path: Path,
+    transaction: u64,
+    terms: Terms,
+) -> Connection {
     Connection {
         role,
         state,
@@ -60,7 +66,7 @@ pub(super) const fn no_terms() -> Terms {
 pub(super) fn requested(path: Path, message: &Message) -> Connection {
     let get8 = |field| message.get8(field);
     if message.kind() == Kind::ServiceRequest {
-        let state = State::ServiceRequestReceived;
+        let state = ConnectionState::ServiceRequestReceived;
         let connection = begin(Role::Passive, state, path, message.transaction(), no_terms());
         let (remote_id, service_id) =
             (message.get32(service_request::REQUEST_ID), message.get(service_request::SERVICE_ID));
@@ -85,7 +91,7 @@ pub(super) fn requested(path: Path, message: &Message) -> Connection {
         remote_guid: message.get(request::LOCAL_GUID),
         response_time: time_of(get8(request::LOCAL_TIMEOUT)),
         retries: get8(request::MAX_RETRIES),
-        ..begin(Role::Passive, State::RequestReceived, path, message.transaction(), terms)
+        ..begin(Role::Passive, ConnectionState::RequestReceived, path, message.transaction(), terms)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Role {
 
 /// Where a connection stands (IBTA v1.4 §12.9.6, §12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     RequestSent,
     RequestReceived,
     ReplySent,
@@ -80,7 +80,7 @@ pub(crate) struct Repetition {
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) role: Role,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     pub(crate) path: Path,
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     pub(crate) repetition: Option<Repetition>,
     /// What is sent again when the other side repeats itself: an MRA, REP or RTU.
     pub(crate) answer: Option<Message>,
-    /// End of [`State::TimeWait`].
+    /// End of [`ConnectionState::TimeWait`].
     pub(crate) time_wait: Option<Time>,
     /// How long the other side may take, and how often it is asked.
     pub(crate) response_time: Duration,

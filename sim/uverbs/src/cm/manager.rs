@@ -2,12 +2,13 @@
 
 use super::compose::{PARTITION, begin, no_terms, request_message, set_extension};
 use super::connection::{
-    CommunicationId, Connection, Path, Repetition, Role, Service, State, Terms, time_of,
+    CommunicationId, Connection, ConnectionState, Path, Repetition, Role, Terms, time_of,
 };
 use super::message::{
     Kind, Message, RECEIVER_ID, SENDER_ID, disconnect, of_message, receipt, reject, reply, service_reply,
     service_request,
 };
+use super::wishes::{Acceptance, Offer, Refusal, ServiceAnswer, ServiceOffer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bareverbs_prm::ids::Qpn;
@@ -30,76 +31,6 @@ pub(crate) mod reason {
     pub(crate) const INVALID_SERVICE_ID: u16 = 8;
     pub(crate) const STALE_CONNECTION: u16 = 10;
     pub(crate) const CONSUMER: u16 = 28;
-}
-
-/// Options of enhanced connection establishment: whose they are, and which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Extension {
-    /// 24 bits.
-    pub(crate) vendor_id: u32,
-    pub(crate) options: u32,
-}
-
-/// What an active side offers.
-#[derive(Debug, Clone)]
-pub(crate) struct Offer {
-    pub(crate) service_id: u64,
-    pub(crate) path: Path,
-    pub(crate) service: Service,
-    pub(crate) qpn: Qpn,
-    pub(crate) shared_receives: bool,
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-    pub(crate) flow_control: bool,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) ack_timeout: u8,
-    pub(crate) path_mtu: u8,
-    pub(crate) traffic_class: u8,
-    pub(crate) extension: Extension,
-    /// At most as much as a REQ holds.
-    pub(crate) private: Vec<u8>,
-}
-
-/// What a passive side answers.
-#[derive(Debug, Clone)]
-pub(crate) struct Acceptance {
-    pub(crate) qpn: Qpn,
-    pub(crate) shared_receives: bool,
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-    pub(crate) flow_control: bool,
-    pub(crate) rnr_retry: u8,
-    pub(crate) extension: Extension,
-    /// At most as much as a REP holds.
-    pub(crate) private: Vec<u8>,
-}
-
-/// Why not.
-#[derive(Debug, Clone)]
-pub(crate) struct Refusal {
-    pub(crate) reason: u16,
-    /// At most as much as a REJ holds.
-    pub(crate) private: Vec<u8>,
-}
-
-/// Which service of datagrams is asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct ServiceOffer {
-    pub(crate) service_id: u64,
-    pub(crate) path: Path,
-    /// At most as much as a SIDR_REQ holds.
-    pub(crate) private: Vec<u8>,
-}
-
-/// What is said of a service (IBTA v1.4 §12.11.2.1): status 0 is an answer, others refuse.
-#[derive(Debug, Clone)]
-pub(crate) struct ServiceAnswer {
-    pub(crate) status: u8,
-    pub(crate) qpn: Qpn,
-    pub(crate) q_key: u32,
-    /// At most as much as a SIDR_REP holds.
-    pub(crate) private: Vec<u8>,
 }
 
 /// What happened to a connection.
@@ -233,7 +164,7 @@ impl Manager {
             traffic_class: offer.traffic_class,
         };
         let message = request_message(self.guid, id, transaction, offer, &terms);
-        let connection = begin(Role::Active, State::RequestSent, offer.path, transaction, terms);
+        let connection = begin(Role::Active, ConnectionState::RequestSent, offer.path, transaction, terms);
         self.connections.insert(id, connection);
         self.ask(now, id, message);
         Some(id)
@@ -266,8 +197,8 @@ impl Manager {
     pub(crate) fn acknowledge(&mut self, id: CommunicationId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let about = match connection.state {
-            State::RequestReceived => of_message::REQUEST,
-            State::ReplyReceived => of_message::REPLY,
+            ConnectionState::RequestReceived => of_message::REQUEST,
+            ConnectionState::ReplyReceived => of_message::REPLY,
             _ => return,
         };
         let mut message = Self::message(id, connection, Kind::Receipt);
@@ -282,12 +213,12 @@ impl Manager {
         id: CommunicationId,
         answer: &Acceptance,
     ) -> Result<(), WrongState> {
-        let connection = self.expect(id, State::RequestReceived)?;
+        let connection = self.expect(id, ConnectionState::RequestReceived)?;
         let terms = &mut connection.terms;
         terms.local_qpn = answer.qpn;
         (terms.responder_resources, terms.initiator_depth) =
             (answer.responder_resources, answer.initiator_depth);
-        connection.state = State::ReplySent;
+        connection.state = ConnectionState::ReplySent;
         let terms = *terms;
         let mut message = Self::message(id, connection, Kind::Reply);
         message.set(reply::LOCAL_QPN, answer.qpn.value()).set(reply::STARTING_PSN, terms.send_psn.value());
@@ -302,14 +233,14 @@ impl Manager {
         Ok(())
     }
 
-    fn expect(&mut self, id: CommunicationId, state: State) -> Result<&mut Connection, WrongState> {
+    fn expect(&mut self, id: CommunicationId, state: ConnectionState) -> Result<&mut Connection, WrongState> {
         self.connections.get_mut(&id).filter(|connection| connection.state == state).ok_or(WrongState)
     }
 
     /// Sends an RTU: the active side is ready.
     pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<(), WrongState> {
-        let connection = self.expect(id, State::ReplyReceived)?;
-        connection.state = State::Established;
+        let connection = self.expect(id, ConnectionState::ReplyReceived)?;
+        connection.state = ConnectionState::Established;
         let message = Self::message(id, connection, Kind::ReadyToUse);
         self.answer(id, message);
         Ok(())
@@ -317,8 +248,8 @@ impl Manager {
 
     /// Data has come over a connection whose RTU has not: it is established (IBTA v1.4 §12.9.7.1).
     pub(crate) fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
-        let connection = self.expect(id, State::ReplySent)?;
-        (connection.state, connection.repetition) = (State::Established, None);
+        let connection = self.expect(id, ConnectionState::ReplySent)?;
+        (connection.state, connection.repetition) = (ConnectionState::Established, None);
         self.tell(id, News::Established);
         Ok(())
     }
@@ -327,9 +258,9 @@ impl Manager {
     pub(crate) fn reject(&mut self, id: CommunicationId, refusal: &Refusal) -> Result<(), WrongState> {
         let connection = self.connections.get(&id).ok_or(WrongState)?;
         let about = match connection.state {
-            State::RequestReceived => of_message::REQUEST,
-            State::ReplyReceived => of_message::REPLY,
-            State::RequestSent | State::ReplySent => of_message::NONE,
+            ConnectionState::RequestReceived => of_message::REQUEST,
+            ConnectionState::ReplyReceived => of_message::REPLY,
+            ConnectionState::RequestSent | ConnectionState::ReplySent => of_message::NONE,
             _ => return Err(WrongState),
         };
         let mut message = Self::message(id, connection, Kind::Reject);
@@ -348,13 +279,13 @@ impl Manager {
         let transaction = self.new_transaction(id);
         let connection = self.connections.get_mut(&id).ok_or(WrongState)?;
         match connection.state {
-            State::Established => {
-                (connection.state, connection.transaction) = (State::DisconnectSent, transaction);
+            ConnectionState::Established => {
+                (connection.state, connection.transaction) = (ConnectionState::DisconnectSent, transaction);
                 let mut message = Self::message(id, connection, Kind::DisconnectRequest);
                 message.set(disconnect::REMOTE_QPN, connection.terms.remote_qpn.value());
                 self.ask(now, id, message);
             }
-            State::DisconnectReceived => {
+            ConnectionState::DisconnectReceived => {
                 let message = Self::message(id, connection, Kind::DisconnectReply);
                 self.answer(id, message);
                 self.wait_out(now, id);
@@ -367,7 +298,7 @@ impl Manager {
     /// Nothing more is said, for as long as packets of the connection may be on their way (IBTA v1.4 §12.9.8.4).
     pub(super) fn wait_out(&mut self, now: Time, id: CommunicationId) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            (connection.state, connection.repetition) = (State::TimeWait, None);
+            (connection.state, connection.repetition) = (ConnectionState::TimeWait, None);
             connection.time_wait = Some(now + time_of(connection.terms.ack_timeout));
         }
     }
@@ -378,20 +309,20 @@ impl Manager {
         connection.is_orphan = true;
         let refusal = |reason| Refusal { reason, private: Vec::new() };
         let told = match connection.state {
-            State::RequestSent => self.reject(id, &refusal(reason::TIMEOUT)),
-            State::RequestReceived | State::ReplySent | State::ReplyReceived => {
-                self.reject(id, &refusal(reason::CONSUMER))
-            }
+            ConnectionState::RequestSent => self.reject(id, &refusal(reason::TIMEOUT)),
+            ConnectionState::RequestReceived
+            | ConnectionState::ReplySent
+            | ConnectionState::ReplyReceived => self.reject(id, &refusal(reason::CONSUMER)),
             // The DREQ is sent once: nobody is left who could wait for its answer.
-            State::Established => self.disconnect(now, id).map(|()| self.wait_out(now, id)),
-            State::DisconnectReceived => self.disconnect(now, id),
-            State::DisconnectSent => {
+            ConnectionState::Established => self.disconnect(now, id).map(|()| self.wait_out(now, id)),
+            ConnectionState::DisconnectReceived => self.disconnect(now, id),
+            ConnectionState::DisconnectSent => {
                 self.wait_out(now, id);
                 Ok(())
             }
-            State::TimeWait => Ok(()),
-            State::ServiceRequestSent => Err(WrongState),
-            State::ServiceRequestReceived => {
+            ConnectionState::TimeWait => Ok(()),
+            ConnectionState::ServiceRequestSent => Err(WrongState),
+            ConnectionState::ServiceRequestReceived => {
                 let refused = ServiceAnswer {
                     status: SERVICE_REJECTED,
                     qpn: Qpn::from_low_bits(0),
@@ -420,7 +351,8 @@ impl Manager {
         message.set(service_request::REQUEST_ID, id.0).set(service_request::PARTITION_KEY, PARTITION);
         message.set(service_request::SERVICE_ID, offer.service_id);
         message.set_private(service_request::PRIVATE, &offer.private);
-        let connection = begin(Role::Active, State::ServiceRequestSent, offer.path, transaction, no_terms());
+        let connection =
+            begin(Role::Active, ConnectionState::ServiceRequestSent, offer.path, transaction, no_terms());
         self.connections.insert(id, connection);
         self.ask(now, id, message);
         Some(id)
@@ -432,7 +364,7 @@ impl Manager {
         id: CommunicationId,
         answer: &ServiceAnswer,
     ) -> Result<(), WrongState> {
-        let connection = self.expect(id, State::ServiceRequestReceived)?;
+        let connection = self.expect(id, ConnectionState::ServiceRequestReceived)?;
         let mut message = Message::new(Kind::ServiceReply, connection.transaction);
         message.set(service_reply::REQUEST_ID, connection.remote_id);
         message.set(service_reply::SERVICE_ID, connection.service_id);
@@ -470,7 +402,7 @@ impl Manager {
             (repetition.left, repetition.at) = (repetition.left - 1, now + repetition.pause);
             let message = repetition.message.clone();
             self.outgoing.push_back((connection.path, message));
-        } else if connection.state == State::DisconnectSent {
+        } else if connection.state == ConnectionState::DisconnectSent {
             self.tell(id, News::Disconnected { timed_out: true });
             self.wait_out(now, id);
         } else {

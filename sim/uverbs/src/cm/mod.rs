@@ -16,12 +16,9 @@ mod message;
 mod receive;
 #[cfg(test)]
 mod tests;
+mod wishes;
 
-pub(crate) use connection::{CommunicationId, Connection, Path, Role, Service, State};
-pub(crate) use manager::{
-    Acceptance, Event, Extension, Manager, News, Offer, Refusal, ServiceAnswer, ServiceOffer, reason,
-};
+pub(crate) use connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service};
+pub(crate) use manager::{Event, Manager, News, reason};
 pub(crate) use message::{Message, reject, reply, request, service_reply, service_request};
-
-#[cfg(test)]
-pub(crate) use message::Kind;
+pub(crate) use wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};

@@ -1,7 +1,7 @@
 //! Messages of peers.
 
 use super::compose::requested;
-use super::connection::{CommunicationId, Connection, Path, Role, State, time_of};
+use super::connection::{CommunicationId, Connection, ConnectionState, Path, Role, time_of};
 use super::manager::{Manager, News, reason};
 use super::message::{
     Kind, Message, RECEIVER_ID, SENDER_ID, disconnect, of_message, receipt, reject, reply, service_reply,
@@ -38,7 +38,7 @@ impl Manager {
     fn asking(&mut self, message: &Message) -> Option<(CommunicationId, &mut Connection)> {
         let id = CommunicationId(message.get32(RECEIVER_ID));
         let connection = self.connections.get_mut(&id)?;
-        (connection.state == State::RequestSent).then_some((id, connection))
+        (connection.state == ConnectionState::RequestSent).then_some((id, connection))
     }
 
     fn on_request(&mut self, now: Time, path: Path, message: &Message) {
@@ -71,8 +71,10 @@ impl Manager {
     /// The peer has not heard our answer.
     fn repeat_answer(&mut self, known: &Connection) {
         let message = match known.state {
-            State::RequestReceived => known.answer.clone(),
-            State::ReplySent => known.repetition.as_ref().map(|repetition| repetition.message.clone()),
+            ConnectionState::RequestReceived => known.answer.clone(),
+            ConnectionState::ReplySent => {
+                known.repetition.as_ref().map(|repetition| repetition.message.clone())
+            }
             _ => None,
         };
         self.outgoing.extend(message.map(|message| (known.path, message)));
@@ -80,8 +82,14 @@ impl Manager {
 
     /// A connection that lives and has the peer's queue pair, which a new one names: the peer does not know it any more.
     fn find_stale(&self, new: &Connection) -> Option<CommunicationId> {
-        let lives =
-            |state| !matches!(state, State::TimeWait | State::RequestSent | State::ServiceRequestSent);
+        let lives = |state| {
+            !matches!(
+                state,
+                ConnectionState::TimeWait
+                    | ConnectionState::RequestSent
+                    | ConnectionState::ServiceRequestSent
+            )
+        };
         let same = |known: &Connection| {
             lives(known.state)
                 && known.remote_guid == new.remote_guid
@@ -102,7 +110,7 @@ impl Manager {
     fn on_service_request(&mut self, path: Path, message: &Message) {
         let connection = requested(path, message);
         let same = |known: &Connection| {
-            known.state == State::ServiceRequestReceived
+            known.state == ConnectionState::ServiceRequestReceived
                 && (known.remote_id, known.path) == (connection.remote_id, path)
         };
         if self.connections.values().any(same) {
@@ -116,7 +124,7 @@ impl Manager {
 
     fn on_service_reply(&mut self, message: &Message) {
         let id = CommunicationId(message.get32(service_reply::REQUEST_ID));
-        if self.connections.get(&id).is_some_and(|known| known.state == State::ServiceRequestSent) {
+        if self.connections.get(&id).is_some_and(|known| known.state == ConnectionState::ServiceRequestSent) {
             self.tell(id, News::ServiceResolved(message.clone()));
             self.forget(id);
         }
@@ -126,7 +134,9 @@ impl Manager {
     fn on_receipt(&mut self, now: Time, message: &Message) {
         let found = match message.get(receipt::MESSAGE) {
             of_message::REQUEST => self.asking(message),
-            of_message::REPLY => self.named(message).filter(|(_, known)| known.state == State::ReplySent),
+            of_message::REPLY => {
+                self.named(message).filter(|(_, known)| known.state == ConnectionState::ReplySent)
+            }
             _ => None,
         };
         let Some((_, connection)) = found else { return };
@@ -145,7 +155,7 @@ impl Manager {
             self.named(message).map(|(id, _)| id)
         };
         let Some(id) = found else { return };
-        if self.connections.get(&id).is_some_and(|known| known.state != State::TimeWait) {
+        if self.connections.get(&id).is_some_and(|known| known.state != ConnectionState::TimeWait) {
             self.tell(id, News::Rejected(message.clone()));
             self.forget(id);
         }
@@ -178,7 +188,7 @@ impl Manager {
             return self.forget(id);
         }
         if let Some(connection) = self.connections.get_mut(&id) {
-            (connection.state, connection.repetition) = (State::ReplyReceived, None);
+            (connection.state, connection.repetition) = (ConnectionState::ReplyReceived, None);
         }
         self.tell(id, News::Replied(message.clone()));
     }
@@ -186,7 +196,7 @@ impl Manager {
     /// The peer has not heard our MRA or RTU; or it waits for one of a connection that is gone.
     fn on_repeated_reply(&mut self, message: &Message) {
         let Some((_, connection)) = self.named(message) else { return };
-        if let State::ReplyReceived | State::Established = connection.state {
+        if let ConnectionState::ReplyReceived | ConnectionState::Established = connection.state {
             let again = connection.answer.clone().map(|answer| (connection.path, answer));
             self.outgoing.extend(again);
         }
@@ -214,12 +224,15 @@ impl Manager {
             return;
         }
         match connection.state {
-            State::Established | State::ReplySent | State::ReplyReceived | State::DisconnectSent => {
-                (connection.state, connection.repetition) = (State::DisconnectReceived, None);
+            ConnectionState::Established
+            | ConnectionState::ReplySent
+            | ConnectionState::ReplyReceived
+            | ConnectionState::DisconnectSent => {
+                (connection.state, connection.repetition) = (ConnectionState::DisconnectReceived, None);
                 connection.transaction = message.transaction();
                 self.tell(id, News::Disconnected { timed_out: false });
             }
-            State::TimeWait => {
+            ConnectionState::TimeWait => {
                 connection.transaction = message.transaction();
                 let path = connection.path;
                 let answer = Self::message(id, connection, Kind::DisconnectReply);
@@ -231,7 +244,7 @@ impl Manager {
 
     fn on_disconnect_reply(&mut self, now: Time, message: &Message) {
         if let Some((id, connection)) = self.named(message)
-            && connection.state == State::DisconnectSent
+            && connection.state == ConnectionState::DisconnectSent
         {
             self.tell(id, News::Disconnected { timed_out: false });
             self.wait_out(now, id);

@@ -1,10 +1,9 @@
 //! Two sides against each other, over a network that loses, repeats and reorders messages.
 
-use super::manager::{
-    Acceptance, Event, Extension, Manager, News, Offer, Refusal, ServiceAnswer, ServiceOffer, reason,
-};
+use super::manager::{Event, Manager, News, reason};
 use super::message::{Kind, Message, reject, request, service_reply};
-use super::{CommunicationId, Path, Service, State};
+use super::wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};
+use super::{CommunicationId, ConnectionState, Path, Service};
 use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, Qpn};
@@ -91,7 +90,7 @@ impl World {
         }
     }
 
-    fn state(&self, side: usize, id: CommunicationId) -> Option<State> {
+    fn state(&self, side: usize, id: CommunicationId) -> Option<ConnectionState> {
         self.sides[side].get(id).map(|connection| connection.state)
     }
 
@@ -156,7 +155,7 @@ fn both_sides_agree_on_what_was_offered() {
     let mut world = World::perfect();
     let (active, passive) = world.connect();
     let (one, other) = (world.sides[0].get(active).unwrap(), world.sides[1].get(passive).unwrap());
-    assert_eq!((one.state, other.state), (State::Established, State::Established));
+    assert_eq!((one.state, other.state), (ConnectionState::Established, ConnectionState::Established));
     assert_eq!((one.remote_id, other.remote_id), (passive.0, active.0));
     assert_eq!(passive.0 >> 24, 3, "the number says which process");
     let (one, other) = (&one.terms, &other.terms);
@@ -229,7 +228,7 @@ fn a_receipt_makes_the_other_side_patient() {
         assert_eq!(message.kind(), Kind::Receipt);
         world.sides[0].handle(now, path, &message);
     }
-    assert_eq!(world.state(0, active), Some(State::RequestSent));
+    assert_eq!(world.state(0, active), Some(ConnectionState::RequestSent));
     assert!(world.sides[0].next_deadline().unwrap() > before + Duration::from_secs(60));
 }
 
@@ -306,7 +305,7 @@ fn messages_that_fit_nothing_change_nothing() {
     let said: Vec<Kind> =
         core::iter::from_fn(|| world.sides[0].poll_message()).map(|(_, message)| message.kind()).collect();
     assert_eq!(said, [Kind::DisconnectReply; 2], "process 9 is not this one");
-    assert_eq!(world.state(0, active), Some(State::Established));
+    assert_eq!(world.state(0, active), Some(ConnectionState::Established));
 }
 
 /// Requirement: IBTA v1.4 §12.9.6: connections are made and ended although messages are lost, repeated and late.
@@ -357,6 +356,6 @@ fn arbitrary_messages_do_no_harm() {
             world.sides[0].forget(event.id);
         }
     }
-    assert_eq!(world.state(0, active), Some(State::Established));
-    assert_eq!(world.state(1, passive), Some(State::Established));
+    assert_eq!(world.state(0, active), Some(ConnectionState::Established));
+    assert_eq!(world.state(1, passive), Some(ConnectionState::Established));
 }

@@ -31,6 +31,18 @@ pub(super) enum SocketAddress {
     Native([u8; IB_SIZE]),
 }
 
+/// A `sockaddr_storage`, and how many of its bytes count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Storage {
+    pub(super) bytes: [u8; SOCKADDR_STORAGE],
+    pub(super) size: u16,
+}
+
+impl Storage {
+    /// No address at all.
+    pub(super) const NONE: Self = Self { bytes: [0; SOCKADDR_STORAGE], size: 0 };
+}
+
 /// What an address says to whom has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
@@ -62,8 +74,8 @@ impl SocketAddress {
         }
     }
 
-    /// The bytes of a `sockaddr_storage`, and how many of them count.
-    pub(super) fn write(&self) -> ([u8; SOCKADDR_STORAGE], u16) {
+    /// The bytes of a `sockaddr_storage`.
+    pub(super) fn write(&self) -> Storage {
         let mut bytes = [0; SOCKADDR_STORAGE];
         bytes[..2].copy_from_slice(&self.family().to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.port().to_be_bytes());
@@ -83,7 +95,7 @@ impl SocketAddress {
                 IB_SIZE
             }
         };
-        (bytes, size as u16)
+        Storage { bytes, size: size as u16 }
     }
 
     pub(super) const fn family(&self) -> u16 {
@@ -161,22 +173,22 @@ impl SocketAddress {
 
 /// Addresses of both ends before a program's private data (IBTA annex A11): 36 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct AddressHeader {
     pub(super) source: SocketAddress,
     pub(super) destination: SocketAddress,
 }
 
-/// Bytes of [`Ends`].
-pub(super) const ENDS: usize = 36;
-const ENDS_VERSION: u8 = 0;
+/// Bytes of [`AddressHeader`].
+pub(super) const ADDRESS_HEADER: usize = 36;
+const HEADER_VERSION: u8 = 0;
 const VERSION_4: u8 = 4;
 const VERSION_6: u8 = 6;
 
-impl Ends {
+impl AddressHeader {
     /// The bytes; the destination's port is that of the service ID.
-    pub(super) fn write(&self) -> [u8; ENDS] {
-        let mut bytes = [0; ENDS];
-        bytes[0] = ENDS_VERSION;
+    pub(super) fn write(&self) -> [u8; ADDRESS_HEADER] {
+        let mut bytes = [0; ADDRESS_HEADER];
+        bytes[0] = HEADER_VERSION;
         bytes[1] = if matches!(self.source, SocketAddress::V6 { .. }) { VERSION_6 } else { VERSION_4 } << 4;
         bytes[2..4].copy_from_slice(&self.source.port().to_be_bytes());
         put(&mut bytes[4..20], &self.source);
@@ -186,7 +198,7 @@ impl Ends {
 
     /// Reads them; `None` if they are of another version.
     pub(super) fn parse(bytes: &[u8], destination_port: u16) -> Option<Self> {
-        let bytes: &[u8; ENDS] = bytes.first_chunk()?;
+        let bytes: &[u8; ADDRESS_HEADER] = bytes.first_chunk()?;
         let port = u16::from_be_bytes([bytes[2], bytes[3]]);
         let end = |at: usize, port| -> Option<SocketAddress> {
             match bytes[1] >> 4 {
@@ -197,7 +209,7 @@ impl Ends {
                 _ => None,
             }
         };
-        let known = bytes[0] == ENDS_VERSION;
+        let known = bytes[0] == HEADER_VERSION;
         let ends = Self { source: end(4, port)?, destination: end(20, destination_port)? };
         known.then_some(ends)
     }
@@ -226,7 +238,7 @@ mod tests {
             SocketAddress::V6 { address: [0xfe; 16], port: 1, rest: [1, 2, 3, 4, 5, 6, 7, 8] },
             SocketAddress::Native(native),
         ] {
-            let (bytes, size) = address.write();
+            let Storage { bytes, size } = address.write();
             assert_eq!(SocketAddress::parse(&bytes[..size.into()]), Some(address));
             assert_eq!(SocketAddress::parse(&bytes[..usize::from(size) - 9]), None, "too short");
             assert_eq!(address.with_port(5).port(), 5);
@@ -238,18 +250,18 @@ mod tests {
     /// Requirement: IBTA annex A11: addresses of both ends before the private data of a program.
     #[test]
     fn ends_are_those_of_annex_a11() {
-        let ends = Ends {
+        let ends = AddressHeader {
             source: SocketAddress::V4 { address: [1, 2, 3, 4], port: 0x1234 },
             destination: SocketAddress::V4 { address: [5, 6, 7, 8], port: 0x5678 },
         };
         let bytes = ends.write();
         assert_eq!(bytes[..4], [0, 0x40, 0x12, 0x34]);
         assert_eq!((&bytes[16..20], &bytes[32..36]), (&[1, 2, 3, 4][..], &[5, 6, 7, 8][..]));
-        assert_eq!(Ends::parse(&bytes, 0x5678), Some(ends));
-        assert_eq!(Ends::parse(&bytes[..35], 0), None);
+        assert_eq!(AddressHeader::parse(&bytes, 0x5678), Some(ends));
+        assert_eq!(AddressHeader::parse(&bytes[..35], 0), None);
         let mut other = bytes;
         other[0] = 1;
-        assert_eq!(Ends::parse(&other, 0), None);
+        assert_eq!(AddressHeader::parse(&other, 0), None);
     }
 
     #[test]

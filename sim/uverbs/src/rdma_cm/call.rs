@@ -1,8 +1,8 @@
 //! A command at work: reading its body, writing its answer, finding what it names.
 
-use super::RdmaCm;
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
+use super::state::RdmaCm;
 use crate::Errno;
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;

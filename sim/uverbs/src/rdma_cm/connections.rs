@@ -1,12 +1,12 @@
 //! Connecting, accepting, rejecting, parting.
 
-use super::address::{ENDS, Ends, SocketAddress};
+use super::address::{ADDRESS_HEADER, AddressHeader, SocketAddress};
 use super::call::CmCall;
 use super::identifier::{Identifier, Stage, qp_type};
 use crate::Errno;
 use crate::cm::{
-    Acceptance, CommunicationId, Extension, Offer, Refusal, Role, Service, ServiceAnswer, ServiceOffer,
-    State, reason, reject, reply, request, service_reply, service_request,
+    Acceptance, CommunicationId, ConnectionState, Extension, Offer, Refusal, Role, Service, ServiceAnswer,
+    ServiceOffer, reason, reject, reply, request, service_reply, service_request,
 };
 use crate::connection_names::{ConnectionFileId, Port};
 use crate::process::Process;
@@ -48,7 +48,7 @@ const fn service(qp_type: u8) -> Service {
 /// Addresses of both ends and then what the program sends along (IBTA annex A11).
 fn with_ends(known: &Identifier, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
     let (source, destination) = known.source.zip(known.destination).ok_or(Errno::Invalid)?;
-    let mut private = Ends { source, destination }.write().to_vec();
+    let mut private = AddressHeader { source, destination }.write().to_vec();
     private.extend_from_slice(bytes);
     Ok(private)
 }
@@ -163,7 +163,7 @@ impl<P: Process> CmCall<'_, P> {
         let state = self.cm.manager.get(communication).map(|connection| connection.state);
         match state {
             // The RTU was faster.
-            Some(State::Established) => Ok(()),
+            Some(ConnectionState::Established) => Ok(()),
             _ => self.cm.manager.establish(communication).map_err(|_| Errno::Invalid),
         }
     }
@@ -173,7 +173,8 @@ impl<P: Process> CmCall<'_, P> {
 const SERVICE_REJECTED: u8 = 2;
 
 fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errno> {
-    let given_private = private(&given.private_data, given.private_data_len, request::PRIVATE.len() - ENDS)?;
+    let given_private =
+        private(&given.private_data, given.private_data_len, request::PRIVATE.len() - ADDRESS_HEADER)?;
     Ok(Offer {
         service_id: wanted(known)?,
         path: known.path.ok_or(Errno::Invalid)?,
@@ -194,7 +195,7 @@ fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errn
 }
 
 fn service_offer(known: &Identifier, given: &CmConnParam) -> Result<ServiceOffer, Errno> {
-    let room = service_request::PRIVATE.len() - ENDS;
+    let room = service_request::PRIVATE.len() - ADDRESS_HEADER;
     let given = private(&given.private_data, given.private_data_len, room)?;
     let path = known.path.ok_or(Errno::Invalid)?;
     Ok(ServiceOffer { service_id: wanted(known)?, path, private: with_ends(known, &given)? })

@@ -6,6 +6,7 @@ use super::connections::DATAGRAM_Q_KEY;
 use super::events::{EventType, Parameters, WaitingEvent, route};
 use super::identifier::Stage;
 use super::naming::sized;
+use super::state::Group;
 use crate::Errno;
 use crate::cm::Path;
 use crate::connection_names::ConnectionFileId;
@@ -15,14 +16,6 @@ use alloc::vec::Vec;
 
 /// `RDMA_MC_JOIN_FLAG_RESERVED`: values from here on do not exist.
 const UNKNOWN_FLAGS: u16 = 2;
-
-/// A group that an identifier has joined.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) identifier: u32,
-    pub(super) address: SocketAddress,
-    pub(super) events_reported: u32,
-}
 
 /// What a program wants to join.
 struct Wish {

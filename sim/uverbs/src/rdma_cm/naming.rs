@@ -1,10 +1,10 @@
 //! Identifiers and their addresses: making, binding, resolving, listening, destroying.
 
-use super::MOST_IDENTIFIERS;
 use super::address::{Place, SocketAddress};
 use super::call::{AnswerPlace, CmCall};
 use super::events::{EventType, Parameters, WaitingEvent};
 use super::identifier::{Identifier, Stage, qp_type};
+use super::state::MOST_IDENTIFIERS;
 use crate::Errno;
 use crate::cm::Path;
 use crate::connection_names::{ConnectionFileId, Port};

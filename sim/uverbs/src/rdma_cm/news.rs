@@ -1,6 +1,6 @@
 //! What happens to connections, told to programs.
 
-use super::address::{ENDS, Ends, Place};
+use super::address::{ADDRESS_HEADER, AddressHeader, Place};
 use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent, route};
 use super::identifier::{Identifier, Stage, qp_type};
@@ -20,7 +20,7 @@ const UNKNOWN_SERVICE: u8 = 1;
 /// A request of a peer, in the terms of IP.
 struct Asked {
     port: Option<Port>,
-    ends: Option<Ends>,
+    ends: Option<AddressHeader>,
     qp_type: u8,
 }
 
@@ -41,7 +41,7 @@ impl Asked {
 
     fn new(service_id: u64, private: &[u8], qp_type: u8) -> Self {
         let port = Port::of_service(service_id);
-        let ends = port.and_then(|port| Ends::parse(private, port.number));
+        let ends = port.and_then(|port| AddressHeader::parse(private, port.number));
         Self { port, ends, qp_type }
     }
 
@@ -141,7 +141,7 @@ impl<P: Process> CmCall<'_, P> {
             }
             return;
         };
-        let parameters = Parameters::of_request(message, ENDS);
+        let parameters = Parameters::of_request(message, ADDRESS_HEADER);
         if self.ask_program(id, listener, &asked, &parameters, Extension::of(message)) {
             self.cm.manager.acknowledge(id);
         }
@@ -160,7 +160,7 @@ impl<P: Process> CmCall<'_, P> {
             return;
         };
         let private = message.private(service_request::PRIVATE);
-        let parameters = Parameters::of_service_request(private, ENDS);
+        let parameters = Parameters::of_service_request(private, ADDRESS_HEADER);
         self.ask_program(id, listener, &asked, &parameters, Extension::default());
     }
 

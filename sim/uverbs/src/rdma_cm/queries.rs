@@ -1,6 +1,6 @@
 //! What an identifier is: addresses, GIDs and the path.
 
-use super::address::SocketAddress;
+use super::address::{SocketAddress, Storage};
 use super::call::{AnswerPlace, CmCall};
 use crate::Errno;
 use crate::cm::Path;
@@ -25,14 +25,14 @@ const RATE: u8 = 16;
 const IB: u16 = 27;
 const IB_SIZE: u16 = 48;
 
-/// An address, and how many of its bytes count; none at all if there is none.
-fn storage(address: Option<SocketAddress>) -> ([u8; SOCKADDR_STORAGE], u16) {
-    address.map_or(([0; SOCKADDR_STORAGE], 0), |address| address.write())
+/// An address, or none.
+fn storage(address: Option<SocketAddress>) -> Storage {
+    address.map_or(Storage::NONE, |address| address.write())
 }
 
 fn in6(address: Option<SocketAddress>) -> [u8; SOCKADDR_IN6] {
     let mut bytes = [0; SOCKADDR_IN6];
-    bytes.copy_from_slice(&storage(address).0[..SOCKADDR_IN6]);
+    bytes.copy_from_slice(&storage(address).bytes[..SOCKADDR_IN6]);
     bytes
 }
 
@@ -89,7 +89,7 @@ impl<P: Process> CmCall<'_, P> {
         let space = known.space;
         let source = path.map(|path| native(path.local.0, space, ports.0));
         let destination = path.filter(|_| has_peer).map(|path| native(path.remote.0, space, ports.1));
-        let none = ([0; SOCKADDR_STORAGE], 0);
+        let none = Storage::NONE;
         let answer = self.addresses(file, id, source.unwrap_or(none), destination.unwrap_or(none))?;
         self.put(place, &answer)
     }
@@ -98,13 +98,13 @@ impl<P: Process> CmCall<'_, P> {
         &mut self,
         file: ConnectionFileId,
         id: u32,
-        source: ([u8; SOCKADDR_STORAGE], u16),
-        destination: ([u8; SOCKADDR_STORAGE], u16),
+        source: Storage,
+        destination: Storage,
     ) -> Result<CmQueryAddrResp, Errno> {
         let guid = self.cm.facts.guid;
         let mut answer = CmQueryAddrResp::new_zeroed();
-        (answer.src_addr, answer.src_size) = source;
-        (answer.dst_addr, answer.dst_size) = destination;
+        (answer.src_addr, answer.src_size) = (source.bytes, source.size);
+        (answer.dst_addr, answer.dst_size) = (destination.bytes, destination.size);
         if self.identifier(file, id)?.path.is_some() {
             (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), PORT, PARTITION);
             answer.ibdev_index = NO_INDEX;
@@ -136,7 +136,7 @@ impl<P: Process> CmCall<'_, P> {
 }
 
 /// A `sockaddr_ib` with a GID and a service ID.
-fn native(gid: [u8; 16], space: u16, port: u16) -> ([u8; SOCKADDR_STORAGE], u16) {
+fn native(gid: [u8; 16], space: u16, port: u16) -> Storage {
     let mut bytes = [0; SOCKADDR_STORAGE];
     bytes[..2].copy_from_slice(&IB.to_ne_bytes());
     bytes[2..4].copy_from_slice(&PARTITION.to_be_bytes());
@@ -144,7 +144,7 @@ fn native(gid: [u8; 16], space: u16, port: u16) -> ([u8; SOCKADDR_STORAGE], u16)
     let service = u64::from(space) << 16 | u64::from(port);
     bytes[24..32].copy_from_slice(&service.to_be_bytes());
     bytes[32..40].copy_from_slice(&u64::MAX.to_be_bytes());
-    (bytes, IB_SIZE)
+    Storage { bytes, size: IB_SIZE }
 }
 
 fn user_record(path: Path, mtu: u8, traffic_class: u8) -> UserPathRecord {

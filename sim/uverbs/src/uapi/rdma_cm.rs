@@ -5,6 +5,8 @@
 
 use super::AhAttr;
 
+/// Revision of the interface; a macro in the header.
+pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
 /// Bytes of a `struct sockaddr_in6`.
 pub const SOCKADDR_IN6: usize = 28;
 /// Bytes of a `struct __kernel_sockaddr_storage`.
@@ -216,7 +218,6 @@ structures! {
 }
 
 numbers! {
-    RDMA_USER_CM_ABI_VERSION: u32 = 4;
     RDMA_USER_CM_CMD_CREATE_ID: u32 = 0;
     RDMA_USER_CM_CMD_DESTROY_ID: u32 = 1;
     RDMA_USER_CM_CMD_BIND_IP: u32 = 2;

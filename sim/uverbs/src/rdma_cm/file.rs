@@ -1,0 +1,106 @@
+//! The file: what is done with it, and what reaches the port.
+
+use super::call::CmCall;
+use super::identifier::{Identifier, Stage};
+use super::state::RdmaCm;
+use crate::Errno;
+use crate::cm::{Message, Path};
+use crate::connection_names::ConnectionFileId;
+use crate::process::Process;
+use crate::uapi::CmHeader;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::time::Time;
+use zerocopy::FromBytes;
+
+impl RdmaCm {
+    /// Opens the file.
+    pub(crate) fn open(&mut self) -> ConnectionFileId {
+        let file = ConnectionFileId(self.next_file);
+        self.next_file = (self.next_file + 1) % (u32::MAX - 1);
+        self.files.insert(file, VecDeque::new());
+        file
+    }
+
+    /// The last descriptor of the file is gone, and with it everything that was made through it: peers are told.
+    pub(crate) fn close<P: Process>(&mut self, process: &mut P, now: Time, file: ConnectionFileId) {
+        let theirs = |(id, known): (&u32, &Identifier)| (known.file == file).then_some(*id);
+        let ids: Vec<u32> = self.identifiers.iter().filter_map(theirs).collect();
+        let mut call = CmCall { cm: self, process, now };
+        for id in ids {
+            call.destroy(id);
+        }
+        self.files.remove(&file);
+    }
+
+    /// Files that are open.
+    pub(crate) fn open_files(&self) -> Vec<ConnectionFileId> {
+        self.files.keys().copied().collect()
+    }
+
+    /// Events that wait in a file.
+    pub(crate) fn waiting(&self, file: ConnectionFileId) -> usize {
+        self.files.get(&file).map_or(0, VecDeque::len)
+    }
+
+    /// When [`Self::advance`] has something to do.
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        let resolutions = self.identifiers.values().filter_map(|known| match known.stage {
+            Stage::Resolving(until) => Some(until),
+            _ => None,
+        });
+        // Whoever is looked for may come at any time; nobody tells.
+        let resolutions = resolutions.min().map(|_| Time::ZERO);
+        [self.manager.next_deadline(), resolutions].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn advance<P: Process>(&mut self, process: &mut P, now: Time) {
+        self.manager.handle_timeout(now);
+        let mut call = CmCall { cm: self, process, now };
+        call.resolve_waiting();
+        call.tell_news();
+    }
+
+    /// A message has come from a peer.
+    pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, remote: Gid, payload: &[u8]) {
+        let Some(message) = Message::parse(payload) else { return };
+        let path = Path { local: self.local_for(remote), remote };
+        self.manager.handle(now, path, &message);
+        CmCall { cm: self, process, now }.tell_news();
+    }
+
+    /// The own GID from which a peer is answered: of its family.
+    fn local_for(&self, remote: Gid) -> Gid {
+        let same = |gid: &&Gid| gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
+        let gids = &self.facts.gids;
+        gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
+    }
+
+    /// The next message to be sent, and between whom.
+    pub(crate) fn poll_message(&mut self) -> Option<(Path, Message)> {
+        self.manager.poll_message()
+    }
+
+    /// A program writes a command to a file. Answers are written to the program's memory.
+    pub(crate) fn write<P: Process>(
+        &mut self,
+        process: &mut P,
+        now: Time,
+        file: ConnectionFileId,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let (header, body) = CmHeader::read_from_prefix(bytes).map_err(|_| Errno::Invalid)?;
+        if !self.files.contains_key(&file) {
+            return Err(Errno::Io);
+        }
+        if body.len() < usize::from(header.r#in) {
+            return Err(Errno::Invalid);
+        }
+        let mut call = CmCall { cm: self, process, now };
+        let done = call.run(file, &header, &body[..header.r#in.into()]);
+        call.tell_news();
+        done
+    }
+}
