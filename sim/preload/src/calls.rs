@@ -10,7 +10,7 @@ use crate::device;
 use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work;
-use crate::paths::{self, Redirected, Special};
+use crate::paths::{Redirected, Special};
 use bareverbs_uverbs::Errno;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;

@@ -138,7 +138,7 @@ fn offer() -> Offer {
 
 fn acceptance() -> Acceptance {
     Acceptance {
-        qpn: Qpn::from_low_bits(0x0300_42),
+        qpn: Qpn::from_low_bits(0x0003_0042),
         shared_receives: false,
         responder_resources: 2,
         initiator_depth: 1,
