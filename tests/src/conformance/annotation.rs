@@ -1,8 +1,9 @@
 //! One annotation: `Requirement: IBTA v1.4 §9.7.5.2.1: words`.
 
 /// The documents that requirements come from, in the order of the table.
-const DOCUMENTS: [(&str, &str); 5] = [
+const DOCUMENTS: [(&str, &str); 6] = [
     ("IBTA v1.4", "IBTA v1.4 §"),
+    ("RDMA IP CM Service", "RDMA IP CM Service A11"),
     ("XRC", "XRC A14"),
     ("RoCE", "RoCE A16"),
     ("RoCEv2", "RoCEv2 A17"),

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(SocketAddress::parse(&[1, 0, 0, 0, 0, 0, 0, 0]), None, "another family");
     }
 
-    /// Requirement: IBTA annex A11: addresses of both ends before the private data of a program.
+    /// Requirement: RDMA IP CM Service A11: addresses of both ends before the private data of a program.
     #[test]
     fn ends_are_those_of_annex_a11() {
         let ends = AddressHeader {

@@ -1,7 +1,7 @@
 //! The judge of the device model: Linux's own `mlx5_core` and `mlx5_ib`, and rdma-core's programs on top of them.
 //!
 //! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
-//! [`cases::Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
+//! [`cases::Mlx5Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
 //! ([`our_process`]), a second guest and this machine's own network are the other side. **What it may not do.** A verdict is not
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 

@@ -3,7 +3,7 @@
 //!
 //! **What this is.** Three ports at one switch, of which the last loses frames. What is written by one port is read back, compared,
 //! and compared with what the other end has stored; every row shows that the bytes crossed the wire. **What it may not do.** A
-//! warning of the kernel is a failure, also one that storage has recovered from. **Where to read first.** [`all`], then
+//! warning of the kernel is a failure, also one that storage has recovered from. **Where to read first.** `all`, then
 //! `storage.sh`.
 
 use super::machine::{Configuration, Machine};
