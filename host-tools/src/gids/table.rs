@@ -86,7 +86,7 @@ impl Fill<'_> {
     }
 }
 
-/// The table of an InfiniBand port: subnet prefix and GUID of the port. Virtual functions have one entry.
+/// The first entry of an InfiniBand port: subnet prefix and GUID of the port.
 fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
     Ok(vec![GidRow { index: 0, gid: device.infiniband_gid(0)?, roce: None }])
 }

@@ -28,8 +28,8 @@ const FUNCTIONS: (&str, &str) = ("storage.sh", include_str!("storage.sh"));
 /// Nothing of RDMA or of storage in the kernel's log at a level from warning up. Two do not speak of RDMA: LIO, and NFSD where it
 /// keeps directories of clients, say that the guest's root is read-only or new. And iSER tells that a link went down and up, as it did.
 const NO_FAULTS: &str = "db_root: cannot open: /etc/target|NFSD: .*(state recovery|client state) directory|iser_event_handler: async event port (error|active)";
-/// What else the log may say where frames were lost. An initiator whose acknowledgement was lost sends its command again, perhaps
-/// after the target has invalidated the key of its data: the device refuses to read the data, and iSER connects anew.
+/// What else the log may say where frames were lost. The likely cause: an initiator whose acknowledgement was lost sends its command
+/// again after the target has invalidated the key of its data. The device refuses to read the data, and iSER connects anew.
 const OF_LOSS: &str = "iser_err_comp: command failure: local protection error";
 /// What a row says when all bytes came back and had left the machine.
 const SAME: &str = "same bytes";
