@@ -3,6 +3,7 @@
 //! This writes the files that describe the device, points the program's environment at them and at the library that answers
 //! for the device (`bareverbs-preload`), and becomes the program.
 
+mod export;
 mod files;
 mod network;
 mod program;
@@ -15,9 +16,12 @@ use bareverbs_sim::nic::{NicConfig, PortSpeed};
 use bareverbs_uverbs::{Nobody, Uverbs, VirtualHost, sysfs};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub use export::EnvironmentFormat;
 
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
@@ -58,8 +62,11 @@ pub struct RunArguments {
     /// Show the hosts of the network, their processes and what these have done.
     #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults"])]
     pub list: bool,
+    /// Run nothing, but print the environment by which programs find the device, for a shell (`eval`) or a later step of CI.
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["command", "list", "link_down", "link_up"])]
+    pub print_env: Option<EnvironmentFormat>,
     /// The program and its arguments.
-    #[arg(required_unless_present_any = ["list", "link_down", "link_up"], trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present_any = ["list", "link_down", "link_up", "print_env"], trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
@@ -96,6 +103,12 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
             return done.map_err(Failure::Input);
         }
     }
+    if let Some(format) = arguments.print_env {
+        let mut command = Command::new("env");
+        let printed = set_environment(&mut command, arguments).and_then(|()| export::lines(&command, format));
+        print!("{}", printed.map_err(Failure::Input)?);
+        return Ok(());
+    }
     let mut command = prepare(arguments).map_err(Failure::Input)?;
     let error = command.exec();
     let program = command.get_program().to_string_lossy();
@@ -107,6 +120,14 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
     let (name, rest) = arguments.command.split_first().context("no program is given")?;
     let path = program::find(name)?;
     program::check(&path)?;
+    let mut command = Command::new(&path);
+    command.args(rest);
+    set_environment(&mut command, arguments)?;
+    Ok(command)
+}
+
+/// Points the environment of a program at the device of its host, which is made known in its network.
+fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::Result<()> {
     if !program::has_libibverbs() {
         eprintln!(
             "bareverbs run: no libibverbs.so.1 in the directories of the system; without it a program looks for no RDMA \
@@ -117,8 +138,7 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
     let home = files::home()?;
     let network = network::open(&home, &arguments.network)?;
     network::add(&network, &arguments.host)?;
-    let mut command = Command::new(&path);
-    command.args(rest).env(environment::DIRECTORY, describe(&home, &arguments.host, arguments.rate)?);
+    command.env(environment::DIRECTORY, describe(&home, &arguments.host, arguments.rate)?);
     command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
     let faults: Vec<&str> =
@@ -127,15 +147,17 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
     let capture = arguments.capture.as_deref().map(network::prepare_capture).transpose()?;
     command.env(environment::CAPTURE, capture.unwrap_or_default());
     command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD").as_deref()));
-    Ok(command)
+    Ok(())
 }
 
-/// Ours first; what was preloaded before stays.
+/// Ours first; what was preloaded before stays. Where `--print-env` has set the environment, ours is among it.
 fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut list = library.as_os_str().to_owned();
-    if let Some(before) = before.filter(|before| !before.is_empty()) {
+    let before = before.map(OsStr::as_bytes).unwrap_or_default();
+    let others = before.split(|&byte| byte == b':' || byte == b' ');
+    for other in others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes()) {
         list.push(":");
-        list.push(before);
+        list.push(OsStr::from_bytes(other));
     }
     list
 }
@@ -177,6 +199,7 @@ mod tests {
         assert_eq!(preload(library, None), "/x/lib.so");
         assert_eq!(preload(library, Some(OsStr::new(""))), "/x/lib.so");
         assert_eq!(preload(library, Some(OsStr::new("/y.so"))), "/x/lib.so:/y.so");
+        assert_eq!(preload(library, Some(OsStr::new("/x/lib.so /y.so:/z.so"))), "/x/lib.so:/y.so:/z.so");
     }
 
     #[test]
