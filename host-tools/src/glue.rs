@@ -111,10 +111,11 @@ impl<S: KernelSet> Inner<S> {
     fn push(&mut self, reply: &Reply) {
         let caller = self.callers.iter().find(|(_, connection)| **connection == reply.connection);
         let Some((&qpn, _)) = caller else { return };
-        let body = reply.body.and_then(|body| {
+        let fetched = reply.body.and_then(|body| {
             let begin = body.offset as usize;
             self.staging.get(body.buffer)?.get(begin..begin + body.length as usize)
         });
+        let body = self.runtime.computed(reply).or(fetched);
         let bytes = [body.unwrap_or_default(), &reply.trailer.encode()].concat();
         self.replies.push_back(RpcReply { qpn, address: reply.address, rkey: reply.rkey, bytes });
     }

@@ -2,8 +2,12 @@
 
 use crate::grant::Checked;
 use crate::kernel::{Emission, Step};
+use crate::kernels::kv_layout::MAX_OBJECT;
 use crate::status::Status;
 use bareverbs_prm::time::{Duration, Time};
+
+/// Most bytes that one step may read: an object of the hash table with the longest key and value. A staging buffer holds them.
+pub const MAX_READ: u32 = MAX_OBJECT;
 
 /// Limits of one invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +55,10 @@ pub enum Next {
     Read(Checked),
     /// Hand over the payload.
     Payload,
-    /// Answer with these bytes.
+    /// Answer with these of the bytes that were read.
     Emit(Emission),
+    /// Answer with these of the bytes that the kernel computed.
+    Reply(Emission),
     /// The end.
     End(Status),
 }
@@ -89,6 +95,7 @@ impl Budget {
             Step::Refetch { range, otherwise } => self.charge_retry(range, otherwise),
             Step::AwaitPayload => Next::Payload,
             Step::Emit(emission) => Next::Emit(emission),
+            Step::Reply(emission) => Next::Reply(emission),
         }
     }
 
@@ -103,6 +110,9 @@ impl Budget {
     fn charge_read(&mut self, range: Checked) -> Next {
         if self.hops >= self.limits.hops {
             return Next::End(Status::HopLimit);
+        }
+        if range.length() > MAX_READ {
+            return Next::End(Status::ByteLimit);
         }
         match self.bytes.checked_add(range.length()) {
             Some(bytes) if bytes <= self.limits.bytes => {
@@ -134,9 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_without_overflow() {
-        let mut budget = Budget::new(Limits { bytes: u32::MAX, ..Limits::default() }, Time::ZERO);
-        assert!(matches!(budget.charge(Step::Fetch(range(u32::MAX)), Time::ZERO), Next::Read(_)));
+    fn bytes_are_bounded_in_one_read_and_in_all() {
+        let mut budget = Budget::new(Limits { bytes: MAX_READ, ..Limits::default() }, Time::ZERO);
+        assert_eq!(budget.charge(Step::Fetch(range(u32::MAX)), Time::ZERO), Next::End(Status::ByteLimit));
+        assert_eq!(budget.charge(Step::Fetch(range(MAX_READ + 1)), Time::ZERO), Next::End(Status::ByteLimit));
+        assert!(matches!(budget.charge(Step::Fetch(range(MAX_READ)), Time::ZERO), Next::Read(_)));
         assert_eq!(budget.charge(Step::Fetch(range(1)), Time::ZERO), Next::End(Status::ByteLimit));
     }
 

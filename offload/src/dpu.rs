@@ -9,9 +9,9 @@
 //! there and is not needed any more. A receive buffer is posted again as soon as its request was taken, and the credit for
 //! it travels with the next reply; receiver-not-ready is a backstop and never the rule.
 
+use crate::budget::MAX_READ;
 use crate::endpoint::{Completion, Endpoint, HostDma, Outcome, Part, PostError, Remote, Work};
 use crate::kernel::KernelSet;
-use crate::kernels::kv_layout::MAX_OBJECT;
 use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, Runtime, Tag};
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
@@ -20,7 +20,7 @@ use heapless::Deque;
 /// Bytes of a receive buffer; longer requests are refused by the queue pair.
 pub const RECEIVE_SIZE: usize = 512;
 /// Bytes of a staging buffer.
-pub const STAGING_SIZE: usize = (MAX_OBJECT as usize + TRAILER_SIZE).next_multiple_of(64);
+pub const STAGING_SIZE: usize = (MAX_READ as usize + TRAILER_SIZE).next_multiple_of(64);
 
 /// The memory that an endpoint needs for a server with so many receive and staging buffers.
 pub const fn memory_size(receives: usize, slots: usize) -> usize {
@@ -51,6 +51,8 @@ pub struct DpuServer<S, const SLOTS: usize, const CONNECTIONS: usize, const RECE
     ids: [Option<ConnectionId>; CONNECTIONS],
     credits: [u16; CONNECTIONS],
     arrived: [Deque<Arrived, RECEIVES>; CONNECTIONS],
+    /// The connection whose requests are looked at first.
+    first: usize,
     counters: DpuCounters,
 }
 
@@ -70,6 +72,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
             ids: [None; CONNECTIONS],
             credits: [0; CONNECTIONS],
             arrived: core::array::from_fn(|_| Deque::new()),
+            first: 0,
             counters: DpuCounters::default(),
         }
     }
@@ -119,7 +122,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
         endpoint.post_receive(connection, RECEIVE | buffer as u64, into)
     }
 
-    /// Does all that can be done now. `scratch` has room for [`MAX_OBJECT`] bytes. Returns whether anything was done.
+    /// Does all that can be done now. `scratch` has room for [`MAX_READ`] bytes. Returns whether anything was done.
     pub fn poll(
         &mut self,
         now: Time,
@@ -181,10 +184,25 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
 
     fn admit_all(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
         let mut active = false;
-        for connection in 0..CONNECTIONS {
-            while endpoint.has_room() {
-                let Some(arrived) = self.arrived[connection].pop_front() else { break };
+        while self.admit_round(now, endpoint) {
+            active = true;
+        }
+        active
+    }
+
+    /// Takes one request of each connection that could be answered; another connection is first in each round. A connection
+    /// that takes no answers keeps its requests, and keeps nobody else's.
+    fn admit_round(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
+        let mut active = false;
+        let first = self.first;
+        for turn in 0..CONNECTIONS {
+            let connection = (first + turn) % CONNECTIONS;
+            if !endpoint.has_room(connection) {
+                continue;
+            }
+            if let Some(arrived) = self.arrived[connection].pop_front() {
                 self.admit(now, endpoint, arrived);
+                self.first = (first + 1) % CONNECTIONS;
                 active = true;
             }
         }
@@ -246,8 +264,10 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
 
     fn send_replies(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
         let mut active = false;
-        while endpoint.has_room() {
-            let Some(reply) = self.runtime.poll_reply(now) else { break };
+        loop {
+            let ids = &self.ids;
+            let takes = |id| connection_of(ids, id).is_none_or(|connection| endpoint.has_room(connection));
+            let Some(reply) = self.runtime.poll_reply_to(now, takes) else { break };
             active = true;
             self.send(endpoint, &reply);
         }
@@ -266,13 +286,20 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
     }
 
     fn try_send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) -> Result<(), PostError> {
-        let connection = self.ids.iter().position(|id| *id == Some(reply.connection));
-        let connection = connection.ok_or(PostError::Broken)?;
+        let connection = connection_of(&self.ids, reply.connection).ok_or(PostError::Broken)?;
+        if let (Some(bytes), Some(body)) = (self.runtime.computed(reply), reply.body) {
+            let staging = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.offset as usize;
+            endpoint.copy_in(staging, bytes)?;
+        }
         let credits = self.credits[connection].min(u8::MAX.into()) as u8;
         post_reply::<CONNECTIONS, RECEIVES>(endpoint, connection, reply, credits)?;
         self.credits[connection] -= u16::from(credits);
         Ok(())
     }
+}
+
+fn connection_of(ids: &[Option<ConnectionId>], id: ConnectionId) -> Option<usize> {
+    ids.iter().position(|served| *served == Some(id))
 }
 
 const fn receive_offset<const RECEIVES: usize>(connection: usize, buffer: usize) -> usize {

@@ -119,8 +119,8 @@ pub struct Completion {
 pub trait Endpoint {
     /// Posts a request; its completion carries `id`.
     fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError>;
-    /// Whether a request can be posted on every connection.
-    fn has_room(&self) -> bool;
+    /// Whether a request can be posted on this connection.
+    fn has_room(&self, connection: usize) -> bool;
     /// Posts a receive; `into` may be empty.
     fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError>;
     /// The next completion.

@@ -32,11 +32,13 @@ pub enum Step {
     AwaitPayload,
     /// The answer: a part of the bytes that were just handed over.
     Emit(Emission),
+    /// The answer: a part of what the kernel computed, [`Kernel::computed`].
+    Reply(Emission),
     /// The end, without an answer.
     Done(Status),
 }
 
-/// An answer within the bytes that were last handed to the kernel.
+/// An answer within the bytes that were last handed to the kernel, or within those that it computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emission {
     /// First byte of the answer.
@@ -66,6 +68,11 @@ pub trait Kernel: Sized {
         let _ = (chunk, last, grant);
         Step::Done(Status::BadParameters)
     }
+
+    /// What the kernel has computed, for [`Step::Reply`]. Kernels that answer with what they read keep this.
+    fn computed(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// The kernels of one deployment: an enum over kernels, found by op-code.
@@ -76,6 +83,8 @@ pub trait KernelSet: Sized {
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step;
     /// See [`Kernel::payload`].
     fn payload(&mut self, chunk: &[u8], last: bool, grant: &Grant) -> Step;
+    /// See [`Kernel::computed`].
+    fn computed(&self) -> &[u8];
 }
 
 /// A single kernel is a deployment, too.
@@ -89,6 +98,9 @@ impl<K: Kernel> KernelSet for K {
     }
     fn payload(&mut self, chunk: &[u8], last: bool, grant: &Grant) -> Step {
         Kernel::payload(self, chunk, last, grant)
+    }
+    fn computed(&self) -> &[u8] {
+        Kernel::computed(self)
     }
 }
 
@@ -131,6 +143,9 @@ macro_rules! kernel_set {
             }
             fn payload(&mut self, chunk: &[u8], last: bool, grant: &$crate::grant::Grant) -> $crate::kernel::Step {
                 match self { $(Self::$name(kernel) => $crate::kernel::Kernel::payload(kernel, chunk, last, grant)),+ }
+            }
+            fn computed(&self) -> &[u8] {
+                match self { $(Self::$name(kernel) => $crate::kernel::Kernel::computed(kernel)),+ }
             }
         }
     };

@@ -33,6 +33,8 @@ pub mod wire;
 
 #[cfg(test)]
 mod loopback_tests;
+#[cfg(test)]
+mod tenant_tests;
 
 /// The examples of the README, compiled.
 #[cfg(doctest)]

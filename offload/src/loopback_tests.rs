@@ -92,7 +92,7 @@ impl Fake {
 impl Endpoint for Fake {
     fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError> {
         assert_eq!(connection, 0);
-        if !self.has_room() {
+        if !self.has_room(connection) {
             return Err(PostError::Full);
         }
         match work {
@@ -113,7 +113,7 @@ impl Endpoint for Fake {
         self.done(id, Outcome::Done);
         Ok(())
     }
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _connection: usize) -> bool {
         self.own.borrow().room != Some(0)
     }
     fn post_receive(&mut self, _connection: usize, id: u64, into: Part) -> Result<(), PostError> {

@@ -111,8 +111,8 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.outstanding.iter().all(|outstanding| *outstanding < self.depth)
+    fn has_room(&self, connection: usize) -> bool {
+        self.outstanding.get(connection).is_some_and(|outstanding| *outstanding < self.depth)
     }
 
     fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError> {

@@ -63,7 +63,8 @@ impl Walk {
             }
             Next::Emit(emission) => WalkStep::Found(emission),
             Next::End(status) => WalkStep::End(status),
-            Next::Payload => WalkStep::End(Status::BadParameters),
+            // A lookup answers with what it read, and has no payload.
+            Next::Payload | Next::Reply(_) => WalkStep::End(Status::BadParameters),
         }
     }
 

@@ -1,13 +1,21 @@
 //! The kernels. They know [`crate::kernel`], [`crate::grant`] and [`crate::status`], and nothing else of this crate.
 
+pub mod aggregate;
 pub mod checksum;
+pub mod field;
 pub mod kv_layout;
 pub mod kv_lookup;
+pub mod traversal;
 
 crate::kernel_set! {
     /// Every kernel of this crate: what the demo's DPU and NIC run.
+    #[derive(Debug)]
     pub enum BuiltInKernels {
         /// Looks a key up in the remote hash table.
         KvLookup(kv_lookup::KvLookup),
+        /// Walks a structure that the client describes.
+        Traversal(traversal::Traversal),
+        /// Adds records up.
+        Aggregate(aggregate::Aggregate),
     }
 }

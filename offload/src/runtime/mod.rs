@@ -18,7 +18,7 @@ mod slot;
 mod traffic;
 
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
-pub use traffic::{Body, DmaFault, DmaRequest, Reply, Tag};
+pub use traffic::{Body, DmaFault, DmaRequest, Reply, Source, Tag};
 
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
@@ -286,11 +286,24 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
 
     /// The next reply to be sent, if one is due.
     pub fn poll_reply(&mut self, now: Time) -> Option<Reply> {
+        self.poll_reply_to(now, |_| true)
+    }
+
+    /// The next reply to be sent, if one is due, to a connection that can take it. Others keep theirs, and wait for nobody.
+    pub fn poll_reply_to(&mut self, now: Time, takes: impl Fn(ConnectionId) -> bool) -> Option<Reply> {
         (0..SLOTS).find_map(|index| {
             let slot = &mut self.slots[index];
             let tag = slot.tag(index);
-            slot.invocation_mut()?.due_reply(now, tag)
+            slot.invocation_mut().filter(|invocation| takes(invocation.connection))?.due_reply(now, tag)
         })
+    }
+
+    /// The bytes of an answer that its kernel computed, until [`Runtime::reply_done`]; `None` for one that lies in the staging
+    /// buffer.
+    pub fn computed(&self, reply: &Reply) -> Option<&[u8]> {
+        let (ticket, body) = (reply.ticket?, reply.body.filter(|body| body.source == Source::Computed)?);
+        let slot = self.slots.get(ticket.buffer()).filter(|slot| slot.matches(ticket))?;
+        slot.invocation()?.computed(&body)
     }
 
     /// Says that a reply is out and its staging buffer may be used again.

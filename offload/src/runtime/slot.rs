@@ -1,7 +1,7 @@
 //! One invocation and the slot it lives in.
 
 use super::connection::ConnectionId;
-use super::traffic::{Body, DmaFault, Reply, Tag};
+use super::traffic::{Body, DmaFault, Reply, Source, Tag};
 use crate::budget::{Budget, Next};
 use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, KernelSet, Step};
@@ -14,6 +14,7 @@ use bareverbs_prm::time::Time;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ending {
     status: Status,
+    source: Source,
     offset: u32,
     length: u32,
     version: u64,
@@ -21,7 +22,7 @@ pub(super) struct Ending {
 
 impl Ending {
     const fn without_answer(status: Status) -> Self {
-        Self { status, offset: 0, length: 0, version: 0 }
+        Self { status, source: Source::Fetched, offset: 0, length: 0, version: 0 }
     }
 }
 
@@ -59,25 +60,33 @@ impl<S: KernelSet> Invocation<S> {
     pub(super) fn take_step(&mut self, step: Step, now: Time, at: Time) {
         match self.budget.charge(step, now) {
             Next::Read(range) => self.phase = Phase::Fetch { range, at },
-            Next::Emit(emission) => {
-                let ending = self.emit(emission);
-                self.phase = Phase::Answer { ending, at };
-            }
+            Next::Emit(emission) => self.answer(Source::Fetched, emission, at),
+            Next::Reply(emission) => self.answer(Source::Computed, emission, at),
             Next::End(status) => self.end(status, at),
             // The payload was handed over whole; there is no more.
             Next::Payload => self.end(Status::BadParameters, at),
         }
     }
 
-    fn emit(&self, emission: Emission) -> Ending {
+    fn answer(&mut self, source: Source, emission: Emission, at: Time) {
         let Emission { offset, length, version } = emission;
-        let inside = offset.checked_add(length).is_some_and(|end| end <= self.fetched);
+        let available = match source {
+            Source::Fetched => self.fetched as usize,
+            Source::Computed => self.kernel.computed().len(),
+        };
+        let inside = offset.checked_add(length).is_some_and(|end| end as usize <= available);
         let status = match () {
-            () if !inside => return Ending::without_answer(Status::OutOfBounds),
+            () if !inside => return self.end(Status::OutOfBounds, at),
             () if length > self.reply.max_response => Status::Truncated,
             () => Status::Ok,
         };
-        Ending { status, offset, length, version }
+        self.phase = Phase::Answer { ending: Ending { status, source, offset, length, version }, at };
+    }
+
+    /// The part of what the kernel computed that `body` names.
+    pub(super) fn computed(&self, body: &Body) -> Option<&[u8]> {
+        let begin = body.offset as usize;
+        self.kernel.computed().get(begin..)?.get(..body.length as usize)
     }
 
     pub(super) fn end(&mut self, status: Status, at: Time) {
@@ -128,6 +137,7 @@ impl<S: KernelSet> Invocation<S> {
         self.phase = Phase::Answering;
         let body = (ending.status == Status::Ok && ending.length > 0).then_some(Body {
             buffer: tag.buffer(),
+            source: ending.source,
             offset: ending.offset,
             length: ending.length,
         });

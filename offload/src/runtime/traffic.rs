@@ -48,11 +48,22 @@ pub struct DmaRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaFault;
 
-/// A part of a staging buffer.
+/// Where the bytes of an answer are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// They were read: they lie in the staging buffer.
+    Fetched,
+    /// The kernel computed them: [`Runtime::computed`](super::Runtime::computed) has them.
+    Computed,
+}
+
+/// The bytes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Body {
-    /// The number of the staging buffer.
+    /// The number of the staging buffer. Nothing is being read into it.
     pub buffer: usize,
+    /// Whether the bytes are in the staging buffer.
+    pub source: Source,
     /// First byte.
     pub offset: u32,
     /// Bytes.

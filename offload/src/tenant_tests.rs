@@ -1,0 +1,267 @@
+//! Several tenants of one DPU: what one does is not felt by the other.
+
+use crate::budget::{Limits, MAX_READ};
+use crate::cost::KernelCost;
+use crate::dpu::{DpuServer, memory_size};
+use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
+use crate::grant::Grant;
+use crate::kernel::{Kernel, Opcode};
+use crate::kernels::BuiltInKernels;
+use crate::kernels::aggregate::{Aggregate, AggregateQuery, Totals};
+use crate::kernels::field::{ByteOrder, Field, Predicate};
+use crate::runtime::{ResponseWindow, Runtime};
+use crate::status::Status;
+use crate::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer};
+use bareverbs_prm::time::{Duration, Time};
+use std::collections::VecDeque;
+
+const TENANTS: usize = 2;
+const RECEIVES: usize = 8;
+const SLOTS: usize = 8;
+const HOST: u64 = 0x4000_0000;
+const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x10_0000, rkey: 7 };
+
+/// The memory and the queues of the DPU. What is written to a peer is kept, and completes at once or never.
+struct Queues {
+    memory: Vec<u8>,
+    receives: [VecDeque<(u64, Part)>; TENANTS],
+    completions: VecDeque<Completion>,
+    /// What each tenant was sent.
+    written: [Vec<Vec<u8>>; TENANTS],
+    /// Sends that each queue still takes; a tenant that is ready gives each place back at once.
+    room: [usize; TENANTS],
+    ready: [bool; TENANTS],
+}
+
+impl Queues {
+    fn new() -> Self {
+        Self {
+            memory: vec![0; memory_size(TENANTS * RECEIVES, SLOTS)],
+            receives: Default::default(),
+            completions: VecDeque::new(),
+            written: Default::default(),
+            room: [4; TENANTS],
+            ready: [true; TENANTS],
+        }
+    }
+
+    /// A tenant sends a message, if a receive is posted for it.
+    fn arrive(&mut self, tenant: usize, bytes: &[u8]) -> bool {
+        let Some((id, into)) = self.receives[tenant].pop_front() else { return false };
+        self.memory[into.offset..][..bytes.len()].copy_from_slice(bytes);
+        let outcome = Outcome::Received { length: bytes.len() as u32, immediate: None };
+        self.completions.push_back(Completion { connection: tenant, id, outcome });
+        true
+    }
+
+    fn trailers(&self, tenant: usize) -> Vec<Trailer> {
+        let trailer = |bytes: &Vec<u8>| Trailer::parse(bytes.last_chunk::<TRAILER_SIZE>()?);
+        self.written[tenant].iter().map(|bytes| trailer(bytes).expect("a trailer")).collect()
+    }
+}
+
+impl Endpoint for Queues {
+    fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError> {
+        if !self.has_room(connection) {
+            return Err(PostError::Full);
+        }
+        let bytes = match work {
+            Work::WriteImmediate { from, to: Remote { .. }, .. } => {
+                self.memory[from.offset..][..from.length as usize].to_vec()
+            }
+            Work::WriteBytesImmediate { bytes, .. } => bytes.to_vec(),
+            other => panic!("a DPU does not post {other:?}"),
+        };
+        self.written[connection].push(bytes);
+        if self.ready[connection] {
+            self.completions.push_back(Completion { connection, id, outcome: Outcome::Done });
+        } else {
+            self.room[connection] -= 1;
+        }
+        Ok(())
+    }
+    fn has_room(&self, connection: usize) -> bool {
+        self.room[connection] > 0
+    }
+    fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError> {
+        self.receives[connection].push_back((id, into));
+        Ok(())
+    }
+    fn poll(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+    fn refresh(&self) {}
+    fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError> {
+        let part = self.memory.get_mut(offset..offset + bytes.len()).ok_or(PostError::BadRequest)?;
+        part.copy_from_slice(bytes);
+        Ok(())
+    }
+    fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), PostError> {
+        buffer.copy_from_slice(self.memory.get(offset..offset + buffer.len()).ok_or(PostError::BadRequest)?);
+        Ok(())
+    }
+}
+
+/// The memory of the host; each read ends at the next poll.
+struct Host {
+    memory: Vec<u8>,
+    reads: VecDeque<(u64, u64, u32)>,
+}
+
+impl HostDma for Host {
+    fn has_room(&self) -> bool {
+        true
+    }
+    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
+        self.reads.push_back((tag, address, length));
+        Ok(())
+    }
+    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
+        let (tag, address, length) = self.reads.pop_front()?;
+        let at = (address - HOST) as usize;
+        buffer[..length as usize].copy_from_slice(&self.memory[at..][..length as usize]);
+        Some(HostDmaDone { tag, length: Some(length as usize) })
+    }
+}
+
+struct Scene {
+    queues: Queues,
+    host: Host,
+    dpu: DpuServer<BuiltInKernels, SLOTS, TENANTS, RECEIVES>,
+    regions: [RegionHandle; TENANTS],
+    scratch: Vec<u8>,
+}
+
+impl Scene {
+    /// Two tenants who may run `share` invocations each, on a host with 1,000 records of 8 bytes: 0, 1, 2 and so on.
+    fn new(share: u16) -> Self {
+        let memory: Vec<u8> = (0..1000_u64).flat_map(u64::to_le_bytes).collect();
+        let grant = Grant::new(HOST, memory.len() as u64).expect("no wrap");
+        let mut dpu = DpuServer::new(Runtime::new(Limits::default(), KernelCost::FREE));
+        let mut queues = Queues::new();
+        let regions = [0, 1].map(|tenant| {
+            let id = dpu.runtime().connect(WINDOW, share).expect("room");
+            dpu.serve(&mut queues, tenant, id).expect("receives fit");
+            dpu.runtime().grant(id, grant).expect("room")
+        });
+        let host = Host { memory, reads: VecDeque::new() };
+        Self { queues, host, dpu, regions, scratch: vec![0; MAX_READ as usize] }
+    }
+
+    fn poll(&mut self) {
+        while self.dpu.poll(Time::ZERO, &mut self.queues, &mut self.host, &mut self.scratch) {}
+    }
+
+    /// Asks for the sum of the first `records` records.
+    fn ask(&mut self, tenant: usize, request_id: u64, records: u32) -> bool {
+        let parameters = AggregateQuery {
+            start: 0,
+            records,
+            stride: 8,
+            order: ByteOrder::LittleEndian,
+            compared: Field::word(0),
+            predicate: Predicate::Always,
+            operand: 0,
+            column: Field::word(0),
+        };
+        let opcode = Aggregate::OPCODE;
+        self.send(tenant, request_id, opcode, &parameters.encode())
+    }
+
+    fn send(&mut self, tenant: usize, request_id: u64, opcode: Opcode, parameters: &[u8]) -> bool {
+        let reply = ReplyTo { address: WINDOW.address, rkey: WINDOW.rkey, max_response: 64, slot: 0 };
+        let request = Request {
+            opcode,
+            request_id,
+            reply,
+            deadline: Duration::ZERO,
+            hop_limit: 0,
+            region: self.regions[tenant],
+            parameters,
+            payload: &[],
+        };
+        let mut buffer = [0; 512];
+        let bytes = request.encode_message(&mut buffer).expect("fits");
+        self.queues.arrive(tenant, bytes)
+    }
+}
+
+#[test]
+fn what_a_kernel_computed_is_the_answer() {
+    let mut scene = Scene::new(4);
+    assert!(scene.ask(0, 11, 1000));
+    scene.poll();
+    let [answer] = scene.queues.written[0].as_slice() else { panic!("one answer") };
+    let (body, trailer) = answer.split_at(answer.len() - TRAILER_SIZE);
+    let totals = Totals { count: 1000, sum: 499_500, least: 0, greatest: 999 };
+    assert_eq!(Totals::parse(body), Some(totals));
+    let trailer = Trailer::parse(trailer.try_into().expect("32 bytes")).expect("a trailer");
+    assert_eq!((trailer.status, trailer.request_id, trailer.length), (Status::Ok, 11, 40));
+    assert_eq!(trailer.hops, 2, "4,096 bytes, and the rest");
+    assert_eq!(scene.dpu.runtime().running(), 0);
+}
+
+/// 64 bad requests of a tenant that posts no receives once stopped every other tenant for ever.
+#[test]
+fn a_tenant_that_takes_no_answers_stops_nobody_else() {
+    for refused in [true, false] {
+        let mut scene = Scene::new(4);
+        scene.queues.ready[0] = false;
+        let mut sent = 0;
+        for id in 0..64 {
+            let opcode = if refused { Opcode(1) } else { Aggregate::OPCODE };
+            let all_at_once = if refused { scene.send(0, id, opcode, &[]) } else { scene.ask(0, id, 8) };
+            sent += usize::from(all_at_once);
+            scene.poll();
+        }
+        assert_eq!(scene.queues.room[0], 0, "its queue is full");
+        assert!(sent < 64, "what it may not send costs it and nobody else: {sent}");
+        for id in 100..200 {
+            assert!(scene.ask(1, id, 10), "its receives come back");
+            scene.poll();
+        }
+        let trailers = scene.queues.trailers(1);
+        let ids: Vec<u64> = trailers.iter().map(|trailer| trailer.request_id).collect();
+        assert_eq!(ids, (100..200).collect::<Vec<_>>(), "refused: {refused}");
+        assert!(trailers.iter().all(|trailer| trailer.status == Status::Ok));
+        assert_eq!(scene.dpu.counters().lost_replies, 0);
+    }
+}
+
+#[test]
+fn a_tenant_whose_queue_moves_again_gets_what_is_due_to_it() {
+    let mut scene = Scene::new(4);
+    scene.queues.ready[0] = false;
+    let sent = (0..64)
+        .filter(|id| {
+            let sent = scene.ask(0, *id, 8);
+            scene.poll();
+            sent
+        })
+        .count();
+    scene.queues.ready[0] = true;
+    scene.queues.room[0] = 4;
+    scene.poll();
+    // The four answers before are on their way and still hold their slots.
+    let answered = scene.queues.trailers(0);
+    assert_eq!(answered.len(), sent);
+    assert_eq!(scene.dpu.counters().lost_replies, 0);
+}
+
+#[test]
+fn requests_are_taken_of_all_tenants_in_turn() {
+    let mut scene = Scene::new(SLOTS as u16);
+    for id in 0..8 {
+        assert!(scene.ask(0, id, 10));
+    }
+    for id in 100..104 {
+        assert!(scene.ask(1, id, 10));
+    }
+    scene.poll();
+    let accepted = |tenant| {
+        let trailers = scene.queues.trailers(tenant);
+        trailers.iter().filter(|trailer| trailer.status == Status::Ok).count()
+    };
+    assert_eq!(accepted(1), 4, "eight slots, and the other tenant was first with eight requests");
+    assert_eq!(accepted(0), 4);
+}
