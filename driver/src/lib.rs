@@ -75,6 +75,7 @@ mod doorbell;
 pub mod events;
 mod executor;
 pub mod fast_region;
+pub mod flow_control;
 pub mod gid;
 pub mod gid_choice;
 #[allow(unsafe_code)]

@@ -6,6 +6,7 @@ use crate::executor::CommandOutput;
 use crate::hal::Hal;
 use bareverbs_prm::command::ib_port::{
     QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut,
+    QueryHcaVportPkeyIn, QueryHcaVportPkeyOut,
 };
 use bareverbs_prm::command::port::{
     PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn, QueryVportStateOut,
@@ -104,6 +105,22 @@ impl<H: Hal> Device<H> {
         let length = output.len();
         self.execute(&request, CommandOutput { buffer: &mut output, length })?;
         Ok(Gid(output.last_chunk().copied().unwrap_or_default()))
+    }
+
+    /// Entry `index` of the P_Key table: 15 bits of partition, and in bit 15 whether the port is a full member. 0 is an empty
+    /// entry.
+    ///
+    /// # Errors
+    /// The device refuses an index beyond its table.
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn partition_key(&self, index: u16) -> Result<u16, CommandError> {
+        let mut input = QueryHcaVportPkeyIn::new();
+        input.set_opcode(CommandOpcode::QueryHcaVportPkey).set_port_num(1).set_pkey_index(index);
+        let mut output = [0; QueryHcaVportPkeyOut::PKEY_OFFSET + size_of::<u32>()];
+        let length = output.len();
+        self.execute(&Request::new(&input), CommandOutput { buffer: &mut output, length })?;
+        // An entry is a dword, and the key its lower half.
+        Ok(u16::from_be_bytes(output.last_chunk().copied().unwrap_or_default()))
     }
 
     fn mtu(&self) -> Result<PmtuRegister, CommandError> {

@@ -6,18 +6,22 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`vfio`], [`explain`].
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`doctor`], [`link_type`], [`vfio`], [`explain`].
 #![forbid(unsafe_code)]
 
+pub mod counters;
 pub mod demo;
 pub mod devinfo;
+pub mod doctor;
 pub mod explain;
 pub mod gids;
 pub mod glue;
+pub mod link_type;
 pub mod output;
 pub mod place;
 pub mod run;
 pub mod serve;
+pub mod traffic;
 pub mod vfio;
 
 /// Why a subcommand could not be carried out.

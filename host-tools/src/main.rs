@@ -1,7 +1,7 @@
 //! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
 //! be carried out as given.
 
-use bareverbs_tools::{Failure, demo, devinfo, explain, gids, run, serve, vfio};
+use bareverbs_tools::{Failure, demo, devinfo, doctor, explain, gids, link_type, run, serve, vfio};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -25,6 +25,10 @@ enum Subcommands {
     Devinfo(devinfo::DevinfoArguments),
     /// Show the GID table of a port, and which index reaches a peer.
     Gids(gids::GidsArguments),
+    /// Find what keeps RDMA from working, and how to repair it.
+    Doctor(doctor::DoctorArguments),
+    /// Show or set whether the ports of a card are InfiniBand or Ethernet.
+    LinkType(link_type::LinkTypeArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
     /// List, check, bind and unbind PCI functions for user space.
@@ -38,6 +42,8 @@ fn main() -> ExitCode {
         Subcommands::Run(arguments) => run::run(&arguments).map(|()| true),
         Subcommands::Devinfo(arguments) => devinfo::run(&arguments),
         Subcommands::Gids(arguments) => gids::run(&arguments),
+        Subcommands::Doctor(arguments) => doctor::run(&arguments),
+        Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
     };

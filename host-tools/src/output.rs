@@ -2,9 +2,24 @@
 
 use crate::Failure;
 use serde_json::{Value, json};
+use std::io::Write as _;
 
 /// A JSON object of kind `kind`, version 1 of its shape.
 pub fn json_object(kind: &'static str, value: Value) -> Result<String, Failure> {
     let object = json!({"schema": format!("bareverbs.{kind}.v1"), kind: value});
     serde_json::to_string_pretty(&object).map_err(|error| Failure::Run(error.into()))
+}
+
+/// Prints a result and a line end. A reader that has gone away (`bareverbs explain | head -1`) has what it wanted: that is no failure.
+///
+/// # Errors
+/// [`Failure::Run`] if standard output takes nothing for another reason: a full disk.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output")))
+        }
+        _ => Ok(()),
+    }
 }

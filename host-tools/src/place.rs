@@ -4,6 +4,7 @@
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
 use bareverbs_core::command::CommandError;
+use bareverbs_core::device::OpenError;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig};
 use bareverbs_hal::pci::Address;
@@ -81,42 +82,71 @@ impl DeviceSelector {
     /// # Errors
     /// [`Failure::Input`] if there is no such device or it cannot be opened, [`Failure::Run`] if it refused what was asked.
     pub fn with_device<T: DeviceTask>(&self, task: T) -> Result<T::Output, Failure> {
+        self.try_with(task).map_err(|failure| failure.into_failure(self))
+    }
+
+    /// As [`Self::with_device`], for who wants to know how far it came.
+    ///
+    /// # Errors
+    /// See [`DeviceFailure`].
+    pub fn try_with<T: DeviceTask>(&self, task: T) -> Result<T::Output, DeviceFailure> {
         match self {
             Self::Pci(address) => {
                 let hal = VfioHal::open(*address, VfioConfig::default());
-                self.on(hal.map_err(|error| self.unreachable(error.into()))?, task)
+                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, task)
             }
             Self::VfioUser(path) => {
                 let hal = VfioUserHal::connect(path, VfioUserConfig::default());
-                self.on(hal.map_err(|error| self.unreachable(error.into()))?, task)
+                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, task)
             }
-            Self::Simulated(link_layer) => self.on(simulated(*link_layer)?, task),
+            Self::Simulated(link_layer) => on(simulated(*link_layer)?, task),
         }
-    }
-
-    fn on<H: Hal, T: DeviceTask>(&self, hal: H, task: T) -> Result<T::Output, Failure> {
-        let device = Device::open(hal, DeviceConfig::default())
-            .map_err(|error| self.unreachable(anyhow!("{error}")))?;
-        let output =
-            task.run(&device).map_err(|error| anyhow!("{error}")).with_context(|| format!("{self}"))?;
-        device.close().map_err(|error| anyhow!("{error}")).with_context(|| format!("closing {self}"))?;
-        Ok(output)
-    }
-
-    fn unreachable(&self, error: anyhow::Error) -> Failure {
-        Failure::Input(error.context(format!("opening {self}")))
     }
 }
 
+/// How far it came with a device.
+#[derive(Debug)]
+pub enum DeviceFailure {
+    /// There is no such device, or it belongs to somebody else.
+    Place(anyhow::Error),
+    /// It did not come up.
+    Open(OpenError),
+    /// It refused what was asked.
+    Task(CommandError),
+    /// It did not go down cleanly.
+    Close(String),
+}
+
+impl DeviceFailure {
+    /// The failure of a subcommand that wanted the device.
+    pub fn into_failure(self, device: &DeviceSelector) -> Failure {
+        let unopened = |error: anyhow::Error| Failure::Input(error.context(format!("opening {device}")));
+        match self {
+            Self::Place(error) => unopened(error),
+            Self::Open(error) => unopened(anyhow!("{error}")),
+            Self::Task(error) => Failure::Run(anyhow!("{error}").context(device.to_string())),
+            Self::Close(error) => Failure::Run(anyhow!("{error}").context(format!("closing {device}"))),
+        }
+    }
+}
+
+fn on<H: Hal, T: DeviceTask>(hal: H, task: T) -> Result<T::Output, DeviceFailure> {
+    let device = Device::open(hal, DeviceConfig::default()).map_err(DeviceFailure::Open)?;
+    let output = task.run(&device).map_err(DeviceFailure::Task)?;
+    device.close().map_err(|error| DeviceFailure::Close(error.to_string()))?;
+    Ok(output)
+}
+
 /// A simulated device with a cable to another one.
-fn simulated(link_layer: LinkLayer) -> Result<SimHal, Failure> {
+fn simulated(link_layer: LinkLayer) -> Result<SimHal, DeviceFailure> {
     let preset = Preset::STROM_100G;
     let world = SimWorld::new(1);
     let nodes = SIMULATED.map(|mac| {
         let nic = Nic::new(NicConfig { link_layer, ..NicConfig::new(mac) });
         world.add_node(&format!("{mac}"), nic, preset.node, MemoryConfig::default())
     });
-    world.connect(nodes[0], nodes[1], preset.link).context("joining the simulated ports")?;
+    let joined = world.connect(nodes[0], nodes[1], preset.link).context("joining the simulated ports");
+    joined.map_err(DeviceFailure::Place)?;
     Ok(world.hal(nodes[0]))
 }
 

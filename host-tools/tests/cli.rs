@@ -182,12 +182,30 @@ fn explain_prints_cause_values_and_what_to_try() {
     for part in ["cause", "compare", "try", "rq_psn", "path MTU"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let found = json(&explain(&["12", "--json"]));
-    let rows = found.as_array().expect("an array");
+    let output = explain(&["12", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["schema"], "bareverbs.explain.v1");
+    let rows = found["explain"].as_array().expect("an array");
     assert!(
         rows.iter().any(|row| row["name"] == "IBV_WC_RETRY_EXC_ERR" && row["kind"] == "completion status")
     );
     let unknown = explain(&["what"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(unknown.stdout.is_empty());
+    let near = explain(&["IBV_WC_RETRY_EXEC_ERR"]);
+    let error = String::from_utf8_lossy(&near.stderr);
+    assert!(near.status.code() == Some(2) && error.contains("did you mean IBV_WC_RETRY_EXC_ERR"), "{error}");
+}
+
+/// `bareverbs explain | head -1`: whoever reads may stop at any time.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for arguments in [&["explain"][..], &["explain", "--json"], &["gids"], &["devinfo", "-v"], &["doctor"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.args(arguments).stdout(writer).output().expect("the command can be started");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*error), (Some(0), ""), "{arguments:?}");
+    }
 }

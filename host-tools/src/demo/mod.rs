@@ -70,14 +70,9 @@ fn preset_names() -> clap::builder::PossibleValuesParser {
 /// Runs the demo and prints what it found; returns whether everything was verified.
 pub fn run(arguments: &DemoArguments) -> Result<bool, Failure> {
     let (report, context) = execute(arguments)?;
-    let text = if arguments.json {
-        let mut json = report.json().context("writing the report")?;
-        json.push('\n');
-        json
-    } else {
-        report.text(&context)
-    };
-    std::io::stdout().write_all(text.as_bytes()).context("writing to standard output")?;
+    let text =
+        if arguments.json { report.json().context("writing the report")? } else { report.text(&context) };
+    crate::output::print(text.trim_end())?;
     Ok(report.all_verified(context.absent))
 }
 

@@ -36,7 +36,7 @@ pub struct DevinfoArguments {
 /// Shows a device, or compares two. False if those differ.
 pub fn run(arguments: &DevinfoArguments) -> Result<bool, Failure> {
     let (text, same) = execute(arguments)?;
-    println!("{text}");
+    crate::output::print(&text)?;
     Ok(same)
 }
 

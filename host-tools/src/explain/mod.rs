@@ -1,30 +1,47 @@
-//! `bareverbs explain`: what a status, a syndrome or an error name means, which values to compare, and what to try.
+//! `bareverbs explain`: what a status, a syndrome, a counter, a finding of `doctor` or an error name means, which values to compare, and
+//! what to try.
 //!
-//! **What this is.** A table and its look-up. **What it may not do.** Ask a device: everything here is known beforehand;
+//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `doctor` its findings, `counters`
+//! the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
 //! what a queue pair itself has to say is `QueuePair::diagnose` of the driver.
 
+mod more;
+mod query;
 mod table;
 
 use crate::Failure;
-use bareverbs_prm::numbering::{CommandStatus, CqeSyndrome};
+use crate::counters::{KNOWN, Known};
+use crate::doctor::{RULES, Rule};
+use crate::output::{json_object, print};
+use bareverbs_prm::numbering::{CommandStatus, CqErrorSyndrome, CqeSyndrome, DeliveryStatus, HealthSyndrome};
 use bareverbs_sim::nic::syndrome::ALL;
 use clap::Args;
+use query::Query;
 use serde::Serialize;
+use std::fmt::Write as _;
 use table::{ENTRIES, Entry};
 
-/// Explain a completion status, a syndrome, a command status or the name of an error.
+/// Nearer than this, a name may have been meant (Jaro-Winkler, 1 is equal).
+const NEAR: f64 = 0.85;
+/// Names that are offered in place of an unknown one.
+const OFFERED: usize = 3;
+
+/// Arguments of `bareverbs explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// As in «12», «0x81», «IBV_WC_RETRY_EXC_ERR», «BAD_QP_STATE_ERR», «EINVAL»; without it, everything that is known.
-    pub what: Option<String>,
-    /// One JSON array in place of text.
+    /// As in «12», «0x81», «IBV_WC_RETRY_EXC_ERR», «REMOTE_ACCESS_ERR(0x13)», «EINVAL», «PORT_DOWN», «out_of_sequence», «gid.vlan», or a
+    /// line that a program printed; without it, everything that is known.
+    pub what: Vec<String>,
+    /// One JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }
 
 /// One explanation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
+    /// Stable: the kind and the name, or the id of a finding.
+    pub id: String,
     /// What kind of number or name it is.
     pub kind: &'static str,
     /// Its name in the manual or the header.
@@ -40,114 +57,138 @@ pub struct Explanation {
 }
 
 /// Prints what is known; says whether anything is.
+///
+/// # Errors
+/// [`Failure::Input`] if nothing is known of what was asked; near names are offered.
 pub fn run(arguments: &ExplainArguments) -> Result<bool, Failure> {
-    let found = match &arguments.what {
-        Some(what) => explain(what),
-        None => ENTRIES.iter().map(explanation).collect(),
-    };
+    let what = arguments.what.join(" ");
+    let found = if arguments.what.is_empty() { everything().collect() } else { explain(&what) };
     if found.is_empty() {
-        let what = arguments.what.as_deref().unwrap_or_default();
-        return Err(Failure::Input(anyhow::anyhow!(
-            "nothing is known of «{what}»: give a completion status, a syndrome, a command status or an error name"
-        )));
+        return Err(Failure::Input(anyhow::anyhow!("{}", unknown(&what))));
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&found).map_err(anyhow::Error::from)?);
+        let value = serde_json::to_value(&found).map_err(anyhow::Error::from)?;
+        print(&json_object("explain", value)?)?;
     } else {
-        found.iter().for_each(print);
+        print(found.iter().map(text).collect::<Vec<_>>().join("\n").trim_end())?;
     }
     Ok(true)
 }
 
-/// Everything that a number or a name may mean, in the order of the table.
+fn unknown(what: &str) -> String {
+    let mut text = format!("nothing is known of «{what}»");
+    match near(what).as_slice() {
+        [] => text.push_str(
+            ": give a completion status, a syndrome, a command status, an error name, a counter or the id of a finding",
+        ),
+        names => {
+            let _ = write!(text, "; did you mean {}?", names.join(", "));
+        }
+    }
+    text
+}
+
+/// Names that are nearly what was asked for, the nearest first.
+fn near(what: &str) -> Vec<&'static str> {
+    let what = what.trim().to_ascii_lowercase();
+    let mut rated: Vec<(f64, &'static str)> = names()
+        .map(|name| (strsim::jaro_winkler(&what, &name.to_ascii_lowercase()), name))
+        .filter(|(nearness, _)| *nearness >= NEAR)
+        .collect();
+    rated.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    rated.dedup_by_key(|(_, name)| *name);
+    rated.into_iter().take(OFFERED).map(|(_, name)| name).collect()
+}
+
+/// Every name that leads to an explanation.
+fn names() -> impl Iterator<Item = &'static str> {
+    let entries = entries().flat_map(|entry| entry.names.iter().copied());
+    entries.chain(RULES.iter().map(|rule| rule.id)).chain(KNOWN.iter().map(|known| known.name))
+}
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().chain(more::ENTRIES)
+}
+
+/// Everything that is known, in the order of the tables.
+fn everything() -> impl Iterator<Item = Explanation> {
+    entries().map(of_entry).chain(RULES.iter().map(of_rule)).chain(KNOWN.iter().map(of_counter))
+}
+
+/// Everything that a number, a name or a line may mean.
 pub fn explain(what: &str) -> Vec<Explanation> {
-    let (name, number) = (what.trim().to_ascii_uppercase(), number(what.trim()));
-    let matches = |entry: &&Entry| {
-        number.is_some_and(|number| entry.number == Some(number))
-            || entry.names.iter().any(|known| *known == name)
-    };
-    let known = ENTRIES.iter().filter(matches).map(explanation);
-    let refused = ALL.iter().filter(|refusal| number == Some(refusal.syndrome)).map(|refusal| Explanation {
-        kind: "command syndrome of the simulated NIC",
-        name: refusal.status.name(),
-        number: Some(refusal.syndrome),
-        cause: refusal.reason,
-        compare: "the field that the cause names, as the command carried it",
-        attempt: "mend that field; a real device has syndromes of its own",
-    });
-    known.chain(refused).collect()
+    let query = Query::new(what);
+    let named = entries().filter(|entry| query.matches(entry)).map(of_entry);
+    let rules = RULES.iter().filter(|rule| query.names(rule.id)).map(of_rule);
+    let counters = KNOWN.iter().filter(|known| query.names_counter(known)).map(of_counter);
+    let refused =
+        ALL.iter().filter(|refusal| query.has_number(refusal.syndrome)).map(|refusal| Explanation {
+            id: format!("simulator/{:#x}", refusal.syndrome),
+            kind: "command syndrome of the simulated NIC",
+            name: refusal.status.name(),
+            number: Some(refusal.syndrome),
+            cause: refusal.reason,
+            compare: "the field that the cause names, as the command carried it",
+            attempt: "mend that field; a real device has syndromes of its own",
+        });
+    named.chain(rules).chain(counters).chain(refused).collect()
 }
 
-fn explanation(entry: &Entry) -> Explanation {
+fn of_entry(entry: &Entry) -> Explanation {
     let Entry { kind, names, number, cause, compare, attempt } = *entry;
+    let name = names.first().copied().unwrap_or("");
+    let id = format!("{}/{name}", kind.id());
+    Explanation { id, kind: kind.name(), name, number, cause, compare, attempt }
+}
+
+fn of_rule(rule: &Rule) -> Explanation {
     Explanation {
-        kind: kind.name(),
-        name: names.first().copied().unwrap_or(""),
-        number,
-        cause,
-        compare,
-        attempt,
+        id: rule.id.to_owned(),
+        kind: "finding of doctor",
+        name: rule.id,
+        number: None,
+        cause: rule.means,
+        compare: rule.compare,
+        attempt: rule.attempt,
     }
 }
 
-/// Decimal, or hexadecimal with 0x.
-fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
+fn of_counter(known: &Known) -> Explanation {
+    let says = known.abnormal.as_ref();
+    Explanation {
+        id: format!("counter/{}", known.name),
+        kind: "counter",
+        name: known.name,
+        number: None,
+        cause: says.map_or(known.help, |abnormal| abnormal.says),
+        compare: says.map_or("nothing: a rise is no sign of anything wrong", |_| {
+            "how fast it rises (bareverbs monitor), against the packets of the port; the same counter at the other end"
+        }),
+        attempt: says.map_or("nothing", |abnormal| abnormal.fix),
     }
 }
 
-fn print(explanation: &Explanation) {
-    let Explanation { kind, name, number, cause, compare, attempt } = explanation;
-    match number {
-        Some(number) => println!("{name} ({kind} {number:#x})"),
-        None => println!("{name} ({kind})"),
-    }
-    println!("  cause    {cause}");
-    println!("  compare  {compare}");
-    println!("  try      {attempt}\n");
+fn text(explanation: &Explanation) -> String {
+    let Explanation { id, kind, name, number, cause, compare, attempt } = explanation;
+    let number = number.map_or(String::new(), |number| format!(" {number:#x}"));
+    format!(
+        "{name} ({kind}{number}) [{id}]\n  cause    {cause}\n  compare  {compare}\n  try      {attempt}\n"
+    )
 }
 
-/// Whether every number of the device's two tables is explained; for the test of the table.
+/// Numbers of the device's tables that are not explained; for the test of the tables.
 pub fn unexplained() -> Vec<&'static str> {
-    let explained = |name: &str| ENTRIES.iter().any(|entry| entry.names.contains(&name));
-    let rows = CqeSyndrome::INFO.rows.iter().chain(CommandStatus::INFO.rows);
-    rows.map(|row| row.name).filter(|name| *name != "OK" && !explained(name)).collect()
+    let explained = |name: &str| entries().any(|entry| entry.names.contains(&name));
+    let tables = [
+        CqeSyndrome::INFO.rows,
+        CommandStatus::INFO.rows,
+        DeliveryStatus::INFO.rows,
+        HealthSyndrome::INFO.rows,
+        CqErrorSyndrome::INFO.rows,
+    ];
+    let rows = tables.into_iter().flatten();
+    rows.map(|row| row.name).filter(|name| !explained(name)).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_status_of_the_device_is_explained() {
-        assert_eq!(unexplained(), [""; 0]);
-    }
-
-    #[test]
-    fn numbers_and_names_lead_to_the_same_row() {
-        let by_name = explain("ibv_wc_retry_exc_err");
-        assert_eq!(by_name.len(), 1);
-        for what in ["12", "0x15", "TRANSPORT_RETRY_EXC_ERR"] {
-            assert!(explain(what).iter().any(|row| row.cause == by_name[0].cause), "{what}");
-        }
-        assert!(explain("0x81").iter().any(|row| row.kind == "vendor syndrome"));
-        assert!(explain("no such thing").is_empty());
-    }
-
-    #[test]
-    fn a_syndrome_of_the_simulated_firmware_is_known() {
-        let rows = explain("0xb00070");
-        assert_eq!((rows.len(), rows[0].name), (1, "BAD_QP_STATE_ERR"));
-    }
-
-    #[test]
-    fn every_row_says_something() {
-        for row in ENTRIES.iter().map(explanation) {
-            for text in [row.name, row.cause, row.compare, row.attempt] {
-                assert!(!text.is_empty(), "{row:?}");
-            }
-        }
-    }
-}
+mod tests;

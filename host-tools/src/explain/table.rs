@@ -15,6 +15,14 @@ pub(super) enum Kind {
     Errno,
     /// Asynchronous event.
     Event,
+    /// Why a completion queue broke.
+    CqError,
+    /// How a command was taken.
+    Delivery,
+    /// `syndrome` of the health buffer.
+    Health,
+    /// State of a port.
+    PortState,
 }
 
 impl Kind {
@@ -26,6 +34,26 @@ impl Kind {
             Self::Command => "command status",
             Self::Errno => "errno",
             Self::Event => "asynchronous event",
+            Self::CqError => "completion queue error",
+            Self::Delivery => "command delivery status",
+            Self::Health => "health syndrome",
+            Self::PortState => "port state",
+        }
+    }
+
+    /// What a stable id begins with.
+    pub(super) const fn id(self) -> &'static str {
+        match self {
+            Self::Completion => "completion",
+            Self::Syndrome => "syndrome",
+            Self::Vendor => "vendor",
+            Self::Command => "command",
+            Self::Errno => "errno",
+            Self::Event => "event",
+            Self::CqError => "cq-error",
+            Self::Delivery => "delivery",
+            Self::Health => "health",
+            Self::PortState => "port-state",
         }
     }
 }

@@ -7,28 +7,28 @@ use std::str::FromStr;
 
 /// An address of a port with the network that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PortAddress {
-    pub(super) ip: IpAddr,
+pub(crate) struct PortAddress {
+    pub(crate) ip: IpAddr,
     /// Bits of the network; all of them if none were given, so that every peer is behind a router.
-    pub(super) prefix: u8,
-    pub(super) vlan: Option<u16>,
+    pub(crate) prefix: u8,
+    pub(crate) vlan: Option<u16>,
 }
 
 impl PortAddress {
     /// The link-local address that Linux gives a port by default: fe80::/64 with the MAC address as EUI-64 (RFC 4291, appendix A).
-    pub(super) fn link_local(mac: MacAddress) -> Self {
+    pub(crate) fn link_local(mac: MacAddress) -> Self {
         let [a, b, c, d, e, f] = mac.0;
         let pairs = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
         let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, pairs[0], pairs[1], pairs[2], pairs[3]);
         Self { ip: ip.into(), prefix: 64, vlan: None }
     }
 
-    pub(super) fn gid(&self) -> Gid {
+    pub(crate) fn gid(&self) -> Gid {
         gid_of(self.ip)
     }
 
     /// Whether `peer` is in the same network.
-    pub(super) fn reaches(&self, peer: IpAddr) -> bool {
+    pub(crate) fn reaches(&self, peer: IpAddr) -> bool {
         let same_family = self.ip.is_ipv4() == peer.is_ipv4();
         let skipped = if self.ip.is_ipv4() { 96 } else { 0 };
         let [own, other] = [self.gid(), gid_of(peer)].map(|gid| u128::from_be_bytes(gid.0));
@@ -37,7 +37,7 @@ impl PortAddress {
 }
 
 /// The identifier that stands for an address: IPv4 is mapped (RoCEv2 A17.4.3).
-pub(super) fn gid_of(ip: IpAddr) -> Gid {
+pub(crate) fn gid_of(ip: IpAddr) -> Gid {
     match ip {
         IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
         IpAddr::V6(ip) => Gid(ip.octets()),
@@ -71,7 +71,7 @@ impl FromStr for PortAddress {
 }
 
 /// A VLAN identifier, 1 to 4094.
-pub(super) fn vlan_number(text: &str) -> Result<u16, String> {
+pub(crate) fn vlan_number(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
     number.ok_or_else(|| format!("{text:?} is no VLAN; take 1 to 4094"))
 }

@@ -2,11 +2,11 @@
 //!
 //! A port that the kernel does not have has no addresses but those that its program gives it: `--address` says which.
 
-mod address;
-mod table;
+pub(crate) mod address;
+pub(crate) mod table;
 
 use crate::Failure;
-use crate::output::json_object;
+use crate::output::{json_object, print};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
 use address::{PortAddress, vlan_number};
 use anyhow::anyhow;
@@ -55,7 +55,7 @@ enum RoceChoice {
 /// Shows the table. False if a peer was named and no entry reaches it.
 pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
     let (text, reached) = execute(arguments)?;
-    println!("{text}");
+    print(&text)?;
     Ok(reached)
 }
 

@@ -13,33 +13,33 @@ use std::net::IpAddr;
 
 /// Whom the table shall reach.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
-    pub(super) peer: IpAddr,
-    pub(super) version: RoceVersion,
-    pub(super) vlan: Option<u16>,
+pub(crate) struct Wish {
+    pub(crate) peer: IpAddr,
+    pub(crate) version: RoceVersion,
+    pub(crate) vlan: Option<u16>,
     /// A router forwards to networks that the port is not in.
-    pub(super) routed: bool,
+    pub(crate) routed: bool,
 }
 
 /// An entry of the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct GidRow {
-    pub(super) index: u16,
-    pub(super) gid: Gid,
+pub(crate) struct GidRow {
+    pub(crate) index: u16,
+    pub(crate) gid: Gid,
     /// What it is on Ethernet; an InfiniBand port has GIDs alone.
-    pub(super) roce: Option<RoceRow>,
+    pub(crate) roce: Option<RoceRow>,
 }
 
 /// What an entry of the RoCE address table has beside its GID.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct RoceRow {
-    pub(super) entry: GidEntry,
-    pub(super) address: PortAddress,
+pub(crate) struct RoceRow {
+    pub(crate) entry: GidEntry,
+    pub(crate) address: PortAddress,
 }
 
 /// Why an entry is used for the peer or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Used,
     /// It would reach the peer too.
     Worse {
@@ -49,8 +49,8 @@ pub(super) enum Verdict {
 }
 
 /// Gives the port its addresses and reads the table.
-pub(super) struct Fill<'a> {
-    pub(super) addresses: &'a [PortAddress],
+pub(crate) struct Fill<'a> {
+    pub(crate) addresses: &'a [PortAddress],
 }
 
 impl DeviceTask for Fill<'_> {
@@ -92,7 +92,7 @@ fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
 }
 
 /// A verdict for each row.
-pub(super) fn judge(rows: &[GidRow], wish: &Wish) -> Vec<Verdict> {
+pub(crate) fn judge(rows: &[GidRow], wish: &Wish) -> Vec<Verdict> {
     let asked = GidWish { peer: gid_of(wish.peer), version: wish.version, vlan: wish.vlan };
     let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, wish, &asked)).collect();
     let able = rows.iter().zip(&faults).filter(|(_, fault)| fault.is_none());

@@ -93,7 +93,7 @@ fn parse_faults(text: &str) -> Result<String, String> {
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if arguments.list {
         let network = files::home().and_then(|home| network::open(&home, &arguments.network));
-        println!("{}", network::list(&network.map_err(Failure::Input)?));
+        crate::output::print(&network::list(&network.map_err(Failure::Input)?).to_string())?;
         return Ok(());
     }
     for (host, plugged_in) in [(&arguments.link_down, false), (&arguments.link_up, true)] {

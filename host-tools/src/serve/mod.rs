@@ -5,12 +5,13 @@
 //! somebody outside: another process, or this machine's own network.
 
 use crate::Failure;
+use crate::link_type::settings::{CardSettings, LinkType};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::fabric::Fabric;
 use bareverbs_serve::real_time::{FaultScript, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
-use bareverbs_sim::net::{LinkType, SubnetConfig};
+use bareverbs_sim::net::{self, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
@@ -28,6 +29,10 @@ pub struct ServeArguments {
     /// Link layer of the ports: once for all cards, or once for each of them.
     #[arg(long, value_enum, default_value = "ib")]
     pub link: Vec<Link>,
+    /// Settings that the card keeps without power, once for each card: what `bareverbs link-type --settings FILE` has set goes before --link.
+    /// A file that is not there is a card on which nothing was set.
+    #[arg(long, value_name = "FILE")]
+    pub settings: Vec<PathBuf>,
     /// Ports of each card. As on a ConnectX-5 each is a function of its own: the second listens at PATH.1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub ports: u8,
@@ -93,6 +98,15 @@ pub enum Link {
     Eth,
 }
 
+impl From<LinkType> for Link {
+    fn from(link: LinkType) -> Self {
+        match link {
+            LinkType::InfiniBand => Self::Ib,
+            LinkType::Ethernet => Self::Eth,
+        }
+    }
+}
+
 /// What can be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Trace {
@@ -145,13 +159,23 @@ fn cards(arguments: &ServeArguments) -> Result<Vec<(PathBuf, NicConfig)>> {
             links.len()
         );
     }
+    let settings = &arguments.settings;
+    if !settings.is_empty() && settings.len() != sockets.len() {
+        bail!(
+            "--settings is given once for each of the {} sockets, not {} times",
+            sockets.len(),
+            settings.len()
+        );
+    }
     let mut random = Seed(arguments.seed).stream("mac");
     let mut cards = Vec::new();
-    for (socket, link) in sockets.iter().zip(links.iter().cycle()) {
+    for (at, (socket, link)) in sockets.iter().zip(links.iter().cycle()).enumerate() {
+        let kept = settings.get(at).map(|path| CardSettings::read(path)).transpose()?.unwrap_or_default();
         let mut bytes = [0; 3];
         random.fill_bytes(&mut bytes);
         for port in 1..=arguments.ports {
-            cards.push((socket_of(socket, port), device(*link, bytes, port)));
+            let link = kept.link_type(port).map_or(*link, Link::from);
+            cards.push((socket_of(socket, port), device(link, bytes, port)));
         }
     }
     Ok(cards)
@@ -213,8 +237,8 @@ impl Network {
             (None, None) => Attachment::Nothing,
         };
         let link = match nic.link_layer {
-            LinkLayer::Ethernet => LinkType::Ethernet,
-            LinkLayer::InfiniBand => LinkType::InfiniBand,
+            LinkLayer::Ethernet => net::LinkType::Ethernet,
+            LinkLayer::InfiniBand => net::LinkType::InfiniBand,
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let capture = self.capture.as_ref().map(|capture| capture.interface(&name, link));

@@ -45,7 +45,7 @@ pub fn run(arguments: &VfioArguments) -> Result<bool, Failure> {
         VfioAction::Bind(wanted) => (bind::bind(&tree, wanted, arguments.json)?, true),
         VfioAction::Unbind(wanted) => (bind::unbind(&tree, wanted, arguments.json)?, true),
     };
-    println!("{text}");
+    crate::output::print(&text)?;
     Ok(good)
 }
 

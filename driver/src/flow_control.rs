@@ -1,0 +1,47 @@
+//! What keeps a port from being sent more than it can take: pause frames and priority flow control (register PFCC).
+
+use crate::command::CommandError;
+use crate::device::Device;
+use crate::hal::Hal;
+use bareverbs_prm::command::ethernet_port::PfccRegister;
+use bareverbs_prm::numbering::RegisterId;
+
+/// Pause frames of an Ethernet port. Bit `n` of a mask is priority `n` (IEEE 802.1Qbb).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowControl {
+    /// Whether the port obeys pause frames for all traffic (IEEE 802.3x).
+    pub pause_received: bool,
+    /// Whether the port sends pause frames for all traffic.
+    pub pause_sent: bool,
+    /// Priorities whose pause frames the port obeys.
+    pub priorities_received: u8,
+    /// Priorities for which the port sends pause frames.
+    pub priorities_sent: u8,
+}
+
+impl FlowControl {
+    /// Whether nothing holds a sender back, so that a full buffer drops frames.
+    pub const fn is_off(&self) -> bool {
+        !self.pause_received && !self.pause_sent && self.priorities_received == 0 && self.priorities_sent == 0
+    }
+}
+
+impl<H: Hal> Device<H> {
+    /// Reads the flow control of an Ethernet port.
+    ///
+    /// # Errors
+    /// A command failed. An InfiniBand port has no such register; its link layer has credits.
+    #[doc(alias = "PFCC")]
+    #[doc(alias = "PFC")]
+    pub fn flow_control(&self) -> Result<FlowControl, CommandError> {
+        let mut selector = PfccRegister::new();
+        selector.set_local_port(1);
+        let register: PfccRegister = self.register(RegisterId::Pfcc, &selector)?;
+        Ok(FlowControl {
+            pause_received: register.pprx(),
+            pause_sent: register.pptx(),
+            priorities_received: register.pfcrx(),
+            priorities_sent: register.pfctx(),
+        })
+    }
+}

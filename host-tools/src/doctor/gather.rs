@@ -1,0 +1,271 @@
+//! Asking the machine and the device.
+
+use super::facts::{
+    DeviceFacts, EndFacts, Facts, GidFact, KernelPort, LinkLayer, Opening, Physical, PortFacts, SlotFacts,
+    State,
+};
+use crate::Failure;
+use crate::counters::{Readings, port_counters};
+use crate::gids::address::PortAddress;
+use crate::gids::table::Fill;
+use crate::place::{DeviceFailure, DeviceSelector, DeviceTask};
+use anyhow::anyhow;
+use bareverbs_core::Device;
+use bareverbs_core::command::CommandError;
+use bareverbs_core::device::{GidError, OpenCause};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::port::{PortAttributes, PortState};
+use bareverbs_core::port_link::{PhysicalState, PortLink};
+use bareverbs_hal::pci::{Address, Need, Tree};
+use bareverbs_prm::numbering::{PortType, RoceVersion};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+/// Memory that a device shall reach from the beginning.
+pub(super) const MEMORY: usize = 32 << 20;
+/// Entries of the P_Key table that are looked at: as many as the driver asks the device for.
+const PARTITION_KEYS: u16 = 128;
+
+/// What the machine says without any device being opened.
+///
+/// # Errors
+/// [`Failure::Input`] if the device is a PCI function that this machine does not have.
+pub(super) fn machine(tree: &Tree, device: Option<&DeviceSelector>, need: &Need) -> Result<Facts, Failure> {
+    let mut facts = Facts { selector: device.map(ToString::to_string), ..Facts::default() };
+    facts.kernel = kernel_ports(tree.root());
+    facts.own_addresses = own_addresses(tree.root());
+    if let Some(DeviceSelector::Pci(address)) = device {
+        let checks = tree.preflight(*address, need).map_err(|error| Failure::Input(error.into()))?;
+        facts.preflight = Some(checks);
+        facts.slot = slot(tree, *address);
+    }
+    Ok(facts)
+}
+
+fn slot(tree: &Tree, address: Address) -> Option<SlotFacts> {
+    let read = |name: &str| fs::read_to_string(tree.directory(address).join(name)).ok();
+    let text = |name: &str| read(name).map(|text| text.trim().to_owned());
+    let number = |name: &str| text(name)?.parse().ok();
+    Some(SlotFacts {
+        speed: text("current_link_speed")?,
+        fastest: text("max_link_speed")?,
+        width: number("current_link_width")?,
+        widest: number("max_link_width")?,
+    })
+}
+
+/// Ports of the kernel's RDMA devices, from `/sys/class/infiniband`.
+pub(super) fn kernel_ports(root: &Path) -> Vec<KernelPort> {
+    let mut found = Vec::new();
+    let class = root.join("sys/class/infiniband");
+    for device in names(&class) {
+        for port in names(&class.join(&device).join("ports")) {
+            let directory = class.join(&device).join("ports").join(&port);
+            let Ok(number) = port.parse() else { continue };
+            found.push(kernel_port(root, &directory, device.clone(), number));
+        }
+    }
+    found
+}
+
+fn kernel_port(root: &Path, directory: &Path, device: String, port: u8) -> KernelPort {
+    let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+    let (mut gids, mut interfaces) = (Vec::new(), Vec::new());
+    for index in names(&directory.join("gids")) {
+        let gid = read(&format!("gids/{index}")).trim().parse::<Ipv6Addr>();
+        let Some(gid) = gid.ok().filter(|gid| !gid.is_unspecified()) else { continue };
+        gids.push(gid);
+        let interface = read(&format!("gid_attrs/ndevs/{index}")).trim().to_owned();
+        if !interface.is_empty() && !interfaces.contains(&interface) {
+            interfaces.push(interface);
+        }
+    }
+    let here = |name: &&String| root.join("sys/class/net").join(name).exists();
+    let present = interfaces.iter().filter(here).cloned().collect();
+    KernelPort { device, port, ethernet: read("link_layer").trim() == "Ethernet", gids, interfaces, present }
+}
+
+/// Addresses of this network namespace: `/proc/net/if_inet6`, and the local ones of `/proc/net/fib_trie`.
+pub(super) fn own_addresses(root: &Path) -> Vec<IpAddr> {
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
+    let six = read("proc/net/if_inet6");
+    let six = six.lines().filter_map(|line| {
+        let digits = line.split_whitespace().next()?;
+        u128::from_str_radix(digits, 16).ok().map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits)))
+    });
+    let trie = read("proc/net/fib_trie");
+    let mut addresses: Vec<IpAddr> = six.collect();
+    let mut leaf: Option<Ipv4Addr> = None;
+    for line in trie.lines() {
+        if let Some((_, address)) = line.split_once("|-- ") {
+            leaf = address.trim().parse().ok();
+        } else if line.contains("host LOCAL") {
+            addresses.extend(leaf.map(IpAddr::V4));
+        }
+    }
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    // Indices are numbers: 10 comes after 9.
+    names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    names
+}
+
+/// Opens the device and asks it. A device that does not open is a fact and no failure.
+///
+/// # Errors
+/// [`Failure::Input`] if the place cannot be reached and is none of this machine's slots, or takes no such addresses.
+pub(super) fn device(
+    facts: &mut Facts,
+    selector: &DeviceSelector,
+    addresses: &[PortAddress],
+) -> Result<(), Failure> {
+    let mut kept = None;
+    let opened = selector.try_with(Ask { addresses, kept: &mut kept });
+    facts.opening = match opened {
+        Ok(Ok(asked)) => {
+            let (opening, counters) = asked.into_opening();
+            facts.counters = counters;
+            opening
+        }
+        Ok(Err(error)) => return Err(Failure::Input(anyhow!("{selector}: {error}"))),
+        Err(DeviceFailure::Place(error)) if facts.preflight.is_some() => {
+            Opening::Unreachable(format!("{error:#}"))
+        }
+        Err(DeviceFailure::Open(error)) if matches!(error.cause, OpenCause::FirmwareNotReady { .. }) => {
+            Opening::NotReady(error.to_string())
+        }
+        Err(DeviceFailure::Open(error)) => Opening::Failed(error.to_string()),
+        Err(DeviceFailure::Task(error)) => Opening::Failed(error.to_string()),
+        // A device that is broken does not go down cleanly either, and what it said before is worth more.
+        Err(DeviceFailure::Close(error)) => match kept {
+            Some(fault) => Opening::Open(DeviceFacts { fault: Some(fault), end: None }),
+            None => Opening::Failed(error),
+        },
+        Err(other) => return Err(other.into_failure(selector)),
+    };
+    Ok(())
+}
+
+/// Asks an open device for everything that rules judge.
+pub(super) struct Ask<'a> {
+    pub(super) addresses: &'a [PortAddress],
+    /// What the health buffer reported, for when the device does not close.
+    pub(super) kept: &'a mut Option<String>,
+}
+
+/// What an open device said.
+pub(super) struct Asked {
+    /// What the health buffer reports, if it reports a fault. It is read last: a fault shows when a command has failed.
+    pub(super) fault: Option<String>,
+    pub(super) end: Result<(EndFacts, Readings), CommandError>,
+}
+
+impl Asked {
+    pub(super) fn into_opening(self) -> (Opening, Option<Readings>) {
+        match (self.end, self.fault) {
+            (Ok((end, counters)), fault) => {
+                (Opening::Open(DeviceFacts { fault, end: Some(end) }), Some(counters))
+            }
+            (Err(_), fault @ Some(_)) => (Opening::Open(DeviceFacts { fault, end: None }), None),
+            (Err(error), None) => (Opening::Failed(error.to_string()), None),
+        }
+    }
+}
+
+impl DeviceTask for Ask<'_> {
+    type Output = Result<Asked, GidError>;
+
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError> {
+        let end = match self.end(device) {
+            Ok(Err(error)) => return Ok(Err(error)),
+            Ok(Ok(end)) => Ok(end),
+            Err(error) => Err(error),
+        };
+        let health = device.health();
+        let faulty = health.device_gone || health.syndrome.raw() != 0;
+        let fault = faulty.then(|| health.to_string());
+        self.kept.clone_from(&fault);
+        Ok(Ok(Asked { fault, end }))
+    }
+}
+
+impl Ask<'_> {
+    fn end<H: Hal>(
+        &self,
+        device: &Device<H>,
+    ) -> Result<Result<(EndFacts, Readings), GidError>, CommandError> {
+        let rows = match (Fill { addresses: self.addresses }).run(device)? {
+            Ok(rows) => rows,
+            Err(error) => return Ok(Err(error)),
+        };
+        let gids = rows.iter().filter_map(|row| {
+            let roce = row.roce?;
+            let version = if roce.entry.version == RoceVersion::Version1 { 1 } else { 2 };
+            Some(GidFact {
+                index: row.index,
+                gid: row.gid.0.into(),
+                version,
+                vlan: roce.entry.vlan,
+                prefix: roce.address.prefix,
+            })
+        });
+        let end = EndFacts {
+            port: Some(port(device)?),
+            gids: gids.collect(),
+            partition_keys: partition_keys(device)?,
+        };
+        Ok(Ok((end, port_counters(device)?)))
+    }
+}
+
+fn partition_keys<H: Hal>(device: &Device<H>) -> Result<Vec<u16>, CommandError> {
+    if device.capabilities().port_type == PortType::Ethernet {
+        return Ok(Vec::new());
+    }
+    let keys = (0..PARTITION_KEYS).map(|index| device.partition_key(index));
+    keys.filter(|key| !matches!(key, Ok(0))).collect()
+}
+
+fn port<H: Hal>(device: &Device<H>) -> Result<PortFacts, CommandError> {
+    let (port, link) = (device.port()?, device.port_link()?);
+    let ethernet = port.link_layer == PortType::Ethernet;
+    let flow_control = if ethernet { Some(!device.flow_control()?.is_off()) } else { None };
+    Ok(port_facts(&port, &link, flow_control))
+}
+
+fn port_facts(port: &PortAttributes, link: &PortLink, flow_control: Option<bool>) -> PortFacts {
+    let ethernet = port.link_layer == PortType::Ethernet;
+    PortFacts {
+        link_layer: if ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand },
+        state: match port.state {
+            PortState::Down => State::Down,
+            PortState::Initialize => State::Initialize,
+            PortState::Armed => State::Armed,
+            PortState::Active => State::Active,
+            PortState::Follow | PortState::Unknown(_) => State::Unknown,
+        },
+        physical: match link.physical {
+            PhysicalState::LinkUp => Physical::LinkUp,
+            PhysicalState::Polling => Physical::Polling,
+            PhysicalState::Disabled => Physical::Disabled,
+            PhysicalState::Training => Physical::Training,
+            _ => Physical::Other,
+        },
+        active_mtu: 128 << port.active_mtu.raw(),
+        port_mtu: port.operational_mtu.into(),
+        port_max_mtu: port.max_mtu.into(),
+        rate_mbps: link.speed.map(|speed| speed.megabits),
+        fastest_mbps: link.fastest.map(|speed| speed.megabits),
+        lid: port.lid,
+        sm_lid: port.subnet_manager_lid,
+        flow_control,
+    }
+}

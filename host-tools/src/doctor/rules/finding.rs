@@ -1,0 +1,68 @@
+//! What a rule says.
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It works, and could be better or is worth knowing.
+    Note,
+    /// It works, but slowly or not always.
+    Warning,
+    /// It cannot work.
+    Bad,
+}
+
+impl Severity {
+    /// As it is printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::doctor) struct Found {
+    pub(in crate::doctor) severity: Severity,
+    /// What was seen, with its values.
+    pub(in crate::doctor) evidence: String,
+    /// The command, or the deed, that repairs it.
+    pub(in crate::doctor) fix: String,
+}
+
+/// What a rule says of facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::doctor) enum Outcome {
+    /// The facts are not there.
+    NotAsked(&'static str),
+    Silent,
+    Fires(Found),
+}
+
+impl Outcome {
+    pub(in crate::doctor) const fn severity(&self) -> Option<Severity> {
+        match self {
+            Self::Fires(found) => Some(found.severity),
+            _ => None,
+        }
+    }
+
+    /// A finding if there is one.
+    pub(super) fn of(found: Option<Found>) -> Self {
+        found.map_or(Self::Silent, Self::Fires)
+    }
+}
+
+pub(in crate::doctor) fn bad(evidence: impl Into<String>, fix: impl Into<String>) -> Found {
+    Found { severity: Severity::Bad, evidence: evidence.into(), fix: fix.into() }
+}
+
+pub(in crate::doctor) fn warning(evidence: impl Into<String>, fix: impl Into<String>) -> Found {
+    Found { severity: Severity::Warning, ..bad(evidence, fix) }
+}
+
+pub(in crate::doctor) fn note(evidence: impl Into<String>, fix: impl Into<String>) -> Found {
+    Found { severity: Severity::Note, ..bad(evidence, fix) }
+}

@@ -1,0 +1,195 @@
+//! Every rule: facts in which just this is broken, and facts in which it has nothing to say. What the simulator can break is broken there;
+//! facts of a machine come from a tree of files; the few that neither has are changed by hand, and the table says so.
+
+mod cases;
+mod scenes;
+
+use super::*;
+use cases::{BASELINES, CASES, Case};
+use rules::{Judged, Outcome};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Where the table stands for readers.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
+const BEGIN: &str = "<!-- begin: the rules, made by the tests of `doctor` -->\n";
+const END: &str = "<!-- end -->";
+
+fn fired(judged: &[Judged]) -> Vec<&'static str> {
+    judged.iter().filter(|(_, outcome)| outcome.severity().is_some()).map(|(rule, _)| rule.id).collect()
+}
+
+#[test]
+fn what_is_broken_is_found_and_nothing_else() {
+    let mut faults = Vec::new();
+    for Case { id, broken, with, facts, .. } in CASES {
+        let judged = rules::judge(&facts());
+        let expected: BTreeSet<&str> = with.iter().copied().chain([*id]).collect();
+        let found: BTreeSet<&str> = fired(&judged).into_iter().collect();
+        if found != expected {
+            let seen = judged.iter().filter(|(_, outcome)| outcome.severity().is_some());
+            let seen: Vec<String> = seen.map(|(rule, outcome)| format!("{}: {outcome:?}", rule.id)).collect();
+            faults.push(format!("{id} ({broken}) should give {expected:?}: {seen:#?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn what_is_in_order_is_left_alone() {
+    for (name, facts) in BASELINES {
+        let judged = rules::judge(&facts());
+        assert_eq!(fired(&judged), [""; 0], "{name}: {judged:#?}");
+    }
+}
+
+/// A rule that was never asked would be silent too.
+#[test]
+fn every_rule_has_a_case_and_was_asked_where_it_is_silent() {
+    let asked: BTreeSet<&str> = BASELINES
+        .iter()
+        .flat_map(|(_, facts)| rules::judge(&facts()))
+        .filter(|(_, outcome)| *outcome == Outcome::Silent)
+        .map(|(rule, _)| rule.id)
+        .collect();
+    for rule in RULES {
+        assert!(CASES.iter().any(|case| case.id == rule.id), "{} is never broken", rule.id);
+        assert!(asked.contains(rule.id), "{} is asked in no scene that is in order", rule.id);
+    }
+    let ids: BTreeSet<&str> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(ids.len(), RULES.len(), "an id stands twice");
+    assert!(CASES.iter().all(|case| ids.contains(case.id)));
+}
+
+#[test]
+fn every_finding_has_evidence_and_a_fix() {
+    for case in CASES {
+        for (rule, outcome) in rules::judge(&(case.facts)()) {
+            let Outcome::Fires(found) = outcome else { continue };
+            assert!(!found.evidence.is_empty() && !found.fix.is_empty(), "{}: {found:?}", rule.id);
+            if rule.id == case.id {
+                for word in case.says {
+                    assert!(found.evidence.contains(word), "{}: no «{word}» in {}", rule.id, found.evidence);
+                }
+            }
+        }
+    }
+}
+
+/// The table of the page is what the tests run.
+#[test]
+fn the_page_has_the_table() {
+    let page = std::fs::read_to_string(PAGE).expect("docs/doctor.md");
+    let (_, rest) = page.split_once(BEGIN).expect("where the table begins");
+    let (shown, _) = rest.split_once(END).expect("where the table ends");
+    let table = table();
+    assert_eq!(shown, table, "docs/doctor.md: put this between the marks:\n{table}");
+}
+
+fn table() -> String {
+    let mut text = String::from("| id | broken in the test | severity | silent in |\n|---|---|---|---|\n");
+    let outcomes: Vec<(&str, Vec<Judged>)> =
+        BASELINES.iter().map(|(name, facts)| (*name, rules::judge(&facts()))).collect();
+    for case in CASES {
+        let judged = rules::judge(&(case.facts)());
+        let severity =
+            judged.iter().find(|(rule, _)| rule.id == case.id).and_then(|(_, outcome)| outcome.severity());
+        let silent: Vec<&str> = outcomes
+            .iter()
+            .filter(|(_, judged)| {
+                judged.iter().any(|(rule, outcome)| rule.id == case.id && *outcome == Outcome::Silent)
+            })
+            .map(|(name, _)| *name)
+            .collect();
+        let severity = severity.map_or("-", Severity::name);
+        let _ = writeln!(text, "| `{}` | {} | {severity} | {} |", case.id, case.broken, silent.join(", "));
+    }
+    text
+}
+
+fn parse(words: &[&str]) -> Result<DoctorArguments, clap::Error> {
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: DoctorArguments,
+    }
+    let line = ["doctor"].iter().chain(words).copied();
+    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
+}
+
+fn shown(words: &[&str]) -> (String, bool) {
+    let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
+    execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+const ONE: [&str; 4] = ["--device", "sim", "--address", "10.0.0.1/24"];
+
+#[test]
+fn a_simulated_device_is_in_order_and_its_wire_has_no_pause_frames() {
+    let (text, good) = shown(&[&ONE[..], &["--peer", "10.0.0.2", "--root", "/nowhere"]].concat());
+    assert!(good, "{text}");
+    assert!(text.starts_with("note     flow.pause-off: "), "{text}");
+    assert!(text.contains("\nsim:ethernet: 1 found, "), "{text}");
+}
+
+#[test]
+fn a_peer_that_is_not_reached_is_bad() {
+    let (text, good) =
+        shown(&[&ONE[..], &["--peer", "10.0.0.2", "--vlan", "7", "--root", "/nowhere"]].concat());
+    assert!(!good);
+    assert!(text.contains("bad      gid.vlan: the peer 10.0.0.2 is in VLAN 7, and this port has "), "{text}");
+}
+
+#[test]
+fn what_one_end_says_the_other_end_reads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("other.json");
+    let other = ["--device", "sim:infiniband", "--json", "--root", "/nowhere"];
+    std::fs::write(&path, shown(&other).0).expect("written");
+    let peer = path.to_str().expect("text");
+    let (text, good) = shown(&[&ONE[..], &["--peer", peer, "--json", "--root", "/nowhere"]].concat());
+    assert!(!good);
+    let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        (&object["schema"], &object["doctor"]["good"]),
+        (&"bareverbs.doctor.v1".into(), &false.into())
+    );
+    let findings = object["doctor"]["findings"].as_array().expect("findings");
+    assert_eq!(findings[0]["id"], "port.link-type");
+    assert_eq!(findings[0]["severity"], "bad");
+    assert!(findings[0]["fix"].as_str().is_some_and(|fix| fix.contains("LINK_TYPE_P1=1")), "{findings:?}");
+    assert_eq!(object["doctor"]["rules"].as_array().map(Vec::len), Some(RULES.len()));
+}
+
+#[test]
+fn without_a_device_only_the_machine_is_looked_at() {
+    let root = scenes::container("eth0", "10.0.0.1");
+    let (text, good) = shown(&["--root", root.path().to_str().expect("text")]);
+    assert!(good && text.ends_with("no device was opened: name one with --device"), "{text}");
+    let root = scenes::container("net1", "10.0.0.1");
+    let (text, good) = shown(&["--root", root.path().to_str().expect("text")]);
+    assert!(!good && text.contains("container.no-netdev"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for words in [
+        &["--device", "mlx5_0"][..],
+        &["--peer", "10.0.0.1"],
+        &["--device", "sim", "--peer", "10.0.0.1", "--version", "3"],
+        &["--device", "sim", "--peer", "10.0.0.1", "--vlan", "0"],
+        &["--device", "sim", "--address", "10.0.0.1/64"],
+    ] {
+        assert!(parse(words).is_err(), "{words:?}");
+    }
+    for (words, why) in [
+        (["--device", "sim", "--peer", "/no/such/file"], "cannot read /no/such/file"),
+        (["--device", "sim", "--counters", "/no/such/file"], "cannot read /no/such/file"),
+        (["--device", "vfio-user:/no/such", "--peer", "10.0.0.1"], "opening vfio-user:/no/such"),
+    ] {
+        let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
+            panic!("{words:?} was done")
+        };
+        assert!(format!("{error:#}").contains(why), "{error:#}");
+    }
+}

@@ -1,0 +1,92 @@
+use super::*;
+
+fn names_of(what: &str) -> Vec<&'static str> {
+    explain(what).iter().map(|row| row.name).collect()
+}
+
+#[test]
+fn every_status_of_the_device_is_explained() {
+    assert_eq!(unexplained(), [""; 0]);
+}
+
+#[test]
+fn every_finding_and_every_counter_is_explained() {
+    for rule in RULES {
+        assert_eq!(names_of(rule.id), [rule.id]);
+    }
+    for known in KNOWN {
+        assert_eq!(names_of(known.name), [known.name]);
+    }
+    assert_eq!(names_of("rx_prio3_pause"), ["rx_prioN_pause"]);
+}
+
+#[test]
+fn numbers_and_names_lead_to_the_same_row() {
+    let by_name = explain("ibv_wc_retry_exc_err");
+    assert_eq!(by_name.len(), 1);
+    for what in ["12", "0x15", "TRANSPORT_RETRY_EXC_ERR"] {
+        assert!(explain(what).iter().any(|row| row.cause == by_name[0].cause), "{what}");
+    }
+    assert!(explain("0x81").iter().any(|row| row.kind == "vendor syndrome"));
+    assert!(explain("no such thing").is_empty());
+}
+
+/// What the driver prints of every failed completion and refused command leads to its own row, and to no other.
+#[test]
+fn what_the_library_prints_is_understood() {
+    for row in CqeSyndrome::INFO.rows {
+        let syndrome = CqeSyndrome::from_raw(row.value as u8);
+        assert_eq!(names_of(&format!("{syndrome:?}")), [row.name]);
+        let status = bareverbs_core::WorkCompletionStatus::Failed(syndrome);
+        assert_eq!(names_of(&status.to_string()), [row.name], "{status}");
+    }
+    for row in CommandStatus::INFO.rows.iter().filter(|row| row.value != 0) {
+        let printed = format!("{}", CommandStatus::from_raw(row.value as u8));
+        assert!(names_of(&printed).contains(&row.name), "{printed}");
+    }
+    assert_eq!(names_of("REMOTE_ACCESS_ERR(0x13)"), ["REMOTE_ACCESS_ERR"]);
+    assert_eq!(names_of("CQ_OVERRUN"), ["CQ_OVERRUN"]);
+    assert_eq!(names_of("IBV_WC_SUCCESS"), ["IBV_WC_SUCCESS"]);
+    assert_eq!(names_of("PORT_DOWN (1)"), ["PORT_DOWN"]);
+    assert_eq!(names_of("ibv_modify_qp: EINVAL"), ["EINVAL"]);
+    assert!(names_of("UNKNOWN(0x81)").contains(&"VENDOR_TIMEOUT"));
+    assert_eq!(names_of("bad      gid.vlan: the peer 10.0.0.2 is in VLAN 7"), ["gid.vlan"]);
+}
+
+#[test]
+fn a_near_miss_is_offered_what_was_meant() {
+    assert_eq!(near("IBV_WC_RETRY_EXEC_ERR")[0], "IBV_WC_RETRY_EXC_ERR");
+    assert_eq!(near("out_of_sequnce")[0], "out_of_sequence");
+    assert_eq!(near("gid.vlna")[0], "gid.vlan");
+    assert!(unknown("EINVALL").ends_with("?") && unknown("EINVALL").contains("did you mean EINVAL"));
+    assert!(unknown("zzz").contains("give a completion status"));
+}
+
+#[test]
+fn ids_are_stable_and_stand_once() {
+    let mut ids: Vec<String> = everything().map(|row| row.id).collect();
+    for id in
+        ["completion/IBV_WC_RETRY_EXC_ERR", "command/BAD_PARAM_ERR", "counter/out_of_sequence", "port.no-sm"]
+    {
+        assert!(ids.iter().any(|known| known == id), "{id}");
+    }
+    let all = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), all);
+}
+
+#[test]
+fn a_syndrome_of_the_simulated_firmware_is_known() {
+    let rows = explain("0xb00070");
+    assert_eq!((rows.len(), rows[0].name), (1, "BAD_QP_STATE_ERR"));
+}
+
+#[test]
+fn every_row_says_something() {
+    for row in everything() {
+        for text in [row.name, row.cause, row.compare, row.attempt] {
+            assert!(!text.is_empty(), "{row:?}");
+        }
+    }
+}

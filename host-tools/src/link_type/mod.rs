@@ -1,0 +1,206 @@
+//! `bareverbs link-type`: whether the ports of a card are InfiniBand or Ethernet, under the names that mlxconfig has (`LINK_TYPE_P1`), and the
+//! same for a simulated card, whose settings are a file (`bareverbs serve --settings FILE`).
+//!
+//! A setting is kept when the card is reset; it is in force from the next power-on, as on silicon, where `mstfwreset` or a power cycle
+//! brings it into force and a reset of the function does not. **Where to read first.** `settings`.
+
+pub mod settings;
+
+use crate::Failure;
+use crate::output::{json_object, print};
+use anyhow::{Context as _, anyhow};
+use bareverbs_hal::pci::Address;
+use clap::{ArgGroup, Args, ValueEnum};
+use serde_json::json;
+use settings::{CardSettings, LinkType};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `bareverbs link-type`.
+#[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("card").required(true))]
+pub struct LinkTypeArguments {
+    /// What the port shall be; without it, what it is.
+    #[arg(value_enum, value_name = "ib|eth")]
+    wanted: Option<Choice>,
+    /// The settings of a simulated card: the file that `bareverbs serve --settings FILE` has. It is made if it is not there.
+    #[arg(long, group = "card", value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// A card of this machine: says which commands of mstflint show and set it. Nothing is changed.
+    #[arg(long, group = "card", value_name = "BDF")]
+    device: Option<Address>,
+    /// Which port of the card.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    port: u8,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Link types on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// InfiniBand.
+    Ib,
+    /// Ethernet, for RoCE.
+    Eth,
+}
+
+impl From<Choice> for LinkType {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Ib => Self::InfiniBand,
+            Choice::Eth => Self::Ethernet,
+        }
+    }
+}
+
+/// Shows or sets the link type.
+pub fn run(arguments: &LinkTypeArguments) -> Result<bool, Failure> {
+    print(&execute(arguments)?)?;
+    Ok(true)
+}
+
+fn execute(arguments: &LinkTypeArguments) -> Result<String, Failure> {
+    let wanted = arguments.wanted.map(LinkType::from);
+    match (&arguments.settings, arguments.device) {
+        (Some(path), _) => simulated(arguments, path, wanted),
+        (None, Some(device)) => Ok(on_silicon(arguments, device, wanted)?),
+        (None, None) => Err(Failure::Input(anyhow!("name a card: --settings FILE or --device BDF"))),
+    }
+}
+
+fn simulated(
+    arguments: &LinkTypeArguments,
+    path: &Path,
+    wanted: Option<LinkType>,
+) -> Result<String, Failure> {
+    let mut settings = CardSettings::read(path).map_err(|error| Failure::Input(error.into()))?;
+    let before = settings.link_type(arguments.port);
+    if let Some(wanted) = wanted {
+        settings.set_link_type(arguments.port, wanted);
+        let written = settings.write(path);
+        written.with_context(|| format!("cannot write {}", path.display())).map_err(Failure::Input)?;
+    }
+    let next = settings.link_type(arguments.port);
+    let name = CardSettings::link_type_name(arguments.port);
+    if arguments.json {
+        let value = json!({
+            "settings": path.display().to_string(),
+            "name": name,
+            "before": before.map(LinkType::number),
+            "next_power_on": next.map(LinkType::number),
+            "text": next.map(|next| next.to_string()),
+        });
+        return json_object("link_type", value);
+    }
+    let shown = |link: Option<LinkType>| {
+        link.map_or("not set (--link of serve decides)".to_owned(), |link| link.to_string())
+    };
+    let mut text = format!("{name}  {}", shown(next));
+    if wanted.is_some() && before != next {
+        text.push_str(&format!(
+            "  (was {})\nit is kept when the card is reset, and in force from its next power-on: end `bareverbs serve --settings {}` and start it again",
+            shown(before),
+            path.display()
+        ));
+    }
+    Ok(text)
+}
+
+/// What to type for a card of this machine. Its settings are in its flash, which mstflint writes.
+fn on_silicon(
+    arguments: &LinkTypeArguments,
+    device: Address,
+    wanted: Option<LinkType>,
+) -> Result<String, Failure> {
+    let name = CardSettings::link_type_name(arguments.port);
+    let query = format!("mstconfig -d {device} query {name}");
+    let set = wanted.map(|wanted| {
+        vec![
+            format!("mstconfig -d {device} set {name}={}", wanted.number()),
+            format!("mstfwreset -d {device} reset"),
+        ]
+    });
+    if arguments.json {
+        let value = json!({"device": device.to_string(), "name": name, "query": query, "set": set});
+        return json_object("link_type", value);
+    }
+    let mut lines = vec![format!("show it:  sudo {query}")];
+    match set {
+        Some(commands) => {
+            lines.extend(commands.iter().map(|command| format!("set it:   sudo {command}")));
+            lines.push(
+                "a card without this name has ports of one kind only; the kernel's driver must have the card while mstflint writes, or none"
+                    .to_owned(),
+            );
+        }
+        None => lines.push(format!("set it:   bareverbs link-type eth --device {device} says how")),
+    }
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<LinkTypeArguments, clap::Error> {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            arguments: LinkTypeArguments,
+        }
+        let line = ["link-type"].iter().chain(words).copied();
+        <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
+    }
+
+    fn shown(words: &[&str]) -> String {
+        let arguments = parse(words).unwrap_or_else(|error| panic!("{error}"));
+        execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    #[test]
+    fn a_setting_is_kept_and_the_others_stay() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("card");
+        let file = path.to_str().expect("text");
+        assert_eq!(shown(&["--settings", file]), "LINK_TYPE_P1  not set (--link of serve decides)");
+        let text = shown(&["eth", "--settings", file]);
+        assert!(text.starts_with("LINK_TYPE_P1  ETH(2)  (was not set"), "{text}");
+        shown(&["ib", "--settings", file, "--port", "2"]);
+        assert_eq!(shown(&["--settings", file]), "LINK_TYPE_P1  ETH(2)");
+        let text = shown(&["--settings", file, "--port", "2", "--json"]);
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["schema"], "bareverbs.link_type.v1");
+        assert_eq!(
+            (&value["link_type"]["name"], &value["link_type"]["next_power_on"]),
+            (&"LINK_TYPE_P2".into(), &1.into())
+        );
+    }
+
+    #[test]
+    fn on_silicon_the_commands_are_named() {
+        let text = shown(&["eth", "--device", "3b:00.0"]);
+        assert!(text.contains("mstconfig -d 0000:3b:00.0 set LINK_TYPE_P1=2"), "{text}");
+        assert!(text.contains("mstfwreset -d 0000:3b:00.0 reset"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for words in [
+            &[][..],
+            &["eth"],
+            &["token-ring", "--settings", "x"],
+            &["--settings", "x", "--device", "3b:00.0"],
+            &["--settings", "x", "--port", "3"],
+            &["--device", "mlx5_0"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("card");
+        std::fs::write(&path, "LINK_TYPE_P1=7\n").expect("written");
+        let arguments = parse(&["--settings", path.to_str().expect("text")]).expect("arguments");
+        let Err(Failure::Input(error)) = execute(&arguments) else { panic!("read") };
+        assert!(error.to_string().contains("line 1: LINK_TYPE_P1=7"), "{error}");
+    }
+}

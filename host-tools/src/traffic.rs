@@ -1,0 +1,232 @@
+//! Two simulated hosts that keep each other busy over RoCE, for tools that show traffic and for tests that break it.
+
+use anyhow::{Context as _, anyhow};
+use bareverbs::prelude::{
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, Duration, Gid,
+    GidEntry, Hal as _, MacAddress, MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair,
+    QueuePairBuilder, ReceiveRequest, RemoteSlice, WorkCompletionStatus, WorkRequest,
+};
+use bareverbs_core::CounterSet;
+use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_sim::net::{LinkConfig, RandomFaults};
+use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::run::Latency;
+use std::rc::Rc;
+
+/// A handle to the device of a simulated host.
+pub type TrafficDevice = Rc<Device<SimHal<Nic>>>;
+
+/// Bytes of a message: four packets of 1024.
+const MESSAGE: usize = 4096;
+/// How long a message may take, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the traffic is like.
+#[derive(Debug, Clone, Copy)]
+pub struct TrafficConfig {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// Share of the frames that are lost.
+    pub loss: f64,
+    /// Whether the receiver posts its receive before the message is sent; otherwise it posts it when the sender has been told to wait.
+    pub ready: bool,
+}
+
+impl Default for TrafficConfig {
+    fn default() -> Self {
+        Self { seed: 1, loss: 0.0, ready: true }
+    }
+}
+
+/// One of the hosts. Fields are dropped in this order: queues before memory before the device.
+struct End {
+    queue_pair: QueuePair<TrafficDevice>,
+    completions: CompletionQueue<TrafficDevice>,
+    memory: MemoryRegion<TrafficDevice>,
+    counters: CounterSet<TrafficDevice>,
+    device: TrafficDevice,
+}
+
+/// Both hosts.
+pub struct Traffic {
+    sender: End,
+    receiver: End,
+    config: TrafficConfig,
+    messages: u64,
+}
+
+/// A host before it is connected.
+struct Unconnected {
+    queue_pair: PreparedQueuePair<TrafficDevice>,
+    completions: CompletionQueue<TrafficDevice>,
+    memory: MemoryRegion<TrafficDevice>,
+    counters: CounterSet<TrafficDevice>,
+    device: TrafficDevice,
+}
+
+impl Traffic {
+    /// Boots both hosts and connects them.
+    ///
+    /// # Errors
+    /// The simulator refused something.
+    pub fn start(config: TrafficConfig) -> anyhow::Result<Self> {
+        let world = SimWorld::new(config.seed);
+        let nodes = [1, 2].map(|number| {
+            let nic = Nic::new(NicConfig::new(mac(number)));
+            world.add_node(&format!("host{number}"), nic, Latency::default(), MemoryConfig::default())
+        });
+        world.connect(nodes[0], nodes[1], LinkConfig::gigabits(100)).context("joining the hosts")?;
+        world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(config.loss)));
+        let [sender, receiver] = [0, 1].map(|at| loose(world.hal(nodes[at]), at as u8 + 1));
+        let (sender, receiver) = (sender?, receiver?);
+        let options = ConnectOptions { ack_timeout: 8, ..ConnectOptions::default() };
+        let [of_sender, of_receiver] = [&sender, &receiver].map(|end| end.queue_pair.endpoint(0));
+        let (of_sender, of_receiver) = (of_sender.context("an address")?, of_receiver.context("an address")?);
+        let sender = sender.connect(&of_receiver, options)?;
+        let receiver = receiver.connect(&of_sender, options)?;
+        Ok(Self { sender, receiver, config, messages: 0 })
+    }
+
+    /// The host that sends.
+    pub fn device(&self) -> &TrafficDevice {
+        &self.sender.device
+    }
+
+    /// The host that receives.
+    pub fn receiver(&self) -> &TrafficDevice {
+        &self.receiver.device
+    }
+
+    /// What queue pairs of the sender and of the receiver have counted.
+    pub fn counter_sets(&self) -> [&CounterSet<TrafficDevice>; 2] {
+        [&self.sender.counters, &self.receiver.counters]
+    }
+
+    /// Messages that have arrived.
+    pub const fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Sends one message and waits for it.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn step(&mut self) -> anyhow::Result<()> {
+        let receive = [self.receiver.memory.slice(0, MESSAGE).context("a receive")?];
+        let receive = ReceiveRequest::new(self.messages, &receive);
+        if self.config.ready {
+            self.receiver.queue_pair.post_receive(&receive).map_err(|error| anyhow!("{error:?}"))?;
+        }
+        let data = [self.sender.memory.slice(0, MESSAGE).context("a message")?];
+        let send = WorkRequest::send(self.messages, &data);
+        self.sender.queue_pair.post_send(&send).map_err(|error| anyhow!("{error:?}"))?;
+        if !self.config.ready {
+            let hal = self.sender.device.hal();
+            let until = hal.now() + Duration::from_micros(100);
+            while hal.now() < until {
+                hal.relax(until);
+            }
+            self.receiver.queue_pair.post_receive(&receive).map_err(|error| anyhow!("{error:?}"))?;
+        }
+        self.sender.complete()?;
+        self.receiver.complete()?;
+        self.messages += 1;
+        Ok(())
+    }
+
+    /// Asks for memory with a key that gives none, which breaks the connection.
+    ///
+    /// # Errors
+    /// The request was not refused.
+    pub fn trespass(&mut self) -> anyhow::Result<()> {
+        let region = &self.receiver.memory;
+        let beyond = RemoteSlice { address: region.address() + region.len() as u64, ..region.remote(0) };
+        let write = WorkRequest::write_inline(self.messages, &[1; 8], beyond);
+        self.sender.queue_pair.post_send(&write).map_err(|error| anyhow!("{error:?}"))?;
+        match self.sender.complete() {
+            Err(_) => Ok(()),
+            Ok(()) => Err(anyhow!("the peer let a WRITE beyond its memory pass")),
+        }
+    }
+}
+
+impl End {
+    /// Waits for one completion.
+    fn complete(&mut self) -> anyhow::Result<()> {
+        let hal = self.device.hal();
+        let deadline = hal.now() + PATIENCE;
+        loop {
+            let polled = self.completions.poll_one().map_err(|error| anyhow!("{error:?}"))?;
+            match polled {
+                Some(completion) if completion.status == WorkCompletionStatus::Success => return Ok(()),
+                Some(completion) => return Err(anyhow!("the connection broke: {}", completion.status)),
+                None if hal.now() >= deadline => {
+                    return Err(anyhow!("no completion within {PATIENCE} of virtual time"));
+                }
+                None => hal.relax(deadline),
+            }
+        }
+    }
+}
+
+impl Unconnected {
+    fn connect(
+        self,
+        peer: &bareverbs::prelude::RemoteEndpoint,
+        options: ConnectOptions,
+    ) -> anyhow::Result<End> {
+        let Self { queue_pair, completions, memory, counters, device } = self;
+        let queue_pair = queue_pair.connect(peer, options).context("connecting")?;
+        Ok(End { queue_pair, completions, memory, counters, device })
+    }
+}
+
+const fn mac(number: u8) -> MacAddress {
+    MacAddress([2, 0, 0, 0, 0, number])
+}
+
+fn loose(hal: SimHal<Nic>, number: u8) -> anyhow::Result<Unconnected> {
+    let device = Rc::new(Device::open(hal, DeviceConfig::default()).map_err(|error| anyhow!("{error}"))?);
+    let gid = Gid::from_ipv4([10, 0, 0, number]);
+    device.set_gid(0, GidEntry::roce_v2(gid, mac(number))).context("setting an address")?;
+    let domain = ProtectionDomain::allocate(device.clone()).context("a protection domain")?;
+    let entries = CompletionQueueConfig { entries: 128 };
+    let completions = CompletionQueue::create(device.clone(), entries).context("a completion queue")?;
+    let counters = CounterSet::create(device.clone()).context("a set of counters")?;
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let memory = MemoryRegion::allocate(&domain, MESSAGE, access).context("memory")?;
+    let queue_pair = QueuePairBuilder::new(&domain, &completions, &completions)
+        .access(access)
+        .counter_set(&counters)
+        .build()
+        .context("a queue pair")?;
+    Ok(Unconnected { queue_pair, completions, memory, counters, device })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_and_are_counted() {
+        let mut traffic = Traffic::start(TrafficConfig::default()).expect("two hosts");
+        (0..5).for_each(|_| traffic.step().expect("a message"));
+        assert_eq!(traffic.messages(), 5);
+        let [sender, receiver] = traffic.counter_sets().map(|set| set.read().expect("counters"));
+        assert_eq!((sender.local_ack_timeout_err, receiver.out_of_sequence), (0, 0));
+    }
+
+    #[test]
+    fn what_breaks_traffic_shows_in_the_counters() {
+        let config = TrafficConfig { loss: 0.1, ..TrafficConfig::default() };
+        let mut lossy = Traffic::start(config).expect("two hosts");
+        (0..50).for_each(|_| lossy.step().expect("a message"));
+        let [sender, receiver] = lossy.counter_sets().map(|set| set.read().expect("counters"));
+        assert!(sender.packet_seq_err + sender.local_ack_timeout_err > 0 && receiver.out_of_sequence > 0);
+        let mut late = Traffic::start(TrafficConfig { ready: false, ..config }).expect("two hosts");
+        (0..5).for_each(|_| late.step().expect("a message"));
+        assert!(late.counter_sets()[0].read().expect("counters").rnr_nak_retry_err >= 5);
+        late.trespass().expect("refused");
+        assert_eq!(late.counter_sets()[0].read().expect("counters").req_remote_access_errors, 1);
+    }
+}
