@@ -14,6 +14,8 @@ pub mod prelude;
 pub use bareverbs_core::*;
 pub use bareverbs_prm as prm;
 
+#[cfg(feature = "futures")]
+pub use bareverbs_futures as futures;
 #[cfg(all(target_os = "linux", feature = "vfio"))]
 pub use bareverbs_hal::vfio;
 #[cfg(all(target_os = "linux", feature = "vfio-user"))]

@@ -21,6 +21,7 @@ const PENDING_EVENTS: usize = 64;
 pub struct CompletionChannel<D: DeviceRef> {
     device: D,
     queue: EventQueue<DmaOf<D>>,
+    vector: u16,
     /// Queues whose events came while the owner waited for another queue.
     pending: heapless::Vec<Cqn, PENDING_EVENTS>,
     /// An event did not fit into `pending`: every queue may have completions.
@@ -30,6 +31,13 @@ pub struct CompletionChannel<D: DeviceRef> {
 /// Why a channel could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelError {
+    /// The place has no such interrupt vector: nothing would ever wake the channel.
+    Vector {
+        /// The interrupt vector requested.
+        vector: u16,
+        /// Vectors that the place has, numbered from zero.
+        vectors: usize,
+    },
     /// The place has no memory left.
     Memory(HalError),
     /// The command failed: the device has no such vector, or no event queue left.
@@ -44,6 +52,11 @@ pub enum ChannelError {
 impl fmt::Display for ChannelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            Self::Vector { vector, vectors } => write!(
+                f,
+                "a completion channel on interrupt vector {vector}: {vectors} vectors are connected, numbered from 0; use one \
+                 of them, or open the device with more"
+            ),
             Self::Memory(error) => write!(f, "a completion channel: {error}"),
             Self::Command { vector, error } => {
                 write!(f, "a completion channel on interrupt vector {vector}: {error}")
@@ -59,10 +72,16 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// for each bound completion queue is enough, because arming a queue brings one event.
     ///
     /// # Errors
-    /// The device has no such vector or no event queue left, or the place has no memory left.
+    /// The place or the device has no such vector, the device no event queue left, or the place no memory left.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create(device: D, vector: u16, entries: u32) -> Result<Self, ChannelError> {
         let here = device.device();
+        match here.hal().interrupt_vectors() {
+            Some(vectors) if usize::from(vector) >= vectors => {
+                return Err(ChannelError::Vector { vector, vectors });
+            }
+            _ => {}
+        }
         let mut queue =
             EventQueue::allocate(here.hal(), entries, here.uar()).map_err(ChannelError::Memory)?;
         let (input, run) = queue.create_input(here.config().log_max_page, vector, 0);
@@ -75,7 +94,12 @@ impl<D: DeviceRef> CompletionChannel<D> {
                 return Err(ChannelError::Command { vector, error });
             }
         }
-        Ok(Self { device, queue, pending: heapless::Vec::new(), overflowed: false })
+        Ok(Self { device, queue, vector, pending: heapless::Vec::new(), overflowed: false })
+    }
+
+    /// The interrupt vector that it raises.
+    pub fn vector(&self) -> u16 {
+        self.vector
     }
 
     /// The number of its event queue.
@@ -97,6 +121,49 @@ impl<D: DeviceRef> CompletionChannel<D> {
     pub fn poll(&mut self) -> Option<Cqn> {
         let mut looks = self.queue.entries();
         self.pending.pop().or_else(|| self.next(&mut looks))
+    }
+
+    /// Asks for an interrupt with the next event; at once, if there is one that was not polled. One arming brings one
+    /// interrupt.
+    ///
+    /// [`Self::wait`] and [`CompletionQueue::wait`](crate::completion_queue::CompletionQueue::wait) do this themselves. It is
+    /// for an application with an event loop of its own, which waits for the interrupt vector's file descriptor
+    /// (`vector_fd` of `VfioHal` and `VfioUserHal`). One round of such a loop:
+    ///
+    /// 1. Drain the descriptor (`drain_vector`), **before** everything else: what fires later makes it readable again.
+    /// 2. [`poll`](Self::poll) until there is no event. Call
+    ///    [`acknowledge_event`](crate::completion_queue::CompletionQueue::acknowledge_event) of each queue that is named.
+    /// 3. Poll every such queue until it is empty, then [arm](crate::completion_queue::CompletionQueue::arm) it; poll again
+    ///    after [`Arming::Ready`](crate::completion_queue::Arming::Ready).
+    /// 4. Arm the channel and wait for the descriptor. No order of interrupt and arming loses a completion.
+    ///
+    /// ```
+    /// use bareverbs_core::completion_queue::{Arming, Notify};
+    /// use bareverbs_core::{CompletionChannel, CompletionQueue, DeviceRef, PollError, WorkCompletion};
+    ///
+    /// /// Steps 2 to 4, for a channel of one queue.
+    /// fn turn<D: DeviceRef>(
+    ///     channel: &mut CompletionChannel<D>,
+    ///     queue: &mut CompletionQueue<D>,
+    ///     mut handle: impl FnMut(WorkCompletion),
+    /// ) -> Result<(), PollError> {
+    ///     while channel.poll().is_some() {
+    ///         queue.acknowledge_event();
+    ///     }
+    ///     loop {
+    ///         while let Some(completion) = queue.poll_one()? {
+    ///             handle(completion);
+    ///         }
+    ///         if queue.arm(Notify::Next) == Arming::Armed {
+    ///             channel.arm();
+    ///             return Ok(());
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn arm(&mut self) {
+        self.queue.arm(self.device.device().hal());
     }
 
     /// Waits until `deadline` for an event of any queue.

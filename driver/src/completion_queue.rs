@@ -14,10 +14,12 @@ mod notify;
 mod poll;
 mod resize;
 mod session;
+mod wait;
 
 pub use builder::CompletionQueueBuilder;
 pub use error::{CompletionQueueError, PollError};
 pub use notify::{Arming, Moderation, Notify, PeriodStart};
+pub use wait::WaitError;
 
 use self::cache::QueuePairCache;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};

@@ -32,7 +32,9 @@ use self::boot::Booted;
 use self::control::{Control, ObjectMemory};
 use self::ledgers::Ledgers;
 use crate::capabilities::Capabilities;
-use crate::command::{CommandError, CommandFailure, HealthReport, InterfaceBusy, Message, Request};
+use crate::command::{
+    CommandError, CommandFailure, DeviceLoss, HealthReport, InterfaceBusy, Message, Request,
+};
 use crate::dma::Dma;
 use crate::events::AsyncEvent;
 use crate::executor::CommandOutput;
@@ -138,6 +140,17 @@ impl<H: Hal> Device<H> {
     /// What firmware says of its health.
     pub fn health(&self) -> HealthReport {
         HealthReport::read(self.hal())
+    }
+
+    /// Looks whether the device is still the one that was opened. Reads two registers. What was lost once stays lost.
+    ///
+    /// While another thread uses the command interface, nothing is looked at: that thread notices, and the next call tells.
+    ///
+    /// # Errors
+    /// It left the bus, or somebody else reset it. Drop everything that belongs to it.
+    pub fn check_presence(&self) -> Result<(), DeviceLoss> {
+        let Up { hal, booted, .. } = self.up();
+        booted.control.try_lock().map_or(Ok(()), |mut control| control.check_presence(hal))
     }
 
     /// Number of objects that the device refused to destroy although nothing uses them. The driver never reuses their memory.

@@ -18,6 +18,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
+pub use crate::memory_slice::RangeError;
 pub(crate) use rings::{BlockRing, Rings};
 pub use run::Run;
 pub use user::UserMemory;
@@ -28,26 +29,6 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-/// An access that leaves a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RangeError {
-    /// First byte of the access.
-    pub offset: u64,
-    /// Bytes of the access.
-    pub length: u64,
-    /// Bytes of the region.
-    pub region: u64,
-}
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { offset, length, region } = self;
-        write!(f, "access of {length} bytes at offset {offset} leaves the region of {region} bytes")
-    }
-}
-
-impl core::error::Error for RangeError {}
 
 /// Memory shared with the device, with checked access.
 pub struct Dma<M> {

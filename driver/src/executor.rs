@@ -105,7 +105,7 @@ impl<H: Hal> CommandExecutor<'_, H> {
     /// # Errors
     /// The deadline has passed, or there is no device any more that could answer.
     fn go_on(&mut self, start: Time, deadline: Time) -> Result<(), CommandFailure> {
-        self.queue.check_presence(self.hal)?;
+        self.queue.check_presence(self.hal).map_err(CommandFailure::DeviceLost)?;
         let now = self.hal.now();
         if now >= deadline {
             return Err(CommandFailure::TimedOut {

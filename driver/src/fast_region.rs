@@ -184,9 +184,9 @@ impl<D: DeviceRef> FastRegion<D> {
         self.key
     }
 
-    /// What a peer needs to reach the bytes from `address` on, as they were registered last.
-    pub fn remote(&self, address: u64) -> RemoteSlice {
-        RemoteSlice { address, rkey: self.key }
+    /// What a peer needs to reach `length` bytes from `address` on, as they were registered last. The device checks them.
+    pub fn remote(&self, address: u64, length: u32) -> RemoteSlice {
+        RemoteSlice::from_raw(address, length, self.key)
     }
 
     /// `length` bytes from `address` on, as they were registered last, for a work request. The device checks them.

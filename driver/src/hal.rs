@@ -45,6 +45,12 @@ pub trait Hal {
     ///   nothing lies there that matters.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
 
+    /// Number of interrupt vectors that can wake somebody here, numbered from zero; `None` if the place does not know. A
+    /// completion channel on another vector would wait for ever, so it is refused.
+    fn interrupt_vectors(&self) -> Option<usize> {
+        None
+    }
+
     /// The time now.
     fn now(&self) -> Time;
 

@@ -108,9 +108,11 @@ impl<D: DeviceRef> IndirectRegion<D> {
         self.length
     }
 
-    /// What a peer needs to reach the bytes from `offset` on.
+    /// What a peer needs to reach the bytes from `offset` on, to the end or 4 GiB - 1 further. Beyond the end there are none: the slice has
+    /// length 0.
     pub fn remote(&self, offset: u64) -> RemoteSlice {
-        RemoteSlice { address: offset, rkey: self.key }
+        let length = u32::try_from(self.length.saturating_sub(offset)).unwrap_or(u32::MAX);
+        RemoteSlice::from_raw(offset, length, self.key)
     }
 
     /// `length` bytes at `offset`, for a work request.

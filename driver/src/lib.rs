@@ -112,7 +112,7 @@ pub mod xrc_domain;
 pub use address_handle::{AddressHandle, Destination};
 pub use capabilities::Capabilities;
 pub use completion_channel::{ChannelError, CompletionChannel};
-pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError};
+pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError, WaitError};
 pub use counter_set::{CongestionCounters, CounterSet, QueueCounters};
 pub use device::{Device, DeviceConfig, DeviceRef, EventQueueError};
 pub use dma::{RangeError, UserMemory};
@@ -128,7 +128,7 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
 pub use queue_pair::{Connected, Rc, Service, Uc, Ud};
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
-pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
+pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus, WorkRequestFailed};
 pub use work_request::{ReceiveRequest, WorkRequest};
 pub use xrc_domain::XrcDomain;
 

@@ -180,9 +180,12 @@ impl<D: DeviceRef> MemoryRegion<D> {
         self.access
     }
 
-    /// What a peer needs to access the bytes from `offset` on.
+    /// What a peer needs to access the bytes from `offset` on, to the end of the region or 4 GiB - 1 further. Beyond the end there are
+    /// none: the slice has length 0.
     pub fn remote(&self, offset: u64) -> RemoteSlice {
-        RemoteSlice { address: self.address.wrapping_add(offset), rkey: self.key }
+        let left = (self.len() as u64).saturating_sub(offset);
+        let length = u32::try_from(left).unwrap_or(u32::MAX);
+        RemoteSlice { address: self.address.wrapping_add(offset), rkey: self.key, length }
     }
 
     /// `length` bytes at `offset`, for a work request.

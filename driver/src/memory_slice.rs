@@ -1,6 +1,7 @@
 //! Addresses of memory in work requests: local slices with their lkey, and a peer's memory with its rkey.
 
 use bareverbs_prm::ids::Mkey;
+use core::fmt;
 
 /// A piece of a memory region: a scatter/gather element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +23,72 @@ impl MemorySlice {
     }
 }
 
-/// Memory of a peer: where an RDMA operation goes.
+/// Memory of a peer: where an RDMA operation goes. It knows how long it is, so that an operation that leaves it can be
+/// refused at this end, with both numbers, rather than by the peer with neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoteSlice {
     /// First address, as the peer's device sees it.
     pub address: u64,
     /// The key of the peer's region, for remote use.
     pub rkey: Mkey,
+    /// Bytes. A region of 4 GiB or more is described by several slices.
+    pub length: u32,
 }
+
+impl RemoteSlice {
+    /// Memory of a peer from its parts. The peer's device checks them.
+    pub const fn from_raw(address: u64, length: u32, rkey: Mkey) -> Self {
+        Self { address, rkey, length }
+    }
+
+    /// `length` bytes at `offset`.
+    ///
+    /// ```
+    /// use bareverbs_core::RemoteSlice;
+    ///
+    /// let memory = RemoteSlice { address: 0x1000, length: 64, ..RemoteSlice::default() };
+    /// assert_eq!(memory.part(16, 8).unwrap().address, 0x1010);
+    /// assert_eq!(
+    ///     memory.part(60, 8).unwrap_err().to_string(),
+    ///     "access of 8 bytes at offset 60 leaves the region of 64 bytes"
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// They leave the slice.
+    pub const fn part(self, offset: u64, length: usize) -> Result<Self, RangeError> {
+        let region = self.length as u64;
+        if offset > region || length as u64 > region - offset {
+            return Err(RangeError { offset, length: length as u64, region });
+        }
+        Ok(Self { address: self.address.wrapping_add(offset), rkey: self.rkey, length: length as u32 })
+    }
+
+    /// The first `length` bytes.
+    ///
+    /// # Errors
+    /// The slice is shorter.
+    pub const fn first(self, length: usize) -> Result<Self, RangeError> {
+        self.part(0, length)
+    }
+}
+
+/// An access that leaves a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeError {
+    /// First byte of the access.
+    pub offset: u64,
+    /// Bytes of the access.
+    pub length: u64,
+    /// Bytes of the region.
+    pub region: u64,
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, length, region } = self;
+        write!(f, "access of {length} bytes at offset {offset} leaves the region of {region} bytes")
+    }
+}
+
+impl core::error::Error for RangeError {}

@@ -24,6 +24,7 @@ mod send;
 pub mod service;
 mod status;
 pub mod transitions;
+mod wire_form;
 
 pub use crate::address_vector::AddressVector;
 pub use crate::post_error::PostError;
@@ -37,6 +38,7 @@ pub use error::{BuildError, ConnectError, ModifyError, MulticastError, ResetErro
 pub use mismatch::Mismatch;
 pub use service::{Connected, Rc, Service, Uc, Ud, XrcInitiator, XrcTarget};
 pub use status::QueuePairStatus;
+pub use wire_form::WireFormError;
 
 use self::batch::Place;
 use self::core::Core;

@@ -149,7 +149,42 @@ impl WorkCompletion {
     pub const fn is_success(&self) -> bool {
         matches!(self.status, WorkCompletionStatus::Success)
     }
+
+    /// The completion of a success, or a failure as an error that says which work request failed, and why.
+    ///
+    /// ```
+    /// use bareverbs_core::WorkCompletion;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let completion = WorkCompletion { wr_id: 7, ..WorkCompletion::EMPTY };
+    /// assert_eq!(completion.into_result()?.wr_id, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The work request failed.
+    pub const fn into_result(self) -> Result<Self, WorkRequestFailed> {
+        match self.status {
+            WorkCompletionStatus::Success => Ok(self),
+            WorkCompletionStatus::Failed(_) => Err(WorkRequestFailed(self)),
+        }
+    }
 }
+
+/// A work request that failed: its completion, as an error. See [`WorkCompletion::into_result`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkRequestFailed(pub WorkCompletion);
+
+impl fmt::Display for WorkRequestFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkCompletion { wr_id, qpn, opcode, status, vendor_syndrome, .. } = self.0;
+        write!(f, "work request {wr_id} on queue pair {qpn} failed: ")?;
+        // What failed says in its completion what it was, but for the kind of a receive.
+        write!(f, "{opcode:?}: {status}, vendor syndrome {vendor_syndrome:#04x}")
+    }
+}
+
+impl core::error::Error for WorkRequestFailed {}
 
 impl Default for WorkCompletion {
     fn default() -> Self {

@@ -180,7 +180,7 @@ impl<'a> WorkRequest<'a> {
     /// **Not mlx5.** An RDMA WRITE with [`strom_opmod::RPC_PARAMS`] whose remote address is the RPC op-code. Hardware
     /// refuses it with a local QP operation error, and so does the simulator unless the extension is switched on.
     pub const fn rpc_params(id: u64, rpc_opcode: u64, region: Mkey, parameters: &'a [u8]) -> Self {
-        Self::write_inline(id, parameters, RemoteSlice { address: rpc_opcode, rkey: region })
+        Self::write_inline(id, parameters, RemoteSlice::from_raw(rpc_opcode, 0, region))
             .with_opmod(strom_opmod::RPC_PARAMS)
     }
 
@@ -191,15 +191,14 @@ impl<'a> WorkRequest<'a> {
         region: Mkey,
         parameters: &'a [MemorySlice],
     ) -> Self {
-        Self::write(id, parameters, RemoteSlice { address: rpc_opcode, rkey: region })
+        Self::write(id, parameters, RemoteSlice::from_raw(rpc_opcode, 0, region))
             .with_opmod(strom_opmod::RPC_PARAMS)
     }
 
     /// StRoM's RDMA RPC WRITE (BTH op-codes 0x19 to 0x1c): streams data to the kernel `rpc_opcode` of the peer's NIC.
     /// See [`Self::rpc_params`].
     pub const fn rpc_write(id: u64, rpc_opcode: u64, region: Mkey, data: &'a [MemorySlice]) -> Self {
-        Self::write(id, data, RemoteSlice { address: rpc_opcode, rkey: region })
-            .with_opmod(strom_opmod::RPC_WRITE)
+        Self::write(id, data, RemoteSlice::from_raw(rpc_opcode, 0, region)).with_opmod(strom_opmod::RPC_WRITE)
     }
 
     const fn with_opmod(mut self, opmod: u8) -> Self {

@@ -11,7 +11,7 @@ use bareverbs_prm::ids::{Cqn, Mkey};
 use bareverbs_prm::numbering::CqeOpcode;
 use support::objects::{Rig, Shape};
 
-const REMOTE: RemoteSlice = RemoteSlice { address: 0x1122_3344_5566_7788, rkey: Mkey::new(0xaabb_ccdd) };
+const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x1122_3344_5566_7788, 1 << 20, Mkey::new(0xaabb_ccdd));
 
 /// The device writes a run of completions that begins with `title`.
 fn complete_run(rig: &Rig, queue: Cqn, title: CompletionEntry, minis: &[MiniEntry]) {

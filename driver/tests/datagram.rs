@@ -195,7 +195,7 @@ fn an_unreliable_connection_writes_and_does_not_read() {
     };
     let mut rig = Rig::with(Shape::default(), connect);
     let slice = [rig.region.slice(0, 8).unwrap()];
-    let remote = RemoteSlice { address: 8, rkey: Mkey::new(3) };
+    let remote = RemoteSlice::from_raw(8, 8, Mkey::new(3));
     rig.pair.post_send(&WorkRequest::write(1, &slice, remote)).unwrap();
     let control: ControlSegment = read(&rig.send_bytes(0, 16));
     assert_eq!((control.opcode(), control.ds()), (WqeOpcode::RdmaWrite, 3));

@@ -20,7 +20,7 @@ use bareverbs_prm::wqe::{
 use support::objects::{Rig, Shape, rights};
 use zerocopy::FromBytes;
 
-const REMOTE: RemoteSlice = RemoteSlice { address: 0x1122_3344_5566_7788, rkey: Mkey::new(0xaabb_ccdd) };
+const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x1122_3344_5566_7788, 1 << 20, Mkey::new(0xaabb_ccdd));
 
 fn read<T: FromBytes>(bytes: &[u8]) -> T {
     T::read_from_prefix(bytes).unwrap_or_else(|_| panic!("too short")).0

@@ -13,7 +13,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Interrupts that one look takes.
@@ -22,7 +22,7 @@ const BATCH: usize = 16;
 /// Event file descriptors, and how often each fired.
 #[derive(Debug)]
 pub struct Interrupts {
-    events: Vec<(OwnedFd, AtomicU64)>,
+    events: Vec<Event>,
     epoll: OwnedFd,
     /// Fires when another thread took what the thread in `poll` waits for.
     call: OwnedFd,
@@ -30,6 +30,53 @@ pub struct Interrupts {
     noticed: AtomicU64,
     watch: Mutex<Watch>,
     changed: Condvar,
+}
+
+/// An event file descriptor.
+#[derive(Debug)]
+struct Event {
+    file: OwnedFd,
+    /// How often it has fired.
+    count: AtomicU64,
+    watcher: OnceLock<Watcher>,
+}
+
+/// What an event loop of the application waits for: the event, or word that somebody else has taken it.
+#[derive(Debug)]
+struct Watcher {
+    either: OwnedFd,
+    taken: OwnedFd,
+}
+
+impl Event {
+    /// # Errors
+    /// The process has no file descriptors left.
+    fn watcher(&self) -> io::Result<&Watcher> {
+        if let Some(watcher) = self.watcher.get() {
+            return Ok(watcher);
+        }
+        let either = epoll::create(CreateFlags::CLOEXEC)?;
+        let taken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        for file in [&self.file, &taken] {
+            epoll::add(&either, file, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(self.watcher.get_or_init(|| Watcher { either, taken }))
+    }
+
+    /// Empties the descriptor; whether it had fired.
+    fn take(&self) -> bool {
+        let mut bytes = [0; 8];
+        // A descriptor that is empty after all has not fired.
+        if matches!(read(&self.file, &mut bytes), Err(Errno::AGAIN)) {
+            return false;
+        }
+        self.count.fetch_add(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        if let Some(watcher) = self.watcher.get() {
+            // Its counter cannot be full: whoever waits for it empties it.
+            let _ = write(&watcher.taken, &1u64.to_ne_bytes());
+        }
+        true
+    }
 }
 
 /// Who waits.
@@ -48,7 +95,7 @@ impl Interrupts {
         for index in 0..count {
             let event = eventfd(0, flags)?;
             epoll::add(&epoll, &event, EventData::new_u64(index as u64), EventFlags::IN)?;
-            events.push((event, AtomicU64::new(0)));
+            events.push(Event { file: event, count: AtomicU64::new(0), watcher: OnceLock::new() });
         }
         let (noticed, watch) = (AtomicU64::new(0), Mutex::default());
         Ok(Self { events, epoll, call: eventfd(0, flags)?, noticed, watch, changed: Condvar::new() })
@@ -56,7 +103,27 @@ impl Interrupts {
 
     /// Event file descriptor `index`.
     pub(crate) fn event(&self, index: usize) -> Option<BorrowedFd<'_>> {
-        self.events.get(index).map(|(event, _)| event.as_fd())
+        self.events.get(index).map(|event| event.file.as_fd())
+    }
+
+    /// A file descriptor that is readable when event `index` has fired, whoever took it, until [`Self::drain`]. `None` if there is
+    /// no such event, or the process has no file descriptors left.
+    pub(crate) fn watch(&self, index: usize) -> Option<BorrowedFd<'_>> {
+        // With the lock held, so that nobody takes the event between the two descriptors.
+        let _watch = self.lock();
+        self.events.get(index)?.watcher().ok().map(|watcher| watcher.either.as_fd())
+    }
+
+    /// Takes event `index` for the one who watches it.
+    pub(crate) fn drain(&self, index: usize) {
+        let watch = self.lock();
+        let Some(event) = self.events.get(index) else { return };
+        if event.take() {
+            self.notice(&watch);
+        }
+        if let Some(watcher) = event.watcher.get() {
+            let _ = read(&watcher.taken, &mut [0; 8]);
+        }
     }
 
     /// A file descriptor that is readable when any of them has fired, for an event loop of the application.
@@ -72,7 +139,7 @@ impl Interrupts {
             self.notice(&watch);
         }
         drop(watch);
-        self.events.get(index).map_or(0, |(_, count)| count.load(Ordering::Relaxed))
+        self.events.get(index).map_or(0, |event| event.count.load(Ordering::Relaxed))
     }
 
     /// How often somebody noticed that one had fired.
@@ -149,13 +216,7 @@ impl Interrupts {
         let Ok((fired, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&now)) else { return false };
         let mut any = false;
         for event in fired.iter() {
-            let Some((file, count)) = self.events.get(event.data.u64() as usize) else { continue };
-            let mut bytes = [0; 8];
-            // A descriptor that is empty after all has not fired.
-            if !matches!(read(file, &mut bytes), Err(Errno::AGAIN)) {
-                count.fetch_add(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-                any = true;
-            }
+            any |= self.events.get(event.data.u64() as usize).is_some_and(Event::take);
         }
         any
     }
@@ -264,6 +325,29 @@ mod tests {
             scope.spawn(|| play(0));
             scope.spawn(|| play(1));
         });
+    }
+
+    /// What another thread takes stays readable for who watches, until that one drains it.
+    #[test]
+    fn who_watches_a_vector_misses_nothing_that_another_takes() {
+        let interrupts = Interrupts::new(2).unwrap();
+        let readable = || {
+            let mut sources = [PollFd::from_borrowed_fd(interrupts.watch(1).unwrap(), PollFlags::IN)];
+            poll(&mut sources, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+        };
+        assert!(!readable() && interrupts.watch(2).is_none());
+        for taken in [false, true] {
+            fire(&interrupts, 1);
+            if taken {
+                assert_eq!(interrupts.count(1), 2);
+            }
+            assert!(readable() && readable(), "taken by another: {taken}");
+            interrupts.drain(1);
+            assert!(!readable());
+        }
+        fire(&interrupts, 0);
+        assert!(!readable(), "another vector");
+        assert_eq!([0, 1].map(|index| interrupts.count(index)), [1, 2]);
     }
 
     #[test]

@@ -82,7 +82,7 @@ const fn post_error(error: queue_pair::PostError) -> PostError {
 }
 
 const fn remote(remote: Remote) -> RemoteSlice {
-    RemoteSlice { address: remote.address, rkey: Mkey::new(remote.rkey) }
+    RemoteSlice::from_raw(remote.address, u32::MAX, Mkey::new(remote.rkey))
 }
 
 impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNECTIONS> {

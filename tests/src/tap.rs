@@ -42,6 +42,9 @@ impl Tap {
 }
 
 impl Device for Tap {
+    fn vectors(&self) -> u16 {
+        Device::vectors(&self.nic)
+    }
     fn handle_mmio_read(&mut self, now: Time, offset: u64) -> u32 {
         self.nic.handle_mmio_read(now, offset)
     }

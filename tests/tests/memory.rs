@@ -67,7 +67,7 @@ fn write(pair: &mut Pair, remote: RemoteSlice, byte: u8) -> WorkCompletionStatus
 const REFUSED: WorkCompletionStatus = WorkCompletionStatus::Failed(CqeSyndrome::RemoteAccess);
 
 fn at(address: u64, rkey: Mkey) -> RemoteSlice {
-    RemoteSlice { address, rkey }
+    RemoteSlice::from_raw(address, u32::MAX, rkey)
 }
 
 /// Bytes of side B's memory, as the device left them.

@@ -162,7 +162,7 @@ impl Walk {
         let start = self.dice.below(open.places.len());
         let length = 1 + self.dice.below(open.places.len() - start);
         let places = &open.places[start..start + length];
-        let remote = RemoteSlice { address: open.address + start as u64, rkey: open.key };
+        let remote = RemoteSlice::from_raw(open.address + start as u64, u32::MAX, open.key);
         let data = [self.pair.a.memory.slice(0, length).unwrap()];
         let request = if write {
             let mut bytes = vec![0; length];
@@ -214,7 +214,8 @@ impl Walk {
             }
             _ => (Mkey::new(0x0fff_ff01), 0, false),
         };
-        let (data, remote) = ([self.pair.a.memory.slice(0, 1).unwrap()], RemoteSlice { address, rkey: key });
+        let (data, remote) =
+            ([self.pair.a.memory.slice(0, 1).unwrap()], RemoteSlice::from_raw(address, u32::MAX, key));
         let request =
             if read { WorkRequest::read(2, &data, remote) } else { WorkRequest::write(2, &data, remote) };
         self.pair.a.queue_pair.post_send(&request).unwrap();

@@ -156,6 +156,8 @@ impl fmt::Display for DeviceLoss {
     }
 }
 
+impl core::error::Error for DeviceLoss {}
+
 /// Another thread held the command interface until the deadline. No command was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceBusy {

@@ -1,7 +1,7 @@
 //! The command queue without waiting: submit, look, let go.
 
 use super::entry::{INLINE, Placement, Request, encode};
-use super::error::{CommandError, CommandFailure};
+use super::error::{CommandError, CommandFailure, DeviceLoss};
 use super::mailbox::{MailboxChain, MailboxPool, blocks_for};
 use super::presence::Presence;
 use super::signature::is_intact;
@@ -115,8 +115,8 @@ impl<M: DmaMemory> CommandQueue<M> {
     ///
     /// # Errors
     /// It is gone.
-    pub fn check_presence<H: Hal<Dma = M>>(&mut self, hal: &H) -> Result<(), CommandFailure> {
-        self.presence.check(hal).map_err(CommandFailure::DeviceLost)
+    pub fn check_presence<H: Hal<Dma = M>>(&mut self, hal: &H) -> Result<(), DeviceLoss> {
+        self.presence.check(hal)
     }
 
     /// Whether a command that nobody waits for any more is still with the device.
@@ -148,7 +148,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         output_length: usize,
         lane: Lane,
     ) -> Result<Ticket, CommandFailure> {
-        self.check_presence(hal)?;
+        self.check_presence(hal).map_err(CommandFailure::DeviceLost)?;
         self.reclaim(hal);
         let slot = self.free_slot(lane).ok_or(CommandFailure::NoSlot)?;
         let reserved = lane == Lane::Reserved;

@@ -1,6 +1,6 @@
 //! What can go wrong with a completion queue.
 
-use crate::command::CommandError;
+use crate::command::{CommandError, DeviceLoss};
 use crate::hal::HalError;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
@@ -63,7 +63,8 @@ impl fmt::Display for CompletionQueueError {
 
 impl core::error::Error for CompletionQueueError {}
 
-/// A completion entry that cannot be true. It has been consumed; the next call goes on behind it.
+/// A completion entry that cannot be true, or a wait for a device that is lost. The entry has been consumed; the next call goes on
+/// behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollError {
@@ -86,6 +87,8 @@ pub enum PollError {
         /// Entries that the run is said to have.
         entries: u32,
     },
+    /// The device is lost, and completes nothing any more. Only waits look for that, polling does not.
+    DeviceLost(DeviceLoss),
 }
 
 impl fmt::Display for PollError {
@@ -95,6 +98,7 @@ impl fmt::Display for PollError {
                 f,
                 "the device completes work request {counter:#x} of queue pair {qpn}, which is not outstanding: reset it"
             ),
+            Self::DeviceLost(loss) => write!(f, "waiting for completions: {loss}"),
             Self::BadRun { entries } => write!(
                 f,
                 "the device wrote a compressed run of {entries} completions, which cannot be: make a new queue"

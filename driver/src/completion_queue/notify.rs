@@ -9,18 +9,16 @@
 //! One arming brings one event. An event that comes although `arm` said `Ready` is harmless: who wakes up and finds
 //! nothing arms again.
 
-use super::{CompletionQueue, CompletionQueueError, PollError};
+use super::{CompletionQueue, CompletionQueueError};
 use crate::capabilities::Capabilities;
 use crate::command::Request;
-use crate::completion_channel::CompletionChannel;
 use crate::device::DeviceRef;
 use crate::hal::{Barrier, Hal, Mmio};
-use crate::work_completion::WorkCompletion;
 use bareverbs_prm::command::cq::{ModifyCqIn, ModifyCqOut};
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, uar};
 use bareverbs_prm::numbering::CommandOpcode;
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::time::Duration;
 
 /// Largest `cq_period`, in microseconds.
 const LONGEST_PERIOD: u64 = 0xfff;
@@ -117,28 +115,6 @@ impl<D: DeviceRef> CompletionQueue<D> {
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn acknowledge_event(&mut self) {
         self.arm_sequence = (self.arm_sequence + 1) & 3;
-    }
-
-    /// Polls; while there is nothing, arms and waits for the event on `channel`, the one that the queue was made for, until
-    /// `deadline`. Says how many completions there are; none only at the deadline.
-    pub fn wait(
-        &mut self,
-        channel: &mut CompletionChannel<D>,
-        completions: &mut [WorkCompletion],
-        deadline: Time,
-    ) -> Result<usize, PollError> {
-        if completions.is_empty() {
-            return Ok(0);
-        }
-        loop {
-            let count = self.poll(completions)?;
-            if count > 0 || self.device.device().hal().now() >= deadline {
-                return Ok(count);
-            }
-            if self.arm(Notify::Next) == Arming::Armed && channel.wait_for(self.cqn, deadline) {
-                self.acknowledge_event();
-            }
-        }
     }
 
     /// Sets the moderation of later events.

@@ -1,7 +1,7 @@
 //! The control part of a device: command queue, page supply, event queue, and the objects that wait to be destroyed.
 //! One thread at a time works on it, behind the lock of [`Device::control`](super::Device::control).
 
-use crate::command::{CommandError, CommandQueue, Lane, Message, Request};
+use crate::command::{CommandError, CommandQueue, DeviceLoss, Lane, Message, Request};
 use crate::dma::Dma;
 use crate::events::{AsyncEvent, DeviceEvent, EventQueue, Inbox, decode};
 use crate::executor::{CommandExecutor, CommandOutput, CommandTiming};
@@ -88,6 +88,11 @@ impl<H: Hal> Control<H> {
             pending: heapless::Vec::new(),
             leaked: 0,
         }
+    }
+
+    /// Looks whether the device is still there.
+    pub(super) fn check_presence(&mut self, hal: &H) -> Result<(), DeviceLoss> {
+        self.commands.check_presence(hal)
     }
 
     /// Executes a command whose output has a fixed size.

@@ -63,24 +63,27 @@ pub struct ConnectOptions {
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self {
-            gid_index: 0,
-            path_mtu: PathMtu::Mtu1024,
-            ack_timeout: 14,
-            retry_count: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-            max_reads: 16,
-            hop_limit: 64,
-            traffic_class: 0,
-            flow_label: 0,
-            service_level: 0,
-            udp_source_port: None,
-        }
+        Self::DEFAULT
     }
 }
 
 impl ConnectOptions {
+    /// The defaults, as a constant.
+    pub const DEFAULT: Self = Self {
+        gid_index: 0,
+        path_mtu: PathMtu::Mtu1024,
+        ack_timeout: 14,
+        retry_count: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        max_reads: 16,
+        hop_limit: 64,
+        traffic_class: 0,
+        flow_label: 0,
+        service_level: 0,
+        udp_source_port: None,
+    };
+
     fn log_reads(&self) -> u8 {
         self.max_reads.max(1).ilog2() as u8
     }

@@ -139,8 +139,8 @@ fn slices() -> impl Strategy<Value = Vec<MemorySlice>> {
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
-    let remote =
-        (any::<u64>(), any::<u32>()).prop_map(|(address, key)| RemoteSlice { address, rkey: Mkey::new(key) });
+    let remote = (any::<u64>(), any::<u32>())
+        .prop_map(|(address, key)| RemoteSlice::from_raw(address, 0, Mkey::new(key)));
     let bytes = prop::collection::vec(any::<u8>(), 0..900);
     let shared_queue = prop::option::of(0u32..1 << 24);
     let update = prop::collection::vec(any::<[u64; 2]>(), 0..55);

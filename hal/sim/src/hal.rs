@@ -98,6 +98,10 @@ impl<D: Device> Hal for SimHal<D> {
         unsafe { self.mmio.memory.map(start, length) }
     }
 
+    fn interrupt_vectors(&self) -> Option<usize> {
+        Some(self.mmio.world.with(|world| world.device(self.mmio.node).vectors().into()))
+    }
+
     #[inline]
     fn now(&self) -> Time {
         self.mmio.world.now()

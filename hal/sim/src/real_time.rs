@@ -87,6 +87,10 @@ impl<D: Device, F: FrameIo> Hal for RealTimeHal<D, F> {
         unsafe { self.mmio.shared.memory.map(start, length) }
     }
 
+    fn interrupt_vectors(&self) -> Option<usize> {
+        Some(self.mmio.shared.runner.borrow().device().vectors().into())
+    }
+
     fn now(&self) -> Time {
         self.mmio.shared.runner.borrow().now()
     }

@@ -164,8 +164,7 @@ fn a_read_takes_as_long_as_the_preset_says() {
 fn a_refused_access_is_a_completion_and_the_rest_is_flushed() {
     let mut pair = Pair::new(PairConfig::default());
     let from = [pair.a.region.slice(0, 64).unwrap()];
-    let outside =
-        RemoteSlice { address: pair.b.region.address() + (1 << 16) - 63, rkey: pair.b.region.rkey() };
+    let outside = RemoteSlice::from_raw(pair.b.region.address() + (1 << 16) - 63, 64, pair.b.region.rkey());
     pair.a.qp.post_send(&WorkRequest::write(1, &from, outside)).unwrap();
     pair.a.qp.post_send(&WorkRequest::write(2, &from, pair.b.region.remote(0))).unwrap();
     let [first, second] = [pair.wait(), pair.wait()];

@@ -139,9 +139,25 @@ impl VfioHal {
         if vector < self.vectors { self.interrupts.count(vector) } else { 0 }
     }
 
-    /// A file descriptor that is readable when an interrupt has fired, for an event loop.
+    /// A file descriptor that is readable when any interrupt has fired, whoever is meant. [`Self::interrupts`] empties it, and
+    /// so does every wait of the driver: an event loop waits for [`Self::vector_fd`].
     pub fn interrupt_fd(&self) -> BorrowedFd<'_> {
         self.interrupts.any()
+    }
+
+    /// A file descriptor for epoll, `poll` and the like that is readable once interrupt `vector` has fired, until
+    /// [`Self::drain_vector`] is called. Other threads that wait for this device, for the answer to a command above all, do not
+    /// take it away. Ask for it before the completion channel of the vector is armed. `None` if there is no such vector.
+    ///
+    /// Do not read from it. The order of a loop is that of
+    /// [`CompletionChannel::arm`](bareverbs_core::CompletionChannel::arm).
+    pub fn vector_fd(&self, vector: u16) -> Option<BorrowedFd<'_>> {
+        (usize::from(vector) < self.vectors).then(|| self.interrupts.watch(vector.into()))?
+    }
+
+    /// Makes [`Self::vector_fd`] unreadable again, until the vector fires the next time; poll the channel afterwards.
+    pub fn drain_vector(&self, vector: u16) {
+        self.interrupts.drain(vector.into());
     }
 
     /// Whether the system wants the device back: it is being unplugged or unbound, which waits until this is dropped.
@@ -169,6 +185,10 @@ impl Hal for VfioHal {
 
     fn allocate_private(&self, length: usize, alignment: usize) -> Result<HostDma<Iommu>, HalError> {
         self.arena.allocate_private(length, alignment)
+    }
+
+    fn interrupt_vectors(&self) -> Option<usize> {
+        Some(self.vectors)
     }
 
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<Iommu>, HalError> {

@@ -144,12 +144,14 @@ pub enum Fate {
     TailDropped,
     /// The link was down.
     LinkDown,
+    /// Sender and receiver were parted.
+    Partitioned,
 }
 
 impl Fate {
     /// Whether the frame reaches the other end.
     pub const fn arrives(self) -> bool {
-        !matches!(self, Self::Dropped | Self::TailDropped | Self::LinkDown)
+        !matches!(self, Self::Dropped | Self::TailDropped | Self::LinkDown | Self::Partitioned)
     }
 
     /// What a capture says of it.
@@ -162,6 +164,7 @@ impl Fate {
             Self::Duplicate => Some("fault: duplicate"),
             Self::TailDropped => Some("dropped: egress buffer full"),
             Self::LinkDown => Some("dropped: link down"),
+            Self::Partitioned => Some("dropped: partition"),
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Frame {
     pub fate: Fate,
     /// Whether this is its first link, as opposed to one behind a switch.
     pub fresh: bool,
+    /// Number of the node that sent it; nothing for what a switch says itself.
+    pub sender: Option<u32>,
 }
 
 /// Buffers of frames. The one given back last is handed out first: it is warm.
@@ -38,7 +40,7 @@ impl FramePool {
         let id = self.take();
         let frame = self.get_mut(id);
         frame.bytes.replace(bytes);
-        (frame.icrc, frame.fresh) = (icrc, true);
+        (frame.icrc, frame.fresh, frame.sender) = (icrc, true, None);
         id
     }
 
@@ -47,7 +49,7 @@ impl FramePool {
         let id = self.take();
         if let Ok([from, to]) = self.frames.get_disjoint_mut([original.0 as usize, id.0 as usize]) {
             to.bytes.copy_from(&from.bytes);
-            (to.icrc, to.fate, to.fresh) = (from.icrc, from.fate, from.fresh);
+            (to.icrc, to.fate, to.fresh, to.sender) = (from.icrc, from.fate, from.fresh, from.sender);
         }
         id
     }

@@ -47,6 +47,11 @@ impl EgressQueue {
         Self { rate, free_at: Time::ZERO, bound }
     }
 
+    /// Changes the rate for frames that are queued from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+    }
+
     /// Whether a frame of `length` bytes may be queued now. A queue that is empty always takes one.
     #[inline]
     pub fn has_room(&mut self, now: Time, length: usize) -> bool {

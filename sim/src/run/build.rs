@@ -86,6 +86,30 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
+    /// Changes rate and latency of both directions of a link, for frames that are sent from now on. Frames that are on their way keep
+    /// theirs, so those sent after a change for the better may overtake them.
+    pub fn set_link_config(&mut self, link: LinkId, config: LinkConfig) -> Result<(), TopologyError> {
+        for number in way_numbers(link) {
+            let to = self.ways.get(number).ok_or(TopologyError::Unknown)?.to;
+            let delay = config.propagation + self.host_delay(to);
+            let way = &mut self.ways[number];
+            way.queue.set_rate(Rate::new(config.bits_per_second));
+            way.delay = delay;
+        }
+        Ok(())
+    }
+
+    /// Parts two nodes: no frame of one reaches the other, in either direction, while all others reach both. Ends that, if `parted` is
+    /// false. Frames are lost at the end of their way, so they occupy the links before it.
+    pub fn set_partition(&mut self, a: NodeId, b: NodeId, parted: bool) {
+        for pair in [(a, b), (b, a)] {
+            match parted {
+                true => self.partitions.insert(pair),
+                false => self.partitions.remove(&pair),
+            };
+        }
+    }
+
     /// Whether both ends of a link have the same link layer.
     fn speaks_one_language(&self, link: LinkId) -> Result<bool, TopologyError> {
         let [there, _] = way_numbers(link);

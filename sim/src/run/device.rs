@@ -47,6 +47,10 @@ pub trait Device {
     fn mac(&self) -> Option<MacAddress> {
         None
     }
+    /// Interrupt vectors that the device has.
+    fn vectors(&self) -> u16 {
+        1
+    }
     /// Link layer of the port. A cable between two different ones carries nothing.
     fn link_layer(&self) -> LinkLayer {
         LinkLayer::Ethernet
@@ -108,6 +112,9 @@ impl Device for Nic {
     }
     fn link_layer(&self) -> LinkLayer {
         self.config().link_layer
+    }
+    fn vectors(&self) -> u16 {
+        self.config().vectors
     }
     fn bar_length(&self) -> u64 {
         u64::from(self.config().bar_pages) * UAR_PAGE_SIZE as u64

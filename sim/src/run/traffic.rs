@@ -45,7 +45,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             self.frames.give_back(id);
             return false;
         };
-        (frame.icrc, frame.fresh) = (icrc, true);
+        (frame.icrc, frame.fresh, frame.sender) = (icrc, true, Some(node.0));
         let ready = latency.ready(class, self.now, *last_doorbell);
         self.send(way, id, ready);
         true
@@ -132,6 +132,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     /// A frame reaches the end of a link, or would have.
     pub(super) fn arrive(&mut self, way: usize, id: FrameId) {
+        if !self.partitions.is_empty() {
+            self.part(way, id);
+        }
         self.record(way, id);
         let entry = &mut self.ways[way];
         let frame = self.frames.get(id);
@@ -144,6 +147,15 @@ impl<M: HostMemory, D: Device> World<M, D> {
         match entry.to {
             End::Node(node) => self.deliver(node, id),
             End::Switch { switch, port } => self.switch_frame(switch, port, id),
+        }
+    }
+
+    /// Loses a frame whose sender and receiver are parted, at the last link of its way.
+    #[cold]
+    fn part(&mut self, way: usize, id: FrameId) {
+        let (End::Node(to), Some(from)) = (self.ways[way].to, self.frames.get(id).sender) else { return };
+        if self.partitions.contains(&(NodeId(from), to)) && self.frames.get(id).fate.arrives() {
+            self.frames.get_mut(id).fate = Fate::Partitioned;
         }
     }
 

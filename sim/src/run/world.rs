@@ -14,6 +14,7 @@ use crate::net::capture::Capture;
 use crate::net::{FrameId, FramePool, UnfiredFault};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
+use std::collections::BTreeSet;
 
 /// Nodes with memory `M` and device `D`, joined by links and switches.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct World<M, D = Nic> {
     pub(super) capture: Option<Capture>,
     pub(super) faults: u32,
     pub(super) parses_every_frame: bool,
+    /// Nodes whose frames do not reach another node: from, to.
+    pub(super) partitions: BTreeSet<(NodeId, NodeId)>,
 }
 
 /// Something that will happen.
@@ -81,6 +84,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             capture: None,
             faults: 0,
             parses_every_frame: false,
+            partitions: BTreeSet::new(),
         }
     }
 

@@ -24,7 +24,7 @@ pub const CHUNK: usize = 256;
 /// Work requests of a batch.
 pub const BATCH: usize = 32;
 
-const REMOTE: RemoteSlice = RemoteSlice { address: 0x7f00_0000_1000, rkey: Mkey::new(0x1234_5600) };
+const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x7f00_0000_1000, 1 << 20, Mkey::new(0x1234_5600));
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

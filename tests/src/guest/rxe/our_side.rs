@@ -420,7 +420,7 @@ impl fmt::Debug for Connection {
 
 impl Remote {
     fn slice(self) -> RemoteSlice {
-        RemoteSlice { address: self.address, rkey: bareverbs_prm::ids::Mkey::new(self.rkey) }
+        RemoteSlice::from_raw(self.address, u32::MAX, bareverbs_prm::ids::Mkey::new(self.rkey))
     }
 }
 

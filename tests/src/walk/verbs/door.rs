@@ -172,7 +172,7 @@ impl Door {
     /// How the peer names the byte at `offset` of the memory behind it.
     pub fn remote(&self, offset: usize) -> RemoteSlice {
         let DoorState::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
-        RemoteSlice { address: base.wrapping_add(offset as u64), rkey }
+        RemoteSlice::from_raw(base.wrapping_add(offset as u64), u32::MAX, rkey)
     }
 
     /// The memory behind it.
