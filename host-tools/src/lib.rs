@@ -6,7 +6,7 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`doctor`], [`link_type`], [`vfio`], [`explain`].
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`kernel`], [`doctor`], [`link_type`], [`vfio`], [`explain`].
 #![forbid(unsafe_code)]
 
 pub mod counters;
@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod explain;
 pub mod gids;
 pub mod glue;
+pub mod kernel;
 pub mod link_type;
 pub mod output;
 pub mod place;

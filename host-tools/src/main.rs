@@ -1,7 +1,7 @@
 //! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
 //! be carried out as given.
 
-use bareverbs_tools::{Failure, demo, devinfo, doctor, explain, gids, link_type, run, serve, vfio};
+use bareverbs_tools::{Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, run, serve, vfio};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -31,6 +31,8 @@ enum Subcommands {
     LinkType(link_type::LinkTypeArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
+    /// Check, disassemble and try programs that are deployed as kernels near data.
+    Kernel(kernel::KernelArguments),
     /// List, check, bind and unbind PCI functions for user space.
     Vfio(vfio::VfioArguments),
 }
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Subcommands::Doctor(arguments) => doctor::run(&arguments),
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
+        Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
     };
     match outcome {

@@ -25,6 +25,7 @@ pub mod endpoint;
 pub mod grant;
 pub mod kernel;
 pub mod kernels;
+pub mod program;
 pub mod runtime;
 pub mod status;
 pub mod table;

@@ -60,6 +60,10 @@ statuses! {
     Truncated = 12, "the answer is larger than the response slot";
     /// The request was handed to the host processor.
     Fallback = 13, "handed to the host processor";
+    /// A deployed program left its memory, or returned what is no verb.
+    ProgramFault = 14, "the deployed program left its memory or returned no verb: run it with `bareverbs kernel run`";
+    /// A deployed program used up what a step or an invocation may use.
+    OutOfFuel = 15, "the deployed program ran out of fuel: look for a loop without end";
 }
 
 impl fmt::Display for Status {

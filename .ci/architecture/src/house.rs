@@ -256,7 +256,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["grant"],
             &["kernel"],
             &["kernels", "wire"],
-            &["budget"],
+            &["budget", "program"],
             &["runtime", "table"],
             &["verbs", "client", "dpu"],
         ],
@@ -331,7 +331,7 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["lib", "glue", "output"],
             &["place", "counters", "traffic", "link_type"],
-            &["demo", "devinfo", "gids", "run", "serve", "vfio"],
+            &["demo", "devinfo", "gids", "kernel", "run", "serve", "vfio"],
             &["doctor"],
             &["explain"],
             &["main"],

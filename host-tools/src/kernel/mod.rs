@@ -1,0 +1,205 @@
+//! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
+//! pass, what their instructions are, and what they do to the memory of a file, step by step.
+
+mod load;
+mod trial;
+
+use crate::Failure;
+use crate::output::json_object;
+use anyhow::{Context, anyhow};
+use bareverbs_offload::program::{Fuel, Operation, Program};
+use clap::{Args, Subcommand};
+use load::load;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use trial::{Ended, Request, Trial};
+
+/// Arguments of `bareverbs kernel`.
+#[derive(Debug, Clone, Args)]
+pub struct KernelArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Action {
+    /// Say whether a program can be deployed, how long it is and what its digest is; exit status 1 if it cannot.
+    Check(ProgramFile),
+    /// Print its instructions as LLVM prints them.
+    Disassemble(ProgramFile),
+    /// Run one request over the memory of a file and print each step; exit status 1 if it ends without an answer.
+    Run(TrialArguments),
+}
+
+/// A program.
+#[derive(Debug, Clone, Args)]
+struct ProgramFile {
+    /// An object file of `clang -target bpf -mcpu=v3 -O2 -c`, or the bytes of the instructions.
+    file: PathBuf,
+    /// The section with the code, if the object has several.
+    #[arg(long, value_name = "NAME")]
+    section: Option<String>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+struct TrialArguments {
+    #[command(flatten)]
+    program: ProgramFile,
+    /// The granted region: a file. Offsets count from its start.
+    #[arg(long, value_name = "FILE")]
+    memory: PathBuf,
+    /// The parameters of the request, as hexadecimal digits.
+    #[arg(long, value_name = "HEX", default_value = "")]
+    parameters: String,
+    /// The payload of the request, as hexadecimal digits.
+    #[arg(long, value_name = "HEX", default_value = "")]
+    payload: String,
+    /// Fuel of one step.
+    #[arg(long, value_name = "UNITS", default_value_t = Fuel::default().step)]
+    step_fuel: u32,
+    /// Fuel of the whole request.
+    #[arg(long, value_name = "UNITS", default_value_t = Fuel::default().invocation)]
+    fuel: u32,
+}
+
+/// Does what was asked for. False if the program cannot be deployed, or gave no answer.
+pub fn run(arguments: &KernelArguments) -> Result<bool, Failure> {
+    let (text, good) = match &arguments.action {
+        Action::Check(program) => check(program)?,
+        Action::Disassemble(program) => (disassemble(program)?, true),
+        Action::Run(arguments) => try_out(arguments)?,
+    };
+    println!("{text}");
+    Ok(good)
+}
+
+impl ProgramFile {
+    fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        let bytes = read(&self.file)?;
+        load(&bytes, self.section.as_deref())
+            .with_context(|| format!("{} cannot be deployed", self.file.display()))
+            .map_err(Failure::Input)
+    }
+
+    fn program(&self) -> Result<Program, Failure> {
+        let verified = Program::verify(&self.bytes()?);
+        verified
+            .map_err(|error| Failure::Input(anyhow!("{} cannot be deployed: {error}", self.file.display())))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = std::fs::read(path);
+    read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
+}
+
+fn check(file: &ProgramFile) -> Result<(String, bool), Failure> {
+    let bytes = file.bytes()?;
+    let verified = Program::verify(&bytes);
+    let digest = verified.as_ref().ok().map(|program| hex(&program.digest()));
+    let instructions = bytes.len() / 8;
+    let error = verified.as_ref().err().map(ToString::to_string);
+    let text = if file.json {
+        let value = json!({"instructions": instructions, "sha256": digest, "error": error});
+        json_object("kernel-check", value)?
+    } else {
+        match (&digest, &error) {
+            (Some(digest), _) => format!("{instructions} instructions, sha256 {digest}: can be deployed"),
+            (None, error) => format!("cannot be deployed: {}", error.as_deref().unwrap_or_default()),
+        }
+    };
+    Ok((text, verified.is_ok()))
+}
+
+fn disassemble(file: &ProgramFile) -> Result<String, Failure> {
+    let program = file.program()?;
+    let code = program.instructions();
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while let Ok(operation) = Operation::decode(code, at) {
+        let target = match operation {
+            Operation::Jump { offset, .. } => Some(at as i64 + 1 + i64::from(offset)),
+            _ => None,
+        };
+        lines.push((at, operation.to_string(), target));
+        at += operation.slots();
+    }
+    if file.json {
+        let object = |(at, text, target): &(usize, String, Option<i64>)| json!({"instruction": at, "text": text, "target": target});
+        return json_object("kernel-disassembly", lines.iter().map(object).collect());
+    }
+    let line = |(at, text, target): &(usize, String, Option<i64>)| match target {
+        Some(target) => format!("{at:4}: {text}  # {target}"),
+        None => format!("{at:4}: {text}"),
+    };
+    Ok(lines.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn try_out(arguments: &TrialArguments) -> Result<(String, bool), Failure> {
+    let program = arguments.program.program()?;
+    let memory = read(&arguments.memory)?;
+    let parameters = bytes_of("--parameters", &arguments.parameters)?;
+    let payload = bytes_of("--payload", &arguments.payload)?;
+    let request = Request {
+        memory: &memory,
+        parameters: &parameters,
+        payload: &payload,
+        fuel: Fuel { step: arguments.step_fuel, invocation: arguments.fuel },
+    };
+    let trial = Trial::run(&program, &request).map_err(Failure::Input)?;
+    let good = matches!(trial.ended, Ended::Answer { .. });
+    let text = if arguments.program.json { json_object("kernel-run", object(&trial))? } else { text(&trial) };
+    Ok((text, good))
+}
+
+fn text(trial: &Trial) -> String {
+    let mut lines: Vec<String> = trial
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(number, step)| format!("step {number}, {} units of fuel: {}", step.fuel, step.action))
+        .collect();
+    lines.push(match &trial.ended {
+        Ended::Answer { bytes, version } => {
+            format!("answer of {} bytes, version {version}: {}", bytes.len(), hex(bytes))
+        }
+        Ended::Status { status, fault: None } => format!("no answer: {status}"),
+        Ended::Status { status, fault: Some(fault) } => format!("no answer: {status} ({fault})"),
+    });
+    lines.join("\n")
+}
+
+fn object(trial: &Trial) -> Value {
+    let steps: Vec<Value> =
+        trial.steps.iter().map(|step| json!({"fuel": step.fuel, "action": step.action})).collect();
+    match &trial.ended {
+        Ended::Answer { bytes, version } => {
+            json!({"steps": steps, "answer": hex(bytes), "version": version, "status": "ok"})
+        }
+        Ended::Status { status, fault } => {
+            let fault = fault.as_ref().map(ToString::to_string);
+            json!({"steps": steps, "answer": null, "status": status.to_string(), "fault": fault})
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes_of(option: &str, digits: &str) -> Result<Vec<u8>, Failure> {
+    let wrong =
+        || Failure::Input(anyhow!("{option} {digits}: an even number of hexadecimal digits is needed"));
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return Err(wrong()) };
+    let byte = |pair: &[u8; 2]| {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)
+    };
+    pairs.iter().map(byte).collect::<Option<_>>().ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use super::*;
+use bareverbs_offload::kernel::Status;
+use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
+use bareverbs_offload::table::{TableConfig, TableWriter};
+use bareverbs_prm::time::{Duration, Time};
+use std::process::Command;
+
+const LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
+const SUM: &[u8] = include_bytes!("../../../offload/programs/sum_list.o");
+
+fn program(object: &[u8]) -> Program {
+    Program::verify(&load(object, None).expect("one function")).expect("it can be deployed")
+}
+
+fn run<'a>(program: &Program, memory: &'a [u8], parameters: &'a [u8]) -> Trial {
+    let request = Request { memory, parameters, payload: &[], fuel: Fuel::default() };
+    Trial::run(program, &request).expect("it begins")
+}
+
+#[test]
+fn the_compiled_lookup_finds_values_in_a_table() {
+    let mut memory = vec![0; 16 * 1024];
+    let config = TableConfig { buckets: 2, overflow_lines: 8, seed: [3; 16], grace: Duration::ZERO };
+    let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
+    for n in 0..20_u8 {
+        writer.insert(Time::ZERO, &[n + 1; 8], &[n; 100]).expect("room");
+    }
+    let table = *writer.descriptor();
+    let program = program(LOOKUP);
+    for n in 0..22_u8 {
+        let mut buffer = [0; MAX_PARAMETERS];
+        let key = [n + 1; 8];
+        let parameters = table.lookup(&key).encode(&mut buffer).expect("fits");
+        let ended = run(&program, &memory, parameters).ended;
+        if n < 20 {
+            assert!(matches!(ended, Ended::Answer { bytes, .. } if bytes == [n; 100]));
+        } else {
+            assert_eq!(ended, Ended::Status { status: Status::NotFound, fault: None });
+        }
+    }
+}
+
+#[test]
+fn a_run_is_told_step_by_step() {
+    let mut memory = vec![0; 128];
+    memory[64] = 5;
+    memory[72] = 96;
+    memory[96] = 7;
+    let trial = run(&program(SUM), &memory, &64_u64.to_le_bytes());
+    let actions: Vec<&str> = trial.steps.iter().map(|step| step.action.as_str()).collect();
+    assert_eq!(
+        actions,
+        ["fetch 16 bytes at 0x40", "fetch 16 bytes at 0x60", "answer with 16 bytes at 0x0 of the state"]
+    );
+    assert!(trial.steps.iter().all(|step| (5..30).contains(&step.fuel)));
+    assert!(text(&trial).ends_with("answer of 16 bytes, version 0: 0c000000000000000200000000000000"));
+    memory[104] = 120;
+    let outside = run(&program(SUM), &memory, &64_u64.to_le_bytes());
+    assert_eq!(outside.ended, Ended::Status { status: Status::OutOfBounds, fault: None });
+}
+
+#[test]
+fn a_fault_is_told_with_its_instruction() {
+    let endless = Program::verify(&[0x05, 0, 0xff, 0xff, 0, 0, 0, 0]).expect("a loop is legal");
+    let trial = run(&endless, &[0; 8], &[]);
+    let told = text(&trial);
+    assert!(told.contains("ran out of fuel") && told.contains("before instruction 0"), "{told}");
+}
+
+#[test]
+fn objects_that_are_no_program_say_why() {
+    let error = |bytes: &[u8], section| format!("{:#}", load(bytes, section).expect_err("refused"));
+    let this = std::fs::read(std::env::current_exe().expect("a path")).expect("readable");
+    assert!(error(&this, None).contains("compile with `clang -target bpf"), "{}", error(&this, None));
+    assert!(error(b"\x7fELF", None).contains("cannot be read"));
+    assert!(error(LOOKUP, Some("xdp")).contains(".text"), "{}", error(LOOKUP, Some("xdp")));
+    assert_eq!(load(&[1, 2, 3], None).expect("not an object"), [1, 2, 3]);
+}
+
+#[test]
+fn hexadecimal_digits_are_bytes() {
+    assert_eq!(bytes_of("--payload", "00fF10").expect("digits"), [0, 255, 16]);
+    assert!(bytes_of("--payload", "0").is_err() && bytes_of("--payload", "zz").is_err());
+    assert!(bytes_of("--payload", "é").is_err());
+}
+
+/// The build line of `offload/programs/bareverbs.h`, run by clang: its code passes the verifier, and that of the version that
+/// made the objects here is the same to the byte. What cannot be deployed is refused by name.
+#[test]
+fn clang_builds_what_is_deployed() {
+    let Some(version) = clang_version() else {
+        assert!(std::env::var_os("BAREVERBS_REQUIRE_JUDGES").is_none(), "clang is not there: .ci/install");
+        println!("SKIPPED: clang is not there");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs");
+    let compile = |source: &Path| {
+        let output = directory.path().join("out.o");
+        let compiled = Command::new("clang")
+            .args(["-target", "bpf", "-mcpu=v3", "-O2", "-ffreestanding", "-Wall", "-Werror", "-c"])
+            .arg("-I")
+            .arg(&sources)
+            .arg(source)
+            .arg("-o")
+            .arg(&output)
+            .status();
+        assert!(compiled.expect("clang runs").success(), "{}", source.display());
+        std::fs::read(output).expect("the object")
+    };
+    for (name, object) in [("kv_lookup.c", LOOKUP), ("sum_list.c", SUM)] {
+        let code = load(&compile(&sources.join(name)), None).expect("one function");
+        Program::verify(&code).expect("it can be deployed");
+        if version.contains("14.0.6") {
+            assert_eq!(
+                code,
+                load(object, None).expect("one function"),
+                "{name} is not what its object was built from"
+            );
+        }
+    }
+    for (text, reason) in [
+        ("static volatile u64 kept; u64 step(void *c) { return kept++; }", "refers to"),
+        ("u64 other(void *c) { return 1; } u64 step(void *c) { return 2; }", "several functions"),
+        (
+            "__attribute__((noinline)) static u64 f(u64 x) { asm volatile(\"\"); return x; } u64 step(u64 *c) { return f(*c); }",
+            "several functions",
+        ),
+    ] {
+        let source = directory.path().join("bad.c");
+        std::fs::write(&source, format!("#include \"bareverbs.h\"\n{text}\n")).expect("written");
+        let object = compile(&source);
+        let error = format!("{:#}", load(&object, None).expect_err("refused"));
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+/// What clang says of itself, if it is there.
+fn clang_version() -> Option<String> {
+    let output = Command::new("clang").arg("--version").output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}

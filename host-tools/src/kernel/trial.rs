@@ -1,0 +1,125 @@
+//! One request to a program over memory that does not change, under the limits of a DPU.
+
+use anyhow::{Result, anyhow};
+use bareverbs_offload::budget::{Budget, Limits, Next};
+use bareverbs_offload::grant::{Checked, Grant};
+use bareverbs_offload::kernel::{Emission, Status, Step};
+use bareverbs_offload::program::{Fault, Fuel, Program, ProgramInvocation};
+use bareverbs_prm::time::Time;
+
+/// What is asked of the program.
+pub struct Request<'a> {
+    /// The granted region.
+    pub memory: &'a [u8],
+    pub parameters: &'a [u8],
+    pub payload: &'a [u8],
+    pub fuel: Fuel,
+}
+
+/// What one step did.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StepTaken {
+    /// Fuel that it used.
+    pub fuel: u32,
+    /// What it asked for, in words.
+    pub action: String,
+}
+
+/// How a request ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    Answer { bytes: Vec<u8>, version: u64 },
+    Status { status: Status, fault: Option<Fault> },
+}
+
+/// A request that was run.
+#[derive(Debug)]
+pub struct Trial {
+    pub steps: Vec<StepTaken>,
+    pub ended: Ended,
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    request: &'a Request<'a>,
+    grant: Grant,
+    budget: Budget,
+    invocation: ProgramInvocation,
+    window: &'a [u8],
+    payload_taken: bool,
+}
+
+impl Trial {
+    /// Runs the request to its end.
+    pub fn run(program: &Program, request: &Request<'_>) -> Result<Self> {
+        let grant = Grant::new(0, request.memory.len() as u64)?;
+        let started = ProgramInvocation::start(program, request.fuel, request.parameters, &grant);
+        let (invocation, mut step) =
+            started.map_err(|status| anyhow!("the program does not begin: {status}"))?;
+        let budget = Budget::new(Limits::default(), Time::ZERO);
+        let mut walk =
+            Walk { program, request, grant, budget, invocation, window: &[], payload_taken: false };
+        let mut steps = Vec::new();
+        let mut used = 0;
+        loop {
+            let fuel = walk.invocation.fuel_used();
+            steps.push(StepTaken { fuel: fuel - used, action: words(step) });
+            used = fuel;
+            match walk.next(step) {
+                Ok(next) => step = next,
+                Err(ended) => return Ok(Self { steps, ended }),
+            }
+        }
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn next(&mut self, step: Step) -> Result<Step, Ended> {
+        match self.budget.charge(step, Time::ZERO) {
+            Next::Read(range) => {
+                self.window = self.read(range)?;
+                Ok(self.invocation.dma_done(self.program, self.window, &self.grant))
+            }
+            Next::Payload if self.payload_taken => Err(self.end(Status::BadParameters)),
+            Next::Payload => {
+                (self.payload_taken, self.window) = (true, self.request.payload);
+                Ok(self.invocation.payload(self.program, self.window, &self.grant))
+            }
+            Next::Emit(part) => Err(self.answer(self.window, part)),
+            Next::Reply(part) => Err(self.answer(self.invocation.state(), part)),
+            Next::End(status) => Err(self.end(status)),
+        }
+    }
+
+    fn read(&self, range: Checked) -> Result<&'a [u8], Ended> {
+        let begin = usize::try_from(range.offset()).ok();
+        let bytes = begin.and_then(|begin| self.request.memory.get(begin..)?.get(..range.length() as usize));
+        bytes.ok_or_else(|| self.end(Status::DmaFault))
+    }
+
+    fn answer(&self, bytes: &[u8], part: Emission) -> Ended {
+        let Emission { offset, length, version } = part;
+        let found = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
+        match found {
+            Some(bytes) => Ended::Answer { bytes: bytes.to_vec(), version },
+            None => self.end(Status::OutOfBounds),
+        }
+    }
+
+    const fn end(&self, status: Status) -> Ended {
+        Ended::Status { status, fault: self.invocation.fault() }
+    }
+}
+
+fn words(step: Step) -> String {
+    match step {
+        Step::Fetch(range) => format!("fetch {} bytes at {:#x}", range.length(), range.offset()),
+        Step::Refetch { range, otherwise } => {
+            format!("fetch {} bytes at {:#x} again, or end: {otherwise}", range.length(), range.offset())
+        }
+        Step::AwaitPayload => "wait for the payload".to_owned(),
+        Step::Emit(part) => format!("answer with {} bytes at {:#x} of the window", part.length, part.offset),
+        Step::Reply(part) => format!("answer with {} bytes at {:#x} of the state", part.length, part.offset),
+        Step::Done(status) => format!("end: {status}"),
+    }
+}

@@ -1,0 +1,44 @@
+//! A program that the verifier let pass: the only thing that is run.
+
+use super::instruction::Instruction;
+use super::limits::MAX_INSTRUCTIONS;
+use super::verify::{DeployError, verify};
+use core::fmt;
+use sha2::{Digest, Sha256};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A program that was verified.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Program {
+    code: [Instruction; MAX_INSTRUCTIONS],
+    length: usize,
+}
+
+impl Program {
+    /// Verifies a program, given as the bytes of its instructions.
+    pub fn verify(bytes: &[u8]) -> Result<Self, DeployError> {
+        let whole = <[Instruction]>::ref_from_bytes(bytes);
+        let found = whole.map_err(|_| DeployError::NotWhole { bytes: bytes.len() })?;
+        verify(found)?;
+        let mut code = [Instruction::default(); MAX_INSTRUCTIONS];
+        let too_long = DeployError::TooLong { instructions: found.len() };
+        code.get_mut(..found.len()).ok_or(too_long)?.copy_from_slice(found);
+        Ok(Self { code, length: found.len() })
+    }
+
+    /// The instructions.
+    pub fn instructions(&self) -> &[Instruction] {
+        self.code.get(..self.length).unwrap_or(&[])
+    }
+
+    /// SHA-256 of the bytes of the instructions: what names a version of a program.
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(self.instructions().as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a program of {} instructions", self.length)
+    }
+}

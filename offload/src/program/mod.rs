@@ -1,0 +1,32 @@
+//! Kernels that are programs: deployed while requests run, verified before, bounded while they run.
+//!
+//! A program is code of eBPF (RFC 9669) as `clang -target bpf -mcpu=v3` emits it for one function. The function is called once a
+//! step. It finds what happened in its context, keeps what it needs in its state, and returns a verb: what it wants next. It
+//! names offsets in the region that its client was granted; whether they may be read is decided outside, for each.
+//!
+//! **What it may not do.** Loop for ever (fuel), leave its memory (segments), call functions but three helpers, keep anything
+//! on the stack between steps, see another invocation.
+//!
+//! **The subset.** All of `-mcpu=v3` but atomic operations, packet access, maps, variables outside of the function and calls
+//! between functions. Division by zero gives zero and a remainder by zero leaves the dividend, as RFC 9669 has it.
+
+mod code;
+mod fault;
+mod helpers;
+mod instruction;
+mod interpret;
+mod invocation;
+mod limits;
+mod memory;
+mod verify;
+
+pub use code::Program;
+pub use fault::Fault;
+pub use helpers::{BYTES_PER_FUEL, Helper};
+pub use instruction::{Condition, Illegal, Instruction, Operand, Operation};
+pub use invocation::{MAX_PARAMETERS, ProgramInvocation, Verb};
+pub use limits::{Fuel, MAX_INSTRUCTIONS, STACK, STATE};
+pub use verify::DeployError;
+
+#[cfg(test)]
+mod tests;

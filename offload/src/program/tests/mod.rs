@@ -1,0 +1,59 @@
+//! Programs of clang, of an assembler of eight lines, and of a generator; the oracle is rbpf, which nobody here wrote.
+
+mod lookup;
+mod oracle;
+mod steps;
+mod verifier;
+
+use super::instruction::numbers as n;
+use super::*;
+use object::{Object, ObjectSection};
+use zerocopy::IntoBytes;
+
+/// The bytes of instructions.
+fn bytes(code: &[Instruction]) -> Vec<u8> {
+    code.as_bytes().to_vec()
+}
+
+fn verified(code: &[Instruction]) -> Program {
+    Program::verify(&bytes(code)).expect("the verifier lets it pass")
+}
+
+const fn mov(to: u8, value: i32) -> Instruction {
+    Instruction::new(n::ALU64 | n::MOV, to, 0, 0, value)
+}
+
+const fn copy(to: u8, from: u8) -> Instruction {
+    Instruction::new(n::ALU64 | n::MOV | n::REGISTER, to, from, 0, 0)
+}
+
+const fn exit() -> Instruction {
+    Instruction::new(n::JMP | n::EXIT, 0, 0, 0, 0)
+}
+
+const fn jump(offset: i16) -> Instruction {
+    Instruction::new(n::JMP | n::JA, 0, 0, offset, 0)
+}
+
+const fn load(size: u8, to: u8, base: u8, offset: i16) -> Instruction {
+    Instruction::new(n::LDX | n::MEM | size, to, base, offset, 0)
+}
+
+const fn store(size: u8, base: u8, offset: i16, from: u8) -> Instruction {
+    Instruction::new(n::STX | n::MEM | size, base, from, offset, 0)
+}
+
+const fn put(size: u8, base: u8, offset: i16, value: i32) -> Instruction {
+    Instruction::new(n::ST | n::MEM | size, base, 0, offset, value)
+}
+
+const fn call(helper: Helper) -> Instruction {
+    Instruction::new(n::JMP | n::CALL, 0, 0, 0, helper.number())
+}
+
+/// The code of an object file that clang made; `offload/programs` has the sources.
+fn compiled(object: &[u8]) -> Program {
+    let file = object::File::parse(object).expect("an ELF file");
+    let text = file.section_by_name(".text").expect("code");
+    Program::verify(text.data().expect("bytes")).expect("the verifier lets it pass")
+}
