@@ -11,7 +11,7 @@ use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work;
 use crate::paths::{Redirected, Special};
-use bareverbs_uverbs::Errno;
+use bareverbs_uverbs::{Errno, Mapping};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;
 use libc::{mode_t, off_t, size_t, ssize_t};
@@ -270,6 +270,24 @@ fn map_memory(wish: MapRequest) -> *mut c_void {
     )
 }
 
+/// Maps a page of the kernel's: it begins with these bytes, and the program cannot write it.
+fn map_bytes(wish: MapRequest, bytes: &[u8]) -> *mut c_void {
+    if wish.protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
+        fail(Errno::Permission);
+        return libc::MAP_FAILED;
+    }
+    let length = wish.length;
+    let mapped = map_memory(MapRequest { protection: libc::PROT_READ | libc::PROT_WRITE, ..wish });
+    if mapped != libc::MAP_FAILED {
+        // SAFETY: the page was mapped a line above, writable, and nobody else knows of it; the bytes are fewer than it has.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), mapped.cast(), bytes.len().min(length));
+            libc::mprotect(mapped, length, libc::PROT_READ);
+        }
+    }
+    mapped
+}
+
 fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
     let mapped = match descriptors::get(descriptor) {
         Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink | Descriptor::Connections(_) => {
@@ -283,7 +301,10 @@ fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut
             fail(error);
             libc::MAP_FAILED
         },
-        |_| map_memory(wish),
+        |mapping| match mapping {
+            Mapping::Doorbells(_) => map_memory(wish),
+            Mapping::Clock(bytes) => map_bytes(wish, &bytes),
+        },
     ))
 }
 

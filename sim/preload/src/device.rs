@@ -319,5 +319,7 @@ pub(crate) fn end_connection_wait(file: ConnectionFileId) {
 
 /// What `mmap` of the file means.
 pub(crate) fn map(file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
-    device()?.uverbs.map(file, offset, length)
+    let mut device = device()?;
+    let Device { uverbs, program, .. } = &mut *device;
+    uverbs.map(program, file, offset, length)
 }

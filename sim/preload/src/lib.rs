@@ -20,6 +20,7 @@ mod errno;
 mod event_files;
 #[cfg(target_arch = "x86_64")]
 mod guarded;
+mod interfaces;
 mod link;
 mod memory;
 mod names;

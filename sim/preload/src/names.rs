@@ -26,6 +26,16 @@ fn network() -> Option<&'static NetworkDirectory> {
     FOUND.get_or_init(find).as_ref()
 }
 
+/// The addresses of the host that this program runs on; none if it was started without `bareverbs run`.
+pub(crate) fn own_addresses() -> &'static [Ipv4Addr] {
+    static FOUND: OnceLock<Vec<Ipv4Addr>> = OnceLock::new();
+    let find = || {
+        let host = VirtualHost::new(&std::env::var(environment::HOST).ok()?)?;
+        Some(vec![Ipv4Addr::from(host.ipv4())])
+    };
+    FOUND.get_or_init(|| find().unwrap_or_default())
+}
+
 /// Whether a host of the network has this address.
 fn is_virtual_address(address: Ipv4Addr) -> bool {
     let possible = u32::from(address) & VIRTUAL_MASK == VIRTUAL;

@@ -173,8 +173,11 @@ impl Process for Program {
     }
 
     fn seed(&mut self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        since ^ u64::from(std::process::id()) << 40
+        self.wall_clock() ^ u64::from(std::process::id()) << 40
+    }
+
+    fn wall_clock(&mut self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
     }
 
     fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {

@@ -1,5 +1,6 @@
 //! What the device is and can do, as firmware says it once at boot and programs ask for it ever after.
 
+use crate::mapping::CLOCK_INFO_VERSIONS;
 use crate::uapi::{
     AllocUcontextResp, CqModerationCaps, ExQueryDeviceResp, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
     IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_MEM_WINDOW, IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B,
@@ -177,6 +178,7 @@ impl DeviceAttributes {
             cqe_version,
             cmds_supp_uhw: MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
             eth_min_inline: NO_INLINE_HEADERS,
+            clock_info_versions: CLOCK_INFO_VERSIONS,
             log_uar_size: 12,
             num_uars_per_page: 1,
             num_dyn_bfregs: 1024,

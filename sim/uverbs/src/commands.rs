@@ -3,12 +3,14 @@
 use crate::Errno;
 use crate::kernel_memory::{DeviceView, KernelMemory, PAGE};
 use crate::process::Process;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::{HostMemory, Nic};
+use bareverbs_sim::nic::{HostMemory, Nic, Transmit};
+use bareverbs_sim::wire::FrameBuffer;
 use core::fmt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -85,6 +87,8 @@ impl Command {
 pub(crate) struct CommandQueue {
     pub(crate) nic: Nic,
     pub(crate) kernel: KernelMemory,
+    /// Frames that left the device while the kernel waited for it: they go out before any other.
+    pub(crate) early_frames: VecDeque<(Transmit, FrameBuffer)>,
     queue: u64,
     input_blocks: Vec<u64>,
     output_blocks: Vec<u64>,
@@ -95,7 +99,8 @@ impl CommandQueue {
     pub(crate) fn new<P: Process>(nic: Nic, process: &mut P) -> Self {
         let mut kernel = KernelMemory::default();
         let queue = kernel.allocate(1);
-        let mut commands = Self { nic, kernel, queue, input_blocks: Vec::new(), output_blocks: Vec::new() };
+        let (input_blocks, output_blocks, early_frames) = (Vec::new(), Vec::new(), VecDeque::new());
+        let mut commands = Self { nic, kernel, early_frames, queue, input_blocks, output_blocks };
         commands.write_segment(process, init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);
         commands.write_segment(process, init_segment::CMDQ_ADDRESS_LOW, queue as u32);
         commands
@@ -125,6 +130,17 @@ impl CommandQueue {
         input: impl FnOnce(&mut Nic, &mut DeviceView<'_, P>) -> R,
     ) -> R {
         input(&mut self.nic, &mut DeviceView { kernel: &mut self.kernel, program: process })
+    }
+
+    /// Lets the device send its next packet. Whether it had anything to do.
+    pub(crate) fn send_early<P: Process>(&mut self, process: &mut P) -> bool {
+        let now = process.now();
+        let mut frame = FrameBuffer::new();
+        match self.with_device(process, |nic, memory| nic.poll_transmit(now, memory, &mut frame)) {
+            Some(transmit) => self.early_frames.push_back((transmit, frame)),
+            None => return self.nic.has_yielded(),
+        }
+        true
     }
 
     /// Runs a command whose answer is its layout.

@@ -170,6 +170,7 @@ pub(crate) fn resize<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
         return Err(Errno::Invalid);
     }
     let code = entry_code(size, 0)?;
+    call.device.catch_up(call.process);
     let place = QueuePlace::find(call.process, provider.buf_addr, u64::from(size) << log_entries, true)?;
     let mut input = ModifyCqIn::new();
     input.set_cqn(cqn);

@@ -1,5 +1,6 @@
 //! The device as the kernel has it: command queue, event queues, and what lives across files.
 
+use crate::Errno;
 use crate::async_events;
 use crate::attributes::DeviceAttributes;
 use crate::boot;
@@ -8,6 +9,7 @@ use crate::doorbells::Doorbells;
 use crate::event_queues::EventQueues;
 use crate::events::EventFiles;
 use crate::general_services::{GeneralServices, Incoming};
+use crate::key_changes::{KeyChange, KeyChanges};
 use crate::process::Process;
 use crate::queues::Queues;
 use crate::uapi::read_extended;
@@ -17,6 +19,9 @@ use bareverbs_prm::ids::{Eqn, Gid, Pdn, Xrcdn};
 use bareverbs_prm::numbering::EventType;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{Nic, NicConfig};
+
+/// Packets that are sent at most before a command that comes after them.
+const CATCH_UP: usize = 256;
 
 /// A device that was brought up.
 #[derive(Debug)]
@@ -31,6 +36,7 @@ pub(crate) struct Device {
     /// Management datagrams that have come.
     pub(crate) inbox: Vec<Incoming>,
     key_variant: u8,
+    key_changes: KeyChanges,
     /// The kernel's own domains, of which some queue pairs are; made when the first one needs them.
     pub(crate) own_domains: Option<(Pdn, Xrcdn)>,
 }
@@ -46,6 +52,8 @@ impl Device {
         let event_queues = EventQueues::create(&mut commands, process)?;
         let events = event_queues.completion_queue_number();
         let general_services = GeneralServices::create(&mut commands, process, events)?;
+        let belongings = general_services.belongings(events);
+        let key_changes = KeyChanges::create(&mut commands, process, belongings)?;
         Ok(Self {
             commands,
             attributes,
@@ -56,13 +64,15 @@ impl Device {
             general_services,
             inbox: Vec::new(),
             key_variant: 0,
+            key_changes,
             own_domains: None,
         })
     }
 
-    /// Completion vectors that programs can name.
+    /// Completion vectors that programs can name: as `mlx5_core` one for each processor of a large machine, since UCX names them by
+    /// the processor that it runs on.
     pub(crate) const fn completion_vectors(&self) -> u32 {
-        1
+        64
     }
 
     /// The event queue of every completion vector.
@@ -74,6 +84,24 @@ impl Device {
     pub(crate) const fn next_key_variant(&mut self) -> u8 {
         self.key_variant = self.key_variant.wrapping_add(1);
         self.key_variant
+    }
+
+    /// Changes a memory key by a work request.
+    pub(crate) fn change_key<P: Process>(
+        &mut self,
+        process: &mut P,
+        change: &KeyChange,
+    ) -> Result<(), Errno> {
+        self.key_changes.run(&mut self.commands, process, change)
+    }
+
+    /// Does what the program has rung for: a NIC of hardware has seen and sent it long before the kernel's command reaches it.
+    pub(crate) fn catch_up<P: Process>(&mut self, process: &mut P) {
+        let now = process.now();
+        if self.doorbells.sweep(&mut self.commands, now, process) {
+            let mut turns = 0..CATCH_UP;
+            while turns.next().is_some() && self.commands.send_early(process) {}
+        }
     }
 
     /// What follows every input of the device: its interrupts are served.

@@ -25,12 +25,17 @@ struct Watched {
     address: u64,
     /// As it was read last; `None` makes the next sweep ring.
     last: Option<[u8; 4]>,
+    /// The queue is being reset: the program has yet to set the word to zero, and what stands there is of the time before.
+    is_stale: bool,
 }
 
 impl Watched {
     /// What stands there now, if it is something else than before.
     fn change<P: Process>(&mut self, process: &mut P) -> Option<[u8; 4]> {
         let mut word = [0; 4];
+        if self.is_stale {
+            return None;
+        }
         // The program may have unmapped what it still uses; then nothing new is told.
         process.read(self.address, &mut word).ok()?;
         (self.last.replace(word) != Some(word)).then_some(word)
@@ -51,13 +56,22 @@ pub(crate) struct Doorbells {
 impl Doorbells {
     /// A queue pair begins; its record of 8 bytes is at `address`.
     pub(crate) fn watch_queue_pair(&mut self, qpn: Qpn, page: UarIndex, address: u64) {
-        self.send.insert(qpn, Watched { page, address: address.wrapping_add(SECOND_WORD), last: None });
+        let address = address.wrapping_add(SECOND_WORD);
+        self.send.insert(qpn, Watched { page, address, last: None, is_stale: false });
     }
 
     /// A queue pair changed its state: what was posted before counts as new.
     pub(crate) fn look_again(&mut self, qpn: Qpn) {
         if let Some(watched) = self.send.get_mut(&qpn) {
-            watched.last = None;
+            (watched.last, watched.is_stale) = (None, false);
+        }
+    }
+
+    /// A queue pair was reset: its record counts again when it leaves that state. libmlx5 sets it to zero when the command has
+    /// returned, which is later.
+    pub(crate) fn look_away(&mut self, qpn: Qpn) {
+        if let Some(watched) = self.send.get_mut(&qpn) {
+            watched.is_stale = true;
         }
     }
 
@@ -69,7 +83,8 @@ impl Doorbells {
     /// A completion queue begins; its record holds [`NEVER_ARMED`].
     pub(crate) fn watch_completion_queue(&mut self, cqn: Cqn, page: UarIndex, address: u64) {
         let last = Some(NEVER_ARMED.to_be_bytes());
-        self.completion.insert(cqn, Watched { page, address: address.wrapping_add(SECOND_WORD), last });
+        let address = address.wrapping_add(SECOND_WORD);
+        self.completion.insert(cqn, Watched { page, address, last, is_stale: false });
     }
 
     /// A completion queue ends.

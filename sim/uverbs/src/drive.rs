@@ -49,7 +49,7 @@ impl Uverbs {
 
     /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.
     pub fn has_frame(&self) -> bool {
-        self.nic().has_transmit()
+        !self.device.commands.early_frames.is_empty() || self.nic().has_transmit()
     }
 
     /// Whether the latest [`Self::poll_frame`] gave nothing only so that others have their turn: there is more to do, at once.
@@ -65,6 +65,10 @@ impl Uverbs {
         process: &mut P,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
+        if let Some((transmit, early)) = self.device.commands.early_frames.pop_front() {
+            *frame = early;
+            return Some(transmit);
+        }
         let commands = &mut self.device.commands;
         let transmit = commands.with_device(process, |nic, memory| nic.poll_transmit(now, memory, frame));
         self.settle(now, process);

@@ -2,10 +2,11 @@
 //! `mlx5_ib` makes it. It sends and receives through the device like any queue pair, from memory of the kernel.
 
 use crate::commands::{Command, CommandFailure, CommandQueue};
-use crate::kernel_memory::PAGE;
+use crate::kernel_completions::KernelCompletions;
+use crate::kernel_memory::{PAGE, page_list};
+use crate::key_changes::Belongings;
 use crate::process::Process;
 use alloc::vec::Vec;
-use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, ResetToInitQpIn, ResetToInitQpOut};
@@ -42,9 +43,6 @@ const BLOCKS: u16 = (SEGMENTS * SEGMENT).div_ceil(BASIC_BLOCK) as u16;
 /// Blocks of the send queue.
 const LOG_SEND_BLOCKS: u8 = 8;
 const SEND_BLOCKS: u16 = 1 << LOG_SEND_BLOCKS;
-/// Entries of the completion queue, which holds what both queues complete.
-const LOG_ENTRIES: u8 = 8;
-const ENTRY: u64 = size_of::<CompletionEntry>() as u64;
 /// Q_Key of general services (IBTA v1.4 §9.2.4), and the number of every port's queue pair.
 const Q_KEY: u32 = 0x8001_0000;
 const GENERAL_SERVICES: u32 = 1;
@@ -80,11 +78,11 @@ pub(crate) struct Incoming {
 #[derive(Debug)]
 pub(crate) struct GeneralServices {
     qpn: Qpn,
-    cqn: Cqn,
+    completions: KernelCompletions,
     key: Mkey,
+    pd: Pdn,
     page: UarIndex,
     places: Places,
-    consumer: u32,
     /// Blocks of sends that were posted, and of those that have completed.
     posted: u16,
     completed: u16,
@@ -101,8 +99,6 @@ struct Uses {
 /// Where everything lies in the kernel's memory.
 #[derive(Debug, Clone, Copy)]
 struct Places {
-    completions: u64,
-    completion_record: u64,
     queues: u64,
     record: u64,
     receives: u64,
@@ -112,12 +108,9 @@ impl Places {
     fn allocate(commands: &mut CommandQueue) -> Self {
         let pages = |bytes: usize| bytes.div_ceil(PAGE as usize);
         let queues = (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS);
-        let records = commands.kernel.allocate(1);
         Self {
-            completions: commands.kernel.allocate(pages((ENTRY << LOG_ENTRIES) as usize)),
-            completion_record: records,
             queues: commands.kernel.allocate(pages(queues)),
-            record: records + ENTRY,
+            record: commands.kernel.allocate(1),
             receives: commands.kernel.allocate(pages((RECEIVE_STRIDE << LOG_RECEIVES) as usize)),
         }
     }
@@ -126,12 +119,6 @@ impl Places {
     const fn sends(&self) -> u64 {
         self.queues + ((SEGMENT as u64) << LOG_RECEIVES)
     }
-}
-
-/// Addresses of the pages of a buffer of the kernel, big-endian.
-fn pages(buffer: u64, bytes: usize) -> Vec<u8> {
-    let pages = bytes.div_ceil(PAGE as usize) as u64;
-    (0..pages).flat_map(|page| (buffer + page * PAGE).to_be_bytes()).collect()
 }
 
 impl GeneralServices {
@@ -147,22 +134,27 @@ impl GeneralServices {
         let alloc = Command::new(CommandOpcode::AllocPd, 0, &AllocPdIn::new());
         let pd = commands.run::<_, AllocPdOut>(process, &alloc)?.pd();
         let key = create_key(commands, process, pd)?;
-        let cqn = create_completions(commands, process, &places, page, events)?;
-        let qpn = create_queue(commands, process, &places, &Uses { pd, cqn, page })?;
+        let completions = KernelCompletions::create(commands, process, page, events)?;
+        let qpn = create_queue(commands, process, &places, &Uses { pd, cqn: completions.number(), page })?;
         let mut services =
-            Self { qpn, cqn, key, page, places, consumer: 0, posted: 0, completed: 0, received: 0 };
+            Self { qpn, completions, key, pd, page, places, posted: 0, completed: 0, received: 0 };
         services.bring_up(commands, process)?;
         for _ in 0..RECEIVES {
             services.post_receive(commands);
         }
         let now = process.now();
-        services.arm(commands, now, process);
+        services.completions.arm(commands, now, process);
         Ok(services)
+    }
+
+    /// What other queue pairs of the kernel use as well.
+    pub(crate) const fn belongings(&self, events: Eqn) -> Belongings {
+        Belongings { pd: self.pd, page: self.page, events }
     }
 
     /// The completion queue, by which events name it.
     pub(crate) const fn completion_queue(&self) -> Cqn {
-        self.cqn
+        self.completions.number()
     }
 
     fn bring_up<P: Process>(
@@ -183,19 +175,14 @@ impl GeneralServices {
         Ok(())
     }
 
-    /// Writes to the kernel's memory, all of which was allocated above.
-    fn write(commands: &mut CommandQueue, address: u64, bytes: &[u8]) {
-        let _ = commands.kernel.write(address, bytes);
-    }
-
     fn post_receive(&mut self, commands: &mut CommandQueue) {
         let slot = u64::from(self.received % RECEIVES);
         let mut segment = DataSegment::new();
         segment.set_byte_count((ROUTE_HEADER + DATAGRAM) as u32).set_lkey(self.key);
         segment.set_address(self.places.receives + slot * RECEIVE_STRIDE);
-        Self::write(commands, self.places.queues + slot * SEGMENT as u64, segment.as_bytes());
+        commands.kernel.put(self.places.queues + slot * SEGMENT as u64, segment.as_bytes());
         self.received = self.received.wrapping_add(1);
-        Self::write(commands, self.places.record, &u32::from(self.received).to_be_bytes());
+        commands.kernel.put(self.places.record, &u32::from(self.received).to_be_bytes());
     }
 
     /// Whether there is room for a datagram.
@@ -214,10 +201,10 @@ impl GeneralServices {
         let entry = self.entry(datagram);
         for (block, bytes) in (self.posted..).zip(entry.chunks(BASIC_BLOCK)) {
             let at = u64::from(block % SEND_BLOCKS) * BASIC_BLOCK as u64;
-            Self::write(commands, self.places.sends() + at, bytes);
+            commands.kernel.put(self.places.sends() + at, bytes);
         }
         self.posted = self.posted.wrapping_add(BLOCKS);
-        Self::write(commands, self.places.record + 4, &u32::from(self.posted).to_be_bytes());
+        commands.kernel.put(self.places.record + 4, &u32::from(self.posted).to_be_bytes());
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::SEND as u64;
         let bell = u64::from(self.qpn.value()) << 8;
         commands.write_register(now, process, register, &bell.to_be_bytes());
@@ -248,7 +235,7 @@ impl GeneralServices {
         process: &mut P,
     ) -> Vec<Incoming> {
         let mut datagrams = Vec::new();
-        while let Some(entry) = self.next_entry(commands) {
+        while let Some(entry) = self.completions.next(commands) {
             match entry.opcode() {
                 CqeOpcode::Requester => self.completed = entry.wqe_counter().wrapping_add(BLOCKS),
                 CqeOpcode::ResponderSend => {
@@ -261,21 +248,8 @@ impl GeneralServices {
                 _ => {}
             }
         }
-        Self::write(commands, self.places.completion_record, &(self.consumer & 0xff_ffff).to_be_bytes());
-        self.arm(commands, now, process);
+        self.completions.arm(commands, now, process);
         datagrams
-    }
-
-    fn next_entry(&mut self, commands: &mut CommandQueue) -> Option<CompletionEntry> {
-        let slot = u64::from(self.consumer & ((1 << LOG_ENTRIES) - 1));
-        let mut entry = CompletionEntry::new();
-        commands.kernel.read(self.places.completions + slot * ENTRY, entry.as_mut_bytes()).ok()?;
-        let is_new = entry.owner() == (self.consumer >> LOG_ENTRIES & 1 != 0);
-        if !is_new || entry.opcode() == CqeOpcode::Invalid {
-            return None;
-        }
-        self.consumer = self.consumer.wrapping_add(1);
-        Some(entry)
     }
 
     /// The datagram of a receive; what is shorter than a management datagram is none.
@@ -287,14 +261,6 @@ impl GeneralServices {
         commands.kernel.read(self.places.receives + slot * RECEIVE_STRIDE, &mut bytes).ok()?;
         let (header, payload) = bytes.split_at(ROUTE_HEADER);
         Some(Incoming { source: source(header, entry), payload: payload.try_into().ok()? })
-    }
-
-    fn arm<P: Process>(&self, commands: &mut CommandQueue, now: Time, process: &mut P) {
-        let word = self.consumer & 0xff_ffff;
-        Self::write(commands, self.places.completion_record + 4, &word.to_be_bytes());
-        let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::CQ_ARM as u64;
-        let bell = u64::from(word) << 32 | u64::from(self.cqn.value());
-        commands.write_register(now, process, register, &bell.to_be_bytes());
     }
 }
 
@@ -325,27 +291,6 @@ fn create_key<P: Process>(
     Ok(Mkey::from_parts(commands.run::<_, CreateMkeyOut>(process, &command)?.mkey_index(), 0))
 }
 
-fn create_completions<P: Process>(
-    commands: &mut CommandQueue,
-    process: &mut P,
-    places: &Places,
-    page: UarIndex,
-    events: Eqn,
-) -> Result<Cqn, CommandFailure> {
-    let mut preset = CompletionEntry::new();
-    preset.set_opcode(CqeOpcode::Invalid).set_owner(true);
-    for slot in 0..1 << LOG_ENTRIES {
-        GeneralServices::write(commands, places.completions + slot * ENTRY, preset.as_bytes());
-    }
-    let mut input = CreateCqIn::new();
-    let context = input.cq_context_mut();
-    context.set_log_cq_size(LOG_ENTRIES).set_uar_page(page).set_dbr_addr(places.completion_record);
-    context.set_c_eqn_or_apu_element(events.value());
-    let list = pages(places.completions, (ENTRY << LOG_ENTRIES) as usize);
-    let command = Command::new(CommandOpcode::CreateCq, 0, &input).list(&list);
-    Ok(commands.run::<_, CreateCqOut>(process, &command)?.cqn())
-}
-
 fn create_queue<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
@@ -362,7 +307,7 @@ fn create_queue<P: Process>(
         .set_uar_page(parts.page)
         .set_dbr_addr(places.record);
     context.set_log_rq_size(LOG_RECEIVES).set_log_rq_stride(0).set_log_sq_size(LOG_SEND_BLOCKS);
-    let list = pages(places.queues, (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS));
+    let list = page_list(places.queues, (SEGMENT << LOG_RECEIVES) + (BASIC_BLOCK << LOG_SEND_BLOCKS));
     let command = Command::new(CommandOpcode::CreateQp, 0, &input).list(&list);
     Ok(commands.run::<_, CreateQpOut>(process, &command)?.qpn())
 }

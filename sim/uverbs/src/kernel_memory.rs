@@ -23,10 +23,22 @@ impl KernelMemory {
         address
     }
 
+    /// Writes to what was handed out.
+    pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
+        let written = self.write(address, bytes);
+        debug_assert!(written.is_ok(), "{address:#x} was not handed out");
+    }
+
     fn slice(&mut self, iova: u64, length: usize) -> Option<&mut [u8]> {
         let start = usize::try_from(iova.checked_sub(BASE)?).ok()?;
         self.bytes.get_mut(start..start.checked_add(length)?)
     }
+}
+
+/// Addresses of the pages of a buffer, big-endian, as commands have them.
+pub(crate) fn page_list(buffer: u64, bytes: usize) -> Vec<u8> {
+    let pages = bytes.div_ceil(PAGE as usize) as u64;
+    (0..pages).flat_map(|page| (buffer + page * PAGE).to_be_bytes()).collect()
 }
 
 impl HostMemory for KernelMemory {

@@ -1,27 +1,65 @@
 //! What a program maps from the device file, and under which offsets.
 
+use crate::process::Process;
+use crate::uapi::Mlx5ClockInfo;
 use bareverbs_prm::ids::UarIndex;
+use zerocopy::IntoBytes;
 
 /// Bytes of a page that can be mapped.
 const PAGE: u64 = 4096;
 /// Command of a mapping's offset that names a page which UAR_OBJ_ALLOC handed out; lower ones are the kernel's own.
 const HANDED_OUT: u64 = 9;
+/// Command of a mapping's offset that names the clock, in its first version.
+const CLOCK_INFO: u64 = 7;
+/// `clock_info_versions`: the first.
+pub(crate) const CLOCK_INFO_VERSIONS: u8 = 1;
 
 /// What a program may map from the device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
     /// A page of doorbells.
     Doorbells(UarIndex),
+    /// A page that begins with these bytes (`mlx5_ib_clock_info`) and that only the kernel writes.
+    Clock([u8; size_of::<Mlx5ClockInfo>()]),
 }
 
-impl Mapping {
+/// What a mapping is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Doorbells(UarIndex),
+    Clock,
+}
+
+/// What time stamps of the device mean: they count nanoseconds, so this is true for ever.
+pub(crate) fn clock<P: Process>(process: &mut P) -> Mapping {
+    let info = Mlx5ClockInfo {
+        sign: 0,
+        resv: 0,
+        nsec: process.wall_clock(),
+        cycles: process.now().as_nanos(),
+        frac: 0,
+        mult: 1,
+        shift: 0,
+        mask: u64::MAX,
+        overflow_period: u64::MAX,
+    };
+    let mut bytes = [0; size_of::<Mlx5ClockInfo>()];
+    bytes.copy_from_slice(info.as_bytes());
+    Mapping::Clock(bytes)
+}
+
+impl Place {
     /// What an offset names; `None` if the kernel has nothing there.
     pub(crate) fn find(offset: u64, length: u64) -> Option<Self> {
         let number = offset / PAGE;
         let (command, index) = (number >> 8 & 0xff, number & 0xff | number >> 16 << 8);
         let page = u32::try_from(index).ok().and_then(UarIndex::new)?;
         let whole = offset.is_multiple_of(PAGE) && length == PAGE;
-        (whole && command == HANDED_OUT).then_some(Self::Doorbells(page))
+        match (command, index) {
+            (HANDED_OUT, _) if whole => Some(Self::Doorbells(page)),
+            (CLOCK_INFO, 0) if whole => Some(Self::Clock),
+            _ => None,
+        }
     }
 }
 

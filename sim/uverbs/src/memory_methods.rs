@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::call::Call;
 use crate::commands::{Command, CommandFailure};
 use crate::files::{Object, Region};
+use crate::key_changes::KeyChange;
 use crate::object_methods::{answer_or_undo, destroy, destroy_handle, keep};
 use crate::page_list::RegionPages;
 use crate::process::Process;
@@ -13,6 +14,7 @@ use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
+use bareverbs_prm::wqe::mkey_mask;
 use zerocopy::IntoBytes;
 
 /// A key that queue pairs of any number may use.
@@ -21,6 +23,9 @@ const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
 const CHANGE_TRANSLATION: u32 = 1;
 const CHANGE_DOMAIN: u32 = 2;
 const CHANGE_ACCESS: u32 = 4;
+/// Rights that a work request can change in any key.
+const RIGHTS: u64 =
+    mkey_mask::LOCAL_READ | mkey_mask::LOCAL_WRITE | mkey_mask::REMOTE_READ | mkey_mask::REMOTE_WRITE;
 /// `mw_type`: windows of type 2 can be invalidated from outside.
 const WINDOW_TYPES: [u8; 2] = [1, 2];
 /// Entries of a window's list come in fours.
@@ -56,7 +61,8 @@ pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request
     answer_or_undo(call, request, mr_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
 }
 
-/// REREG_MR: another region takes the place of the old one, so its key is another one.
+/// REREG_MR. A region that gets other rights or another domain keeps its key; for one that gets other memory, another region
+/// takes the place of the old one, and its key is another one.
 pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: ReregMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let changes = |bit| wish.flags & bit != 0;
@@ -67,27 +73,73 @@ pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     let old_domain = call.file.uses(wish.mr_handle).first().copied().ok_or(Errno::Invalid)?;
     let domain = if changes(CHANGE_DOMAIN) { wish.pd_handle } else { old_domain };
     let pd = call.file.protection_domain(domain)?;
-    let (start, length, first) = if changes(CHANGE_TRANSLATION) {
-        (wish.start, wish.length, wish.hca_va)
-    } else {
-        (old.start, old.length, old.first)
-    };
     let access = if changes(CHANGE_ACCESS) { wish.access_flags } else { old.access };
-    let region = create(call, pd, RegionWish { start, length, first, access })?;
-    destroy(call.device, call.process, Object::MemoryRegion(old))?;
+    let region = if !changes(CHANGE_TRANSLATION) && can_change(call, old.access ^ access) {
+        change(call, pd, old, access)?
+    } else {
+        recreate(call, pd, old, &ReregMr { access_flags: access, ..wish })?
+    };
     call.file.replace(wish.mr_handle, Object::MemoryRegion(region), &[domain]);
     let key = region.key.value();
     let answer = ReregMrResp { lkey: key, rkey: key };
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
 }
 
+/// Whether rights that differ can be changed (`can_use_umr_rereg_access`).
+fn can_change<P: Process>(call: &Call<'_, P>, differences: u32) -> bool {
+    let fixed = call.device.attributes.general.umr_modify_atomic_disabled();
+    let atomic = if fixed { 0 } else { IB_UVERBS_ACCESS_REMOTE_ATOMIC };
+    let plain = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ;
+    differences & !(plain | atomic) == 0
+}
+
+/// Gives a key other rights and another domain.
+fn change<P: Process>(call: &mut Call<'_, P>, pd: Pdn, old: Region, access: u32) -> Result<Region, Errno> {
+    let granted = check_access(access)?;
+    check_memory(call, old.start, old.length, granted)?;
+    let mut context = MkeyContext::new();
+    context.set_pd(pd);
+    grant(&mut context, granted);
+    let atomic =
+        if call.device.attributes.general.umr_modify_atomic_disabled() { 0 } else { mkey_mask::ATOMIC };
+    let mask = mkey_mask::PD | RIGHTS | atomic;
+    call.device.change_key(call.process, &KeyChange { key: old.key, mask, context })?;
+    Ok(Region { access, ..old })
+}
+
+/// Makes another region in the place of an old one, of which stays what is not to be changed.
+fn recreate<P: Process>(
+    call: &mut Call<'_, P>,
+    pd: Pdn,
+    old: Region,
+    wish: &ReregMr,
+) -> Result<Region, Errno> {
+    let (start, length, first) = if wish.flags & CHANGE_TRANSLATION != 0 {
+        (wish.start, wish.length, wish.hca_va)
+    } else {
+        (old.start, old.length, old.first)
+    };
+    let region = create(call, pd, RegionWish { start, length, first, access: wish.access_flags })?;
+    destroy(call.device, call.process, Object::MemoryRegion(old))?;
+    Ok(region)
+}
+
+/// Memory that is to be registered is there, and can be written if somebody may write.
+fn check_memory<P: Process>(
+    call: &mut Call<'_, P>,
+    start: u64,
+    length: u64,
+    access: u32,
+) -> Result<(), Errno> {
+    let writes = access & !IB_UVERBS_ACCESS_REMOTE_READ != 0;
+    if call.process.has_memory(start, length, writes) { Ok(()) } else { Err(Errno::Fault) }
+}
+
 /// Makes the key of a region whose pages the program has.
 fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, wish: RegionWish) -> Result<Region, Errno> {
     let access = check_access(wish.access)?;
     let pages = RegionPages::find(wish.start, wish.length, wish.first).ok_or(Errno::Invalid)?;
-    if !call.process.has_memory(wish.start, wish.length, access & !IB_UVERBS_ACCESS_REMOTE_READ != 0) {
-        return Err(Errno::Fault);
-    }
+    check_memory(call, wish.start, wish.length, access)?;
     let mut input = CreateMkeyIn::new();
     let octwords = u32::try_from(pages.count.div_ceil(2)).map_err(|_| Errno::Invalid)?;
     input.set_translations_octword_actual_size(octwords);

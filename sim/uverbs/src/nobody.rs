@@ -71,6 +71,10 @@ impl Process for Nobody {
         0
     }
 
+    fn wall_clock(&mut self) -> u64 {
+        0
+    }
+
     fn inode(&mut self, _: i32) -> Option<(u64, u64)> {
         None
     }

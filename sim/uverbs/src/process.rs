@@ -65,6 +65,9 @@ pub trait Process: HostMemory {
     /// A number that differs from process to process, from which the numbers of its connections follow.
     fn seed(&mut self) -> u64;
 
+    /// Nanoseconds since 1970, by which programs understand the device's time stamps.
+    fn wall_clock(&mut self) -> u64;
+
     /// Device and inode of the file behind a descriptor of the program, by which XRC domains are shared; `None` if there
     /// is no such descriptor.
     fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)>;

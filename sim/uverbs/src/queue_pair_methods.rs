@@ -26,6 +26,7 @@ const NO_REGISTER: u32 = u32::MAX;
 /// Logarithms of a send block and of the least stride of receives.
 const LOG_SEND_BLOCK: u32 = 6;
 const LEAST_LOG_STRIDE: u32 = 4;
+const MOST_LOG_STRIDE: u32 = LEAST_LOG_STRIDE + 7;
 /// Flags of libmlx5 that need nothing: small payload in completions is an offer, which this device does not take.
 const KNOWN_FLAGS: u32 = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
@@ -51,7 +52,7 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     let queue = QueuePair {
         listener,
         kind,
-        capacity,
+        capacity: with_own_receives(capacity, &provider),
         signals_all: flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL != 0,
         access: 0,
         responder_resources: 0,
@@ -203,12 +204,25 @@ fn create_queue<P: Process>(
     Ok(call.device.commands.run::<_, CreateQpOut>(call.process, &command)?.qpn())
 }
 
+/// What a query says of a queue pair: of its own receives what the queue holds, which may be more than was asked for
+/// (`set_rq_size`).
+fn with_own_receives(asked: QpCap, provider: &Mlx5CreateQp) -> QpCap {
+    if asked.max_recv_wr == 0 || provider.rq_wqe_count == 0 {
+        return asked;
+    }
+    let segments = (1_u32 << provider.rq_wqe_shift.min(MOST_LOG_STRIDE)) >> LEAST_LOG_STRIDE;
+    QpCap { max_recv_wr: provider.rq_wqe_count, max_recv_sge: segments, ..asked }
+}
+
 /// Bytes of the queue pair's own receive queue, which comes first in the buffer.
 fn receive_bytes(context: &mut QueuePairContext, provider: &Mlx5CreateQp) -> Result<u64, Errno> {
     if context.rq_type() != OWN_RECEIVES {
         return Ok(0);
     }
-    let log_stride = provider.rq_wqe_shift.checked_sub(LEAST_LOG_STRIDE).filter(|&log| log < 8);
+    let log_stride = provider
+        .rq_wqe_shift
+        .checked_sub(LEAST_LOG_STRIDE)
+        .filter(|&log| log <= MOST_LOG_STRIDE - LEAST_LOG_STRIDE);
     let log_stride = log_stride.filter(|_| provider.rq_wqe_count != 0).ok_or(Errno::Invalid)?;
     context.set_log_rq_size(provider.rq_wqe_count.trailing_zeros() as u8).set_log_rq_stride(log_stride as u8);
     Ok(u64::from(provider.rq_wqe_count) << provider.rq_wqe_shift)
@@ -223,7 +237,25 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &mut Request<
         return Err(Errno::Busy);
     }
     let listener = queue.listener;
+    call.device.catch_up(call.process);
     destroy_handle(call, handle)?;
     let answer = DestroyQpResp { events_reported: listener.retire(&mut call.device.events, call.process) };
     request.output(call.process, UVERBS_ATTR_DESTROY_QP_RESP, answer.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn own_receives_are_as_many_as_the_queue_holds() {
+        let asked =
+            QpCap { max_send_wr: 5, max_recv_wr: 10, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let provider = Mlx5CreateQp { rq_wqe_count: 16, rq_wqe_shift: 6, ..Mlx5CreateQp::new_zeroed() };
+        let seen = with_own_receives(asked, &provider);
+        assert_eq!((seen.max_send_wr, seen.max_recv_wr, seen.max_recv_sge), (5, 16, 4));
+        let shared = QpCap { max_recv_wr: 0, max_recv_sge: 0, ..asked };
+        assert_eq!(with_own_receives(shared, &provider).max_recv_sge, 0);
+    }
 }

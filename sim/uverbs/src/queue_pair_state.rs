@@ -100,8 +100,11 @@ fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Err
             pass(call, qpn, step, &context)?;
         }
     }
-    // What was posted before the state allowed it counts from now on.
-    call.device.doorbells.look_again(qpn);
+    match to {
+        State::Reset => call.device.doorbells.look_away(qpn),
+        // What was posted before the state allowed it counts from now on.
+        _ => call.device.doorbells.look_again(qpn),
+    }
     if let Some(queue) = call.device.queues.pairs.get_mut(&qpn) {
         let kept = if to == State::Reset { Rights { access: 0, resources: 0 } } else { rights };
         (queue.access, queue.responder_resources) = (kept.access, kept.resources);

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::commands::CommandFailure;
 use crate::device::Device;
 use crate::files::{DeviceFile, FileId};
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping, Place};
 use crate::netlink::ObjectCounts;
 use crate::process::Process;
 use crate::rdma_cm::{PortFacts, RdmaCm};
@@ -129,10 +129,18 @@ impl Uverbs {
     }
 
     /// What `mmap` of the device file at `offset` means.
-    pub fn map(&self, file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
+    pub fn map<P: Process>(
+        &self,
+        process: &mut P,
+        file: FileId,
+        offset: u64,
+        length: u64,
+    ) -> Result<Mapping, Errno> {
         let file = self.files.get(&file).ok_or(Errno::Io)?;
-        let mapping = Mapping::find(offset, length).ok_or(Errno::Invalid)?;
-        let Mapping::Doorbells(page) = mapping;
-        if file.owns_page(page) { Ok(mapping) } else { Err(Errno::Invalid) }
+        match Place::find(offset, length).ok_or(Errno::Invalid)? {
+            Place::Doorbells(page) if file.owns_page(page) => Ok(Mapping::Doorbells(page)),
+            Place::Clock if file.has_context => Ok(mapping::clock(process)),
+            Place::Doorbells(_) | Place::Clock => Err(Errno::Invalid),
+        }
     }
 }

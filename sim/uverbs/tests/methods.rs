@@ -175,18 +175,37 @@ fn a_doorbell_page_can_be_mapped_until_it_is_destroyed() {
     ];
     let handle = opened.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, &allocate).unwrap()[0].data;
     let offset: u64 = opened.answer();
-    let Ok(Mapping::Doorbells(page)) = opened.uverbs.map(opened.file, offset, 4096) else { panic!() };
+    let Ok(Mapping::Doorbells(page)) = opened.uverbs.map(&mut opened.program, opened.file, offset, 4096)
+    else {
+        panic!()
+    };
     let number = u32::read_from_bytes(&opened.program.bytes[0x100c..0x1010]).unwrap();
     assert_eq!(page.value(), number);
-    assert_eq!(opened.uverbs.map(opened.file, offset, 8192), Err(Errno::Invalid));
-    assert_eq!(opened.uverbs.map(opened.file, offset + 4096, 4096), Err(Errno::Invalid));
+    assert_eq!(opened.uverbs.map(&mut opened.program, opened.file, offset, 8192), Err(Errno::Invalid));
+    assert_eq!(opened.uverbs.map(&mut opened.program, opened.file, offset + 4096, 4096), Err(Errno::Invalid));
     let stranger = opened.uverbs.open();
-    assert_eq!(opened.uverbs.map(stranger, offset, 4096), Err(Errno::Invalid), "another file's page");
+    assert_eq!(
+        opened.uverbs.map(&mut opened.program, stranger, offset, 4096),
+        Err(Errno::Invalid),
+        "another file's page"
+    );
     let destroy = [attribute(0x1000, 0, handle)];
     opened.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, &destroy).unwrap();
-    assert_eq!(opened.uverbs.map(opened.file, offset, 4096), Err(Errno::Invalid));
+    assert_eq!(opened.uverbs.map(&mut opened.program, opened.file, offset, 4096), Err(Errno::Invalid));
     let again = opened.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, &destroy);
     assert_eq!(again.err(), Some(Errno::NoEntry));
+}
+
+#[test]
+fn the_clock_says_what_time_stamps_mean() {
+    let mut opened = Opened::new();
+    let mapped = opened.uverbs.map(&mut opened.program, opened.file, 7 << 20, 4096);
+    let Ok(Mapping::Clock(bytes)) = mapped else { panic!("{mapped:?}") };
+    let info = Mlx5ClockInfo::read_from_bytes(&bytes).unwrap();
+    let Mlx5ClockInfo { nsec, cycles, mult, shift, mask, .. } = info;
+    assert_eq!((nsec, cycles, mult, shift, mask), (support::WALL_CLOCK, 0, 1, 0, u64::MAX));
+    let none = opened.uverbs.map(&mut opened.program, opened.file, 7 << 20 | 1 << 12, 4096);
+    assert_eq!(none, Err(Errno::Invalid), "a version that there is not");
 }
 
 #[test]

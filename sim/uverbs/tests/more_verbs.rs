@@ -328,3 +328,17 @@ fn windows_are_made_of_both_types() {
         peer.destroy(UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY, window.mw_handle.into(), 0).unwrap();
     }
 }
+
+#[test]
+fn what_was_rung_before_a_queue_shrinks_has_completed_before() {
+    let (mut a, b) = (Station::new("a"), Station::new("b"));
+    let (gid, mac) = (b.peer.gid(), VirtualHost::new("b").unwrap().mac());
+    (0..3).for_each(|_| a.send(gid, mac, b.qp.number));
+    let buffer = a.peer.allocate(128);
+    let wish = ResizeCq { response: 0, cq_handle: a.cq.handle as u32, cqe: 1 };
+    let provider = Mlx5ResizeCq { buf_addr: buffer, cqe_size: 64, reserved0: 0, reserved1: 0 };
+    let small =
+        a.peer.command::<_, ResizeCqResp, ()>(IB_USER_VERBS_CMD_RESIZE_CQ, &wish, provider.as_bytes());
+    assert_eq!(small.err(), Some(Errno::Invalid), "three completions are in it");
+    assert_eq!(a.peer.turn().len(), 3, "the datagrams go out all the same");
+}

@@ -144,9 +144,60 @@ fn regions_are_checked_before_they_are_made() {
         access_flags: 7,
     };
     let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &wish, &[]).unwrap();
-    assert_ne!(again.lkey, region.lkey);
+    assert_eq!(again.lkey, region.lkey, "other rights need no other key");
+    let moved = ReregMr { flags: 1 | 4, start: data, length: 64, hca_va: data, ..wish };
+    let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &moved, &[]).unwrap();
+    assert_ne!(again.lkey, region.lkey, "other memory does");
     peer.destroy(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, region.mr_handle.into(), 0).unwrap();
     peer.destroy(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, domain, 0).unwrap();
+}
+
+/// Rights change while the queue pair's own packets wait; these are not lost.
+#[test]
+fn a_region_loses_a_right_and_keeps_its_key() {
+    let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
+    let local = data_segment(a.region.lkey, a.data, 16);
+    let write = remote(b.data, b.region.rkey, local);
+    b.peer.post_send(
+        &mut b.qp,
+        ENTRIES,
+        WRITE,
+        &remote(a.data, a.region.rkey, data_segment(b.region.lkey, b.data, 16)),
+    );
+    let wish = ReregMr {
+        mr_handle: b.region.mr_handle,
+        flags: 4,
+        access_flags: 1,
+        ..zerocopy::FromZeros::new_zeroed()
+    };
+    let (again, ()) = b.peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &wish, &[]).unwrap();
+    assert_eq!((again.lkey, again.rkey), (b.region.lkey, b.region.rkey));
+    settle(&mut a.peer, &mut b.peer);
+    assert_eq!(b.peer.poll(&mut b.cq).map(|done| done.opcode), Some(REQUESTER_DONE), "its own WRITE");
+    a.peer.post_send(&mut a.qp, ENTRIES, WRITE, &write);
+    settle(&mut a.peer, &mut b.peer);
+    let done = a.peer.poll(&mut a.cq).unwrap();
+    assert_eq!((done.opcode, done.syndrome), (REQUESTER_ERROR, REMOTE_ACCESS));
+}
+
+/// libmlx5 sets the record to zero when the command has returned. The device looks at it before that, too.
+#[test]
+fn what_a_record_counted_before_a_reset_counts_no_more() {
+    let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
+    let write = remote(b.data, b.region.rkey, data_segment(a.region.lkey, a.data, 16));
+    for _ in 0..=ENTRIES {
+        a.peer.post_send(&mut a.qp, ENTRIES, WRITE, &write);
+        settle(&mut a.peer, &mut b.peer);
+        assert_eq!(a.peer.poll(&mut a.cq).map(|done| done.opcode), Some(REQUESTER_DONE));
+    }
+    let (gid_a, gid_b, number_a, number_b) = (a.peer.gid(), b.peer.gid(), a.qp.number, b.qp.number);
+    for (end, gid, number) in [(&mut a, gid_b, number_b), (&mut b, gid_a, number_a)] {
+        end.peer.reset(&mut end.qp);
+        end.peer.connect(&end.qp, IB_UVERBS_QPT_RC, gid, number).unwrap();
+    }
+    a.peer.post_send(&mut a.qp, ENTRIES, WRITE, &write);
+    settle(&mut a.peer, &mut b.peer);
+    assert_eq!(a.peer.poll(&mut a.cq).map(|done| done.opcode), Some(REQUESTER_DONE));
 }
 
 #[test]

@@ -108,8 +108,8 @@ impl<P: Process> CmCall<'_, P> {
         }
         let space = address.named_space().unwrap_or(known.space);
         let local = match address.place() {
-            Place::Any => None,
-            Place::Loopback => Some(self.own_gid(&address)),
+            // The loopback names no device, as with the kernel (`cma_any_addr`).
+            Place::Any | Place::Loopback => None,
             Place::Gid(gid) => Some(self.own(gid).ok_or(Errno::AddressNotAvailable)?),
         };
         let port = self.take_port(id, Port { space, number: address.port() })?;

@@ -88,5 +88,17 @@ structures! {
         reserved: u16,
     }
 
+    pub struct Mlx5ClockInfo = "mlx5_ib_clock_info" {
+        sign: u32,
+        resv: u32,
+        nsec: u64,
+        cycles: u64,
+        frac: u64,
+        mult: u32,
+        shift: u32,
+        mask: u64,
+        overflow_period: u64,
+    }
+
     pub struct Mlx5AllocPdResp = "mlx5_ib_alloc_pd_resp" { pdn: u32 }
 }

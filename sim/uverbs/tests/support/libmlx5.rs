@@ -277,6 +277,14 @@ impl Peer {
         self.command::<_, QueryQpResp, ()>(IB_USER_VERBS_CMD_QUERY_QP, &wish, &[]).unwrap().0
     }
 
+    /// Any state to RESET. The device has a look before the program has set the record to zero.
+    pub fn reset(&mut self, qp: &mut Qp) {
+        self.modify(&ModifyQp { qp_handle: qp.handle, attr_mask: 1, ..ModifyQp::new_zeroed() }).unwrap();
+        self.turn();
+        (qp.sent, qp.received) = (0, 0);
+        self.program.put(qp.record, &[0; 8]);
+    }
+
     /// RESET to INIT, RTR and RTS, as `ibv_rc_pingpong` does it.
     pub fn connect(&mut self, qp: &Qp, kind: u64, gid: [u8; 16], dest_qp_num: u32) -> Result<(), Errno> {
         let base = ModifyQp { qp_handle: qp.handle, ..ModifyQp::new_zeroed() };

@@ -19,6 +19,8 @@ use zerocopy::IntoBytes;
 
 /// First address of the program's memory.
 pub const BASE: u64 = 0x1000_0000;
+/// What the clock on the wall shows.
+pub const WALL_CLOCK: u64 = 1_000_000_007;
 /// Number of the first file for events.
 pub const FIRST_EVENT_FILE: i32 = 7;
 
@@ -124,6 +126,10 @@ impl Process for Program {
 
     fn seed(&mut self) -> u64 {
         1
+    }
+
+    fn wall_clock(&mut self) -> u64 {
+        WALL_CLOCK
     }
 
     fn inode(&mut self, descriptor: i32) -> Option<(u64, u64)> {

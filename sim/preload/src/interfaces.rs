@@ -1,0 +1,111 @@
+//! The network interface of the virtual host: programs that look for RDMA devices by the addresses of interfaces (`getifaddrs`)
+//! find it beside those of the machine. It is in that list only.
+
+use crate::names::own_addresses;
+use crate::next::call_next;
+use core::ffi::{CStr, c_int};
+use core::net::Ipv4Addr;
+use core::ptr::{null_mut, slice_from_raw_parts_mut};
+use libc::{ifaddrs, sockaddr_in};
+use std::sync::{Mutex, PoisonError};
+
+const NAME: &CStr = c"bareverbs0";
+const FLAGS: c_int = libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST;
+/// Virtual hosts are in 198.18.0.0/15.
+const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
+
+/// An entry of the list, and what it points to.
+#[repr(C)]
+struct Interface {
+    entry: ifaddrs,
+    address: sockaddr_in,
+    netmask: sockaddr_in,
+    broadcast: sockaddr_in,
+}
+
+/// Lists that were given to the program and not back: address of the first entry, and how many are ours.
+static GIVEN: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+fn socket_address(address: Ipv4Addr) -> sockaddr_in {
+    sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
+        sin_zero: [0; 8],
+    }
+}
+
+impl Interface {
+    fn new(address: Ipv4Addr) -> Self {
+        let entry = ifaddrs {
+            ifa_next: null_mut(),
+            ifa_name: NAME.as_ptr().cast_mut(),
+            ifa_flags: FLAGS.cast_unsigned(),
+            ifa_addr: null_mut(),
+            ifa_netmask: null_mut(),
+            ifa_ifu: null_mut(),
+            ifa_data: null_mut(),
+        };
+        let broadcast = Ipv4Addr::from_bits(address.to_bits() | !NETMASK.to_bits());
+        Self {
+            entry,
+            address: socket_address(address),
+            netmask: socket_address(NETMASK),
+            broadcast: socket_address(broadcast),
+        }
+    }
+}
+
+/// A list of our interfaces in front of another.
+fn in_front_of(rest: *mut ifaddrs, addresses: &[Ipv4Addr]) -> *mut ifaddrs {
+    let mut ours: Box<[Interface]> = addresses.iter().map(|&address| Interface::new(address)).collect();
+    let mut next = rest;
+    for interface in ours.iter_mut().rev() {
+        let Interface { entry, address, netmask, broadcast } = interface;
+        entry.ifa_next = next;
+        entry.ifa_addr = (&raw mut *address).cast();
+        entry.ifa_netmask = (&raw mut *netmask).cast();
+        entry.ifa_ifu = (&raw mut *broadcast).cast();
+        next = &raw mut *entry;
+    }
+    let count = ours.len();
+    let first: *mut ifaddrs = Box::into_raw(ours).cast();
+    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push((first.addr(), count));
+    first
+}
+
+/// As in the C library, with the virtual host's interface in front.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
+    let done = call_next!(c"getifaddrs", fn(*mut *mut ifaddrs) -> c_int, (list), -1);
+    let addresses = own_addresses();
+    if done == 0 && !addresses.is_empty() {
+        // SAFETY: the C library has just written the list to this place.
+        unsafe { list.write(in_front_of(list.read(), addresses)) };
+    }
+    done
+}
+
+/// As in the C library.
+///
+/// # Safety
+/// As in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
+    let count = {
+        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = given.iter().position(|&(first, _)| first == list.addr());
+        place.map(|place| given.swap_remove(place).1)
+    };
+    let mut rest = list;
+    if let Some(count) = count {
+        // SAFETY: this address and count are those of a box that `in_front_of` has made, and were taken out of the table, so
+        // nobody else frees it. There is at least one entry in it.
+        let ours = unsafe { Box::from_raw(slice_from_raw_parts_mut(list.cast::<Interface>(), count)) };
+        rest = ours.last().map_or(null_mut(), |last| last.entry.ifa_next);
+    }
+    call_next!(c"freeifaddrs", fn(*mut ifaddrs) -> (), (rest), ());
+}
