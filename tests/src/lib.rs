@@ -8,6 +8,7 @@ pub mod boot_trace;
 pub mod conformance;
 pub mod datagrams;
 pub mod guest;
+pub mod hosted;
 pub mod judges;
 pub mod node;
 pub mod pair;

@@ -1,8 +1,8 @@
 //! What a program maps from the device file, and under which offsets.
 
-use crate::process::Process;
 use crate::uapi::Mlx5ClockInfo;
 use bareverbs_prm::ids::UarIndex;
+use bareverbs_prm::time::Time;
 use zerocopy::IntoBytes;
 
 /// Bytes of a page that can be mapped.
@@ -25,18 +25,19 @@ pub enum Mapping {
 
 /// What a mapping is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MapTarget {
     Doorbells(UarIndex),
     Clock,
 }
 
 /// What time stamps of the device mean: they count nanoseconds, so this is true for ever.
-pub(crate) fn clock<P: Process>(process: &mut P) -> Mapping {
+/// `wall_clock` is when the device's clock shows `device_time`.
+pub(crate) fn clock(wall_clock: u64, device_time: Time) -> Mapping {
     let info = Mlx5ClockInfo {
         sign: 0,
         resv: 0,
-        nsec: process.wall_clock(),
-        cycles: process.now().as_nanos(),
+        nsec: wall_clock,
+        cycles: device_time.as_nanos(),
         frac: 0,
         mult: 1,
         shift: 0,
@@ -48,7 +49,7 @@ pub(crate) fn clock<P: Process>(process: &mut P) -> Mapping {
     Mapping::Clock(bytes)
 }
 
-impl Place {
+impl MapTarget {
     /// What an offset names; `None` if the kernel has nothing there.
     pub(crate) fn find(offset: u64, length: u64) -> Option<Self> {
         let number = offset / PAGE;

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::commands::CommandFailure;
 use crate::device::Device;
 use crate::files::{DeviceFile, FileId};
-use crate::mapping::{self, Mapping, Place};
+use crate::mapping::{self, MapTarget, Mapping};
 use crate::netlink::ObjectCounts;
 use crate::process::Process;
 use crate::rdma_cm::{PortFacts, RdmaCm};
@@ -137,10 +137,10 @@ impl Uverbs {
         length: u64,
     ) -> Result<Mapping, Errno> {
         let file = self.files.get(&file).ok_or(Errno::Io)?;
-        match Place::find(offset, length).ok_or(Errno::Invalid)? {
-            Place::Doorbells(page) if file.owns_page(page) => Ok(Mapping::Doorbells(page)),
-            Place::Clock if file.has_context => Ok(mapping::clock(process)),
-            Place::Doorbells(_) | Place::Clock => Err(Errno::Invalid),
+        match MapTarget::find(offset, length).ok_or(Errno::Invalid)? {
+            MapTarget::Doorbells(page) if file.owns_page(page) => Ok(Mapping::Doorbells(page)),
+            MapTarget::Clock if file.has_context => Ok(mapping::clock(process.wall_clock(), process.now())),
+            MapTarget::Doorbells(_) | MapTarget::Clock => Err(Errno::Invalid),
         }
     }
 }

@@ -15,7 +15,7 @@ pub const RUNNER: (&str, &str) = ("suite.py", include_str!("suite.py"));
 /// Results, in the guest.
 const RESULTS: &str = "/tmp/suite.results";
 /// Longest that one test may take; the slowest that pass need a third of it under emulation.
-const TEST_LIMIT: Duration = Duration::from_secs(60);
+pub const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// How often results are fetched.
 const FETCH_EVERY: Duration = Duration::from_secs(5);
 /// Bytes that are fetched at once: less than a command of the guest may say.
@@ -86,7 +86,7 @@ pub fn run(machine: &mut Machine, names: &[&str], limit: Duration, mut add: impl
         std::thread::sleep(super::super::process::TICK);
     };
     results.fetch(machine, &mut add)?;
-    if results.planned.is_empty() && results.done == 0 {
+    if results.is_empty() {
         bail!("the suite ran no test, status {}: {}", outcome.status, outcome.output.trim());
     }
     results.missing(outcome.status).for_each(add);
@@ -95,7 +95,7 @@ pub fn run(machine: &mut Machine, names: &[&str], limit: Duration, mut add: impl
 
 /// What was fetched, and which planned tests have no result yet.
 #[derive(Debug, Default)]
-struct Results {
+pub struct Results {
     bytes: usize,
     rest: String,
     planned: BTreeMap<String, usize>,
@@ -118,7 +118,8 @@ impl Results {
         }
     }
 
-    fn take(&mut self, chunk: &str, add: &mut impl FnMut(Entry)) -> Result<()> {
+    /// Takes some bytes of the runner's results, and gives an entry for each test whose line is complete.
+    pub fn take(&mut self, chunk: &str, add: &mut impl FnMut(Entry)) -> Result<()> {
         self.rest.push_str(chunk);
         while let Some(end) = self.rest.find('\n') {
             let line: String = self.rest.drain(..=end).collect();
@@ -147,8 +148,13 @@ impl Results {
         Some(())
     }
 
+    /// Whether no test was planned.
+    pub fn is_empty(&self) -> bool {
+        self.planned.is_empty() && self.done == 0
+    }
+
     /// Tests that were planned and have no result, in the order of the plan.
-    fn missing(self, status: i32) -> impl Iterator<Item = Entry> {
+    pub fn missing(self, status: i32) -> impl Iterator<Item = Entry> {
         let mut left: Vec<(usize, String)> =
             self.planned.into_iter().map(|(name, number)| (number, name)).collect();
         left.sort();

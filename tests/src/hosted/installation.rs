@@ -1,0 +1,239 @@
+//! `bareverbs run`, installed where everybody can read it, and programs that it starts.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What lies beside the judge and is judged.
+const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
+/// User that has no rights (`nobody`), for when this runs as root.
+const NOBODY: u32 = 65534;
+/// How long a program may take on a machine that does other things as well.
+const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A program on a virtual host.
+#[derive(Debug, Clone)]
+pub struct HostedProgram {
+    /// Name of the host.
+    pub host: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}
+
+impl HostedProgram {
+    /// With the number of a TCP port in place of `{port}`.
+    pub fn with_port(&self, port: u16) -> Self {
+        let command = self.command.iter().map(|word| word.replace("{port}", &port.to_string())).collect();
+        Self { host: self.host.clone(), command }
+    }
+}
+
+/// The programs under test in a directory that everybody can read.
+#[derive(Debug)]
+pub struct Installation {
+    directory: tempfile::TempDir,
+    as_nobody: bool,
+}
+
+impl Installation {
+    /// Copies what lies beside this program.
+    pub fn new() -> Result<Self> {
+        let own = std::env::current_exe().context("where am I")?;
+        let built = own.parent().context("a program is in a directory")?;
+        let directory = tempfile::Builder::new().prefix("run-judge").tempdir()?;
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        for name in FILES {
+            let copied = fs::copy(built.join(name), directory.path().join(name));
+            copied.with_context(|| format!("{name}: cargo build --release makes it"))?;
+        }
+        let installation = Self { directory, as_nobody: rustix::process::geteuid().is_root() };
+        installation.own_directory("runtime")?;
+        Ok(installation)
+    }
+
+    /// Where something of this name lies.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Makes a directory that the programs may write to.
+    pub fn own_directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::create_dir(&path)?;
+        if self.as_nobody {
+            chown(&path, Some(NOBODY), Some(NOBODY))?;
+        }
+        Ok(path)
+    }
+
+    /// Starts a program of a virtual host.
+    pub fn start(&self, program: &HostedProgram, options: &[String]) -> Result<StartedProgram> {
+        let mut command = Command::new(self.path("bareverbs"));
+        command.args(["run", "--host", &program.host]).args(options).arg("--").args(&program.command);
+        self.spawn(command, program.command.join(" "))
+    }
+
+    /// Starts a command of `bareverbs run` that starts no program.
+    pub fn run_tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
+        let mut command = Command::new(self.path("bareverbs"));
+        command.arg("run").args(arguments);
+        self.spawn(command, arguments.join(" "))?.finish()
+    }
+
+    fn spawn(&self, mut command: Command, name: String) -> Result<StartedProgram> {
+        command.env("XDG_RUNTIME_DIR", self.path("runtime")).current_dir(self.directory.path());
+        let said = tempfile::tempfile_in(self.directory.path())?;
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
+        if self.as_nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let child = command.spawn().context("cannot start bareverbs run")?;
+        Ok(StartedProgram { child, said, name, start: Instant::now(), limit: LIMIT })
+    }
+
+    /// Waits until a process of a host has sent so many frames, as `bareverbs run --list` has it: the eighth word behind the
+    /// host's name.
+    pub fn wait_for_frames(&self, host: &str, wanted: u64) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < LIMIT {
+            let list = self.run_tool(&["--list"])?.said;
+            let rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let mut sent = rows
+                .filter(|row| row.first() == Some(&host))
+                .filter_map(|row| row.get(8)?.parse::<u64>().ok());
+            if sent.any(|sent| sent >= wanted) {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        bail!("no process of host {host} has sent {wanted} frames after {} s", LIMIT.as_secs())
+    }
+
+    /// Whether a program of a virtual host has a port of connection management: `hosts/HOST/ports/PROCESS/SPACE-PORT`.
+    fn has_connection_port(&self, port: u16) -> bool {
+        let hosts = self.path("runtime/bareverbs/networks/default/hosts");
+        let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+            let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
+            entries.flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+        };
+        let ports = below(vec![hosts]).iter().map(|host| host.join("ports")).collect();
+        let wanted = format!("-{port}");
+        below(below(ports)).iter().any(|path| path.to_string_lossy().ends_with(&wanted))
+    }
+
+    /// Runs a program to its end.
+    pub fn run(&self, program: &HostedProgram, options: &[String]) -> Result<ProgramEnd> {
+        self.start(program, options)?.finish()
+    }
+}
+
+/// A program that was started. It does not outlive this.
+#[derive(Debug)]
+pub struct StartedProgram {
+    child: Child,
+    said: File,
+    name: String,
+    start: Instant,
+    limit: Duration,
+}
+
+/// A program that has ended, and what it said.
+#[derive(Debug)]
+pub struct ProgramEnd {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Both of its outputs.
+    pub said: String,
+}
+
+impl StartedProgram {
+    /// Gives it more or less time than other programs have.
+    #[must_use]
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Waits for the end, which has to come before the limit.
+    pub fn finish(mut self) -> Result<ProgramEnd> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(ProgramEnd { status, said: self.said()? });
+            }
+            if self.start.elapsed() > self.limit {
+                bail!(
+                    "{} has not ended after {} s, and said:\n{}",
+                    self.name,
+                    self.limit.as_secs(),
+                    self.said()?
+                );
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn said(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        let mut said = &self.said;
+        said.rewind()?;
+        said.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Waits until somebody listens on a port, of TCP or of connection management, or this program has ended.
+    pub fn wait_for_port(&mut self, installation: &Installation, port: u16) -> Result<()> {
+        while !is_listening(port)?
+            && !installation.has_connection_port(port)
+            && self.child.try_wait()?.is_none()
+        {
+            ensure!(
+                self.start.elapsed() < self.limit,
+                "{} does not listen; it said:\n{}",
+                self.name,
+                self.said()?
+            );
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StartedProgram {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether somebody on this machine listens on a TCP port: local address and state `0A` in the kernel's tables.
+fn is_listening(port: u16) -> Result<bool> {
+    let wanted = format!(":{port:04X}");
+    let listens = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1).is_some_and(|local| local.ends_with(&wanted)) && words.get(3) == Some(&"0A")
+    };
+    let tables =
+        fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6").unwrap_or_default();
+    Ok(tables.lines().any(listens))
+}
+
+/// A TCP port that nobody has.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Whether a program is in a directory of PATH.
+pub fn is_installed(program: &str) -> bool {
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths::<OsStr>(&directories)
+        .any(|directory| Path::new(&directory).join(program).is_file())
+}

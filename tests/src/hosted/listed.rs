@@ -1,0 +1,161 @@
+//! The checked-in list: programs on one virtual host or two, and what they have to do.
+
+use super::installation::{HostedProgram, Installation, ProgramEnd, free_port, is_installed};
+use crate::guest::table::Verdict;
+use anyhow::{Result, bail, ensure};
+use std::fmt;
+
+const LIST: &str = include_str!("../../judges/run-programs.csv");
+/// Port of connection management of those of rdma-core's examples that cannot be given another.
+const EXAMPLES_PORT: u16 = 7174;
+/// Frames that a host has sent before its peer is killed: data flow by then.
+const FRAMES_BEFORE_KILL: u64 = 1000;
+/// How names of programs begin, and the package of Debian that has them.
+const PACKAGES: [(&str, &str); 10] = [
+    ("ibv_", "ibverbs-utils ibverbs-providers"),
+    ("ib_", "perftest"),
+    ("rdma_", "rdmacm-utils"),
+    ("rdma", "iproute2"),
+    ("rping", "rdmacm-utils"),
+    ("ucmatose", "rdmacm-utils"),
+    ("udaddy", "rdmacm-utils"),
+    ("ucx_", "ucx-utils"),
+    ("fi_", "libfabric-bin"),
+    ("qperf", "qperf"),
+];
+
+/// A row of the list.
+#[derive(Debug)]
+pub struct ListedCase {
+    program: HostedProgram,
+    /// A second program, which is started when the first listens.
+    peer: Option<HostedProgram>,
+    /// Options of `bareverbs run`, for both.
+    options: Vec<String>,
+    demand: Demand,
+    /// Words that the output holds, of one program or the other.
+    output: Vec<String>,
+}
+
+/// What a program has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Demand {
+    Succeeds,
+    /// It says what is wrong and ends.
+    Fails,
+    /// The first program is killed while data flows; the second has to see that, say so and end.
+    SeesKill,
+}
+
+/// All rows.
+pub fn cases() -> Result<Vec<ListedCase>> {
+    let mut reader = csv::Reader::from_reader(LIST.as_bytes());
+    reader.records().map(|row| case(&row?)).collect()
+}
+
+fn case(row: &csv::StringRecord) -> Result<ListedCase> {
+    let words = |at: usize| -> Vec<String> { row[at].split_whitespace().map(str::to_owned).collect() };
+    let peer = HostedProgram { host: row[2].to_owned(), command: words(3) };
+    Ok(ListedCase {
+        program: HostedProgram { host: row[0].to_owned(), command: words(1) },
+        peer: Some(peer).filter(|peer| !peer.command.is_empty()),
+        options: words(4),
+        demand: match &row[5] {
+            "succeeds" => Demand::Succeeds,
+            "fails" => Demand::Fails,
+            "sees kill" => Demand::SeesKill,
+            other => bail!("{other:?} is no verdict"),
+        },
+        output: words(6),
+    })
+}
+
+impl fmt::Display for ListedCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.program.host, self.program.command.join(" "))?;
+        if let Some(peer) = &self.peer {
+            write!(f, " / {}: {}", peer.host, peer.command.join(" "))?;
+        }
+        if !self.options.is_empty() {
+            write!(f, " ({})", self.options.join(" "))?;
+        }
+        if self.demand == Demand::SeesKill { f.write_str(", the first is killed") } else { Ok(()) }
+    }
+}
+
+impl ListedCase {
+    /// Runs the programs and compares.
+    pub fn judge(&self, installation: &Installation) -> Result<Verdict> {
+        let programs = [Some(&self.program), self.peer.as_ref()].into_iter().flatten();
+        if let Some(reason) = programs.filter_map(|program| missing(&program.command)).next() {
+            return Ok(Verdict::Skip(reason));
+        }
+        self.check(installation).map(|()| Verdict::Pass(String::new()))
+    }
+
+    fn check(&self, installation: &Installation) -> Result<()> {
+        let Some(peer) = &self.peer else {
+            let ended = installation.run(&self.program, &self.options)?;
+            self.check_end(&ended)?;
+            return self.check_output(&ended.said);
+        };
+        let names_port = self.program.command.iter().any(|word| word.contains("{port}"));
+        let port = if names_port { free_port()? } else { EXAMPLES_PORT };
+        let (program, peer) = (self.program.with_port(port), peer.with_port(port));
+        let mut first = installation.start(&program, &self.options)?;
+        first.wait_for_port(installation, port)?;
+        let second = installation.start(&peer, &self.options)?;
+        if self.demand == Demand::SeesKill {
+            installation.wait_for_frames(&peer.host, FRAMES_BEFORE_KILL)?;
+            drop(first);
+            let second = second.finish()?;
+            ensure!(!second.status.success(), "the second has not noticed, and said:\n{}", second.said);
+            return self.check_output(&second.said);
+        }
+        let (first, second) = (first.finish(), second.finish());
+        let (first, second) = (first?, second?);
+        self.check_end(&first)?;
+        self.check_end(&second)?;
+        self.check_output(&(first.said + &second.said))
+    }
+
+    fn check_end(&self, ProgramEnd { status, said }: &ProgramEnd) -> Result<()> {
+        ensure!(status.success() == (self.demand == Demand::Succeeds), "{status}, and said:\n{said}");
+        ensure!(status.code().is_some(), "ended by a signal: {status}, and said:\n{said}");
+        Ok(())
+    }
+
+    fn check_output(&self, said: &str) -> Result<()> {
+        for word in &self.output {
+            ensure!(said.contains(word.as_str()), "{word} is not in what was said:\n{said}");
+        }
+        Ok(())
+    }
+}
+
+/// Why a command cannot be run here: its program is one of a package that is not installed.
+fn missing(command: &[String]) -> Option<String> {
+    // `env NAME=VALUE PROGRAM`
+    let program = command.iter().find(|word| *word != "env" && !word.contains('='))?;
+    let (_, package) = PACKAGES.iter().find(|(beginning, _)| program.starts_with(beginning))?;
+    let reason = || format!("{program} is not installed (Debian: apt-get install {package})");
+    (!is_installed(program)).then(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_list_can_be_read() {
+        assert!(cases().unwrap().len() > 60);
+    }
+
+    #[test]
+    fn a_program_that_is_not_installed_is_named_with_its_package() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let reason = missing(&words("env UCX_TLS=rc ucx_no_such_program -v")).unwrap();
+        assert_eq!(reason, "ucx_no_such_program is not installed (Debian: apt-get install ucx-utils)");
+        assert_eq!(missing(&words("no-such-program")), None, "a row of the list wants just this");
+    }
+}

@@ -1,0 +1,22 @@
+//! The judge of `bareverbs run`: programs that nobody here wrote, on virtual hosts.
+//!
+//! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
+//! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`suite`] what rdma-core's own tests say. **What it may not do.** A
+//! verdict is not asked for twice. Nothing is left behind: a program does not outlive its row. **Where to read first.**
+//! [`listed::ListedCase`].
+
+pub mod fields;
+pub mod installation;
+pub mod listed;
+pub mod suite;
+
+use crate::guest::table::{Entry, Verdict};
+use anyhow::Result;
+use std::time::Instant;
+
+/// Asks for a verdict and takes its time. An error is a failure.
+pub fn entry(name: String, judge: impl FnOnce() -> Result<Verdict>) -> Entry {
+    let start = Instant::now();
+    let verdict = judge().unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")));
+    Entry { columns: vec![name], verdict, elapsed: start.elapsed() }
+}
