@@ -6,7 +6,8 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`kernel`], [`doctor`], [`link_type`], [`vfio`], [`explain`].
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`kernel`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
+//! [`explain`].
 #![forbid(unsafe_code)]
 
 pub mod counters;
@@ -18,6 +19,8 @@ pub mod gids;
 pub mod glue;
 pub mod kernel;
 pub mod link_type;
+pub mod manual;
+pub mod monitor;
 pub mod output;
 pub mod place;
 pub mod run;

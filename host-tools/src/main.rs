@@ -1,13 +1,15 @@
 //! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
 //! be carried out as given.
 
-use bareverbs_tools::{Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, run, serve, vfio};
-use clap::{Parser, Subcommand};
+use bareverbs_tools::{
+    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, run, serve, vfio,
+};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// RDMA verbs for mlx5-class NICs, with nothing in between; and a simulated NIC to run them on.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "bareverbs", version = manual::VERSION, arg_required_else_help = true)]
 struct Command {
     #[command(subcommand)]
     subcommand: Subcommands,
@@ -27,6 +29,8 @@ enum Subcommands {
     Gids(gids::GidsArguments),
     /// Find what keeps RDMA from working, and how to repair it.
     Doctor(doctor::DoctorArguments),
+    /// Show the counters of a device, how fast they rise and what that says, or serve them to Prometheus.
+    Monitor(monitor::MonitorArguments),
     /// Show or set whether the ports of a card are InfiniBand or Ethernet.
     LinkType(link_type::LinkTypeArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
@@ -35,6 +39,10 @@ enum Subcommands {
     Kernel(kernel::KernelArguments),
     /// List, check, bind and unbind PCI functions for user space.
     Vfio(vfio::VfioArguments),
+    /// Print completions for a shell.
+    Completions(manual::CompletionsArguments),
+    /// Write man pages.
+    Man(manual::ManArguments),
 }
 
 fn main() -> ExitCode {
@@ -45,10 +53,13 @@ fn main() -> ExitCode {
         Subcommands::Devinfo(arguments) => devinfo::run(&arguments),
         Subcommands::Gids(arguments) => gids::run(&arguments),
         Subcommands::Doctor(arguments) => doctor::run(&arguments),
+        Subcommands::Monitor(arguments) => monitor::run(&arguments),
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
+        Subcommands::Completions(arguments) => manual::completions(Command::command(), &arguments),
+        Subcommands::Man(arguments) => manual::man(Command::command(), &arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -334,7 +334,7 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["lib", "glue", "output"],
             &["place", "counters", "traffic", "link_type"],
-            &["demo", "devinfo", "gids", "kernel", "run", "serve", "vfio"],
+            &["demo", "devinfo", "gids", "kernel", "manual", "monitor", "run", "serve", "vfio"],
             &["doctor"],
             &["explain"],
             &["main"],

@@ -1,0 +1,122 @@
+//! HTTP for Prometheus: the latest sample at /metrics. It is text that somebody else has made: a scrape copies it and asks no device.
+
+use super::openmetrics::CONTENT_TYPE;
+use anyhow::Context as _;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of the longest request.
+const LONGEST_REQUEST: usize = 8192;
+/// Headers of a request.
+const HEADERS: usize = 64;
+/// How long one client may take in all. Clients are served one after the other, so that a slow one keeps the next no longer than this.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves the latest sample.
+pub(super) struct Exporter {
+    latest: Arc<Mutex<Arc<str>>>,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    /// Listens, and answers from a thread of its own until the process ends.
+    ///
+    /// # Errors
+    /// The address cannot be taken.
+    pub(super) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
+        let address = listener.local_addr().context("asking for the port")?;
+        let latest: Arc<Mutex<Arc<str>>> = Arc::new(Mutex::new("# EOF\n".into()));
+        let shared = latest.clone();
+        std::thread::Builder::new()
+            .name("openmetrics".to_owned())
+            .spawn(move || serve(&listener, &shared))
+            .context("starting the exporter")?;
+        Ok(Self { latest, address })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes a text the latest.
+    pub(super) fn publish(&self, text: String) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
+    }
+}
+
+fn serve(listener: &TcpListener, latest: &Mutex<Arc<str>>) {
+    for client in listener.incoming() {
+        match client {
+            // A client that goes away or talks nonsense hurts nobody.
+            Ok(mut client) => drop(answer(&mut client, latest)),
+            Err(error) => {
+                tracing::warn!("a scrape could not be accepted: {error}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::io::Result<()> {
+    client.set_write_timeout(Some(PATIENCE))?;
+    let answer = match request(client)? {
+        Ok(Wanted::Metrics) => {
+            let text = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            response("200 OK", CONTENT_TYPE, &text)
+        }
+        Ok(Wanted::Other) => response("404 Not Found", "text/plain", "the counters are at /metrics\n"),
+        Err(status) => response(status, "text/plain", "this serves GET /metrics\n"),
+    };
+    client.write_all(answer.as_bytes())
+}
+
+/// What a client wants.
+enum Wanted {
+    Metrics,
+    Other,
+}
+
+/// Reads a request; the outer error is that of the socket.
+fn request(client: &mut TcpStream) -> std::io::Result<Result<Wanted, &'static str>> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut bytes, mut length) = ([0; LONGEST_REQUEST], 0);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Err("408 Request Timeout"));
+        }
+        if length == bytes.len() {
+            return Ok(Err("431 Request Header Fields Too Large"));
+        }
+        client.set_read_timeout(Some(left))?;
+        match client.read(&mut bytes[length..])? {
+            0 => return Ok(Err("400 Bad Request")),
+            more => length += more,
+        }
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes[..length]) {
+            Ok(httparse::Status::Partial) => {}
+            Ok(httparse::Status::Complete(_)) => return Ok(wanted(&request)),
+            Err(_) => return Ok(Err("400 Bad Request")),
+        }
+    }
+}
+
+fn wanted(request: &httparse::Request<'_, '_>) -> Result<Wanted, &'static str> {
+    match (request.method, request.path) {
+        (Some("GET"), Some("/metrics")) => Ok(Wanted::Metrics),
+        (Some("GET"), _) => Ok(Wanted::Other),
+        _ => Err("405 Method Not Allowed"),
+    }
+}
+
+fn response(status: &str, content_type: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}

@@ -1,0 +1,152 @@
+//! `bareverbs monitor`: the counters of a device under mlx5's names, how fast they rise, and a sentence for each that should not.
+//!
+//! One thread owns the device, reads its counters by commands at an interval, and keeps the latest sample. The exporter hands that sample
+//! out and never asks the device, so a scrape costs the data path nothing and the device no command.
+//!
+//! * `source`: where readings come from. `sample`: readings to rates. `openmetrics`, `exporter`: for Prometheus. `screen`: for people.
+
+mod exporter;
+mod openmetrics;
+mod sample;
+mod screen;
+mod source;
+
+use crate::Failure;
+use crate::output::{json_object, print};
+use crate::place::{DeviceSelector, SELECTOR_HELP};
+use clap::Args;
+use exporter::Exporter;
+use sample::{Sample, Sampler};
+use source::{Reader, Watch};
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Arguments of `bareverbs monitor`.
+#[derive(Debug, Clone, Args)]
+pub struct MonitorArguments {
+    /// Which device; it is opened, and so reset.
+    #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!(
+        "Which device; it is opened, and so reset. `sim` and `sim:ethernet` are two simulated hosts that keep each other busy. {SELECTOR_HELP}"
+    ))]
+    device: DeviceSelector,
+    /// Show one sample and end.
+    #[arg(long)]
+    once: bool,
+    /// Milliseconds between two samples.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    interval: u64,
+    /// Serve the counters to Prometheus at this address, at /metrics, in place of the view. Port 0 takes any port.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    openmetrics: Option<SocketAddr>,
+    /// End after so many samples.
+    #[arg(long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Share of frames that the wire between simulated hosts loses.
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    loss: f64,
+    /// One JSON object for each sample instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let loss: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if (0.0..1.0).contains(&loss) {
+        Ok(loss)
+    } else {
+        Err("need a share from 0 to less than 1, as 0.01".into())
+    }
+}
+
+/// Shows counters until it is ended, or once.
+pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
+    let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
+    if let Some(exporter) = &exporter {
+        eprintln!("serving http://{}/metrics", exporter.address());
+    }
+    let view = view(arguments, exporter);
+    let interval = Duration::from_millis(arguments.interval);
+    let watch = Watching {
+        view,
+        interval,
+        limit: limit(arguments),
+        began: Instant::now(),
+        sampler: Sampler::default(),
+    };
+    source::open(&arguments.device, arguments.loss, watch)?;
+    Ok(true)
+}
+
+fn limit(arguments: &MonitorArguments) -> Option<u64> {
+    if arguments.once { Some(1) } else { arguments.samples }
+}
+
+fn view(arguments: &MonitorArguments, exporter: Option<Exporter>) -> View {
+    let selector = arguments.device.to_string();
+    match exporter {
+        Some(exporter) => View::Exporter { exporter, selector },
+        None if arguments.json => View::Json { selector },
+        None if arguments.once || !std::io::stdout().is_terminal() => View::Text { selector },
+        None => View::Screen { selector },
+    }
+}
+
+/// Where samples go.
+enum View {
+    Exporter { exporter: Exporter, selector: String },
+    Json { selector: String },
+    Text { selector: String },
+    Screen { selector: String },
+}
+
+/// What is done with an open device.
+struct Watching {
+    view: View,
+    interval: Duration,
+    limit: Option<u64>,
+    began: Instant,
+    sampler: Sampler,
+}
+
+impl Watch for Watching {
+    fn watch(mut self, reader: &mut dyn Reader) -> anyhow::Result<()> {
+        if let View::Screen { selector } = &self.view {
+            return screen::run(selector, self.interval, self.limit, &mut || {
+                let readings = reader.read()?;
+                Ok(self.sampler.sample(self.began.elapsed(), readings))
+            });
+        }
+        let mut count = 0;
+        loop {
+            let next = Instant::now() + self.interval;
+            let readings = reader.read()?;
+            let sample = self.sampler.sample(self.began.elapsed(), readings);
+            self.show(&sample)?;
+            count += 1;
+            if self.limit.is_some_and(|limit| count >= limit) {
+                return Ok(());
+            }
+            reader.pass(next)?;
+        }
+    }
+}
+
+impl Watching {
+    fn show(&self, sample: &Sample) -> anyhow::Result<()> {
+        let text = match &self.view {
+            View::Exporter { exporter, selector } => {
+                exporter.publish(openmetrics::exposition(selector, sample));
+                return Ok(());
+            }
+            View::Json { selector } => {
+                json_object("monitor", sample.json(selector)).map_err(source::anyhow_of)?
+            }
+            View::Text { selector } | View::Screen { selector } => sample.text(selector),
+        };
+        print(&text).map_err(source::anyhow_of)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! `bareverbs monitor` as a process: one sample, and the exporter while simulated traffic runs.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+fn monitor(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    command.arg("monitor").args(arguments);
+    command
+}
+
+#[test]
+fn one_sample_is_what_the_doctor_reads() {
+    let output = monitor(&["--once", "--json", "--loss", "0.1"]).output().expect("the program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(object["schema"], "bareverbs.monitor.v1");
+    assert!(object["monitor"]["counters"]["packet_seq_err"]["says"].is_string(), "{object}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("counters");
+    std::fs::write(&path, &output.stdout).expect("written");
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    let output = doctor.arg("doctor").arg("--counters").arg(&path).args(["--root", "/nowhere"]).output();
+    let output = output.expect("the program");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("warning  counters.retransmission: "), "{text}");
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn scrape(address: &str) -> String {
+    let mut client = TcpStream::connect(address).expect("the exporter listens");
+    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn sent(exposition: &str) -> Option<u64> {
+    let line = exposition.lines().find(|line| line.starts_with("bareverbs_tx_packets_phy_total{"))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[test]
+fn the_exporter_shows_traffic_that_goes_on() {
+    let mut command = monitor(&["--openmetrics", "127.0.0.1:0", "--interval", "10"]);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
+    let mut running = Running(child);
+    let mut line = String::new();
+    let stderr = running.0.stderr.take().expect("standard error");
+    BufReader::new(stderr).read_line(&mut line).expect("a line");
+    let address = line.trim().strip_prefix("serving http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+    let mut seen = Vec::new();
+    for _ in 0..300 {
+        let answer = scrape(&address);
+        assert!(answer.ends_with("# EOF\n"), "{answer}");
+        seen.extend(sent(&answer));
+        if seen.last() > seen.first() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the count of packets does not rise: {seen:?}");
+}
