@@ -14,6 +14,8 @@ pub mod prelude;
 pub use bareverbs_core::*;
 pub use bareverbs_prm as prm;
 
+#[cfg(feature = "cluster")]
+pub use bareverbs_cluster as cluster;
 #[cfg(feature = "futures")]
 pub use bareverbs_futures as futures;
 #[cfg(all(target_os = "linux", feature = "vfio"))]
@@ -22,6 +24,8 @@ pub use bareverbs_hal::vfio;
 pub use bareverbs_hal::vfio_user;
 #[cfg(all(target_os = "linux", any(feature = "vfio", feature = "vfio-user")))]
 pub use bareverbs_hal::{memory, pci};
+#[cfg(feature = "cluster")]
+pub use bareverbs_macros::test;
 #[cfg(feature = "offload")]
 pub use bareverbs_offload as offload;
 

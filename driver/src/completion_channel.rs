@@ -97,6 +97,11 @@ impl<D: DeviceRef> CompletionChannel<D> {
         Ok(Self { device, queue, vector, pending: heapless::Vec::new(), overflowed: false })
     }
 
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// The interrupt vector that it raises.
     pub fn vector(&self) -> u16 {
         self.vector

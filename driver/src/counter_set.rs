@@ -125,6 +125,11 @@ impl<D: DeviceRef> CounterSet<D> {
         Ok(Self { device, id: output.counter_set_id() })
     }
 
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// The number that the device gave it.
     pub fn number(&self) -> u8 {
         self.id

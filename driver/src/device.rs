@@ -63,6 +63,11 @@ impl<H: Hal, D: Clone + Deref<Target = Device<H>>> DeviceRef for D {
     }
 }
 
+/// Whether two handles are of one device. Numbers of objects mean something else on another one.
+pub(crate) fn is_same<D: DeviceRef>(a: &D, b: &D) -> bool {
+    core::ptr::eq(a.device(), b.device())
+}
+
 /// DMA memory of the device that `D` points to.
 pub type DmaOf<D> = <<D as DeviceRef>::Hal as Hal>::Dma;
 

@@ -6,6 +6,26 @@
 use crate::field::FieldValue;
 use core::fmt;
 
+/// A number that does not fit the field that names such an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NumberTooLarge {
+    /// What it was to name.
+    pub name: &'static str,
+    /// The number.
+    pub value: u32,
+    /// Bits of the field.
+    pub bits: u32,
+}
+
+impl fmt::Display for NumberTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, bits } = self;
+        write!(f, "{value:#x} is no number of a {name}: it has more than {bits} bits")
+    }
+}
+
+impl core::error::Error for NumberTooLarge {}
+
 macro_rules! object_number {
     ($($(#[$meta:meta])* $name:ident, $bits:literal, $label:literal;)*) => {$(
         $(#[$meta])*
@@ -24,6 +44,20 @@ macro_rules! object_number {
             /// The number.
             pub const fn value(self) -> u32 {
                 self.0
+            }
+        }
+
+        impl TryFrom<u32> for $name {
+            type Error = NumberTooLarge;
+
+            fn try_from(value: u32) -> Result<Self, NumberTooLarge> {
+                Self::new(value).ok_or(NumberTooLarge { name: $label, value, bits: $bits })
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(number: $name) -> Self {
+                number.0
             }
         }
 
@@ -110,6 +144,12 @@ impl Mkey {
     /// The variant byte, chosen by software at creation.
     pub const fn variant(self) -> u8 {
         self.0 as u8
+    }
+}
+
+impl From<u32> for Mkey {
+    fn from(value: u32) -> Self {
+        Self(value)
     }
 }
 

@@ -7,6 +7,13 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
+/// The number modulo 2^24, as packets carry it.
+impl From<u32> for Psn {
+    fn from(value: u32) -> Self {
+        Self::new(value)
+    }
+}
+
 impl Psn {
     const MASK: u32 = 0xff_ffff;
 

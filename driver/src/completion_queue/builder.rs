@@ -6,7 +6,7 @@ use crate::capabilities::Capabilities;
 use crate::command::Request;
 use crate::completion_channel::CompletionChannel;
 use crate::cqe::CqeView;
-use crate::device::{DeviceRef, DmaOf};
+use crate::device::{DeviceRef, DmaOf, is_same};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::hal::{Hal, HalError};
 use crate::ring::Consumer;
@@ -32,6 +32,8 @@ pub struct CompletionQueueBuilder<D: DeviceRef> {
     ignore_overrun: bool,
     moderation: Moderation,
     events: Eqn,
+    /// The channel is of another device.
+    is_stranger: bool,
 }
 
 /// Size of a ring of entries.
@@ -109,6 +111,7 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
             ignore_overrun: false,
             moderation: Moderation::NONE,
             events,
+            is_stranger: false,
         }
     }
 
@@ -151,6 +154,7 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
     #[doc(alias = "ibv_comp_channel")]
     pub fn channel(mut self, channel: &CompletionChannel<D>) -> Self {
         self.events = channel.number();
+        self.is_stranger = !is_same(&self.device, channel.device());
         self
     }
 
@@ -181,6 +185,9 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
     /// Whether the device offers what is asked for.
     fn check(&self) -> Result<(), CompletionQueueError> {
         let capabilities = self.device.device().capabilities();
+        if self.is_stranger {
+            return Err(CompletionQueueError::OtherDevice);
+        }
         let missing = |feature| Err(CompletionQueueError::NotOffered { feature });
         if self.compressed && (self.wide || !capabilities.completion_compression) {
             return missing("compression of entries of this size (cqe_compression)");

@@ -27,6 +27,8 @@ pub enum CompletionQueueError {
         /// Asked for.
         asked: Duration,
     },
+    /// The completion channel belongs to another device: its number would name a stranger's event queue.
+    OtherDevice,
     /// The queue has its new size, but the device did not say where the old ring ends: completions may be missing.
     EntriesLost {
         /// Entries that were moved.
@@ -50,6 +52,9 @@ impl fmt::Display for CompletionQueueError {
             Self::Period { asked } => {
                 write!(f, "moderation over {asked}: ask for at most 4095 microseconds")
             }
+            Self::OtherDevice => f.write_str(
+                "a completion queue: the completion channel belongs to another device; make both from the same handle",
+            ),
             Self::EntriesLost { moved } => write!(
                 f,
                 "resizing a completion queue: the device did not end the old ring, {moved} completions were moved, \

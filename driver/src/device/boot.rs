@@ -141,7 +141,11 @@ impl<H: Hal> Boot<'_, H> {
         self.at(BootStep::WaitForCommandQueue);
         self.wait_for_firmware()?;
         self.at(BootStep::EnableHca);
-        control.run(self.hal, &Request::new(&command_header(CommandOpcode::EnableHca, 0)))?;
+        let enabled = control.run(self.hal, &Request::new(&command_header(CommandOpcode::EnableHca, 0)));
+        enabled.map_err(|error| match error.status() {
+            Some(CommandStatus::BadSystemState) => OpenCause::AlreadyOpen(error),
+            _ => OpenCause::Command(error),
+        })?;
         control.progress.enabled = true;
         self.at(BootStep::SetIssi);
         self.set_issi(control)?;

@@ -56,6 +56,8 @@ pub enum OpenCause {
         /// The capability.
         feature: &'static str,
     },
+    /// The device is up already: in this process, or by another driver.
+    AlreadyOpen(CommandError),
     /// A command failed.
     Command(CommandError),
     /// The driver could not give the device its pages.
@@ -113,6 +115,11 @@ impl fmt::Display for OpenCause {
                 write!(f, "the device does not support ISSI 1 (it supports the bits {supported:#x})")
             }
             Self::Missing { feature } => write!(f, "the device lacks {feature}"),
+            Self::AlreadyOpen(error) => write!(
+                f,
+                "the device is open already, in this process or by another driver: share the handle that there is, close it first, or \
+                 reset the device ({error})"
+            ),
             Self::Command(error) => write!(f, "{error}"),
             Self::Pages(error) => write!(f, "{error}"),
             Self::Memory(error) => write!(f, "{error}"),

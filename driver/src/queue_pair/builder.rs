@@ -11,7 +11,7 @@ use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
 use crate::counter_set::CounterSet;
 use crate::device::ledgers::{Full, Share};
-use crate::device::{DeviceRef, DmaOf};
+use crate::device::{DeviceRef, DmaOf, is_same};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::doorbell::SendDoorbell;
 use crate::hal::{Hal, HalError, Mmio};
@@ -55,6 +55,8 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
+    /// The first object that is of another device.
+    stranger: Option<&'static str>,
     service: PhantomData<S>,
 }
 
@@ -165,20 +167,42 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             q_key: 0,
             shared: None,
             xrc_domain: None,
+            stranger: None,
             service: PhantomData,
         }
+        .of_device(send.device(), "the completion queue of sends")
+        .of_device(receive.device(), "the completion queue of receives")
+    }
+
+    /// Remembers if `device` is another one.
+    fn of_device(mut self, device: &D, object: &'static str) -> Self {
+        if !is_same(self.domain.device(), device) {
+            self.stranger = self.stranger.or(Some(object));
+        }
+        self
     }
 
     fn of_xrc(mut self, xrc: &XrcDomain<D>, queue: &SharedReceiveQueue<D>) -> Self {
         self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
         self.xrc_domain = Some(xrc.number());
-        self
+        self.of_device(xrc.device(), "the XRC domain").of_device(queue.device(), "the shared receive queue")
     }
 
     /// Chooses another service. Attributes that only the previous service has are dropped.
     pub fn service<T: Service>(self) -> QueuePairBuilder<'a, D, T> {
-        let Self { domain, send, receive, wanted, psn, blue_flame, counter_set, shared, xrc_domain, .. } =
-            self;
+        let Self {
+            domain,
+            send,
+            receive,
+            wanted,
+            psn,
+            blue_flame,
+            counter_set,
+            shared,
+            xrc_domain,
+            stranger,
+            ..
+        } = self;
         let (access, q_key) = (None, 0);
         QueuePairBuilder {
             domain,
@@ -192,6 +216,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             q_key,
             shared,
             xrc_domain,
+            stranger,
             service: PhantomData,
         }
     }
@@ -216,7 +241,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue<D>) -> Self {
         self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
         self.wanted.receives = 0;
-        self
+        self.of_device(queue.device(), "the shared receive queue")
     }
 
     /// The largest number of slices of a send.
@@ -254,13 +279,14 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     #[doc(alias = "rdma_counter")]
     pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
         self.counter_set = set.number();
-        self
+        self.of_device(set.device(), "the counter set")
     }
 
     /// Creates the queue pair and moves it to INIT: receives can be posted to it, and it can be connected.
     pub fn build(self) -> Result<PreparedQueuePair<D, S>, BuildError> {
         let device = self.domain.device().clone();
         let capabilities = *device.device().capabilities();
+        self.stranger.map_or(Ok(()), |object| Err(BuildError::OtherDevice { object }))?;
         self.check_xrc(&capabilities)?;
         let geometry = self.wanted.geometry::<S>(&capabilities)?;
         let hal = device.device().hal();

@@ -26,6 +26,7 @@ impl<D: DeviceRef> Core<D> {
         let mut input = QueryQpIn::new();
         input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts.qpn);
         let output: QueryQpOut = device.call(&Request::new(&input))?;
+        let sends_outstanding = self.parts.send.progress.poster.outstanding(device.ledgers());
         let (context, port) = (output.qpc(), device.port()?);
         let path = vector_of(context);
         Ok(Diagnosis {
@@ -41,6 +42,7 @@ impl<D: DeviceRef> Core<D> {
             ack_timeout: context.primary_address_path().ack_timeout(),
             retry_count: context.retry_count(),
             rnr_retry: context.rnr_retry(),
+            sends_outstanding,
         })
     }
 }

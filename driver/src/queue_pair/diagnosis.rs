@@ -37,6 +37,12 @@ pub enum Suspect {
         /// What it holds.
         own: Gid,
     },
+    /// Work is outstanding, and the peer is asked for ever whether it has posted a receive (`rnr_retry` 7): if it has not, the work never
+    /// completes, and never fails.
+    WaitsForReceive {
+        /// Basic blocks of the send queue that are outstanding.
+        outstanding: u32,
+    },
     /// An ACK timeout of 0 means to wait forever: a lost packet is never sent again.
     NoTimeout,
 }
@@ -58,6 +64,11 @@ impl fmt::Display for Suspect {
             Self::Version1 { gid_index, own } => write!(
                 f,
                 "our GID {own} (entry {gid_index}) is RoCE version 1: the peer's must be of version 1 too, on the same link"
+            ),
+            Self::WaitsForReceive { outstanding } => write!(
+                f,
+                "{outstanding} basic blocks are outstanding and rnr_retry is 7, which means for ever: if the peer has posted no receive, \
+                 SENDs and WRITEs with immediate neither complete nor fail; post a receive there, or connect with rnr_retry below 7"
             ),
             Self::NoTimeout => {
                 f.write_str("the ACK timeout is 0, which means forever: one lost packet stops the connection")
@@ -93,7 +104,12 @@ pub struct Diagnosis {
     pub retry_count: u8,
     /// Retries after receiver-not-ready; 7 for ever.
     pub rnr_retry: u8,
+    /// Basic blocks of the send queue that have not completed.
+    pub sends_outstanding: u32,
 }
+
+/// `rnr_retry` that means for ever (IBTA v1.4 §9.7.5.2.8).
+const ENDLESS: u8 = 7;
 
 impl Diagnosis {
     /// Facts that prevent a working connection, the most likely first.
@@ -114,6 +130,8 @@ impl Diagnosis {
             AddressError::check(port.link_layer, &path, own).err().map(Suspect::Address),
             version.map(|entry| Suspect::Version1 { gid_index: path.gid_index, own: entry.gid }),
             (self.ack_timeout == 0).then_some(Suspect::NoTimeout),
+            (self.rnr_retry == ENDLESS && self.sends_outstanding > 0)
+                .then_some(Suspect::WaitsForReceive { outstanding: self.sends_outstanding }),
         ]
         .into_iter()
         .flatten()
@@ -210,6 +228,7 @@ mod tests {
             ack_timeout: 14,
             retry_count: 7,
             rnr_retry: 7,
+            sends_outstanding: 0,
         }
     }
 
@@ -232,7 +251,7 @@ mod tests {
             path
         };
         let infiniband = PortAttributes { link_layer: PortType::Ib, ..good.port };
-        let cases: [(Diagnosis, &str); 12] = [
+        let cases: [(Diagnosis, &str); 13] = [
             (Diagnosis { state: QpState::Init, ..good }, "bring it to RTS"),
             (Diagnosis { port: down, ..good }, "port is down"),
             (Diagnosis { path_mtu: PathMtu::Mtu4096, ..good }, "MTU 1500"),
@@ -248,6 +267,7 @@ mod tests {
             (Diagnosis { own: None, ..good }, "entry 1 of the RoCE address table is empty"),
             (Diagnosis { own: v1, ..good }, "version 1"),
             (Diagnosis { ack_timeout: 0, ..good }, "forever"),
+            (Diagnosis { sends_outstanding: 2, ..good }, "2 basic blocks are outstanding"),
         ];
         for (diagnosis, text) in cases {
             let suspects: Vec<_> = diagnosis.suspects().map(|suspect| suspect.to_string()).collect();

@@ -14,6 +14,11 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
+    /// An object belongs to another device than the protection domain. Its number would name a stranger's object.
+    OtherDevice {
+        /// What the object is.
+        object: &'static str,
+    },
     /// An argument is beyond what the device can do.
     Limit {
         /// The argument.
@@ -58,6 +63,10 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
+            Self::OtherDevice { object } => write!(
+                f,
+                "a queue pair: {object} belongs to another device than the protection domain; make everything from the same handle"
+            ),
             Self::Limit { name, asked, limit } => write!(f, "{name} {asked}: the device allows 1 to {limit}"),
             Self::TooManyQueuePairs { limit } => {
                 write!(f, "{limit} queue pairs exist already: raise DeviceConfig::queue_pairs")

@@ -1,0 +1,91 @@
+//! A ring all-reduce on a cluster under test: every host ends with the sums over all hosts.
+//!
+//! `cargo run -p bareverbs --features cluster --example ring_all_reduce`
+
+use bareverbs::cluster::{
+    Exploration, FaultKind, Host, SimCluster, Station, TaskResult, TestResult, Trial, explore,
+};
+use bareverbs::prelude::*;
+
+/// Whether a host waits until its neighbour has taken one number before it writes the next to the same place.
+#[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code, reason = "the program runs the mended one, its tests both")]
+pub enum Version {
+    First,
+    Mended,
+}
+
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What host `host` brings for place `place`.
+fn share(host: usize, place: usize, round: u32) -> u64 {
+    (host as u64 + 1) * 1000 + place as u64 * 10 + u64::from(round)
+}
+
+async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
+    let (own, hosts) = (host.index(), host.peers());
+    let station = Station::open(&host, 32, 64)?;
+    let (from, to) = (format!("ring/{own}"), format!("ring/{}", (own + 1) % hosts));
+    // Somebody has to begin: the first host calls, the others wait for their call before they call.
+    let (left, right) = if own == 0 {
+        let right = station.dial(&to, PATIENCE).await?;
+        (station.accept(&from, &mut 0).await?, right)
+    } else {
+        (station.accept(&from, &mut 0).await?, station.dial(&to, PATIENCE).await?)
+    };
+    let inbox = station.pool.take().await;
+    station.tell(&left, &inbox.remote().to_bytes()).await?;
+    let outbox = RemoteSlice::from_bytes(&station.hear(&right, PATIENCE).await?)?;
+
+    for round in 0..rounds {
+        let mut sums: Vec<u64> = (0..hosts).map(|place| share(own, place, round)).collect();
+        // First each place collects the sum on its way round, then the sums go round.
+        for step in 0..2 * (hosts - 1) {
+            let place = (own + 2 * hosts - step) % hosts;
+            let mut buffer = station.pool.take().await;
+            buffer.fill_from(&sums[place].to_ne_bytes())?;
+            right.write_with_immediate(buffer, outbox, place as u32).await?;
+
+            let arrived =
+                host.timeout(PATIENCE, left.receive()).await.ok_or("the left neighbour is silent")??;
+            let place = arrived.completion.immediate.ok_or("a message instead of a number")? as usize;
+            let number = inbox.load_u64(0)?;
+            left.post_receive(arrived.buffer)?;
+            sums[place] = if step < hosts - 1 { sums[place] + number } else { number };
+            if version == Version::Mended {
+                station.tell(&left, b"taken").await?;
+                station.hear(&right, PATIENCE).await?;
+            }
+        }
+        for (place, sum) in sums.iter().enumerate() {
+            let expected: u64 = (0..hosts).map(|host| share(host, place, round)).sum();
+            if *sum != expected {
+                return Err(
+                    format!("round {round}: the sum of place {place} is {sum} and not {expected}").into()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// From what trials are drawn. A host that crashes ends an all-reduce, so none does.
+pub const LIMITS: Exploration = Exploration {
+    hosts: (3, 6),
+    kinds: &[FaultKind::Pause, FaultKind::Loss { per_mille: 0 }, FaultKind::Skew { ppm: 500 }],
+    ..Exploration::DEFAULT
+};
+
+/// One run: every host has the right sums in every round.
+pub fn trial(trial: &Trial, version: Version) -> TestResult {
+    let (cluster, rounds) = (SimCluster::new(trial.seed, trial.hosts), trial.operations);
+    (0..trial.hosts).for_each(|host| cluster.boot(host, move |own| reduce(own, rounds, version)));
+    cluster.inject(&trial.faults);
+    Ok(cluster.run(Duration::from_secs(1))?)
+}
+
+#[allow(dead_code, reason = "tests include this file")]
+fn main() {
+    explore("ring_all_reduce", &LIMITS, |drawn| trial(drawn, Version::Mended));
+    println!("100 seeds of pauses and loss, and every sum is right");
+}

@@ -1,0 +1,135 @@
+//! Many seeds, and what to do with the one that fails: make it small, and say how to replay it.
+
+use crate::failure::Report;
+use crate::limits::Exploration;
+use crate::trial::Trial;
+use std::any::Any;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a test over seeds comes to.
+pub type TestResult = Result<Report, Box<dyn Error>>;
+
+/// Most trials that are tried to make one that fails smaller.
+const MOST_SHRINKS: usize = 300;
+
+/// A trial that fails, and how.
+struct Found {
+    trial: Trial,
+    error: String,
+}
+
+/// Runs `test` on the trials of all seeds. With `BAREVERBS_TRIAL` in the environment, on that trial only.
+///
+/// ```
+/// use bareverbs_cluster::{Exploration, SimCluster, explore};
+/// ///
+/// let limits = Exploration { seeds: 3, faults: 0, ..Exploration::default() };
+/// explore("every_host_opens_its_device", &limits, |trial| {
+///     let cluster = SimCluster::new(trial.seed, trial.hosts);
+///     for host in 0..trial.hosts {
+///         cluster.boot(host, |host| async move { host.open(0).map(drop) });
+///     }
+///     cluster.inject(&trial.faults);
+///     Ok(cluster.run(Duration::from_secs(1))?)
+/// });
+/// ```
+///
+/// # Panics
+/// A trial fails: the message has the smallest one that was found, and the line that replays it. Or two runs of the same trial differ, because
+/// the test depends on something else than its trial.
+pub fn explore(name: &str, limits: &Exploration, test: impl Fn(&Trial) -> TestResult) {
+    if let Ok(line) = std::env::var("BAREVERBS_TRIAL") {
+        let trial: Trial = line.parse().unwrap_or_else(|error| panic!("BAREVERBS_TRIAL: {error}"));
+        match attempt(&test, &trial) {
+            Ok(report) => return println!("{name}: {trial} passes: {report:?}"),
+            Err(error) => panic!("{name}: {trial} fails: {error}"),
+        }
+    }
+    if let Err(message) = find_failure(name, limits, test) {
+        panic!("{message}");
+    }
+}
+
+/// As [`explore`], but gives the message instead of a panic: for tests that show that a fault of a program is found.
+///
+/// # Errors
+/// The message with the smallest trial that fails.
+pub fn find_failure(
+    name: &str,
+    limits: &Exploration,
+    test: impl Fn(&Trial) -> TestResult,
+) -> Result<(), String> {
+    let seeds = std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok());
+    for seed in 0..seeds.unwrap_or(limits.seeds) {
+        let trial = Trial::of_seed(seed, limits);
+        let outcome = attempt(&test, &trial);
+        match outcome {
+            Ok(report) if seed % 16 == 0 => check_again(name, &test, &trial, report)?,
+            Ok(_) => {}
+            Err(error) => {
+                return Err(describe(
+                    name,
+                    &trial,
+                    &shrink(&test, limits, Found { trial: trial.clone(), error }),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A test that is told nothing but its trial does the same again.
+fn check_again(
+    name: &str,
+    test: &impl Fn(&Trial) -> TestResult,
+    trial: &Trial,
+    first: Report,
+) -> Result<(), String> {
+    match attempt(test, trial) {
+        Ok(second) if second == first => Ok(()),
+        second => Err(format!(
+            "{name}: two runs of {trial} differ, {first:?} and {second:?}: does the test use a clock, a HashMap or other \
+             randomness than its trial's?"
+        )),
+    }
+}
+
+fn describe(name: &str, first: &Trial, (found, tried): &(Found, usize)) -> String {
+    let Found { trial, error } = found;
+    format!(
+        "{name}: {error}\n  first seen with {first}\n  smallest of {tried} tried: {trial}\n  replay: BAREVERBS_TRIAL='{trial}' \
+         cargo test {name}"
+    )
+}
+
+/// Takes away what the failure does not need. Any failure counts, not only the first one's.
+fn shrink(test: &impl Fn(&Trial) -> TestResult, limits: &Exploration, mut found: Found) -> (Found, usize) {
+    let mut tried = 0;
+    'smaller: loop {
+        for trial in found.trial.smaller(limits) {
+            if tried >= MOST_SHRINKS {
+                return (found, tried);
+            }
+            tried += 1;
+            if let Err(error) = attempt(test, &trial) {
+                found = Found { trial, error };
+                continue 'smaller;
+            }
+        }
+        return (found, tried);
+    }
+}
+
+/// A panic is a failure like any other.
+fn attempt(test: &impl Fn(&Trial) -> TestResult, trial: &Trial) -> Result<Report, String> {
+    match catch_unwind(AssertUnwindSafe(|| test(trial))) {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(panic) => Err(format!("panicked: {}", words_of(&*panic))),
+    }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+}

@@ -1,0 +1,156 @@
+//! Faults as values: drawn from a seed, taken away one by one, written in a line and read again.
+
+use crate::cluster::SimCluster;
+use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::RandomFaults;
+use core::fmt;
+use core::str::FromStr;
+
+/// Something that goes wrong for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// The host that it befalls.
+    pub host: usize,
+    /// When it begins, after [`SimCluster::inject`].
+    pub after: Duration,
+    /// How long it lasts.
+    pub lasts: Duration,
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The host loses its power, and gets it back.
+    Crash,
+    /// Its processes stand still, its NICs do not.
+    Pause,
+    /// Its cables are out.
+    Cut,
+    /// It and another host do not reach each other.
+    Partition {
+        /// The other host.
+        with: usize,
+    },
+    /// So many frames in a thousand are lost on its cables, in both directions; as many come late.
+    Loss {
+        /// Frames in a thousand.
+        per_mille: u16,
+    },
+    /// Its clock is fast by so many parts in a million.
+    Skew {
+        /// Parts in a million; negative for slow.
+        ppm: i64,
+    },
+}
+
+/// Longest delay of a frame that comes late.
+const LATE: Duration = Duration::from_micros(30);
+
+impl Fault {
+    /// Whether it names a host that does not exist among `hosts`.
+    pub(crate) fn is_beyond(&self, hosts: usize) -> bool {
+        let other = if let FaultKind::Partition { with } = self.kind { with } else { 0 };
+        self.host >= hosts || other >= hosts
+    }
+
+    fn begin(self, cluster: &SimCluster) {
+        let host = self.host;
+        match self.kind {
+            FaultKind::Crash => cluster.crash(host),
+            FaultKind::Pause => cluster.pause(host),
+            FaultKind::Cut => set_links(cluster, host, false),
+            FaultKind::Partition { with } => cluster.partition(host, with),
+            FaultKind::Loss { per_mille } => set_loss(cluster, host, per_mille),
+            FaultKind::Skew { ppm } => cluster.set_clock_rate(host, ppm),
+        }
+    }
+
+    fn end(self, cluster: &SimCluster) {
+        let host = self.host;
+        match self.kind {
+            FaultKind::Crash => cluster.restart(host),
+            FaultKind::Pause => cluster.resume(host),
+            FaultKind::Cut => set_links(cluster, host, true),
+            FaultKind::Partition { with } => cluster.heal(host, with),
+            FaultKind::Loss { .. } => set_loss(cluster, host, 0),
+            FaultKind::Skew { .. } => cluster.set_clock_rate(host, 0),
+        }
+    }
+}
+
+impl SimCluster {
+    /// Schedules the beginning and the end of each fault.
+    pub fn inject(&self, faults: &[Fault]) {
+        for &fault in faults {
+            self.schedule(fault.after, move |cluster| fault.begin(cluster));
+            self.schedule(fault.after + fault.lasts, move |cluster| fault.end(cluster));
+        }
+    }
+}
+
+fn ports(cluster: &SimCluster, host: usize) -> usize {
+    cluster.state.host(host, |state| state.ports.len())
+}
+
+/// The cables of a host that is down are out anyway.
+fn set_links(cluster: &SimCluster, host: usize, up: bool) {
+    let is_up = cluster.state.host(host, |state| state.is_up);
+    (0..ports(cluster, host)).filter(|_| is_up).for_each(|port| cluster.set_link_up(host, port, up));
+}
+
+fn set_loss(cluster: &SimCluster, host: usize, per_mille: u16) {
+    let loss = RandomFaults::loss(f64::from(per_mille) / 1000.0);
+    let faults = RandomFaults { reorder: loss.loss, reorder_by: LATE, ..loss };
+    (0..ports(cluster, host)).for_each(|port| cluster.set_faults(host, port, faults));
+}
+
+/// `crash:1@120us+2000us`: what, at which host, when, and for how long.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, host, after, lasts } = self;
+        match kind {
+            FaultKind::Crash => write!(f, "crash:{host}")?,
+            FaultKind::Pause => write!(f, "pause:{host}")?,
+            FaultKind::Cut => write!(f, "cut:{host}")?,
+            FaultKind::Partition { with } => write!(f, "partition:{host}:{with}")?,
+            FaultKind::Loss { per_mille } => write!(f, "loss:{host}:{per_mille}")?,
+            FaultKind::Skew { ppm } => write!(f, "skew:{host}:{ppm}")?,
+        }
+        write!(f, "@{}ns+{}ns", after.as_nanos(), lasts.as_nanos())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (what, when) = text.split_once('@').ok_or(())?;
+        let (after, lasts) = when.split_once('+').ok_or(())?;
+        let mut parts = what.split(':');
+        let (name, host) = (parts.next().ok_or(())?, number(parts.next())?);
+        let kind = match name {
+            "crash" => FaultKind::Crash,
+            "pause" => FaultKind::Pause,
+            "cut" => FaultKind::Cut,
+            "partition" => FaultKind::Partition { with: number(parts.next())? },
+            "loss" => FaultKind::Loss { per_mille: number(parts.next())? },
+            "skew" => FaultKind::Skew { ppm: number(parts.next())? },
+            _ => return Err(()),
+        };
+        match parts.next() {
+            None => Ok(Self { kind, host, after: nanos(after)?, lasts: nanos(lasts)? }),
+            Some(_) => Err(()),
+        }
+    }
+}
+
+fn number<T: FromStr>(text: Option<&str>) -> Result<T, ()> {
+    text.and_then(|text| text.parse().ok()).ok_or(())
+}
+
+fn nanos(text: &str) -> Result<Duration, ()> {
+    number(text.strip_suffix("ns")).map(Duration::from_nanos)
+}

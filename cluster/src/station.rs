@@ -1,0 +1,102 @@
+//! What most tasks begin with: a device with memory for messages, and queue pairs that exchange them.
+
+use crate::host::{Handle, Host};
+use bareverbs_core::ProtectionDomain;
+use bareverbs_futures::{BufferPool, Dispatcher, PreparedQueuePair, QueuePair};
+use bareverbs_prm::time::Duration;
+use core::fmt;
+use std::error::Error;
+
+/// Receives that a queue pair of a station has posted.
+const RECEIVES: usize = 4;
+
+/// The device of port 0 of a host, with a domain, a dispatcher and buffers. It ends with its tasks.
+pub struct Station {
+    /// The host.
+    pub host: Host,
+    /// Its device.
+    pub device: Handle,
+    /// The domain of everything here.
+    pub domain: ProtectionDomain<Handle>,
+    /// Where everything here completes.
+    pub dispatcher: Dispatcher<Handle>,
+    /// Buffers for messages, and for whatever else.
+    pub pool: BufferPool<Handle>,
+}
+
+impl Station {
+    /// Opens the device of port 0, with `buffers` of `bytes` each.
+    ///
+    /// # Errors
+    /// One of the parts could not be made.
+    pub fn open(host: &Host, buffers: u32, bytes: usize) -> Result<Self, Box<dyn Error>> {
+        let device = host.open(0)?;
+        let domain = ProtectionDomain::allocate(device.clone())?;
+        let pool = BufferPool::allocate(&domain, buffers, bytes)?;
+        let dispatcher = host.dispatcher(&device)?;
+        Ok(Self { host: host.clone(), device, domain, dispatcher, pool })
+    }
+
+    /// A queue pair with receives for the first messages.
+    ///
+    /// # Errors
+    /// It could not be made, or there are no buffers left.
+    pub fn prepare(&self) -> Result<PreparedQueuePair<Handle>, Box<dyn Error>> {
+        let mut prepared = self.dispatcher.prepare(&self.domain, |builder| builder)?;
+        for _ in 0..RECEIVES {
+            prepared
+                .post_receive(self.pool.try_take().ok_or("a station has no buffer left for a receive")?)?;
+        }
+        Ok(prepared)
+    }
+
+    /// Calls whoever [accepts](Self::accept) `topic`.
+    ///
+    /// # Errors
+    /// Nobody answers for `patience`, or the connection could not be made.
+    pub async fn dial(&self, topic: &str, patience: Duration) -> Result<QueuePair<Handle>, Box<dyn Error>> {
+        let dialled = self.host.dial(topic, self.prepare()?);
+        self.host.timeout(patience, dialled).await.ok_or_else(|| format!("nobody answers on {topic}"))?
+    }
+
+    /// Waits for the next call to `topic` after number `last`, which is 0 at first.
+    ///
+    /// # Errors
+    /// The connection could not be made.
+    pub async fn accept(&self, topic: &str, last: &mut u64) -> Result<QueuePair<Handle>, Box<dyn Error>> {
+        self.host.accept(topic, last, || self.prepare()).await
+    }
+
+    /// Sends `message` to the peer.
+    ///
+    /// # Errors
+    /// The message is longer than a buffer, or the peer did not take it.
+    pub async fn tell(&self, peer: &QueuePair<Handle>, message: &[u8]) -> Result<(), Box<dyn Error>> {
+        let mut buffer = self.pool.take().await;
+        buffer.fill_from(message)?;
+        peer.send(buffer).await?;
+        Ok(())
+    }
+
+    /// The next message of the peer; its receive is posted again.
+    ///
+    /// # Errors
+    /// Nothing comes for `patience`, or the connection is broken.
+    pub async fn hear(
+        &self,
+        peer: &QueuePair<Handle>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, Box<dyn Error>> {
+        let message = self.host.timeout(patience, peer.receive()).await;
+        let buffer = message.ok_or_else(|| format!("the peer says nothing for {patience}"))??.buffer;
+        let bytes = buffer.to_vec();
+        peer.post_receive(buffer)?;
+        Ok(bytes)
+    }
+}
+
+impl fmt::Debug for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Station").field("host", &self.host).finish_non_exhaustive()
+    }
+}
