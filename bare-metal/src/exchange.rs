@@ -67,7 +67,7 @@ pub struct Answer {
     /// Its queue pair.
     pub endpoint: RemoteEndpoint,
     /// The region as kernels know it.
-    pub region: u16,
+    pub region: u32,
     /// The table.
     pub table: TableDescriptor,
     /// The memory of the table, for READs.
@@ -136,7 +136,7 @@ impl Answer {
     /// Reads a line.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let items = Items::of(line, ANSWER)?;
-        let region = u16::try_from(items.number("region")?).map_err(|_| ParseError::Item("region"))?;
+        let region = u32::try_from(items.number("region")?).map_err(|_| ParseError::Item("region"))?;
         let table: [u8; DESCRIPTOR_SIZE] = items.bytes("table")?;
         let table = TableDescriptor::parse(&table).ok_or(ParseError::Item("table"))?;
         Ok(Self { endpoint: items.endpoint()?, region, table, memory: items.window("memory")? })

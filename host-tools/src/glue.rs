@@ -3,7 +3,7 @@
 use bareverbs_hal_sim::DmaEngine;
 use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
 use bareverbs_offload::grant::Grant;
-use bareverbs_offload::kernel::{KernelSet, Opcode};
+use bareverbs_offload::kernel::{CompiledIn, KernelSet, Opcode};
 use bareverbs_offload::runtime::{
     Admission, ConnectError, ConnectionId, Counters, DmaFault, Reply, ResponseWindow, Runtime,
 };
@@ -23,9 +23,9 @@ pub const NIC_SLOTS: usize = 64;
 pub const NIC_CONNECTIONS: usize = 16;
 
 /// The runtime of a NIC.
-pub type NicRuntime<S> = Runtime<S, NIC_SLOTS, NIC_CONNECTIONS>;
+pub type NicRuntime<S> = Runtime<CompiledIn<S>, NIC_SLOTS, NIC_CONNECTIONS>;
 
-struct Inner<S> {
+struct Inner<S: KernelSet> {
     runtime: NicRuntime<S>,
     /// The queue pairs whose peers may call, by their number on this device.
     callers: BTreeMap<Qpn, ConnectionId>,
@@ -35,9 +35,9 @@ struct Inner<S> {
 }
 
 /// Kernels inside a NIC model. Clones are the same kernels: one goes into the device, one stays with its owner.
-pub struct NicKernels<S>(Rc<RefCell<Inner<S>>>);
+pub struct NicKernels<S: KernelSet>(Rc<RefCell<Inner<S>>>);
 
-impl<S> Clone for NicKernels<S> {
+impl<S: KernelSet> Clone for NicKernels<S> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -227,7 +227,7 @@ mod tests {
     fn packet(region: RegionHandle, payload: &[u8]) -> RpcPacket<'_> {
         RpcPacket {
             rpc_opcode: KvLookup::OPCODE.0,
-            region: region.0.into(),
+            region: region.0,
             parameters: true,
             total: payload.len() as u32,
             offset: 0,

@@ -11,7 +11,7 @@
 
 use crate::budget::MAX_READ;
 use crate::endpoint::{Completion, Endpoint, HostDma, Outcome, Part, PostError, Remote, Work};
-use crate::kernel::KernelSet;
+use crate::kernel::Deployment;
 use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, Runtime, Tag};
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
@@ -46,8 +46,8 @@ struct Arrived {
 }
 
 /// A server with `RECEIVES` receive buffers for each of `CONNECTIONS` connections.
-pub struct DpuServer<S, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize> {
-    runtime: Runtime<S, SLOTS, CONNECTIONS>,
+pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize> {
+    runtime: Runtime<D, SLOTS, CONNECTIONS>,
     ids: [Option<ConnectionId>; CONNECTIONS],
     credits: [u16; CONNECTIONS],
     arrived: [Deque<Arrived, RECEIVES>; CONNECTIONS],
@@ -62,11 +62,11 @@ const REPLY: u64 = 2 << 62;
 const REFUSAL: u64 = 3 << 62;
 const KIND: u64 = 3 << 62;
 
-impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize>
-    DpuServer<S, SLOTS, CONNECTIONS, RECEIVES>
+impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize>
+    DpuServer<D, SLOTS, CONNECTIONS, RECEIVES>
 {
     /// A server around a runtime that has no connections yet.
-    pub fn new(runtime: Runtime<S, SLOTS, CONNECTIONS>) -> Self {
+    pub fn new(runtime: Runtime<D, SLOTS, CONNECTIONS>) -> Self {
         Self {
             runtime,
             ids: [None; CONNECTIONS],
@@ -78,7 +78,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES:
     }
 
     /// The runtime, to connect, grant and revoke.
-    pub const fn runtime(&mut self) -> &mut Runtime<S, SLOTS, CONNECTIONS> {
+    pub const fn runtime(&mut self) -> &mut Runtime<D, SLOTS, CONNECTIONS> {
         &mut self.runtime
     }
 

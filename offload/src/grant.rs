@@ -48,6 +48,9 @@ pub enum GrantFault {
 }
 
 impl Grant {
+    /// The right to read nothing.
+    pub const NONE: Self = Self { base: 0, length: 0 };
+
     /// The right to read `length` bytes from address `base` on.
     pub const fn new(base: u64, length: u64) -> Result<Self, GrantFault> {
         match base.checked_add(length) {

@@ -7,6 +7,7 @@
 use crate::grant::{Checked, Grant};
 pub use crate::status::Status;
 use core::fmt;
+use core::marker::PhantomData;
 
 /// Bytes that the state of one invocation may have.
 pub const MAX_STATE: usize = 256;
@@ -75,8 +76,79 @@ pub trait Kernel: Sized {
     }
 }
 
-/// The kernels of one deployment: an enum over kernels, found by op-code.
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The number of the connection.
+    pub connection: u16,
+    /// Whether it may deploy and remove programs.
+    pub may_deploy: bool,
+}
+
+/// What a runtime runs: kernels that are compiled in, programs that were deployed, or both.
+pub trait Deployment {
+    /// One request under way.
+    type Invocation;
+    /// Whether requests of this op-code work on a region; those that do not may name any.
+    fn needs_region(&self, opcode: Opcode) -> bool;
+    /// Begins what answers to `opcode`; [`Status::NoKernel`] if nothing does.
+    fn start(
+        &mut self,
+        caller: Caller,
+        opcode: Opcode,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<(Self::Invocation, Step), Status>;
+    /// See [`Kernel::dma_done`].
+    fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step;
+    /// See [`Kernel::payload`]; messages carry their payload whole.
+    fn payload(&self, invocation: &mut Self::Invocation, payload: &[u8], grant: &Grant) -> Step;
+    /// See [`Kernel::computed`].
+    fn computed<'a>(&'a self, invocation: &'a Self::Invocation) -> &'a [u8];
+    /// An invocation that was begun has ended. Called once for each.
+    fn ended(&mut self, invocation: Self::Invocation);
+}
+
+/// A deployment that never changes: the kernels of a set.
+#[derive(Debug, Clone, Copy)]
+pub struct CompiledIn<S>(PhantomData<fn() -> S>);
+
+impl<S> Default for CompiledIn<S> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<S: KernelSet> Deployment for CompiledIn<S> {
+    type Invocation = S;
+    fn needs_region(&self, _opcode: Opcode) -> bool {
+        true
+    }
+    fn start(
+        &mut self,
+        _caller: Caller,
+        opcode: Opcode,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<(S, Step), Status> {
+        S::start(opcode, parameters, grant)
+    }
+    fn dma_done(&self, invocation: &mut S, bytes: &[u8], grant: &Grant) -> Step {
+        invocation.dma_done(bytes, grant)
+    }
+    fn payload(&self, invocation: &mut S, payload: &[u8], grant: &Grant) -> Step {
+        invocation.payload(payload, true, grant)
+    }
+    fn computed<'a>(&'a self, invocation: &'a S) -> &'a [u8] {
+        invocation.computed()
+    }
+    fn ended(&mut self, _invocation: S) {}
+}
+
+/// Kernels that are compiled in: an enum over kernels, found by op-code.
 pub trait KernelSet: Sized {
+    /// Whether a kernel of the set answers to `opcode`.
+    fn has(opcode: Opcode) -> bool;
     /// Begins the kernel that answers to `opcode`; [`Status::NoKernel`] if there is none.
     fn start(opcode: Opcode, parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status>;
     /// See [`Kernel::dma_done`].
@@ -87,11 +159,14 @@ pub trait KernelSet: Sized {
     fn computed(&self) -> &[u8];
 }
 
-/// A single kernel is a deployment, too.
+/// A single kernel is a set, too.
 impl<K: Kernel> KernelSet for K {
     fn start(opcode: Opcode, parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let () = K::STATE_FITS;
         if opcode == K::OPCODE { K::start(parameters, grant) } else { Err(Status::NoKernel) }
+    }
+    fn has(opcode: Opcode) -> bool {
+        opcode == K::OPCODE
     }
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
         Kernel::dma_done(self, bytes, grant)
@@ -126,6 +201,9 @@ macro_rules! kernel_set {
         const _: () = $crate::kernel::assert_distinct(&[$(<$kernel as $crate::kernel::Kernel>::OPCODE),+]);
 
         impl $crate::kernel::KernelSet for $set {
+            fn has(opcode: $crate::kernel::Opcode) -> bool {
+                [$(<$kernel as $crate::kernel::Kernel>::OPCODE),+].contains(&opcode)
+            }
             fn start(
                 opcode: $crate::kernel::Opcode,
                 parameters: &[u8],
@@ -235,6 +313,7 @@ mod tests {
         assert_eq!(step, Step::AwaitPayload);
         assert_eq!(sink.payload(b"all of it", true, &grant), Step::Done(Status::Ok));
         assert_eq!(Both::start(Opcode(3), &[], &grant).err(), Some(Status::NoKernel));
+        assert_eq!([1, 2, 3].map(|n| Both::has(Opcode(n))), [true, true, false]);
         assert_eq!(Both::start(Opcode(1), &[65], &grant).err(), Some(Status::OutOfBounds));
     }
 }

@@ -33,6 +33,8 @@ pub mod verbs;
 pub mod wire;
 
 #[cfg(test)]
+mod deployment_tests;
+#[cfg(test)]
 mod loopback_tests;
 #[cfg(test)]
 mod tenant_tests;

@@ -7,7 +7,7 @@ use crate::cost::KernelCost;
 use crate::dpu::{DpuServer, RECEIVE_SIZE, memory_size};
 use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
 use crate::grant::Grant;
-use crate::kernel::Opcode;
+use crate::kernel::{CompiledIn, Opcode};
 use crate::kernels::kv_layout::{LINE_SIZE, Line, MAX_OBJECT};
 use crate::kernels::kv_lookup::KvLookup;
 use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, ResponseWindow, Runtime};
@@ -164,8 +164,8 @@ impl HostDma for Dma {
 
 /// What answers on the other side.
 enum Server {
-    Dpu(Box<DpuServer<KvLookup, SLOTS, 1, RECEIVES>>, Dma),
-    Nic(Box<Runtime<KvLookup, SLOTS, 1>>, ConnectionId),
+    Dpu(Box<DpuServer<CompiledIn<KvLookup>, SLOTS, 1, RECEIVES>>, Dma),
+    Nic(Box<Runtime<CompiledIn<KvLookup>, SLOTS, 1>>, ConnectionId),
     Nobody,
 }
 
@@ -196,7 +196,7 @@ fn table() -> (Vec<u8>, TableDescriptor) {
     (memory, descriptor)
 }
 
-fn runtime(host_length: usize) -> (Runtime<KvLookup, SLOTS, 1>, ConnectionId, RegionHandle) {
+fn runtime(host_length: usize) -> (Runtime<CompiledIn<KvLookup>, SLOTS, 1>, ConnectionId, RegionHandle) {
     let mut runtime = Runtime::new(Limits::default(), KernelCost::FREE);
     let window = ResponseWindow { address: WINDOW, length: STRIDE * SLOTS as u64, rkey: 1 };
     let id = runtime.connect(window, SLOTS as u16).expect("room");
@@ -308,7 +308,12 @@ impl Fake {
     }
 }
 
-fn run_in_nic(runtime: &mut Runtime<KvLookup, SLOTS, 1>, now: Time, host: &[u8], far: &Fake) -> bool {
+fn run_in_nic(
+    runtime: &mut Runtime<CompiledIn<KvLookup>, SLOTS, 1>,
+    now: Time,
+    host: &[u8],
+    far: &Fake,
+) -> bool {
     let mut staging = vec![vec![]; SLOTS];
     let mut active = false;
     while let Some(dma) = runtime.poll_dma(now) {

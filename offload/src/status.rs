@@ -64,6 +64,8 @@ statuses! {
     ProgramFault = 14, "the deployed program left its memory or returned no verb: run it with `bareverbs kernel run`";
     /// A deployed program used up what a step or an invocation may use.
     OutOfFuel = 15, "the deployed program ran out of fuel: look for a loop without end";
+    /// The connection may not do this.
+    NotAllowed = 16, "this connection may not deploy programs: the owner of the DPU allows it";
 }
 
 impl fmt::Display for Status {

@@ -5,7 +5,7 @@ use crate::cost::KernelCost;
 use crate::dpu::{DpuServer, memory_size};
 use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
 use crate::grant::Grant;
-use crate::kernel::{Kernel, Opcode};
+use crate::kernel::{CompiledIn, Kernel, Opcode};
 use crate::kernels::BuiltInKernels;
 use crate::kernels::aggregate::{Aggregate, AggregateQuery, Totals};
 use crate::kernels::field::{ByteOrder, Field, Predicate};
@@ -127,7 +127,7 @@ impl HostDma for Host {
 struct Scene {
     queues: Queues,
     host: Host,
-    dpu: DpuServer<BuiltInKernels, SLOTS, TENANTS, RECEIVES>,
+    dpu: DpuServer<CompiledIn<BuiltInKernels>, SLOTS, TENANTS, RECEIVES>,
     regions: [RegionHandle; TENANTS],
     scratch: Vec<u8>,
 }

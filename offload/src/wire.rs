@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!  0  magic 2 | version 1 | flags 1 | total length 4      32  reply rkey 4 | largest answer 4
-//!  8  op-code 8                                           40  deadline 4 (µs) | hop limit 2 | region 2
+//!  8  op-code 8                                           40  deadline 4 (µs) | region 4
 //! 16  request id 8                                        48  parameter length 4 | payload length 4
-//! 24  reply address 8                                     56  slot 2 | credits 2 | batch 2 | reserved 2
+//! 24  reply address 8                                     56  slot 2 | hop limit 2 | credits 2 | batch 2
 //! ```
 //!
 //! **Request by StRoM's RPC Params** (BTH 0x18): the op-code travels in the address field of the RETH and the region in
@@ -37,8 +37,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First word of a request: "bv".
 pub const MAGIC: u16 = 0x6276;
-/// The version of the format.
-pub const VERSION: u8 = 1;
+/// The version of the format. Version 2 has regions of 32 bits.
+pub const VERSION: u8 = 2;
 /// Bytes of a request before its parameters.
 pub const HEADER_SIZE: usize = 64;
 /// Bytes of a StRoM parameter block before the parameters of the kernel.
@@ -46,9 +46,9 @@ pub const STROM_HEADER_SIZE: usize = 32;
 /// Bytes of the trailer.
 pub const TRAILER_SIZE: usize = 32;
 
-/// Names a region that the connection was granted: index in the low byte, generation in the high one.
+/// Names a region that the connection was granted: index in the low byte, generation in the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RegionHandle(pub u16);
+pub struct RegionHandle(pub u32);
 
 /// Where a reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,14 +134,13 @@ struct RequestHeaderBytes {
     reply_rkey: U32,
     max_response: U32,
     deadline: U32,
-    hop_limit: U16,
-    region: U16,
+    region: U32,
     parameter_length: U32,
     payload_length: U32,
     slot: U16,
+    hop_limit: U16,
     credits: U16,
     batch: U16,
-    reserved: U16,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -175,10 +174,7 @@ impl RequestHeaderBytes {
         let stated = HEADER_SIZE as u64
             + u64::from(self.parameter_length.get())
             + u64::from(self.payload_length.get());
-        let unknown = self.flags != 0
-            || self.credits != U16::ZERO
-            || self.batch.get() > 1
-            || self.reserved != U16::ZERO;
+        let unknown = self.flags != 0 || self.credits != U16::ZERO || self.batch.get() > 1;
         stated == received as u64 && u64::from(self.total.get()) == stated && !unknown
     }
 }
@@ -232,7 +228,6 @@ impl<'a> Request<'a> {
             slot: self.reply.slot.into(),
             credits: U16::ZERO,
             batch: U16::ZERO,
-            reserved: U16::ZERO,
         };
         concatenate(buffer, [header.as_bytes(), self.parameters, self.payload])
     }
@@ -247,14 +242,13 @@ impl<'a> Request<'a> {
             slot: block.slot.get(),
         };
         let request_id = block.request_id.get();
-        let region = u16::try_from(region_key).map_err(|_| Malformed::Answerable { request_id, reply })?;
         Ok(Self {
             opcode,
             request_id,
             reply,
             deadline: Duration::from_micros(block.deadline.get().into()),
             hop_limit: block.hop_limit.get(),
-            region: RegionHandle(region),
+            region: RegionHandle(region_key),
             parameters,
             payload: &[],
         })

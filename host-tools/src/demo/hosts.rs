@@ -4,6 +4,7 @@ use bareverbs::device::Device;
 use bareverbs::memory_region::MemoryRegion;
 use bareverbs::offload::client::KvClient;
 use bareverbs::offload::dpu::DpuServer;
+use bareverbs::offload::kernel::CompiledIn;
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::table::TableWriter;
 use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
@@ -36,7 +37,7 @@ pub(super) const DPU_SLOTS: usize = WINDOW;
 pub(super) const RECEIVES: usize = WINDOW;
 
 pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
-pub(super) type Server = DpuServer<BuiltInKernels, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Server = DpuServer<CompiledIn<BuiltInKernels>, DPU_SLOTS, 1, RECEIVES>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
 /// A simulated host with its driver.

@@ -124,7 +124,7 @@ impl<const N: usize> KvClient<N> {
         let mut block = [0; HEADER_SIZE + MAX_PARAMETERS];
         let bytes = self.request(loan, region, parameters).encode_strom(&mut block);
         let bytes = bytes.ok_or(StartError::Refused(Status::BadParameters))?;
-        let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: region.0.into(), bytes };
+        let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: region.0, bytes };
         endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
     }
 

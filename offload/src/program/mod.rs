@@ -11,6 +11,8 @@
 //! between functions. Division by zero gives zero and a remainder by zero leaves the dividend, as RFC 9669 has it.
 
 mod code;
+pub mod control;
+mod deployment;
 mod fault;
 mod helpers;
 mod instruction;
@@ -18,14 +20,17 @@ mod interpret;
 mod invocation;
 mod limits;
 mod memory;
+mod store;
 mod verify;
 
 pub use code::Program;
+pub use deployment::{HostedInvocation, WithPrograms};
 pub use fault::Fault;
 pub use helpers::{BYTES_PER_FUEL, Helper};
 pub use instruction::{Condition, Illegal, Instruction, Operand, Operation};
 pub use invocation::{MAX_PARAMETERS, ProgramInvocation, Verb};
 pub use limits::{Fuel, MAX_INSTRUCTIONS, STACK, STATE};
+pub use store::{Deployed, ProgramRun, ProgramStore, StoreError};
 pub use verify::DeployError;
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Who may ask, what for, and where the answers may go.
 
 use crate::grant::{Grant, GrantFault};
+use crate::kernel::Caller;
+use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo};
 use core::fmt;
 
+/// Generations of a region that fit into a handle.
+const LAST_GENERATION: u32 = 0xff_ffff;
 /// Regions of one connection.
 const REGIONS: usize = 4;
 
@@ -78,20 +82,27 @@ impl core::error::Error for ConnectError {}
 struct Connection {
     window: ResponseWindow,
     share: u16,
+    may_deploy: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Region {
-    generation: u8,
+    /// Grants that were voided here. A place whose generations are used up is not granted again: no handle means two grants.
+    generation: u32,
     grant: Option<Grant>,
 }
 
 impl Region {
     fn void(&mut self) {
         if self.grant.take().is_some() {
-            self.generation = self.generation.wrapping_add(1);
+            self.generation += 1;
         }
     }
+}
+
+/// Generation and index.
+const fn parts(handle: RegionHandle) -> (u32, usize) {
+    (handle.0 >> 8, (handle.0 & 0xff) as usize)
 }
 
 /// All connections of a runtime. Generations of regions outlive the connection, so that old handles stay void.
@@ -112,7 +123,7 @@ impl<const N: usize> Connections<N> {
         let full = ConnectError::TooManyConnections { limit: N };
         let index = self.open.iter().position(Option::is_none).ok_or(full)?;
         let id = u16::try_from(index).map_err(|_| full)?;
-        self.open[index] = Some(Connection { window, share });
+        self.open[index] = Some(Connection { window, share, may_deploy: false });
         Ok(ConnectionId(id))
     }
 
@@ -131,6 +142,16 @@ impl<const N: usize> Connections<N> {
         self.get(id).map(|connection| connection.window)
     }
 
+    pub(super) fn allow_deployment(&mut self, id: ConnectionId, allowed: bool) -> Result<(), ConnectError> {
+        let connection = self.open.get_mut(id.index()).and_then(Option::as_mut);
+        connection.ok_or(ConnectError::NoConnection(id))?.may_deploy = allowed;
+        Ok(())
+    }
+
+    pub(super) fn caller(&self, id: ConnectionId) -> Caller {
+        Caller { connection: id.0, may_deploy: self.get(id).is_some_and(|connection| connection.may_deploy) }
+    }
+
     pub(super) fn share(&self, id: ConnectionId) -> usize {
         self.get(id).map_or(0, |connection| connection.share.into())
     }
@@ -138,23 +159,29 @@ impl<const N: usize> Connections<N> {
     pub(super) fn grant(&mut self, id: ConnectionId, grant: Grant) -> Result<RegionHandle, ConnectError> {
         self.get(id).ok_or(ConnectError::NoConnection(id))?;
         let regions = &mut self.regions[id.index()];
-        let free = regions.iter().position(|region| region.grant.is_none());
+        let unused = |region: &Region| region.grant.is_none() && region.generation < LAST_GENERATION;
+        let free = regions.iter().position(unused);
         let index = free.ok_or(ConnectError::TooManyRegions { limit: REGIONS })?;
         regions[index].grant = Some(grant);
-        Ok(RegionHandle(u16::from_be_bytes([regions[index].generation, index as u8])))
+        Ok(RegionHandle(regions[index].generation << 8 | index as u32))
     }
 
     pub(super) fn revoke(&mut self, id: ConnectionId, handle: RegionHandle) {
-        let [generation, index] = handle.0.to_be_bytes();
-        let region = self.regions.get_mut(id.index()).and_then(|regions| regions.get_mut(usize::from(index)));
+        let (generation, index) = parts(handle);
+        let region = self.regions.get_mut(id.index()).and_then(|regions| regions.get_mut(index));
         if let Some(region) = region.filter(|region| region.generation == generation) {
             region.void();
         }
     }
 
-    pub(super) fn region(&self, id: ConnectionId, handle: RegionHandle) -> Option<&Grant> {
-        let [generation, index] = handle.0.to_be_bytes();
-        let region = self.regions.get(id.index())?.get(usize::from(index))?;
-        region.grant.as_ref().filter(|_| region.generation == generation)
+    /// The grant under this handle: [`Status::Revoked`] if there was one, [`Status::OutOfBounds`] if there never was.
+    pub(super) fn region(&self, id: ConnectionId, handle: RegionHandle) -> Result<&Grant, Status> {
+        let (generation, index) = parts(handle);
+        let region = self.regions.get(id.index()).and_then(|regions| regions.get(index));
+        match region {
+            Some(region) if generation < region.generation => Err(Status::Revoked),
+            Some(Region { generation: now, grant: Some(grant) }) if generation == *now => Ok(grant),
+            _ => Err(Status::OutOfBounds),
+        }
     }
 }

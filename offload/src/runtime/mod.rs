@@ -23,7 +23,7 @@ pub use traffic::{Body, DmaFault, DmaRequest, Reply, Source, Tag};
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
 use crate::grant::{Grant, GrantFault};
-use crate::kernel::{KernelSet, Opcode, Step};
+use crate::kernel::{Deployment, Opcode, Step};
 use crate::status::Status;
 use crate::wire::{Malformed, RegionHandle, ReplyTo, Request};
 use bareverbs_prm::mutation::mutated;
@@ -70,8 +70,9 @@ pub struct Counters {
 }
 
 /// Runs at most `SLOTS` (1 to 64) invocations for at most `CONNECTIONS` connections.
-pub struct Runtime<S, const SLOTS: usize, const CONNECTIONS: usize> {
-    slots: [Slot<S>; SLOTS],
+pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> {
+    deployment: D,
+    slots: [Slot<D::Invocation>; SLOTS],
     connections: Connections<CONNECTIONS>,
     /// Where the next turn begins.
     cursor: usize,
@@ -80,13 +81,22 @@ pub struct Runtime<S, const SLOTS: usize, const CONNECTIONS: usize> {
     counters: Counters,
 }
 
-impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOTS, CONNECTIONS> {
+impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLOTS, CONNECTIONS> {
     const SLOTS_FIT: () = assert!(SLOTS >= 1 && SLOTS <= 64, "a runtime has 1 to 64 slots");
 
     /// A runtime without connections.
-    pub fn new(limits: Limits, cost: KernelCost) -> Self {
+    pub fn new(limits: Limits, cost: KernelCost) -> Self
+    where
+        D: Default,
+    {
+        Self::with(D::default(), limits, cost)
+    }
+
+    /// A runtime of this deployment, without connections.
+    pub fn with(deployment: D, limits: Limits, cost: KernelCost) -> Self {
         let () = Self::SLOTS_FIT;
         Self {
+            deployment,
             slots: core::array::from_fn(|_| Slot::default()),
             connections: Connections::default(),
             cursor: 0,
@@ -105,7 +115,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.close(connection);
         for slot in &mut self.slots {
-            slot.abandon(connection);
+            slot.abandon(&mut self.deployment, connection);
         }
     }
 
@@ -117,6 +127,16 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
     /// Takes a grant back: what runs on it ends with [`Status::Revoked`], the handle is void for good.
     pub fn revoke(&mut self, connection: ConnectionId, region: RegionHandle) {
         self.connections.revoke(connection, region);
+    }
+
+    /// Lets a connection deploy and remove programs over the wire, or forbids it again. At first it may not.
+    pub fn allow_deployment(&mut self, connection: ConnectionId, allowed: bool) -> Result<(), ConnectError> {
+        self.connections.allow_deployment(connection, allowed)
+    }
+
+    /// What is run, to deploy programs.
+    pub const fn deployment(&mut self) -> &mut D {
+        &mut self.deployment
     }
 
     /// What happened so far.
@@ -199,16 +219,25 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
 
     /// Starts the kernel and gives it a slot, or says why not.
     fn start(&mut self, now: Time, connection: ConnectionId, request: &Request<'_>) -> Result<(), Status> {
-        let grant = *self.connections.region(connection, request.region).ok_or(Status::OutOfBounds)?;
+        let grant = match self.connections.region(connection, request.region) {
+            Ok(grant) => *grant,
+            Err(_) if !self.deployment.needs_region(request.opcode) => Grant::NONE,
+            Err(status) => return Err(status),
+        };
         let running = self.slots.iter().filter_map(Slot::invocation);
         if running.filter(|i| i.connection == connection).count() >= self.connections.share(connection) {
             return Err(Status::Busy);
         }
         let free = self.slots.iter().position(|slot| slot.invocation().is_none()).ok_or(Status::Busy)?;
-        let (mut kernel, step) = S::start(request.opcode, request.parameters, &grant)?;
+        let caller = self.connections.caller(connection);
+        let deployment = &mut self.deployment;
+        let (mut kernel, step) = deployment.start(caller, request.opcode, request.parameters, &grant)?;
         let step = match step {
-            Step::AwaitPayload => kernel.payload(request.payload, true, &grant),
-            _ if !request.payload.is_empty() => return Err(Status::BadParameters),
+            Step::AwaitPayload => deployment.payload(&mut kernel, request.payload, &grant),
+            _ if !request.payload.is_empty() => {
+                deployment.ended(kernel);
+                return Err(Status::BadParameters);
+            }
             other => other,
         };
         let mut invocation = Invocation {
@@ -224,7 +253,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
             dma_in_flight: false,
             phase: Phase::Answered,
         };
-        invocation.take_step(step, now, now + self.cost.dispatch);
+        invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch);
         self.slots[free].occupy(invocation);
         Ok(())
     }
@@ -251,7 +280,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
         let tag = slot.tag(index);
         let invocation = slot.invocation_mut()?;
         let range = invocation.due_fetch(now)?;
-        if self.connections.region(invocation.connection, invocation.region).is_none() {
+        if self.connections.region(invocation.connection, invocation.region).is_err() {
             invocation.end(Status::Revoked, now);
             return None;
         }
@@ -277,11 +306,15 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
         if !core::mem::take(&mut invocation.dma_in_flight) {
             self.counters.stale_completions += 1;
         } else if invocation.is_fetching() {
-            let revoked = self.connections.region(invocation.connection, invocation.region).is_none()
-                && !mutated("revoked_bytes");
-            invocation.dma_done(now, now + self.cost.per_dma, result, revoked);
+            let at = now + self.cost.per_dma;
+            let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
+            if granted || mutated("revoked_bytes") {
+                invocation.dma_done(&self.deployment, now, at, result);
+            } else {
+                invocation.end(Status::Revoked, at);
+            }
         }
-        slot.free_if_done();
+        slot.free_if_done(&mut self.deployment);
     }
 
     /// The next reply to be sent, if one is due.
@@ -303,7 +336,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
     pub fn computed(&self, reply: &Reply) -> Option<&[u8]> {
         let (ticket, body) = (reply.ticket?, reply.body.filter(|body| body.source == Source::Computed)?);
         let slot = self.slots.get(ticket.buffer()).filter(|slot| slot.matches(ticket))?;
-        slot.invocation()?.computed(&body)
+        slot.invocation()?.computed(&self.deployment, &body)
     }
 
     /// Says that a reply is out and its staging buffer may be used again.
@@ -312,7 +345,7 @@ impl<S: KernelSet, const SLOTS: usize, const CONNECTIONS: usize> Runtime<S, SLOT
             if let Some(invocation) = slot.invocation_mut() {
                 invocation.phase = Phase::Answered;
             }
-            slot.free_if_done();
+            slot.free_if_done(&mut self.deployment);
         }
     }
 

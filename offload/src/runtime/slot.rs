@@ -4,7 +4,7 @@ use super::connection::ConnectionId;
 use super::traffic::{Body, DmaFault, Reply, Source, Tag};
 use crate::budget::{Budget, Next};
 use crate::grant::{Checked, Grant};
-use crate::kernel::{Emission, KernelSet, Step};
+use crate::kernel::{Deployment, Emission, Step};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Trailer};
 use bareverbs_prm::mutation::mutated;
@@ -40,8 +40,8 @@ pub(super) enum Phase {
     Answered,
 }
 
-pub(super) struct Invocation<S> {
-    pub(super) kernel: S,
+pub(super) struct Invocation<I> {
+    pub(super) kernel: I,
     pub(super) connection: ConnectionId,
     pub(super) region: RegionHandle,
     pub(super) grant: Grant,
@@ -55,25 +55,33 @@ pub(super) struct Invocation<S> {
     pub(super) phase: Phase,
 }
 
-impl<S: KernelSet> Invocation<S> {
+impl<I> Invocation<I> {
     /// Charges a step; what it asks for becomes due `at`.
-    pub(super) fn take_step(&mut self, step: Step, now: Time, at: Time) {
+    pub(super) fn take_step(
+        &mut self,
+        deployment: &impl Deployment<Invocation = I>,
+        step: Step,
+        now: Time,
+        at: Time,
+    ) {
         match self.budget.charge(step, now) {
             Next::Read(range) => self.phase = Phase::Fetch { range, at },
-            Next::Emit(emission) => self.answer(Source::Fetched, emission, at),
-            Next::Reply(emission) => self.answer(Source::Computed, emission, at),
+            Next::Emit(emission) => {
+                let available = self.fetched as usize;
+                self.answer(Source::Fetched, available, emission, at);
+            }
+            Next::Reply(emission) => {
+                let available = deployment.computed(&self.kernel).len();
+                self.answer(Source::Computed, available, emission, at);
+            }
             Next::End(status) => self.end(status, at),
             // The payload was handed over whole; there is no more.
             Next::Payload => self.end(Status::BadParameters, at),
         }
     }
 
-    fn answer(&mut self, source: Source, emission: Emission, at: Time) {
+    fn answer(&mut self, source: Source, available: usize, emission: Emission, at: Time) {
         let Emission { offset, length, version } = emission;
-        let available = match source {
-            Source::Fetched => self.fetched as usize,
-            Source::Computed => self.kernel.computed().len(),
-        };
         let inside = offset.checked_add(length).is_some_and(|end| end as usize <= available);
         let status = match () {
             () if !inside => return self.end(Status::OutOfBounds, at),
@@ -84,9 +92,13 @@ impl<S: KernelSet> Invocation<S> {
     }
 
     /// The part of what the kernel computed that `body` names.
-    pub(super) fn computed(&self, body: &Body) -> Option<&[u8]> {
+    pub(super) fn computed<'a>(
+        &'a self,
+        deployment: &'a impl Deployment<Invocation = I>,
+        body: &Body,
+    ) -> Option<&'a [u8]> {
         let begin = body.offset as usize;
-        self.kernel.computed().get(begin..)?.get(..body.length as usize)
+        deployment.computed(&self.kernel).get(begin..)?.get(..body.length as usize)
     }
 
     pub(super) fn end(&mut self, status: Status, at: Time) {
@@ -117,12 +129,17 @@ impl<S: KernelSet> Invocation<S> {
         self.phase == Phase::Fetching
     }
 
-    pub(super) fn dma_done(&mut self, now: Time, at: Time, result: Result<&[u8], DmaFault>, revoked: bool) {
+    pub(super) fn dma_done(
+        &mut self,
+        deployment: &impl Deployment<Invocation = I>,
+        now: Time,
+        at: Time,
+        result: Result<&[u8], DmaFault>,
+    ) {
         match result {
-            _ if revoked => self.end(Status::Revoked, at),
             Ok(bytes) if bytes.len() == self.fetched as usize => {
-                let step = self.kernel.dma_done(bytes, &self.grant);
-                self.take_step(step, now, at);
+                let step = deployment.dma_done(&mut self.kernel, bytes, &self.grant);
+                self.take_step(deployment, step, now, at);
             }
             _ => self.end(Status::DmaFault, at),
         }
@@ -180,18 +197,18 @@ pub(super) const fn empty_trailer(status: Status, request_id: u64) -> Trailer {
 }
 
 /// A place for one invocation.
-pub(super) struct Slot<S> {
+pub(super) struct Slot<I> {
     generation: u32,
-    invocation: Option<Invocation<S>>,
+    invocation: Option<Invocation<I>>,
 }
 
-impl<S> Default for Slot<S> {
+impl<I> Default for Slot<I> {
     fn default() -> Self {
         Self { generation: 0, invocation: None }
     }
 }
 
-impl<S> Slot<S> {
+impl<I> Slot<I> {
     pub(super) const fn tag(&self, index: usize) -> Tag {
         Tag::new(index, self.generation)
     }
@@ -200,33 +217,38 @@ impl<S> Slot<S> {
         (self.generation == tag.generation() || mutated("old_tag")) && self.invocation.is_some()
     }
 
-    pub(super) const fn invocation(&self) -> Option<&Invocation<S>> {
+    pub(super) const fn invocation(&self) -> Option<&Invocation<I>> {
         self.invocation.as_ref()
     }
 
-    pub(super) const fn invocation_mut(&mut self) -> Option<&mut Invocation<S>> {
+    pub(super) const fn invocation_mut(&mut self) -> Option<&mut Invocation<I>> {
         self.invocation.as_mut()
     }
 
-    pub(super) fn occupy(&mut self, invocation: Invocation<S>) {
+    pub(super) fn occupy(&mut self, invocation: Invocation<I>) {
         self.invocation = Some(invocation);
     }
 
-    pub(super) fn free_if_done(&mut self) {
-        let done = self.invocation.as_ref().is_some_and(|i| i.phase == Phase::Answered && !i.dma_in_flight);
-        if done {
-            self.invocation = None;
+    /// Gives the slot back if nothing is left to do, and tells the deployment.
+    pub(super) fn free_if_done(&mut self, deployment: &mut impl Deployment<Invocation = I>) {
+        let done = |i: &mut Invocation<I>| i.phase == Phase::Answered && !i.dma_in_flight;
+        if let Some(invocation) = self.invocation.take_if(done) {
             self.generation = self.generation.wrapping_add(1);
+            deployment.ended(invocation.kernel);
         }
     }
 
     /// Ends the invocation without a reply if it belongs to `connection`. A reply or DMA under way is still waited for.
-    pub(super) fn abandon(&mut self, connection: ConnectionId) {
+    pub(super) fn abandon(
+        &mut self,
+        deployment: &mut impl Deployment<Invocation = I>,
+        connection: ConnectionId,
+    ) {
         if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection)
             && invocation.phase != Phase::Answering
         {
             invocation.phase = Phase::Answered;
         }
-        self.free_if_done();
+        self.free_if_done(deployment);
     }
 }

@@ -1,7 +1,7 @@
 //! The runtime as its owner sees it, with plain memory for the host and staging buffers for the DMA.
 
 use super::*;
-use crate::kernel::{Emission, Kernel, Opcode};
+use crate::kernel::{CompiledIn, Emission, Kernel, KernelSet, Opcode};
 use crate::kernels::kv_layout::Line;
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::table::{TableConfig, TableDescriptor, TableWriter};
@@ -19,7 +19,7 @@ fn micros(n: u64) -> Time {
 }
 
 struct World<S: KernelSet, const SLOTS: usize> {
-    runtime: Runtime<S, SLOTS, 2>,
+    runtime: Runtime<CompiledIn<S>, SLOTS, 2>,
     memory: Vec<u8>,
     staging: Vec<Vec<u8>>,
     connection: ConnectionId,
@@ -166,7 +166,7 @@ fn both_doors_lead_to_the_same_answer() {
     let by_message = world.run();
     let mut buffer = [0; 256];
     let block = request.encode_strom(&mut buffer).expect("fits");
-    let region = u32::from(world.region.0);
+    let region = world.region.0;
     let admission = world.runtime.handle_strom(world.now, world.connection, request.opcode, region, block);
     assert_eq!(admission, Admission::Accepted);
     let by_strom = world.run();
@@ -306,7 +306,20 @@ fn a_revoked_grant_ends_what_runs_on_it() {
     assert_eq!(answers[0].0.trailer.status, Status::Revoked);
     let again = world.runtime.grant(connection, Grant::new(BASE, 64).expect("no wrap")).expect("room");
     assert_ne!(again, region, "an old handle stays void");
-    assert_eq!(status_of(&mut world, &request), Status::OutOfBounds);
+    assert_eq!(status_of(&mut world, &request), Status::Revoked);
+}
+
+#[test]
+fn no_handle_means_two_grants() {
+    let (mut world, _) = kv_world();
+    let connection = world.connection;
+    let grant = Grant::new(BASE, 64).expect("no wrap");
+    let mut handles = std::collections::BTreeSet::from([world.region.0]);
+    for _ in 0..1000 {
+        let region = world.runtime.grant(connection, grant).expect("room");
+        assert!(handles.insert(region.0), "{region:?} was granted before");
+        world.runtime.revoke(connection, region);
+    }
 }
 
 /// The bytes that come are the right ones each time, so that only the grant can be the reason.

@@ -172,7 +172,7 @@ fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Op
         }
         _ => {
             let bytes = request.encode_strom(&mut bytes).expect("fits");
-            let region = request.region.0.into();
+            let region = request.region.0;
             asker.endpoint.post(0, 1, Work::RpcParameters { opcode: request.opcode.0, region, bytes })
         }
     };

@@ -17,6 +17,7 @@ use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::dpu::{self, DpuServer};
 use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
 use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernel::CompiledIn;
 use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
 use bareverbs_offload::runtime::{ResponseWindow, Runtime};
@@ -33,7 +34,7 @@ use std::rc::Rc;
 type PeerBus = RealTimeHal<Nic, UnixDatagramIo>;
 type PeerDevice = Rc<Device<PeerBus>>;
 type Table = Rc<MemoryRegion<PeerDevice>>;
-type Kernels = DpuServer<BuiltInKernels, WINDOW, 1, RECEIVES>;
+type Kernels = DpuServer<CompiledIn<BuiltInKernels>, WINDOW, 1, RECEIVES>;
 
 const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x05, 0x00, 0x02]);
 const GID: Gid = Gid::from_ipv4([10, 0, 0, 2]);
@@ -117,7 +118,7 @@ impl Peer {
         offer: &Offer,
         queue_pair: QueuePair<PeerDevice>,
         completions: CompletionQueue<PeerDevice>,
-    ) -> Result<u16> {
+    ) -> Result<u32> {
         let bytes = dpu::memory_size(RECEIVES, WINDOW);
         let memory = MemoryRegion::allocate(&self.domain, bytes, AccessFlags::LOCAL_WRITE)?;
         let mut endpoint = VerbsEndpoint::new([queue_pair], completions, memory, DEPTH);

@@ -1,0 +1,345 @@
+//! Deployment over the wire: requests that any client can send and only one with the capability has obeyed.
+//!
+//! Each is a request like any other, with an op-code, parameters and an answer; it needs no region. Numbers are big-endian.
+//!
+//! | op-code | parameters | answer, after the outcome |
+//! |---|---|---|
+//! | `PROG_PUT` | total bytes 2, offset 2, bytes | – |
+//! | `PROG_SET` | op-code 8, SHA-256 32 | version 8 |
+//! | `PROG_DEL` | op-code 8 | version 8 that was removed |
+//! | `PROG_LST` | first version 8 | up to two of: op-code 8, version 8, SHA-256 32, instructions 2, running 4, current 1, zero 1 |
+//!
+//! An answer begins with its outcome, 8 bytes: kind 1, zero 1, instruction 2, detail 4. `PROG_PUT` brings a program piece by piece, each
+//! piece where the last one ended, beginning at zero; `PROG_SET` verifies and deploys what was brought, if it has this digest.
+
+use super::code::Program;
+use super::limits::MAX_INSTRUCTIONS;
+use super::store::{Deployed, ProgramStore, StoreError};
+use super::verify::DeployError;
+use crate::kernel::{Caller, Opcode, Status};
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Brings a piece of a program.
+pub const PUT: Opcode = Opcode(u64::from_be_bytes(*b"PROG_PUT"));
+/// Deploys what was brought.
+pub const SET: Opcode = Opcode(u64::from_be_bytes(*b"PROG_SET"));
+/// Removes a program.
+pub const REMOVE: Opcode = Opcode(u64::from_be_bytes(*b"PROG_DEL"));
+/// Lists programs.
+pub const LIST: Opcode = Opcode(u64::from_be_bytes(*b"PROG_LST"));
+/// Most bytes of an answer.
+pub const MAX_ANSWER: usize = 128;
+
+const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
+/// Versions that one answer lists.
+const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
+
+/// What became of a request for deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlOutcome {
+    /// It was done.
+    Done,
+    /// The piece is not where the last one ended, or belongs to a program of another length: begin again at zero.
+    Gap {
+        /// Where the last one ended.
+        expected: u32,
+    },
+    /// What was brought does not have this digest, or is not complete.
+    Digest {
+        /// Bytes that were brought.
+        bytes: u32,
+    },
+    /// The verifier refused the program; [`DeployError`] has the reasons, `bareverbs kernel check` prints them.
+    Refused {
+        /// The number of the reason.
+        reason: u32,
+        /// The instruction.
+        instruction: u16,
+    },
+    /// All places are taken.
+    Full {
+        /// How many there are.
+        places: u32,
+    },
+    /// Nothing is deployed under this op-code.
+    Missing,
+    /// A kernel that is compiled in has this op-code, or it is one of deployment itself.
+    Taken,
+    /// What this version does not know.
+    Unknown(u8),
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct OutcomeBytes {
+    kind: u8,
+    reserved: u8,
+    instruction: U16,
+    detail: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct PutBytes {
+    total: U16,
+    offset: U16,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct SetBytes {
+    opcode: U64,
+    digest: [u8; 32],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ListedBytes {
+    opcode: U64,
+    version: U64,
+    digest: [u8; 32],
+    instructions: U16,
+    running: U32,
+    current: u8,
+    reserved: u8,
+}
+
+impl ControlOutcome {
+    /// Decodes the outcome at the start of an answer, and returns what follows.
+    pub fn parse(answer: &[u8]) -> Option<(Self, &[u8])> {
+        let (raw, rest) = OutcomeBytes::ref_from_prefix(answer).ok()?;
+        let (detail, instruction) = (raw.detail.get(), raw.instruction.get());
+        let outcome = match raw.kind {
+            0 => Self::Done,
+            1 => Self::Gap { expected: detail },
+            2 => Self::Digest { bytes: detail },
+            3 => Self::Refused { reason: detail, instruction },
+            4 => Self::Full { places: detail },
+            5 => Self::Missing,
+            6 => Self::Taken,
+            other => Self::Unknown(other),
+        };
+        Some((outcome, rest))
+    }
+
+    fn bytes(self) -> OutcomeBytes {
+        let (kind, detail, instruction) = match self {
+            Self::Done => (0, 0, 0),
+            Self::Gap { expected } => (1, expected, 0),
+            Self::Digest { bytes } => (2, bytes, 0),
+            Self::Refused { reason, instruction } => (3, reason, instruction),
+            Self::Full { places } => (4, places, 0),
+            Self::Missing => (5, 0, 0),
+            Self::Taken => (6, 0, 0),
+            Self::Unknown(kind) => (kind, 0, 0),
+        };
+        OutcomeBytes { kind, reserved: 0, instruction: instruction.into(), detail: detail.into() }
+    }
+}
+
+impl From<StoreError> for ControlOutcome {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full { places } => Self::Full { places: places as u32 },
+            StoreError::Missing(_) => Self::Missing,
+            StoreError::Taken(_) => Self::Taken,
+        }
+    }
+}
+
+impl From<DeployError> for ControlOutcome {
+    fn from(error: DeployError) -> Self {
+        let (reason, instruction) = error.number();
+        Self::Refused { reason, instruction: instruction as u16 }
+    }
+}
+
+/// The parameters of `PROG_PUT` for the piece at `offset`; `None` if they do not fit.
+pub fn encode_put<'b>(
+    program: &[u8],
+    offset: usize,
+    length: usize,
+    buffer: &'b mut [u8],
+) -> Option<&'b [u8]> {
+    let piece = program.get(offset..offset.checked_add(length)?)?;
+    let put = PutBytes {
+        total: u16::try_from(program.len()).ok()?.into(),
+        offset: u16::try_from(offset).ok()?.into(),
+    };
+    let (head, rest) = buffer.split_at_mut_checked(size_of::<PutBytes>())?;
+    head.copy_from_slice(put.as_bytes());
+    rest.get_mut(..length)?.copy_from_slice(piece);
+    buffer.get(..size_of::<PutBytes>() + length)
+}
+
+/// The parameters of `PROG_SET`.
+pub fn encode_set(opcode: Opcode, digest: [u8; 32]) -> [u8; 40] {
+    zerocopy::transmute!(SetBytes { opcode: opcode.0.into(), digest })
+}
+
+/// Decodes what follows the outcome in the answer to `PROG_LST`.
+pub fn parse_list(rest: &[u8]) -> impl Iterator<Item = Deployed> {
+    let (listed, _) = rest.as_chunks::<{ size_of::<ListedBytes>() }>();
+    listed.iter().filter_map(|bytes| ListedBytes::ref_from_bytes(bytes).ok()).map(|raw| Deployed {
+        opcode: Opcode(raw.opcode.get()),
+        version: raw.version.get(),
+        digest: raw.digest,
+        instructions: raw.instructions.get().into(),
+        running: raw.running.get(),
+        current: raw.current != 0,
+    })
+}
+
+/// An answer to a request for deployment.
+#[derive(Debug, Clone, Copy)]
+pub struct ControlAnswer {
+    bytes: [u8; MAX_ANSWER],
+    length: usize,
+}
+
+impl ControlAnswer {
+    fn new(outcome: ControlOutcome) -> Self {
+        let mut answer = Self { bytes: [0; MAX_ANSWER], length: 0 };
+        answer.push(outcome.bytes().as_bytes());
+        answer
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if let Some(place) = self.bytes.get_mut(self.length..end) {
+            place.copy_from_slice(bytes);
+            self.length = end;
+        }
+    }
+
+    fn version(result: Result<u64, StoreError>) -> Self {
+        match result {
+            Ok(version) => {
+                let mut answer = Self::new(ControlOutcome::Done);
+                answer.push(&version.to_be_bytes());
+                answer
+            }
+            Err(error) => Self::new(error.into()),
+        }
+    }
+
+    /// The bytes of the answer.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&[])
+    }
+}
+
+/// A program that is brought piece by piece, by one connection at a time.
+pub(super) struct Upload {
+    bytes: [u8; MAX_BYTES],
+    /// Bytes that it will have, and has.
+    total: usize,
+    received: usize,
+    by: u16,
+}
+
+impl Upload {
+    pub(super) const NONE: Self = Self { bytes: [0; MAX_BYTES], total: 0, received: 0, by: 0 };
+
+    fn put(&mut self, caller: Caller, parameters: &[u8]) -> Result<ControlOutcome, Status> {
+        let (put, piece) = PutBytes::ref_from_prefix(parameters).map_err(|_| Status::BadParameters)?;
+        let (total, offset) = (usize::from(put.total.get()), usize::from(put.offset.get()));
+        if total > MAX_BYTES || piece.is_empty() {
+            return Err(Status::BadParameters);
+        }
+        if offset == 0 {
+            (self.total, self.received, self.by) = (total, 0, caller.connection);
+        }
+        let end = offset + piece.len();
+        let fits = self.by == caller.connection && self.received == offset && self.total == total;
+        match self.bytes.get_mut(offset..end) {
+            Some(place) if fits && end <= total => {
+                place.copy_from_slice(piece);
+                self.received = end;
+                Ok(ControlOutcome::Done)
+            }
+            _ => Ok(ControlOutcome::Gap { expected: self.received as u32 }),
+        }
+    }
+
+    /// The program that was brought, if it is complete and has this digest.
+    fn take(&mut self, caller: Caller, digest: &[u8; 32]) -> Result<Program, ControlOutcome> {
+        let whole = self.by == caller.connection && self.total > 0 && self.received == self.total;
+        let not_it = ControlOutcome::Digest { bytes: self.received as u32 };
+        if !whole {
+            return Err(not_it);
+        }
+        let program = Program::verify(self.bytes.get(..self.total).unwrap_or(&[]))?;
+        if program.digest() != *digest {
+            return Err(not_it);
+        }
+        (self.total, self.received) = (0, 0);
+        Ok(program)
+    }
+}
+
+/// Whether the op-code is one of deployment.
+pub const fn is_control(opcode: Opcode) -> bool {
+    matches!(opcode, PUT | SET | REMOVE | LIST)
+}
+
+/// A request for deployment.
+pub(super) struct ControlCall<'a> {
+    pub(super) caller: Caller,
+    pub(super) opcode: Opcode,
+    pub(super) parameters: &'a [u8],
+}
+
+/// Obeys a request for deployment. `taken` says which op-codes no program may have.
+pub(super) fn obey<const PLACES: usize>(
+    store: &mut ProgramStore<PLACES>,
+    upload: &mut Upload,
+    call: &ControlCall<'_>,
+    taken: impl Fn(Opcode) -> bool,
+) -> Result<ControlAnswer, Status> {
+    let ControlCall { caller, opcode, parameters } = *call;
+    if !caller.may_deploy {
+        return Err(Status::NotAllowed);
+    }
+    let number =
+        || U64::ref_from_bytes(parameters).map(|number| number.get()).map_err(|_| Status::BadParameters);
+    match opcode {
+        PUT => upload.put(caller, parameters).map(ControlAnswer::new),
+        SET => {
+            let set = SetBytes::ref_from_bytes(parameters).map_err(|_| Status::BadParameters)?;
+            let target = Opcode(set.opcode.get());
+            if is_control(target) || taken(target) {
+                return Ok(ControlAnswer::new(ControlOutcome::Taken));
+            }
+            Ok(match upload.take(caller, &set.digest) {
+                Ok(program) => ControlAnswer::version(store.deploy(target, program)),
+                Err(outcome) => ControlAnswer::new(outcome),
+            })
+        }
+        REMOVE => Ok(ControlAnswer::version(store.remove(Opcode(number()?)))),
+        _ => Ok(list(store, number()?)),
+    }
+}
+
+/// Versions from `first` on, in their order.
+fn list<const PLACES: usize>(store: &ProgramStore<PLACES>, first: u64) -> ControlAnswer {
+    let mut answer = ControlAnswer::new(ControlOutcome::Done);
+    let mut least = first;
+    for _ in 0..LISTED {
+        let from_here = store.list().filter(|deployed| deployed.version >= least);
+        let Some(next) = from_here.min_by_key(|deployed| deployed.version) else { break };
+        let listed = ListedBytes {
+            opcode: next.opcode.0.into(),
+            version: next.version.into(),
+            digest: next.digest,
+            instructions: (next.instructions as u16).into(),
+            running: next.running.into(),
+            current: next.current.into(),
+            reserved: 0,
+        };
+        answer.push(listed.as_bytes());
+        least = next.version + 1;
+    }
+    answer
+}

@@ -1,0 +1,107 @@
+//! Kernels that are compiled in and programs that are deployed, side by side in one runtime.
+
+use super::code::Program;
+use super::control::{ControlAnswer, ControlCall, Upload, is_control, obey};
+use super::limits::Fuel;
+use super::store::{ProgramRun, ProgramStore, StoreError};
+use crate::grant::Grant;
+use crate::kernel::{Caller, CompiledIn, Deployment, Emission, KernelSet, Opcode, Status, Step};
+
+/// The kernels of `S`, and programs in `PLACES` versions. A program cannot take the op-code of a kernel.
+pub struct WithPrograms<S, const PLACES: usize> {
+    compiled_in: CompiledIn<S>,
+    store: ProgramStore<PLACES>,
+    upload: Upload,
+}
+
+/// What answers one request.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is no heap, and a slot has room for the largest")]
+pub enum HostedInvocation<S> {
+    /// A kernel that is compiled in.
+    CompiledIn(S),
+    /// A program.
+    Program(ProgramRun),
+    /// The deployment itself.
+    Control(ControlAnswer),
+}
+
+impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
+    /// No programs yet.
+    pub fn new(fuel: Fuel) -> Self {
+        Self { compiled_in: CompiledIn::default(), store: ProgramStore::new(fuel), upload: Upload::NONE }
+    }
+
+    /// Deploys a program, for the owner of the DPU; clients do it by [`super::control`].
+    pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
+        if S::has(opcode) || is_control(opcode) {
+            return Err(StoreError::Taken(opcode));
+        }
+        self.store.deploy(opcode, program)
+    }
+
+    /// The programs.
+    pub const fn store(&mut self) -> &mut ProgramStore<PLACES> {
+        &mut self.store
+    }
+}
+
+impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
+    type Invocation = HostedInvocation<S>;
+
+    fn needs_region(&self, opcode: Opcode) -> bool {
+        !is_control(opcode)
+    }
+
+    fn start(
+        &mut self,
+        caller: Caller,
+        opcode: Opcode,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<(Self::Invocation, Step), Status> {
+        if is_control(opcode) {
+            let call = ControlCall { caller, opcode, parameters };
+            let answer = obey(&mut self.store, &mut self.upload, &call, S::has)?;
+            let length = answer.bytes().len() as u32;
+            let step = Step::Reply(Emission { offset: 0, length, version: 0 });
+            return Ok((HostedInvocation::Control(answer), step));
+        }
+        if S::has(opcode) {
+            let (kernel, step) = self.compiled_in.start(caller, opcode, parameters, grant)?;
+            return Ok((HostedInvocation::CompiledIn(kernel), step));
+        }
+        let (run, step) = self.store.start(opcode, parameters, grant)?;
+        Ok((HostedInvocation::Program(run), step))
+    }
+
+    fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step {
+        match invocation {
+            HostedInvocation::CompiledIn(kernel) => self.compiled_in.dma_done(kernel, bytes, grant),
+            HostedInvocation::Program(run) => self.store.dma_done(run, bytes, grant),
+            HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
+        }
+    }
+
+    fn payload(&self, invocation: &mut Self::Invocation, payload: &[u8], grant: &Grant) -> Step {
+        match invocation {
+            HostedInvocation::CompiledIn(kernel) => self.compiled_in.payload(kernel, payload, grant),
+            HostedInvocation::Program(run) => self.store.payload(run, payload, grant),
+            HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
+        }
+    }
+
+    fn computed<'a>(&'a self, invocation: &'a Self::Invocation) -> &'a [u8] {
+        match invocation {
+            HostedInvocation::CompiledIn(kernel) => self.compiled_in.computed(kernel),
+            HostedInvocation::Program(run) => run.invocation().state(),
+            HostedInvocation::Control(answer) => answer.bytes(),
+        }
+    }
+
+    fn ended(&mut self, invocation: Self::Invocation) {
+        if let HostedInvocation::Program(run) = invocation {
+            self.store.ended(&run);
+        }
+    }
+}

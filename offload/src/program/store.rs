@@ -1,0 +1,195 @@
+//! Programs that are deployed: by op-code, in versions. A request keeps the version with which it began, whatever is deployed
+//! meanwhile; a version that was replaced or removed gives its place back when its last request has ended.
+
+use super::code::Program;
+use super::invocation::ProgramInvocation;
+use super::limits::Fuel;
+use crate::grant::Grant;
+use crate::kernel::{Opcode, Status, Step};
+use core::fmt;
+
+/// Why a program was not deployed or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreError {
+    /// All places are taken, by other programs or by versions that still answer requests.
+    Full {
+        /// How many there are.
+        places: usize,
+    },
+    /// No program is deployed under this op-code.
+    Missing(Opcode),
+    /// A kernel that is compiled in has this op-code.
+    Taken(Opcode),
+}
+
+/// What is deployed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deployed {
+    /// The op-code that it answers to.
+    pub opcode: Opcode,
+    /// Its version: counts up with every deployment of the store.
+    pub version: u64,
+    /// SHA-256 of its instructions.
+    pub digest: [u8; 32],
+    /// Its length in instructions.
+    pub instructions: usize,
+    /// Requests that it answers now.
+    pub running: u32,
+    /// Whether new requests begin with it; if not, it leaves when the last of them has ended.
+    pub current: bool,
+}
+
+struct Version {
+    opcode: Opcode,
+    program: Program,
+    digest: [u8; 32],
+    number: u64,
+    running: u32,
+    current: bool,
+}
+
+/// At most `PLACES` versions of programs, 4 KiB each.
+pub struct ProgramStore<const PLACES: usize> {
+    places: [Option<Version>; PLACES],
+    last: u64,
+    fuel: Fuel,
+}
+
+/// A request that a program of a store answers.
+#[derive(Debug)]
+pub struct ProgramRun {
+    place: usize,
+    invocation: ProgramInvocation,
+}
+
+impl<const PLACES: usize> ProgramStore<PLACES> {
+    /// An empty store whose programs have this fuel.
+    pub const fn new(fuel: Fuel) -> Self {
+        Self { places: [const { None }; PLACES], last: 0, fuel }
+    }
+
+    /// Deploys a program, in place of the one that has this op-code now. Returns its version.
+    pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
+        // A version that answers nothing can be written over: then a full store can still replace.
+        let idle = |place: &Option<Version>| {
+            place.as_ref().is_some_and(|version| version.opcode == opcode && version.running == 0)
+        };
+        let free = self.places.iter().position(Option::is_none).or_else(|| self.places.iter().position(idle));
+        let place = free.ok_or(StoreError::Full { places: PLACES })?;
+        self.retire(opcode);
+        self.last += 1;
+        let digest = program.digest();
+        let version = Version { opcode, program, digest, number: self.last, running: 0, current: true };
+        self.places[place] = Some(version);
+        Ok(self.last)
+    }
+
+    /// Takes the program of an op-code away. What it answers now is still answered.
+    pub fn remove(&mut self, opcode: Opcode) -> Result<u64, StoreError> {
+        self.retire(opcode).ok_or(StoreError::Missing(opcode))
+    }
+
+    /// No new request begins with the current version.
+    fn retire(&mut self, opcode: Opcode) -> Option<u64> {
+        let place = self.current(opcode)?;
+        let version = self.places[place].as_mut()?;
+        version.current = false;
+        let number = version.number;
+        self.free_if_idle(place);
+        Some(number)
+    }
+
+    fn current(&self, opcode: Opcode) -> Option<usize> {
+        let is_current = |version: &Version| version.opcode == opcode && version.current;
+        self.places.iter().position(|place| place.as_ref().is_some_and(is_current))
+    }
+
+    fn free_if_idle(&mut self, place: usize) {
+        if let Some(place) = self.places.get_mut(place)
+            && place.as_ref().is_some_and(|version| !version.current && version.running == 0)
+        {
+            *place = None;
+        }
+    }
+
+    /// All versions that have a place.
+    pub fn list(&self) -> impl Iterator<Item = Deployed> {
+        self.places.iter().flatten().map(|version| Deployed {
+            opcode: version.opcode,
+            version: version.number,
+            digest: version.digest,
+            instructions: version.program.instructions().len(),
+            running: version.running,
+            current: version.current,
+        })
+    }
+
+    /// Begins a request with the current version of its op-code.
+    pub fn start(
+        &mut self,
+        opcode: Opcode,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<(ProgramRun, Step), Status> {
+        let place = self.current(opcode).ok_or(Status::NoKernel)?;
+        let version = self.places[place].as_mut().ok_or(Status::NoKernel)?;
+        let (invocation, step) = ProgramInvocation::start(&version.program, self.fuel, parameters, grant)?;
+        version.running += 1;
+        Ok((ProgramRun { place, invocation }, step))
+    }
+
+    fn program(&self, run: &ProgramRun) -> Option<&Program> {
+        Some(&self.places.get(run.place)?.as_ref()?.program)
+    }
+
+    /// Goes on with the bytes that were asked for.
+    pub fn dma_done(&self, run: &mut ProgramRun, bytes: &[u8], grant: &Grant) -> Step {
+        match self.program(run) {
+            Some(program) => run.invocation.dma_done(program, bytes, grant),
+            // Cannot be: a version stays while a request of it is under way.
+            None => Step::Done(Status::NoKernel),
+        }
+    }
+
+    /// Goes on with the payload.
+    pub fn payload(&self, run: &mut ProgramRun, chunk: &[u8], grant: &Grant) -> Step {
+        match self.program(run) {
+            Some(program) => run.invocation.payload(program, chunk, grant),
+            None => Step::Done(Status::NoKernel),
+        }
+    }
+
+    /// A request has ended; its version may have waited for that.
+    pub fn ended(&mut self, run: &ProgramRun) {
+        if let Some(version) = self.places.get_mut(run.place).and_then(Option::as_mut) {
+            version.running = version.running.saturating_sub(1);
+        }
+        self.free_if_idle(run.place);
+    }
+}
+
+impl ProgramRun {
+    /// The request itself.
+    pub const fn invocation(&self) -> &ProgramInvocation {
+        &self.invocation
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { places } => {
+                write!(
+                    f,
+                    "all {places} places are taken: remove a program, or wait for the requests of old versions"
+                )
+            }
+            Self::Missing(opcode) => write!(f, "no program is deployed under {opcode}"),
+            Self::Taken(opcode) => {
+                write!(f, "a kernel that is compiled in has {opcode}: choose another op-code")
+            }
+        }
+    }
+}
+
+impl core::error::Error for StoreError {}
