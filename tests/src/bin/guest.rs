@@ -3,10 +3,11 @@
 use anyhow::{Result, ensure};
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
+use bareverbs_tests::guest::kernel::Kernel;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
-use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, rxe, storage, vfio};
+use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, vfio};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +48,12 @@ enum Judge {
         /// Link layer of the port.
         #[arg(long, value_enum, default_value_t = LinkLayerArgument::Ib)]
         link: LinkLayerArgument,
+        /// Only what differs from kernel to kernel.
+        #[arg(long, conflicts_with = "long")]
+        quick: bool,
+        /// The guest's kernel, installed if it is not there.
+        #[arg(long, value_enum, default_value_t)]
+        kernel: Kernel,
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
         #[arg(long)]
         record: bool,
@@ -71,6 +78,24 @@ enum Judge {
         /// More bytes.
         #[arg(long)]
         long: bool,
+        /// The guest's kernel, installed if it is not there.
+        #[arg(long, value_enum, default_value_t)]
+        kernel: Kernel,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
+    },
+    /// UCX, OpenMPI, libfabric, qperf and DPDK judge the device model.
+    Programs {
+        /// Only rows whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+        /// Every transport and operation.
+        #[arg(long)]
+        long: bool,
+        /// The guest's kernel, installed if it is not there.
+        #[arg(long, value_enum, default_value_t)]
+        kernel: Kernel,
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
         #[arg(long)]
         record: bool,
@@ -129,15 +154,43 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Rxe { only, minutes, quick, record } => {
             judge_rxe(&Asked { only, record: *record }, *minutes, *quick)
         }
-        Judge::Mlx5 { only, long, link, record } => {
-            judge_mlx5(&Asked { only, record: *record }, *long, *link)
+        Judge::Mlx5 { only, long, link, quick, kernel, record } => {
+            let extent = Extent { long: *long, quick: *quick, kernel: *kernel };
+            judge_mlx5(&Asked { only, record: *record }, extent, *link)
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
-        Judge::Storage { only, long, record } => judge_storage(&Asked { only, record: *record }, *long),
+        Judge::Storage { only, long, kernel, record } => {
+            let extent = Extent { long: *long, quick: false, kernel: *kernel };
+            judge_storage(&Asked { only, record: *record }, extent)
+        }
+        Judge::Programs { only, long, kernel, record } => {
+            let extent = Extent { long: *long, quick: false, kernel: *kernel };
+            judge_programs(&Asked { only, record: *record }, extent)
+        }
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
+    }
+}
+
+/// How much of itself a judge is asked, and on which kernel.
+#[derive(Clone, Copy)]
+struct Extent {
+    long: bool,
+    quick: bool,
+    kernel: Kernel,
+}
+
+impl Extent {
+    /// What the list of this part of a judge is called.
+    fn list_name(self, judge: &str) -> String {
+        let suffix = match (self.long, self.quick) {
+            (true, _) => "-long",
+            (_, true) => "-quick",
+            _ => "",
+        };
+        self.kernel.list_name(&format!("{judge}{suffix}"))
     }
 }
 
@@ -194,16 +247,17 @@ fn judge_rxe(asked: &Asked<'_>, minutes: u64, quick: bool) -> Result<ExitCode> {
     asked.conclude(if quick { "rxe-quick" } else { "rxe" }, &report, rxe::EXCUSES)
 }
 
-fn judge_mlx5(asked: &Asked<'_>, long: bool, link: LinkLayerArgument) -> Result<ExitCode> {
+fn judge_mlx5(asked: &Asked<'_>, extent: Extent, link: LinkLayerArgument) -> Result<ExitCode> {
     let only = asked.only()?;
     // Both may run at a time: each has files of its own.
     let (link, files) = match link {
         LinkLayerArgument::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
         LinkLayerArgument::Eth => (LinkLayer::Ethernet, "mlx5-eth"),
     };
-    let output = output_directory().join(files);
-    let report = mlx5::run(&mlx5::Mlx5Options { only, link, long, output })?;
-    let name = if long { format!("{files}-long") } else { files.to_owned() };
+    let name = extent.list_name(files);
+    let output = output_directory().join(&name);
+    let Extent { long, quick, kernel } = extent;
+    let report = mlx5::run(&mlx5::Mlx5Options { only, link, long, quick, kernel, output })?;
     asked.conclude(&name, &report, rxe::EXCUSES)
 }
 
@@ -213,10 +267,20 @@ fn judge_vfio(asked: &Asked<'_>, operations: u64) -> Result<ExitCode> {
     asked.conclude("vfio", &report, &[])
 }
 
-fn judge_storage(asked: &Asked<'_>, long: bool) -> Result<ExitCode> {
-    let (only, output) = (asked.only()?, output_directory().join("storage"));
-    let report = storage::run(&storage::StorageOptions { only, long, output })?;
-    asked.conclude(if long { "storage-long" } else { "storage" }, &report, &[])
+fn judge_storage(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
+    let (only, name) = (asked.only()?, extent.list_name("storage"));
+    let Extent { long, kernel, .. } = extent;
+    let output = output_directory().join(&name);
+    let report = storage::run(&storage::StorageOptions { only, long, kernel, output })?;
+    asked.conclude(&name, &report, &[])
+}
+
+fn judge_programs(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
+    let (only, name) = (asked.only()?, extent.list_name("programs"));
+    let Extent { long, kernel, .. } = extent;
+    let output = output_directory().join(&name);
+    let report = programs::run(&programs::ProgramsOptions { only, long, kernel, output })?;
+    asked.conclude(&name, &report, &[])
 }
 
 fn judge_bare_metal(asked: &Asked<'_>) -> Result<ExitCode> {

@@ -3,6 +3,7 @@
 //! Every step looks first whether it was done, so that an interrupted build goes on where it stopped and a root that
 //! somebody made by hand is adopted. A stamp with the version of the recipe says that all steps were done.
 
+use super::kernel::Kernel;
 use super::{Skipped, process, recipe};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -19,20 +20,38 @@ pub(super) const MOUNTS: &str = r#"
     mountpoint -q "$root/dev" || mount --rbind /dev "$root/dev"
 "#;
 
+/// Installs the kernel of a suite that belongs to a series, or says which one the suite has.
+const INSTALL_KERNEL: &str = r#"
+    version=$(apt-cache madison linux-image-amd64 | awk -v suite="$1/main" '$0 ~ " " suite " " { print $3; exit }')
+    test -n "$version" || { echo "$1 has no linux-image-amd64" >&2; exit 1; }
+    package=$(apt-cache show "linux-image-amd64=$version" | sed -n '/^Depends:/s/.*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n 1)
+    case $package in
+        "linux-image-$2."*) ;;
+        *) echo "$1 has $package by now, and no kernel $2" >&2; exit 1 ;;
+    esac
+    apt-get install -qy --no-install-recommends -t "$1" "$package"
+"#;
+
 /// A root that is whole.
 #[derive(Debug, Clone)]
 pub struct Root {
     directory: PathBuf,
+    kernel: Kernel,
 }
 
 impl Root {
-    /// The root in the user's cache, built or completed if need be.
+    /// The root in the user's cache, built or completed if need be, with the default kernel.
     pub fn prepare() -> Result<Self> {
+        Self::with_kernel(Kernel::default())
+    }
+
+    /// The same, with a kernel that is installed into it if it is not there.
+    pub fn with_kernel(kernel: Kernel) -> Result<Self> {
         require_rights()?;
         let cache = cache_directory()?;
         fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-        let root = Self { directory: cache.join("root") };
-        if root.stamp() != Some(recipe::VERSION) {
+        let root = Self { directory: cache.join("root"), kernel };
+        if !root.is_whole() {
             let lock = fs::File::create(cache.join("lock"))?;
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
             root.complete(&cache)?;
@@ -42,10 +61,15 @@ impl Root {
 
     /// Builds what is missing, unless another process has done so while this one waited for the lock.
     fn complete(&self, cache: &Path) -> Result<()> {
-        if self.stamp() == Some(recipe::VERSION) {
-            return Ok(());
+        let builder = RootBuilder { root: self, log: cache.join("build.log") };
+        if self.stamp() != Some(recipe::VERSION) {
+            builder.build()?;
         }
-        RootBuilder { root: self, log: cache.join("build.log") }.build()
+        if self.kernel().is_err() { builder.add_kernel(self.kernel) } else { Ok(()) }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stamp() == Some(recipe::VERSION) && self.kernel().is_ok()
     }
 
     /// Where it is.
@@ -55,7 +79,7 @@ impl Root {
 
     /// Kernel and initial RAM disk, as seen from inside.
     pub fn kernel(&self) -> Result<(String, String)> {
-        let release = newest_kernel(&self.directory.join("boot"))?;
+        let release = self.kernel.newest_release(&self.directory.join("boot"))?;
         Ok((format!("/boot/vmlinuz-{release}"), format!("/boot/initrd.img-{release}")))
     }
 
@@ -105,23 +129,6 @@ fn private_mounts(script: &str) -> Command {
     command.args(["--mount", "--propagation", "private", "sh", "-e", "-c"]);
     command.arg(format!("chroot / true\n{script}"));
     command
-}
-
-/// Newest release for which there are a kernel and an initial RAM disk.
-fn newest_kernel(boot: &Path) -> Result<String> {
-    let mut releases = Vec::new();
-    for entry in fs::read_dir(boot).with_context(|| format!("no kernel in {}", boot.display()))? {
-        let name = entry?.file_name();
-        let release = name.to_string_lossy().strip_prefix("vmlinuz-").map(str::to_owned);
-        releases.extend(release.filter(|release| boot.join(format!("initrd.img-{release}")).is_file()));
-    }
-    releases.sort_by_cached_key(|release| version_key(release));
-    releases.pop().with_context(|| format!("no kernel with an initial RAM disk in {}", boot.display()))
-}
-
-/// The numbers of a version, for comparison.
-fn version_key(release: &str) -> Vec<u64> {
-    release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
 struct RootBuilder<'a> {
@@ -182,11 +189,16 @@ impl RootBuilder<'_> {
         }
     }
 
-    /// Adds the backports of the mirror that the root itself was made from.
+    /// Adds the backports.
     fn write_sources(&self) -> Result<()> {
+        self.add_suite(recipe::BACKPORTS)
+    }
+
+    /// Adds a suite of the mirror that the root itself was made from.
+    fn add_suite(&self, suite: &str) -> Result<()> {
         let path = self.path("etc/apt/sources.list");
         let sources = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if sources.contains(recipe::BACKPORTS) {
+        if sources.split_whitespace().any(|word| word == suite) {
             return Ok(());
         }
         let mirror = sources
@@ -197,7 +209,7 @@ impl RootBuilder<'_> {
             .next()
             .with_context(|| format!("no mirror in {}", path.display()))?;
         let mut file = fs::File::options().append(true).open(&path)?;
-        writeln!(file, "deb {mirror} {} main", recipe::BACKPORTS)?;
+        writeln!(file, "deb {mirror} {suite} main")?;
         Ok(())
     }
 
@@ -220,6 +232,17 @@ impl RootBuilder<'_> {
             let install = install.replace("install -qy", &format!("install -qy -t {}", recipe::BACKPORTS));
             self.chroot("QEMU", &install, &backported)?;
         }
+        self.chroot("removing downloads", "apt-get clean", &[])
+    }
+
+    /// A kernel that the suite of the root does not have, beside the others.
+    fn add_kernel(&self, kernel: Kernel) -> Result<()> {
+        let suite = kernel.suite();
+        self.add_suite(suite)?;
+        self.prepare_installation()?;
+        self.chroot("package lists", "apt-get update -q", &[])?;
+        let title = format!("Linux {}", kernel.series());
+        self.chroot(&title, INSTALL_KERNEL, &[suite, kernel.series()])?;
         self.chroot("removing downloads", "apt-get clean", &[])
     }
 
@@ -283,7 +306,7 @@ fn is_installed(status: &str, package: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_installed, version_key};
+    use super::is_installed;
 
     #[test]
     fn a_package_counts_only_when_it_is_configured() {
@@ -292,10 +315,5 @@ mod tests {
         assert!(is_installed(status, "one"));
         assert!(!is_installed(status, "two"));
         assert!(!is_installed(status, "on"));
-    }
-
-    #[test]
-    fn releases_compare_by_their_numbers() {
-        assert!(version_key("6.12.107+deb13-amd64") > version_key("6.12.99+deb13-amd64"));
     }
 }

@@ -1,4 +1,5 @@
-//! The address filter of the virtual port: which packets of the wire are ours.
+//! The address filter of the virtual port: which RoCE packets of the wire are ours. What is not RoCE goes to the flow tables, whatever
+//! its address.
 
 use bareverbs_prm::context::NicVportContext;
 use bareverbs_prm::ids::MacAddress;
@@ -29,4 +30,30 @@ impl AddressLists {
 /// Whether an address is that of a group, broadcast included.
 pub(crate) const fn is_multicast(address: MacAddress) -> bool {
     address.0[0] & 1 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 7]);
+    const GROUP: MacAddress = MacAddress([1, 0, 0x5e, 0, 0, 7]);
+
+    #[test]
+    fn lists_and_promiscuity_open_the_port_to_what_they_say() {
+        let (mut lists, mut vport) = (AddressLists::default(), NicVportContext::new());
+        let accepted = |lists: &AddressLists, vport: &NicVportContext| {
+            [OWN, BROADCAST, OTHER, GROUP].map(|destination| lists.accept(vport, OWN, destination))
+        };
+        assert_eq!(accepted(&lists, &vport), [true, true, false, false]);
+        lists.multicast.push(GROUP);
+        assert_eq!(accepted(&lists, &vport), [true, true, false, true]);
+        vport.set_promisc_uc(true);
+        assert_eq!(accepted(&lists, &vport), [true; 4]);
+        lists.multicast.clear();
+        assert_eq!(accepted(&lists, &vport), [true, true, true, false]);
+        vport.set_promisc_uc(false).set_promisc_all(true);
+        assert_eq!(accepted(&lists, &vport), [true; 4]);
+    }
 }

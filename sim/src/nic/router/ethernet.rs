@@ -11,12 +11,15 @@ use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// Whether a frame of the wire is for this port: to its address, or to one that software asked for.
+    /// Whether a frame to another address than the port's goes on: to the flow tables, which see all that is theirs, or to an
+    /// address that software asked for. The lists of the virtual port are for an e-switch, which this function does not have: a
+    /// driver that wants every packet only makes a rule for them, as DPDK does.
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
         let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
         self.ethernet.is_receiving()
             && self.port.is_up()
-            && self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination)
+            && (self.is_for_flow_tables(frame)
+                || self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination))
     }
 
     /// Whether a frame is for the flow tables: nearly all that is not RoCE, if anybody has made flow tables.

@@ -75,7 +75,7 @@ pub(super) fn probe() -> Mlx5Case {
     Mlx5Case { set_up: true, ..Mlx5Case::new("mlx5_core and mlx5_ib probe", "firmware version", command) }
 }
 
-pub(super) fn clean(when: &str) -> Mlx5Case {
+pub(in super::super) fn clean(when: &str) -> Mlx5Case {
     Mlx5Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
 }
 

@@ -1,5 +1,6 @@
 //! What is asked of the guest, and one question.
 
+use super::super::kernel::Kernel;
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
 use super::cases::Mlx5Case;
@@ -17,6 +18,10 @@ pub struct Mlx5Options {
     pub link: LinkLayer,
     /// More of everything that is repeated.
     pub long: bool,
+    /// Only what differs from kernel to kernel: the drivers, their log, and one program of each kind.
+    pub quick: bool,
+    /// The guest's kernel.
+    pub kernel: Kernel,
     /// Directory for the console and the log of commands.
     pub output: PathBuf,
 }

@@ -6,10 +6,12 @@
 //! warning of the kernel is a failure, also one that storage has recovered from. **Where to read first.** `all`, then
 //! `storage.sh`.
 
+use super::kernel::Kernel;
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::Mlx5Case;
 use super::mlx5::nic::ServedNics;
 use super::mlx5::question::ask;
+use super::ports::{self, PORTS};
 use super::root::Root;
 use super::table::Report;
 use anyhow::Result;
@@ -41,20 +43,22 @@ pub struct StorageOptions {
     pub only: Option<String>,
     /// More bytes, and over every kind of storage what is otherwise asked of NVMe only.
     pub long: bool,
+    /// The guest's kernel.
+    pub kernel: Kernel,
     /// Directory for the console and the log of commands.
     pub output: PathBuf,
 }
 
 /// Boots the guest and asks every question.
 pub fn run(options: &StorageOptions) -> Result<Report> {
-    let root = Root::prepare()?;
+    let root = Root::with_kernel(options.kernel)?;
     std::fs::create_dir_all(&options.output)?;
     // In the order of their end: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
     nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
     let configuration = Configuration {
         vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
-        files: vec![(FUNCTIONS.0.to_owned(), FUNCTIONS.1.into())],
+        files: [PORTS, FUNCTIONS].map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("storage-console.log"))?;
@@ -156,8 +160,7 @@ impl Storage {
 }
 
 fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Mlx5Case {
-    let functions = Machine::path_inside(FUNCTIONS.0);
-    Mlx5Case::new(name, wanted, format!(". {functions}; name_ports\n{command}"))
+    ports::case(name, wanted, FUNCTIONS.0, command)
 }
 
 /// What other rows need.

@@ -1,0 +1,174 @@
+//! The judge of programs of other projects on Linux's mlx5_ib: UCX, OpenMPI, libfabric, qperf and DPDK, between two ports of one guest.
+//!
+//! **What this is.** Three ports at one switch, of which the last loses frames, as for [`super::storage`]. Each program compares what it
+//! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `all`, then
+//! `programs.sh`.
+
+use super::kernel::Kernel;
+use super::machine::{Configuration, Machine};
+use super::mlx5::cases::{self, Mlx5Case};
+use super::mlx5::nic::ServedNics;
+use super::mlx5::question::ask;
+use super::ports::{self, PORTS};
+use super::root::Root;
+use super::table::Report;
+use anyhow::Result;
+use bareverbs_sim::nic::LinkLayer;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Numbers of the NICs at the switch; lower ones would be joined by a wire.
+const NEAR: usize = 2;
+const FAR: usize = 3;
+const LOSSY: usize = 4;
+/// What happens to the frames of the last one, in both directions.
+const FAULTS: &str = "loss=0.01";
+/// The functions that the questions are made of, and what they are called in the guest.
+const FUNCTIONS: (&str, &str) = ("programs.sh", include_str!("programs.sh"));
+const EXCHANGE: (&str, &str) = ("exchange.py", include_str!("exchange.py"));
+/// Memory of the guest in MiB: DPDK wants huge pages.
+const MEMORY: u32 = 2048;
+
+/// What to run, and where to leave what was seen.
+#[derive(Debug, Clone)]
+pub struct ProgramsOptions {
+    /// Only rows whose name contains this; what they need is always run.
+    pub only: Option<String>,
+    /// Every transport and operation, and not one of each.
+    pub long: bool,
+    /// The guest's kernel.
+    pub kernel: Kernel,
+    /// Directory for the console and the log of commands.
+    pub output: PathBuf,
+}
+
+/// Boots the guest and asks every question.
+pub fn run(options: &ProgramsOptions) -> Result<Report> {
+    let root = Root::with_kernel(options.kernel)?;
+    std::fs::create_dir_all(&options.output)?;
+    // In the order of their end: the guest before what serves it.
+    let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
+    nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
+    let files = [PORTS, FUNCTIONS, EXCHANGE];
+    let configuration = Configuration {
+        memory: MEMORY,
+        vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
+        files: files.map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
+        ..Configuration::default()
+    };
+    let mut machine = Machine::boot(&root, &configuration, &options.output.join("programs-console.log"))?;
+    let mut report = Report::new(&["case"]);
+    for case in all(options.long) {
+        if case.set_up || options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str())) {
+            report.add(ask(&mut machine, &case)?);
+        }
+    }
+    drop(machine);
+    // What testpmd sends to an address that nobody has is flooded, and the third port takes nothing: losses at the switch are no fault.
+    report.add(nics.entry("commands of the drivers"));
+    Ok(report)
+}
+
+/// All questions, in order.
+fn all(long: bool) -> Vec<Mlx5Case> {
+    let bring_up = case("mlx5 probes", "PORT_ACTIVE", "bring_up");
+    let mut cases = vec![Mlx5Case { set_up: true, limit: Duration::from_secs(120), ..bring_up }];
+    cases.extend(ucx(long));
+    cases.extend(mpi(long));
+    cases.extend(fabric());
+    cases.push(qperf(long));
+    cases.push(cases::clean("after verbs"));
+    cases.extend(packets());
+    cases.push(cases::clean("in the end"));
+    cases
+}
+
+/// UCX's own measurements over each of its transports for mlx5. They compare no byte; OpenMPI's exchange does, over the same transports.
+fn ucx(long: bool) -> Vec<Mlx5Case> {
+    let tests: &[&str] = if long {
+        &["tag_lat", "ucp_put_bw", "ucp_get", "ucp_add", "ucp_cswap", "stream_bw"]
+    } else {
+        &["tag_lat", "ucp_get"]
+    };
+    let transports: &[&str] = &["rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5"];
+    let mut cases = vec![case("ucx_info", "Transport: rc_mlx5", "ucx_info -d")];
+    for transport in transports {
+        for test in tests {
+            let command = format!("ucx_between {transport} -t {test} -n 500 -s 1024");
+            cases.push(case(format!("ucx_perftest {test} over {transport}"), "Final:", &command));
+        }
+    }
+    cases.push(case(
+        "ucx_perftest tag_bw of 1 MiB over rc_mlx5",
+        "Final:",
+        "ucx_between rc_mlx5 -t tag_bw -n 50 -s 1048576",
+    ));
+    cases
+}
+
+/// Four ranks of OpenMPI, two on each port, send each other blocks of 1 B to 256 KiB and compare them.
+fn mpi(long: bool) -> Vec<Mlx5Case> {
+    let transports: &[&str] =
+        if long { &["rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5"] } else { &["rc_mlx5", "ud_verbs"] };
+    let program = Machine::path_inside(EXCHANGE.0);
+    let one = |transport: &&str| {
+        let command = format!("mpi_between {transport} {program}");
+        case(format!("OpenMPI all-to-all over UCX {transport}"), "same bytes, 4 ranks", &command)
+    };
+    transports.iter().map(one).collect()
+}
+
+fn fabric() -> Vec<Mlx5Case> {
+    let one = |(provider, endpoint): (&str, &str)| {
+        let command = format!("fabric_between '{provider}' {endpoint}");
+        case(format!("fi_pingpong {provider} {endpoint}"), "1m", &command)
+    };
+    [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")].map(one).to_vec()
+}
+
+fn qperf(long: bool) -> Mlx5Case {
+    let tests = if long {
+        "rc_bw rc_lat rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw rc_rdma_write_lat rc_rdma_write_poll_lat \
+         rc_fetch_add_mr rc_compare_swap_mr ver_rc_fetch_add ver_rc_compare_swap"
+    } else {
+        "rc_lat rc_rdma_read_bw rc_rdma_write_poll_lat ver_rc_fetch_add ver_rc_compare_swap"
+    };
+    let wanted = if long { "11 results" } else { "5 results" };
+    case("qperf through RDMA CM", wanted, &format!("qperf_between {tests}"))
+}
+
+/// DPDK's testpmd drives both ports from user space. What it does, the commands and options for it, and what it must count.
+const PACKETS: [[&str; 4]; 5] = [
+    ["forwards", "set fwd io", "", BOTH_RECEIVE],
+    ["swaps addresses", "set fwd macswap", "", BOTH_RECEIVE],
+    [
+        "has checksums made and checked",
+        r"port stop all\ncsum set ip hw 0\ncsum set udp hw 0\ncsum set ip hw 1\ncsum set udp hw 1\nport start all\nset fwd csum",
+        "--enable-rx-cksum",
+        "$(rx 0) -ge 32 -a $(rx 1) -ge 32 -a $(grep -c 'Bad-ipcsum: 0  *Bad-l4csum: 0 ' /tmp/testpmd) -ge 2",
+    ],
+    [
+        "drops by a flow rule",
+        r"flow create 1 ingress pattern eth / ipv4 / udp / end actions drop / end\nset fwd io",
+        "",
+        "$(rx 0) -ge 32 -a $(rx 1) -eq 0",
+    ],
+    [
+        "chooses a queue by a flow rule",
+        r"flow create 1 ingress pattern eth / ipv4 / udp / end actions queue index 1 / end\nset fwd io",
+        "--rxq=2 --txq=2",
+        "$(queue_rx 1 1) -ge 32 -a $(queue_rx 1 0) -eq 0",
+    ],
+];
+const BOTH_RECEIVE: &str = "$(rx 0) -ge 32 -a $(rx 1) -ge 32";
+
+fn packets() -> impl Iterator<Item = Mlx5Case> {
+    PACKETS.iter().map(|[name, commands, options, counted]| {
+        let command = format!("testpmd '{commands}' {options} && counts \"{}\"", counted.replace('$', "\\$"));
+        case(format!("DPDK testpmd {name}"), "counted", &command)
+    })
+}
+
+fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Mlx5Case {
+    ports::case(name, wanted, FUNCTIONS.0, command)
+}

@@ -1,0 +1,68 @@
+# Programs of other projects between two ports of one guest: functions that the questions of the judge are made of. `ports.sh` is
+# read before.
+rdma_far=$(rdmadev $(functions | sed -n 2p))
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp HOME=/tmp
+export UCX_LOG_LEVEL=warn UCX_IB_GID_INDEX=auto
+
+# Whether somebody listens at a TCP port.
+listens() { within "ss -ltn | grep -q ':$1 '"; }
+
+# Ranks of mpirun, which takes every second one to the far port. (Debian's OpenMPI 5.0.7 crashes where a command has several parts.)
+on_ports() {
+    count=$1; shift
+    mpirun --map-by :OVERSUBSCRIBE -np $count "$@"
+}
+rank='test $((OMPI_COMM_WORLD_RANK % 2)) = 0 && port=$1 || port=$2; shift 2; UCX_NET_DEVICES=$port:1 exec "$@"'
+
+# A transport of UCX, and the datagrams by which reliable ones introduce themselves.
+transports() { case $1 in rc_*) echo $1,ud_${1#rc_}:aux ;; *) echo $1 ;; esac; }
+
+# UCX's measurement between both ports; what the ranks agree upon goes over OpenMPI's own TCP.
+ucx_between() {
+    export UCX_TLS=$(transports $1) OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp; shift
+    on_ports 2 sh -c "$rank" rank $rdma_near $rdma_far ucx_perftest "$@"
+}
+
+# Four ranks of OpenMPI over UCX. What is on the same port uses the same transport: no shared memory.
+mpi_between() {
+    export UCX_TLS=$(transports $1),self OMPI_MCA_pml=ucx OMPI_MCA_osc=ucx
+    on_ports 4 sh -c "$rank" rank $rdma_near $rdma_far python3 $2
+}
+
+# libfabric's ping-pong through RDMA CM; `-c` compares what arrives.
+fabric_between() {
+    fi_pingpong -p "$1" -e $2 -c -I 20 -S all >/tmp/server 2>&1 & server=$!
+    listens 47592 && fi_pingpong -p "$1" -e $2 -c -I 20 -S all $far_address; client=$?
+    [ $client = 0 ] || kill $server
+    wait $server; status=$?
+    [ $status = 0 ] || cat /tmp/server
+    return $((client + status))
+}
+
+# All tests of qperf that verbs have, by RDMA CM.
+qperf_between() {
+    qperf >/dev/null 2>&1 & server=$!
+    listens 19765 && qperf -cm 1 -t 1 $far_address "$@" >/tmp/results; status=$?
+    kill $server
+    cat /tmp/results
+    [ $status = 0 ] && echo "$(grep -cE '(bw|latency|msg_rate) *= ' /tmp/results) results"
+}
+
+# testpmd drives both ports from one core: `commands` are those of its prompt, the rest are options of its command line. Packets
+# that it sends first go round between both ports until it stops.
+testpmd() {
+    commands=$1; shift
+    echo 256 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
+    mkdir -p /tmp/huge && { mountpoint -q /tmp/huge || mount -t hugetlbfs hugetlbfs /tmp/huge; } || return 1
+    set -- -l 0-1 $(functions | head -n 2 | sed 's/.*/-a &,dv_flow_en=0/') -- -i --total-num-mbufs=16384 --rxd=256 "$@"
+    { sleep 2; printf "$commands\nstart tx_first\n"; sleep 4; printf 'stop\nquit\n'; } |
+        dpdk-testpmd --huge-dir /tmp/huge "$@" >/tmp/testpmd 2>&1 && ! grep -iE 'error|bad arguments|fail' /tmp/testpmd
+}
+# Packets that a port has received, and those of one of its queues.
+rx() { sed -n "/Forward statistics for port $1 /,/TX-packets/s/.*RX-packets: \([0-9]*\).*/\1/p" /tmp/testpmd | head -n 1; }
+queue_rx() {
+    count=$(sed -n "/RX Port= $1.Queue= $2 /,/TX-packets/s/.*RX-packets: \([0-9]*\).*/\1/p" /tmp/testpmd | head -n 1)
+    echo ${count:-0}
+}
+# Whether it is as a condition of the shell says; else what testpmd said.
+counts() { eval "[ $1 ]" && echo "counted: $(rx 0) and $(rx 1) packets received" || { tail -n 60 /tmp/testpmd; return 1; }; }
