@@ -26,7 +26,17 @@ pub fn free(base: NonNull<u8>, length: usize) {
 #[derive(Default)]
 struct Regions {
     by_iova: BTreeMap<u64, (NonNull<u8>, usize)>,
+    /// Lengths of what was allocated and not freed, mapped or private, by where it begins.
+    live: BTreeMap<NonNull<u8>, usize>,
     next: u64,
+}
+
+impl Regions {
+    fn allocate(&mut self, length: usize) -> NonNull<u8> {
+        let base = allocate(length);
+        self.live.insert(base, length);
+        base
+    }
 }
 
 /// All mapped memory.
@@ -53,7 +63,8 @@ impl Memory {
         if let Some(left) = self.allowance.get() {
             self.allowance.set(Some(left.checked_sub(1)?));
         }
-        Some(self.insert(allocate(length), length, alignment, true))
+        let base = self.regions.borrow_mut().allocate(length);
+        Some(self.insert(base, length, alignment, true))
     }
 
     /// Memory that the device cannot reach.
@@ -62,7 +73,7 @@ impl Memory {
             self.allowance.set(Some(left.checked_sub(1)?));
         }
         Some(FakeDma {
-            base: allocate(length),
+            base: self.regions.borrow_mut().allocate(length),
             length,
             iova: u64::MAX,
             owned: true,
@@ -122,6 +133,17 @@ impl Memory {
         }
     }
 
+    /// Frees what the driver has given up without freeing it, because the device never confirmed that it was done with it.
+    ///
+    /// # Safety
+    ///
+    /// Everything that used this memory is dropped or forgotten.
+    pub unsafe fn reclaim(&self) {
+        for (base, length) in std::mem::take(&mut self.regions.borrow_mut().live) {
+            free(base, length);
+        }
+    }
+
     pub fn is_mapped(&self, iova: u64, length: usize) -> bool {
         self.find(iova, length).is_some()
     }
@@ -129,8 +151,10 @@ impl Memory {
 
 impl Drop for FakeDma {
     fn drop(&mut self) {
-        self.regions.borrow_mut().by_iova.remove(&self.iova);
+        let mut regions = self.regions.borrow_mut();
+        regions.by_iova.remove(&self.iova);
         if self.owned {
+            regions.live.remove(&self.base);
             free(self.base, self.length);
         }
     }

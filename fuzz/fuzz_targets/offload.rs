@@ -1,0 +1,77 @@
+//! Requests and programs of the offload runtime over host memory with any bytes: it always comes to rest, and reads nothing beyond its grant.
+#![no_main]
+
+use bareverbs_fuzz::Bytes;
+use bareverbs_offload::budget::Limits;
+use bareverbs_offload::cost::KernelCost;
+use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernel::Opcode;
+use bareverbs_offload::kernels::BuiltInKernels;
+use bareverbs_offload::runtime::{DmaFault, ResponseWindow, Runtime};
+use bareverbs_offload::wire::{ReplyTo, Request};
+use bareverbs_prm::time::{Duration, Time};
+use libfuzzer_sys::fuzz_target;
+
+const HOST: u64 = 0x7000_0000;
+const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x4000, rkey: 7 };
+const OPCODES: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Bytes(data);
+    let mut memory = vec![0; 4096];
+    let given = input.u16() as usize % 1024;
+    let bytes = input.take(given);
+    memory[..bytes.len()].copy_from_slice(bytes);
+    let mut runtime: Runtime<BuiltInKernels, 4, 1> = Runtime::new(Limits::default(), KernelCost::FREE);
+    let connection = runtime.connect(WINDOW, 4).expect("room");
+    let region = runtime.grant(connection, Grant::new(HOST, 4096).expect("no wrap")).expect("room");
+    let mut now = Time::ZERO;
+    for id in 0..8 {
+        if input.is_empty() {
+            break;
+        }
+        let (kind, length) = (input.u8(), input.u8());
+        let opcode = Opcode(OPCODES[usize::from(kind >> 2 & 7)] | u64::from(kind & 0x80) << 1);
+        let parameters = input.take(length.into());
+        let _ = match kind & 3 {
+            0 => runtime.handle_message(now, connection, parameters),
+            1 => runtime.handle_strom(now, connection, opcode, 0, parameters),
+            _ => {
+                let reply =
+                    ReplyTo { address: WINDOW.address, rkey: WINDOW.rkey, max_response: 256, slot: 0 };
+                let payload = if kind & 3 == 3 { input.take(64) } else { &[] };
+                let (hop_limit, deadline) = (0, Duration::ZERO);
+                let request = Request {
+                    opcode,
+                    request_id: id,
+                    reply,
+                    deadline,
+                    hop_limit,
+                    region,
+                    parameters,
+                    payload,
+                };
+                let mut buffer = [0; 512];
+                match request.encode_message(&mut buffer) {
+                    Some(bytes) => runtime.handle_message(now, connection, bytes),
+                    None => continue,
+                }
+            }
+        };
+    }
+    for _ in 0..1_000_000 {
+        if let Some(dma) = runtime.poll_dma(now) {
+            let at = dma.address.checked_sub(HOST).expect("inside the grant") as usize;
+            let bytes = &memory[at..at + dma.length as usize];
+            runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault) } else { Ok(bytes) });
+        } else if let Some(reply) = runtime.poll_reply(now) {
+            runtime.reply_done(reply.ticket.expect("it was polled"));
+        } else {
+            match runtime.poll_timeout() {
+                Some(next) => now = now.max(next),
+                None => break,
+            }
+        }
+    }
+    assert_eq!(runtime.running(), 0, "the runtime never comes to rest");
+});
