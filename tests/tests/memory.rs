@@ -310,7 +310,7 @@ fn pages_are_registered_anew_in_any_order() {
         let pattern: Vec<u8> = (0..512u32).map(|i| (i * 7 + pages[0]) as u8).collect();
         pair.a.memory.copy_in(0, &pattern).unwrap();
         let data = [pair.a.memory.slice(0, 512).unwrap()];
-        let request = WorkRequest::write(1, &data, region.remote(address));
+        let request = WorkRequest::write(1, &data, region.remote(address, 0x1100));
         pair.a.queue_pair.post_send(&request).unwrap();
         assert!(pair.sent().is_success());
         pair.b.node.device.hal().barrier(Barrier::FromDevice);
