@@ -23,6 +23,9 @@ use std::process::Command;
 
 pub use export::EnvironmentFormat;
 
+/// How UCX learns of the program's mappings. By default it writes its own `mmap` over the library's, and device files can no longer be
+/// mapped.
+const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
 
@@ -146,6 +149,9 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     command.env(environment::FAULTS, faults.join(",")).env(environment::SEED, arguments.seed.to_string());
     let capture = arguments.capture.as_deref().map(network::prepare_capture).transpose()?;
     command.env(environment::CAPTURE, capture.unwrap_or_default());
+    if std::env::var_os(UCX_HOOKS).is_none() {
+        command.env(UCX_HOOKS, "none");
+    }
     command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     Ok(())
 }

@@ -10,7 +10,7 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
-use bareverbs_tests::hosted::{entry, fields, listed};
+use bareverbs_tests::hosted::{entry, fields, listed, mpi};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -63,6 +63,10 @@ impl Judgement {
         if asked.wants(name) {
             let judge = || fields::judge(installation).map(|()| Verdict::Pass(String::new()));
             self.add(&entry(name.into(), judge));
+        }
+        let name = "a: mpirun -n 4, all to all";
+        if asked.wants(name) {
+            self.add(&entry(name.into(), || mpi::judge(installation)));
         }
         Ok(())
     }
