@@ -7,7 +7,7 @@
 //! results alone; progress and complaints go to standard error.
 //!
 //! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`kernel`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
-//! [`explain`].
+//! [`explain`], [`report`].
 #![forbid(unsafe_code)]
 
 pub mod counters;
@@ -23,6 +23,7 @@ pub mod manual;
 pub mod monitor;
 pub mod output;
 pub mod place;
+pub mod report;
 pub mod run;
 pub mod serve;
 pub mod traffic;

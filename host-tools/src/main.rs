@@ -2,7 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, run, serve, vfio,
+    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, report, run, serve,
+    vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Subcommands {
     Explain(explain::ExplainArguments),
     /// Check, disassemble and try programs that are deployed as kernels near data.
     Kernel(kernel::KernelArguments),
+    /// Show what happened in a capture: a page without outside parts, and a timeline for Perfetto.
+    Report(report::ReportArguments),
     /// List, check, bind and unbind PCI functions for user space.
     Vfio(vfio::VfioArguments),
     /// Print completions for a shell.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
+        Subcommands::Report(arguments) => report::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
         Subcommands::Completions(arguments) => manual::completions(Command::command(), &arguments),
         Subcommands::Man(arguments) => manual::man(Command::command(), &arguments),

@@ -11,6 +11,7 @@ use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_sim::net::{LinkConfig, RandomFaults};
 use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::Latency;
+use std::io::Write;
 use std::rc::Rc;
 
 /// A handle to the device of a simulated host.
@@ -53,6 +54,7 @@ pub struct Traffic {
     receiver: End,
     config: TrafficConfig,
     messages: u64,
+    world: SimWorld,
 }
 
 /// A host before it is connected.
@@ -84,7 +86,7 @@ impl Traffic {
         let (of_sender, of_receiver) = (of_sender.context("an address")?, of_receiver.context("an address")?);
         let sender = sender.connect(&of_receiver, options)?;
         let receiver = receiver.connect(&of_sender, options)?;
-        Ok(Self { sender, receiver, config, messages: 0 })
+        Ok(Self { sender, receiver, config, messages: 0, world })
     }
 
     /// The host that sends.
@@ -105,6 +107,19 @@ impl Traffic {
     /// Messages that have arrived.
     pub const fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// Writes every frame from now on to `out`, as pcapng.
+    pub fn start_capture(&self, out: Box<dyn Write>) {
+        self.world.with(|world| world.start_capture(out));
+    }
+
+    /// Ends the capture; gives the number of its frames.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn finish_capture(&self) -> anyhow::Result<u64> {
+        self.world.with(|world| world.finish_capture()).context("writing the capture")
     }
 
     /// Sends one message and waits for it.

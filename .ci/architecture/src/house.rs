@@ -374,6 +374,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["demo", "devinfo", "gids", "kernel", "manual", "monitor", "run", "serve", "vfio"],
             &["doctor"],
             &["explain"],
+            &["report"],
             &["main"],
         ],
         pure: &[],

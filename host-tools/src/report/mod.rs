@@ -1,0 +1,168 @@
+//! `bareverbs report`: what happened in a capture, as one page without outside parts and as a timeline for Perfetto.
+//!
+//! A capture of `demo`, `serve` or a test, or of any tool that writes pcapng, is read as a stream, twice if a connection failed in it: memory
+//! does not grow with it. Only the wire is in a capture; what host, driver and device did is not.
+//!
+//! * `frames`: the stream. `tally`: what is counted. `sequence`, `plots`, `page`: what people see. `trace`: the timeline.
+
+mod frames;
+mod page;
+mod plots;
+mod sequence;
+mod tally;
+mod trace;
+
+use crate::Failure;
+use crate::output::{json_object, print};
+use anyhow::Context as _;
+use clap::Args;
+use page::{Page, summary};
+use sequence::Sequence;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use tally::{Tally, address};
+use trace::Timeline;
+
+/// Arguments of `bareverbs report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArguments {
+    /// A pcapng file: of `bareverbs demo --capture`, `bareverbs serve --capture`, a test, or another tool.
+    #[arg(value_name = "CAPTURE")]
+    capture: PathBuf,
+    /// Write a page: plots, the connection that failed with its cause, every queue pair.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a timeline that the viewers of Perfetto and Chrome open. It takes about 350 bytes a frame.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes what was asked for and prints a summary. False if a connection failed in the capture.
+pub fn run(arguments: &ReportArguments) -> Result<bool, Failure> {
+    let (text, good) = execute(arguments)?;
+    print(&text)?;
+    Ok(good)
+}
+
+fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
+    let mut tally = Tally::new().map_err(Failure::Run)?;
+    let mut timeline = arguments.trace.as_deref().map(begin).transpose()?;
+    let interfaces = read(&arguments.capture, |frame| {
+        tally.take(frame);
+        timeline.as_mut().map_or(Ok(()), |timeline| timeline.frame(frame)).context("writing the timeline")
+    })?;
+    if let Some(timeline) = timeline {
+        timeline.finish(&interfaces).context("writing the timeline").map_err(Failure::Run)?;
+    }
+    if let Some(path) = &arguments.html {
+        let source = arguments.capture.display().to_string();
+        let sequence = sequence(&arguments.capture, &tally)?;
+        let page = Page { source: &source, interfaces: &interfaces, tally: &tally, sequence };
+        let html = page.html().map_err(Failure::Run)?;
+        let written = std::fs::write(path, html);
+        written.with_context(|| format!("cannot write {}", path.display())).map_err(Failure::Input)?;
+    }
+    let good = tally.broken.is_none();
+    let text = if arguments.json {
+        json_object("report", object(&tally, &interfaces))?
+    } else {
+        text(&tally, &interfaces)
+    };
+    Ok((text, good))
+}
+
+fn begin(path: &Path) -> Result<Timeline<BufWriter<File>>, Failure> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
+    let timeline = Timeline::begin(BufWriter::new(file.map_err(Failure::Input)?));
+    timeline.context("writing the timeline").map_err(Failure::Run)
+}
+
+fn read(
+    path: &Path,
+    each: impl FnMut(&frames::Frame<'_>) -> anyhow::Result<()>,
+) -> Result<Vec<String>, Failure> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()));
+    let frames = frames::read(BufReader::new(file.map_err(Failure::Input)?), each);
+    frames.with_context(|| path.display().to_string()).map_err(Failure::Input)
+}
+
+/// The diagram of the connection that failed; the capture is read once more for it.
+fn sequence(path: &Path, tally: &Tally) -> Result<Option<String>, Failure> {
+    let Some(broken) = &tally.broken else { return Ok(None) };
+    let mut sequence = Sequence::new(broken);
+    read(path, |frame| {
+        sequence.take(frame);
+        Ok(())
+    })?;
+    Ok(Some(sequence.svg()))
+}
+
+fn text(tally: &Tally, interfaces: &[String]) -> String {
+    let mut text = summary(tally, interfaces);
+    if !tally.latency.is_empty() {
+        let micros = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1000.0;
+        text.push_str(&format!(
+            "\nlatency: p50 {:.3} µs, p99 {:.3} µs, longest {:.3} µs",
+            micros(50.0),
+            micros(99.0),
+            micros(100.0)
+        ));
+    }
+    if let Some(broken) = &tally.broken {
+        text.push_str(&format!(
+            "\na connection failed: from {} to queue pair {:#x} of {}: {}; bareverbs explain {}",
+            address(broken.pair.from),
+            broken.qpn,
+            address(broken.pair.to),
+            broken.cause,
+            broken.explain
+        ));
+    }
+    text
+}
+
+fn object(tally: &Tally, interfaces: &[String]) -> Value {
+    let flows: Vec<Value> = tally
+        .flows
+        .iter()
+        .map(|((pair, qpn), flow)| {
+            json!({
+                "interface": interfaces.get(pair.interface),
+                "from": address(pair.from),
+                "to": address(pair.to),
+                "qp": qpn,
+                "frames": flow.frames,
+                "bytes": flow.bytes,
+                "sent_again": flow.repeated,
+                "lost": flow.lost,
+                "refusals": flow.refusals,
+            })
+        })
+        .collect();
+    let broken = tally.broken.as_ref().map(|broken| {
+        json!({
+            "from": address(broken.pair.from), "to": address(broken.pair.to), "qp": broken.qpn,
+            "cause": broken.cause, "explain": broken.explain, "nanoseconds": broken.nanos,
+        })
+    });
+    let percentile = |percentile| tally.latency.value_at_percentile(percentile);
+    json!({
+        "frames": tally.frames,
+        "bytes": tally.bytes,
+        "nanoseconds": tally.span.map(|(first, last)| last - first),
+        "interfaces": interfaces,
+        "flows": flows,
+        "frames_of_further_flows": tally.further,
+        "not_read": tally.unread,
+        "latency_ns": {"count": tally.latency.len(), "p50": percentile(50.0), "p99": percentile(99.0), "max": tally.latency.max()},
+        "failed": broken,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Plots as SVG text.
+
+use super::tally::{Interval, Tally};
+use anyhow::anyhow;
+use plotters::prelude::*;
+
+/// Size in pixels; the page scales it.
+const SIZE: (u32, u32) = (900, 260);
+const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+
+/// A value of each step over the time in microseconds.
+pub(super) fn over_time(
+    tally: &Tally,
+    unit: &str,
+    value: impl Fn(&Interval) -> f64,
+) -> anyhow::Result<String> {
+    let length = tally.span.map_or(0, |(first, last)| last - first);
+    let used =
+        usize::try_from(length / tally.step_nanos).unwrap_or(usize::MAX).min(tally.steps.len() - 1) + 1;
+    let width = tally.step_nanos as f64 / 1000.0;
+    let points: Vec<(f64, f64)> =
+        tally.steps[..used].iter().enumerate().map(|(at, step)| (at as f64 * width, value(step))).collect();
+    let highest = points.iter().map(|(_, y)| *y).fold(1.0, f64::max);
+    drawn(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..(used as f64 * width), 0.0..highest * 1.05)?;
+        chart.configure_mesh().x_desc("µs").y_desc(unit).light_line_style(WHITE).draw()?;
+        chart.draw_series(
+            AreaSeries::new(points.iter().copied(), 0.0, COLOUR.mix(0.25)).border_style(COLOUR),
+        )?;
+        Ok(())
+    })
+}
+
+/// How many requests were acknowledged after how long, in buckets that double.
+pub(super) fn latencies(tally: &Tally) -> anyhow::Result<String> {
+    let buckets: Vec<(f64, f64)> = tally
+        .latency
+        .iter_log(500, 2.0)
+        .map(|bucket| {
+            (bucket.value_iterated_to() as f64 / 1000.0, bucket.count_since_last_iteration() as f64)
+        })
+        .collect();
+    let highest = buckets.iter().map(|(_, count)| *count).fold(1.0, f64::max);
+    let last = buckets.last().map_or(1.0, |(end, _)| *end);
+    drawn(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(72)
+            .build_cartesian_2d((0.25..last.max(1.0)).log_scale(), 0.0..highest * 1.05)?;
+        chart
+            .configure_mesh()
+            .x_desc("µs until the acknowledgement")
+            .y_desc("requests")
+            .light_line_style(WHITE)
+            .draw()?;
+        let bar =
+            |(end, count): &(f64, f64)| Rectangle::new([(end / 2.0, 0.0), (*end, *count)], COLOUR.filled());
+        chart.draw_series(buckets.iter().filter(|(_, count)| *count > 0.0).map(bar))?;
+        Ok(())
+    })
+}
+
+/// What drawing on text may fail with.
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<String> {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        draw(&area).and_then(|()| area.present()).map_err(|error| anyhow!("drawing a plot: {error}"))?;
+    }
+    // The page decides how wide it is.
+    Ok(text.replacen("<svg width=\"900\" height=\"260\"", "<svg class=\"plot\"", 1))
+}

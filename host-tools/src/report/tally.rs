@@ -1,0 +1,308 @@
+//! What is counted of a capture, in memory that does not grow with it.
+
+use super::frames::Frame;
+use bareverbs_sim::wire::{Aeth, Extension, NakCode, Network, Packet, ServiceClass, Syndrome};
+use hdrhistogram::Histogram;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv6Addr;
+
+/// Flows that are told apart; frames of further ones are counted together.
+const FLOWS: usize = 4096;
+/// Requests of a flow that are remembered until they are acknowledged.
+const OUTSTANDING: usize = 1024;
+/// Steps of the time axis.
+pub(super) const STEPS: usize = 256;
+/// Times that a packet is sent before the connection counts as failed.
+const REPETITIONS: u32 = 4;
+/// Longest latency that the histogram holds: an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+/// Half of the numbers of packets: what is less far ahead is newer (IBTA v1.4 §9.7.2).
+const HALF: u32 = 1 << 23;
+const PSN_MASK: u32 = (1 << 24) - 1;
+
+/// One direction between two addresses, seen at one interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pair {
+    pub(super) interface: usize,
+    pub(super) from: Ipv6Addr,
+    pub(super) to: Ipv6Addr,
+}
+
+impl Pair {
+    pub(super) fn of(frame: &Frame<'_>, packet: &Packet<'_>) -> Self {
+        let (from, to) = ends(&packet.route.network);
+        Self { interface: frame.interface, from, to }
+    }
+
+    const fn back(self) -> Self {
+        Self { interface: self.interface, from: self.to, to: self.from }
+    }
+}
+
+/// Requests to one queue pair.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flow {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    pub(super) repeated: u64,
+    pub(super) lost: u64,
+    pub(super) refusals: BTreeMap<&'static str, u64>,
+    highest: Option<u32>,
+    /// The packet that was repeated last, and how often.
+    repeating: (u32, u32),
+    /// PSN and time of requests without an acknowledgement.
+    outstanding: VecDeque<(u32, u64)>,
+}
+
+/// A step of the time axis.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Interval {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    pub(super) repeated: u64,
+    pub(super) lost: u64,
+    /// Most requests without an acknowledgement.
+    pub(super) depth: u64,
+}
+
+/// The first connection that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) nanos: u64,
+    pub(super) pair: Pair,
+    pub(super) qpn: u32,
+    pub(super) cause: String,
+    /// What `bareverbs explain` has more of.
+    pub(super) explain: &'static str,
+}
+
+/// Everything that is counted.
+pub(super) struct Tally {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    /// Frames that are no RoCE, or damaged.
+    pub(super) unread: BTreeMap<String, u64>,
+    /// From and until when.
+    pub(super) span: Option<(u64, u64)>,
+    pub(super) flows: BTreeMap<(Pair, u32), Flow>,
+    /// Frames of flows beyond the limit.
+    pub(super) further: u64,
+    /// From request to acknowledgement, in nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    pub(super) steps: [Interval; STEPS],
+    /// Nanoseconds of a step; it doubles when the capture is longer.
+    pub(super) step_nanos: u64,
+    pub(super) broken: Option<Broken>,
+    /// To whom acknowledgements for a queue pair belong.
+    partners: BTreeMap<(Pair, u32), u32>,
+    depth: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            frames: 0,
+            bytes: 0,
+            unread: BTreeMap::new(),
+            span: None,
+            flows: BTreeMap::new(),
+            further: 0,
+            latency: Histogram::new_with_bounds(1, LONGEST, 3)?,
+            steps: [Interval::default(); STEPS],
+            step_nanos: 1000,
+            broken: None,
+            partners: BTreeMap::new(),
+            depth: 0,
+        })
+    }
+
+    /// Counts a frame.
+    pub(super) fn take(&mut self, frame: &Frame<'_>) {
+        self.frames += 1;
+        self.bytes += frame.bytes as u64;
+        let (first, last) = self.span.unwrap_or((frame.nanos, frame.nanos));
+        self.span = Some((first.min(frame.nanos), last.max(frame.nanos)));
+        let repeated = match &frame.packet {
+            Ok(packet) => self.packet(frame, packet),
+            Err(error) => {
+                *self.unread.entry(error.to_string()).or_insert(0) += 1;
+                false
+            }
+        };
+        let (depth, lost) = (self.depth, frame.is_lost());
+        let step = self.step(frame.nanos);
+        step.frames += 1;
+        step.bytes += frame.bytes as u64;
+        step.repeated += u64::from(repeated);
+        step.lost += u64::from(lost);
+        step.depth = step.depth.max(depth);
+    }
+
+    /// The step of a time. Where the axis ends its steps become twice as long.
+    fn step(&mut self, nanos: u64) -> &mut Interval {
+        let since = nanos - self.span.map_or(nanos, |(first, _)| first).min(nanos);
+        while since / self.step_nanos >= STEPS as u64 {
+            for at in 0..STEPS / 2 {
+                self.steps[at] = self.steps[2 * at].and(self.steps[2 * at + 1]);
+            }
+            self.steps[STEPS / 2..].fill(Interval::default());
+            self.step_nanos *= 2;
+        }
+        &mut self.steps[(since / self.step_nanos) as usize]
+    }
+
+    /// True if the packet was sent before.
+    fn packet(&mut self, frame: &Frame<'_>, packet: &Packet<'_>) -> bool {
+        let pair = Pair::of(frame, packet);
+        if packet.bth.opcode.is_response() {
+            self.response(frame, packet, pair);
+            return false;
+        }
+        if !matches!(packet.bth.service, ServiceClass::ReliableConnection) {
+            return false;
+        }
+        let key = (pair, packet.bth.destination.value());
+        if self.flows.len() >= FLOWS && !self.flows.contains_key(&key) {
+            self.further += 1;
+            return false;
+        }
+        let flow = self.flows.entry(key).or_default();
+        flow.frames += 1;
+        flow.bytes += frame.bytes as u64;
+        flow.lost += u64::from(frame.is_lost());
+        let psn = packet.bth.psn.value();
+        if flow.is_new(psn) {
+            if flow.outstanding.len() == OUTSTANDING {
+                flow.outstanding.pop_front();
+                self.depth -= 1;
+            }
+            flow.outstanding.push_back((psn, frame.nanos));
+            self.depth += 1;
+            return false;
+        }
+        flow.repeated += 1;
+        let times = if flow.repeating.0 == psn { flow.repeating.1 + 1 } else { 2 };
+        flow.repeating = (psn, times);
+        if times == REPETITIONS && self.broken.is_none() {
+            self.broken = Some(Broken {
+                nanos: frame.nanos,
+                pair,
+                qpn: key.1,
+                cause: format!("packet {psn} was sent {times} times and not acknowledged"),
+                explain: "IBV_WC_RETRY_EXC_ERR",
+            });
+        }
+        true
+    }
+
+    fn response(&mut self, frame: &Frame<'_>, packet: &Packet<'_>, pair: Pair) {
+        let (qpn, psn) = (packet.bth.destination.value(), packet.bth.psn.value());
+        let Some(key) = self.requester(pair, qpn, psn) else { return };
+        let refusal = refusal(packet);
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        if let Some((name, fatal)) = refusal {
+            *flow.refusals.entry(name).or_insert(0) += 1;
+            if let Some(explain) = fatal.filter(|_| self.broken.is_none()) {
+                let cause = format!("the responder refused packet {psn}: {name}");
+                self.broken = Some(Broken { nanos: frame.nanos, pair: key.0, qpn: key.1, cause, explain });
+            }
+            return;
+        }
+        if frame.is_lost() {
+            return;
+        }
+        while let Some(&(asked, when)) = flow.outstanding.front() {
+            if is_ahead(asked, psn) {
+                break;
+            }
+            flow.outstanding.pop_front();
+            self.depth -= 1;
+            self.latency.saturating_record(frame.nanos.saturating_sub(when).max(1));
+        }
+    }
+
+    /// The flow that a response to `qpn` belongs to: the one the other way that waits for its PSN. A base transport header names only the
+    /// receiver, so that the first response decides.
+    fn requester(&mut self, pair: Pair, qpn: u32, psn: u32) -> Option<(Pair, u32)> {
+        let there = pair.back();
+        if let Some(partner) = self.partners.get(&(pair, qpn)) {
+            return Some((there, *partner));
+        }
+        let waits = |flow: &Flow| flow.outstanding.iter().any(|(asked, _)| *asked == psn);
+        let mut flows = self.flows.range((there, 0)..=(there, u32::MAX));
+        let (key, _) = flows.find(|(_, flow)| waits(flow))?;
+        let key = *key;
+        if self.partners.len() < FLOWS {
+            self.partners.insert((pair, qpn), key.1);
+        }
+        Some(key)
+    }
+}
+
+impl Flow {
+    /// Whether a PSN is beyond all before.
+    fn is_new(&mut self, psn: u32) -> bool {
+        let new = self.highest.is_none_or(|highest| is_ahead(psn, highest));
+        if new {
+            self.highest = Some(psn);
+        }
+        new
+    }
+}
+
+impl Interval {
+    fn and(self, other: Self) -> Self {
+        Self {
+            frames: self.frames + other.frames,
+            bytes: self.bytes + other.bytes,
+            repeated: self.repeated + other.repeated,
+            lost: self.lost + other.lost,
+            depth: self.depth.max(other.depth),
+        }
+    }
+}
+
+/// Whether `psn` is newer than `other`.
+const fn is_ahead(psn: u32, other: u32) -> bool {
+    let distance = psn.wrapping_sub(other) & PSN_MASK;
+    distance != 0 && distance < HALF
+}
+
+/// Name of a refusal, and what explains it if it ends the connection.
+pub(super) fn refusal(packet: &Packet<'_>) -> Option<(&'static str, Option<&'static str>)> {
+    let (Extension::Aeth(Aeth { syndrome, .. }) | Extension::AtomicAck(Aeth { syndrome, .. }, _)) =
+        packet.extension
+    else {
+        return None;
+    };
+    Some(match syndrome {
+        Syndrome::Ack(_) => return None,
+        Syndrome::RnrNak(_) => ("receiver not ready", None),
+        Syndrome::Nak(NakCode::SequenceError) => ("PSN sequence error", None),
+        Syndrome::Nak(NakCode::InvalidRequest) => ("invalid request", Some("IBV_WC_REM_INV_REQ_ERR")),
+        Syndrome::Nak(NakCode::RemoteAccess) => ("remote access error", Some("IBV_WC_REM_ACCESS_ERR")),
+        Syndrome::Nak(NakCode::RemoteOperational) => ("remote operational error", Some("IBV_WC_REM_OP_ERR")),
+        _ => ("a refusal that this report does not know", None),
+    })
+}
+
+/// Addresses of a packet; a LID stands in the last two bytes.
+fn ends(network: &Network) -> (Ipv6Addr, Ipv6Addr) {
+    match network {
+        Network::V4 { source, destination } => (source.to_ipv6_mapped(), destination.to_ipv6_mapped()),
+        Network::V6 { source, destination } => (*source, *destination),
+        Network::Version1(route) => (route.source, route.destination),
+        Network::InfiniBand(local) => {
+            (Ipv6Addr::from_bits(local.source.into()), Ipv6Addr::from_bits(local.destination.into()))
+        }
+    }
+}
+
+/// As people write it.
+pub(super) fn address(end: Ipv6Addr) -> String {
+    match (end.to_ipv4_mapped(), end.to_bits()) {
+        (Some(ip), _) => ip.to_string(),
+        (None, lid) if lid <= 0xffff => format!("LID {lid:#06x}"),
+        _ => end.to_string(),
+    }
+}
