@@ -21,10 +21,17 @@ pub mod kernel;
 pub mod link_type;
 pub mod manual;
 pub mod monitor;
+mod network;
 pub mod output;
+pub mod perf;
 pub mod place;
+<<<<<<< HEAD
 pub mod report;
+=======
+mod port_address;
+>>>>>>> 36502bc (bareverbs perf measures with perftest's options, against ib_* programs, itself and hosts of bareverbs run)
 pub mod run;
+mod seat;
 pub mod serve;
 pub mod traffic;
 pub mod vfio;

@@ -2,8 +2,12 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
+<<<<<<< HEAD
     Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, report, run, serve,
     vfio,
+=======
+    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, run, serve, vfio,
+>>>>>>> 36502bc (bareverbs perf measures with perftest's options, against ib_* programs, itself and hosts of bareverbs run)
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +38,8 @@ enum Subcommands {
     Monitor(monitor::MonitorArguments),
     /// Show or set whether the ports of a card are InfiniBand or Ethernet.
     LinkType(link_type::LinkTypeArguments),
+    /// Measure bandwidth or latency, with perftest's options; the peer may be an `ib_*` program.
+    Perf(Box<perf::PerfArguments>),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
     /// Check, disassemble and try programs that are deployed as kernels near data.
@@ -58,6 +64,7 @@ fn main() -> ExitCode {
         Subcommands::Doctor(arguments) => doctor::run(&arguments),
         Subcommands::Monitor(arguments) => monitor::run(&arguments),
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
+        Subcommands::Perf(arguments) => perf::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Report(arguments) => report::run(&arguments),

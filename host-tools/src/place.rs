@@ -82,7 +82,16 @@ impl DeviceSelector {
     /// # Errors
     /// [`Failure::Input`] if there is no such device or it cannot be opened, [`Failure::Run`] if it refused what was asked.
     pub fn with_device<T: DeviceTask>(&self, task: T) -> Result<T::Output, Failure> {
-        self.try_with(task).map_err(|failure| failure.into_failure(self))
+        self.with_configured_device(DeviceConfig::default(), task)
+    }
+
+    /// The same with a device that is opened in another way.
+    pub(crate) fn with_configured_device<T: DeviceTask>(
+        &self,
+        config: DeviceConfig,
+        task: T,
+    ) -> Result<T::Output, Failure> {
+        self.try_configured(config, task).map_err(|failure| failure.into_failure(self))
     }
 
     /// As [`Self::with_device`], for who wants to know how far it came.
@@ -90,16 +99,27 @@ impl DeviceSelector {
     /// # Errors
     /// See [`DeviceFailure`].
     pub fn try_with<T: DeviceTask>(&self, task: T) -> Result<T::Output, DeviceFailure> {
+        self.try_configured(DeviceConfig::default(), task)
+    }
+
+    fn try_configured<T: DeviceTask>(
+        &self,
+        config: DeviceConfig,
+        task: T,
+    ) -> Result<T::Output, DeviceFailure> {
         match self {
             Self::Pci(address) => {
                 let hal = VfioHal::open(*address, VfioConfig::default());
-                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, task)
+                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
             }
             Self::VfioUser(path) => {
                 let hal = VfioUserHal::connect(path, VfioUserConfig::default());
-                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, task)
+                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
             }
-            Self::Simulated(link_layer) => on(simulated(*link_layer)?, task),
+            Self::Simulated(link_layer) => {
+                let [hal, _] = simulated_pair(*link_layer)?;
+                on(hal, config, task)
+            }
         }
     }
 }
@@ -130,15 +150,20 @@ impl DeviceFailure {
     }
 }
 
-fn on<H: Hal, T: DeviceTask>(hal: H, task: T) -> Result<T::Output, DeviceFailure> {
-    let device = Device::open(hal, DeviceConfig::default()).map_err(DeviceFailure::Open)?;
+/// Opens the device behind `hal`, runs `task` and closes the device again.
+pub(crate) fn on<H: Hal, T: DeviceTask>(
+    hal: H,
+    config: DeviceConfig,
+    task: T,
+) -> Result<T::Output, DeviceFailure> {
+    let device = Device::open(hal, config).map_err(DeviceFailure::Open)?;
     let output = task.run(&device).map_err(DeviceFailure::Task)?;
     device.close().map_err(|error| DeviceFailure::Close(error.to_string()))?;
     Ok(output)
 }
 
-/// A simulated device with a cable to another one.
-fn simulated(link_layer: LinkLayer) -> Result<SimHal, DeviceFailure> {
+/// Two simulated devices in one world in virtual time, with a cable between them.
+pub(crate) fn simulated_pair(link_layer: LinkLayer) -> Result<[SimHal; 2], DeviceFailure> {
     let preset = Preset::STROM_100G;
     let world = SimWorld::new(1);
     let nodes = SIMULATED.map(|mac| {
@@ -147,7 +172,7 @@ fn simulated(link_layer: LinkLayer) -> Result<SimHal, DeviceFailure> {
     });
     let joined = world.connect(nodes[0], nodes[1], preset.link).context("joining the simulated ports");
     joined.map_err(DeviceFailure::Place)?;
-    Ok(world.hal(nodes[0]))
+    Ok(nodes.map(|node| world.hal(node)))
 }
 
 #[cfg(test)]

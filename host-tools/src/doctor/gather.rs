@@ -6,9 +6,9 @@ use super::facts::{
 };
 use crate::Failure;
 use crate::counters::{Readings, port_counters};
-use crate::gids::address::PortAddress;
 use crate::gids::table::Fill;
 use crate::place::{DeviceFailure, DeviceSelector, DeviceTask};
+use crate::port_address::PortAddress;
 use anyhow::anyhow;
 use bareverbs_core::Device;
 use bareverbs_core::command::CommandError;

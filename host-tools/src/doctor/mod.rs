@@ -14,8 +14,8 @@ mod peer;
 mod rules;
 
 use crate::Failure;
-use crate::gids::address::{PortAddress, vlan_number};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
+use crate::port_address::{PortAddress, vlan_number};
 use bareverbs_hal::pci::{Need, Tree};
 use clap::Args;
 use facts::Facts;

@@ -2,13 +2,13 @@
 //!
 //! A port that the kernel does not have has no addresses but those that its program gives it: `--address` says which.
 
-pub(crate) mod address;
 pub(crate) mod table;
 
 use crate::Failure;
 use crate::output::{json_object, print};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
-use address::{PortAddress, vlan_number};
+use crate::port_address::{PortAddress, vlan_number};
+
 use anyhow::anyhow;
 use bareverbs_prm::numbering::RoceVersion;
 use clap::{Args, ValueEnum};

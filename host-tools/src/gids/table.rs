@@ -1,7 +1,7 @@
 //! The GID table of a port, and which entry reaches a peer.
 
-use super::address::{PortAddress, gid_of};
 use crate::place::DeviceTask;
+use crate::port_address::{self, PortAddress, gid_of};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::GidError;
 use bareverbs_core::gid_choice::{GidWish, choose, suits};
@@ -66,23 +66,14 @@ impl DeviceTask for Fill<'_> {
 }
 
 impl Fill<'_> {
-    /// As Linux orders them: the link-local address of the MAC address first; each address with each version that the device speaks.
     fn ethernet<H: Hal>(self, device: &Device<H>) -> Result<<Self as DeviceTask>::Output, CommandError> {
-        let mac = device.port()?.mac;
-        let local = [PortAddress::link_local(mac)];
-        let mut rows = Vec::new();
-        for address in local.iter().chain(self.addresses) {
-            let versions = [RoceVersion::Version1, RoceVersion::Version2];
-            for version in versions.into_iter().filter(|version| device.capabilities().speaks(*version)) {
-                let index = rows.len() as u16;
-                let entry = GidEntry { gid: address.gid(), mac, vlan: address.vlan, version };
-                if let Err(error) = device.set_gid(index, entry) {
-                    return Ok(Err(error));
-                }
-                rows.push(GidRow { index, gid: entry.gid, roce: Some(RoceRow { entry, address: *address }) });
-            }
-        }
-        Ok(Ok(rows))
+        let filled = port_address::fill_table(device, self.addresses)?;
+        let row = |(index, (entry, address)): (usize, (GidEntry, PortAddress))| GidRow {
+            index: index as u16,
+            gid: entry.gid,
+            roce: Some(RoceRow { entry, address }),
+        };
+        Ok(filled.map(|rows| rows.into_iter().enumerate().map(row).collect()))
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use bareverbs_uverbs::sysfs::{Entry, Node};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Writes the files, unless they are there, and gives their directory.
@@ -50,21 +50,4 @@ fn fill(directory: &Path, tree: &[Entry]) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The user's own directory for what is forgotten at the next boot.
-pub(super) fn home() -> Result<PathBuf> {
-    let own = rustix::process::getuid().as_raw();
-    let home = match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
-        Some(directory) => Path::new(&directory).join("bareverbs"),
-        None => std::env::temp_dir().join(format!("bareverbs-{own}")),
-    };
-    fs::DirBuilder::new().mode(0o700).recursive(true).create(&home).with_context(|| {
-        format!("cannot make {}; set XDG_RUNTIME_DIR to a directory of your own", home.display())
-    })?;
-    let about = fs::symlink_metadata(&home).with_context(|| format!("cannot read {}", home.display()))?;
-    if !about.is_dir() || about.uid() != own {
-        bail!("{} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own", home.display());
-    }
-    Ok(home)
 }

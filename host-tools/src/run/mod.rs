@@ -8,7 +8,7 @@ mod files;
 mod network;
 mod program;
 
-use crate::Failure;
+use crate::{Failure, network as networks};
 use anyhow::{Context, anyhow, bail};
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
@@ -35,10 +35,10 @@ const LIBRARY: &str = "libbareverbs_preload.so";
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Virtual host that the program runs on; its name decides the addresses of its device.
-    #[arg(long, default_value = "host", value_parser = parse_host)]
+    #[arg(long, default_value = "host", value_parser = networks::parse_host)]
     pub host: VirtualHost,
     /// Network of the host. Programs in different networks do not know of each other.
-    #[arg(long, default_value = "default", value_parser = network::parse_name)]
+    #[arg(long, default_value = "default", value_parser = networks::parse_name)]
     pub network: String,
     /// How many of the frames that the program sends and receives are lost, from 0 to 1; the same as --faults loss=…
     #[arg(long, value_parser = parse_loss)]
@@ -73,11 +73,6 @@ pub struct RunArguments {
     pub command: Vec<OsString>,
 }
 
-fn parse_host(name: &str) -> Result<VirtualHost, String> {
-    VirtualHost::new(name)
-        .ok_or_else(|| "a virtual host has 1 to 32 letters, digits, hyphens or dots in its name".into())
-}
-
 fn parse_rate(text: &str) -> Result<u32, String> {
     let rate = text.parse().ok().filter(|&rate| PortSpeed::from_gbps(rate).is_some());
     rate.ok_or_else(|| "a port has a rate of 10, 25, 40, 50 or 100 Gbit/s".into())
@@ -95,13 +90,13 @@ fn parse_faults(text: &str) -> Result<String, String> {
 /// Becomes the program, and returns only if that cannot be; or shows who is there.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if arguments.list {
-        let network = files::home().and_then(|home| network::open(&home, &arguments.network));
+        let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
         crate::output::print(&network::list(&network.map_err(Failure::Input)?).to_string())?;
         return Ok(());
     }
     for (host, plugged_in) in [(&arguments.link_down, false), (&arguments.link_up, true)] {
         if let Some(host) = host {
-            let network = files::home().and_then(|home| network::open(&home, &arguments.network));
+            let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
             let done = network.and_then(|network| network::set_cable(&network, host, plugged_in));
             return done.map_err(Failure::Input);
         }
@@ -138,9 +133,9 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
         );
     }
     let library = library()?;
-    let home = files::home()?;
-    let network = network::open(&home, &arguments.network)?;
-    network::add(&network, &arguments.host)?;
+    let home = networks::home()?;
+    let network = networks::open(&home, &arguments.network)?;
+    networks::add(&network, &arguments.host)?;
     command.env(environment::DIRECTORY, describe(&home, &arguments.host, arguments.rate)?);
     command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
@@ -226,22 +221,22 @@ mod tests {
     #[test]
     fn a_host_with_the_addresses_of_another_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let network = network::open(home.path(), "x").unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
         let mut seen = BTreeMap::new();
         let mut hosts = (0..100_000).filter_map(|n| VirtualHost::new(&format!("h{n}")));
         let twins = hosts.find_map(|host| Some((seen.insert(host.ipv4(), host.clone())?, host)));
         let (first, second) = &twins.unwrap();
-        network::add(&network, first).unwrap();
-        network::add(&network, first).unwrap();
-        let refusal = network::add(&network, second).unwrap_err().to_string();
+        networks::add(&network, first).unwrap();
+        networks::add(&network, first).unwrap();
+        let refusal = networks::add(&network, second).unwrap_err().to_string();
         assert!(refusal.contains(first.name()) && refusal.contains("--host"), "{refusal}");
     }
 
     #[test]
     fn a_network_without_processes_lists_its_hosts() {
         let home = tempfile::tempdir().unwrap();
-        let network = network::open(home.path(), "x").unwrap();
-        network::add(&network, &VirtualHost::new("a").unwrap()).unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
+        networks::add(&network, &VirtualHost::new("a").unwrap()).unwrap();
         let list = network::list(&network).to_string();
         assert!(list.contains("queue-pairs") && list.contains(" 198.18."), "{list}");
     }

@@ -1,7 +1,7 @@
-//! The network of a program: its directory, its hosts, and who is there.
+//! Who is in a network, its cables, and where captures go.
 
 use anyhow::{Context, Result, bail};
-use bareverbs_serve::network::{NetworkDirectory, is_network_name};
+use bareverbs_serve::network::NetworkDirectory;
 use bareverbs_uverbs::VirtualHost;
 use comfy_table::{Table, presets};
 use std::collections::BTreeMap;
@@ -15,36 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Columns of the table, as processes name them.
 const COLUMNS: [&str; 8] =
     ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
-
-/// Reads `--network`.
-pub(super) fn parse_name(name: &str) -> Result<String, String> {
-    if is_network_name(name) {
-        return Ok(name.to_owned());
-    }
-    Err("a network has 1 to 32 letters, digits, hyphens, underscores or dots in its name, and no dot first"
-        .into())
-}
-
-/// The network of a name, below the user's directory.
-pub(super) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
-    Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
-}
-
-/// Makes a host known in its network.
-pub(super) fn add(network: &NetworkDirectory, host: &VirtualHost) -> Result<()> {
-    let others = network.hosts();
-    let others = others.iter().filter(|name| *name != host.name()).filter_map(|name| VirtualHost::new(name));
-    let same = |other: &VirtualHost| other.mac() == host.mac() || other.ipv4() == host.ipv4();
-    if let Some(other) = others.into_iter().find(same) {
-        bail!(
-            "host {} would have the address of host {}, which is in this network already: addresses follow from names; choose \
-             another --host",
-            host.name(),
-            other.name()
-        );
-    }
-    Ok(network.add_host(host.name())?)
-}
 
 /// Pulls the cable of a host out or plugs it in.
 pub(super) fn set_cable(network: &NetworkDirectory, host: &str, plugged_in: bool) -> Result<()> {

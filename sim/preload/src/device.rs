@@ -3,12 +3,11 @@
 
 use crate::descriptors;
 use crate::link::Link;
-use crate::neighbours::Neighbours;
 use crate::nic_thread::{self, Duties, Step};
 use crate::own_work::OwnWork;
 use crate::program::Program;
 use crate::settings::Settings;
-use crate::wire::Wire;
+use bareverbs_network::{Neighbours, Wire};
 use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_uverbs::uapi::IoctlHeader;

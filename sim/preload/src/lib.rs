@@ -8,7 +8,8 @@
 //! survive a wrong address. A program that was started without `bareverbs run` sees no difference.
 //!
 //! **Where to read first.** `paths` for what is replaced, `calls` and `names` for the functions, `device` for the life of the
-//! device, `nic_thread` for what drives it, `link` and `wire` for the way of its frames to other processes.
+//! device, `nic_thread` for what drives it, `link` for the way of its frames to
+//! [`bareverbs_network`] and other processes.
 #![cfg(target_os = "linux")]
 
 mod calls;
@@ -24,14 +25,10 @@ mod interfaces;
 mod link;
 mod memory;
 mod names;
-mod neighbours;
 mod netlink_sockets;
 mod next;
 mod nic_thread;
 mod own_work;
-mod pace;
 mod paths;
 mod program;
-mod ring;
 mod settings;
-mod wire;

@@ -2,7 +2,7 @@
 
 use crate::program::Program;
 use crate::settings::Settings;
-use crate::wire::{Wire, WireCounters};
+use bareverbs_network::{Wire, WireCounters};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{Lane, Recorder};
 use bareverbs_sim::net::Direction;

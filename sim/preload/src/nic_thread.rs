@@ -1,7 +1,7 @@
 //! The thread that is the NIC: it looks at doorbells, moves frames and events, and lets time pass.
 
 use crate::own_work::OwnWork;
-use crate::pace::Pace;
+use bareverbs_network::Pace;
 use bareverbs_prm::time::Time;
 use core::mem::MaybeUninit;
 use core::num::NonZero;

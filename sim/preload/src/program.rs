@@ -6,7 +6,7 @@ use crate::event_files::{EventFiles, Inode};
 #[cfg(target_arch = "x86_64")]
 use crate::guarded;
 use crate::memory::{self, Way};
-use crate::neighbours::Neighbours;
+use bareverbs_network::Neighbours;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;

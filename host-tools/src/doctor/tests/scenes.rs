@@ -3,8 +3,8 @@
 use super::super::facts::{Facts, Opening};
 use super::super::gather::{Ask, kernel_ports, machine, own_addresses};
 use crate::counters::{port_counters, queue_counters};
-use crate::gids::address::PortAddress;
 use crate::place::{DeviceSelector, DeviceTask as _};
+use crate::port_address::PortAddress;
 use crate::traffic::{Traffic, TrafficConfig};
 use bareverbs_core::device::OpenCause;
 use bareverbs_core::{Device, DeviceConfig};

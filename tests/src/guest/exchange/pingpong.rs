@@ -3,11 +3,11 @@
 //! Client to server `LID:QPN:PSN:GID` and a zero byte, 4, 6, 6 and 32 digits; the server moves its queue pair to RTS
 //! and answers in the same form; the client says `done`, moves its own queue pair and begins.
 
-use super::line::{Line, Listener, Meanwhile};
 use anyhow::{Context, Result};
+use bareverbs_perftest::line::{Line, Listener, Meanwhile};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Bytes of the line with its zero byte.
@@ -62,7 +62,7 @@ fn parse_gid(text: &str) -> Option<Gid> {
 /// Does the whole exchange as client of a program that listens at `address`. The caller moves its queue pair to RTS
 /// afterwards, then sends first.
 pub fn as_client(
-    address: SocketAddrV4,
+    address: SocketAddr,
     own: PingpongDestination,
     limit: Duration,
     meanwhile: &mut Meanwhile<'_>,
@@ -99,7 +99,7 @@ mod tests {
     use bareverbs_prm::ids::{Gid, Qpn};
     use bareverbs_prm::psn::Psn;
     use proptest::prelude::*;
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn client_and_server_learn_of_each_other() {
         let listener = Listener::bind().expect("a port");
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.port().expect("a port"));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
         let limit = Duration::from_secs(10);
         let mut met = None;
         let peer = std::thread::scope(|scope| {

@@ -1,7 +1,6 @@
 //! A process on our driver at the guest's switch: programs of the guest on `mlx5_ib` on one side, their counterparts on the
 //! driver on the other, as the judge of the wire has them.
 
-use super::super::exchange::Role;
 use super::super::interrupt;
 use super::super::machine::Machine;
 use super::super::rxe::bout::Bout;
@@ -10,6 +9,7 @@ use super::super::rxe::guest_side::GuestDevice;
 use super::super::rxe::our_side::Nic;
 use super::super::table::{Entry, Report};
 use anyhow::Result;
+use bareverbs_perftest::Role;
 use bareverbs_sim::nic::LinkLayer;
 use std::path::Path;
 

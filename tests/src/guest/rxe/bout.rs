@@ -1,8 +1,6 @@
 //! One program in the guest against its counterpart here, whatever device of the guest it runs on.
 
 use super::super::control::{CommandOutcome, Job};
-use super::super::exchange::Role;
-use super::super::exchange::line::Listener;
 use super::super::interrupt;
 use super::super::machine::{HOST_FROM_GUEST, Machine};
 use super::super::table::{Entry, Verdict};
@@ -13,7 +11,9 @@ use super::our_side::{Connection, Nic};
 use super::pattern;
 use super::stall::Witness;
 use anyhow::{Context, Result};
-use std::net::SocketAddrV4;
+use bareverbs_perftest::Role;
+use bareverbs_perftest::line::Listener;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -105,11 +105,11 @@ impl Bout<'_> {
 
     /// Waits until the program listens. A connection that comes too early would be refused, and QEMU would try it again
     /// only after seconds.
-    fn wait_for_server(&mut self) -> Result<SocketAddrV4> {
+    fn wait_for_server(&mut self) -> Result<SocketAddr> {
         let entry = format!(":{PORT:04X} [0-9A-F:]* 0A ");
         let command = format!("until grep -q '{entry}' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
         self.machine.control.require(&command, SERVER_LIMIT)?;
-        self.machine.forward(PORT).context("no way to the guest")
+        Ok(self.machine.forward(PORT).context("no way to the guest")?.into())
     }
 
     /// The end of a program, which our queue pair answers until then; one whose counterpart failed is not waited for.

@@ -1,6 +1,6 @@
 //! What Soft-RoCE is asked: program, role, size, path MTU and family of addresses.
 
-use super::super::exchange::Role;
+use bareverbs_perftest::Role;
 use core::fmt;
 
 /// Transport service of the queue pairs.

@@ -7,10 +7,10 @@ mod pingpong;
 
 pub use part::{Meeting, NoCompletion};
 
-use super::super::exchange::perftest::CYCLE_BUFFER;
 use super::cases::{Case, Program, Wire};
 use super::our_side::{Connection, Nic};
 use anyhow::Result;
+use bareverbs_perftest::exchange::CYCLE_BUFFER;
 use part::{LIMIT, Part};
 use std::time::Instant;
 

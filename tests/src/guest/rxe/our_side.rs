@@ -1,5 +1,6 @@
 //! Our side of the wire: the simulated NIC in real time, and the driver on it.
 
+use super::super::interrupt;
 use super::cases::{Family, Service, Wire};
 use super::guest_side::{OUR_MAC, gid};
 use super::link::{Bus, Link, OurDevice};
@@ -268,6 +269,7 @@ impl Nic {
 
     /// Lets the NIC work for a moment.
     pub fn step(&self) -> Result<()> {
+        interrupt::check()?;
         let bus = self.bus();
         bus.relax(bus.now() + REST);
         match bus.take_failure() {

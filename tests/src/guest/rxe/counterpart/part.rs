@@ -1,18 +1,18 @@
 //! Our part of one case: its connection, its buffer and its deadline.
 
-use super::super::super::exchange::line::Listener;
 use super::super::super::interrupt;
 use super::super::cases::Case;
 use super::super::our_side::{Connection, Span};
 use anyhow::{Context, Result, bail};
-use std::net::SocketAddrV4;
+use bareverbs_perftest::line::Listener;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Where the program in the guest is to be met.
 #[derive(Debug, Clone, Copy)]
 pub enum Meeting<'a> {
     /// It listens here.
-    Connect(SocketAddrV4),
+    Connect(SocketAddr),
     /// It will come here.
     Accept(&'a Listener),
 }

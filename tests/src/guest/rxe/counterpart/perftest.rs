@@ -1,12 +1,12 @@
 //! perftest's programs. Ours is the end that the program in the guest expects; what it sends from, and what we read from
 //! it, is filled from the payload file.
 
-use super::super::super::exchange::perftest::{CACHE_LINE, CYCLE_BUFFER, Destination, Session};
 use super::super::cases::{Program, Service};
 use super::super::our_side::{OUTSTANDING_READS, PeerEnd, Remote, Span, Work};
 use super::super::pattern;
 use super::part::{LIMIT, Meeting, Part, RECEIVES};
 use anyhow::{Result, bail};
+use bareverbs_perftest::exchange::{BandwidthReport, CACHE_LINE, CYCLE_BUFFER, Destination, Session};
 use std::time::{Duration, Instant};
 
 /// What memory holds before the peer writes there.
@@ -61,7 +61,8 @@ impl Part<'_> {
         }
         self.synchronise(&mut talk)?;
         let connection = &mut self.connection;
-        talk.session.exchange_reports(&mut || connection.step())?;
+        // We measure nothing and say zero.
+        talk.session.exchange_reports(&BandwidthReport::default(), &mut || connection.step())?;
         self.synchronise(&mut talk)
     }
 

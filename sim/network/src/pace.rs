@@ -1,4 +1,4 @@
-//! How long the NIC's thread rests. Nothing wakes it: doorbells are memory, and so are the rings of frames.
+//! How long whoever drives a NIC rests. Nothing wakes it: doorbells are memory, and so are the rings of frames.
 
 use bareverbs_prm::time::{Duration, Time};
 use std::time::Instant;
@@ -14,23 +14,30 @@ const SPIN: Duration = Duration::from_millis(1);
 /// How often the load of the machine is asked for.
 const ASK: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// The rhythm of the thread.
+/// The rhythm of its thread.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     last_work: Time,
     cores: usize,
     may_spin: bool,
     asked: Option<Instant>,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Pace {
-    pub(crate) fn new() -> Self {
+    /// One that has not worked yet.
+    pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self { last_work: Time::ZERO, cores, may_spin: false, asked: None }
     }
 
     /// Rests after a step that ended at `now`, until `wakeup` at the latest.
-    pub(crate) fn rest(&mut self, now: Time, busy: bool, wakeup: Option<Time>) {
+    pub fn rest(&mut self, now: Time, busy: bool, wakeup: Option<Time>) {
         if busy {
             self.last_work = now;
             return;
@@ -59,11 +66,26 @@ impl Pace {
 }
 
 /// How long to sleep after so much silence.
-pub(crate) fn sleep_after(idle: Duration) -> Duration {
+fn sleep_after(idle: Duration) -> Duration {
     Duration::from_picos(idle.as_picos() / PART).clamp(SHORTEST, LONGEST)
 }
 
 /// Threads of the machine that run or want to: the number before the slash in `/proc/loadavg`.
-pub(crate) fn running(load: &str) -> Option<usize> {
+fn running(load: &str) -> Option<usize> {
     load.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_grow_with_the_silence() {
+        let micros = |n| Duration::from_micros(n);
+        assert_eq!(sleep_after(micros(1)), micros(20));
+        assert_eq!(sleep_after(micros(1600)), micros(100));
+        assert_eq!(sleep_after(Duration::from_secs(1)), micros(500));
+        assert_eq!(running("0.15 0.20 0.18 3/412 12345\n"), Some(3));
+        assert_eq!(running("0.15"), None);
+    }
 }

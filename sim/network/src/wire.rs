@@ -34,15 +34,15 @@ const FIRST_OF_PROCESS: u32 = 2;
 
 /// What went over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct WireCounters {
+pub struct WireCounters {
     /// Frames put into a ring, each copy of those to groups.
-    pub(crate) sent: u64,
+    pub sent: u64,
     /// Frames that others sent.
-    pub(crate) received: u64,
+    pub received: u64,
     /// Frames lost because nobody has the address, or no process of it is there.
-    pub(crate) unreachable: u64,
+    pub unreachable: u64,
     /// Frames lost because their receiver did not come for them.
-    pub(crate) overrun: u64,
+    pub overrun: u64,
 }
 
 /// A process of the network.
@@ -87,7 +87,7 @@ impl Destination {
 
 /// The cable; see the module.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub struct Wire {
     network: NetworkDirectory,
     membership: Membership,
     own: Address,
@@ -107,7 +107,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Plugs a device with this address into a network, as a process of a host.
-    pub(crate) fn plug(network: NetworkDirectory, host: &str, mac: MacAddress) -> Result<Self, NetworkError> {
+    pub fn plug(network: NetworkDirectory, host: &str, mac: MacAddress) -> Result<Self, NetworkError> {
         let membership = network.join(host)?;
         Ok(Self {
             own: (mac, membership.number()),
@@ -126,22 +126,22 @@ impl Wire {
     }
 
     /// Number of this process within its host.
-    pub(crate) const fn number(&self) -> u8 {
+    pub const fn number(&self) -> u8 {
         self.own.1
     }
 
     /// Whether the cable is plugged in, as it was when this looked last.
-    pub(crate) const fn has_cable(&self) -> bool {
+    pub const fn has_cable(&self) -> bool {
         self.has_cable
     }
 
     /// In a child after `fork`: closes what belongs to the parent.
-    pub(crate) fn abandon(self) {
+    pub fn abandon(self) {
         self.membership.abandon();
     }
 
     /// Sends a frame; false if it has to wait.
-    pub(crate) fn send(&mut self, now: Time, frame: &[u8]) -> bool {
+    pub fn send(&mut self, now: Time, frame: &[u8]) -> bool {
         match Destination::of(frame) {
             Some(Destination::Process(address)) => return self.send_to(now, address, frame),
             Some(Destination::Host(mac)) => self.copy_to_host(now, mac, frame),
@@ -217,7 +217,7 @@ impl Wire {
     }
 
     /// Receives a frame; false if there is none. The others take turns.
-    pub(crate) fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+    pub fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
         for _ in 0..self.incoming.len() {
             self.turn = (self.turn + 1) % self.incoming.len().max(1);
             let Some(incoming) = self.incoming.get_mut(self.turn) else { break };
@@ -234,7 +234,7 @@ impl Wire {
     }
 
     /// Looks who came and who has gone, now and then. `status` says how this process is, for those who ask.
-    pub(crate) fn look(&mut self, now: Time, status: impl Fn(WireCounters) -> String) {
+    pub fn look(&mut self, now: Time, status: impl Fn(WireCounters) -> String) {
         if now < self.look_at {
             return;
         }

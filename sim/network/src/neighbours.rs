@@ -10,14 +10,15 @@ const FRESH: Duration = Duration::from_millis(20);
 
 /// The hosts of a network, as they were when it was looked at last.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub struct Neighbours {
     network: NetworkDirectory,
     hosts: Vec<VirtualHost>,
     stale_at: Time,
 }
 
 impl Neighbours {
-    pub(crate) const fn new(network: NetworkDirectory) -> Self {
+    /// Those of a network; nobody is known yet.
+    pub const fn new(network: NetworkDirectory) -> Self {
         Self { network, hosts: Vec::new(), stale_at: Time::ZERO }
     }
 
@@ -37,12 +38,12 @@ impl Neighbours {
     }
 
     /// The MAC address of the host that has a GID.
-    pub(crate) fn resolve(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
+    pub fn resolve(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
         self.find(now, |host| host.gids().contains(&gid)).map(VirtualHost::mac)
     }
 
     /// Whether a process of the host that has a GID lives.
-    pub(crate) fn has_process(&mut self, now: Time, gid: Gid) -> bool {
+    pub fn has_process(&mut self, now: Time, gid: Gid) -> bool {
         let host = self.find(now, |host| host.gids().contains(&gid)).map(|host| host.name().to_owned());
         let lives = |host: String| {
             self.network.processes(&host).into_iter().any(|number| self.network.is_alive(&host, number))
@@ -51,12 +52,12 @@ impl Neighbours {
     }
 
     /// The name of the host that has a MAC address.
-    pub(crate) fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
+    pub fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
         self.find(now, |host| host.mac() == mac).map(|host| host.name().to_owned())
     }
 
     /// Every host.
-    pub(crate) fn all(&mut self, now: Time) -> &[VirtualHost] {
+    pub fn all(&mut self, now: Time) -> &[VirtualHost] {
         self.refresh(now);
         &self.hosts
     }

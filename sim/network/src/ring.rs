@@ -93,14 +93,14 @@ const fn footprint(frame: usize) -> usize {
 
 /// The end that writes.
 #[derive(Debug)]
-pub(crate) struct Producer {
+pub struct Producer {
     shared: Shared,
     written: u64,
 }
 
 impl Producer {
     /// An empty ring, and the file that makes its other end.
-    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
+    pub fn create() -> io::Result<(Self, OwnedFd)> {
         let file =
             rustix::fs::memfd_create("bareverbs frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (CONTROL + ROOM) as u64)?;
@@ -110,7 +110,7 @@ impl Producer {
     }
 
     /// Writes a frame; false if there is no room for it now.
-    pub(crate) fn push(&mut self, frame: &[u8]) -> io::Result<bool> {
+    pub fn push(&mut self, frame: &[u8]) -> io::Result<bool> {
         if frame.len() > LONGEST_FRAME {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long for a ring"));
         }
@@ -129,14 +129,14 @@ impl Producer {
 
 /// The end that reads.
 #[derive(Debug)]
-pub(crate) struct Consumer {
+pub struct Consumer {
     shared: Shared,
     read: u64,
 }
 
 impl Consumer {
     /// The other end of the ring in a file.
-    pub(crate) fn open(file: &OwnedFd) -> io::Result<Self> {
+    pub fn open(file: &OwnedFd) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         let length = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if !seals.contains(SealFlags::SHRINK) || length != (CONTROL + ROOM) as u64 {
@@ -146,12 +146,12 @@ impl Consumer {
     }
 
     /// Whether all that was written has been read.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.shared.counter(WRITTEN_AT).load(Ordering::Acquire) == self.read
     }
 
     /// Moves the next frame to `frame`; false if there is none.
-    pub(crate) fn pop(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
+    pub fn pop(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
         let written = self.shared.counter(WRITTEN_AT).load(Ordering::Acquire);
         let there =
             written.checked_sub(self.read).filter(|there| *there <= ROOM as u64).ok_or_else(broken)?;

@@ -1,6 +1,11 @@
 //! Addresses of a port as an administrator writes them: `10.0.0.1/24`, `2001:db8::1/64`, with a VLAN `10.0.0.1/24@7`.
 
+use bareverbs_core::command::CommandError;
+use bareverbs_core::device::GidError;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{Device, GidEntry};
 use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::RoceVersion;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -42,6 +47,34 @@ pub(crate) fn gid_of(ip: IpAddr) -> Gid {
         IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
         IpAddr::V6(ip) => Gid(ip.octets()),
     }
+}
+
+/// Fills the RoCE address table of an Ethernet port as Linux orders it: the link-local address of the MAC address first; each address
+/// with each version that the device speaks. Gives the entries in order.
+pub(crate) fn fill_table<H: Hal>(
+    device: &Device<H>,
+    addresses: &[PortAddress],
+) -> Result<Result<Vec<(GidEntry, PortAddress)>, GidError>, CommandError> {
+    let mac = device.port()?.mac;
+    let local = [PortAddress::link_local(mac)];
+    let mut rows = Vec::new();
+    for address in local.iter().chain(addresses) {
+        let versions = [RoceVersion::Version1, RoceVersion::Version2];
+        for version in versions.into_iter().filter(|version| device.capabilities().speaks(*version)) {
+            let entry = GidEntry { gid: address.gid(), mac, vlan: address.vlan, version };
+            if let Err(error) = device.set_gid(rows.len() as u16, entry) {
+                return Ok(Err(error));
+            }
+            rows.push((entry, *address));
+        }
+    }
+    Ok(Ok(rows))
+}
+
+/// The MAC address that a link-local GID is made of (RFC 4291, appendix A).
+pub(crate) fn mac_of_link_local(gid: Gid) -> Option<MacAddress> {
+    let [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] = gid.0 else { return None };
+    Some(MacAddress([a ^ 2, b, c, d, e, f]))
 }
 
 impl FromStr for PortAddress {

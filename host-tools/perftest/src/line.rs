@@ -1,31 +1,36 @@
 //! A TCP connection that never blocks the NIC beside it: every wait lets the caller do a bit of work.
 
-use super::super::interrupt;
 use anyhow::{Context, Result, bail};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// What to do while waiting: step the NIC, then rest a moment. Its error ends the wait.
 pub type Meanwhile<'a> = dyn FnMut() -> Result<()> + 'a;
 
-/// One connection with a deadline for all that is said over it.
+/// One connection with a limit for every wait for the peer.
 #[derive(Debug)]
 pub struct Line {
     stream: TcpStream,
-    deadline: Instant,
+    limit: Duration,
 }
 
-/// A listening socket on a loopback port that nobody else has.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
 }
 
 impl Listener {
-    /// Listens on loopback.
+    /// Listens on a port of loopback that nobody else has.
     pub fn bind() -> Result<Self> {
-        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback port to listen on")?;
+        Self::bind_to((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// Listens at an address of this machine.
+    pub fn bind_to(address: SocketAddr) -> Result<Self> {
+        let socket =
+            TcpListener::bind(address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket })
     }
@@ -35,46 +40,56 @@ impl Listener {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Waits for the peer to connect.
+    /// Waits for the peer to connect. `limit` is for this wait and for each later one.
     pub fn accept(&self, limit: Duration, meanwhile: &mut Meanwhile<'_>) -> Result<Line> {
         let deadline = Instant::now() + limit;
         loop {
             match self.socket.accept() {
-                Ok((stream, _)) => return Line::new(stream, deadline),
+                Ok((stream, _)) => return Line::new(stream, limit),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
-                Err(_) => wait(deadline, "the program in the guest does not connect", meanwhile)?,
+                Err(_) => wait(deadline, "nobody connects", meanwhile)?,
             }
         }
     }
 }
 
 impl Line {
-    fn new(stream: TcpStream, deadline: Instant) -> Result<Self> {
+    fn new(stream: TcpStream, limit: Duration) -> Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, deadline })
+        Ok(Self { stream, limit })
     }
 
     /// Connects and sends `first`, and does so again while the peer does not listen yet: QEMU takes the connection at
     /// once and closes it when the guest refuses. The line is ready when the first byte of an answer is there.
+    /// `limit` is for this wait and for each later one.
     pub fn connect(
-        address: SocketAddrV4,
+        address: SocketAddr,
         first: &[u8],
         limit: Duration,
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Self> {
         let deadline = Instant::now() + limit;
         loop {
-            let attempt = Self::new(TcpStream::connect(address)?, deadline);
-            if let Some(line) = attempt?.introduce(first, meanwhile)? {
-                return Ok(line);
+            let attempt = match TcpStream::connect_timeout(&address, limit) {
+                Ok(stream) => Self::new(stream, limit)?.introduce(first, deadline, meanwhile)?,
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => None,
+                Err(error) => return Err(error).with_context(|| format!("cannot connect to {address}")),
+            };
+            match attempt {
+                Some(line) => return Ok(line),
+                None => wait(deadline, &format!("nobody listens at {address} (TCP)"), meanwhile)?,
             }
-            wait(deadline, "the program in the guest does not listen", meanwhile)?;
         }
     }
 
     /// Sends the first message and waits for an answer; `None` if the peer hung up.
-    fn introduce(mut self, first: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<Option<Self>> {
+    fn introduce(
+        mut self,
+        first: &[u8],
+        deadline: Instant,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<Option<Self>> {
         if self.stream.write(first).ok() != Some(first.len()) {
             return Ok(None);
         }
@@ -85,31 +100,34 @@ impl Line {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(None),
             }
-            wait(self.deadline, "the program in the guest does not answer", meanwhile)?;
+            wait(deadline, "the peer does not answer over TCP", meanwhile)?;
         }
     }
 
     /// Sends one message in one piece: the programs read it with one call.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
-        let sent = self.stream.write(message).context("cannot send to the program in the guest")?;
+        let sent = self.stream.write(message).context("cannot send to the peer over TCP")?;
         if sent != message.len() {
-            bail!("sent {sent} of {} bytes to the program in the guest", message.len());
+            bail!("sent {sent} of {} bytes to the peer over TCP", message.len());
         }
         Ok(())
     }
 
     /// Receives a message of exactly `N` bytes.
     pub fn receive<const N: usize>(&mut self, meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
+        let deadline = Instant::now() + self.limit;
         let mut message = [0; N];
         let mut filled = 0;
         while let Some(rest) = message.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.stream.read(rest) {
-                Ok(0) => bail!("the program in the guest hung up after {filled} of {N} bytes"),
+                Ok(0) => bail!(
+                    "the peer hung up after {filled} of {N} bytes of a message; what it says itself tells why"
+                ),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    wait(self.deadline, "the program in the guest says nothing", meanwhile)?;
+                    wait(deadline, "the peer says nothing over TCP", meanwhile)?;
                 }
-                Err(error) => return Err(error).context("from the program in the guest"),
+                Err(error) => return Err(error).context("the TCP connection to the peer"),
             }
         }
         Ok(message)
@@ -117,9 +135,8 @@ impl Line {
 }
 
 fn wait(deadline: Instant, complaint: &str, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
-    interrupt::check()?;
     if Instant::now() > deadline {
-        bail!("{complaint}");
+        bail!("{complaint}, and the time for it is over");
     }
     meanwhile()
 }

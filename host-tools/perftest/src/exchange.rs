@@ -6,12 +6,12 @@
 //! text; how many there are, and what lies between them, differs from program to program. Last, for one-sided bandwidth
 //! tests, the client's report.
 
-use super::Role;
-use super::line::{Line, Listener, Meanwhile};
+use crate::Role;
+use crate::line::{Line, Listener, Meanwhile};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Bytes of a hand shake with a GID.
@@ -20,8 +20,11 @@ pub const LENGTH: usize = 108;
 pub const LOCAL_LENGTH: usize = 59;
 /// Number of a shared receive queue that is not there.
 const NO_QUEUE: &str = "00000000";
-/// What we say we are: the messages have had this form since 5.70.
-const VERSION: [u8; 16] = *b"6.20\0\0\0\0\0\0\0\0\0\0\0\0";
+/// What we say we are: the messages have had this form since 5.70. perftest reads no further than the first zero byte; behind it
+/// two of ours know each other.
+const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
+/// Where the part begins that perftest does not read.
+const MARK_AT: usize = 5;
 const OLDEST: f32 = 5.70;
 /// Bytes over which small messages are spread.
 pub const CYCLE_BUFFER: u32 = 4096;
@@ -110,19 +113,35 @@ pub struct Session {
     line: Line,
     role: Role,
     mtu: u32,
+    version: [u8; 16],
+}
+
+/// What the client of a bandwidth test measured, as it tells the server; or either end if both send.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BandwidthReport {
+    /// Bytes of a message.
+    pub size: u64,
+    /// Messages.
+    pub iterations: u64,
+    /// Highest rate over some of them, in MiB/s, or in units of 10^9 bit/s if both ends were told so.
+    pub peak: f64,
+    /// Rate over all of them, in the same unit.
+    pub average: f64,
+    /// Millions of messages in a second.
+    pub message_rate: f64,
 }
 
 impl Session {
     /// Connects to a program that listens.
     pub fn connect(
-        address: SocketAddrV4,
+        address: SocketAddr,
         mtu: u32,
         limit: Duration,
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Self> {
         let mut line = Line::connect(address, &VERSION, limit, meanwhile)?;
         let version = line.receive(meanwhile)?;
-        Self { line, role: Role::Client, mtu: 0 }.agree(version, mtu, meanwhile)
+        Self { line, role: Role::Client, mtu: 0, version }.agree(mtu, meanwhile)
     }
 
     /// Takes the connection of a program.
@@ -135,12 +154,23 @@ impl Session {
         let mut line = listener.accept(limit, meanwhile)?;
         let version = line.receive(meanwhile)?;
         line.send(&VERSION)?;
-        Self { line, role: Role::Server, mtu: 0 }.agree(version, mtu, meanwhile)
+        Self { line, role: Role::Server, mtu: 0, version }.agree(mtu, meanwhile)
     }
 
     /// Path MTU of the connection in bytes: the smaller of what both ends named.
     pub fn mtu(&self) -> u32 {
         self.mtu
+    }
+
+    /// Version of perftest that the peer says it has.
+    pub fn peer_version(&self) -> String {
+        let text = String::from_utf8_lossy(&self.version).into_owned();
+        text.split('\0').next().unwrap_or_default().to_owned()
+    }
+
+    /// Whether the peer is this program and not perftest: its data is then known.
+    pub fn peer_is_ours(&self) -> bool {
+        self.version.get(MARK_AT..) == VERSION.get(MARK_AT..)
     }
 
     /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. Where no GID index is
@@ -150,33 +180,47 @@ impl Session {
             true => self.swap(&own.encode_local(), meanwhile)?.to_vec(),
             false => self.swap(&own.encode(), meanwhile)?.to_vec(),
         };
-        Destination::parse(&line)
-            .with_context(|| format!("the guest says {:?}", String::from_utf8_lossy(&line)))
+        Destination::parse(&line).with_context(|| {
+            format!("instead of a queue pair the peer says {:?}", String::from_utf8_lossy(&line))
+        })
     }
 
-    /// Exchanges the reports of a one-sided bandwidth test: size, iterations, peak, average, message rate. We measure
-    /// nothing and say zero.
-    pub fn exchange_reports(&mut self, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
-        for _ in 0..5 {
-            self.swap(&[0; 8], meanwhile)?;
+    /// Exchanges the reports of a bandwidth test; gives the peer's. Each number is a message of its own, the rates as doubles of this
+    /// machine's format in reverse byte order.
+    pub fn exchange_reports(
+        &mut self,
+        own: &BandwidthReport,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<BandwidthReport> {
+        let size = self.swap(&own.size.to_be_bytes(), meanwhile)?;
+        let iterations = self.swap(&own.iterations.to_be_bytes(), meanwhile)?;
+        let mut rates = [own.peak, own.average, own.message_rate];
+        for rate in &mut rates {
+            *rate = f64::from_be_bytes(self.swap(&rate.to_be_bytes(), meanwhile)?);
         }
-        Ok(())
+        let [peak, average, message_rate] = rates;
+        let (size, iterations) = (u64::from_be_bytes(size), u64::from_be_bytes(iterations));
+        Ok(BandwidthReport { size, iterations, peak, average, message_rate })
     }
 
-    fn agree(mut self, version: [u8; 16], mtu: u32, meanwhile: &mut Meanwhile<'_>) -> Result<Self> {
-        let text = String::from_utf8_lossy(&version);
-        let number = leading_number(&text).with_context(|| format!("version {text:?} of the guest"))?;
+    fn agree(mut self, mtu: u32, meanwhile: &mut Meanwhile<'_>) -> Result<Self> {
+        let text = self.peer_version();
+        let number = leading_number(&text).with_context(|| format!("version {text:?} of the peer"))?;
         if number < OLDEST {
-            bail!("perftest {number} in the guest is older than {OLDEST}");
+            bail!(
+                "the peer speaks the exchange of perftest {number}, which is older than {OLDEST}; its messages had another form"
+            );
         }
         let cycle = u32::from_be_bytes(self.swap(&CYCLE_BUFFER.to_be_bytes(), meanwhile)?);
         let line = u32::from_be_bytes(self.swap(&CACHE_LINE.to_be_bytes(), meanwhile)?);
         if (cycle, line) != (CYCLE_BUFFER, CACHE_LINE) {
-            bail!("the guest has pages of {cycle} and cache lines of {line} bytes; expected 4096 and 64");
+            bail!(
+                "the peer has pages of {cycle} and cache lines of {line} bytes; this end speaks only with 4096 and 64"
+            );
         }
         let code = mtu_code(mtu).with_context(|| format!("{mtu} is no path MTU"))?;
         let [digit, _] = self.swap(&[b'0' + code, 0], meanwhile)?;
-        let peer = mtu_bytes(digit.wrapping_sub(b'0')).context("path MTU of the guest")?;
+        let peer = mtu_bytes(digit.wrapping_sub(b'0')).context("the peer named no path MTU")?;
         self.mtu = mtu.min(peer);
         Ok(self)
     }
@@ -268,6 +312,40 @@ mod tests {
         Ok(())
     }
 
+    /// An end that answers the version of the client with `version`.
+    fn refusal_of(version: [u8; 16]) -> String {
+        let listener = Listener::bind().expect("a port");
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
+        let limit = Duration::from_secs(10);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut line = listener.accept(limit, &mut rest).expect("a client");
+                line.receive::<16>(&mut rest).expect("a version");
+                line.send(&version).expect("sent");
+            });
+            let refused = Session::connect(address, 4096, limit, &mut rest).expect_err("refused");
+            format!("{refused:#}")
+        })
+    }
+
+    #[test]
+    fn a_peer_that_is_too_old_or_no_perftest_is_named() {
+        assert!(refusal_of(*b"5.60\0\0\0\0\0\0\0\0\0\0\0\0").contains("5.6, which is older"));
+        assert!(refusal_of(*b"HTTP/1.1 400 Bad").contains("version \"HTTP/1.1 400 Bad\""));
+        assert!(refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0").contains("hung up"));
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_named() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let refused = Session::connect(address, 4096, Duration::from_millis(20), &mut rest);
+        assert!(format!("{:#}", refused.expect_err("refused")).contains("nobody listens at 127.0.0.1:1"));
+    }
+
+    fn report(size: u64) -> BandwidthReport {
+        BandwidthReport { size, iterations: 1000, peak: 12.5, average: 10.25, message_rate: 0.125 }
+    }
+
     #[test]
     fn client_and_server_agree() {
         let own = |qpn| Destination {
@@ -281,18 +359,18 @@ mod tests {
         };
         let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
         let listener = Listener::bind().expect("a port");
-        let address = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port"));
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut client = Session::connect(address, 4096, limit, &mut rest).expect("a session");
                 assert_eq!(client.hand_shake(&own(1), &mut rest).expect("a peer"), own(2));
-                client.exchange_reports(&mut rest).expect("reports");
-                assert_eq!(client.mtu(), 1024);
+                assert_eq!(client.exchange_reports(&report(1), &mut rest).expect("reports"), report(2));
+                assert_eq!((client.mtu(), client.peer_is_ours()), (1024, true));
             });
             let mut server = Session::accept(&listener, 1024, limit, meanwhile).expect("a session");
             assert_eq!(server.hand_shake(&own(2), meanwhile).expect("a peer"), own(1));
-            server.exchange_reports(meanwhile).expect("reports");
-            assert_eq!(server.mtu(), 1024);
+            assert_eq!(server.exchange_reports(&report(2), meanwhile).expect("reports"), report(1));
+            assert_eq!((server.mtu(), server.peer_version().as_str()), (1024, "6.20"));
         });
     }
 

@@ -1,0 +1,409 @@
+//! The command line: perftest's options under perftest's names, checked against each other.
+
+use super::lane::MOST_INLINE;
+use super::plan::{Amount, Measure, Operation, Plan, RateLimit, RateUnit, Transport};
+use crate::seat::SeatArguments;
+use anyhow::{Result, bail, ensure};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::Duration;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Largest message of `-a`, 2^23 bytes.
+const LOG_LARGEST: u32 = 23;
+/// Most bytes of a message.
+const LARGEST: u32 = 1 << 30;
+/// From this size on every send of a bandwidth test is signalled, unless -Q says otherwise.
+const MODERATED_BELOW: u32 = 8192;
+/// perftest's defaults.
+const TX_DEPTH: u32 = 128;
+const RX_DEPTH: u32 = 512;
+const CQ_MODERATION: u32 = 100;
+const ITERATIONS: u64 = 1000;
+const WRITE_BANDWIDTH_ITERATIONS: u64 = 5000;
+const OUTSTANDING_READS: u8 = 16;
+
+/// What is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Verb {
+    /// RDMA WRITE, as ib_write_bw and ib_write_lat.
+    Write,
+    /// RDMA READ, as ib_read_bw and ib_read_lat.
+    Read,
+    /// SEND, as ib_send_bw and ib_send_lat.
+    Send,
+    /// 8-byte atomics, as ib_atomic_bw and ib_atomic_lat.
+    Atomic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FigureKind {
+    /// How much.
+    Bw,
+    /// How long.
+    Lat,
+}
+
+/// Connection types. Those that are not spoken here are refused with the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ConnectionType {
+    #[value(name = "RC", alias = "rc")]
+    Rc,
+    #[value(name = "UC", alias = "uc")]
+    Uc,
+    #[value(name = "UD", alias = "ud")]
+    Ud,
+    #[value(name = "XRC", alias = "xrc")]
+    Xrc,
+    #[value(name = "DC", alias = "dc")]
+    Dc,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AtomicType {
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    #[value(name = "CMP_AND_SWAP")]
+    CompareAndSwap,
+}
+
+/// Arguments of `bareverbs perf`.
+#[derive(Debug, Clone, Args)]
+pub struct PerfArguments {
+    /// What is tested.
+    verb: Verb,
+    /// Bandwidth or latency.
+    kind: FigureKind,
+    /// Where the peer listens: an `ib_*` program or `bareverbs perf`. Without it this end listens, with --host, vfio-user or a PCI
+    /// function; on `sim` alone both ends are in this process.
+    pub(crate) peer: Option<String>,
+    #[command(flatten)]
+    pub(crate) seat: SeatArguments,
+    #[command(flatten)]
+    load: LoadArguments,
+    #[command(flatten)]
+    path: PathArguments,
+    #[command(flatten)]
+    pub(crate) report: ReportArguments,
+}
+
+/// How much of what is sent.
+#[derive(Debug, Clone, Args)]
+struct LoadArguments {
+    /// All sizes from 2 bytes to 2^23, or to the path MTU for datagrams.
+    #[arg(short, long, conflicts_with = "size")]
+    all: bool,
+    /// Bytes of a message. [default: 65536 for bw, 2 for lat, 8 for atomics]
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST)))]
+    size: Option<u32>,
+    /// Messages of each queue pair and size. [default: 1000, write bw 5000]
+    #[arg(short = 'n', long = "iters", value_parser = clap::value_parser!(u64).range(5..=100_000_000), conflicts_with = "duration")]
+    iterations: Option<u64>,
+    /// Seconds, instead of a number of messages.
+    #[arg(short = 'D', long, value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "all")]
+    duration: Option<u64>,
+    /// Seconds at the beginning and at the end of --duration that do not count. [default: a quarter of it]
+    #[arg(short = 'f', long, requires = "duration")]
+    margin: Option<u64>,
+    /// Both directions.
+    #[arg(short, long)]
+    bidirectional: bool,
+    /// Queue pairs.
+    #[arg(short = 'q', long = "qp", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    queue_pairs: u32,
+    /// Messages that are posted with one doorbell.
+    #[arg(short = 'l', long = "post_list", alias = "post-list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    post_list: u32,
+    /// Sends that may be outstanding. [default: 128 for bw, 1 for lat]
+    #[arg(short = 't', long = "tx-depth", alias = "tx_depth", value_parser = clap::value_parser!(u32).range(1..=15_000))]
+    tx_depth: Option<u32>,
+    /// Receives that are posted.
+    #[arg(short = 'r', long = "rx-depth", alias = "rx_depth", default_value_t = RX_DEPTH, value_parser = clap::value_parser!(u32).range(1..=15_000))]
+    rx_depth: u32,
+    /// Sends for each completion. [default: 100; 1 from 8 KiB on; the length of --post_list]
+    #[arg(short = 'Q', long = "cq-mod", alias = "cq_mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cq_moderation: Option<u32>,
+    /// Completions are looked for only after an event.
+    #[arg(short, long, conflicts_with = "duration")]
+    events: bool,
+    /// Largest message that is copied into its work request. [default: 0 for bw; for lat write 220, send 236, UD 188]
+    #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_parser = clap::value_parser!(u32).range(0..=MOST_INLINE as i64))]
+    inline: Option<u32>,
+    /// RDMA READs and atomics that are outstanding.
+    #[arg(short = 'o', long = "outs", default_value_t = OUTSTANDING_READS, value_parser = clap::value_parser!(u8).range(1..=16))]
+    outstanding: u8,
+    /// At most so much, in --rate_units.
+    #[arg(long = "rate_limit", alias = "rate-limit", value_parser = parse_rate)]
+    rate_limit: Option<f64>,
+    /// Unit of --rate_limit: g (10^9 bit/s), M (MiB/s) or p (messages/s).
+    #[arg(long = "rate_units", alias = "rate-units", default_value = "M", requires = "rate_limit")]
+    rate_units: RateUnit,
+    /// Messages that go at once under --rate_limit.
+    #[arg(long = "burst_size", alias = "burst-size", default_value_t = 1, requires = "rate_limit", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    burst: u32,
+    /// Which atomic.
+    #[arg(short = 'A', long = "atomic_type", alias = "atomic-type", default_value = "FETCH_AND_ADD")]
+    atomic_type: AtomicType,
+}
+
+/// How the ends reach each other.
+#[derive(Debug, Clone, Args)]
+struct PathArguments {
+    /// Connection type: RC, UC or UD.
+    #[arg(short, long, default_value = "RC")]
+    connection: ConnectionType,
+    /// TCP port on which the ends meet.
+    #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Path MTU in bytes. [default: that of the port]
+    #[arg(short, long, value_parser = parse_mtu)]
+    mtu: Option<PathMtu>,
+    /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand none]
+    #[arg(short = 'x', long = "gid-index", alias = "gid_index")]
+    gid_index: Option<u8>,
+    /// Local ACK timeout: 4.096 µs times 2 to the power of it.
+    #[arg(short = 'u', long = "qp-timeout", alias = "qp_timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
+    ack_timeout: u8,
+    /// Retries after that time.
+    #[arg(long = "retry_count", alias = "retry-count", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
+    retry_count: u8,
+    /// Service level.
+    #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    service_level: u8,
+    /// Traffic class: differentiated services and congestion bits.
+    #[arg(long = "tclass", default_value_t = 0)]
+    traffic_class: u8,
+    /// Flow label.
+    #[arg(long = "flow_label", alias = "flow-label", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..1 << 20))]
+    flow_label: u32,
+    /// Hop limit.
+    #[arg(short = 'L', long = "hop_limit", alias = "hop-limit", default_value_t = 64)]
+    hop_limit: u8,
+    /// Connect by the RDMA connection manager.
+    #[arg(short = 'R', long = "rdma_cm", alias = "rdma-cm")]
+    rdma_cm: bool,
+    /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    patience: u64,
+}
+
+/// What is shown.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArguments {
+    /// Rates in units of 10^9 bit/s instead of MiB/s. The peer has to do the same.
+    #[arg(long = "report_gbits", alias = "report-gbits")]
+    pub(crate) gigabits: bool,
+    /// Do not look for the peak.
+    #[arg(short = 'N', long = "noPeak", alias = "no-peak")]
+    pub(crate) no_peak: bool,
+    /// Fail (exit status 1) if the average is below this, in the unit of rates.
+    #[arg(short = 'w', long = "limit_bw", alias = "limit-bw", value_parser = parse_rate)]
+    pub(crate) limit_bandwidth: Option<f64>,
+    /// Fail (exit status 1) if there are fewer millions of messages in a second.
+    #[arg(short = 'y', long = "limit_msgrate", alias = "limit-msgrate", value_parser = parse_rate)]
+    pub(crate) limit_message_rate: Option<f64>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw latency by percentile, or bandwidth by size, to this file (SVG).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| format!("{text:?} is no rate; take a number above 0"))
+}
+
+fn parse_mtu(text: &str) -> Result<PathMtu, String> {
+    Ok(match text {
+        "256" => PathMtu::Mtu256,
+        "512" => PathMtu::Mtu512,
+        "1024" => PathMtu::Mtu1024,
+        "2048" => PathMtu::Mtu2048,
+        "4096" => PathMtu::Mtu4096,
+        _ => return Err(format!("{text:?} is no path MTU; take 256, 512, 1024, 2048 or 4096")),
+    })
+}
+
+impl PerfArguments {
+    /// TCP port on which the ends meet.
+    pub(crate) const fn port(&self) -> u16 {
+        self.path.port
+    }
+
+    /// The options, checked.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let (load, path) = (&self.load, &self.path);
+        let measure = if self.kind == FigureKind::Bw { Measure::Bandwidth } else { Measure::Latency };
+        let operation = self.operation();
+        let transport = self.transport(operation)?;
+        self.check_measure(measure)?;
+        ensure!(
+            !(self.load.events && operation == Operation::Write && measure == Measure::Latency),
+            "-e: the receiver of an RDMA WRITE gets no completion, so no event tells of it; it looks at its memory"
+        );
+        let amount = self.amount(operation, measure)?;
+        let count = match amount {
+            Amount::Iterations(count) => u32::try_from(count).unwrap_or(u32::MAX),
+            Amount::Time { .. } => u32::MAX,
+        };
+        let default_depth = if measure == Measure::Bandwidth { TX_DEPTH } else { 1 };
+        let tx_depth = load.tx_depth.unwrap_or(default_depth).min(count).max(load.post_list);
+        let sizes = self.sizes(operation, measure)?;
+        Ok(Plan {
+            operation,
+            measure,
+            transport,
+            all_sizes: load.all && !operation.is_atomic(),
+            cq_moderation: self.cq_moderation(&sizes, transport)?.min(tx_depth),
+            inline: self.inline(operation, measure, transport)?,
+            sizes,
+            amount,
+            queue_pairs: load.queue_pairs,
+            post_list: load.post_list,
+            tx_depth,
+            rx_depth: if operation == Operation::Send { load.rx_depth.min(count) } else { 1 },
+            bidirectional: load.bidirectional,
+            events: load.events,
+            mtu: path.mtu,
+            outstanding: load.outstanding,
+            gid_index: path.gid_index,
+            ack_timeout: path.ack_timeout,
+            retry_count: path.retry_count,
+            service_level: path.service_level,
+            traffic_class: path.traffic_class,
+            flow_label: path.flow_label,
+            hop_limit: path.hop_limit,
+            rate_limit: load.rate_limit.map(|rate| RateLimit {
+                rate,
+                unit: load.rate_units,
+                burst: load.burst,
+            }),
+            peak: !self.report.no_peak && matches!(amount, Amount::Iterations(_)),
+            gigabits: self.report.gigabits,
+            patience: std::time::Duration::from_secs(path.patience),
+        })
+    }
+
+    const fn operation(&self) -> Operation {
+        match (self.verb, self.load.atomic_type) {
+            (Verb::Write, _) => Operation::Write,
+            (Verb::Read, _) => Operation::Read,
+            (Verb::Send, _) => Operation::Send,
+            (Verb::Atomic, AtomicType::FetchAndAdd) => Operation::FetchAdd,
+            (Verb::Atomic, AtomicType::CompareAndSwap) => Operation::CompareSwap,
+        }
+    }
+
+    fn transport(&self, operation: Operation) -> Result<Transport> {
+        ensure!(
+            !self.path.rdma_cm,
+            "-R: this program has no connection manager; leave the option out at both ends, they then meet over TCP alone"
+        );
+        let transport = match self.path.connection {
+            ConnectionType::Rc => Transport::Rc,
+            ConnectionType::Uc => Transport::Uc,
+            ConnectionType::Ud => Transport::Ud,
+            ConnectionType::Xrc => bail!("-c XRC is not spoken here yet; take RC, UC or UD"),
+            ConnectionType::Dc => {
+                bail!("-c DC: the driver has no dynamically connected transport; take RC, UC or UD")
+            }
+        };
+        match (operation, transport) {
+            (Operation::Send, _) | (_, Transport::Rc) | (Operation::Write, Transport::Uc) => Ok(transport),
+            (_, Transport::Uc) => {
+                bail!("-c UC: an unreliable connection has no RDMA READ and no atomics; take RC")
+            }
+            (_, Transport::Ud) => bail!("-c UD: a datagram is a SEND; take `perf send`, or RC"),
+        }
+    }
+
+    /// Options that only tests of bandwidth have, as with perftest.
+    fn check_measure(&self, measure: Measure) -> Result<()> {
+        let load = &self.load;
+        let only_bandwidth = [
+            (load.bidirectional, "-b"),
+            (load.queue_pairs > 1, "-q"),
+            (load.post_list > 1, "-l"),
+            (load.rate_limit.is_some(), "--rate_limit"),
+            (self.report.limit_bandwidth.is_some(), "-w"),
+            (self.report.limit_message_rate.is_some(), "-y"),
+        ];
+        for (given, option) in only_bandwidth {
+            ensure!(
+                !given || measure == Measure::Bandwidth,
+                "{option} is for tests of bandwidth: one message at a time is under way in one of latency"
+            );
+        }
+        Ok(())
+    }
+
+    fn amount(&self, operation: Operation, measure: Measure) -> Result<Amount> {
+        let load = &self.load;
+        if let Some(seconds) = load.duration {
+            let margin = load.margin.unwrap_or(seconds / 4);
+            ensure!(
+                seconds > 2 * margin,
+                "--duration {seconds} is not longer than both margins of {margin} s; nothing would count"
+            );
+            let [total, margin] = [seconds, margin].map(Duration::from_secs);
+            return Ok(Amount::Time { total, margin });
+        }
+        let default = match (operation, measure) {
+            (Operation::Write, Measure::Bandwidth) => WRITE_BANDWIDTH_ITERATIONS,
+            _ => ITERATIONS,
+        };
+        let count = load.iterations.unwrap_or(default);
+        ensure!(
+            count.is_multiple_of(load.post_list.into()),
+            "-n {count} is no multiple of -l {}: the last list would be shorter",
+            load.post_list
+        );
+        Ok(Amount::Iterations(count))
+    }
+
+    fn sizes(&self, operation: Operation, measure: Measure) -> Result<Vec<u32>> {
+        let load = &self.load;
+        if operation.is_atomic() {
+            ensure!(load.size.is_none_or(|size| size == 8), "-s: atomics have 8 bytes");
+            return Ok(vec![8]);
+        }
+        if load.all {
+            return Ok((1..=LOG_LARGEST).map(|log| 1 << log).collect());
+        }
+        let default = if measure == Measure::Bandwidth { 65_536 } else { 2 };
+        Ok(vec![load.size.unwrap_or(default)])
+    }
+
+    fn cq_moderation(&self, sizes: &[u32], transport: Transport) -> Result<u32> {
+        let load = &self.load;
+        if let Some(asked) = load.cq_moderation {
+            ensure!(
+                load.post_list == 1 || load.post_list.is_multiple_of(asked),
+                "-l {} is no multiple of -Q {asked}: no completion would tell of the end of a list",
+                load.post_list
+            );
+            return Ok(asked);
+        }
+        let is_large = sizes.len() == 1 && sizes.iter().any(|size| *size > MODERATED_BELOW);
+        Ok(match load.post_list {
+            1 if is_large && transport != Transport::Ud && !load.events => 1,
+            1 => CQ_MODERATION,
+            list => list,
+        })
+    }
+
+    fn inline(&self, operation: Operation, measure: Measure, transport: Transport) -> Result<u32> {
+        let can = matches!(operation, Operation::Write | Operation::Send);
+        ensure!(can || self.load.inline.is_none_or(|size| size == 0), "-I: what is read cannot be inline");
+        let default = match (operation, measure, transport) {
+            (_, Measure::Bandwidth, _) => 0,
+            (Operation::Write, ..) => 220,
+            (Operation::Send, _, Transport::Ud) => 188,
+            (Operation::Send, ..) => 236,
+            _ => 0,
+        };
+        Ok(self.load.inline.unwrap_or(default))
+    }
+}

@@ -1,0 +1,304 @@
+//! What one end of a test needs of its device: queue pairs, completion queues, and a buffer that is laid out as perftest's is.
+//!
+//! The first half of the buffer has a room for each queue pair to send from (or to read into), the second half one to receive into, which
+//! is the one that the peer writes and reads. Behind them lie the route headers of datagrams.
+
+use super::lane::{Lane, Message};
+use super::plan::{Operation, Plan, Transport};
+use crate::seat::Seat;
+use anyhow::{Context as _, Result, bail};
+use bareverbs_core::address_handle::ROUTE_HEADER;
+use bareverbs_core::completion_channel::CompletionChannel;
+use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::ReceiveRequest;
+use bareverbs_core::{Device, DeviceConfig};
+use bareverbs_perftest::exchange::Destination;
+use bareverbs_prm::ids::{Gid, MacAddress, Mkey};
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+
+/// Completions that are taken at once.
+const POLL_BATCH: usize = 16;
+/// Basic blocks of a send with one slice, whatever the operation.
+const BLOCKS: u32 = 2;
+/// Bytes of a basic block.
+const BLOCK: u32 = 64;
+
+/// A completion queue, and the channel that tells of it with `-e`.
+struct Completions<'d, H: Hal> {
+    queue: CompletionQueue<&'d Device<H>>,
+    channel: Option<CompletionChannel<&'d Device<H>>>,
+    is_armed: bool,
+}
+
+/// One end of a test. Fields are in the order in which they must go.
+pub(crate) struct Bench<'d, H: Hal> {
+    lanes: Vec<Lane<'d, H>>,
+    sends: Completions<'d, H>,
+    receives: Completions<'d, H>,
+    pub(crate) memory: MemoryRegion<&'d Device<H>>,
+    #[allow(dead_code, reason = "it lives as long as what is in it")]
+    domain: ProtectionDomain<&'d Device<H>>,
+    pub(crate) device: &'d Device<H>,
+    room: usize,
+    transport: Transport,
+    gid_index: u8,
+    /// What the peer has to know, by queue pair.
+    pub(crate) own: Vec<Destination>,
+    /// What the peer has said.
+    pub(crate) peers: Vec<Destination>,
+}
+
+/// A device that has room for a test.
+pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
+    let config = DeviceConfig::default();
+    let words = plan.queue_pairs
+        * (2 * send_blocks(plan).next_power_of_two() + plan.rx_depth.next_power_of_two().max(2));
+    DeviceConfig {
+        queue_pairs: config.queue_pairs.max(plan.queue_pairs + 1),
+        ledger_words: config.ledger_words.max(words.next_power_of_two()),
+        ..config
+    }
+}
+
+/// Basic blocks that the sends of a queue pair take at most.
+fn send_blocks(plan: &Plan) -> u32 {
+    let inline = if plan.inline == 0 { 0 } else { (plan.inline + BLOCK).div_ceil(BLOCK) };
+    plan.tx_depth * (BLOCKS + inline)
+}
+
+impl<'d, H: Hal> Completions<'d, H> {
+    fn create(device: &'d Device<H>, entries: u32, events: bool) -> Result<Self> {
+        let builder = CompletionQueue::builder(device).entries(entries);
+        if !events {
+            return Ok(Self { queue: builder.create()?, channel: None, is_armed: false });
+        }
+        let channel = CompletionChannel::create(device, 0, 4)?;
+        let queue = builder.channel(&channel).create()?;
+        Ok(Self { queue, channel: Some(channel), is_armed: false })
+    }
+
+    /// Polls; with events only when there was one, as a program does that sleeps until then.
+    fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize> {
+        let Some(channel) = &mut self.channel else { return Ok(self.queue.poll(completions)?) };
+        if self.is_armed {
+            if channel.poll().is_none() {
+                return Ok(0);
+            }
+            self.queue.acknowledge_event();
+            self.is_armed = false;
+        }
+        let count = self.queue.poll(completions)?;
+        if count == 0 {
+            self.is_armed = self.queue.arm(Notify::Next) == Arming::Armed;
+        }
+        Ok(count)
+    }
+}
+
+impl<'d, H: Hal> Bench<'d, H> {
+    /// Makes everything and fills in what the peer has to know.
+    pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan) -> Result<Self> {
+        let gid_index = seat.gid_index(plan.gid_index)?;
+        let domain = ProtectionDomain::allocate(device)?;
+        let access = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::REMOTE_WRITE
+            | AccessFlags::REMOTE_ATOMIC;
+        let count = plan.queue_pairs as usize;
+        let bytes = 2 * count * plan.room() + ROUTE_HEADER;
+        let memory = MemoryRegion::allocate(&domain, bytes, access)
+            .with_context(|| format!("a buffer of {bytes} bytes"))?;
+        let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
+        let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan.events)?;
+        let mut lanes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let builder = QueuePairBuilder::new(&domain, &sends.queue, &receives.queue)
+                .send_queue(plan.tx_depth)
+                .receive_queue(plan.rx_depth)
+                .max_inline(plan.inline)
+                .max_receive_sge(2);
+            lanes.push(Lane::build(builder, plan.transport).context("a queue pair")?);
+        }
+        let room = plan.room();
+        let (own, peers) = (Vec::new(), Vec::new());
+        let mut bench = Self {
+            lanes,
+            sends,
+            receives,
+            memory,
+            domain,
+            device,
+            room,
+            transport: plan.transport,
+            gid_index,
+            own,
+            peers,
+        };
+        bench.own = bench.identities(seat, plan)?;
+        Ok(bench)
+    }
+
+    fn identities(&self, seat: &Seat, plan: &Plan) -> Result<Vec<Destination>> {
+        // An InfiniBand port without a GID index asked for uses no global route header, as with perftest.
+        let gid = match seat.gids.get(usize::from(self.gid_index)) {
+            Some(entry) => entry.gid,
+            None if plan.gid_index.is_some() => self.device.infiniband_gid(self.gid_index.into())?,
+            None => Gid::default(),
+        };
+        let lid = self.device.port()?.lid;
+        let identity = |(index, lane): (usize, &Lane<'d, H>)| {
+            let (qpn, psn) = lane.identity(self.gid_index)?;
+            let address = self.memory.address() + (self.receive_at(index)) as u64;
+            let rkey = self.memory.rkey().value();
+            Ok(Destination { outstanding_reads: plan.outstanding, qpn, psn, rkey, address, gid, lid })
+        };
+        self.lanes.iter().enumerate().map(identity).collect()
+    }
+
+    /// The index of our GID.
+    pub(crate) const fn gid_index(&self) -> u8 {
+        self.gid_index
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Where the room begins that a queue pair sends from.
+    pub(crate) const fn send_at(&self, lane: usize) -> usize {
+        lane * self.room
+    }
+
+    /// Where the room begins that a queue pair receives into.
+    pub(crate) fn receive_at(&self, lane: usize) -> usize {
+        (self.lanes.len() + lane) * self.room
+    }
+
+    /// Connects every queue pair to that of the peer.
+    pub(crate) fn connect(&mut self, seat: &Seat, plan: &Plan, mtu: PathMtu) -> Result<()> {
+        let family = |gid: Gid| gid.to_ipv4().is_some();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let (own, peer) =
+                (&self.own[index], self.peers.get(index).context("the peer has fewer queue pairs")?);
+            if family(own.gid) != family(peer.gid) {
+                bail!(
+                    "this end has the GID {} and the peer {}: one is IPv4, the other is not. Choose another GID index with -x, \
+                     here or there",
+                    own.gid,
+                    peer.gid
+                );
+            }
+            let on_ethernet = !seat.gids.is_empty();
+            let mac = if on_ethernet { seat.mac_of(peer.gid)? } else { MacAddress::default() };
+            let gid = if own.gid.is_zero() { Gid::default() } else { peer.gid };
+            let version = on_ethernet.then_some(RoceVersion::Version2);
+            let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid, mac, version, lid: peer.lid };
+            let reads = plan.outstanding.min(peer.outstanding_reads.max(1));
+            let options = ConnectOptions {
+                gid_index: self.gid_index,
+                path_mtu: mtu,
+                ack_timeout: plan.ack_timeout,
+                retry_count: plan.retry_count,
+                max_reads: 1 << reads.max(1).ilog2(),
+                hop_limit: plan.hop_limit,
+                traffic_class: plan.traffic_class,
+                flow_label: plan.flow_label,
+                service_level: plan.service_level,
+                ..ConnectOptions::default()
+            };
+            lane.connect(self.device, &remote, options)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the receive of message number `index` of a queue pair.
+    pub(crate) fn post_receive(&mut self, plan: &Plan, size: u32, lane: usize, index: u64) -> Result<()> {
+        let at = self.receive_at(lane) + plan.slot(size, index);
+        let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
+        let slices = [headers, self.memory.slice(at, size as usize)?];
+        let slices = if self.transport == Transport::Ud { &slices[..] } else { &slices[1..] };
+        let token = ((lane as u64) << 48) | (index & 0xffff_ffff_ffff);
+        self.lanes[lane].post_receive(&ReceiveRequest::new(token, slices))
+    }
+
+    /// Message number `index` of a queue pair, which tells its number when it is done.
+    pub(crate) fn message(
+        &self,
+        plan: &Plan,
+        size: u32,
+        lane: usize,
+        index: u64,
+        signalled: bool,
+    ) -> Result<Message> {
+        let offset = plan.slot(size, index);
+        let at = self.send_at(lane) + offset;
+        let peer = self.peers.get(lane).context("the peer has fewer queue pairs")?;
+        let fits = size <= plan.inline && matches!(plan.operation, Operation::Write | Operation::Send);
+        let inline = fits
+            .then(|| {
+                let mut bytes = vec![0; size as usize];
+                self.memory.copy_out(at, &mut bytes).map(|()| bytes)
+            })
+            .transpose()?;
+        Ok(Message {
+            token: ((lane as u64) << 48) | ((index + 1) & 0xffff_ffff_ffff),
+            operation: plan.operation,
+            slice: [self.memory.slice(at, size as usize)?],
+            remote: RemoteSlice::from_raw(peer.address + offset as u64, size, Mkey::new(peer.rkey)),
+            signalled,
+            inline,
+            // As perftest: it adds 1, or compares with 0 and swaps 1 in.
+            operands: if plan.operation == Operation::FetchAdd { [1, 0] } else { [0, 1] },
+        })
+    }
+
+    pub(crate) fn post(&mut self, lane: usize, messages: &[Message]) -> Result<()> {
+        self.lanes[lane].post(messages)
+    }
+
+    /// Calls `each` with queue pair and number of every send that is done.
+    pub(crate) fn take_sends(&mut self, each: impl FnMut(usize, u64, u32) -> Result<()>) -> Result<bool> {
+        take(&mut self.sends, "a send", each)
+    }
+
+    /// Calls `each` with queue pair, number and bytes of every message that has come.
+    pub(crate) fn take_receives(
+        &mut self,
+        mut each: impl FnMut(usize, u64, u32) -> Result<()>,
+    ) -> Result<bool> {
+        let header = if self.transport == Transport::Ud { ROUTE_HEADER as u32 } else { 0 };
+        take(&mut self.receives, "a receive", |lane, index, bytes| {
+            each(lane, index, bytes.saturating_sub(header))
+        })
+    }
+}
+
+/// A failed completion is an error that names all it has.
+fn take<H: Hal>(
+    completions: &mut Completions<'_, H>,
+    what: &str,
+    mut each: impl FnMut(usize, u64, u32) -> Result<()>,
+) -> Result<bool> {
+    let mut batch = [WorkCompletion::EMPTY; POLL_BATCH];
+    let count = completions.poll(&mut batch)?;
+    for completion in &batch[..count] {
+        let (lane, index) = ((completion.wr_id >> 48) as usize, completion.wr_id & 0xffff_ffff_ffff);
+        if !completion.is_success() {
+            bail!(
+                "{what} of queue pair {} (message {index}) ended with {} (vendor syndrome {:#04x}); \
+                 `bareverbs explain {:?}` says what that means",
+                completion.qpn,
+                completion.status,
+                completion.vendor_syndrome,
+                completion.status
+            );
+        }
+        each(lane, index, completion.byte_count)?;
+    }
+    Ok(count > 0)
+}

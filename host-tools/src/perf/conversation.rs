@@ -1,0 +1,316 @@
+//! A test with a peer in another process: perftest's exchange over TCP around the traffic.
+//!
+//! The order of the messages is perftest's, which differs from program to program. Our end is one of its two roles.
+
+use super::bench::Bench;
+use super::data::{self, DataCheck};
+use super::figures::Bandwidth;
+use super::plan::{Amount, Measure, Operation, Plan};
+use super::run::{PerfOutcome, SizeRow, drive};
+use super::stream::Stream;
+use super::turns::Turns;
+use crate::Failure;
+use crate::seat::{Seat, SeatedTask};
+use anyhow::{Context as _, Result, anyhow, bail};
+use bareverbs_core::Device;
+use bareverbs_core::hal::Hal;
+use bareverbs_perftest::Role;
+use bareverbs_perftest::exchange::{BandwidthReport, Session};
+use bareverbs_perftest::line::Listener;
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::Duration;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// How long the last packets of a connection without acknowledgements may be under way.
+const ON_THEIR_WAY: std::time::Duration = std::time::Duration::from_secs(1);
+/// Longest rest while the peer is waited for: the device has to answer its packets.
+const REST: Duration = Duration::from_micros(500);
+
+/// How the peer is met.
+#[derive(Debug)]
+pub(crate) enum Meeting {
+    Connect(SocketAddr),
+    Accept(Listener),
+}
+
+/// A test with a peer.
+#[derive(Debug)]
+pub(crate) struct Conversation<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) meeting: Meeting,
+}
+
+/// One end of a conversation that has begun.
+struct Talk<'a, 'd, H: Hal> {
+    plan: &'a Plan,
+    seat: &'a Seat,
+    session: Session,
+    role: Role,
+    bench: Bench<'d, H>,
+}
+
+impl SeatedTask for Conversation<'_> {
+    type Output = PerfOutcome;
+
+    fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PerfOutcome, Failure> {
+        seat.gid_index(self.plan.gid_index).map_err(Failure::Input)?;
+        let hal = device.hal();
+        let mut meanwhile = || {
+            hal.relax(hal.now() + REST);
+            Ok(())
+        };
+        let mtu = path_mtu(device, self.plan)?;
+        let (bytes, patience) = (bytes_of(mtu), self.plan.patience);
+        let (role, session) = match &self.meeting {
+            Meeting::Connect(address) => {
+                (Role::Client, Session::connect(*address, bytes, patience, &mut meanwhile)?)
+            }
+            Meeting::Accept(listener) => {
+                (Role::Server, Session::accept(listener, bytes, patience, &mut meanwhile)?)
+            }
+        };
+        let plan = self.plan.for_mtu(session.mtu())?;
+        let bench = Bench::set_up(device, seat, &plan)?;
+        let talk = Talk { plan: &plan, seat, session, role, bench };
+        Ok(talk.run()?)
+    }
+}
+
+/// The path MTU asked for, or the port's.
+pub(crate) fn path_mtu<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<PathMtu, Failure> {
+    let active = device.port().map_err(anyhow::Error::from)?.active_mtu;
+    match plan.mtu {
+        Some(mtu) if mtu.raw() > active.raw() => Err(Failure::Input(anyhow!(
+            "the port carries a path MTU of {} bytes, not of {}",
+            bytes_of(active),
+            bytes_of(mtu)
+        ))),
+        mtu => Ok(mtu.unwrap_or(active)),
+    }
+}
+
+/// Bytes of a path MTU.
+pub(crate) const fn bytes_of(mtu: PathMtu) -> u32 {
+    128 << mtu.raw()
+}
+
+impl<H: Hal> Talk<'_, '_, H> {
+    fn is_client(&self) -> bool {
+        self.role == Role::Client
+    }
+
+    fn run(mut self) -> Result<PerfOutcome> {
+        data::fill(self.plan, self.is_client(), &self.bench)?;
+        self.connect()?;
+        let rows = match (self.plan.measure, self.plan.operation) {
+            (Measure::Latency, _) => self.latency()?,
+            (Measure::Bandwidth, Operation::Send) => self.send_bandwidth()?,
+            (Measure::Bandwidth, _) => self.one_sided_bandwidth()?,
+        };
+        let data = match self.session.peer_is_ours() {
+            true => Some(self.check_data()?),
+            false => None,
+        };
+        Ok(PerfOutcome {
+            plan: self.plan.clone(),
+            role: Some(self.role),
+            rows,
+            mtu: self.session.mtu(),
+            gid_index: self.bench.gid_index(),
+            on_ethernet: !self.seat.gids.is_empty(),
+            own: self.bench.own.clone(),
+            peers: self.bench.peers.clone(),
+            peer_version: Some(self.session.peer_version()),
+            data,
+        })
+    }
+
+    /// Exchanges the queue pairs and connects them.
+    fn connect(&mut self) -> Result<()> {
+        let is_send = self.plan.operation == Operation::Send;
+        if self.plan.measure == Measure::Latency && !is_send {
+            self.synchronise()?;
+        }
+        self.exchange_all()?;
+        let mtu = PathMtu::from_raw(self.session.mtu().ilog2() as u8 - 7);
+        self.bench.connect(self.seat, self.plan, mtu)?;
+        if is_send {
+            self.synchronise()?;
+        }
+        self.exchange_all()?;
+        if is_send { Ok(()) } else { self.synchronise() }
+    }
+
+    fn exchange_all(&mut self) -> Result<()> {
+        let mut peers = Vec::new();
+        for lane in 0..self.bench.count() {
+            peers.push(self.shake(lane)?);
+        }
+        self.bench.peers = peers;
+        Ok(())
+    }
+
+    fn synchronise(&mut self) -> Result<()> {
+        self.shake(0).map(drop)
+    }
+
+    fn shake(&mut self, lane: usize) -> Result<bareverbs_perftest::exchange::Destination> {
+        let own = *self.bench.own.get(lane).context("a queue pair")?;
+        let hal = self.bench.device.hal();
+        self.session.hand_shake(&own, &mut || {
+            hal.relax(hal.now() + REST);
+            Ok(())
+        })
+    }
+
+    /// Tells what this end measured, and hears what the peer did.
+    fn exchange_reports(&mut self, own: &Bandwidth) -> Result<Bandwidth> {
+        let unit = self.unit();
+        let report = BandwidthReport {
+            size: own.size,
+            iterations: own.iterations,
+            peak: own.peak / unit,
+            average: own.average / unit,
+            message_rate: own.messages / 1e6,
+        };
+        let hal = self.bench.device.hal();
+        let peer = self.session.exchange_reports(&report, &mut || {
+            hal.relax(hal.now() + REST);
+            Ok(())
+        })?;
+        Ok(Bandwidth {
+            size: peer.size,
+            iterations: peer.iterations,
+            peak: peer.peak * unit,
+            average: peer.average * unit,
+            messages: peer.message_rate * 1e6,
+        })
+    }
+
+    /// The unit of rates in reports.
+    fn unit(&self) -> f64 {
+        if self.plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
+    }
+
+    /// `ib_write_bw`, `ib_read_bw`, `ib_atomic_bw`. The server of one direction waits for the client's report; if both ends send, they
+    /// meet before each size, and with `-a` after it too (but for atomics, whose size is one).
+    fn one_sided_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
+        if !self.plan.bidirectional && !self.is_client() {
+            self.synchronise()?;
+            let report = self.exchange_reports(&Bandwidth::NONE)?;
+            self.synchronise()?;
+            return Ok(vec![SizeRow::bandwidth_of_peer(report)]);
+        }
+        let mut rows = Vec::new();
+        for size in self.plan.sizes.clone() {
+            let own = self.stream(size, self.plan.bidirectional)?;
+            if self.plan.bidirectional {
+                if self.plan.all_sizes && !self.plan.operation.is_atomic() {
+                    self.synchronise()?;
+                }
+                let peer = self.exchange_reports(&own)?;
+                rows.push(SizeRow::both_directions(own, peer));
+            } else {
+                rows.push(SizeRow::bandwidth(own));
+            }
+        }
+        if let (false, Some(SizeRow::Bandwidth(last))) = (self.plan.bidirectional, rows.last()) {
+            let last = last.own;
+            self.synchronise()?;
+            self.exchange_reports(&last.unwrap_or(Bandwidth::NONE))?;
+        }
+        self.synchronise()?;
+        Ok(rows)
+    }
+
+    /// `ib_send_bw`. Both ends meet before each size, and with `-a` after it too.
+    fn send_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
+        let mut rows = Vec::new();
+        for size in self.plan.sizes.clone() {
+            let own = self.stream(size, true)?;
+            let by_time = matches!(self.plan.amount, Amount::Time { .. });
+            if self.plan.bidirectional && !by_time {
+                let peer = self.exchange_reports(&own)?;
+                rows.push(SizeRow::both_directions(own, peer));
+            } else {
+                rows.push(SizeRow::bandwidth(own));
+            }
+            if self.plan.all_sizes {
+                self.synchronise()?;
+            }
+        }
+        self.synchronise()?;
+        Ok(rows)
+    }
+
+    /// The traffic of one size; `meet` says whether both ends meet before it.
+    fn stream(&mut self, size: u32, meet: bool) -> Result<Bandwidth> {
+        let mut stream = Stream::prepare(self.plan, size, self.is_client(), &mut self.bench)?;
+        if meet {
+            self.synchronise()?;
+        }
+        drive(self.plan, self.seat, &mut self.bench, &mut stream)?;
+        Ok(stream.finish())
+    }
+
+    /// `ib_*_lat`. Only `ib_send_lat` meets before each size. The server of `ib_read_lat` and `ib_atomic_lat` waits for the end, and
+    /// `ib_write_lat` ends without a word.
+    fn latency(&mut self) -> Result<Vec<SizeRow>> {
+        let mut rows = Vec::new();
+        let is_idle = self.plan.operation.fetches() && !self.is_client();
+        for size in self.plan.sizes.clone().into_iter().filter(|_| !is_idle) {
+            let is_client = self.is_client();
+            let mut turns = Turns::prepare(self.plan, size, is_client, &mut self.bench)?;
+            if self.plan.operation == Operation::Send {
+                self.synchronise()?;
+            }
+            drive(self.plan, self.seat, &mut self.bench, &mut turns)?;
+            rows.push(SizeRow::Latency(Box::new(turns.finish())));
+            data::restore(self.plan, size, is_client, &self.bench)?;
+        }
+        match self.plan.operation {
+            Operation::Write => self.linger(),
+            _ => self.synchronise()?,
+        }
+        Ok(rows)
+    }
+
+    /// The last message of the peer may wait for its acknowledgement still.
+    fn linger(&self) {
+        let (hal, begin) = (self.bench.device.hal(), Instant::now());
+        while begin.elapsed() < ON_THEIR_WAY / 4 {
+            hal.relax(hal.now() + REST);
+        }
+    }
+
+    /// What nobody acknowledges may still be under way.
+    fn check_data(&mut self) -> Result<DataCheck> {
+        let begin = Instant::now();
+        loop {
+            let found = data::check(self.plan, self.is_client(), &self.bench)?;
+            if found.wrong == 0 || begin.elapsed() > ON_THEIR_WAY {
+                return Ok(found);
+            }
+            let hal = self.bench.device.hal();
+            hal.relax(hal.now() + REST);
+        }
+    }
+}
+
+impl Plan {
+    /// The plan with sizes that a path carries: a datagram is one packet.
+    pub(crate) fn for_mtu(&self, mtu: u32) -> Result<Self> {
+        let mut plan = self.clone();
+        if self.transport == super::plan::Transport::Ud {
+            plan.sizes.retain(|size| *size <= mtu);
+            if plan.sizes.is_empty() {
+                bail!(
+                    "a datagram holds at most a path MTU, which is {mtu} bytes here, not {}",
+                    self.largest()
+                );
+            }
+        }
+        Ok(plan)
+    }
+}

@@ -1,0 +1,167 @@
+//! Bytes that show where they came from, and whether they arrived.
+//!
+//! Every end fills its buffer with a pattern that depends on the end, the queue pair and the place. What a peer of ours should have
+//! written, sent or read is then known; what perftest sends is not.
+
+use super::bench::Bench;
+use super::plan::{Amount, Measure, Operation, Plan};
+use anyhow::Result;
+use bareverbs_core::hal::Hal;
+
+/// What memory holds before the peer writes there.
+const UNTOUCHED: u8 = 0xee;
+/// Bytes of a word that atomics work on.
+const WORD: usize = 8;
+/// Bytes that are looked at at once.
+const PIECE: usize = 1 << 16;
+
+/// What was found of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DataCheck {
+    /// Bytes whose value was known and that were compared.
+    pub(crate) compared: u64,
+    /// Of these, those that had another value.
+    pub(crate) wrong: u64,
+}
+
+/// Which pattern: that of an end's queue pair.
+#[derive(Debug, Clone, Copy)]
+struct Pattern(u32);
+
+impl Pattern {
+    const fn of(is_client: bool, lane: usize) -> Self {
+        Self(((is_client as u32) << 24) | (lane as u32 + 1))
+    }
+
+    fn bytes(self, offset: usize, length: usize) -> Vec<u8> {
+        (offset..offset + length).map(|at| self.byte(at)).collect()
+    }
+
+    fn byte(self, at: usize) -> u8 {
+        mix((at / 4) as u32 ^ self.0.rotate_left(8)).to_le_bytes()[at % 4]
+    }
+}
+
+/// A well-mixing permutation of 32 bits (the finaliser of MurmurHash3).
+const fn mix(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x85eb_ca6b);
+    x ^= x >> 13;
+    x = x.wrapping_mul(0xc2b2_ae35);
+    x ^ x >> 16
+}
+
+/// Fills the buffer of an end.
+pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
+    for lane in 0..bench.count() {
+        let (given, taken) = match plan.operation.fetches() {
+            true => (bench.receive_at(lane), bench.send_at(lane)),
+            false => (bench.send_at(lane), bench.receive_at(lane)),
+        };
+        let pattern = Pattern::of(is_client, lane);
+        for begin in (0..plan.room()).step_by(PIECE) {
+            let length = PIECE.min(plan.room() - begin);
+            bench.memory.copy_in(given + begin, &pattern.bytes(begin, length))?;
+        }
+        bench.memory.fill(taken, plan.room(), UNTOUCHED)?;
+    }
+    Ok(())
+}
+
+/// Puts the byte back where a test of latency wrote the number of a message.
+pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
+    if plan.operation == Operation::Write && plan.measure == Measure::Latency {
+        let last = size as usize - 1;
+        bench.memory.copy_in(bench.send_at(0) + last, &[Pattern::of(is_client, 0).byte(last)])?;
+    }
+    Ok(())
+}
+
+/// Compares what this end can see of the data of the peer, after all sizes.
+pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
+    if plan.operation.is_atomic() {
+        return check_words(plan, is_client, bench);
+    }
+    let sees = match plan.operation {
+        Operation::Read => plan.sends(is_client),
+        Operation::Send => plan.receives(is_client),
+        _ => plan.sends(!is_client),
+    };
+    let mut found = DataCheck::default();
+    for lane in (0..bench.count()).filter(|_| sees) {
+        let place = match plan.operation {
+            Operation::Read => bench.send_at(lane),
+            _ => bench.receive_at(lane),
+        };
+        for begin in (0..plan.room()).step_by(PIECE) {
+            let length = PIECE.min(plan.room() - begin);
+            let mut bytes = vec![0; length];
+            bench.memory.copy_out(place + begin, &mut bytes)?;
+            compare(plan, Pattern::of(!is_client, lane), begin, &bytes, &mut found);
+        }
+    }
+    Ok(found)
+}
+
+/// What a message has covered holds the pattern. What none has covered is untouched. Of a test by time it is not known which those are.
+fn compare(plan: &Plan, pattern: Pattern, begin: usize, bytes: &[u8], found: &mut DataCheck) {
+    let numbers = plan.operation == Operation::Write && plan.measure == Measure::Latency;
+    for (at, byte) in (begin..).zip(bytes) {
+        // The number of a message is in its last byte.
+        if numbers && plan.sizes.iter().any(|size| at + 1 == *size as usize) {
+            continue;
+        }
+        let holds = *byte == pattern.byte(at);
+        let good = match (is_covered(plan, at), plan.amount) {
+            (true, Amount::Iterations(_)) => holds,
+            (true, Amount::Time { .. }) => holds || *byte == UNTOUCHED,
+            (false, _) => *byte == UNTOUCHED,
+        };
+        found.compared += 1;
+        found.wrong += u64::from(!good);
+    }
+}
+
+/// Whether a message of any size goes over that byte of its room.
+fn is_covered(plan: &Plan, at: usize) -> bool {
+    let count = match plan.amount {
+        Amount::Iterations(count) => count,
+        Amount::Time { .. } => u64::MAX,
+    };
+    plan.sizes.iter().any(|&size| {
+        let used = u64::from(plan.slots(size)).min(count);
+        let step = (size.max(1) as usize).next_multiple_of(super::plan::CACHE_LINE as usize);
+        let (slot, within) = (at / step, at % step);
+        if plan.slots(size) == 1 {
+            at < size as usize
+        } else {
+            (slot as u64) < used && within < size as usize
+        }
+    })
+}
+
+/// The words of the server have grown by the number of additions. Compare and swap leaves a word as it was, unless it was zero.
+fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
+    let (Amount::Iterations(count), true) = (plan.amount, plan.sends(!is_client)) else {
+        return Ok(DataCheck::default());
+    };
+    let mut found = DataCheck::default();
+    for lane in 0..bench.count() {
+        let pattern = Pattern::of(is_client, lane);
+        let slots = u64::from(plan.slots(WORD as u32));
+        for slot in 0..slots.min(count) {
+            let at = plan.slot(WORD as u32, slot);
+            let was = pattern.bytes(at, WORD).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let times = count / slots + u64::from(slot < count % slots);
+            let expected = match plan.operation {
+                Operation::FetchAdd => u64::wrapping_add(was, times),
+                _ if was == 0 => 1,
+                _ => was,
+            };
+            let is = bench.memory.load_u64(bench.receive_at(lane) + at)?;
+            found.compared += WORD as u64;
+            found.wrong += WORD as u64 * u64::from(u64::from_le(is) != expected);
+        }
+    }
+    Ok(found)
+}

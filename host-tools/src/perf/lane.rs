@@ -1,0 +1,171 @@
+//! One queue pair of the test, of any service, in whatever state it is.
+
+use super::plan::{Operation, Transport};
+use anyhow::{Context as _, Result, bail};
+use bareverbs_core::address_handle::Destination;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
+use bareverbs_core::queue_pair::AddressVector;
+use bareverbs_core::queue_pair::{
+    ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
+};
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_core::{AddressHandle, Device};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+
+/// The Q_Key of perftest's datagrams.
+pub(crate) const Q_KEY: u32 = 0x1111_1111;
+/// Longest message that is copied into its work request.
+pub(crate) const MOST_INLINE: usize = 912;
+
+type DeviceHandle<'d, H> = &'d Device<H>;
+
+/// A queue pair.
+pub(crate) enum Lane<'d, H: Hal> {
+    PreparedRc(PreparedQueuePair<DeviceHandle<'d, H>, Rc>),
+    PreparedUc(PreparedQueuePair<DeviceHandle<'d, H>, Uc>),
+    Rc(QueuePair<DeviceHandle<'d, H>, Rc>),
+    Uc(QueuePair<DeviceHandle<'d, H>, Uc>),
+    /// From the beginning, with a peer later.
+    Ud(QueuePair<DeviceHandle<'d, H>, Ud>, Option<Destination>),
+    Broken,
+}
+
+/// One message to be posted.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) token: u64,
+    pub(crate) operation: Operation,
+    pub(crate) slice: [MemorySlice; 1],
+    pub(crate) remote: RemoteSlice,
+    pub(crate) signalled: bool,
+    /// The bytes, if they go inline.
+    pub(crate) inline: Option<Vec<u8>>,
+    /// What an atomic adds; or what it compares with, and what it swaps in.
+    pub(crate) operands: [u64; 2],
+}
+
+impl Message {
+    fn request(&self) -> WorkRequest<'_> {
+        let Self { token, slice, remote, operands, .. } = self;
+        let request = match (self.operation, &self.inline) {
+            (Operation::Send, None) => WorkRequest::send(*token, slice),
+            (Operation::Send, Some(bytes)) => WorkRequest::send_inline(*token, bytes),
+            (Operation::Write, None) => WorkRequest::write(*token, slice, *remote),
+            (Operation::Write, Some(bytes)) => WorkRequest::write_inline(*token, bytes, *remote),
+            (Operation::Read, _) => WorkRequest::read(*token, slice, *remote),
+            (Operation::FetchAdd, _) => WorkRequest::fetch_add(*token, slice, *remote, operands[0]),
+            (Operation::CompareSwap, _) => {
+                WorkRequest::compare_swap(*token, slice, *remote, operands[0], operands[1])
+            }
+        };
+        request.signalled(self.signalled)
+    }
+}
+
+impl<'d, H: Hal> Lane<'d, H> {
+    pub(crate) fn build(
+        builder: QueuePairBuilder<'_, DeviceHandle<'d, H>>,
+        transport: Transport,
+    ) -> Result<Self> {
+        Ok(match transport {
+            Transport::Rc => Self::PreparedRc(builder.build()?),
+            Transport::Uc => Self::PreparedUc(builder.service::<Uc>().build()?),
+            Transport::Ud => Self::Ud(builder.service::<Ud>().q_key(Q_KEY).build()?.ready_to_send()?, None),
+        })
+    }
+
+    /// Number and first PSN, for the peer.
+    pub(crate) fn identity(&self, gid_index: u8) -> Result<(Qpn, Psn)> {
+        let endpoint = match self {
+            Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::Ud(queue_pair, _) => return Ok((queue_pair.qpn(), Psn::new(0))),
+            Self::Rc(_) | Self::Uc(_) | Self::Broken => bail!("the queue pair was connected before"),
+        };
+        Ok((endpoint.qpn, endpoint.psn))
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        device: &Device<H>,
+        remote: &RemoteEndpoint,
+        options: ConnectOptions,
+    ) -> Result<()> {
+        let attempt = || {
+            format!(
+                "connecting to queue pair {} at {} (LID {}) with GID index {} and path MTU {:?}",
+                remote.qpn, remote.gid, remote.lid, options.gid_index, options.path_mtu
+            )
+        };
+        *self = match core::mem::replace(self, Self::Broken) {
+            Self::PreparedRc(queue_pair) => {
+                Self::Rc(queue_pair.connect(remote, options).with_context(attempt)?)
+            }
+            Self::PreparedUc(queue_pair) => {
+                Self::Uc(queue_pair.connect(remote, options).with_context(attempt)?)
+            }
+            Self::Ud(queue_pair, None) => {
+                let handle =
+                    AddressHandle::new(&device, &vector_to(remote, &options)).with_context(attempt)?;
+                Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
+            }
+            Self::Rc(_) | Self::Uc(_) | Self::Ud(..) | Self::Broken => {
+                bail!("the queue pair was connected before")
+            }
+        };
+        Ok(())
+    }
+
+    pub(crate) fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        match self {
+            Self::PreparedRc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::PreparedUc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Rc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Uc(queue_pair) => queue_pair.post_receive(request)?,
+            Self::Ud(queue_pair, _) => queue_pair.post_receive(request)?,
+            Self::Broken => bail!("the queue pair could not be connected"),
+        }
+        Ok(())
+    }
+
+    /// Posts all messages with one doorbell.
+    pub(crate) fn post(&mut self, messages: &[Message]) -> Result<()> {
+        match self {
+            Self::Rc(queue_pair) => {
+                let mut batch = queue_pair.send_batch();
+                messages.iter().try_for_each(|message| batch.post(&message.request()))?;
+                batch.ring();
+            }
+            Self::Uc(queue_pair) => {
+                let mut batch = queue_pair.send_batch();
+                messages.iter().try_for_each(|message| batch.post(&message.request()))?;
+                batch.ring();
+            }
+            Self::Ud(queue_pair, Some(destination)) => {
+                let mut batch = queue_pair.send_batch();
+                messages.iter().try_for_each(|message| batch.post_to(&message.request(), destination))?;
+                batch.ring();
+            }
+            Self::PreparedRc(_) | Self::PreparedUc(_) | Self::Ud(_, None) | Self::Broken => {
+                bail!("the queue pair is not connected")
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
+    AddressVector {
+        gid_index: options.gid_index,
+        gid: remote.gid,
+        mac: remote.mac,
+        hop_limit: options.hop_limit,
+        traffic_class: options.traffic_class,
+        flow_label: options.flow_label,
+        service_level: options.service_level,
+        udp_source_port: options.udp_source_port.unwrap_or(0),
+        lid: remote.lid,
+    }
+}

@@ -1,0 +1,130 @@
+//! `bareverbs perf`: bandwidth and latency of RDMA operations, with perftest's options and columns, over any place a device can live in.
+//!
+//! The other end may be an unmodified program of perftest (4.5 or later, which speak one exchange), another `bareverbs perf`, or, on the
+//! simulator in virtual time, this process.
+
+mod arguments;
+mod bench;
+mod clock;
+mod conversation;
+mod data;
+mod figures;
+mod lane;
+mod pair;
+mod plan;
+mod plot;
+mod report;
+mod run;
+mod stream;
+mod turns;
+
+pub use arguments::PerfArguments;
+
+use crate::Failure;
+use crate::output::{json_object, print};
+use crate::place::DeviceSelector;
+use anyhow::{Context as _, anyhow};
+use arguments::ReportArguments;
+use bareverbs_perftest::line::Listener;
+use bench::device_config;
+use conversation::{Conversation, Meeting};
+use plan::Plan;
+use report::Occasion;
+use run::{PerfOutcome, SizeRow};
+use std::net::Ipv4Addr;
+
+/// Runs the test. False if a limit was missed, or data was wrong.
+pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
+    let (text, good) = execute(arguments)?;
+    print(&text)?;
+    Ok(good)
+}
+
+fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
+    let plan = arguments.plan().map_err(Failure::Input)?;
+    let seat = &arguments.seat;
+    let is_pair = arguments.peer.is_none()
+        && seat.host.is_none()
+        && matches!(seat.device, DeviceSelector::Simulated(_));
+    let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan)? };
+    let occasion = Occasion {
+        device: seat
+            .host
+            .as_ref()
+            .map_or_else(|| seat.device.to_string(), |host| format!("sim (host {})", host.name())),
+        peer: arguments.peer.clone(),
+        simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
+    };
+    if let Some(path) = &arguments.report.plot {
+        plot::draw(&outcome, &occasion, path).map_err(Failure::Run)?;
+    }
+    let good = judge(&outcome, &arguments.report);
+    let text = match arguments.report.json {
+        true => json_object("perf", report::object(&outcome, &occasion))?,
+        false => report::text(&outcome, &occasion),
+    };
+    Ok((text, good))
+}
+
+/// Both ends in this process.
+fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
+    if arguments.seat.device != DeviceSelector::Simulated(bareverbs_sim::nic::LinkLayer::Ethernet) {
+        return Err(Failure::Input(anyhow!(
+            "{}: both ends in one process are Ethernet ports; for InfiniBand take two sockets of one `bareverbs serve --link ib`",
+            arguments.seat.device
+        )));
+    }
+    pair::run(plan)
+}
+
+fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
+    let (seat, port) = (&arguments.seat, arguments.port());
+    if seat.host.is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
+        return Err(Failure::Input(anyhow!(
+            "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or leave the \
+             peer out to have both ends here",
+            seat.device
+        )));
+    }
+    let meeting = match &arguments.peer {
+        Some(peer) => Meeting::Connect(seat.resolve(peer, port).map_err(Failure::Input)?),
+        None => {
+            let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, port).into());
+            eprintln!("waiting for the client at TCP port {port}");
+            Meeting::Accept(
+                listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?,
+            )
+        }
+    };
+    seat.with_device(device_config(plan), Conversation { plan, meeting })
+}
+
+/// Whether every limit was kept and all data was right. What was not is said on standard error.
+fn judge(outcome: &PerfOutcome, limits: &ReportArguments) -> bool {
+    let mut good = true;
+    let mut miss = |what: String| {
+        eprintln!("failed: {what}");
+        good = false;
+    };
+    if let Some(data) = outcome.data.filter(|data| data.wrong > 0) {
+        miss(format!("{} of {} bytes have another value than the peer sent", data.wrong, data.compared));
+    }
+    for row in &outcome.rows {
+        let SizeRow::Bandwidth(row) = row else { continue };
+        let total = row.total();
+        let (average, rate) = (total.average / report::unit(&outcome.plan), total.messages / 1e6);
+        if let Some(limit) = limits.limit_bandwidth.filter(|limit| average < *limit) {
+            miss(format!("{average:.2} at {} bytes is below the limit of {limit} (-w)", total.size));
+        }
+        if let Some(limit) = limits.limit_message_rate.filter(|limit| rate < *limit) {
+            miss(format!(
+                "{rate:.6} million messages/s at {} bytes are below the limit of {limit} (-y)",
+                total.size
+            ));
+        }
+    }
+    good
+}
+
+#[cfg(test)]
+mod tests;

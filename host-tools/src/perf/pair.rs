@@ -1,0 +1,101 @@
+//! Both ends of a test in this process: two simulated devices with a cable between them, in virtual time.
+
+use super::bench::{Bench, device_config};
+use super::conversation::{bytes_of, path_mtu};
+use super::data;
+use super::plan::{Measure, Operation, Plan, Transport};
+use super::run::{PerfOutcome, Side, SizeRow, drive_both};
+use super::stream::Stream;
+use super::turns::Turns;
+use crate::Failure;
+use crate::place::{DeviceSelector, simulated_pair};
+use crate::port_address::fill_table;
+use crate::seat::Seat;
+use anyhow::{Context as _, Result, anyhow};
+use bareverbs_core::Device;
+use bareverbs_core::hal::Hal;
+use bareverbs_hal_sim::SimHal;
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_sim::nic::LinkLayer;
+
+/// Runs the test.
+pub(crate) fn run(plan: &Plan) -> Result<PerfOutcome, Failure> {
+    let device = DeviceSelector::Simulated(LinkLayer::Ethernet);
+    let hals = simulated_pair(LinkLayer::Ethernet).map_err(|failure| failure.into_failure(&device))?;
+    let open = |hal: SimHal| {
+        Device::open(hal, device_config(plan))
+            .map_err(|error| anyhow!("{error}"))
+            .context("a simulated device")
+    };
+    let [client, server] = hals.map(open);
+    let (client, server) = (client?, server?);
+    seat(&client)?.gid_index(plan.gid_index).map_err(Failure::Input)?;
+    let mtu = path_mtu(&client, plan)?;
+    Ok(measure(plan, mtu, &client, &server)?)
+}
+
+fn seat<H: Hal>(device: &Device<H>) -> Result<Seat> {
+    let rows = fill_table(device, &[])?.map_err(|error| anyhow!("{error}"))?;
+    Ok(Seat::in_world(rows.into_iter().map(|(entry, _)| entry).collect()))
+}
+
+fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Device<H>) -> Result<PerfOutcome> {
+    let plan = &plan.for_mtu(bytes_of(mtu))?;
+    let seats = [seat(client)?, seat(server)?];
+    let mut left = Bench::set_up(client, &seats[0], plan)?;
+    let mut right = Bench::set_up(server, &seats[1], plan)?;
+    (left.peers, right.peers) = (right.own.clone(), left.own.clone());
+    left.connect(&seats[0], plan, mtu)?;
+    right.connect(&seats[1], plan, mtu)?;
+    data::fill(plan, true, &left)?;
+    data::fill(plan, false, &right)?;
+    let mut rows = Vec::new();
+    for &size in &plan.sizes {
+        rows.push(one_size(plan, &seats[0], size, &mut left, &mut right)?);
+        data::restore(plan, size, true, &left)?;
+        data::restore(plan, size, false, &right)?;
+    }
+    let [mut found, other] = [data::check(plan, true, &left)?, data::check(plan, false, &right)?];
+    found.compared += other.compared;
+    found.wrong += other.wrong;
+    Ok(PerfOutcome {
+        plan: plan.clone(),
+        role: None,
+        rows,
+        mtu: bytes_of(mtu),
+        gid_index: left.gid_index(),
+        on_ethernet: true,
+        own: left.own.clone(),
+        peers: left.peers.clone(),
+        peer_version: None,
+        data: Some(found),
+    })
+}
+
+fn one_size<H: Hal>(
+    plan: &Plan,
+    seat: &Seat,
+    size: u32,
+    left: &mut Bench<'_, H>,
+    right: &mut Bench<'_, H>,
+) -> Result<SizeRow> {
+    // The server is ready first.
+    if plan.measure == Measure::Latency {
+        let mut server = Turns::prepare(plan, size, false, right)?;
+        let mut client = Turns::prepare(plan, size, true, left)?;
+        let client_side = Side { bench: left, traffic: &mut client };
+        drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
+        return Ok(SizeRow::Latency(Box::new(client.finish())));
+    }
+    let mut server = Stream::prepare(plan, size, false, right)?;
+    let mut client = Stream::prepare(plan, size, true, left)?;
+    let client_side = Side { bench: left, traffic: &mut client };
+    drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
+    // A send that nobody acknowledges is done when it has left.
+    let only_server_knows = plan.operation == Operation::Send && plan.transport != Transport::Rc;
+    Ok(match plan.bidirectional {
+        true => SizeRow::both_directions(client.finish(), server.finish()),
+        false if only_server_knows => SizeRow::bandwidth(server.finish()),
+        false => SizeRow::bandwidth(client.finish()),
+    })
+}

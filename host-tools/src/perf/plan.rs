@@ -1,0 +1,160 @@
+//! What is measured, and how: the options of a run after they have been checked against each other.
+
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::Duration;
+use serde::Serialize;
+
+/// Bytes over which small messages are spread. perftest takes the larger of both ends'; ours are the usual.
+pub(crate) const CYCLE_BUFFER: u32 = bareverbs_perftest::exchange::CYCLE_BUFFER;
+/// Distance of small messages.
+pub(crate) const CACHE_LINE: u32 = bareverbs_perftest::exchange::CACHE_LINE;
+
+/// The operation under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Operation {
+    Write,
+    Read,
+    Send,
+    FetchAdd,
+    CompareSwap,
+}
+
+impl Operation {
+    pub(crate) const fn is_atomic(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+
+    /// Whether the client waits for data of the server's memory, so that a round trip is one operation.
+    pub(crate) const fn fetches(self) -> bool {
+        matches!(self, Self::Read | Self::FetchAdd | Self::CompareSwap)
+    }
+}
+
+/// What is measured of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Measure {
+    Bandwidth,
+    Latency,
+}
+
+/// Services of queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Transport {
+    Rc,
+    Uc,
+    Ud,
+}
+
+/// How long a size is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// So many messages of each queue pair.
+    Iterations(u64),
+    /// So long, of which the margin at the beginning and the margin at the end do not count.
+    Time { total: Duration, margin: Duration },
+}
+
+/// At most so much, in bursts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RateLimit {
+    pub(crate) rate: f64,
+    pub(crate) unit: RateUnit,
+    /// Messages of a burst.
+    pub(crate) burst: u32,
+}
+
+/// Units of `--rate_limit`, as perftest writes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RateUnit {
+    /// MiB/s.
+    #[value(name = "M")]
+    Mebibytes,
+    /// 10^9 bit/s.
+    #[value(name = "g")]
+    Gigabits,
+    /// Messages/s.
+    #[value(name = "p")]
+    Messages,
+}
+
+/// The checked options.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) operation: Operation,
+    pub(crate) measure: Measure,
+    pub(crate) transport: Transport,
+    /// Bytes of a message; more than one with `-a`.
+    pub(crate) sizes: Vec<u32>,
+    /// `-a`: both ends meet between sizes.
+    pub(crate) all_sizes: bool,
+    pub(crate) amount: Amount,
+    pub(crate) queue_pairs: u32,
+    pub(crate) post_list: u32,
+    pub(crate) tx_depth: u32,
+    pub(crate) rx_depth: u32,
+    /// Every so many sends one completion.
+    pub(crate) cq_moderation: u32,
+    pub(crate) bidirectional: bool,
+    pub(crate) events: bool,
+    pub(crate) inline: u32,
+    pub(crate) mtu: Option<PathMtu>,
+    pub(crate) outstanding: u8,
+    pub(crate) gid_index: Option<u8>,
+    pub(crate) ack_timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) service_level: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) flow_label: u32,
+    pub(crate) hop_limit: u8,
+    pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) peak: bool,
+    pub(crate) gigabits: bool,
+    /// How long nothing may happen.
+    pub(crate) patience: std::time::Duration,
+}
+
+impl Plan {
+    pub(crate) fn largest(&self) -> u32 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes of the part of the buffer that one queue pair sends from, or receives into.
+    pub(crate) fn room(&self) -> usize {
+        self.largest().max(CYCLE_BUFFER) as usize
+    }
+
+    /// Where message number `index` of a size lies in that part: small ones go round the beginning in steps of cache lines.
+    /// Latency is measured at its beginning.
+    pub(crate) fn slot(&self, size: u32, index: u64) -> usize {
+        let slots = self.slots(size);
+        let step = step_of(size);
+        ((index % u64::from(slots)) * u64::from(step)) as usize
+    }
+
+    /// How many messages of a size lie beside each other.
+    pub(crate) fn slots(&self, size: u32) -> u32 {
+        if self.measure == Measure::Latency || size > CYCLE_BUFFER / 2 {
+            return 1;
+        }
+        CYCLE_BUFFER / step_of(size)
+    }
+
+    /// Whether this end sends: the client, and the server too if it is no one-sided test in one direction.
+    pub(crate) fn sends(&self, is_client: bool) -> bool {
+        let both = self.measure == Measure::Latency && !self.operation.fetches();
+        is_client || self.bidirectional || both
+    }
+
+    /// Whether messages come to this end that it posts receives for.
+    pub(crate) fn receives(&self, is_client: bool) -> bool {
+        let both = self.bidirectional || self.measure == Measure::Latency;
+        self.operation == Operation::Send && (both || !is_client)
+    }
+}
+
+fn step_of(size: u32) -> u32 {
+    size.max(1).next_multiple_of(CACHE_LINE)
+}

@@ -1,0 +1,296 @@
+//! What is shown of a test: perftest's columns, and one JSON object.
+
+use super::figures::{Bandwidth, Latency, PERCENTILES};
+use super::plan::{Amount, Measure, Operation, Plan};
+use super::run::{BandwidthRow, PerfOutcome, SizeRow};
+use bareverbs_perftest::exchange::Destination;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+const LINE: &str = "---------------------------------------------------------------------------------------";
+
+/// How the test was called.
+#[derive(Debug)]
+pub(crate) struct Occasion {
+    pub(crate) device: String,
+    pub(crate) peer: Option<String>,
+    /// The time is that of a simulator.
+    pub(crate) simulated: bool,
+}
+
+/// The text.
+pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+    let mut text = head(outcome, occasion);
+    for (whose, ends) in [("local", &outcome.own), ("remote", &outcome.peers)] {
+        for end in ends {
+            let _ = writeln!(text, "{}", address(whose, end, &outcome.plan));
+        }
+    }
+    let _ = writeln!(text, "{LINE}\n{}", columns(&outcome.plan));
+    for row in &outcome.rows {
+        let _ = writeln!(
+            text,
+            "{}",
+            match row {
+                SizeRow::Bandwidth(row) => bandwidth_row(row, &outcome.plan),
+                SizeRow::Latency(latency) => latency_row(latency, &outcome.plan),
+            }
+        );
+    }
+    let _ = write!(text, "{LINE}\n{}", data_line(outcome));
+    if occasion.simulated {
+        text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
+    }
+    text
+}
+
+fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+    let plan = &outcome.plan;
+    let mut lines = vec![
+        LINE.to_owned(),
+        format!("                    {}", title(plan)),
+        format!(
+            " Device          : {}\t\tPeer           : {}",
+            occasion.device,
+            occasion.peer.as_deref().unwrap_or("-")
+        ),
+        format!(" Number of qps   : {}\t\tTransport type : IB", plan.queue_pairs),
+        format!(" Connection type : {}\t\tUsing SRQ      : OFF", serde_name(&plan.transport)),
+        format!(" TX depth        : {}", plan.tx_depth),
+    ];
+    if plan.post_list > 1 {
+        lines.push(format!(" Post List       : {}", plan.post_list));
+    }
+    if plan.operation == Operation::Send {
+        lines.push(format!(" RX depth        : {}", plan.rx_depth));
+    }
+    if plan.measure == Measure::Bandwidth {
+        lines.push(format!(" CQ Moderation   : {}", plan.cq_moderation));
+    }
+    lines.push(format!(" Mtu             : {}[B]", outcome.mtu));
+    lines.push(format!(" Link type       : {}", link_type(outcome)));
+    lines.push(format!(" GID index       : {}", outcome.gid_index));
+    lines.push(match plan.operation.fetches() {
+        true => format!(" Outstand reads  : {}", plan.outstanding),
+        false => format!(" Max inline data : {}[B]", plan.inline),
+    });
+    lines.push(format!(" Data ex. method : {}", exchange_method(outcome)));
+    lines.push(LINE.to_owned());
+    lines.join("\n") + "\n"
+}
+
+pub(crate) fn title(plan: &Plan) -> String {
+    let operation = match plan.operation {
+        Operation::Write => "RDMA_Write",
+        Operation::Read => "RDMA_Read",
+        Operation::Send => "Send",
+        Operation::FetchAdd => "Atomic FETCH_AND_ADD",
+        Operation::CompareSwap => "Atomic CMP_AND_SWAP",
+    };
+    let direction = if plan.bidirectional { "Bidirectional " } else { "" };
+    let measure = if plan.measure == Measure::Bandwidth { "BW" } else { "Latency" };
+    format!("{operation} {direction}{measure} Test")
+}
+
+const fn link_type(outcome: &PerfOutcome) -> &'static str {
+    if outcome.on_ethernet { "Ethernet" } else { "IB" }
+}
+
+fn exchange_method(outcome: &PerfOutcome) -> String {
+    match &outcome.peer_version {
+        Some(version) => format!("Ethernet (the peer speaks perftest {version})"),
+        None => "within this process".to_owned(),
+    }
+}
+
+fn serde_name(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
+}
+
+fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
+    let Destination { lid, qpn, psn, outstanding_reads, rkey, address, gid } = end;
+    let mut line =
+        format!(" {whose} address: LID {lid:#06x} QPN {:#06x} PSN {:#x}", qpn.value(), psn.value());
+    if plan.operation.fetches() {
+        let _ = write!(line, " OUT {outstanding_reads:#04x}");
+    }
+    if plan.operation != Operation::Send {
+        let _ = write!(line, " RKey {rkey:#08x} VAddr {address:#018x}");
+    }
+    let bytes: Vec<String> = gid.0.iter().map(|byte| format!("{byte:02}")).collect();
+    if !gid.is_zero() {
+        let _ = write!(line, "\n GID: {}", bytes.join(":"));
+    }
+    line
+}
+
+/// The heading of the columns.
+fn columns(plan: &Plan) -> String {
+    let unit = if plan.gigabits { "Gb/sec" } else { "MiB/sec" };
+    match (plan.measure, plan.amount) {
+        (Measure::Bandwidth, _) => {
+            format!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]")
+        }
+        (Measure::Latency, Amount::Time { .. }) => {
+            " #bytes        #iterations       t_avg[usec]    tps average".to_owned()
+        }
+        (Measure::Latency, _) => {
+            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
+                                  t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+                .to_owned()
+        }
+    }
+}
+
+fn bandwidth_row(row: &BandwidthRow, plan: &Plan) -> String {
+    let Bandwidth { size, iterations, peak, average, messages } = row.total();
+    let unit = unit(plan);
+    let (peak, average, rate) = (peak / unit, average / unit, messages / 1e6);
+    if plan.gigabits && average < 0.1 {
+        return format!(
+            " {size:<7}    {iterations}           {peak:<7.6}            {average:<7.6}            {rate:<7.6}"
+        );
+    }
+    format!(" {size:<7}    {iterations:<10}       {peak:<7.2}            {average:<7.2}\t\t   {rate:<7.6}")
+}
+
+/// Bytes in a second that are one of the unit of rates.
+pub(crate) const fn unit(plan: &Plan) -> f64 {
+    if plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
+}
+
+fn latency_row(latency: &Latency, plan: &Plan) -> String {
+    let Latency { size, iterations, rate, .. } = latency;
+    let micros = |picos: f64| picos / 1e6;
+    if matches!(plan.amount, Amount::Time { .. }) {
+        return format!(
+            " {size:<7}       {iterations}            {:<7.2}        {rate:<7.2}",
+            micros(latency.mean)
+        );
+    }
+    let [typical, _, p99, p999, ..] = latency.percentiles.map(micros);
+    // As perftest counts: messages, of which all but the first end a sample.
+    format!(
+        " {size:<7} {}          {:<7.2}        {:<7.2}      {typical:<7.2}  \t       {:<7.2}     \t{:<7.2}\t\t{p99:<7.2} \t\t{p999:<7.2}",
+        iterations + 1,
+        micros(latency.minimum),
+        micros(latency.maximum),
+        micros(latency.mean),
+        micros(latency.deviation)
+    )
+}
+
+fn data_line(outcome: &PerfOutcome) -> String {
+    match &outcome.data {
+        Some(data) if data.compared == 0 => {
+            " Data            : nothing of it can be seen at this end".to_owned()
+        }
+        Some(data) if data.wrong == 0 => {
+            format!(" Data            : {} bytes compared, all equal", data.compared)
+        }
+        Some(data) => format!(" Data            : {} of {} bytes are WRONG", data.wrong, data.compared),
+        None => " Data            : not checked, since it is not known what perftest sends".to_owned(),
+    }
+}
+
+/// The object `perf` of JSON.
+pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
+    let plan = &outcome.plan;
+    let iterations = match plan.amount {
+        Amount::Iterations(count) => Some(count),
+        Amount::Time { .. } => None,
+    };
+    let (duration, margin) = match plan.amount {
+        Amount::Iterations(_) => (None, None),
+        Amount::Time { total, margin } => {
+            (Some(total.as_picos() as f64 / 1e12), Some(margin.as_picos() as f64 / 1e12))
+        }
+    };
+    json!({
+        "operation": plan.operation,
+        "measure": plan.measure,
+        "connection": plan.transport,
+        "selector": occasion.device,
+        "peer": occasion.peer,
+        "role": outcome.role.map(|role| role.to_string()),
+        "peer_version": outcome.peer_version,
+        "clock": if occasion.simulated { "sim" } else { "real" },
+        "options": {
+            "queue_pairs": plan.queue_pairs,
+            "iterations": iterations,
+            "duration_s": duration,
+            "margin_s": margin,
+            "tx_depth": plan.tx_depth,
+            "rx_depth": plan.rx_depth,
+            "post_list": plan.post_list,
+            "cq_moderation": plan.cq_moderation,
+            "bidirectional": plan.bidirectional,
+            "events": plan.events,
+            "inline_bytes": plan.inline,
+            "outstanding_reads": plan.outstanding,
+            "mtu_bytes": outcome.mtu,
+            "gid_index": outcome.gid_index,
+            "link_layer": link_type(outcome),
+        },
+        "local": outcome.own.iter().map(end).collect::<Vec<_>>(),
+        "remote": outcome.peers.iter().map(end).collect::<Vec<_>>(),
+        "results": outcome.rows.iter().map(result).collect::<Vec<_>>(),
+        "data": outcome.data.map(|data| json!({"compared_bytes": data.compared, "wrong_bytes": data.wrong})),
+    })
+}
+
+fn end(end: &Destination) -> Value {
+    let gid = (!end.gid.is_zero()).then(|| end.gid.to_string());
+    json!({
+        "lid": end.lid,
+        "qpn": end.qpn.value(),
+        "psn": end.psn.value(),
+        "rkey": end.rkey,
+        "address": end.address,
+        "gid": gid,
+    })
+}
+
+fn result(row: &SizeRow) -> Value {
+    match row {
+        SizeRow::Bandwidth(row) => {
+            let total = row.total();
+            json!({
+                "size_bytes": total.size,
+                "iterations": total.iterations,
+                "bandwidth": bandwidth(&total),
+                "local": row.own.as_ref().map(bandwidth),
+                "remote": row.peer.as_ref().map(bandwidth),
+            })
+        }
+        SizeRow::Latency(latency) => {
+            let micros = |picos: f64| picos / 1e6;
+            let percentile = |(percentile, picos): (&f64, &f64)| {
+                (format!("p{percentile}").replace('.', "_"), json!(micros(*picos)))
+            };
+            let percentiles: serde_json::Map<String, Value> =
+                PERCENTILES.iter().zip(&latency.percentiles).map(percentile).collect();
+            json!({
+                "size_bytes": latency.size,
+                "iterations": latency.iterations,
+                "latency_us": {
+                    "min": micros(latency.minimum),
+                    "max": micros(latency.maximum),
+                    "mean": micros(latency.mean),
+                    "stdev": micros(latency.deviation),
+                    "percentiles": percentiles,
+                },
+                "round_trips_per_s": latency.rate,
+            })
+        }
+    }
+}
+
+fn bandwidth(bandwidth: &Bandwidth) -> Value {
+    let Bandwidth { peak, average, messages, .. } = bandwidth;
+    json!({
+        "peak_bytes_per_s": peak,
+        "average_bytes_per_s": average,
+        "messages_per_s": messages,
+    })
+}

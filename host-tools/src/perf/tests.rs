@@ -1,0 +1,153 @@
+use super::*;
+use serde_json::Value;
+
+fn parse(words: &[&str]) -> Result<PerfArguments, clap::Error> {
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: PerfArguments,
+    }
+    let line = ["perf"].iter().chain(words).copied();
+    <Command as clap::Parser>::try_parse_from(line).map(|command| command.arguments)
+}
+
+fn json(words: &str) -> (Value, bool) {
+    let words: Vec<&str> = words.split_whitespace().chain(["--json"]).collect();
+    let arguments = parse(&words).unwrap_or_else(|error| panic!("{error}"));
+    let (text, good) = execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"));
+    let mut object: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(object["schema"], "bareverbs.perf.v1");
+    (object["perf"].take(), good)
+}
+
+fn refusal(words: &str) -> String {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    match parse(&words) {
+        Err(error) => error.to_string(),
+        Ok(arguments) => match execute(&arguments) {
+            Err(Failure::Input(error)) => format!("{error:#}"),
+            other => panic!("{words:?} was not refused: {other:?}"),
+        },
+    }
+}
+
+#[test]
+fn every_test_moves_its_data_and_says_whose_time_it_measured() {
+    for words in [
+        "write bw -n 50",
+        "write lat -n 50",
+        "read bw -n 50",
+        "read lat -n 50",
+        "send bw -n 50",
+        "send lat -n 50",
+        "atomic bw -n 70",
+        "atomic lat -n 50",
+        "atomic bw -n 50 -A CMP_AND_SWAP",
+        "write bw -c UC -n 50 -s 5000",
+        "write lat -c UC -n 50 -s 300",
+        "send bw -c UC -n 50 -s 100",
+        "send bw -c UD -n 600 -s 100",
+        "send lat -c UD -n 50",
+        "write bw -b -q 3 -l 5 -n 50 -s 64",
+        "send bw -b -e -n 50",
+        "send bw -e -l 5 -n 50",
+        "read bw -b -n 50 -m 1024",
+        "write lat -a -n 20",
+        "send bw -a -n 20",
+        "write bw -D 1 -f 0 -s 1048576 --rate_limit 1000",
+    ] {
+        let (perf, good) = json(words);
+        assert!(good, "{words}");
+        assert_eq!(
+            (perf["clock"].as_str(), perf["data"]["wrong_bytes"].as_u64()),
+            (Some("sim"), Some(0)),
+            "{words}"
+        );
+        assert!(perf["data"]["compared_bytes"].as_u64() > Some(7), "{words}: {}", perf["data"]);
+        for row in perf["results"].as_array().expect("rows") {
+            let rate = &row["bandwidth"]["average_bytes_per_s"];
+            let value = rate.as_f64().or(row["latency_us"]["min"].as_f64());
+            assert!(value > Some(0.0), "{words}: {row}");
+        }
+    }
+}
+
+#[test]
+fn all_sizes_are_those_of_perftest() {
+    let sizes = |words: &str| -> Vec<u64> {
+        let (perf, _) = json(words);
+        perf["results"]
+            .as_array()
+            .expect("rows")
+            .iter()
+            .filter_map(|row| row["size_bytes"].as_u64())
+            .collect()
+    };
+    assert_eq!(sizes("read bw -a -n 5"), (1..=23).map(|log| 1 << log).collect::<Vec<u64>>());
+    assert_eq!(sizes("send bw -c UD -a -n 5 -m 512"), (1..=9).map(|log| 1 << log).collect::<Vec<u64>>());
+    assert_eq!(sizes("atomic bw -a -n 5"), [8]);
+}
+
+#[test]
+fn a_rate_limit_is_kept() {
+    let (perf, _) = json("write bw -s 4096 -n 5000 --rate_limit 10 --rate_units g --burst_size 4");
+    let rate = perf["results"][0]["bandwidth"]["average_bytes_per_s"].as_f64().expect("a rate") * 8.0;
+    assert!((rate - 10e9).abs() < 0.1e9, "{rate}");
+}
+
+#[test]
+fn a_limit_that_is_missed_is_exit_status_1_each_by_itself() {
+    assert!(json("write bw -n 50 -w 100 -y 0.0001").1);
+    assert!(!json("write bw -n 50 -w 100000000").1);
+    assert!(!json("write bw -n 50 -y 1000").1, "-y alone too");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    for (words, reason) in [
+        ("write bw -c UD", "a datagram is a SEND"),
+        ("read lat -c UC", "no RDMA READ"),
+        ("send bw -c XRC", "XRC is not spoken"),
+        ("send bw -c IB", "possible values"),
+        ("write bw -R", "no connection manager"),
+        ("write lat -b", "-b is for tests of bandwidth"),
+        ("write lat -q 2", "-q is for"),
+        ("write bw -n 100 -l 7", "no multiple of -l 7"),
+        ("write bw -n 4", "4 is not in 5..="),
+        ("write bw -l 10 -Q 3", "no multiple of -Q 3"),
+        ("write bw -D 4 -f 2", "nothing would count"),
+        ("atomic bw -s 16", "8 bytes"),
+        ("read bw -I 100", "cannot be inline"),
+        ("write lat -e", "no completion"),
+        ("write bw -m 1500", "no path MTU"),
+        ("write bw -x 9", "no GID index 9"),
+        ("write bw --rate_limit -3", "unexpected argument"),
+        ("write bw --rate_limit nan", "no rate"),
+        ("write bw somebody", "--host NAME"),
+        ("write bw --device sim:ib", "serve --link ib"),
+        ("write bw --device sim:ib --host a", "wire of its own"),
+        ("write bw --host a/b", "letters"),
+        ("write bw --peer-mac 01:00:00:00:00:01", "address of a group"),
+        ("write bw --peer-mac 02:00:00:00:00", "no MAC address"),
+        ("copy bw", "possible values"),
+    ] {
+        let said = refusal(words);
+        assert!(said.contains(reason), "{words}: {said}");
+    }
+}
+
+#[test]
+fn the_drawing_is_an_svg_with_a_line_for_each_size() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("out.svg");
+    let path = path.to_str().expect("a name");
+    json(&format!("read lat -a -n 20 --plot {path}"));
+    let svg = std::fs::read_to_string(path).expect("a drawing");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg:.200}");
+    assert!(svg.matches("<polyline").count() >= 23 && svg.contains("8388608 bytes") && svg.contains("99.9"));
+    json(&format!("write bw -a -n 20 --plot {path}"));
+    assert!(std::fs::read_to_string(path).expect("a drawing").contains("MiB/s"));
+    let words = ["write", "bw", "-n", "5", "--plot", "/no/such/directory/x.svg"];
+    let said = execute(&parse(&words).expect("good")).expect_err("nowhere to write");
+    assert!(format!("{said:?}").contains("cannot write the drawing"));
+}

@@ -1,0 +1,233 @@
+//! Where a device that talks to peers is plugged in: the options that say so, its addresses, and the MAC addresses of its peers.
+//!
+//! A simulated device with `--host` is a host of a network of `bareverbs run`; its peers are the programs there. A device without
+//! is alone with its cable, and has the addresses that `--address` gives it.
+
+use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP, on};
+use crate::port_address::{PortAddress, fill_table, mac_of_link_local};
+use crate::{Failure, network as networks};
+use anyhow::{Context as _, anyhow, bail};
+use bareverbs_core::device::GidError;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{Device, DeviceConfig, GidEntry};
+use bareverbs_hal_sim::MemoryConfig;
+use bareverbs_hal_sim::real_time::RealTimeHal;
+use bareverbs_network::{Neighbours, NetworkIo, Wire};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::{PortType, RoceVersion};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_sim::nic::{LinkLayer, Nic};
+use bareverbs_uverbs::VirtualHost;
+use clap::Args;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+
+/// Time between two looks at a device that another thread of this machine needs a core for.
+const SHARED_REST: Duration = Duration::from_micros(20);
+/// How long an InfiniBand port may wait for the subnet's manager.
+const ACTIVATION_LIMIT: Duration = Duration::from_secs(20);
+
+/// Which device, and where it is plugged in.
+#[derive(Debug, Clone, Args)]
+pub struct SeatArguments {
+    /// Which device.
+    #[arg(long, short = 'd', visible_alias = "ib-dev", value_name = "DEVICE", default_value = "sim",
+          long_help = format!("Which device: {SELECTOR_HELP}"))]
+    pub(crate) device: DeviceSelector,
+    /// The simulated device is that of this host in a network of `bareverbs run`.
+    #[arg(long, value_name = "NAME", value_parser = networks::parse_host)]
+    pub(crate) host: Option<VirtualHost>,
+    /// Network of the host.
+    #[arg(long, requires = "host", default_value = "default", value_parser = networks::parse_name)]
+    network: String,
+    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
+    #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
+    addresses: Vec<PortAddress>,
+    /// MAC address of the peer, or of the router before it: 02:00:00:00:00:01. Needed for a peer whose GID is not link-local, unless
+    /// it is in the network of --host.
+    #[arg(long, value_name = "MAC", value_parser = parse_mac)]
+    peer_mac: Option<MacAddress>,
+}
+
+/// What talks to peers needs to know beside the device.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Entries of the RoCE address table in order; none on InfiniBand.
+    pub(crate) gids: Vec<GidEntry>,
+    /// Longest time between two looks at a device that has nothing to say.
+    pub(crate) rest: Duration,
+    network: Option<NetworkDirectory>,
+    peer_mac: Option<MacAddress>,
+}
+
+/// What is done with an open device in its seat.
+pub(crate) trait SeatedTask {
+    /// What comes out.
+    type Output;
+    /// Does it.
+    fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<Self::Output, Failure>;
+}
+
+impl SeatArguments {
+    /// Opens the device, gives it its addresses, runs `task` and closes the device again.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] if there is no such device or it cannot have these addresses, otherwise what the task says.
+    pub(crate) fn with_device<T: SeatedTask>(
+        &self,
+        config: DeviceConfig,
+        task: T,
+    ) -> Result<T::Output, Failure> {
+        let network = self.open_network().map_err(Failure::Input)?;
+        let rest = match self.device {
+            DeviceSelector::Pci(_) => Duration::ZERO,
+            DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
+        };
+        let seat = Seat { gids: Vec::new(), rest, network, peer_mac: self.peer_mac };
+        let seated = Seated { seat, addresses: &self.addresses, host: self.host.as_ref(), task };
+        let Some(host) = &self.host else {
+            return self.device.with_configured_device(config, seated)?;
+        };
+        let hal = self.plug(host, &seated.seat).map_err(Failure::Input)?;
+        on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
+    }
+
+    fn open_network(&self) -> anyhow::Result<Option<NetworkDirectory>> {
+        let Some(host) = &self.host else { return Ok(None) };
+        if self.device != DeviceSelector::Simulated(LinkLayer::Ethernet) {
+            bail!("--host is for a simulated Ethernet device; {} has a wire of its own", self.device);
+        }
+        let network = networks::open(&networks::home()?, &self.network)?;
+        networks::add(&network, host)?;
+        Ok(Some(network))
+    }
+
+    fn plug(&self, host: &VirtualHost, seat: &Seat) -> anyhow::Result<RealTimeHal<Nic, NetworkIo>> {
+        let network = seat.network.clone().context("a host has a network")?;
+        let wire = Wire::plug(network, host.name(), host.mac())?;
+        let nic = Nic::new(host.nic_config(wire.number()));
+        Ok(RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1))
+    }
+
+    /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.
+    pub(crate) fn resolve(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
+        let network = self.open_network()?;
+        if network.is_some_and(|network| network.has_host(peer)) {
+            return Ok((Ipv4Addr::LOCALHOST, port).into());
+        }
+        let resolved = (peer, port).to_socket_addrs();
+        let mut addresses: Vec<SocketAddr> = resolved
+            .with_context(|| format!("{peer:?} is no host of the network and no name of a machine"))?
+            .collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        let first = addresses.first().copied();
+        first.with_context(|| format!("{peer:?} has no address"))
+    }
+}
+
+impl Seat {
+    /// A seat at a cable in one world in virtual time.
+    pub(crate) fn in_world(gids: Vec<GidEntry>) -> Self {
+        Self { gids, rest: SHARED_REST, network: None, peer_mac: None }
+    }
+
+    /// The MAC address of the peer with a GID, or of the router before it.
+    pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
+        let in_network = || Neighbours::new(self.network.clone()?).resolve(Time::ZERO, gid);
+        let found = self.peer_mac.or_else(in_network).or_else(|| mac_of_link_local(gid));
+        found.with_context(|| {
+            format!(
+                "the MAC address of the peer is not known: its GID {gid} is not link-local, and nobody answers ARP for a device \
+                 that the kernel does not have. Give --peer-mac, or let both ends use their link-local GIDs (-x)"
+            )
+        })
+    }
+
+    /// The GID index to use: the one asked for, or the first of RoCEv2, IPv4 before IPv6.
+    pub(crate) fn gid_index(&self, wished: Option<u8>) -> anyhow::Result<u8> {
+        if self.gids.is_empty() {
+            return Ok(wished.unwrap_or(0));
+        }
+        if let Some(index) = wished {
+            let count = self.gids.len();
+            return match self.gids.get(usize::from(index)) {
+                Some(_) => Ok(index),
+                None => bail!("the port has no GID index {index}, it has 0 to {}", count - 1),
+            };
+        }
+        let routable = |ipv4: bool| {
+            self.gids.iter().position(|entry| {
+                entry.version == RoceVersion::Version2 && entry.gid.to_ipv4().is_some() == ipv4
+            })
+        };
+        let index = routable(true).or_else(|| routable(false)).context("the port has no GID of RoCEv2")?;
+        Ok(index as u8)
+    }
+}
+
+/// A task with what its seat is made of.
+struct Seated<'a, T> {
+    seat: Seat,
+    addresses: &'a [PortAddress],
+    host: Option<&'a VirtualHost>,
+    task: T,
+}
+
+impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
+    type Output = Result<T::Output, Failure>;
+
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, bareverbs_core::command::CommandError> {
+        let Self { mut seat, addresses, host, task } = self;
+        let gids = match (device.capabilities().port_type, host) {
+            (PortType::Ethernet, Some(host)) => fill_as_host(device, host),
+            (PortType::Ethernet, None) => {
+                fill_table(device, addresses)?.map(|rows| rows.into_iter().map(|(entry, _)| entry).collect())
+            }
+            _ => {
+                wait_until_active(device)?;
+                Ok(Vec::new())
+            }
+        };
+        seat.gids = match gids {
+            Ok(gids) => gids,
+            Err(error) => return Ok(Err(Failure::Input(anyhow!("{error}")))),
+        };
+        Ok(task.run(device, &seat))
+    }
+}
+
+/// The addresses that programs of the host have, with the same indices.
+fn fill_as_host<H: Hal>(device: &Device<H>, host: &VirtualHost) -> Result<Vec<GidEntry>, GidError> {
+    let entries: Vec<GidEntry> =
+        host.gids().into_iter().map(|gid| GidEntry::roce_v2(gid, host.mac())).collect();
+    for (index, entry) in entries.iter().enumerate() {
+        device.set_gid(index as u16, *entry)?;
+    }
+    Ok(entries)
+}
+
+/// The LID is the subnet manager's to give. A port that nobody manages stays as it is, and what is sent says so.
+fn wait_until_active<H: Hal>(device: &Device<H>) -> Result<(), bareverbs_core::command::CommandError> {
+    let hal = device.hal();
+    let deadline = hal.now() + ACTIVATION_LIMIT;
+    while device.port()?.state.is_down() && hal.now() < deadline {
+        hal.relax(hal.now() + SHARED_REST);
+    }
+    Ok(())
+}
+
+fn parse_mac(text: &str) -> Result<MacAddress, String> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| part.len() == 2);
+        *byte = part
+            .and_then(|part| u8::from_str_radix(part, 16).ok())
+            .ok_or_else(|| format!("{text:?} is no MAC address; write it as 02:00:00:00:00:01"))?;
+    }
+    match (parts.next(), bytes[0] & 1) {
+        (None, 0) => Ok(MacAddress(bytes)),
+        (None, _) => Err(format!("{text} is the address of a group, not of a peer")),
+        (Some(_), _) => Err(format!("{text:?} has more than six bytes")),
+    }
+}

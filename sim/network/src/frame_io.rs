@@ -1,0 +1,108 @@
+//! The cable of a process, for a device in real time.
+
+use crate::{Pace, Wire, WireCounters};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::real_time::FrameIo;
+use std::io;
+use std::time::Instant;
+
+/// Frames from and to the other processes of a network. While the host's cable is pulled out frames are lost both ways, and the port
+/// of the device goes on to say that it is active.
+#[derive(Debug)]
+pub struct NetworkIo {
+    wire: Wire,
+    pace: Pace,
+    start: Instant,
+    /// Whether a frame has passed since the last rest.
+    busy: bool,
+}
+
+impl NetworkIo {
+    /// The cable `wire`.
+    pub fn new(wire: Wire) -> Self {
+        Self { wire, pace: Pace::new(), start: Instant::now(), busy: false }
+    }
+
+    fn now(&self) -> Time {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+}
+
+impl FrameIo for NetworkIo {
+    fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        let now = self.now();
+        self.busy = true;
+        Ok(!self.wire.has_cable() || self.wire.send(now, frame))
+    }
+
+    fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
+        self.wire.look(self.now(), status);
+        while self.wire.receive(frame) {
+            self.busy = true;
+            if self.wire.has_cable() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn wait(&mut self, limit: std::time::Duration) -> io::Result<()> {
+        let now = self.now();
+        let limit = Duration::from_nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        let busy = core::mem::take(&mut self.busy);
+        self.pace.rest(now, busy, Some(now + limit));
+        Ok(())
+    }
+}
+
+/// How this process is, for `bareverbs run --list`: lines of a name and a value. A tool does not tell of its objects.
+fn status(WireCounters { sent, received, unreachable, overrun }: WireCounters) -> String {
+    format!(
+        "pid {}\nprogram bareverbs\nsent {sent}\nreceived {received}\nlost {}\n",
+        std::process::id(),
+        unreachable + overrun
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_serve::network::NetworkDirectory;
+    use bareverbs_uverbs::VirtualHost;
+
+    fn plug(network: &NetworkDirectory, name: &str) -> (VirtualHost, NetworkIo) {
+        let host = VirtualHost::new(name).unwrap();
+        let wire = Wire::plug(network.clone(), name, host.mac()).unwrap();
+        (host, NetworkIo::new(wire))
+    }
+
+    /// Receives with a deadline: connections are looked at now and then.
+    fn receive(io: &mut NetworkIo, frame: &mut Vec<u8>) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < std::time::Duration::from_millis(200) {
+            if io.receive(frame).unwrap() {
+                return true;
+            }
+            io.wait(std::time::Duration::from_millis(1)).unwrap();
+        }
+        false
+    }
+
+    #[test]
+    fn a_frame_goes_to_the_host_that_has_its_address_unless_the_cable_is_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(directory.path()).unwrap();
+        let ((_, mut a), (b_host, mut b)) = (plug(&network, "a"), plug(&network, "b"));
+        let mut frame = [&b_host.mac().0[..], &[2; 6], &[0x88, 0xb5], &[7; 46]].concat();
+        assert!(a.send(&frame).unwrap());
+        let mut got = Vec::new();
+        assert!(receive(&mut b, &mut got));
+        assert_eq!(got, frame);
+        network.set_cable("b", false).unwrap();
+        assert!(!receive(&mut b, &mut got), "nothing was sent, and b looks at its cable");
+        frame[20] = 8;
+        assert!(a.send(&frame).unwrap());
+        assert!(!receive(&mut b, &mut got), "the cable is out");
+    }
+}
