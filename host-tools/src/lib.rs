@@ -25,11 +25,8 @@ mod network;
 pub mod output;
 pub mod perf;
 pub mod place;
-<<<<<<< HEAD
-pub mod report;
-=======
 mod port_address;
->>>>>>> 36502bc (bareverbs perf measures with perftest's options, against ib_* programs, itself and hosts of bareverbs run)
+pub mod report;
 pub mod run;
 mod seat;
 pub mod serve;

@@ -2,12 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-<<<<<<< HEAD
-    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, report, run, serve,
-    vfio,
-=======
-    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, run, serve, vfio,
->>>>>>> 36502bc (bareverbs perf measures with perftest's options, against ib_* programs, itself and hosts of bareverbs run)
+    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, report, run,
+    serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;

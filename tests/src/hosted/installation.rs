@@ -77,7 +77,16 @@ impl Installation {
     /// Starts a program of a virtual host.
     pub fn start(&self, program: &HostedProgram, options: &[String]) -> Result<StartedProgram> {
         let mut command = Command::new(self.path("bareverbs"));
-        command.args(["run", "--host", &program.host]).args(options).arg("--").args(&program.command);
+        match program.command.split_first() {
+            // A tool of this house is a host by itself.
+            Some((tool, rest)) if tool == "bareverbs" => {
+                command.args(rest).args(["--host", &program.host]).args(options);
+            }
+            _ => {
+                command.args(["run", "--host", &program.host]).args(options);
+                command.arg("--").args(&program.command);
+            }
+        }
         self.spawn(command, program.command.join(" "))
     }
 

@@ -1,8 +1,9 @@
 //! The checked-in list: programs on one virtual host or two, and what they have to do.
 
 use super::installation::{HostedProgram, Installation, ProgramEnd, free_port, is_installed};
+use super::perftest_rows::agree;
 use crate::guest::table::Verdict;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
@@ -43,6 +44,8 @@ enum Demand {
     Succeeds,
     /// It says what is wrong and ends.
     Fails,
+    /// Both succeed, and what they measured agrees.
+    Agrees,
     /// The first program is killed while data flows; the second has to see that, say so and end.
     SeesKill,
 }
@@ -63,6 +66,7 @@ fn case(row: &csv::StringRecord) -> Result<ListedCase> {
         demand: match &row[5] {
             "succeeds" => Demand::Succeeds,
             "fails" => Demand::Fails,
+            "agrees" => Demand::Agrees,
             "sees kill" => Demand::SeesKill,
             other => bail!("{other:?} is no verdict"),
         },
@@ -116,11 +120,15 @@ impl ListedCase {
         let (first, second) = (first?, second?);
         self.check_end(&first)?;
         self.check_end(&second)?;
+        if self.demand == Demand::Agrees {
+            agree(&first.said, &second.said)
+                .with_context(|| format!("what they said:\n{}\nand\n{}", first.said, second.said))?;
+        }
         self.check_output(&(first.said + &second.said))
     }
 
     fn check_end(&self, ProgramEnd { status, said }: &ProgramEnd) -> Result<()> {
-        ensure!(status.success() == (self.demand == Demand::Succeeds), "{status}, and said:\n{said}");
+        ensure!(status.success() == (self.demand != Demand::Fails), "{status}, and said:\n{said}");
         ensure!(status.code().is_some(), "ended by a signal: {status}, and said:\n{said}");
         Ok(())
     }

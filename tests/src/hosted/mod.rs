@@ -1,7 +1,7 @@
 //! The judge of `bareverbs run`: programs that nobody here wrote, on virtual hosts.
 //!
 //! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
-//! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`mpi`] OpenMPI, [`suite`] what rdma-core's own tests say. **What it may not do.** A
+//! checked-in list demands, `perftest_rows` whether both ends of a test agree, [`fields`] what `ibv_devinfo` prints, [`mpi`] OpenMPI, [`suite`] what rdma-core's own tests say. **What it may not do.** A
 //! verdict is not asked for twice. Nothing is left behind: a program does not outlive its row. **Where to read first.**
 //! [`listed::ListedCase`].
 
@@ -9,6 +9,7 @@ pub mod fields;
 pub mod installation;
 pub mod listed;
 pub mod mpi;
+mod perftest_rows;
 pub mod suite;
 
 use crate::guest::table::{Entry, Verdict};
