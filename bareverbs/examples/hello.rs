@@ -5,6 +5,7 @@ use bareverbs::prelude::*;
 
 const PATIENCE: Duration = Duration::from_millis(1);
 
+/// Both hosts in one virtual second.
 pub fn main() -> TaskResult {
     let cluster = SimCluster::new(1, 2);
     cluster.boot(0, |host| async move {

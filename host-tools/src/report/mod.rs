@@ -132,7 +132,7 @@ fn object(tally: &Tally, interfaces: &[String]) -> Value {
         .iter()
         .map(|((pair, qpn), flow)| {
             json!({
-                "interface": interfaces.get(pair.interface),
+                "interface": interfaces.get(flow.interface),
                 "from": address(pair.from),
                 "to": address(pair.to),
                 "qp": qpn,

@@ -106,7 +106,7 @@ impl Page<'_> {
         for ((pair, qpn), flow) in self.tally.flows.iter().take(LISTED) {
             let refusals: Vec<String> =
                 flow.refusals.iter().map(|(name, count)| format!("{count} {name}")).collect();
-            let at = self.interfaces.get(pair.interface).map_or("?", String::as_str);
+            let at = self.interfaces.get(flow.interface).map_or("?", String::as_str);
             let _ = writeln!(
                 html,
                 "<tr><td>{} → {}</td><td>{qpn:#x}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",

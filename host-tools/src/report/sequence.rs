@@ -27,22 +27,27 @@ pub(super) struct Sequence<'a> {
     broken: &'a Broken,
     arrows: VecDeque<Arrow>,
     after: usize,
+    /// Interfaces of requests and of responses.
+    seen: [Option<usize>; 2],
 }
 
 impl<'a> Sequence<'a> {
     pub(super) const fn new(broken: &'a Broken) -> Self {
-        Self { broken, arrows: VecDeque::new(), after: 0 }
+        Self { broken, arrows: VecDeque::new(), after: 0, seen: [None; 2] }
     }
 
     pub(super) fn take(&mut self, frame: &Frame<'_>) {
         let Ok(packet) = &frame.packet else { return };
-        let pair = Pair::of(frame, packet);
+        let pair = Pair::of(packet);
         let Broken { pair: there, qpn, nanos, .. } = self.broken;
         let forth =
             pair == *there && !packet.bth.opcode.is_response() && packet.bth.destination.value() == *qpn;
-        let back = pair.interface == there.interface
-            && (pair.from, pair.to) == (there.to, there.from)
-            && packet.bth.opcode.is_response();
+        let back = pair == there.back() && packet.bth.opcode.is_response();
+        // A frame that passes several interfaces counts where the first one was seen.
+        let seen = if forth { &mut self.seen[0] } else { &mut self.seen[1] };
+        if (forth || back) && *seen.get_or_insert(frame.interface) != frame.interface {
+            return;
+        }
         let is_after = frame.nanos > *nanos;
         if !forth && !back || is_after && self.after == AFTER {
             return;

@@ -20,28 +20,28 @@ const LONGEST: u64 = 3_600_000_000_000;
 const HALF: u32 = 1 << 23;
 const PSN_MASK: u32 = (1 << 24) - 1;
 
-/// One direction between two addresses, seen at one interface.
+/// One direction between two addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pair {
-    pub(super) interface: usize,
     pub(super) from: Ipv6Addr,
     pub(super) to: Ipv6Addr,
 }
 
 impl Pair {
-    pub(super) fn of(frame: &Frame<'_>, packet: &Packet<'_>) -> Self {
+    pub(super) fn of(packet: &Packet<'_>) -> Self {
         let (from, to) = ends(&packet.route.network);
-        Self { interface: frame.interface, from, to }
+        Self { from, to }
     }
 
-    const fn back(self) -> Self {
-        Self { interface: self.interface, from: self.to, to: self.from }
+    pub(super) const fn back(self) -> Self {
+        Self { from: self.to, to: self.from }
     }
 }
 
-/// Requests to one queue pair.
+/// Requests to one queue pair. A frame that passes several interfaces is in a capture several times: it counts where the first one was seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flow {
+    pub(super) interface: usize,
     pub(super) frames: u64,
     pub(super) bytes: u64,
     pub(super) repeated: u64,
@@ -93,8 +93,8 @@ pub(super) struct Tally {
     /// Nanoseconds of a step; it doubles when the capture is longer.
     pub(super) step_nanos: u64,
     pub(super) broken: Option<Broken>,
-    /// To whom acknowledgements for a queue pair belong.
-    partners: BTreeMap<(Pair, u32), u32>,
+    /// To whom acknowledgements for a queue pair belong, and at which interface they count.
+    partners: BTreeMap<(Pair, u32), (u32, usize)>,
     depth: u64,
 }
 
@@ -153,7 +153,7 @@ impl Tally {
 
     /// True if the packet was sent before.
     fn packet(&mut self, frame: &Frame<'_>, packet: &Packet<'_>) -> bool {
-        let pair = Pair::of(frame, packet);
+        let pair = Pair::of(packet);
         if packet.bth.opcode.is_response() {
             self.response(frame, packet, pair);
             return false;
@@ -166,7 +166,11 @@ impl Tally {
             self.further += 1;
             return false;
         }
-        let flow = self.flows.entry(key).or_default();
+        let flow =
+            self.flows.entry(key).or_insert_with(|| Flow { interface: frame.interface, ..Flow::default() });
+        if flow.interface != frame.interface {
+            return false;
+        }
         flow.frames += 1;
         flow.bytes += frame.bytes as u64;
         flow.lost += u64::from(frame.is_lost());
@@ -197,7 +201,7 @@ impl Tally {
 
     fn response(&mut self, frame: &Frame<'_>, packet: &Packet<'_>, pair: Pair) {
         let (qpn, psn) = (packet.bth.destination.value(), packet.bth.psn.value());
-        let Some(key) = self.requester(pair, qpn, psn) else { return };
+        let Some(key) = self.requester(frame.interface, (pair, qpn), psn) else { return };
         let refusal = refusal(packet);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         if let Some((name, fatal)) = refusal {
@@ -223,17 +227,17 @@ impl Tally {
 
     /// The flow that a response to `qpn` belongs to: the one the other way that waits for its PSN. A base transport header names only the
     /// receiver, so that the first response decides.
-    fn requester(&mut self, pair: Pair, qpn: u32, psn: u32) -> Option<(Pair, u32)> {
-        let there = pair.back();
-        if let Some(partner) = self.partners.get(&(pair, qpn)) {
-            return Some((there, *partner));
+    fn requester(&mut self, interface: usize, answered: (Pair, u32), psn: u32) -> Option<(Pair, u32)> {
+        let there = answered.0.back();
+        if let Some((partner, counts)) = self.partners.get(&answered) {
+            return (*counts == interface).then_some((there, *partner));
         }
         let waits = |flow: &Flow| flow.outstanding.iter().any(|(asked, _)| *asked == psn);
         let mut flows = self.flows.range((there, 0)..=(there, u32::MAX));
         let (key, _) = flows.find(|(_, flow)| waits(flow))?;
         let key = *key;
         if self.partners.len() < FLOWS {
-            self.partners.insert((pair, qpn), key.1);
+            self.partners.insert(answered, (key.1, interface));
         }
         Some(key)
     }

@@ -40,7 +40,7 @@ impl<W: Write> Timeline<W> {
                 "ph": "X", "name": "not RoCE", "cat": "wire", "pid": process, "tid": 0, "ts": at, "dur": SHOWN, "args": bytes,
             }));
         };
-        let pair = Pair::of(frame, packet);
+        let pair = Pair::of(packet);
         let (qpn, psn) = (packet.bth.destination.value(), packet.bth.psn.value());
         let name = match (frame.note, refusal(packet)) {
             (Some(note), _) => format!("{} ({note})", packet.bth.opcode),
@@ -58,7 +58,7 @@ impl<W: Write> Timeline<W> {
         let phase = if response { "f" } else { "s" };
         self.event(&json!({
             "ph": phase, "bp": "e", "name": "answer", "cat": "wire", "pid": process, "tid": qpn, "ts": at,
-            "id": format!("{process}/{asks}/{answers}/{psn}"),
+            "id": format!("{asks}/{answers}/{psn}"),
         }))
     }
 
