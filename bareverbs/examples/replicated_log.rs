@@ -13,7 +13,9 @@ use std::rc::Rc;
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the program runs the mended one, its tests both")]
 pub enum Version {
+    /// With the fault.
     First,
+    /// Without it.
     Mended,
 }
 

@@ -11,7 +11,9 @@ use bareverbs::prelude::*;
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the program runs the mended one, its tests both")]
 pub enum Version {
+    /// With the fault.
     First,
+    /// Without it.
     Mended,
 }
 

@@ -2,8 +2,8 @@
 //! version had.
 
 use bareverbs::cluster::{
-    Exploration, Failure, FailureCause, Fault, FaultKind, SimCluster, Station, TaskResult, TestResult, Trial,
-    explore, find_failure,
+    Failure, FailureCause, Fault, FaultKind, SimCluster, Station, TaskResult, TestResult, Trial, explore,
+    find_failure,
 };
 use bareverbs::prelude::*;
 use bareverbs::sim::LinkConfig;
@@ -73,7 +73,7 @@ fn a_slower_link_a_pause_and_a_lossy_link_take_their_time() {
     let slowest = |change: fn(&SimCluster)| {
         let cluster = SimCluster::new(5, 2);
         let times = ask(&cluster, 200);
-        cluster.schedule(Duration::from_micros(300), move |cluster| change(cluster));
+        cluster.schedule(Duration::from_micros(300), change);
         cluster.run(SECOND).unwrap_or_else(|failure| panic!("{failure}"));
         let slowest = times.borrow().iter().copied().max();
         slowest.unwrap()
@@ -108,9 +108,9 @@ fn a_partition_parts_two_and_nobody_else() {
         async move {
             let station = Station::open(&host, 32, 64)?;
             let mut reached = [None; 2];
-            for peer in 0..2 {
+            for (peer, reached) in reached.iter_mut().enumerate() {
                 let connection = station.dial(&format!("to/{peer}"), SECOND).await?;
-                reached[peer] = Some(station.tell(&connection, b"are you there?").await.is_ok());
+                *reached = Some(station.tell(&connection, b"are you there?").await.is_ok());
             }
             outcome.set(reached);
             Ok(())

@@ -132,7 +132,7 @@ fn a_long_capture_has_coarser_steps() {
     frames::read(Cursor::new(&bytes), &mut take).expect("frames");
     let mut far = |frame: &frames::Frame<'_>| {
         let nanos = frame.nanos + 3_600_000_000_000;
-        tally.take(&frames::Frame { nanos, note: frame.note, packet: frame.packet.clone(), ..*frame });
+        tally.take(&frames::Frame { nanos, note: frame.note, packet: frame.packet, ..*frame });
         Ok(())
     };
     frames::read(Cursor::new(&bytes), &mut far).expect("frames");
