@@ -84,7 +84,7 @@ pub struct PerfArguments {
     #[command(flatten)]
     path: PathArguments,
     #[command(flatten)]
-    pub(crate) report: ReportArguments,
+    pub(crate) report: OutputArguments,
 }
 
 /// How much of what is sent.
@@ -189,7 +189,7 @@ struct PathArguments {
 
 /// What is shown.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ReportArguments {
+pub(crate) struct OutputArguments {
     /// Rates in units of 10^9 bit/s instead of MiB/s. The peer has to do the same.
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(crate) gigabits: bool,

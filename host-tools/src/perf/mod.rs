@@ -24,7 +24,7 @@ use crate::Failure;
 use crate::output::{json_object, print};
 use crate::place::DeviceSelector;
 use anyhow::{Context as _, anyhow};
-use arguments::ReportArguments;
+use arguments::OutputArguments;
 use bareverbs_perftest::line::Listener;
 use bench::device_config;
 use conversation::{Conversation, Meeting};
@@ -100,7 +100,7 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Fail
 }
 
 /// Whether every limit was kept and all data was right. What was not is said on standard error.
-fn judge(outcome: &PerfOutcome, limits: &ReportArguments) -> bool {
+fn judge(outcome: &PerfOutcome, limits: &OutputArguments) -> bool {
     let mut good = true;
     let mut miss = |what: String| {
         eprintln!("failed: {what}");

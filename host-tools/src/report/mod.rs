@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
-use tally::{Tally, address};
+use tally::{CaptureTally, address};
 use trace::Timeline;
 
 /// Arguments of `bareverbs report`.
@@ -50,7 +50,7 @@ pub fn run(arguments: &ReportArguments) -> Result<bool, Failure> {
 }
 
 fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
-    let mut tally = Tally::new().map_err(Failure::Run)?;
+    let mut tally = CaptureTally::new().map_err(Failure::Run)?;
     let mut timeline = arguments.trace.as_deref().map(begin).transpose()?;
     let interfaces = read(&arguments.capture, |frame| {
         tally.take(frame);
@@ -92,7 +92,7 @@ fn read(
 }
 
 /// The diagram of the connection that failed; the capture is read once more for it.
-fn sequence(path: &Path, tally: &Tally) -> Result<Option<String>, Failure> {
+fn sequence(path: &Path, tally: &CaptureTally) -> Result<Option<String>, Failure> {
     let Some(broken) = &tally.broken else { return Ok(None) };
     let mut sequence = Sequence::new(broken);
     read(path, |frame| {
@@ -102,7 +102,7 @@ fn sequence(path: &Path, tally: &Tally) -> Result<Option<String>, Failure> {
     Ok(Some(sequence.svg()))
 }
 
-fn text(tally: &Tally, interfaces: &[String]) -> String {
+fn text(tally: &CaptureTally, interfaces: &[String]) -> String {
     let mut text = summary(tally, interfaces);
     if !tally.latency.is_empty() {
         let micros = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1000.0;
@@ -126,7 +126,7 @@ fn text(tally: &Tally, interfaces: &[String]) -> String {
     text
 }
 
-fn object(tally: &Tally, interfaces: &[String]) -> Value {
+fn object(tally: &CaptureTally, interfaces: &[String]) -> Value {
     let flows: Vec<Value> = tally
         .flows
         .iter()

@@ -2,7 +2,7 @@
 
 use super::plots::{latencies, over_time};
 use super::sequence::escape;
-use super::tally::{Tally, address};
+use super::tally::{CaptureTally, address};
 use std::fmt::Write as _;
 
 /// Flows that are listed; the others are counted.
@@ -18,7 +18,7 @@ code{overflow-wrap:anywhere}.end{text-anchor:middle;font-weight:bold}.label{text
 pub(super) struct Page<'a> {
     pub(super) source: &'a str,
     pub(super) interfaces: &'a [String],
-    pub(super) tally: &'a Tally,
+    pub(super) tally: &'a CaptureTally,
     /// The diagram of the connection that failed.
     pub(super) sequence: Option<String>,
 }
@@ -32,7 +32,7 @@ impl Page<'_> {
         );
         let _ = writeln!(html, "<p>{}</p>", escape(&summary(self.tally, self.interfaces)));
         self.failure(&mut html);
-        let Tally { step_nanos, .. } = self.tally;
+        let CaptureTally { step_nanos, .. } = self.tally;
         let per_second = 1e9 / *step_nanos as f64;
         if self.tally.frames > 0 {
             let gigabits =
@@ -137,7 +137,7 @@ fn section(html: &mut String, title: &str, svg: &str) {
 }
 
 /// One line of numbers.
-pub(super) fn summary(tally: &Tally, interfaces: &[String]) -> String {
+pub(super) fn summary(tally: &CaptureTally, interfaces: &[String]) -> String {
     let length = tally.span.map_or(0, |(first, last)| last - first) as f64 / 1000.0;
     let sum = |count: fn(&super::tally::Flow) -> u64| tally.flows.values().map(count).sum::<u64>();
     let mut text = format!(

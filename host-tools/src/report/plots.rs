@@ -1,6 +1,6 @@
 //! Plots as SVG text.
 
-use super::tally::{Interval, Tally};
+use super::tally::{CaptureTally, Interval};
 use anyhow::anyhow;
 use plotters::prelude::*;
 
@@ -10,7 +10,7 @@ const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
 /// A value of each step over the time in microseconds.
 pub(super) fn over_time(
-    tally: &Tally,
+    tally: &CaptureTally,
     unit: &str,
     value: impl Fn(&Interval) -> f64,
 ) -> anyhow::Result<String> {
@@ -36,7 +36,7 @@ pub(super) fn over_time(
 }
 
 /// How many requests were acknowledged after how long, in buckets that double.
-pub(super) fn latencies(tally: &Tally) -> anyhow::Result<String> {
+pub(super) fn latencies(tally: &CaptureTally) -> anyhow::Result<String> {
     let buckets: Vec<(f64, f64)> = tally
         .latency
         .iter_log(500, 2.0)

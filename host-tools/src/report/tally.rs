@@ -77,7 +77,7 @@ pub(super) struct Broken {
 }
 
 /// Everything that is counted.
-pub(super) struct Tally {
+pub(super) struct CaptureTally {
     pub(super) frames: u64,
     pub(super) bytes: u64,
     /// Frames that are no RoCE, or damaged.
@@ -98,7 +98,7 @@ pub(super) struct Tally {
     depth: u64,
 }
 
-impl Tally {
+impl CaptureTally {
     pub(super) fn new() -> anyhow::Result<Self> {
         Ok(Self {
             frames: 0,
@@ -201,7 +201,7 @@ impl Tally {
 
     fn response(&mut self, frame: &Frame<'_>, packet: &Packet<'_>, pair: Pair) {
         let (qpn, psn) = (packet.bth.destination.value(), packet.bth.psn.value());
-        let Some(key) = self.requester(frame.interface, (pair, qpn), psn) else { return };
+        let Some(key) = self.requester(frame.interface, pair, qpn, psn) else { return };
         let refusal = refusal(packet);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         if let Some((name, fatal)) = refusal {
@@ -227,8 +227,8 @@ impl Tally {
 
     /// The flow that a response to `qpn` belongs to: the one the other way that waits for its PSN. A base transport header names only the
     /// receiver, so that the first response decides.
-    fn requester(&mut self, interface: usize, answered: (Pair, u32), psn: u32) -> Option<(Pair, u32)> {
-        let there = answered.0.back();
+    fn requester(&mut self, interface: usize, pair: Pair, qpn: u32, psn: u32) -> Option<(Pair, u32)> {
+        let (there, answered) = (pair.back(), (pair, qpn));
         if let Some((partner, counts)) = self.partners.get(&answered) {
             return (*counts == interface).then_some((there, *partner));
         }

@@ -123,7 +123,7 @@ fn the_page_has_no_outside_parts() {
 fn a_long_capture_has_coarser_steps() {
     let captured = Captured::new(TrafficConfig::default(), steps(50));
     let bytes = std::fs::read(captured.path("run.pcapng")).expect("a capture");
-    let mut tally = Tally::new().expect("a histogram");
+    let mut tally = CaptureTally::new().expect("a histogram");
     let before = tally.step_nanos;
     let mut take = |frame: &frames::Frame<'_>| {
         tally.take(frame);
