@@ -77,7 +77,7 @@ impl SimCluster {
         let hosts = (0..hosts)
             .map(|index| {
                 let ports = networks.iter().enumerate().map(|(port, switches)| {
-                    add_port(&world, (index, port), switches[index % switches.len()], &config)
+                    add_port(&world, index, port, switches[index % switches.len()], &config)
                 });
                 HostState { ports: ports.collect(), is_up: true, ..HostState::default() }
             })
@@ -278,12 +278,7 @@ fn add_network(world: &SimWorld, port: usize, config: &ClusterConfig) -> Vec<Swi
     switches
 }
 
-fn add_port(
-    world: &SimWorld,
-    (host, port): (usize, usize),
-    switch: SwitchId,
-    config: &ClusterConfig,
-) -> Port {
+fn add_port(world: &SimWorld, host: usize, port: usize, switch: SwitchId, config: &ClusterConfig) -> Port {
     let config_of_nic = NicConfig { firmware_ready_after: FIRMWARE, ..NicConfig::new(mac(host, port)) };
     let nic = Nic::new(config_of_nic);
     let name = if config.ports == 1 { format!("host {host}") } else { format!("host {host} port {port}") };

@@ -20,13 +20,20 @@ pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = Result<(), Box<dyn Erro
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(u64);
 
+/// A timer; the number tells those apart that are due at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimerId {
+    due: Time,
+    number: u64,
+}
+
 /// All tasks of a cluster.
 #[derive(Default)]
 pub(crate) struct Executor {
     tasks: RefCell<BTreeMap<TaskId, Task>>,
     started: Cell<u64>,
     ready: Arc<Ready>,
-    timers: RefCell<BTreeMap<(Time, u64), Waker>>,
+    timers: RefCell<BTreeMap<TimerId, Waker>>,
     timer_number: Cell<u64>,
     interrupts: RefCell<BTreeMap<(NodeId, u16), Waker>>,
 }
@@ -144,15 +151,15 @@ impl Executor {
         }
     }
 
-    /// Wakes `waker` when the world has `time`; gives what [`Self::cancel`] takes.
-    pub(crate) fn wake_at(&self, time: Time, waker: Waker) -> (Time, u64) {
-        let number = self.timer_number.get();
-        self.timer_number.set(number + 1);
-        self.timers.borrow_mut().insert((time, number), waker);
-        (time, number)
+    /// Wakes `waker` at `due`; gives what [`Self::cancel`] takes.
+    pub(crate) fn wake_at(&self, due: Time, waker: Waker) -> TimerId {
+        let timer = TimerId { due, number: self.timer_number.get() };
+        self.timer_number.set(timer.number + 1);
+        self.timers.borrow_mut().insert(timer, waker);
+        timer
     }
 
-    pub(crate) fn cancel(&self, timer: (Time, u64)) {
+    pub(crate) fn cancel(&self, timer: TimerId) {
         self.timers.borrow_mut().remove(&timer);
     }
 
@@ -161,7 +168,7 @@ impl Executor {
         loop {
             let mut timers = self.timers.borrow_mut();
             match timers.first_entry() {
-                Some(first) if first.key().0 <= now => first.remove().wake(),
+                Some(first) if first.key().due <= now => first.remove().wake(),
                 _ => break,
             }
         }

@@ -13,17 +13,19 @@ pub type TestResult = Result<Report, Box<dyn Error>>;
 /// Most trials that are tried to make one that fails smaller.
 const MOST_SHRINKS: usize = 300;
 
-/// A trial that fails, and how.
+/// A trial that fails, how, and how many smaller ones were tried.
 struct Found {
     trial: Trial,
     error: String,
+    tried: usize,
 }
 
 /// Runs `test` on the trials of all seeds. With `BAREVERBS_TRIAL` in the environment, on that trial only.
 ///
 /// ```
 /// use bareverbs_cluster::{Exploration, SimCluster, explore};
-/// ///
+/// use bareverbs_prm::time::Duration;
+///
 /// let limits = Exploration { seeds: 3, faults: 0, ..Exploration::default() };
 /// explore("every_host_opens_its_device", &limits, |trial| {
 ///     let cluster = SimCluster::new(trial.seed, trial.hosts);
@@ -68,11 +70,8 @@ pub fn find_failure(
             Ok(report) if seed % 16 == 0 => check_again(name, &test, &trial, report)?,
             Ok(_) => {}
             Err(error) => {
-                return Err(describe(
-                    name,
-                    &trial,
-                    &shrink(&test, limits, Found { trial: trial.clone(), error }),
-                ));
+                let smallest = shrink(&test, limits, Found { trial: trial.clone(), error, tried: 0 });
+                return Err(describe(name, &trial, &smallest));
             }
         }
     }
@@ -95,8 +94,8 @@ fn check_again(
     }
 }
 
-fn describe(name: &str, first: &Trial, (found, tried): &(Found, usize)) -> String {
-    let Found { trial, error } = found;
+fn describe(name: &str, first: &Trial, found: &Found) -> String {
+    let Found { trial, error, tried } = found;
     format!(
         "{name}: {error}\n  first seen with {first}\n  smallest of {tried} tried: {trial}\n  replay: BAREVERBS_TRIAL='{trial}' \
          cargo test {name}"
@@ -104,20 +103,19 @@ fn describe(name: &str, first: &Trial, (found, tried): &(Found, usize)) -> Strin
 }
 
 /// Takes away what the failure does not need. Any failure counts, not only the first one's.
-fn shrink(test: &impl Fn(&Trial) -> TestResult, limits: &Exploration, mut found: Found) -> (Found, usize) {
-    let mut tried = 0;
+fn shrink(test: &impl Fn(&Trial) -> TestResult, limits: &Exploration, mut found: Found) -> Found {
     'smaller: loop {
         for trial in found.trial.smaller(limits) {
-            if tried >= MOST_SHRINKS {
-                return (found, tried);
+            if found.tried >= MOST_SHRINKS {
+                return found;
             }
-            tried += 1;
+            found.tried += 1;
             if let Err(error) = attempt(test, &trial) {
-                found = Found { trial, error };
+                found = Found { trial, error, ..found };
                 continue 'smaller;
             }
         }
-        return (found, tried);
+        return found;
     }
 }
 

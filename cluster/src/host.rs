@@ -1,5 +1,6 @@
 //! What a task knows of its host: devices, clock, disk, and a board to find its peers.
 
+use crate::executor::TimerId;
 use crate::state::{Port, State};
 use bareverbs_core::device::OpenError;
 use bareverbs_core::{Device, DeviceConfig, GidEntry};
@@ -178,7 +179,7 @@ impl Disk {
 pub struct Sleep {
     host: Host,
     until: Time,
-    timer: Option<(Time, u64)>,
+    timer: Option<TimerId>,
 }
 
 impl Future for Sleep {

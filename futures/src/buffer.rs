@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 /// Buffers of one size, in one memory region. Clones are the same pool. The region lives until the pool and all its buffers
 /// are gone.
 pub struct BufferPool<D: DeviceRef> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<PoolMemory<D>>,
 }
 
-struct Shared<D: DeviceRef> {
+struct PoolMemory<D: DeviceRef> {
     region: MemoryRegion<D>,
     /// Bytes of a buffer.
     capacity: usize,
@@ -98,7 +98,7 @@ impl<D: DeviceRef> BufferPool<D> {
         let length = stride.checked_mul(buffers as usize).ok_or(refused)?;
         let region = MemoryRegion::allocate(domain, length, access).map_err(PoolError::Region)?;
         let free = Free { indices: (0..buffers).rev().collect(), waiting: Vec::new() };
-        Ok(Self { shared: Arc::new(Shared { region, capacity, free: Mutex::new(free) }) })
+        Ok(Self { shared: Arc::new(PoolMemory { region, capacity, free: Mutex::new(free) }) })
     }
 
     /// A buffer of length 0, if there is one that nobody has. Its bytes are those that the last owner left.
@@ -150,7 +150,7 @@ impl<D: DeviceRef> Future for Take<'_, D> {
 /// A piece of registered memory that its owner alone uses, but for peers that were given its [`remote`](Self::remote) slice. It goes
 /// back to its pool when it is dropped.
 pub struct Buffer<D: DeviceRef> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<PoolMemory<D>>,
     index: u32,
     length: u32,
 }

@@ -90,13 +90,20 @@ impl core::error::Error for RunError {}
 
 /// Polls one completion queue for any number of queue pairs and tasks. Clones are the same dispatcher.
 pub struct Dispatcher<D: DeviceRef> {
-    shared: Arc<Shared<D>>,
+    state: Arc<DispatcherState<D>>,
 }
 
-struct Shared<D: DeviceRef> {
+struct DispatcherState<D: DeviceRef> {
     device: D,
     polled: Mutex<Polled<D>>,
     operations: Mutex<Operations<Buffer<D>>>,
+}
+
+/// What was taken from the completion queue at a time, and how it went.
+struct Round<D: DeviceRef> {
+    count: usize,
+    released: Vec<Released<Buffer<D>>>,
+    result: Result<(), Broken>,
 }
 
 /// What one thread at a time polls. Locked before the operations, never after.
@@ -107,7 +114,7 @@ struct Polled<D: DeviceRef> {
 
 impl<D: DeviceRef> Clone for Dispatcher<D> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self { state: self.state.clone() }
     }
 }
 
@@ -127,12 +134,12 @@ impl<D: DeviceRef> Dispatcher<D> {
         let queue = builder.create().map_err(DispatcherError::Queue)?;
         let operations = Mutex::new(Operations::new(queue.entries() as usize));
         let polled = Mutex::new(Polled { queue, channel });
-        Ok(Self { shared: Arc::new(Shared { device, polled, operations }) })
+        Ok(Self { state: Arc::new(DispatcherState { device, polled, operations }) })
     }
 
     /// The device.
     pub fn device(&self) -> &D {
-        &self.shared.device
+        &self.state.device
     }
 
     /// Takes what has completed and wakes whom it concerns; says how much it was. For loops that poll, and for those with an event loop of
@@ -141,7 +148,7 @@ impl<D: DeviceRef> Dispatcher<D> {
     /// # Errors
     /// Nothing completes any more; all futures end with the same error.
     pub fn poll(&self) -> Result<usize, Broken> {
-        let mut polled = lock(&self.shared.polled);
+        let mut polled = lock(&self.state.polled);
         let taken = self.take(&mut polled);
         drop(polled);
         self.hand_out(taken)
@@ -153,7 +160,7 @@ impl<D: DeviceRef> Dispatcher<D> {
     /// # Errors
     /// As [`Self::poll`].
     pub fn poll_and_arm(&self) -> Result<(usize, Arming), Broken> {
-        let mut polled = lock(&self.shared.polled);
+        let mut polled = lock(&self.state.polled);
         let Polled { queue, channel } = &mut *polled;
         if let Some(channel) = channel {
             while channel.poll().is_some() {
@@ -175,14 +182,14 @@ impl<D: DeviceRef> Dispatcher<D> {
     /// # Errors
     /// It is lost; all futures end with the same error.
     pub fn check(&self) -> Result<(), Broken> {
-        let checked = self.shared.device.device().check_presence();
+        let checked = self.state.device.device().check_presence();
         checked.map_err(|loss| self.stop(Broken::DeviceLost(loss)))
     }
 
     /// Polls whenever `source` says that the interrupt has come. It never ends but with an error: spawn it, and drop it when the work
     /// is done.
     pub async fn run(self, mut source: impl InterruptSource) -> RunError {
-        if lock(&self.shared.polled).channel.is_none() {
+        if lock(&self.state.polled).channel.is_none() {
             return RunError::NoChannel;
         }
         loop {
@@ -204,36 +211,37 @@ impl<D: DeviceRef> Dispatcher<D> {
 
     /// Does something that needs the completion queue, which nobody polls meanwhile.
     pub(crate) fn with_queue<R>(&self, work: impl FnOnce(&CompletionQueue<D>) -> R) -> R {
-        work(&lock(&self.shared.polled).queue)
+        work(&lock(&self.state.polled).queue)
     }
 
     /// Does something to the table of operations.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Operations<Buffer<D>>) -> R) -> R {
-        work(&mut lock(&self.shared.operations))
+        work(&mut lock(&self.state.operations))
     }
 
     /// At most as many completions as the queue holds: a device that writes faster has the attention of one round.
-    fn take(&self, polled: &mut Polled<D>) -> (usize, Vec<Released<Buffer<D>>>, Result<(), Broken>) {
-        let (mut total, mut released) = (0, Vec::new());
+    fn take(&self, polled: &mut Polled<D>) -> Round<D> {
+        let mut round = Round { count: 0, released: Vec::new(), result: Ok(()) };
         let mut completions = [WorkCompletion::EMPTY; BATCH];
-        while total < polled.queue.entries() as usize {
+        while round.count < polled.queue.entries() as usize {
             match polled.queue.poll(&mut completions) {
                 Ok(0) => break,
                 Ok(count) => {
-                    released.push(self.with(|operations| operations.complete(&completions[..count])));
-                    total += count;
+                    round.released.push(self.with(|operations| operations.complete(&completions[..count])));
+                    round.count += count;
                 }
-                Err(error) => return (total, released, Err(error.into())),
+                Err(error) => {
+                    round.result = Err(error.into());
+                    break;
+                }
             }
         }
-        (total, released, Ok(()))
+        round
     }
 
     /// Wakes with no lock held: a waker may run what it likes.
-    fn hand_out(
-        &self,
-        (count, released, result): (usize, Vec<Released<Buffer<D>>>, Result<(), Broken>),
-    ) -> Result<usize, Broken> {
+    fn hand_out(&self, round: Round<D>) -> Result<usize, Broken> {
+        let Round { count, released, result } = round;
         released.into_iter().for_each(Released::carry_out);
         match result {
             Ok(()) => self.with(|operations| operations.broken()).map_or(Ok(count), Err),
