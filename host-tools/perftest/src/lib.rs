@@ -1,7 +1,7 @@
 //! # bareverbs-perftest: what the programs of perftest say to each other over TCP
 //!
 //! **What this is.** The exchange of `ib_{write,read,send,atomic}_{bw,lat}`, seen from either end: [`exchange`] has the messages,
-//! [`line`] the connection, which lets its owner work while it waits.
+//! [`mod@line`] the connection, which lets its owner work while it waits.
 //!
 //! **What it may not do.** It posts nothing and knows no device: the caller does between two messages what the program would do.
 //! A peer that hangs up, says nothing or says nonsense is an error with what was expected of it.
