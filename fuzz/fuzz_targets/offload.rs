@@ -5,7 +5,7 @@ use bareverbs_fuzz::Bytes;
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::grant::Grant;
-use bareverbs_offload::kernel::Opcode;
+use bareverbs_offload::kernel::{CompiledIn, Opcode};
 use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::runtime::{DmaFault, ResponseWindow, Runtime};
 use bareverbs_offload::wire::{ReplyTo, Request};
@@ -22,7 +22,8 @@ fuzz_target!(|data: &[u8]| {
     let given = input.u16() as usize % 1024;
     let bytes = input.take(given);
     memory[..bytes.len()].copy_from_slice(bytes);
-    let mut runtime: Runtime<BuiltInKernels, 4, 1> = Runtime::new(Limits::default(), KernelCost::FREE);
+    let mut runtime: Runtime<CompiledIn<BuiltInKernels>, 4, 1> =
+        Runtime::new(Limits::default(), KernelCost::FREE);
     let connection = runtime.connect(WINDOW, 4).expect("room");
     let region = runtime.grant(connection, Grant::new(HOST, 4096).expect("no wrap")).expect("room");
     let mut now = Time::ZERO;
