@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
 /// User that has no rights (`nobody`), for when this runs as root.
 const NOBODY: u32 = 65534;
+/// A port of connection management is seen from outside once it is bound; programs listen right after that, and a request that comes
+/// between is rejected.
+const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -199,10 +202,11 @@ impl StartedProgram {
 
     /// Waits until somebody listens on a port, of TCP or of connection management, or this program has ended.
     pub fn wait_for_port(&mut self, installation: &Installation, port: u16) -> Result<()> {
-        while !is_listening(port)?
-            && !installation.has_connection_port(port)
-            && self.child.try_wait()?.is_none()
-        {
+        while !is_listening(port)? && self.child.try_wait()?.is_none() {
+            if installation.has_connection_port(port) {
+                std::thread::sleep(FROM_BIND_TO_LISTEN);
+                break;
+            }
             ensure!(
                 self.start.elapsed() < self.limit,
                 "{} does not listen; it said:\n{}",
