@@ -3,15 +3,15 @@
 use bareverbs::cluster::{SimCluster, Station, TaskResult};
 use bareverbs::prelude::*;
 
-const PATIENCE: Duration = Duration::from_millis(1);
+const TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Both hosts in one virtual second.
 pub fn main() -> TaskResult {
     let cluster = SimCluster::new(1, 2);
     cluster.boot(0, |host| async move {
         let station = Station::open(&host, 16, 4096)?;
-        let peer = station.dial("hello", PATIENCE).await?;
-        let memory = RemoteSlice::from_bytes(&station.hear(&peer, PATIENCE).await?)?;
+        let peer = station.dial("hello", TIMEOUT).await?;
+        let memory = RemoteSlice::from_bytes(&station.hear(&peer, TIMEOUT).await?)?;
         let mut buffer = station.pool.take().await;
         buffer.fill_from(b"written")?;
         let mut buffer = peer.write(buffer, memory).await?.buffer;
@@ -29,7 +29,7 @@ pub fn main() -> TaskResult {
         let memory = station.pool.take().await;
         let peer = station.accept("hello", &mut calls).await?;
         station.tell(&peer, &memory.remote().to_bytes()).await?;
-        assert_eq!(station.hear(&peer, PATIENCE).await?, b"goodbye");
+        assert_eq!(station.hear(&peer, TIMEOUT).await?, b"goodbye");
         memory.copy_out(0, &mut bytes)?;
         assert_eq!((&bytes, memory.load_u64(64)?), (b"written", 9));
         Ok(())

@@ -20,7 +20,7 @@ pub enum Version {
 }
 
 /// Longest silence of a peer before the connection is made anew.
-const PATIENCE: Duration = Duration::from_micros(800);
+const TIMEOUT: Duration = Duration::from_micros(800);
 
 /// Stores what the leader sends, and says how much it has. It starts anew whenever the connection breaks.
 async fn follow(host: Host, topic: String) -> TaskResult {
@@ -31,7 +31,7 @@ async fn follow(host: Host, topic: String) -> TaskResult {
             loop {
                 let mut log = disk.read("log").unwrap_or_default();
                 station.tell(&leader, &(log.len() as u64 / 8).to_be_bytes()).await?;
-                log.extend(station.hear(&leader, PATIENCE).await?);
+                log.extend(station.hear(&leader, TIMEOUT).await?);
                 disk.write("log", &log);
             }
         };
@@ -66,9 +66,9 @@ async fn replicate(station: Rc<Station>, follower: usize, log: Rc<Progress>, sha
     let ((version, committed), host) = (shared, &station.host);
     loop {
         let session = async {
-            let peer = station.dial(&format!("log/{follower}"), PATIENCE).await?;
+            let peer = station.dial(&format!("log/{follower}"), TIMEOUT).await?;
             loop {
-                let heard = station.hear(&peer, PATIENCE).await?;
+                let heard = station.hear(&peer, TIMEOUT).await?;
                 let stored = u64::from_be_bytes(heard.try_into().map_err(|_| "a message of another length")?);
                 let safe = log.vote(version, follower, stored, host.peers());
                 committed.set(committed.get().max(safe));

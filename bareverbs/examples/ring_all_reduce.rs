@@ -17,7 +17,7 @@ pub enum Version {
     Mended,
 }
 
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// What host `host` brings for place `place`.
 fn share(host: usize, place: usize, round: u32) -> u64 {
@@ -30,14 +30,14 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
     let (from, to) = (format!("ring/{own}"), format!("ring/{}", (own + 1) % hosts));
     // Somebody has to begin: the first host calls, the others wait for their call before they call.
     let (left, right) = if own == 0 {
-        let right = station.dial(&to, PATIENCE).await?;
+        let right = station.dial(&to, TIMEOUT).await?;
         (station.accept(&from, &mut 0).await?, right)
     } else {
-        (station.accept(&from, &mut 0).await?, station.dial(&to, PATIENCE).await?)
+        (station.accept(&from, &mut 0).await?, station.dial(&to, TIMEOUT).await?)
     };
     let inbox = station.pool.take().await;
     station.tell(&left, &inbox.remote().to_bytes()).await?;
-    let outbox = RemoteSlice::from_bytes(&station.hear(&right, PATIENCE).await?)?;
+    let outbox = RemoteSlice::from_bytes(&station.hear(&right, TIMEOUT).await?)?;
 
     for round in 0..rounds {
         let mut sums: Vec<u64> = (0..hosts).map(|place| share(own, place, round)).collect();
@@ -49,14 +49,14 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
             right.write_with_immediate(buffer, outbox, place as u32).await?;
 
             let arrived =
-                host.timeout(PATIENCE, left.receive()).await.ok_or("the left neighbour is silent")??;
+                host.timeout(TIMEOUT, left.receive()).await.ok_or("the left neighbour is silent")??;
             let place = arrived.completion.immediate.ok_or("a message instead of a number")? as usize;
             let number = inbox.load_u64(0)?;
             left.post_receive(arrived.buffer)?;
             sums[place] = if step < hosts - 1 { sums[place] + number } else { number };
             if version == Version::Mended {
                 station.tell(&left, b"taken").await?;
-                station.hear(&right, PATIENCE).await?;
+                station.hear(&right, TIMEOUT).await?;
             }
         }
         for (place, sum) in sums.iter().enumerate() {

@@ -53,10 +53,10 @@ impl Station {
     /// Calls whoever [accepts](Self::accept) `topic`.
     ///
     /// # Errors
-    /// Nobody answers for `patience`, or the connection could not be made.
-    pub async fn dial(&self, topic: &str, patience: Duration) -> Result<QueuePair<Handle>, Box<dyn Error>> {
+    /// Nobody answers for `timeout`, or the connection could not be made.
+    pub async fn dial(&self, topic: &str, timeout: Duration) -> Result<QueuePair<Handle>, Box<dyn Error>> {
         let dialled = self.host.dial(topic, self.prepare()?);
-        self.host.timeout(patience, dialled).await.ok_or_else(|| format!("nobody answers on {topic}"))?
+        self.host.timeout(timeout, dialled).await.ok_or_else(|| format!("nobody answers on {topic}"))?
     }
 
     /// Waits for the next call to `topic` after number `last`, which is 0 at first.
@@ -81,14 +81,10 @@ impl Station {
     /// The next message of the peer; its receive is posted again.
     ///
     /// # Errors
-    /// Nothing comes for `patience`, or the connection is broken.
-    pub async fn hear(
-        &self,
-        peer: &QueuePair<Handle>,
-        patience: Duration,
-    ) -> Result<Vec<u8>, Box<dyn Error>> {
-        let message = self.host.timeout(patience, peer.receive()).await;
-        let buffer = message.ok_or_else(|| format!("the peer says nothing for {patience}"))??.buffer;
+    /// Nothing comes for `timeout`, or the connection is broken.
+    pub async fn hear(&self, peer: &QueuePair<Handle>, timeout: Duration) -> Result<Vec<u8>, Box<dyn Error>> {
+        let message = self.host.timeout(timeout, peer.receive()).await;
+        let buffer = message.ok_or_else(|| format!("the peer says nothing for {timeout}"))??.buffer;
         let bytes = buffer.to_vec();
         peer.post_receive(buffer)?;
         Ok(bytes)

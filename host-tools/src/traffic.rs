@@ -20,7 +20,7 @@ pub type TrafficDevice = Rc<Device<SimHal<Nic>>>;
 /// Bytes of a message: four packets of 1024.
 const MESSAGE: usize = 4096;
 /// How long a message may take, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the traffic is like.
 #[derive(Debug, Clone, Copy)]
@@ -169,14 +169,14 @@ impl End {
     /// Waits for one completion.
     fn complete(&mut self) -> anyhow::Result<()> {
         let hal = self.device.hal();
-        let deadline = hal.now() + PATIENCE;
+        let deadline = hal.now() + TIMEOUT;
         loop {
             let polled = self.completions.poll_one().map_err(|error| anyhow!("{error:?}"))?;
             match polled {
                 Some(completion) if completion.status == WorkCompletionStatus::Success => return Ok(()),
                 Some(completion) => return Err(anyhow!("the connection broke: {}", completion.status)),
                 None if hal.now() >= deadline => {
-                    return Err(anyhow!("no completion within {PATIENCE} of virtual time"));
+                    return Err(anyhow!("no completion within {TIMEOUT} of virtual time"));
                 }
                 None => hal.relax(deadline),
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 fn perf(home: &Path, host: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
-    command.args(["perf"]).args(arguments).args(["--json", "--host", host, "--patience", "30"]);
+    command.args(["perf"]).args(arguments).args(["--json", "--host", host, "--timeout", "30"]);
     command.env("XDG_RUNTIME_DIR", home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -70,11 +70,11 @@ fn both_ends_agree_and_every_byte_is_compared() {
 #[test]
 fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
     let home = tempfile::tempdir().expect("a directory");
-    let mut command = perf(home.path(), "b", &["write", "bw", "-p", "9", "--patience", "1", "b"]);
+    let mut command = perf(home.path(), "b", &["write", "bw", "-p", "9", "--timeout", "1", "b"]);
     let output = command.output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
-    assert!(said.contains("--patience"), "given twice: {said}");
+    assert!(said.contains("--timeout"), "given twice: {said}");
     let mut command = perf(home.path(), "b", &["write", "bw", "-p", "9", "no-such-host.invalid"]);
     let output = command.output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -18,7 +18,7 @@ mod replicated_log;
 mod ring_all_reduce;
 
 const SECOND: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Two hosts: the first asks, the second answers; gives how long each round took.
 fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
@@ -32,7 +32,7 @@ fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
             for round in 0..rounds {
                 let start = host.now();
                 station.tell(&peer, &round.to_be_bytes()).await?;
-                assert_eq!(station.hear(&peer, PATIENCE).await?, round.to_be_bytes());
+                assert_eq!(station.hear(&peer, TIMEOUT).await?, round.to_be_bytes());
                 seen.borrow_mut().push(host.now().since(start));
             }
             Ok(())

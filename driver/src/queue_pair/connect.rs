@@ -84,6 +84,21 @@ impl ConnectOptions {
         udp_source_port: None,
     };
 
+    /// The path to a peer that these options describe. Without a UDP source port of their own it is zero.
+    pub fn address_vector(&self, remote: &RemoteEndpoint) -> AddressVector {
+        AddressVector {
+            gid_index: self.gid_index,
+            gid: remote.gid,
+            mac: remote.mac,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            flow_label: self.flow_label,
+            service_level: self.service_level,
+            udp_source_port: self.udp_source_port.unwrap_or(0),
+            lid: remote.lid,
+        }
+    }
+
     fn log_reads(&self) -> u8 {
         self.max_reads.max(1).ilog2() as u8
     }
@@ -222,17 +237,8 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
         let ports = self.core.device.device().capabilities().roce_source_ports;
         let derived = source_port(ports, self.core.parts.qpn, remote.qpn);
-        AddressVector {
-            gid_index: options.gid_index,
-            gid: remote.gid,
-            mac: remote.mac,
-            hop_limit: options.hop_limit,
-            traffic_class: options.traffic_class,
-            flow_label: options.flow_label,
-            service_level: options.service_level,
-            udp_source_port: options.udp_source_port.unwrap_or(derived),
-            lid: remote.lid,
-        }
+        let udp_source_port = options.udp_source_port.unwrap_or(derived);
+        AddressVector { udp_source_port, ..options.address_vector(remote) }
     }
 }
 

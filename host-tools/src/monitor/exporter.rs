@@ -12,7 +12,7 @@ const LONGEST_REQUEST: usize = 8192;
 /// Headers of a request.
 const HEADERS: usize = 64;
 /// How long one client may take in all. Clients are served one after the other, so that a slow one keeps the next no longer than this.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves the latest sample.
 pub(super) struct Exporter {
@@ -61,7 +61,7 @@ fn serve(listener: &TcpListener, latest: &Mutex<Arc<str>>) {
 }
 
 fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::io::Result<()> {
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(TIMEOUT))?;
     let answer = match request(client)? {
         Ok(Wanted::Metrics) => {
             let text = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -81,7 +81,7 @@ enum Wanted {
 
 /// Reads a request; the outer error is that of the socket.
 fn request(client: &mut TcpStream) -> std::io::Result<Result<Wanted, &'static str>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut bytes, mut length) = ([0; LONGEST_REQUEST], 0);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -184,7 +184,7 @@ struct PathArguments {
     rdma_cm: bool,
     /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    patience: u64,
+    timeout: u64,
 }
 
 /// What is shown.
@@ -282,7 +282,7 @@ impl PerfArguments {
             }),
             peak: !self.report.no_peak && matches!(amount, Amount::Iterations(_)),
             gigabits: self.report.gigabits,
-            patience: std::time::Duration::from_secs(path.patience),
+            timeout: std::time::Duration::from_secs(path.timeout),
         })
     }
 

@@ -61,13 +61,13 @@ impl SeatedTask for Conversation<'_> {
             Ok(())
         };
         let mtu = path_mtu(device, self.plan)?;
-        let (bytes, patience) = (bytes_of(mtu), self.plan.patience);
+        let (bytes, timeout) = (bytes_of(mtu), self.plan.timeout);
         let (role, session) = match &self.meeting {
             Meeting::Connect(address) => {
-                (Role::Client, Session::connect(*address, bytes, patience, &mut meanwhile)?)
+                (Role::Client, Session::connect(*address, bytes, timeout, &mut meanwhile)?)
             }
             Meeting::Accept(listener) => {
-                (Role::Server, Session::accept(listener, bytes, patience, &mut meanwhile)?)
+                (Role::Server, Session::accept(listener, bytes, timeout, &mut meanwhile)?)
             }
         };
         let plan = self.plan.for_mtu(session.mtu())?;

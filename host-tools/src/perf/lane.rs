@@ -5,7 +5,6 @@ use anyhow::{Context as _, Result, bail};
 use bareverbs_core::address_handle::Destination;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
-use bareverbs_core::queue_pair::AddressVector;
 use bareverbs_core::queue_pair::{
     ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
 };
@@ -108,7 +107,7 @@ impl<'d, H: Hal> Lane<'d, H> {
             }
             Self::Ud(queue_pair, None) => {
                 let handle =
-                    AddressHandle::new(&device, &vector_to(remote, &options)).with_context(attempt)?;
+                    AddressHandle::new(&device, &options.address_vector(remote)).with_context(attempt)?;
                 Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
             }
             Self::Rc(_) | Self::Uc(_) | Self::Ud(..) | Self::Broken => {
@@ -153,19 +152,5 @@ impl<'d, H: Hal> Lane<'d, H> {
             }
         }
         Ok(())
-    }
-}
-
-pub(crate) fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
-    AddressVector {
-        gid_index: options.gid_index,
-        gid: remote.gid,
-        mac: remote.mac,
-        hop_limit: options.hop_limit,
-        traffic_class: options.traffic_class,
-        flow_label: options.flow_label,
-        service_level: options.service_level,
-        udp_source_port: options.udp_source_port.unwrap_or(0),
-        lid: remote.lid,
     }
 }

@@ -113,7 +113,7 @@ pub(crate) struct Plan {
     pub(crate) peak: bool,
     pub(crate) gigabits: bool,
     /// How long nothing may happen.
-    pub(crate) patience: std::time::Duration,
+    pub(crate) timeout: std::time::Duration,
 }
 
 impl Plan {

@@ -130,23 +130,23 @@ impl<H: Hal> EndTraffic<H> for Turns<'_> {
 #[derive(Debug)]
 struct StallWatch {
     last: Time,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl StallWatch {
     fn new(plan: &Plan, now: Time) -> Self {
-        let nanos = u64::try_from(plan.patience.as_nanos()).unwrap_or(u64::MAX);
-        Self { last: now, patience: Duration::from_nanos(nanos) }
+        let nanos = u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX);
+        Self { last: now, timeout: Duration::from_nanos(nanos) }
     }
 
     fn look(&mut self, now: Time, busy: bool, state: impl Fn() -> String) -> Result<()> {
         if busy {
             self.last = now;
-        } else if now.since(self.last) > self.patience {
+        } else if now.since(self.last) > self.timeout {
             bail!(
                 "nothing happened for {} s: {}. Without acknowledgements (UC, UD) a lost message is never made good; otherwise the \
                  peer has stopped",
-                self.patience.as_nanos() / 1_000_000_000,
+                self.timeout.as_nanos() / 1_000_000_000,
                 state()
             );
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a process may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Columns of the table, as processes name them.
 const COLUMNS: [&str; 8] =
     ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
@@ -54,7 +54,7 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
 
 /// What a process says of itself; `None` if it has ended. One that does not answer says nothing.
 fn ask(network: &NetworkDirectory, host: &str, number: u8) -> Option<BTreeMap<String, String>> {
-    match network.ask(host, number, PATIENCE) {
+    match network.ask(host, number, TIMEOUT) {
         Ok(said) => {
             let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.into(), value.into()));
             Some(said.lines().filter_map(pair).collect())

@@ -25,7 +25,7 @@ const NETLINK_RDMA: c_int = 20;
 /// Longest datagram of requests.
 const LONGEST: usize = 1 << 16;
 /// How long another process of the host may take to say what it has.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The device, as it is before a program uses it.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Found {
     /// Objects of all processes of the host. One that does not answer counts as one without.
     fn objects(&self) -> ObjectCounts {
         let processes = self.network.processes(&self.host);
-        let said = processes.iter().filter_map(|&number| self.network.ask(&self.host, number, PATIENCE).ok());
+        let said = processes.iter().filter_map(|&number| self.network.ask(&self.host, number, TIMEOUT).ok());
         said.fold(ObjectCounts::default(), |sum, said| sum.and(&ObjectCounts::from_lines(&said)))
     }
 }

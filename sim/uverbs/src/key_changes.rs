@@ -24,7 +24,7 @@ const BYTES: usize = BASIC_BLOCK << LOG_BLOCKS;
 const NO_RECEIVES: u8 = 3;
 const PORT: u8 = 1;
 /// Turns of other queue pairs, with a packet each, that a change waits for at most.
-const PATIENCE: usize = 4096;
+const MOST_TURNS: usize = 4096;
 
 /// What of a key is to be another one.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl KeyChanges {
         change: &KeyChange,
     ) -> Result<(), Errno> {
         self.post(commands, process, change);
-        for _ in 0..PATIENCE {
+        for _ in 0..MOST_TURNS {
             let is_busy = commands.send_early(process);
             match self.completions.next(commands).map(|entry| entry.opcode()) {
                 Some(CqeOpcode::Requester) => return Ok(()),

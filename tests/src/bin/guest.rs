@@ -71,35 +71,9 @@ enum Judge {
         record: bool,
     },
     /// Storage of Linux's kernel, NVMe, NFS and iSER, judges fast registration.
-    Storage {
-        /// Only rows whose name contains this text.
-        #[arg(long)]
-        only: Option<String>,
-        /// More bytes.
-        #[arg(long)]
-        long: bool,
-        /// The guest's kernel, installed if it is not there.
-        #[arg(long, value_enum, default_value_t)]
-        kernel: Kernel,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
-        #[arg(long)]
-        record: bool,
-    },
+    Storage(KernelJudge),
     /// UCX, OpenMPI, libfabric, qperf and DPDK judge the device model.
-    Programs {
-        /// Only rows whose name contains this text.
-        #[arg(long)]
-        only: Option<String>,
-        /// Every transport and operation.
-        #[arg(long)]
-        long: bool,
-        /// The guest's kernel, installed if it is not there.
-        #[arg(long, value_enum, default_value_t)]
-        kernel: Kernel,
-        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
-        #[arg(long)]
-        record: bool,
-    },
+    Programs(KernelJudge),
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
     InGuest(vfio::payload::InGuest),
@@ -119,6 +93,33 @@ enum Judge {
         /// The command.
         command: String,
     },
+}
+
+/// A judge that runs on any kernel, in a short and in a long form.
+#[derive(clap::Args)]
+struct KernelJudge {
+    /// Only rows whose name contains this text.
+    #[arg(long)]
+    only: Option<String>,
+    /// More bytes, transports and operations.
+    #[arg(long)]
+    long: bool,
+    /// The guest's kernel, installed if it is not there.
+    #[arg(long, value_enum, default_value_t)]
+    kernel: Kernel,
+    /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+    #[arg(long)]
+    record: bool,
+}
+
+impl KernelJudge {
+    fn asked(&self) -> Asked<'_> {
+        Asked { only: &self.only, record: self.record }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent { long: self.long, quick: false, kernel: self.kernel }
+    }
 }
 
 /// Link layers.
@@ -159,14 +160,8 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
             judge_mlx5(&Asked { only, record: *record }, extent, *link)
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
-        Judge::Storage { only, long, kernel, record } => {
-            let extent = Extent { long: *long, quick: false, kernel: *kernel };
-            judge_storage(&Asked { only, record: *record }, extent)
-        }
-        Judge::Programs { only, long, kernel, record } => {
-            let extent = Extent { long: *long, quick: false, kernel: *kernel };
-            judge_programs(&Asked { only, record: *record }, extent)
-        }
+        Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
+        Judge::Programs(judge) => judge_programs(&judge.asked(), judge.extent()),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),

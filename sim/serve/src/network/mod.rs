@@ -176,13 +176,13 @@ impl NetworkDirectory {
 
     /// Asks a process how it is and waits so long for its answer. `WouldBlock`: it lives and does not answer; other errors:
     /// it has ended.
-    pub fn ask(&self, host: &str, number: u8, patience: Duration) -> io::Result<String> {
+    pub fn ask(&self, host: &str, number: u8, timeout: Duration) -> io::Result<String> {
         let connection = self.connect(host, number)?;
         Greeting::Status.send(&connection, None)?;
         let start = Instant::now();
         loop {
             match receive_status(&connection) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < patience => {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < timeout => {
                     std::thread::sleep(PAUSE);
                 }
                 answered => return answered,

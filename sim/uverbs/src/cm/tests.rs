@@ -12,7 +12,7 @@ use bareverbs_prm::time::{Duration, Time};
 const A: Gid = Gid::from_ipv4([198, 18, 0, 1]);
 const B: Gid = Gid::from_ipv4([198, 18, 0, 2]);
 /// Longer than any exchange whose messages get through now and then.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Two sides and the messages between them.
 struct World {
@@ -79,7 +79,7 @@ impl World {
 
     /// The next event of a side.
     fn event(&mut self, side: usize) -> Option<Event> {
-        let end = self.now + PATIENCE;
+        let end = self.now + TIMEOUT;
         loop {
             if let Some(event) = self.sides[side].poll_event() {
                 return Some(event);

@@ -6,7 +6,7 @@ use bareverbs_core::address_handle::{AddressHandle, Destination};
 use bareverbs_core::device::Device;
 use bareverbs_core::gid::GidEntry;
 use bareverbs_core::queue_pair::{
-    AddressVector, ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
+    ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
 };
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal_sim::real_time::RealTimeHal;
@@ -71,7 +71,7 @@ impl Link {
             Self::PreparedRc(queue_pair) => Self::Rc(queue_pair.connect(remote, options)?),
             Self::PreparedUc(queue_pair) => Self::Uc(queue_pair.connect(remote, options)?),
             Self::Ud(queue_pair, None) => {
-                let handle = AddressHandle::new(device, &vector_to(remote, &options))?;
+                let handle = AddressHandle::new(device, &options.address_vector(remote))?;
                 Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
             }
             Self::Rc(_) | Self::Uc(_) | Self::Ud(..) | Self::Broken => {
@@ -115,18 +115,4 @@ fn datagram_endpoint(device: &OurDevice, qpn: Qpn, gid_index: u8) -> Result<Remo
     }
     let (gid, lid) = (device.infiniband_gid(gid_index.into())?, device.port()?.lid);
     Ok(RemoteEndpoint { qpn, psn, gid, mac: MacAddress::default(), version: None, lid })
-}
-
-fn vector_to(remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
-    AddressVector {
-        gid_index: options.gid_index,
-        gid: remote.gid,
-        mac: remote.mac,
-        hop_limit: options.hop_limit,
-        traffic_class: options.traffic_class,
-        flow_label: options.flow_label,
-        service_level: options.service_level,
-        udp_source_port: options.udp_source_port.unwrap_or(0),
-        lid: remote.lid,
-    }
 }
