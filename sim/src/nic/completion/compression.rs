@@ -3,7 +3,7 @@
 //!
 //! A run of `n` entries takes the places of `n` entries. The first is the title: an ordinary entry with format 3 whose
 //! byte count is `n`. The first array lies behind it, the others at every eighth place of the run; what lies between is not
-//! written, and software gives it the owner of the pass. The title is written last.
+//! written, and software gives it the owner of the pass. The title is written last. A run ends at the end of the ring at the latest.
 
 use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CQE_SIZE, CompletionEntry, MINI_CQES, MiniEntry};
 use bareverbs_prm::numbering::CqeOpcode;

@@ -205,6 +205,13 @@ impl CompletionQueue {
         })
     }
 
+    /// Entries that a run may have: it does not reach around the end of the ring. Drivers that vectorize, as DPDK's, read its arrays from
+    /// the title on and look for no end.
+    pub(super) fn longest_run(&self) -> usize {
+        let to_the_end = self.size() - (self.producer & (self.size() - 1));
+        compression::LONGEST_RUN.min(to_the_end as usize)
+    }
+
     /// Writes a run of at least two entries, its title last. There is room for it.
     pub(super) fn push_run<M: HostMemory>(
         &mut self,

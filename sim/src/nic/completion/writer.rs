@@ -1,6 +1,6 @@
 //! How an entry gets into a completion queue, and what the device has to know of it afterwards.
 
-use super::compression::{LONGEST_RUN, Waiting, follows, is_compressible};
+use super::compression::{Waiting, follows, is_compressible};
 use super::queue::{ArmedFor, CompletionQueue, STATUS_OVERRUN};
 use crate::nic::HostMemory;
 use crate::nic::event::EventQueues;
@@ -74,7 +74,7 @@ impl<M: HostMemory> Writer<'_, M> {
             Some(last) => follows(&last.entry, entry),
             None => is_compressible(entry),
         };
-        if !fits || self.queue.waiting.len() >= LONGEST_RUN {
+        if !fits || self.queue.waiting.len() >= self.queue.longest_run() {
             self.flush();
         }
         let waits = is_compressible(entry) && !self.queue.is_broken();

@@ -180,8 +180,8 @@ fn entries_of_128_bytes_stand_in_the_second_half() {
     }
 }
 
-/// A compressed queue for the left side's queue pair, of which `log_size` is the size.
-fn compressed(pair: &mut Pair, log_size: u8) -> u64 {
+/// A compressed queue for the left side's queue pair, of which `log_size` is the size: where its entries lie, and its doorbell record.
+fn compressed(pair: &mut Pair, log_size: u8) -> (u64, u64) {
     let node = &mut pair.a;
     let (address, list) = buffer(node, log_size, 64);
     let record = node.host.memory.allocate(8);
@@ -196,13 +196,13 @@ fn compressed(pair: &mut Pair, log_size: u8) -> u64 {
     pair.a.connect((pair.b.qp.qpn, pair.b.gid, pair.b.mac), |_| {});
     pair.b.short(CommandOpcode::ToResetQp).unwrap();
     pair.b.connect((number, gid, mac), |_| {});
-    address
+    (address, record)
 }
 
 #[test]
 fn a_run_is_a_title_and_arrays_of_eight() {
     let mut pair = Pair::new();
-    let address = compressed(&mut pair, 5);
+    let (address, _) = compressed(&mut pair, 5);
     let target = remote(pair.b.mr.va, pair.b.mr.key);
     for length in 1..=12usize {
         let segments = [target.clone(), inline(&vec![7; length])].concat();
@@ -226,6 +226,31 @@ fn a_run_is_a_title_and_arrays_of_eight() {
     pair.run();
     let single: CompletionEntry = pair.a.host.memory.load(address + 12 * 64);
     assert_eq!((single.format(), single.byte_count(), single.wqe_counter()), (0, 1, 12));
+}
+
+/// DPDK's vectorized receive reads the arrays of a run from its title on and looks for no end of the ring.
+#[test]
+fn a_run_ends_with_the_ring() {
+    let mut pair = Pair::new();
+    let (address, record) = compressed(&mut pair, 4);
+    let target = remote(pair.b.mr.va, pair.b.mr.key);
+    let write = |pair: &mut Pair, count: usize| {
+        for _ in 0..count {
+            pair.a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &[target.clone(), inline(&[7])].concat());
+        }
+        pair.a.ring();
+        pair.run();
+    };
+    let titles = |pair: &Pair, places: [u64; 2]| {
+        places.map(|place| {
+            let title: CompletionEntry = pair.a.host.memory.load(address + place * 64);
+            (title.format(), title.byte_count(), title.wqe_counter())
+        })
+    };
+    write(&mut pair, 11);
+    pair.a.host.memory.put(record, &11u32.to_be_bytes());
+    write(&mut pair, 9);
+    assert_eq!(titles(&pair, [11, 0]), [(3, 5, 11), (3, 4, 16)], "five places to the end, and the rest");
 }
 
 #[test]
