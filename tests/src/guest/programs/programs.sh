@@ -56,7 +56,12 @@ testpmd() {
     mkdir -p /tmp/huge && { mountpoint -q /tmp/huge || mount -t hugetlbfs hugetlbfs /tmp/huge; } || return 1
     set -- -l 0-1 $(functions | head -n 2 | sed 's/.*/-a &,dv_flow_en=0/') -- -i --total-num-mbufs=16384 --rxd=256 "$@"
     { sleep 2; printf "$commands\nstart tx_first\n"; sleep 4; printf 'stop\nquit\n'; } |
-        dpdk-testpmd --huge-dir /tmp/huge "$@" >/tmp/testpmd 2>&1 && ! grep -iE 'error|bad arguments|fail' /tmp/testpmd
+        dpdk-testpmd --huge-dir /tmp/huge "$@" >/tmp/testpmd 2>&1; status=$?
+    if [ $status != 0 ] || grep -qiE 'error|bad arguments|fail' /tmp/testpmd; then
+        echo "testpmd ended with $status; what it said:"
+        tail -n 60 /tmp/testpmd
+        return 1
+    fi
 }
 # Packets that a port has received, and those of one of its queues.
 rx() { sed -n "/Forward statistics for port $1 /,/TX-packets/s/.*RX-packets: \([0-9]*\).*/\1/p" /tmp/testpmd | head -n 1; }
