@@ -37,7 +37,10 @@ impl FrameIo for NetworkIo {
     }
 
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
-        self.wire.look(self.now(), status);
+        let now = self.now();
+        self.wire.look(now, status);
+        // A device of a tool has no connection management that could be told.
+        while self.wire.poll_ended(now).is_some() {}
         while self.wire.receive(frame) {
             self.busy = true;
             if self.wire.has_cable() {

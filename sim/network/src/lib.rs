@@ -24,4 +24,4 @@ mod wire;
 pub use frame_io::NetworkIo;
 pub use neighbours::Neighbours;
 pub use pace::Pace;
-pub use wire::{Wire, WireCounters};
+pub use wire::{EndedProcess, Wire, WireCounters};

@@ -51,6 +51,11 @@ impl Neighbours {
         host.is_some_and(lives)
     }
 
+    /// The GIDs of the host that has a MAC address; none if there is no such host.
+    pub fn gids_of(&mut self, now: Time, mac: MacAddress) -> Vec<Gid> {
+        self.find(now, |host| host.mac() == mac).map(VirtualHost::gids).unwrap_or_default()
+    }
+
     /// The name of the host that has a MAC address.
     pub fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
         self.find(now, |host| host.mac() == mac).map(|host| host.name().to_owned())

@@ -27,6 +27,8 @@ const ABSENCE: Duration = Duration::from_millis(20);
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// How long a process may take to say why it connected.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// How long after its socket the last ring of a process that ended is closed at most, two looks later.
+const LAST_FRAMES: Duration = Duration::from_millis(5);
 /// Connections that may be open from others.
 const MOST_INCOMING: usize = 1024;
 /// Queue pairs below this belong to the port and not to a process. IBTA v1.4 §3.5.3.
@@ -85,6 +87,15 @@ impl Destination {
     }
 }
 
+/// A process that frames went to has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedProcess {
+    /// MAC address of its host.
+    pub mac: MacAddress,
+    /// Its number within the host.
+    pub number: u8,
+}
+
 /// The cable; see the module.
 #[derive(Debug)]
 pub struct Wire {
@@ -96,6 +107,8 @@ pub struct Wire {
     incoming: Vec<Incoming>,
     /// Processes that connected and said nothing yet, and when they did.
     strangers: Vec<(OwnedFd, Time)>,
+    /// Processes that have ended, and of whose last frames some may not have been read; when that was seen.
+    ended: Vec<(Address, Time)>,
     /// Whose ring is looked at next.
     turn: usize,
     look_at: Time,
@@ -117,6 +130,7 @@ impl Wire {
             outgoing: BTreeMap::new(),
             incoming: Vec::new(),
             strangers: Vec::new(),
+            ended: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
             host: host.to_owned(),
@@ -245,8 +259,14 @@ impl Wire {
         for incoming in &mut self.incoming {
             incoming.ended = has_hung_up(&incoming.connection);
         }
-        self.outgoing
-            .retain(|_, way| !matches!(way, Outgoing::Open { connection, .. } if has_hung_up(&*connection)));
+        let ended = &mut self.ended;
+        self.outgoing.retain(|address, way| {
+            let is_gone = matches!(way, Outgoing::Open { connection, .. } if has_hung_up(&*connection));
+            if is_gone {
+                ended.push((*address, now));
+            }
+            !is_gone
+        });
         while let Ok(Some(stranger)) = self.membership.accept() {
             if self.strangers.len() + self.incoming.len() < MOST_INCOMING {
                 self.strangers.push((stranger, now));
@@ -256,6 +276,16 @@ impl Wire {
             let counters = self.counters;
             self.greet(now, stranger, since, &|| status(counters));
         }
+    }
+
+    /// The next process that has ended, and whose frames have been received. Processes that no frame was sent to are not watched.
+    pub fn poll_ended(&mut self, now: Time) -> Option<EndedProcess> {
+        let due = self.ended.iter().position(|(_, seen)| now - *seen > LAST_FRAMES)?;
+        if self.incoming.iter().any(|incoming| incoming.ended && !incoming.ring.is_empty()) {
+            return None;
+        }
+        let ((mac, number), _) = self.ended.swap_remove(due);
+        Some(EndedProcess { mac, number })
     }
 
     fn greet(&mut self, now: Time, stranger: OwnedFd, since: Time, status: &impl Fn() -> String) {

@@ -123,6 +123,8 @@ following! {
     readlink = c"readlink" [] (buffer: *mut c_char, size: size_t) -> ssize_t, -1;
     readlinkat = c"readlinkat" [directory: c_int] (buffer: *mut c_char, size: size_t) -> ssize_t, -1;
     realpath = c"realpath" [] (resolved: *mut c_char) -> *mut c_char, null_mut();
+    __realpath_chk = c"__realpath_chk" [] (resolved: *mut c_char, room: size_t) -> *mut c_char, null_mut();
+    __readlink_chk = c"__readlink_chk" [] (buffer: *mut c_char, size: size_t, room: size_t) -> ssize_t, -1;
     opendir = c"opendir" [] () -> *mut c_void, null_mut();
     scandir = c"scandir" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;
     scandir64 = c"scandir64" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;

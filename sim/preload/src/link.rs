@@ -2,7 +2,7 @@
 
 use crate::program::Program;
 use crate::settings::Settings;
-use bareverbs_network::{Wire, WireCounters};
+use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{Lane, Recorder};
 use bareverbs_sim::net::Direction;
@@ -71,6 +71,10 @@ impl Link {
             uverbs.set_link_up(now, program, self.has_cable);
         }
         let received = self.receive(now, uverbs, program);
+        while let Some(EndedProcess { mac, number }) = self.wire.poll_ended(now) {
+            let host = program.gids_of(mac);
+            uverbs.handle_ended_peer(program, &host, number);
+        }
         let sent = self.transmit(now, uverbs, program);
         received | sent
     }

@@ -34,6 +34,12 @@ impl Program {
         Self { start: Instant::now(), event_files, connection_files, neighbours, ports, is_direct: false }
     }
 
+    /// The GIDs of the host with this MAC address; none if there is no such host.
+    pub(crate) fn gids_of(&mut self, mac: MacAddress) -> Vec<Gid> {
+        let now = self.time();
+        self.neighbours.gids_of(now, mac)
+    }
+
     /// Whether a descriptor still leads to a file of connection management. Of a file of the parent process it is said, too:
     /// the file then does not exist.
     pub(crate) fn is_connection_file(&self, file: ConnectionFileId, descriptor: c_int) -> bool {

@@ -27,8 +27,10 @@ const NO_REGISTER: u32 = u32::MAX;
 const LOG_SEND_BLOCK: u32 = 6;
 const LEAST_LOG_STRIDE: u32 = 4;
 const MOST_LOG_STRIDE: u32 = LEAST_LOG_STRIDE + 7;
-/// Flags of libmlx5 that need nothing: small payload in completions is an offer, which this device does not take.
-const KNOWN_FLAGS: u32 = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+/// Flags of libmlx5 that need nothing: small payload in completions is an offer, which a device without `sctr_data_cqe` does not
+/// take; `mlx5_ib` then ignores both flags (`process_vendor_flag`).
+const KNOWN_FLAGS: u32 =
+    MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
 /// The objects that a queue pair uses.
 #[derive(Debug)]

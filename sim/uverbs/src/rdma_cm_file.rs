@@ -46,6 +46,14 @@ impl Uverbs {
         done
     }
 
+    /// The process of this number, of the host with these GIDs, has ended, perhaps without a word: connections to it end, as they do
+    /// when the kernel closes the files of a process that was killed.
+    pub fn handle_ended_peer<P: Process>(&mut self, process: &mut P, host: &[Gid], number: u8) {
+        let now = process.now();
+        self.rdma_cm.handle_ended_peer(process, now, host, number);
+        self.exchange(now, process);
+    }
+
     /// Events that wait in a file to be read.
     pub fn waiting_connection_events(&self, file: ConnectionFileId) -> usize {
         self.rdma_cm.waiting(file)

@@ -11,6 +11,7 @@
 
 mod compose;
 mod connection;
+mod ended;
 mod manager;
 mod message;
 mod receive;

@@ -199,6 +199,51 @@ fn both_sides_hear_of_the_end_and_wait_it_out() {
     assert_eq!(world.event(1), Some(Event { id: passive, news: News::TimeWaitOver }));
 }
 
+#[test]
+fn a_peer_that_was_killed_parts_from_everybody_as_its_kernel_would_for_it() {
+    let mut world = World::perfect();
+    let (active, passive) = world.connect();
+    let now = world.now;
+    let further = Offer { qpn: Qpn::from_low_bits(0x43), ..offer() };
+    let half = world.sides[0].connect(now, &further).unwrap();
+    let Event { id: asked, .. } = world.event(1).unwrap();
+    let now = world.now;
+    world.sides[0].handle_ended_peer(now, &[B], 4);
+    world.sides[0].handle_ended_peer(now, &[A], 3);
+    assert_eq!(world.sides[0].poll_event(), None, "another process, another host");
+    world.sides[0].handle_ended_peer(now, &[B], 3);
+    let news = News::Disconnected { timed_out: false };
+    assert_eq!(world.sides[0].poll_event(), Some(Event { id: active, news: news.clone() }));
+    assert_eq!(world.sides[0].poll_event(), None, "who would have answered the request is not known");
+    assert_eq!(world.state(0, half), Some(ConnectionState::RequestSent));
+    world.sides[0].disconnect(now, active).unwrap();
+    assert_eq!(world.state(0, active), Some(ConnectionState::TimeWait));
+    world.sides[1].disconnect(now, passive).unwrap();
+    world.sides[1].handle_ended_peer(now, &[A], 0);
+    let heard: Vec<Event> = core::iter::from_fn(|| world.sides[1].poll_event()).collect();
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(heard.contains(&Event { id: passive, news }), "the answer to its DREQ");
+    assert!(heard.iter().any(|event| event.id == asked && matches!(event.news, News::Rejected(_))));
+    assert_eq!(world.state(1, asked), None);
+}
+
+#[test]
+fn a_peer_that_is_killed_in_the_middle_of_a_handshake_has_rejected() {
+    for accepts_first in [false, true] {
+        let mut world = World::perfect();
+        let (active, Event { id: passive, .. }) = world.ask();
+        let now = world.now;
+        world.sides[1].accept(now, passive, &acceptance()).unwrap();
+        let replied = world.event(0).unwrap();
+        assert!(matches!(replied.news, News::Replied(_)), "{replied:?}");
+        let (side, id, host, number) = if accepts_first { (0, active, B, 3) } else { (1, passive, A, 0) };
+        world.sides[side].handle_ended_peer(now, &[host], number);
+        let heard = world.sides[side].poll_event();
+        assert!(matches!(&heard, Some(Event { news: News::Rejected(_), .. })), "{heard:?}");
+        assert_eq!(world.state(side, id), None);
+    }
+}
+
 /// Requirement: IBTA v1.4 §12.9.8.3: a DREQ that nobody answers ends the connection all the same.
 #[test]
 fn whoever_has_no_answer_gives_up_in_the_end() {

@@ -71,6 +71,18 @@ impl RdmaCm {
         CmCall { cm: self, process, now }.tell_news();
     }
 
+    /// A process of the host with these GIDs has ended without a word.
+    pub(crate) fn handle_ended_peer<P: Process>(
+        &mut self,
+        process: &mut P,
+        now: Time,
+        host: &[Gid],
+        number: u8,
+    ) {
+        self.manager.handle_ended_peer(now, host, number);
+        CmCall { cm: self, process, now }.tell_news();
+    }
+
     /// The own GID from which a peer is answered: of its family.
     fn local_for(&self, remote: Gid) -> Gid {
         let same = |gid: &&Gid| gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
