@@ -16,6 +16,8 @@ pub use bareverbs_prm as prm;
 
 #[cfg(feature = "cluster")]
 pub use bareverbs_cluster as cluster;
+#[cfg(feature = "exchange")]
+pub use bareverbs_exchange as exchange;
 #[cfg(feature = "futures")]
 pub use bareverbs_futures as futures;
 #[cfg(all(target_os = "linux", feature = "vfio"))]

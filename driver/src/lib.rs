@@ -121,7 +121,9 @@ pub use fast_region::FastRegion;
 pub use gid::GidEntry;
 pub use indirect_region::IndirectRegion;
 pub use key_update::KeyUpdate;
-pub use memory_region::{AccessFlags, MemoryRegion, MemorySlice, RegionAddress, RemoteSlice};
+pub use memory_region::{
+    AccessFlags, MemoryRegion, MemorySlice, RegionAddress, RegionCell, RegionCells, RemoteSlice,
+};
 pub use memory_window::{MemoryWindow, WindowType};
 pub use port_counters::{EthernetCounters, InfiniBandCounters, PortCounterError, PriorityCounters};
 pub use protection_domain::ProtectionDomain;

@@ -1,13 +1,15 @@
 //! Memory regions: memory that the device may access, in a protection domain, with access rights.
 //!
 //! The driver never lends the bytes as a slice, because the device and remote peers may change them at any time. The
-//! application copies bytes in and out, or loads and stores single words.
+//! application copies bytes in and out, loads and stores single words, or whole values through a [`RegionCell`].
 
 mod access;
+mod cell;
 mod error;
 
 pub use crate::memory_slice::{MemorySlice, RemoteSlice};
 pub use access::AccessFlags;
+pub use cell::{RegionCell, RegionCells};
 pub use error::RegisterError;
 
 use crate::command::CommandError;

@@ -21,6 +21,8 @@ mod error;
 mod mismatch;
 pub(crate) mod receive;
 mod send;
+#[cfg(feature = "serde")]
+mod serialize;
 pub mod service;
 mod status;
 pub mod transitions;

@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 #[path = "../../bareverbs/examples/hello.rs"]
 mod hello;
+#[path = "../../bareverbs/examples/lock_service.rs"]
+mod lock_service;
 #[path = "../../bareverbs/examples/replicated_log.rs"]
 mod replicated_log;
 #[path = "../../bareverbs/examples/ring_all_reduce.rs"]
@@ -233,6 +235,23 @@ fn the_replicated_log_loses_nothing() {
 #[test]
 fn hello_verifies_every_operation() {
     hello::main().unwrap();
+}
+
+#[test]
+fn the_lock_loses_no_increment() {
+    let version = lock_service::Version::Mended;
+    explore("the_lock_loses_no_increment", &lock_service::LIMITS, |drawn| {
+        lock_service::trial(drawn, version)
+    });
+}
+
+/// The first version trusts its lease: a holder whose processes stand still writes after somebody else has the lock.
+#[test]
+fn the_seeds_find_what_the_first_lock_did_wrong() {
+    let version = lock_service::Version::First;
+    let found = find_failure("lock", &lock_service::LIMITS, |drawn| lock_service::trial(drawn, version));
+    let message = found.expect_err("the fault was not found");
+    assert!(message.contains("no increment is lost") && message.contains("smallest of"), "{message}");
 }
 
 #[test]

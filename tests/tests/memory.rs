@@ -1,7 +1,6 @@
 //! Memory windows, lists of regions, fast registration, addresses of one's own, masked atomics: two drivers, each request
 //! with its effect on the peer's memory.
 
-use bareverbs_core::IndirectRegion;
 use bareverbs_core::fast_region::{FastRegion, FastRegisterError, FastRegistration};
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::indirect_region::IndirectError;
@@ -13,11 +12,13 @@ use bareverbs_core::memory_window::{BindError, MemoryWindow, WindowRange, Window
 use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd, ReceiveRequest, WorkRequest};
+use bareverbs_core::{IndirectRegion, RangeError};
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::CqeSyndrome;
 use bareverbs_tests::node::{Handle, NodeOptions, all_access};
 use bareverbs_tests::pair::{Pair, PairOptions};
 use proptest::prelude::*;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const LENGTH: usize = 64;
 const PEERS: AccessFlags = AccessFlags::REMOTE_WRITE;
@@ -351,6 +352,46 @@ fn wrong_registrations_are_refused_with_their_values() {
         FastRegisterError::Range { address: u64::MAX - 8, length: 10 }
     );
     assert_eq!(region.invalidate().unwrap_err(), FastRegisterError::NotRegistered);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Entry {
+    key: u64,
+    value: [u8; 24],
+}
+
+/// A peer writes a value where a cell says, and no byte beside it: the cell loads what was stored at the other end.
+#[test]
+fn cells_are_values_that_a_peer_writes_as_a_whole() {
+    let mut pair = pair();
+    let entry =
+        Entry { key: 0x0102_0304_0506_0708, value: *b"twenty-four bytes of data".first_chunk().unwrap() };
+    let source = pair.a.memory.cell::<Entry>(8).unwrap();
+    source.store(entry);
+    let (data, table) = ([source.slice().unwrap()], pair.b.memory.cells::<Entry>(64, 4).unwrap());
+    let remote = table.at(2).unwrap().remote().unwrap();
+    assert_eq!((remote.address, remote.length), (pair.b.memory.address() + 128, 32));
+    pair.a.queue_pair.post_send(&WorkRequest::write(1, &data, remote)).unwrap();
+    assert_eq!(pair.sent().status, WorkCompletionStatus::Success);
+    pair.b.node.device.hal().barrier(Barrier::FromDevice);
+    let nothing = Entry { key: 0, value: [0; 24] };
+    let found: Vec<_> = pair.b.memory.cells::<Entry>(64, 4).unwrap().iter().map(|cell| cell.load()).collect();
+    assert_eq!(found, [nothing, nothing, entry, nothing]);
+}
+
+#[test]
+fn cells_that_leave_their_region_are_refused() {
+    let pair = pair();
+    let (memory, end) = (&pair.a.memory, pair.a.memory.len());
+    assert!(memory.cell::<Entry>(end - 32).is_ok());
+    let outside = RangeError { offset: end as u64 - 31, length: 32, region: end as u64 };
+    assert_eq!(memory.cell::<Entry>(end - 31).unwrap_err(), outside);
+    assert!(memory.cells::<Entry>(0, end / 32).is_ok());
+    assert!(memory.cells::<Entry>(1, end / 32).is_err());
+    assert!(memory.cells::<Entry>(0, usize::MAX).is_err());
+    let beyond = memory.cells::<Entry>(64, 4).unwrap().at(4).unwrap_err();
+    assert_eq!(beyond.to_string(), "access of 32 bytes at offset 128 leaves the region of 128 bytes");
 }
 
 #[test]

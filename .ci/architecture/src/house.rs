@@ -286,6 +286,14 @@ pub const HOUSE: &[CrateRules] = &[
         }],
     },
     CrateRules {
+        package: "bareverbs-exchange",
+        directory: "exchange",
+        knows: &["bareverbs_prm", "bareverbs_core"],
+        layers: &[&["message"], &["error"], &["line"], &["session"]],
+        pure: &["message"],
+        bans: &[],
+    },
+    CrateRules {
         package: "bareverbs-futures",
         directory: "futures",
         knows: &["bareverbs_prm", "bareverbs_core"],
@@ -346,6 +354,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_sim",
             "bareverbs_hal",
             "bareverbs_hal_sim",
+            "bareverbs_exchange",
             "bareverbs_futures",
             "bareverbs_cluster",
             "bareverbs_macros",

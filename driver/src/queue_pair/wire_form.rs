@@ -88,11 +88,7 @@ impl RemoteEndpoint {
         bytes[8..12].copy_from_slice(&self.psn.value().to_be_bytes());
         bytes[12..28].copy_from_slice(&self.gid.0);
         bytes[28..34].copy_from_slice(&self.mac.0);
-        bytes[34] = match self.version {
-            Some(RoceVersion::Version1) => 1,
-            Some(RoceVersion::Version2) => 2,
-            _ => 0,
-        };
+        bytes[34] = version_code(self.version);
         bytes[36..38].copy_from_slice(&self.lid.to_be_bytes());
         bytes
     }
@@ -105,22 +101,12 @@ impl RemoteEndpoint {
         let bytes: &[u8; Self::BYTES] = sized(bytes)?;
         check_mark(bytes, ENDPOINT)?;
         check_zero(&[bytes[35], bytes[38], bytes[39]])?;
-        let (qpn, psn) = (word(bytes, 4), word(bytes, 8));
-        let version = match bytes[34] {
-            0 => None,
-            1 => Some(RoceVersion::Version1),
-            2 => Some(RoceVersion::Version2),
-            other => return Err(WireFormError::Field { name: "the RoCE version", value: other.into() }),
-        };
-        if psn >> 24 != 0 {
-            return Err(WireFormError::Field { name: "the PSN", value: psn });
-        }
         Ok(Self {
-            qpn: Qpn::new(qpn).ok_or(WireFormError::Field { name: "the queue pair number", value: qpn })?,
-            psn: Psn::new(psn),
+            qpn: qpn_of(word(bytes, 4))?,
+            psn: psn_of(word(bytes, 8))?,
             gid: Gid(piece(bytes, 12)),
             mac: MacAddress(piece(bytes, 28)),
-            version,
+            version: version_of(bytes[34])?,
             lid: u16::from_be_bytes(piece(bytes, 36)),
         })
     }
@@ -150,6 +136,35 @@ impl RemoteSlice {
         check_zero(&piece::<4>(bytes, 20))?;
         let address = u64::from_be_bytes(piece(bytes, 8));
         Ok(Self::from_raw(address, word(bytes, 4), Mkey::new(word(bytes, 16))))
+    }
+}
+
+/// RoCE's version as it travels: 0 if unknown.
+pub(super) const fn version_code(version: Option<RoceVersion>) -> u8 {
+    match version {
+        Some(RoceVersion::Version1) => 1,
+        Some(RoceVersion::Version2) => 2,
+        _ => 0,
+    }
+}
+
+pub(super) fn version_of(code: u8) -> Result<Option<RoceVersion>, WireFormError> {
+    match code {
+        0 => Ok(None),
+        1 => Ok(Some(RoceVersion::Version1)),
+        2 => Ok(Some(RoceVersion::Version2)),
+        other => Err(WireFormError::Field { name: "the RoCE version", value: other.into() }),
+    }
+}
+
+pub(super) fn qpn_of(value: u32) -> Result<Qpn, WireFormError> {
+    Qpn::new(value).ok_or(WireFormError::Field { name: "the queue pair number", value })
+}
+
+pub(super) fn psn_of(value: u32) -> Result<Psn, WireFormError> {
+    match value >> 24 {
+        0 => Ok(Psn::new(value)),
+        _ => Err(WireFormError::Field { name: "the PSN", value }),
     }
 }
 

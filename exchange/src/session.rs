@@ -1,0 +1,212 @@
+//! Calling and being called: one introduction each way, then a word that each end is ready.
+//!
+//! The caller speaks first in each step, so that two ends never both wait for room to write.
+
+use crate::error::{Awaited, ExchangeCause, ExchangeError};
+use crate::line::{Deadline, Line};
+use crate::message::{Introduction, Kind};
+use bareverbs_prm::numbering::PathMtu;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::Duration;
+
+/// How often a listener looks for a call, and how long a caller rests before it tries again.
+const REST: Duration = Duration::from_millis(5);
+
+/// An exchange in which both ends have introduced themselves.
+#[derive(Debug)]
+pub struct Session {
+    line: Line,
+    address: String,
+    peer: Introduction,
+    path_mtu: PathMtu,
+}
+
+/// Waits for others to call.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    address: String,
+}
+
+impl Session {
+    /// Calls a program that listens at `address` (`HOST:PORT`). As long as nobody listens there it tries again, so either end may start
+    /// first. Resolving a name takes as long as the operating system lets it.
+    ///
+    /// # Errors
+    /// Nobody answers within `limit`, or not as a program of the same version and purpose does.
+    pub fn connect(address: &str, own: &Introduction, limit: Duration) -> Result<Self, ExchangeError> {
+        let deadline = Deadline::after(limit);
+        let stream = dial(address, deadline).map_err(|cause| failed(address, cause))?;
+        let introduce = |line: &mut Line| {
+            send_introduction(line, own, deadline)?;
+            receive_introduction(line, own, deadline)
+        };
+        Self::begin(stream, address.to_owned(), deadline, own, introduce)
+    }
+
+    fn begin(
+        stream: TcpStream,
+        address: String,
+        deadline: Deadline,
+        own: &Introduction,
+        introduce: impl FnOnce(&mut Line) -> Result<Introduction, ExchangeCause>,
+    ) -> Result<Self, ExchangeError> {
+        let mut line = Line(stream);
+        let peer = introduce(&mut line).map_err(|cause| hang_up(&mut line, &address, cause, deadline))?;
+        let path_mtu = if own.path_mtu.raw() < peer.path_mtu.raw() { own.path_mtu } else { peer.path_mtu };
+        Ok(Self { line, address, peer, path_mtu })
+    }
+
+    /// What the peer said.
+    pub fn peer(&self) -> &Introduction {
+        &self.peer
+    }
+
+    /// The smaller path MTU of both ends: what both should connect with.
+    pub fn path_mtu(&self) -> PathMtu {
+        self.path_mtu
+    }
+
+    /// Says that this end is ready, and waits until the peer is: its queue pair is connected and its receives are posted. May be called
+    /// again, for each step that both ends take together, the last before they take their queue pairs down.
+    ///
+    /// # Errors
+    /// The peer is not ready within `limit`, hung up, or refused.
+    pub fn ready(&mut self, limit: Duration) -> Result<(), ExchangeError> {
+        let deadline = Deadline::after(limit);
+        let answer = self.line.send(Kind::Ready, &[], deadline).and_then(|()| {
+            let message = self.line.receive(Awaited::Ready, deadline)?;
+            expect(Kind::Ready, message.kind, Awaited::Ready)
+        });
+        answer.map_err(|cause| hang_up(&mut self.line, &self.address, cause, deadline))
+    }
+
+    /// Hangs up and tells the peer why: it fails with [`ExchangeCause::Refused`]. At most 1,024 bytes of the reason are sent.
+    pub fn refuse(mut self, reason: &str) {
+        self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
+    }
+}
+
+impl Listener {
+    /// Listens at `address` (`HOST:PORT`; port 0 for any that is free).
+    ///
+    /// # Errors
+    /// The address is not one of this machine, or is taken.
+    pub fn bind(address: &str) -> Result<Self, ExchangeError> {
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let own = listener.local_addr()?.to_string();
+            Ok(Self { listener, address: own })
+        };
+        listen().map_err(|error| failed(address, ExchangeCause::Listen(error)))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The operating system does not say.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Takes the next call. A caller that makes a mistake is told so, and is an error here: a server that goes on calls this again.
+    ///
+    /// # Errors
+    /// Nobody calls within `limit`, or whoever calls does not speak as a program of the same version and purpose does.
+    pub fn accept(&self, own: &Introduction, limit: Duration) -> Result<Session, ExchangeError> {
+        let deadline = Deadline::after(limit);
+        let (stream, address) = self.take(deadline).map_err(|cause| failed(&self.address, cause))?;
+        let introduce = |line: &mut Line| {
+            let peer = receive_introduction(line, own, deadline)?;
+            send_introduction(line, own, deadline)?;
+            Ok(peer)
+        };
+        Session::begin(stream, address.to_string(), deadline, own, introduce)
+    }
+
+    fn take(&self, deadline: Deadline) -> Result<(TcpStream, SocketAddr), ExchangeCause> {
+        let awaited = Awaited::Call;
+        loop {
+            match self.listener.accept() {
+                Ok((stream, address)) => {
+                    let set = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
+                    set.map_err(|error| ExchangeCause::Connection { awaited, error })?;
+                    return Ok((stream, address));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                // A caller that is gone before it is taken is no fault of ours.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(ExchangeCause::Connection { awaited, error }),
+            }
+            let Some(left) = deadline.left() else {
+                return Err(ExchangeCause::TimedOut { awaited, limit: deadline.limit, received: 0 });
+            };
+            thread::sleep(left.min(REST));
+        }
+    }
+}
+
+/// Connects to the first address of a name that answers, again and again until the deadline.
+fn dial(address: &str, deadline: Deadline) -> Result<TcpStream, ExchangeCause> {
+    let places: Vec<SocketAddr> = address.to_socket_addrs().map_err(ExchangeCause::Address)?.collect();
+    let mut attempts = 0;
+    let mut last = io::Error::from(ErrorKind::TimedOut);
+    while let Some(mut left) = deadline.left() {
+        for place in &places {
+            attempts += 1;
+            match TcpStream::connect_timeout(place, left) {
+                Ok(stream) => {
+                    stream
+                        .set_nodelay(true)
+                        .map_err(|error| ExchangeCause::Connection { awaited: Awaited::Room, error })?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+            let Some(rest) = deadline.left() else { break };
+            left = rest;
+        }
+        thread::sleep(left.min(REST * 10));
+    }
+    Err(ExchangeCause::Unreachable { attempts, error: last })
+}
+
+fn send_introduction(line: &mut Line, own: &Introduction, deadline: Deadline) -> Result<(), ExchangeCause> {
+    line.send(Kind::Introduction, &own.encode().map_err(ExchangeCause::Own)?, deadline)
+}
+
+fn receive_introduction(
+    line: &mut Line,
+    own: &Introduction,
+    deadline: Deadline,
+) -> Result<Introduction, ExchangeCause> {
+    let message = line.receive(Awaited::Introduction, deadline)?;
+    expect(Kind::Introduction, message.kind, Awaited::Introduction)?;
+    let peer = Introduction::decode(&message.body).map_err(ExchangeCause::Peer)?;
+    if peer.purpose != own.purpose {
+        return Err(ExchangeCause::OtherPurpose { ours: own.purpose.clone(), theirs: peer.purpose });
+    }
+    if peer.endpoint == own.endpoint {
+        return Err(ExchangeCause::Ourselves { qpn: own.endpoint.qpn });
+    }
+    Ok(peer)
+}
+
+fn expect(expected: Kind, found: Kind, awaited: Awaited) -> Result<(), ExchangeCause> {
+    if expected == found { Ok(()) } else { Err(ExchangeCause::OutOfTurn { awaited, kind: found.value() }) }
+}
+
+/// Tells the peer what it did wrong, if that is what happened.
+fn hang_up(line: &mut Line, address: &str, cause: ExchangeCause, deadline: Deadline) -> ExchangeError {
+    if cause.is_for_the_peer() {
+        line.refuse(&cause.to_string(), deadline);
+    }
+    failed(address, cause)
+}
+
+fn failed(address: &str, cause: ExchangeCause) -> ExchangeError {
+    ExchangeError { address: address.to_owned(), cause }
+}
