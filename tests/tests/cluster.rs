@@ -232,6 +232,15 @@ fn the_replicated_log_loses_nothing() {
     });
 }
 
+/// The first version counts reports, not followers: one that is called anew reports again, while too few disks have the entry.
+#[test]
+fn the_seeds_find_what_the_first_log_did_wrong() {
+    let version = replicated_log::Version::First;
+    let found = find_failure("log", &replicated_log::LIMITS, |drawn| replicated_log::trial(drawn, version));
+    let message = found.expect_err("the fault was not found");
+    assert!(message.contains("are called safe") && message.contains("smallest of"), "{message}");
+}
+
 #[test]
 fn hello_verifies_every_operation() {
     hello::main().unwrap();
