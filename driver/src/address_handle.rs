@@ -18,6 +18,10 @@ use zerocopy::IntoBytes;
 pub const ROUTE_HEADER: usize = 40;
 /// A Q_Key with this bit set makes the sender use the Q_Key of its own queue pair (IBTA v1.4 §10.2, Q_Keys).
 pub const OWN_Q_KEY: u32 = 1 << 31;
+/// The queue pair number of every port's general services, and their Q_Key (IBTA v1.4 §3.9.2, §9.2.4).
+pub const GENERAL_SERVICES_QPN: Qpn = Qpn::from_low_bits(1);
+/// See [`GENERAL_SERVICES_QPN`].
+pub const GENERAL_SERVICES_Q_KEY: u32 = 0x8001_0000;
 /// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
 

@@ -2,16 +2,18 @@
 
 mod support;
 
-use bareverbs_core::address_handle::{AddressHandleError, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER};
+use bareverbs_core::address_handle::{
+    AddressHandleError, GENERAL_SERVICES_Q_KEY, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER,
+};
 use bareverbs_core::queue_pair::{
-    AddressVector, ConnectOptions, MulticastError, PostError, QueuePairAttributes, Uc,
+    AddressVector, ConnectOptions, MulticastError, PostError, QueuePairAttributes, QueuePairBuilder, Uc, Ud,
 };
 use bareverbs_core::work_completion::NetworkType;
 use bareverbs_core::{
     AddressHandle, MemorySlice, RemoteSlice, WorkCompletion, WorkCompletionOpcode, WorkRequest,
 };
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey, Qpn};
-use bareverbs_prm::numbering::{CqeOpcode, QpState, ServiceType, WqeOpcode};
+use bareverbs_prm::numbering::{CqeOpcode, PathMtu, QpState, ServiceType, WqeOpcode};
 use bareverbs_prm::wqe::{AddressVector as Segment, ControlSegment, DataSegment, InlineHeader};
 use support::objects::{Rig, Shape, peer};
 use zerocopy::FromBytes;
@@ -209,4 +211,22 @@ fn an_unreliable_connection_writes_and_does_not_read() {
     assert_eq!((context.retry_count(), context.log_rra_max(), context.rre()), (0, 0, false));
     let other = QueuePairAttributes { q_key: Some(1), ..QueuePairAttributes::default() };
     assert!(rig.pair.modify(QpState::Rts, &other).is_err(), "a connection has no Q_Key");
+}
+
+#[test]
+fn general_services_are_queue_pair_1_for_management_datagrams() {
+    let rig = Rig::datagram(Shape::default());
+    let builder = QueuePairBuilder::new(&rig.domain, &rig.send, &rig.receive).service::<Ud>();
+    let pair = builder.q_key(7).general_services().build().unwrap().ready_to_send().unwrap();
+    let firmware = rig.hal.firmware();
+    let made = &firmware.pairs[&pair.qpn().value()];
+    let [init, receiving] = [0, 1].map(|step| &made.modified[step].2);
+    assert_eq!((made.context.st(), init.q_key()), (ServiceType::Qp1, GENERAL_SERVICES_Q_KEY));
+    assert_eq!((receiving.mtu(), receiving.log_msg_max()), (PathMtu::Mtu256, 8));
+    let other = &firmware.pairs[&rig.pair.qpn().value()];
+    let receiving = &other.modified[1].2;
+    assert_eq!(
+        (other.context.st(), receiving.mtu(), receiving.log_msg_max()),
+        (ServiceType::Ud, PathMtu::Mtu4096, 12)
+    );
 }

@@ -6,7 +6,7 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`kernel`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`kernel`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
 //! [`explain`], [`report`].
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub mod monitor;
 mod network;
 pub mod output;
 pub mod perf;
+pub mod ping;
 pub mod place;
 mod port_address;
 pub mod report;

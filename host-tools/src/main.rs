@@ -2,8 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, report, run,
-    serve, vfio,
+    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, ping, report,
+    run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +36,8 @@ enum Subcommands {
     LinkType(link_type::LinkTypeArguments),
     /// Measure bandwidth or latency, with perftest's options; the peer may be an `ib_*` program.
     Perf(Box<perf::PerfArguments>),
+    /// Ask a peer whether it answers, over datagrams or a connection: loss, duplicates, order, time of the round trip.
+    Ping(Box<ping::PingArguments>),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
     /// Check, disassemble and try programs that are deployed as kernels near data.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Subcommands::Monitor(arguments) => monitor::run(&arguments),
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Perf(arguments) => perf::run(&arguments),
+        Subcommands::Ping(arguments) => ping::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Report(arguments) => report::run(&arguments),

@@ -17,7 +17,10 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{PortType, RoceVersion};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_serve::real_time::FaultScript;
+use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::{LinkLayer, Nic};
+use bareverbs_sim::run::Seed;
 use bareverbs_uverbs::VirtualHost;
 use clap::Args;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
@@ -47,6 +50,12 @@ pub struct SeatArguments {
     /// it is in the network of --host.
     #[arg(long, value_name = "MAC", value_parser = parse_mac)]
     peer_mac: Option<MacAddress>,
+    /// What goes wrong between the host and its network, as with `bareverbs run`: «loss=0.01,duplicate=0.01,reorder=0.05,out:7=drop».
+    #[arg(long, requires = "host", value_parser = str::parse::<FaultScript>)]
+    faults: Option<FaultScript>,
+    /// From what the chances of --faults are drawn.
+    #[arg(long, requires = "faults", default_value_t = 1)]
+    seed: u64,
 }
 
 /// What talks to peers needs to know beside the device.
@@ -106,7 +115,13 @@ impl SeatArguments {
         let network = seat.network.clone().context("a host has a network")?;
         let wire = Wire::plug(network, host.name(), host.mac())?;
         let nic = Nic::new(host.nic_config(wire.number()));
-        Ok(RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1))
+        let hal = RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1);
+        if let Some(script) = &self.faults {
+            let [inbound, outbound] = [Direction::Inbound, Direction::Outbound]
+                .map(|direction| Some(script.faults(direction, Seed(self.seed))));
+            hal.with(|runner| runner.set_faults(inbound, outbound));
+        }
+        Ok(hal)
     }
 
     /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.

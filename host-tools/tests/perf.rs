@@ -1,42 +1,18 @@
 //! `bareverbs perf` as two processes on two hosts of a network.
 
+mod support;
+
 use serde_json::Value;
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-fn perf(home: &Path, host: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
-    command.args(["perf"]).args(arguments).args(["--json", "--host", host, "--timeout", "30"]);
-    command.env("XDG_RUNTIME_DIR", home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn object(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let mut object: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    object["perf"].take()
-}
+use support::{Hosts, free_port, object_of};
 
 /// Both ends of a test: what client and server say.
 fn both(arguments: &[&str]) -> [Value; 2] {
-    let home = tempfile::tempdir().expect("a directory");
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
-    let port = port.expect("a port").port().to_string();
-    let arguments = [arguments, &["-p", &port]].concat();
-    let server = perf(home.path(), "a", &arguments).spawn().expect("the program");
-    let (host, begin) = (home.path().join("bareverbs/networks/default/hosts/a"), Instant::now());
-    while !host.is_dir() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "the server is in no network");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let client = perf(home.path(), "b", &[&arguments[..], &["a"]].concat()).output().expect("the program");
-    let server = server.wait_with_output().expect("the program");
-    [&client, &server].map(|output| {
+    let port = free_port();
+    let server = [&["perf"], arguments, &["-p", &port, "--json", "--timeout", "30"]].concat();
+    let client = [&server[..], &["a"]].concat();
+    Hosts::new().both(&server, &client).map(|output| {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        object(output)
+        object_of("perf", &output)
     })
 }
 
@@ -69,15 +45,14 @@ fn both_ends_agree_and_every_byte_is_compared() {
 
 #[test]
 fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
-    let home = tempfile::tempdir().expect("a directory");
-    let mut command = perf(home.path(), "b", &["write", "bw", "-p", "9", "--timeout", "1", "b"]);
-    let output = command.output().expect("the program");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
-    assert!(said.contains("--timeout"), "given twice: {said}");
-    let mut command = perf(home.path(), "b", &["write", "bw", "-p", "9", "no-such-host.invalid"]);
-    let output = command.output().expect("the program");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("no host of the network"), "{said}");
+    let hosts = Hosts::new();
+    let refusal = |arguments: &[&str]| {
+        let arguments = [&["perf", "write", "bw", "-p", "9", "--timeout", "1"], arguments].concat();
+        let output = hosts.on("b", &arguments).output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        said
+    };
+    assert!(refusal(&["--timeout", "1", "b"]).contains("--timeout"), "given twice");
+    assert!(refusal(&["no-such-host.invalid"]).contains("no host of the network"));
 }

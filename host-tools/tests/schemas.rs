@@ -1,21 +1,34 @@
 //! What the tools print as JSON is as `docs/schemas` says.
 
+mod support;
+
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use support::{Hosts, bareverbs, free_port, output_of};
+
+fn schemas() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
+}
 
 /// The schema of an object, by the name that the object gives.
 fn schema(object: &Value) -> Value {
     let name = object["schema"].as_str().expect("an object says which schema it has");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas").join(format!("{name}.json"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let path = schemas().join(format!("{name}.json"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).expect("a schema is JSON")
 }
 
-fn printed(words: &str) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
-    let output = command.args(words.split(' ')).arg("--json").output().expect("the program");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words}: {error}"))
+fn parsed(words: &str, output: &std::process::Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words}: {error}: {said}"))
+}
+
+fn printed(directory: &Path, words: &str) -> Value {
+    let arguments: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+    parsed(words, &output_of(directory, &arguments))
 }
 
 fn faults(object: &Value) -> Vec<String> {
@@ -23,8 +36,50 @@ fn faults(object: &Value) -> Vec<String> {
     validator.iter_errors(object).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
+/// Names of schemas that objects were held against.
+#[derive(Default)]
+struct Checked(BTreeSet<String>);
+
+impl Checked {
+    fn check(&mut self, words: &str, object: &Value) {
+        assert_eq!(faults(object), Vec::<String>::new(), "{words}");
+        self.0.insert(object["schema"].as_str().expect("a name").to_owned());
+    }
+}
+
+/// A machine with one ConnectX-5 that mlx5_core has, as far as sysfs shows it.
+fn plant_function(root: &Path) {
+    let function = root.join("sys/bus/pci/devices/0000:3b:00.0");
+    let driver = root.join("sys/bus/pci/drivers/mlx5_core");
+    for directory in [&function, &driver] {
+        fs::create_dir_all(directory).expect("a directory");
+    }
+    let own =
+        [("vendor", "0x15b3"), ("device", "0x1017"), ("class", "0x020000"), ("driver_override", "(null)")];
+    for (name, text) in own {
+        fs::write(function.join(name), text).expect("a file");
+    }
+    for file in [driver.join("unbind"), root.join("sys/bus/pci/drivers_probe")] {
+        fs::write(file, "").expect("a file");
+    }
+    symlink(driver, function.join("driver")).expect("a link");
+}
+
+/// Every schema in docs/schemas is that of an object that a tool printed here.
 #[test]
 fn every_tool_prints_what_its_schema_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    plant_function(&here.join("root"));
+    fs::write(here.join("memory"), [0; 64]).expect("a file");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs/sum_list.o");
+    fs::copy(program, here.join("sum.o")).expect("a file");
+    fs::write(here.join("bad.bin"), [0xff; 8]).expect("a file");
+    let mut checked = Checked::default();
+    fs::write(here.join("rows.csv"), "key,value\na,1\nb,2\nc,3\n").expect("a file");
+    let words = ["demo", "--data", "rows.csv", "--loss", "0.01", "--capture", "run.pcapng"];
+    let demo = output_of(here, &words);
+    assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
     for words in [
         "devinfo",
         "devinfo --device sim:ib",
@@ -38,15 +93,52 @@ fn every_tool_prints_what_its_schema_says() {
         "perf read lat -a -n 20",
         "perf send lat -c UD",
         "perf atomic bw -n 20 -A CMP_AND_SWAP",
+        "doctor",
+        "doctor --device sim --address 10.0.0.1/24@7 --peer 10.0.0.9",
+        "doctor --device sim:ib",
+        "monitor --once",
+        "monitor --once --loss 0.01",
+        "monitor --once --device sim:ib",
+        "explain",
+        "explain 12",
+        "report run.pcapng",
+        "link-type --settings card",
+        "link-type eth --settings card",
+        "link-type --device 3b:00.0 --port 2",
+        "link-type ib --device 3b:00.0",
+        "vfio --root root list",
+        "vfio --root root check 3b:00.0",
+        "vfio --root root unbind 3b:00.0",
+        "kernel check sum.o",
+        "kernel check bad.bin",
+        "kernel disassemble sum.o",
+        "kernel run sum.o --memory memory --parameters 4000000000000000",
+        "kernel run sum.o --memory memory",
     ] {
-        let object = printed(words);
-        assert_eq!(faults(&object), Vec::<String>::new(), "{words}");
+        checked.check(words, &printed(here, words));
+    }
+    check_pings(&mut checked);
+    let unseen = fs::read_dir(schemas()).expect("docs/schemas").filter_map(|file| {
+        let name = file.expect("a file").file_name().into_string().expect("text");
+        let name = name.strip_suffix(".json").expect("JSON").to_owned();
+        (!checked.0.contains(&name)).then_some(name)
+    });
+    assert_eq!(unseen.collect::<Vec<_>>(), [""; 0], "schemas of nothing that was printed");
+}
+
+fn check_pings(checked: &mut Checked) {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let common = ["ping", "-p", &port, "--peer-timeout", "30"];
+    for faults in ["loss=0", "out:1=drop,out:3=duplicate", "loss=1"] {
+        let words = ["-n", "5", "-i", "1", "-W", "100", "--json", "--faults", faults, "a"];
+        let [asked, _] = hosts.both(&[&common[..], &["--server"]].concat(), &[&common[..], &words].concat());
+        checked.check(faults, &parsed(faults, &asked));
     }
 }
 
 #[test]
 fn a_schema_refuses_what_is_missing_unknown_or_of_another_kind() {
-    let good = printed("perf read lat -n 20");
+    let good = printed(Path::new("."), "perf read lat -n 20");
     for (path, value) in [
         ("/perf/clock", Value::from("fast")),
         ("/perf/results/0/latency_us/stdev", Value::Null),
@@ -64,13 +156,7 @@ fn a_schema_refuses_what_is_missing_unknown_or_of_another_kind() {
 
 #[test]
 fn a_reader_that_has_gone_is_no_fault() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
-    let mut child = command
-        .args(["devinfo", "-v"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program");
+    let mut child = bareverbs(Path::new("."), &["devinfo", "-v"]).spawn().expect("the program");
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("the program");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -406,7 +406,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["place", "counters", "traffic", "link_type"],
             &["seat"],
             &["demo", "devinfo", "gids", "kernel", "manual", "monitor", "perf", "run", "serve", "vfio"],
-            &["doctor"],
+            &["doctor", "ping"],
             &["explain"],
             &["report"],
             &["main"],

@@ -6,6 +6,7 @@ use super::send::{Progress, SendQueue};
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
 use super::transitions::Column;
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
+use crate::address_handle::GENERAL_SERVICES_Q_KEY;
 use crate::capabilities::Capabilities;
 use crate::command::{CommandError, Request};
 use crate::completion_queue::CompletionQueue;
@@ -55,6 +56,8 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
+    /// What the device is told: that of the service, but for the special queue pairs of datagrams.
+    kind: ServiceType,
     /// The first object that is of another device.
     stranger: Option<&'static str>,
     service: PhantomData<S>,
@@ -139,6 +142,16 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
         self.q_key = key;
         self
     }
+
+    /// Makes it the port's queue pair of general services: it takes what peers send to queue pair 1, and they see it under that number
+    /// (IBTA v1.4 §3.9.2). Its messages are management datagrams of 256 bytes with the Q_Key [`GENERAL_SERVICES_Q_KEY`]. A port has one; its
+    /// number here, by which completions name it, is another one.
+    #[doc(alias = "IBV_QPT_GSI")]
+    pub const fn general_services(mut self) -> Self {
+        self.kind = ServiceType::Qp1;
+        self.q_key = GENERAL_SERVICES_Q_KEY;
+        self
+    }
 }
 
 impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
@@ -167,6 +180,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             q_key: 0,
             shared: None,
             xrc_domain: None,
+            kind: S::TYPE,
             stranger: None,
             service: PhantomData,
         }
@@ -216,6 +230,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             q_key,
             shared,
             xrc_domain,
+            kind: T::TYPE,
             stranger,
             service: PhantomData,
         }
@@ -365,7 +380,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         input.set_opcode(CommandOpcode::CreateQp);
         input
             .qpc_mut()
-            .set_st(S::TYPE)
+            .set_st(self.kind)
             .set_pm_state(PathMigration::Migrated)
             .set_pd(self.domain.number())
             .set_log_rq_size(geometry.receives.max(1).trailing_zeros() as u8)
@@ -431,7 +446,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             rings,
             share,
             qpn,
-            service: S::TYPE,
+            service: self.kind,
             column: Column::of(S::TYPE, S::SENDS),
             state: QpState::Reset,
             domain: self.domain.number(),

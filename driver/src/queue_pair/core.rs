@@ -22,6 +22,8 @@ use bareverbs_prm::psn::Psn;
 
 /// `log_ack_req_freq`: an ACK is asked for every 2^8 packets at least, as Linux has it.
 const LOG_ACK_REQUEST: u8 = 8;
+/// Logarithm of the bytes of a management datagram (IBTA v1.4 §13.4.2).
+const LOG_MANAGEMENT_DATAGRAM: u8 = 8;
 
 /// What the builder hands over.
 pub(crate) struct Parts<D: DeviceRef> {
@@ -143,11 +145,14 @@ impl<D: DeviceRef> Core<D> {
     /// The longest message; of datagrams also the largest packet, which is no attribute: it is the port's.
     fn fill_message_limit(&self, context: &mut QueuePairContext) {
         let limit = self.device.device().capabilities().log_max_message;
-        if self.parts.service == ServiceType::Ud {
-            context.set_mtu(PathMtu::Mtu4096).set_log_msg_max(limit.min(LOG_LARGEST_PACKET));
-        } else {
-            context.set_log_msg_max(limit);
-        }
+        match self.parts.service {
+            ServiceType::Ud => {
+                context.set_mtu(PathMtu::Mtu4096).set_log_msg_max(limit.min(LOG_LARGEST_PACKET))
+            }
+            // As mlx5_ib has it: a management datagram is 256 bytes.
+            ServiceType::Qp1 => context.set_mtu(PathMtu::Mtu256).set_log_msg_max(LOG_MANAGEMENT_DATAGRAM),
+            _ => context.set_log_msg_max(limit),
+        };
     }
 
     /// A command that is nothing but the number.

@@ -78,6 +78,27 @@ entries! {
     PortState, Some(4), ["PORT_ACTIVE", "IBV_PORT_ACTIVE", "LINKUP"]: "the port carries packets", "nothing", "nothing: all is well";
     PortState, None, ["DISABLED"]:
         "software has switched the port off", "admin_status of register PAOS", "ip link set IF up";
+    Ping, None, ["PING_LOST"]:
+        "a probe or its answer never came: the wire lost it, a switch dropped it, or the end that receives had no receive posted, another \
+         Q_Key or another P_Key",
+        "rx_discards_phy, out_of_buffer and rx_crc_errors_phy of both ends (bareverbs monitor); whether all are lost or some; -c UD against -c RC",
+        "all lost: bareverbs gids --peer PEER, a firewall for UDP 4791, the route; some lost: PFC or ECN, cable and module";
+    Ping, None, ["PING_LATE"]:
+        "an answer came after its timeout (-W)",
+        "the percentiles of the round trip; PFC pauses (rx_prioN_pause); how busy the machine of the end that answers is",
+        "raise -W to see how late they are; look for the queue that they wait in";
+    Ping, None, ["PING_DUPLICATE"]:
+        "an answer came twice: the fabric doubled the probe or its answer",
+        "spanning tree and link aggregation of the switches, mirror ports; a capture at both ends",
+        "take the loop or the mirror out; a reliable connection hides duplicates, datagrams do not";
+    Ping, None, ["PING_OUT_OF_ORDER"]:
+        "an answer overtook an earlier one",
+        "paths of the fabric: ECMP by packet, adaptive routing, link aggregation; service level and traffic class of both ends",
+        "keep one flow on one path (the UDP source port decides); a reliable connection takes reordered packets for lost ones";
+    Ping, None, ["PING_STRAY"]:
+        "an answer came to a probe that was never sent",
+        "whether another test uses the same queue pair number and Q_Key; whether an earlier ping was broken off",
+        "ping again: every run has a queue pair of its own";
     Event, Some(0x09), ["PORT_CHANGE", "IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"]:
         "the state of the port changed", "Device::port", "read the state again; connections may have to be made anew";
     Event, Some(0x12), ["SRQ_CATAS_ERROR", "IBV_EVENT_SRQ_ERR"]:

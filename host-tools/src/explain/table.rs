@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Health,
     /// State of a port.
     PortState,
+    /// What `bareverbs ping` found.
+    Ping,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Self::Delivery => "command delivery status",
             Self::Health => "health syndrome",
             Self::PortState => "port state",
+            Self::Ping => "finding of ping",
         }
     }
 
@@ -54,6 +57,7 @@ impl Kind {
             Self::Delivery => "delivery",
             Self::Health => "health",
             Self::PortState => "port-state",
+            Self::Ping => "ping",
         }
     }
 }

@@ -4,14 +4,14 @@
 //! simulator in virtual time, this process.
 
 mod arguments;
-mod bench;
+pub(crate) mod bench;
 mod clock;
-mod conversation;
+pub(crate) mod conversation;
 mod data;
 mod figures;
 mod lane;
 mod pair;
-mod plan;
+pub(crate) mod plan;
 mod plot;
 mod report;
 mod run;

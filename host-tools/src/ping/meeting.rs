@@ -1,0 +1,224 @@
+//! Probes over a queue pair that both ends make for the purpose: they meet over TCP, tell each other their queue pairs, and connect.
+
+use super::outcome::PingOutcome;
+use super::prober::{DEPTH, Probe, Prober, Rhythm, SIZE};
+use crate::Failure;
+use crate::perf::bench::Bench;
+use crate::perf::conversation::bytes_of;
+use crate::perf::plan::{Plan, Transport};
+use crate::seat::{Seat, SeatedTask};
+use anyhow::{Context as _, Result, bail};
+use bareverbs_core::Device;
+use bareverbs_core::hal::Hal;
+use bareverbs_perftest::exchange::{Destination, Session};
+use bareverbs_perftest::line::{Listener, Meanwhile};
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Longest rest of an end that waits for TCP.
+const REST: Duration = Duration::from_micros(50);
+/// What an end writes where the ends of a measurement have the address of their buffer, "ping": nobody reads or writes memory here. The
+/// low half says how probes travel.
+const MARK: u64 = 0x7069_6e67 << 32;
+
+/// How the peer is met.
+enum Door<'a> {
+    Connect(SocketAddr),
+    Accept(&'a Listener),
+}
+
+/// A queue pair that is connected with that of the peer.
+struct ProbeLink<'a, 'd, H: Hal> {
+    plan: &'a Plan,
+    bench: Bench<'d, H>,
+    own: Destination,
+    /// Receives posted so far, and sends.
+    receives: u64,
+    sends: u64,
+    /// Sends that are done.
+    done: u64,
+}
+
+/// Meets the peer and connects with it. Both ends have posted their receives when it returns.
+fn begin<'a, 'd, H: Hal>(
+    plan: &'a Plan,
+    device: &'d Device<H>,
+    seat: &Seat,
+    door: &Door<'_>,
+) -> Result<(Session, ProbeLink<'a, 'd, H>)> {
+    let port = device.port()?;
+    if port.state.is_down() {
+        bail!("the port is down ({}); `bareverbs doctor` says what keeps it so", port.state);
+    }
+    seat.gid_index(plan.gid_index)?;
+    let meanwhile: &mut Meanwhile<'_> = &mut resting(device.hal());
+    let mtu = bytes_of(port.active_mtu);
+    let mut session = match door {
+        Door::Connect(address) => Session::connect(*address, mtu, plan.timeout, meanwhile)?,
+        Door::Accept(listener) => Session::accept(listener, mtu, plan.timeout, meanwhile)?,
+    };
+    let mut bench = Bench::set_up(device, seat, plan)?;
+    let first = bench.own.first().context("a queue pair")?;
+    let own = Destination { address: mark(plan.transport), rkey: 0, ..*first };
+    let peer = session.hand_shake(&own, meanwhile)?;
+    check_mark(&own, &peer)?;
+    bench.peers = vec![peer];
+    let mtu = PathMtu::from_raw(session.mtu().ilog2() as u8 - 7);
+    bench.connect(seat, plan, mtu)?;
+    let mut link = ProbeLink { plan, bench, own, receives: 0, sends: 0, done: 0 };
+    for _ in 0..DEPTH {
+        link.post_receive()?;
+    }
+    session.hand_shake(&own, meanwhile)?;
+    Ok((session, link))
+}
+
+impl<H: Hal> ProbeLink<'_, '_, H> {
+    fn post_receive(&mut self) -> Result<()> {
+        self.bench.post_receive(self.plan, SIZE, 0, self.receives)?;
+        self.receives += 1;
+        Ok(())
+    }
+
+    fn take_sends(&mut self) -> Result<()> {
+        let done = &mut self.done;
+        self.bench.take_sends(|_, index, _| {
+            *done = index;
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// The end of the peer as the fabric knows it.
+    fn peer(&self) -> String {
+        match self.bench.peers.first() {
+            Some(peer) if peer.gid.is_zero() => format!("LID {}", peer.lid),
+            Some(peer) => peer.gid.to_string(),
+            None => "nobody".to_owned(),
+        }
+    }
+}
+
+/// What an end does while it waits for the other over TCP: its device has to answer.
+fn resting<H: Hal>(hal: &H) -> impl FnMut() -> Result<()> + '_ {
+    || {
+        hal.relax(hal.now() + REST);
+        Ok(())
+    }
+}
+
+const fn mark(transport: Transport) -> u64 {
+    MARK | transport as u64
+}
+
+/// Whether the peer pings too, and in the same way.
+fn check_mark(own: &Destination, peer: &Destination) -> Result<()> {
+    if peer.address >> 32 != MARK >> 32 {
+        bail!(
+            "the peer is no `bareverbs ping`; with `bareverbs perf` and ib_* programs it measures, but does not ping"
+        );
+    }
+    if peer.address != own.address {
+        bail!("one end pings over UD and the other over RC: give both the same -c");
+    }
+    Ok(())
+}
+
+impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
+    fn may_send(&self) -> bool {
+        self.sends - self.done < DEPTH.into()
+    }
+
+    /// A probe is its number, and zeros behind it.
+    fn send(&mut self, number: u64) -> Result<()> {
+        let at = self.bench.send_at(0) + self.plan.slot(SIZE, self.sends);
+        self.bench.memory.copy_in(at, &number.to_be_bytes())?;
+        let message = self.bench.message(self.plan, SIZE, 0, self.sends, true)?;
+        self.sends += 1;
+        self.bench.post(0, &[message])
+    }
+
+    fn take(&mut self) -> Result<Vec<u64>> {
+        self.take_sends()?;
+        let (plan, mut places) = (self.plan, Vec::new());
+        self.bench.take_receives(|_, index, bytes| {
+            places.push((plan.slot(SIZE, index), bytes));
+            Ok(())
+        })?;
+        let mut numbers = Vec::with_capacity(places.len());
+        for (place, bytes) in places {
+            let mut number = [0; 8];
+            self.bench.memory.copy_out(self.bench.receive_at(0) + place, &mut number)?;
+            self.post_receive()?;
+            // What is of another length is nobody's probe.
+            if bytes == SIZE {
+                numbers.push(u64::from_be_bytes(number));
+            }
+        }
+        Ok(numbers)
+    }
+}
+
+/// Answers until the peer has had enough; gives the number of answers.
+pub(super) struct PeerAnswerer<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) listener: Listener,
+}
+
+impl SeatedTask for PeerAnswerer<'_> {
+    type Output = u64;
+
+    fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<u64, Failure> {
+        let (mut session, mut link) =
+            begin(self.plan, device, seat, &Door::Accept(&self.listener)).map_err(Failure::Input)?;
+        let (own, hal) = (link.own, device.hal());
+        let (mut answered, mut waiting) = (0, VecDeque::new());
+        session.hand_shake(&own, &mut || {
+            // Probes that cannot be answered yet stay in the receive queue, which is their limit.
+            match waiting.len() < DEPTH as usize {
+                true => waiting.extend(link.take()?),
+                false => link.take_sends()?,
+            }
+            while link.may_send() {
+                let Some(number) = waiting.pop_front() else { break };
+                link.send(number)?;
+                answered += 1;
+            }
+            hal.relax(hal.now() + seat.rest);
+            Ok(())
+        })?;
+        Ok(answered)
+    }
+}
+
+/// Sends probes and waits for their answers.
+pub(super) struct PeerAsker<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) address: SocketAddr,
+    pub(super) rhythm: Rhythm,
+    pub(super) quiet: bool,
+}
+
+impl SeatedTask for PeerAsker<'_> {
+    type Output = PingOutcome;
+
+    fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PingOutcome, Failure> {
+        let (mut session, mut link) =
+            begin(self.plan, device, seat, &Door::Connect(self.address)).map_err(Failure::Input)?;
+        let address = link.peer();
+        let prober = Prober {
+            hal: device.hal(),
+            rhythm: self.rhythm,
+            rest: seat.rest,
+            peer: &address,
+            quiet: self.quiet,
+        };
+        let probed = prober.probe(&mut link)?;
+        if let Err(error) = session.hand_shake(&link.own, &mut resting(device.hal())) {
+            eprintln!("the peer did not say goodbye: {error:#}");
+        }
+        Ok(PingOutcome { probed, address })
+    }
+}

@@ -1,0 +1,205 @@
+//! `bareverbs ping`: whether a peer answers, over datagrams or a reliable connection, and how fast.
+//!
+//! **What this is.** `tally` counts what became of the probes, `prober` sends them in their rhythm, `meeting` is the way over a queue pair
+//! of the test's own, which both ends agree on over TCP with the exchange of perftest, `general` that over management datagrams, which
+//! `ibping` understands (`datagram`), and `outcome` is what is shown. **What it may not do.** Repair a path: it says what was seen.
+
+mod datagram;
+mod general;
+mod meeting;
+mod outcome;
+mod prober;
+mod tally;
+
+use crate::Failure;
+use crate::output::{json_object, print};
+use crate::perf::bench::device_config;
+use crate::perf::plan::{Amount, Measure, Operation, Plan, Transport};
+use crate::place::DeviceSelector;
+use crate::seat::SeatArguments;
+use anyhow::{Context as _, anyhow};
+use bareverbs_core::DeviceConfig;
+use bareverbs_perftest::line::Listener;
+use bareverbs_prm::time::Duration;
+use clap::{Args, ValueEnum};
+use general::{LidAnswerer, LidAsker, parse_lid};
+use meeting::{PeerAnswerer, PeerAsker};
+use outcome::{PingOccasion, PingOutcome};
+use prober::{DEPTH, Rhythm, SIZE};
+use std::net::Ipv4Addr;
+
+/// How probes travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProbeWay {
+    /// Datagrams: what is lost stays lost.
+    #[value(name = "UD", alias = "ud")]
+    Ud,
+    /// A reliable connection: the transport repeats what is lost.
+    #[value(name = "RC", alias = "rc")]
+    Rc,
+    /// Management datagrams as those of ibping, which either end may be; the peer is a LID. InfiniBand only.
+    #[value(name = "MAD", alias = "mad")]
+    Mad,
+}
+
+impl ProbeWay {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ud => "UD",
+            Self::Rc => "RC",
+            Self::Mad => "MAD",
+        }
+    }
+}
+
+/// Arguments of `bareverbs ping`.
+#[derive(Debug, Clone, Args)]
+pub struct PingArguments {
+    /// Who shall answer: a name or an address at which `bareverbs ping --server` listens for TCP; with -c MAD a LID.
+    #[arg(required_unless_present = "server")]
+    peer: Option<String>,
+    /// Answer the next peer that asks, and end with it; with -c MAD everyone, until nobody has asked for --peer-timeout.
+    #[arg(long, visible_alias = "listen", conflicts_with = "peer")]
+    server: bool,
+    #[command(flatten)]
+    seat: SeatArguments,
+    /// Probes.
+    #[arg(short = 'n', long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "server")]
+    count: u64,
+    /// Milliseconds between probes.
+    #[arg(short, long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=60_000), conflicts_with = "server")]
+    interval: u64,
+    /// Milliseconds that an answer may take; a probe whose answer comes later counts as lost.
+    #[arg(short = 'W', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000), conflicts_with = "server")]
+    timeout: u64,
+    /// UD, RC or MAD, at both ends.
+    #[arg(short, long, default_value = "UD")]
+    connection: ProbeWay,
+    /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand none: the LID alone]
+    #[arg(short = 'x', long = "gid-index", alias = "gid_index")]
+    gid_index: Option<u8>,
+    /// TCP port on which the ends meet.
+    #[arg(short, long, default_value_t = 18516, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Seconds for which nobody may connect, or the peer may say nothing over TCP.
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    peer_timeout: u64,
+    /// One JSON object instead of text.
+    #[arg(long, conflicts_with = "server")]
+    json: bool,
+}
+
+/// Sends probes, or answers them. False if a probe was lost.
+///
+/// # Errors
+/// [`Failure::Input`] if there is no way to the peer, with the reason.
+pub fn run(arguments: &PingArguments) -> Result<bool, Failure> {
+    arguments.check_cable()?;
+    match (&arguments.peer, arguments.connection) {
+        (Some(peer), ProbeWay::Mad) => ask_lid(arguments, peer),
+        (Some(peer), _) => ask(arguments, peer),
+        (None, ProbeWay::Mad) => answer_lids(arguments),
+        (None, _) => answer(arguments),
+    }
+}
+
+fn answer_lids(arguments: &PingArguments) -> Result<bool, Failure> {
+    let answerer = LidAnswerer { timeout: Duration::from_secs(arguments.peer_timeout) };
+    let answered = arguments.seat.with_device(DeviceConfig::default(), answerer)?;
+    eprintln!("{answered} probes answered");
+    Ok(true)
+}
+
+fn ask_lid(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
+    let asker = LidAsker { lid: parse_lid(peer)?, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let outcome = arguments.seat.with_device(DeviceConfig::default(), asker)?;
+    arguments.show(peer, &outcome)
+}
+
+fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
+    let plan = arguments.plan();
+    let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, arguments.port).into());
+    let listener = listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?;
+    eprintln!("waiting for probes; the peer meets this end at TCP port {}", arguments.port);
+    let answerer = PeerAnswerer { plan: &plan, listener };
+    let answered = arguments.seat.with_device(device_config(&plan), answerer)?;
+    eprintln!("{answered} probes answered");
+    Ok(true)
+}
+
+fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
+    let plan = arguments.plan();
+    let address = arguments.seat.resolve(peer, arguments.port).map_err(Failure::Input)?;
+    let asker = PeerAsker { plan: &plan, address, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let outcome = arguments.seat.with_device(device_config(&plan), asker)?;
+    arguments.show(peer, &outcome)
+}
+
+impl PingArguments {
+    /// A simulated device without a network has nobody to ask.
+    fn check_cable(&self) -> Result<(), Failure> {
+        let seat = &self.seat;
+        if seat.host.is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
+            return Err(Failure::Input(anyhow!(
+                "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
+                 that `bareverbs serve` serves (--device vfio-user:PATH)",
+                seat.device
+            )));
+        }
+        Ok(())
+    }
+
+    /// Shows what came of it; whether it is good.
+    fn show(&self, peer: &str, outcome: &PingOutcome) -> Result<bool, Failure> {
+        let occasion = PingOccasion {
+            peer,
+            connection: self.connection.name(),
+            simulated: !matches!(self.seat.device, DeviceSelector::Pci(_)),
+        };
+        print(&match self.json {
+            true => json_object("ping", outcome.object(&occasion))?,
+            false => outcome.trailer(&occasion),
+        })?;
+        Ok(outcome.is_good())
+    }
+
+    fn rhythm(&self) -> Rhythm {
+        Rhythm {
+            count: self.count,
+            interval: Duration::from_millis(self.interval),
+            timeout: Duration::from_millis(self.timeout),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            operation: Operation::Send,
+            measure: Measure::Bandwidth,
+            transport: if self.connection == ProbeWay::Rc { Transport::Rc } else { Transport::Ud },
+            sizes: vec![SIZE],
+            all_sizes: false,
+            amount: Amount::Iterations(self.count),
+            queue_pairs: 1,
+            post_list: 1,
+            tx_depth: DEPTH,
+            rx_depth: DEPTH,
+            cq_moderation: 1,
+            bidirectional: true,
+            events: false,
+            inline: 0,
+            mtu: None,
+            outstanding: 1,
+            gid_index: self.gid_index,
+            ack_timeout: 14,
+            retry_count: 7,
+            service_level: 0,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            rate_limit: None,
+            peak: false,
+            gigabits: false,
+            timeout: std::time::Duration::from_secs(self.peer_timeout),
+        }
+    }
+}

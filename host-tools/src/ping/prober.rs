@@ -1,0 +1,111 @@
+//! The rhythm of probes: when the next one leaves, how long its answer is waited for.
+
+use super::tally::{Answer, ProbeTally};
+use crate::output::print;
+use anyhow::Result;
+use bareverbs_core::hal::Hal;
+use bareverbs_prm::time::{Duration, Time};
+
+/// Bytes of a probe over a queue pair of the test's own.
+pub(super) const SIZE: u32 = 64;
+/// Probes and answers that are posted at a time.
+pub(super) const DEPTH: u32 = 64;
+
+/// How many probes, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rhythm {
+    pub(super) count: u64,
+    /// Time between two probes.
+    pub(super) interval: Duration,
+    /// Time that an answer may take.
+    pub(super) timeout: Duration,
+}
+
+/// A way to the peer and back.
+pub(super) trait Probe {
+    /// Whether another probe can be posted now.
+    fn may_send(&self) -> bool;
+    /// Sends probe `number`.
+    fn send(&mut self, number: u64) -> Result<()>;
+    /// The numbers that have come back since the last time.
+    fn take(&mut self) -> Result<Vec<u64>>;
+}
+
+/// Sends probes and counts answers.
+pub(super) struct Prober<'a, H> {
+    pub(super) hal: &'a H,
+    pub(super) rhythm: Rhythm,
+    /// Longest time between two looks.
+    pub(super) rest: Duration,
+    /// The peer as the fabric knows it.
+    pub(super) peer: &'a str,
+    /// Whether single answers are not shown.
+    pub(super) quiet: bool,
+}
+
+/// What came of the probes, and how long all took.
+pub(super) struct Probed {
+    pub(super) tally: ProbeTally,
+    pub(super) elapsed: Duration,
+    /// Why not all probes could be sent.
+    pub(super) failure: Option<anyhow::Error>,
+}
+
+impl<H: Hal> Prober<'_, H> {
+    /// Sends all probes and takes what comes, until all are answered or the time of the last is over. A way that breaks ends it: what is
+    /// not answered is lost.
+    pub(super) fn probe(&self, way: &mut dyn Probe) -> Result<Probed> {
+        let mut tally = ProbeTally::new(self.rhythm.timeout)?;
+        let begin = self.hal.now();
+        let failure = self.probe_all(way, &mut tally).err();
+        Ok(Probed { tally, elapsed: self.hal.now().since(begin), failure })
+    }
+
+    fn probe_all(&self, way: &mut dyn Probe, tally: &mut ProbeTally) -> Result<()> {
+        let Rhythm { count, interval, timeout } = self.rhythm;
+        let mut next = self.hal.now();
+        let mut deadline = next + timeout;
+        loop {
+            let now = self.hal.now();
+            if tally.sent() < count && now >= next && way.may_send() {
+                way.send(tally.send(now))?;
+                next = now + interval;
+                deadline = now + timeout;
+            }
+            for number in way.take()? {
+                self.tell(number, tally.answer(self.hal.now(), number));
+            }
+            if tally.sent() == count && (tally.lost() == 0 || now >= deadline) {
+                return Ok(());
+            }
+            // A send queue that stays full would otherwise be waited for without end.
+            anyhow::ensure!(
+                tally.sent() == count || now < next + timeout,
+                "the send queue takes no probe for {timeout}"
+            );
+            let wakeup: Time = if tally.sent() < count { next } else { deadline };
+            self.hal.relax(wakeup.min(now + self.rest).max(now));
+        }
+    }
+
+    fn tell(&self, number: u64, answer: Answer) {
+        if self.quiet {
+            return;
+        }
+        let peer = self.peer;
+        let millis = |picos: u64| picos as f64 / 1e9;
+        let line = match answer {
+            Answer::First { picos } => format!("Pong from {peer}: seq {number} time {:.3} ms", millis(picos)),
+            Answer::Late { picos } => {
+                format!(
+                    "Pong from {peer}: seq {number} time {:.3} ms, too late: counted as lost",
+                    millis(picos)
+                )
+            }
+            Answer::Duplicate => format!("Pong from {peer}: seq {number} DUPLICATE"),
+            Answer::Stray => format!("Pong from {peer}: seq {number} was never sent"),
+        };
+        // If nobody reads it, the exit status still tells.
+        let _ = print(&line);
+    }
+}

@@ -1,0 +1,97 @@
+//! The command as a process, alone and as a server.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use serde_json::Value;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it is ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// The command, to be run in `directory`.
+pub fn bareverbs(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    command.args(arguments).current_dir(directory).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What the command says when it is run in `directory`.
+pub fn output_of(directory: &Path, arguments: &[&str]) -> Output {
+    bareverbs(directory, arguments).output().expect("the program")
+}
+
+/// The object of a tool's kind, which must have the schema of its name.
+pub fn object_of(kind: &str, output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let mut object: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(object["schema"], format!("bareverbs.{kind}.v1"));
+    object[kind].take()
+}
+
+/// A served device, which loses its power when this is dropped.
+pub struct Served(Child);
+
+impl Served {
+    /// Serves devices in `directory`: the first at the socket `nic`.
+    pub fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let _ = std::fs::remove_file(directory.join("nic"));
+        let mut command = bareverbs(directory, &["serve", "--socket", "nic"]);
+        let child =
+            command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program");
+        let served = Self(child);
+        wait_for(&directory.join("nic"), "the server opened no socket");
+        served
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a file is there.
+pub fn wait_for(path: &Path, complaint: &str) {
+    let deadline = Instant::now() + READY;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "{complaint}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A TCP port that nobody has at this moment.
+pub fn free_port() -> String {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
+    port.expect("a port").port().to_string()
+}
+
+/// Hosts of a network of their own.
+pub struct Hosts(tempfile::TempDir);
+
+impl Hosts {
+    /// A network without hosts.
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    /// The command on a host.
+    pub fn on(&self, host: &str, arguments: &[&str]) -> Command {
+        let mut command = bareverbs(self.0.path(), arguments);
+        command.args(["--host", host]).env("XDG_RUNTIME_DIR", self.0.path());
+        command
+    }
+
+    /// What `client` on host b says, and `server` on host a, which is there first.
+    pub fn both(&self, server: &[&str], client: &[&str]) -> [Output; 2] {
+        let server = self.on("a", server).spawn().expect("the program");
+        wait_for(&self.0.path().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
+        let client = self.on("b", client).output().expect("the program");
+        [client, server.wait_with_output().expect("the program")]
+    }
+}
