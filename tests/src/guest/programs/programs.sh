@@ -48,6 +48,17 @@ qperf_between() {
     [ $status = 0 ] && echo "$(grep -cE '(bw|latency|msg_rate) *= ' /tmp/results) results"
 }
 
+# Asks testpmd how many packets its ports have until one of them has a burst, and two seconds more; half a minute at most.
+until_packets() {
+    for _ in $(seq 30); do
+        sleep 1
+        printf 'show port stats all\n'
+        sleep 0.2
+        grep -qE 'RX-packets: ([3-9][0-9]|[0-9]{3,})' /tmp/testpmd && break
+    done
+    sleep 2
+}
+
 # testpmd drives both ports from one core: `commands` are those of its prompt, the rest are options of its command line. Packets
 # that it sends first go round between both ports until it stops.
 testpmd() {
@@ -55,9 +66,9 @@ testpmd() {
     echo 256 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
     mkdir -p /tmp/huge && { mountpoint -q /tmp/huge || mount -t hugetlbfs hugetlbfs /tmp/huge; } || return 1
     set -- -l 0-1 $(functions | head -n 2 | sed 's/.*/-a &,dv_flow_en=0/') -- -i --total-num-mbufs=16384 --rxd=256 "$@"
-    { sleep 2; printf "$commands\nstart tx_first\n"; sleep 4; printf 'stop\nquit\n'; } |
+    { sleep 2; printf "$commands\nstart tx_first\n"; until_packets; printf 'stop\nquit\n'; } |
         dpdk-testpmd --huge-dir /tmp/huge "$@" >/tmp/testpmd 2>&1; status=$?
-    if [ $status != 0 ] || grep -qiE 'error|bad arguments|fail' /tmp/testpmd; then
+    if [ $status != 0 ] || grep -iE 'error|bad arguments|fail' /tmp/testpmd | grep -qvE '[RT]X-errors: 0\b'; then
         echo "testpmd ended with $status; what it said:"
         tail -n 60 /tmp/testpmd
         return 1
