@@ -30,6 +30,17 @@ const SHARED_REST: Duration = Duration::from_micros(20);
 /// How long an InfiniBand port may wait for the subnet's manager.
 const ACTIVATION_LIMIT: Duration = Duration::from_secs(20);
 
+/// Whether a simulated device is that of a host in a network of `bareverbs run`.
+#[derive(Debug, Clone, Args)]
+pub struct HostArguments {
+    /// The simulated device is that of this host in a network of `bareverbs run`.
+    #[arg(long, value_name = "NAME", value_parser = networks::parse_host)]
+    pub(crate) host: Option<VirtualHost>,
+    /// Network of the host.
+    #[arg(long, requires = "host", default_value = "default", value_parser = networks::parse_name)]
+    network: String,
+}
+
 /// Which device, and where it is plugged in.
 #[derive(Debug, Clone, Args)]
 pub struct SeatArguments {
@@ -37,12 +48,8 @@ pub struct SeatArguments {
     #[arg(long, short = 'd', visible_alias = "ib-dev", value_name = "DEVICE", default_value = "sim",
           long_help = format!("Which device: {SELECTOR_HELP}"))]
     pub(crate) device: DeviceSelector,
-    /// The simulated device is that of this host in a network of `bareverbs run`.
-    #[arg(long, value_name = "NAME", value_parser = networks::parse_host)]
-    pub(crate) host: Option<VirtualHost>,
-    /// Network of the host.
-    #[arg(long, requires = "host", default_value = "default", value_parser = networks::parse_name)]
-    network: String,
+    #[command(flatten)]
+    place: HostArguments,
     /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
     #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
@@ -87,46 +94,33 @@ impl SeatArguments {
         config: DeviceConfig,
         task: T,
     ) -> Result<T::Output, Failure> {
-        let network = self.open_network().map_err(Failure::Input)?;
+        let network = self.place.open_network(&self.device).map_err(Failure::Input)?;
         let rest = match self.device {
             DeviceSelector::Pci(_) => Duration::ZERO,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
-        let seat = Seat { gids: Vec::new(), rest, network, peer_mac: self.peer_mac };
-        let seated = Seated { seat, addresses: &self.addresses, host: self.host.as_ref(), task };
-        let Some(host) = &self.host else {
+        let seat = Seat { gids: Vec::new(), rest, network: network.clone(), peer_mac: self.peer_mac };
+        let seated = Seated { seat, addresses: &self.addresses, host: self.host(), task };
+        let (Some(host), Some(network)) = (self.host(), network) else {
             return self.device.with_configured_device(config, seated)?;
         };
-        let hal = self.plug(host, &seated.seat).map_err(Failure::Input)?;
-        on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
-    }
-
-    fn open_network(&self) -> anyhow::Result<Option<NetworkDirectory>> {
-        let Some(host) = &self.host else { return Ok(None) };
-        if self.device != DeviceSelector::Simulated(LinkLayer::Ethernet) {
-            bail!("--host is for a simulated Ethernet device; {} has a wire of its own", self.device);
-        }
-        let network = networks::open(&networks::home()?, &self.network)?;
-        networks::add(&network, host)?;
-        Ok(Some(network))
-    }
-
-    fn plug(&self, host: &VirtualHost, seat: &Seat) -> anyhow::Result<RealTimeHal<Nic, NetworkIo>> {
-        let network = seat.network.clone().context("a host has a network")?;
-        let wire = Wire::plug(network, host.name(), host.mac())?;
-        let nic = Nic::new(host.nic_config(wire.number()));
-        let hal = RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1);
+        let hal = plug(host, network).map_err(Failure::Input)?;
         if let Some(script) = &self.faults {
             let [inbound, outbound] = [Direction::Inbound, Direction::Outbound]
                 .map(|direction| Some(script.faults(direction, Seed(self.seed))));
             hal.with(|runner| runner.set_faults(inbound, outbound));
         }
-        Ok(hal)
+        on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
+    }
+
+    /// The host whose device it is.
+    pub(crate) const fn host(&self) -> Option<&VirtualHost> {
+        self.place.host.as_ref()
     }
 
     /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.
     pub(crate) fn resolve(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
-        let network = self.open_network()?;
+        let network = self.place.open_network(&self.device)?;
         if network.is_some_and(|network| network.has_host(peer)) {
             return Ok((Ipv4Addr::LOCALHOST, port).into());
         }
@@ -138,6 +132,40 @@ impl SeatArguments {
         let first = addresses.first().copied();
         first.with_context(|| format!("{peer:?} has no address"))
     }
+}
+
+impl HostArguments {
+    /// Opens the device, or that of the host, runs `task` and closes it again.
+    ///
+    /// # Errors
+    /// As [`DeviceSelector::with_device`], and if the host cannot be in the network.
+    pub(crate) fn with_device<T: DeviceTask>(
+        &self,
+        device: &DeviceSelector,
+        task: T,
+    ) -> Result<T::Output, Failure> {
+        let network = self.open_network(device).map_err(Failure::Input)?;
+        let (Some(host), Some(network)) = (&self.host, network) else { return device.with_device(task) };
+        let hal = plug(host, network).map_err(Failure::Input)?;
+        on(hal, DeviceConfig::default(), task).map_err(|failure| failure.into_failure(device))
+    }
+
+    fn open_network(&self, device: &DeviceSelector) -> anyhow::Result<Option<NetworkDirectory>> {
+        let Some(host) = &self.host else { return Ok(None) };
+        if *device != DeviceSelector::Simulated(LinkLayer::Ethernet) {
+            bail!("--host is for a simulated Ethernet device; {device} has a wire of its own");
+        }
+        let network = networks::open(&networks::home()?, &self.network)?;
+        networks::add(&network, host)?;
+        Ok(Some(network))
+    }
+}
+
+/// The device of a host, with its cable in the network.
+fn plug(host: &VirtualHost, network: NetworkDirectory) -> anyhow::Result<RealTimeHal<Nic, NetworkIo>> {
+    let wire = Wire::plug(network, host.name(), host.mac())?;
+    let nic = Nic::new(host.nic_config(wire.number()));
+    Ok(RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1))
 }
 
 impl Seat {
@@ -212,7 +240,10 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
 }
 
 /// The addresses that programs of the host have, with the same indices.
-fn fill_as_host<H: Hal>(device: &Device<H>, host: &VirtualHost) -> Result<Vec<GidEntry>, GidError> {
+pub(crate) fn fill_as_host<H: Hal>(
+    device: &Device<H>,
+    host: &VirtualHost,
+) -> Result<Vec<GidEntry>, GidError> {
     let entries: Vec<GidEntry> =
         host.gids().into_iter().map(|gid| GidEntry::roce_v2(gid, host.mac())).collect();
     for (index, entry) in entries.iter().enumerate() {

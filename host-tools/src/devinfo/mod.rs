@@ -12,6 +12,7 @@ mod text;
 use crate::Failure;
 use crate::output::json_object;
 use crate::place::{DeviceSelector, SELECTOR_HELP};
+use crate::seat::HostArguments;
 use clap::Args;
 use facts::{Gather, Section};
 use serde_json::{Map, Value};
@@ -22,11 +23,13 @@ pub struct DevinfoArguments {
     /// Which device.
     #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
     device: DeviceSelector,
+    #[command(flatten)]
+    place: HostArguments,
     /// Also show limits, what the driver uses, and every field of the capability pages.
     #[arg(short, long)]
     verbose: bool,
     /// Compare two devices instead; exit status 1 if they differ in more than their addresses.
-    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["device", "verbose"])]
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["device", "host", "verbose"])]
     diff: Option<Vec<DeviceSelector>>,
     /// One JSON object instead of text. It always holds everything.
     #[arg(long)]
@@ -44,7 +47,7 @@ fn execute(arguments: &DevinfoArguments) -> Result<(String, bool), Failure> {
     if let Some([a, b]) = arguments.diff.as_deref() {
         return difference::run([a, b], arguments.json);
     }
-    let sections = arguments.device.with_device(Gather)?;
+    let sections = arguments.place.with_device(&arguments.device, Gather)?;
     if arguments.json {
         return Ok((json_object("devinfo", as_json(&arguments.device, &sections))?, true));
     }

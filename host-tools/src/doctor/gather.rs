@@ -202,7 +202,7 @@ impl Ask<'_> {
         &self,
         device: &Device<H>,
     ) -> Result<Result<(EndFacts, Readings), GidError>, CommandError> {
-        let rows = match (Fill { addresses: self.addresses }).run(device)? {
+        let rows = match (Fill { addresses: self.addresses, host: None }).run(device)? {
             Ok(rows) => rows,
             Err(error) => return Ok(Err(error)),
         };

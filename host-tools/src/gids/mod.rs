@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::output::{json_object, print};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
 use crate::port_address::{PortAddress, vlan_number};
-
+use crate::seat::HostArguments;
 use anyhow::anyhow;
 use bareverbs_prm::numbering::RoceVersion;
 use clap::{Args, ValueEnum};
@@ -24,8 +24,10 @@ pub struct GidsArguments {
     /// Which device.
     #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
     device: DeviceSelector,
+    #[command(flatten)]
+    place: HostArguments,
     /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
-    #[arg(long = "address", value_name = "IP/BITS[@VLAN]")]
+    #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
     /// Say which index reaches this peer, and why each other one does not; exit status 1 if none does.
     #[arg(long, value_name = "IP")]
@@ -61,8 +63,11 @@ pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
 
 fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
     let rows = arguments
-        .device
-        .with_device(Fill { addresses: &arguments.addresses })?
+        .place
+        .with_device(
+            &arguments.device,
+            Fill { addresses: &arguments.addresses, host: arguments.place.host.as_ref() },
+        )?
         .map_err(|error| Failure::Input(anyhow!("{}: {error}", arguments.device)))?;
     let verdicts = arguments.wish().map(|wish| judge(&rows, &wish));
     let reached = verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&Verdict::Used));

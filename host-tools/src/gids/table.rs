@@ -2,6 +2,7 @@
 
 use crate::place::DeviceTask;
 use crate::port_address::{self, PortAddress, gid_of};
+use crate::seat::fill_as_host;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::GidError;
 use bareverbs_core::gid_choice::{GidWish, choose, suits};
@@ -9,7 +10,12 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, GidEntry};
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::{PortType, RoceVersion};
+use bareverbs_uverbs::VirtualHost;
 use std::net::IpAddr;
+
+/// Bits of the network that all hosts of `bareverbs run` are in, 198.18.0.0/15, and of link-local addresses.
+const HOST_NETWORK_BITS: u8 = 15;
+const LINK_LOCAL_BITS: u8 = 64;
 
 /// Whom the table shall reach.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +57,8 @@ pub(crate) enum Verdict {
 /// Gives the port its addresses and reads the table.
 pub(crate) struct Fill<'a> {
     pub(crate) addresses: &'a [PortAddress],
+    /// The host whose addresses it has instead, with the indices that programs of the host see.
+    pub(crate) host: Option<&'a VirtualHost>,
 }
 
 impl DeviceTask for Fill<'_> {
@@ -67,14 +75,28 @@ impl DeviceTask for Fill<'_> {
 
 impl Fill<'_> {
     fn ethernet<H: Hal>(self, device: &Device<H>) -> Result<<Self as DeviceTask>::Output, CommandError> {
-        let filled = port_address::fill_table(device, self.addresses)?;
+        let filled = match self.host {
+            Some(host) => {
+                fill_as_host(device, host).map(|entries| entries.into_iter().map(of_host).collect())
+            }
+            None => port_address::fill_table(device, self.addresses)?,
+        };
         let row = |(index, (entry, address)): (usize, (GidEntry, PortAddress))| GidRow {
             index: index as u16,
             gid: entry.gid,
             roce: Some(RoceRow { entry, address }),
         };
-        Ok(filled.map(|rows| rows.into_iter().enumerate().map(row).collect()))
+        Ok(filled.map(|rows: Vec<_>| rows.into_iter().enumerate().map(row).collect()))
     }
+}
+
+/// An entry of a host with the network that it is in.
+fn of_host(entry: GidEntry) -> (GidEntry, PortAddress) {
+    let (ip, prefix) = match entry.gid.to_ipv4() {
+        Some(ip) => (IpAddr::from(ip), HOST_NETWORK_BITS),
+        None => (IpAddr::from(entry.gid.0), LINK_LOCAL_BITS),
+    };
+    (entry, PortAddress { ip, prefix, vlan: entry.vlan })
 }
 
 /// The first entry of an InfiniBand port: subnet prefix and GUID of the port.

@@ -44,13 +44,12 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
     let plan = arguments.plan().map_err(Failure::Input)?;
     let seat = &arguments.seat;
     let is_pair = arguments.peer.is_none()
-        && seat.host.is_none()
+        && seat.host().is_none()
         && matches!(seat.device, DeviceSelector::Simulated(_));
     let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan)? };
     let occasion = Occasion {
         device: seat
-            .host
-            .as_ref()
+            .host()
             .map_or_else(|| seat.device.to_string(), |host| format!("sim (host {})", host.name())),
         peer: arguments.peer.clone(),
         simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
@@ -79,7 +78,7 @@ fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure>
 
 fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
     let (seat, port) = (&arguments.seat, arguments.port());
-    if seat.host.is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
+    if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
         return Err(Failure::Input(anyhow!(
             "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or leave the \
              peer out to have both ends here",

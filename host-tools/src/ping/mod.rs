@@ -139,7 +139,7 @@ impl PingArguments {
     /// A simulated device without a network has nobody to ask.
     fn check_cable(&self) -> Result<(), Failure> {
         let seat = &self.seat;
-        if seat.host.is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
+        if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
             return Err(Failure::Input(anyhow!(
                 "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
                  that `bareverbs serve` serves (--device vfio-user:PATH)",

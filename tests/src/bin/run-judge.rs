@@ -10,7 +10,7 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
-use bareverbs_tests::hosted::{entry, fields, listed, mpi};
+use bareverbs_tests::hosted::{devices, entry, fields, listed, mpi};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -59,10 +59,13 @@ impl Judgement {
                 self.add(&entry(name, || case.judge(installation)));
             }
         }
-        let name = "a: fields of ibv_devinfo -v";
-        if asked.wants(name) {
-            let judge = || fields::judge(installation).map(|()| Verdict::Pass(String::new()));
-            self.add(&entry(name.into(), judge));
+        let shown: [(&str, fn(&Installation) -> Result<()>); 3] = [
+            ("a: fields of ibv_devinfo -v", fields::judge),
+            ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
+            ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
+        ];
+        for (name, judge) in shown.into_iter().filter(|(name, _)| asked.wants(name)) {
+            self.add(&entry(name.into(), || judge(installation).map(|()| Verdict::Pass(String::new()))));
         }
         let name = "a: mpirun -n 4, all to all";
         if asked.wants(name) {

@@ -20,7 +20,7 @@ pub fn judge(installation: &Installation) -> Result<()> {
 }
 
 /// `name: value` of every line.
-fn fields(text: &str) -> BTreeMap<String, String> {
+pub(super) fn fields(text: &str) -> BTreeMap<String, String> {
     let field = |line: &str| {
         let (name, value) = line.split_once(':')?;
         Some((name.trim().to_owned(), value.trim().to_owned()))

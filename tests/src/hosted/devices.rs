@@ -1,0 +1,178 @@
+//! Whether `bareverbs devinfo` and `bareverbs gids` show of a host's device what programs of the host are shown by the kernel's interface.
+//!
+//! Both are asked about the same simulated device: `ibv_devinfo -v` through libibverbs, the tools through the driver of this house. The
+//! checked-in list says which fields are compared, and how each is written.
+
+use super::fields::fields;
+use super::installation::{HostedProgram, Installation};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::net::Ipv6Addr;
+
+const LIST: &str = include_str!("../../judges/run-devinfo.csv");
+const HOST: &str = "a";
+
+/// A field that both show.
+#[derive(Debug)]
+struct SharedField {
+    /// As `ibv_devinfo` names it.
+    field: String,
+    /// Where `devinfo --json` has it.
+    section: String,
+    name: String,
+    reading: Reading,
+}
+
+/// How `ibv_devinfo` writes the value.
+#[derive(Debug, Clone, Copy)]
+enum Reading {
+    Text,
+    /// Decimal, or hexadecimal with 0x.
+    Number,
+    /// What follows the digits in front does not count: `4096 (5)`, `4X (2)`.
+    FirstNumber,
+    /// The number in parentheses: `PORT_ACTIVE (4)`.
+    InParentheses,
+    /// `25.0 Gbps (32)`, of one lane; the tool has Mbit/s.
+    Gigabits,
+}
+
+impl SharedField {
+    fn parse(row: &csv::StringRecord) -> Result<Self> {
+        let reading = match &row[3] {
+            "text" => Reading::Text,
+            "number" => Reading::Number,
+            "first number" => Reading::FirstNumber,
+            "in parentheses" => Reading::InParentheses,
+            "gigabits" => Reading::Gigabits,
+            other => bail!("{other:?} is no way to read a value"),
+        };
+        Ok(Self { field: row[0].to_owned(), section: row[1].to_owned(), name: row[2].to_owned(), reading })
+    }
+}
+
+impl Reading {
+    fn read(self, text: &str) -> Result<Value> {
+        let number = |digits: &str| -> Result<Value> {
+            let parsed = match digits.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => digits.parse(),
+            };
+            Ok(parsed.with_context(|| format!("{text:?} holds no number"))?.into())
+        };
+        match self {
+            Self::Text => Ok(text.into()),
+            Self::Number => number(text),
+            Self::FirstNumber => {
+                number(&text[..text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len())])
+            }
+            Self::InParentheses => {
+                let inside = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+                number(inside.context("no parentheses")?.0)
+            }
+            Self::Gigabits => {
+                let rate: f64 = text.split(' ').next().unwrap_or_default().parse()?;
+                Ok(((rate * 1000.0).round() as u64).into())
+            }
+        }
+    }
+}
+
+/// Compares every field of the list.
+pub fn judge_fields(installation: &Installation) -> Result<()> {
+    let printed = fields(&said(installation, "ibv_devinfo -v")?);
+    let own = object(installation, "devinfo")?;
+    let mut reader = csv::Reader::from_reader(LIST.as_bytes());
+    let mut compared = 0;
+    for row in reader.records() {
+        let SharedField { field, section, name, reading } = SharedField::parse(&row?)?;
+        let text = printed.get(&field).with_context(|| format!("ibv_devinfo -v has no {field}"))?;
+        let theirs = reading.read(text).with_context(|| field.clone())?;
+        let ours = &own[&section][&name];
+        ensure!(
+            *ours == theirs,
+            "{field} is {theirs} through libibverbs, and devinfo shows {section}.{name} {ours}"
+        );
+        compared += 1;
+    }
+    ensure!(compared > 0, "the list is empty");
+    Ok(())
+}
+
+/// Compares both tables of GIDs, entry by entry: index, GID, version.
+pub fn judge_gids(installation: &Installation) -> Result<()> {
+    let theirs = kernel_table(&said(installation, "ibv_devinfo -v")?)?;
+    let own = object(installation, "gids")?;
+    let ours = own["entries"].as_array().context("a table")?;
+    let ours: Vec<Row> = ours.iter().map(own_row).collect::<Result<_>>()?;
+    ensure!(!theirs.is_empty() && theirs == ours, "libibverbs has {theirs:?}, and gids shows {ours:?}");
+    Ok(())
+}
+
+/// Index, GID and version of RoCE of an entry.
+type Row = (u64, Ipv6Addr, String);
+
+/// Lines of `GID[  0]: ::ffff:10.0.0.1, RoCE v2`; in the table of the kernel's interface, empty entries have no line.
+fn kernel_table(text: &str) -> Result<Vec<Row>> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("GID["));
+    lines
+        .map(|line| {
+            let (index, rest) = line.split_once("]:").context("GID[ without ]:")?;
+            let (gid, version) = rest.trim().split_once(", ").context("a GID without its version")?;
+            let version = version.strip_prefix("RoCE ").with_context(|| format!("the version {version}"))?;
+            Ok((index.trim().parse()?, gid.parse()?, version.to_owned()))
+        })
+        .collect()
+}
+
+fn own_row(entry: &Value) -> Result<Row> {
+    let gid: Ipv6Addr = entry["gid"].as_str().context("a GID")?.parse()?;
+    let version = entry["version"].as_str().with_context(|| format!("a version in {entry}"))?;
+    Ok((entry["index"].as_u64().context("an index")?, gid, version.to_owned()))
+}
+
+fn said(installation: &Installation, command: &str) -> Result<String> {
+    let command = command.split(' ').map(str::to_owned).collect();
+    let ended = installation.run(&HostedProgram { host: HOST.into(), command }, &[])?;
+    if !ended.status.success() {
+        bail!("{}: {}", ended.status, ended.said);
+    }
+    Ok(ended.said)
+}
+
+fn object(installation: &Installation, tool: &str) -> Result<Value> {
+    let said = said(installation, &format!("bareverbs {tool} --json"))?;
+    let mut object: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
+    Ok(object[tool].take())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_ibv_devinfo_writes_them() {
+        for (reading, text, value) in [
+            (Reading::Text, "Ethernet", Value::from("Ethernet")),
+            (Reading::Number, "0x40000000", 1_073_741_824_u64.into()),
+            (Reading::Number, "0x00", 0.into()),
+            (Reading::FirstNumber, "4096 (5)", 4096.into()),
+            (Reading::FirstNumber, "4X (2)", 4.into()),
+            (Reading::InParentheses, "PORT_ACTIVE (4)", 4.into()),
+            (Reading::Gigabits, "25.0 Gbps (32)", 25_000.into()),
+        ] {
+            assert_eq!(reading.read(text).unwrap(), value, "{text}");
+        }
+        assert!(Reading::Number.read("none").is_err() && Reading::InParentheses.read("4").is_err());
+    }
+
+    #[test]
+    fn the_table_is_read_with_its_indices() {
+        let text = "\t\t\tGID[  0]:\t\t::ffff:10.0.0.1, RoCE v2\n\t\t\tGID[  2]:\t\tfe80::1, RoCE v1\n";
+        let rows = kernel_table(text).unwrap();
+        assert_eq!(rows[0], (0, "::ffff:10.0.0.1".parse().unwrap(), "v2".into()));
+        assert_eq!(rows[1], (2, "fe80::1".parse().unwrap(), "v1".into()));
+        let entry = serde_json::json!({"index": 2, "gid": "fe80:0000:0000:0000:0000:0000:0000:0001", "version": "v1"});
+        assert_eq!(own_row(&entry).unwrap(), rows[1]);
+    }
+}
