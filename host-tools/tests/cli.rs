@@ -1,8 +1,9 @@
 //! The command as a user runs it: what it prints, and how it ends.
 
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn demo(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bareverbs"))
@@ -69,6 +70,45 @@ fn check(found: &Value, rows: u64) {
         assert!(0 < latency("p50") && latency("p50") <= latency("p99") && latency("p99") <= latency("p999"));
         assert!(way["lookups_per_second"].as_f64().expect("a number") > 0.0);
     }
+}
+
+/// The file of --data is never overwritten, whatever name leads to it.
+#[test]
+fn a_capture_does_not_overwrite_the_data() {
+    let files = Files::new("overwrite");
+    let data = files.write("data.csv", "a,1\n");
+    let link = files.path("link");
+    std::os::unix::fs::symlink(&data, &link).expect("a link");
+    for capture in [&data, &link] {
+        refused(
+            &["--data", &data, "--capture", capture],
+            "that is the file of --data, and would be overwritten",
+        );
+    }
+    assert_eq!(std::fs::read(&data).expect("there"), b"a,1\n");
+}
+
+#[test]
+fn strange_files_and_seeds_are_told_for_what_they_are() {
+    let files = Files::new("strange");
+    refused(
+        &["--data", &files.write("utf16", b"\xff\xfea\0,\0b\0\n\0")],
+        "the file is UTF-16; save it as UTF-8",
+    );
+    refused(&["--data", &files.write("quote.csv", "a,\"b\n1,2\n")], "line 1: a quotation mark opens a cell");
+    refused(&["--seed", "-1"], "invalid value '-1' for '--seed <SEED>': need a whole number from 0");
+}
+
+#[test]
+fn data_comes_from_the_standard_input() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bareverbs"))
+        .args(["demo", "--json", "--data", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command can be started");
+    child.stdin.take().expect("a pipe").write_all(b"a,1\nb,2\n").expect("written");
+    check(&json(&child.wait_with_output().expect("it ends")), 2);
 }
 
 #[test]

@@ -8,6 +8,9 @@
 //!   says otherwise.
 //! * **Duplicate keys** are an error that names both lines: which of the two was meant cannot be known.
 //!
+//! * **Encoding**: a mark of UTF-8 at the beginning is left out; UTF-16 is refused, and so is a quotation mark that nothing closes.
+//! * `-` is the standard input.
+//!
 //! Without a file, the table of PRM fields in this repository is loaded (and any file with its header
 //! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
 //! hash of the whole name instead, see [`shortened`].
@@ -17,11 +20,14 @@ use clap::ValueEnum;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The table of PRM fields, see `tests/vectors/README.md` for its origin.
 static PRM_FIELDS: &str = include_str!("../../../tests/vectors/prm/layout_flat.csv");
+
+/// The path that stands for the standard input.
+pub const STANDARD_INPUT: &str = "-";
 
 /// One line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +68,13 @@ pub enum DataError {
     Unreadable(PathBuf, io::Error),
     /// It cannot be taken apart.
     Malformed(csv::Error),
+    /// It is text in UTF-16, by its mark.
+    Utf16,
+    /// A quotation mark opens a cell and nothing closes it.
+    OpenQuote {
+        /// Its line.
+        line: u64,
+    },
     /// It has no rows.
     Empty(String),
     /// A line has one column only.
@@ -99,6 +112,13 @@ impl fmt::Display for DataError {
         match self {
             Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Malformed(error) => write!(f, "not a CSV or TSV file: {error}"),
+            Self::Utf16 => write!(f, "the file is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
+            Self::OpenQuote { line } => {
+                write!(
+                    f,
+                    "line {line}: a quotation mark opens a cell and nothing closes it; one in a cell is written twice"
+                )
+            }
             Self::Empty(name) => write!(f, "{name} has no rows: nothing to look up"),
             Self::NoValue { line } => {
                 write!(f, "line {line} has one column: need a key and a value, separated by comma or tab")
@@ -126,14 +146,26 @@ pub fn load(path: Option<&Path>, header: Header) -> Result<DataSet, DataError> {
             ..parse(PRM_FIELDS.as_bytes(), b',', Header::Auto)?
         });
     };
-    let bytes = std::fs::read(path).map_err(|error| DataError::Unreadable(path.into(), error))?;
+    let (bytes, name) = match path == Path::new(STANDARD_INPUT) {
+        true => (read_standard_input(), "the standard input".to_owned()),
+        false => (std::fs::read(path), path.display().to_string()),
+    };
+    let bytes = bytes.map_err(|error| DataError::Unreadable(path.into(), error))?;
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(DataError::Utf16);
+    }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let name = path.display().to_string();
     let set = parse(bytes, delimiter(path, bytes), header)?;
     if set.rows.is_empty() {
         return Err(DataError::Empty(name));
     }
     Ok(DataSet { name, ..set })
+}
+
+fn read_standard_input() -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn delimiter(path: &Path, bytes: &[u8]) -> u8 {
@@ -180,7 +212,30 @@ enum Columns {
 /// The first line of the table of PRM fields.
 const PRM_HEADER: [&str; 4] = ["struct", "path", "bit_offset", "bit_width"];
 
+/// The line of a quotation mark that opens a cell and is not closed (RFC 4180 §2): to the reader the rest of the file is that cell.
+fn open_quote(bytes: &[u8], delimiter: u8) -> Option<u64> {
+    let (mut line, mut begins, mut opened) = (1, true, None);
+    let mut bytes = bytes.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' if opened.is_some() => {
+                if bytes.next_if_eq(&b'"').is_none() {
+                    opened = None;
+                }
+            }
+            b'"' if begins => opened = Some(line),
+            b'\n' => line += 1,
+            _ => {}
+        }
+        begins = opened.is_none() && (byte == delimiter || byte == b'\n' || byte == b'\r');
+    }
+    opened
+}
+
 fn parse(bytes: &[u8], delimiter: u8, header: Header) -> Result<DataSet, DataError> {
+    if let Some(line) = open_quote(bytes, delimiter) {
+        return Err(DataError::OpenQuote { line });
+    }
     let mut reader =
         ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(bytes);
     let mut set = DataSet { name: String::new(), rows: Vec::new(), shortened: 0 };
@@ -299,6 +354,18 @@ mod tests {
             rows(&format!("{},{}\n", "k".repeat(64), "v".repeat(65_536)), b',').map(|r| r.len()),
             Ok(1)
         );
+    }
+
+    #[test]
+    fn a_quotation_mark_that_nothing_closes_is_refused_with_its_line() {
+        for (text, line) in [("a,\"b\n1,2\n", 1), ("a,b\n\"c\"\"\n,2\n", 2), ("a,\"x\ny\"\nb,\"", 3)] {
+            assert!(
+                rows(text, b',').expect_err("refused").starts_with(&format!("line {line}: a quotation mark"))
+            );
+        }
+        for text in ["a,\"b\"\"\"\n", "a,5\" pipe\n", "\"a,b\"\"\",\"\"\r\nc,\"d\ne\"\n"] {
+            assert!(rows(text, b',').is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -25,20 +25,21 @@ use report::{Context, Report};
 use scene::Scene;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `bareverbs demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArguments {
     /// Key-value file, CSV or TSV: first column key (1 to 64 bytes), the rest value (up to 64 KiB). Without it: the table of
-    /// PRM fields.
+    /// PRM fields. `-`: the standard input.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Whether the first line of the file names the columns; `auto`: if it begins with `key` and `value`.
     #[arg(long, value_enum, default_value_t)]
     pub header: Header,
     /// Seed of everything that is left to chance; the same seed gives the same digest.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_seed, allow_negative_numbers = true)]
     pub seed: u64,
     /// Share of frames that are lost on every link, from 0 to less than 1.
     #[arg(long, default_value_t = 0.0, value_parser = parse_loss, allow_negative_numbers = true)]
@@ -52,6 +53,10 @@ pub struct DemoArguments {
     /// Print one JSON object and nothing else to standard output.
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("need a whole number from 0 to {}", u64::MAX))
 }
 
 fn parse_loss(text: &str) -> Result<f64, String> {
@@ -118,8 +123,20 @@ fn describe(arguments: &DemoArguments, error: data::DataError) -> anyhow::Error 
     }
 }
 
+/// Whether two paths lead to one file, by whatever links.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+    identity(a).is_some_and(|file| Some(file) == identity(b))
+}
+
 fn create_capture(arguments: &DemoArguments) -> Result<Option<Box<dyn Write>>, Failure> {
     let Some(path) = &arguments.capture else { return Ok(None) };
+    if arguments.data.as_ref().is_some_and(|data| is_same_file(data, path)) {
+        let path = path.display();
+        return Err(Failure::Input(anyhow!(
+            "--capture {path}: that is the file of --data, and would be overwritten"
+        )));
+    }
     let file = File::create(path)
         .with_context(|| format!("--capture {}: cannot be written", path.display()))
         .map_err(Failure::Input)?;

@@ -218,7 +218,9 @@ entries! {
             "the object is still in use", "queue pairs of a completion queue, regions of a domain", "destroy the users first";
         Errno, Some(14), ["EFAULT"]:
             "memory that was to be registered is not mapped", "address and length against the mappings", "register mapped memory";
-        Errno, Some(13), ["EACCES", "EPERM"]:
+        Errno, Some(1), ["EPERM"]:
+            "the operation needs a right that the process does not have, or is forbidden to all", "capabilities (CAP_NET_RAW, CAP_IPC_LOCK, CAP_SYS_ADMIN), seccomp and user namespaces of a container", "give the capability, or run as root";
+        Errno, Some(13), ["EACCES"]:
             "the process may not do this", "/dev/infiniband, capabilities, ulimit -l", "give the rights, or run as the owner";
         Event, Some(0x03), ["SQ_DRAINED", "IBV_EVENT_SQ_DRAINED"]:
             "a send queue that was moved to SQD has ended what it had begun", "nothing is wrong", "change the attributes, then move to RTS";

@@ -102,7 +102,9 @@ impl WireFaults {
 pub enum ServeError {
     /// The socket cannot be made.
     Socket(PathBuf, io::Error),
-    /// There is something at the path that is no socket, or a server that answers.
+    /// There is something at the path that is no socket.
+    NotASocket(PathBuf),
+    /// There is a server at the path that answers, or a socket that cannot be removed.
     InUse(PathBuf),
     /// The end of the wire cannot be taken, or the device has no thread.
     Wire(io::Error),
@@ -114,6 +116,9 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path, cause) => write!(f, "cannot listen at {}: {cause}", path.display()),
+            Self::NotASocket(path) => {
+                write!(f, "{} is there and no socket; it is left alone: choose another path", path.display())
+            }
             Self::InUse(path) => {
                 write!(f, "{} is in use; end the other server or choose another path", path.display())
             }
@@ -247,8 +252,10 @@ impl Drop for Server {
 /// Removes a socket at which nobody listens.
 fn clear_path(path: &Path) -> Result<(), ServeError> {
     let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let dead = about.file_type().is_socket()
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    if !about.file_type().is_socket() {
+        return Err(ServeError::NotASocket(path.to_owned()));
+    }
+    let dead = UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
     if !dead || std::fs::remove_file(path).is_err() {
         return Err(ServeError::InUse(path.to_owned()));
     }

@@ -300,7 +300,7 @@ fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
     let config = ServerConfig::new(NicConfig::default());
     let file = rig.directory.path().join("file");
     std::fs::write(&file, "precious").unwrap();
-    assert!(matches!(Server::bind(&file, config.clone()), Err(ServeError::InUse(_))));
+    assert!(matches!(Server::bind(&file, config.clone()), Err(ServeError::NotASocket(_))));
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     let dead = rig.directory.path().join("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
