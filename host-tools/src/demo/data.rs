@@ -218,11 +218,9 @@ fn open_quote(bytes: &[u8], delimiter: u8) -> Option<u64> {
     let mut bytes = bytes.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         match byte {
-            b'"' if opened.is_some() => {
-                if bytes.next_if_eq(&b'"').is_none() {
-                    opened = None;
-                }
-            }
+            // Two marks are one that belongs to the cell.
+            b'"' if opened.is_some() && bytes.next_if_eq(&b'"').is_some() => {}
+            b'"' if opened.is_some() => opened = None,
             b'"' if begins => opened = Some(line),
             b'\n' => line += 1,
             _ => {}

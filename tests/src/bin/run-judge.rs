@@ -31,6 +31,9 @@ impl JudgeArguments {
     }
 }
 
+/// A row that compares what two programs say.
+type Comparison = fn(&Installation) -> Result<()>;
+
 /// Exit status of what could not run here.
 const SKIPPED: u8 = 77;
 
@@ -59,7 +62,7 @@ impl Judgement {
                 self.add(&entry(name, || case.judge(installation)));
             }
         }
-        let shown: [(&str, fn(&Installation) -> Result<()>); 3] = [
+        let shown: [(&str, Comparison); 3] = [
             ("a: fields of ibv_devinfo -v", fields::judge),
             ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
             ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
