@@ -1,6 +1,7 @@
 //! What the device can do, as far as this driver uses it, and what the driver writes back at start.
 
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
+use bareverbs_prm::ids::VhcaId;
 use bareverbs_prm::numbering::{PortType, RoceVersion};
 
 /// Limits and features of an open device.
@@ -73,6 +74,10 @@ pub struct Capabilities {
     pub completion_compression: bool,
     /// Largest number of counter sets.
     pub counter_sets: u16,
+    /// Number of this function among those of its card.
+    pub vhca_id: VhcaId,
+    /// Longest copy of a DMA work request in bytes; zero if there are none.
+    pub max_dma_copy: u64,
     /// The device raises temperature warnings.
     pub temperature_events: bool,
     /// The device raises general notifications.
@@ -148,6 +153,15 @@ impl Capabilities {
             completion_overrun_ignore: general.cq_oi(),
             completion_compression: general.cqe_compression(),
             counter_sets: general.max_qp_cnt(),
+            vhca_id: general.vhca_id(),
+            max_dma_copy: match (
+                general.dma_mmo_qp() && general.qpc_extension(),
+                general.log_dma_mmo_max_size(),
+            ) {
+                (false, _) => 0,
+                (true, 0) => 1 << 31,
+                (true, log) => 1 << log.min(31),
+            },
             temperature_events: general.temp_warn_event(),
             general_events: general.general_notification_event(),
             on_demand_paging: general.pg(),

@@ -2,7 +2,7 @@
 
 use crate::executor::CommandOutput;
 use bareverbs_prm::command::caps::{
-    AtomicCapabilities, GeneralCapabilities, QueryHcaCapIn, RoceCapabilities,
+    AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, RoceCapabilities,
 };
 use bareverbs_prm::command::caps_ethernet::EthernetCapabilities;
 use bareverbs_prm::field::Layout;
@@ -33,6 +33,10 @@ pub trait CapabilityPage: Layout + FromBytes + Default {
 
 impl CapabilityPage for GeneralCapabilities {
     const TYPE: CapabilityType = CapabilityType::General;
+}
+
+impl CapabilityPage for GeneralCapabilities2 {
+    const TYPE: CapabilityType = CapabilityType::General2;
 }
 
 impl CapabilityPage for AtomicCapabilities {

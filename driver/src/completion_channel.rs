@@ -258,7 +258,7 @@ impl<D: DeviceRef> Drop for CompletionChannel<D> {
     /// Dropped before its completion queues, it goes away after them.
     #[doc(alias = "ibv_destroy_comp_channel")]
     fn drop(&mut self) {
-        let command = DestroyCommand { opcode: CommandOpcode::DestroyEq, number: self.queue.eqn.value() };
+        let command = DestroyCommand::new(CommandOpcode::DestroyEq, self.queue.eqn.value());
         self.device.device().destroy(command, Some(self.queue.ring.take()));
     }
 }

@@ -92,7 +92,7 @@ impl<D: DeviceRef> fmt::Debug for CompletionQueue<D> {
 impl<D: DeviceRef> Drop for CompletionQueue<D> {
     #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
-        let command = DestroyCommand { opcode: CommandOpcode::DestroyCq, number: self.cqn.value() };
+        let command = DestroyCommand::new(CommandOpcode::DestroyCq, self.cqn.value());
         let memory = [Some(self.rings.take()), self.rings.take_home()];
         self.device.device().destroy_pieces(command, memory);
     }

@@ -198,7 +198,7 @@ impl<D: DeviceRef> Drop for CounterSet<D> {
     /// A set that is dropped before its queue pairs is deallocated after them.
     #[doc(alias = "DEALLOC_Q_COUNTER")]
     fn drop(&mut self) {
-        let command = DestroyCommand { opcode: CommandOpcode::DeallocQCounter, number: self.id.into() };
+        let command = DestroyCommand::new(CommandOpcode::DeallocQCounter, self.id.into());
         self.device.device().destroy(command, None);
     }
 }

@@ -15,6 +15,7 @@
 //! | queue pair | [`QueuePairBuilder`] → [`PreparedQueuePair`] → [`QueuePair`]; [`queue_pair::transitions`] |
 //! | shared receive queue | [`SharedReceiveQueue`] |
 //! | address handle | [`AddressHandle`] |
+//! | memory of another function of the card, copies | [`SharedRegion`], [`RemoteVhcaRegion`], [`DmaQueue`] |
 //! | work request, work completion | [`WorkRequest`], [`ReceiveRequest`], [`WorkCompletion`] |
 //! | asynchronous event | [`AsyncEvent`], from [`Device::poll_event`] |
 //! | counters | [`CounterSet`], [`port_counters`] |
@@ -71,6 +72,7 @@ mod cqe;
 pub mod device;
 #[allow(unsafe_code)]
 mod dma;
+pub mod dma_queue;
 mod doorbell;
 pub mod events;
 mod executor;
@@ -95,8 +97,10 @@ pub mod port_link;
 mod post_error;
 pub mod protection_domain;
 pub mod queue_pair;
+pub mod remote_vhca_region;
 mod ring;
 pub mod shared_receive_queue;
+pub mod shared_region;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod test_memory;
@@ -116,6 +120,7 @@ pub use completion_queue::{CompletionQueue, CompletionQueueConfig, PollError, Wa
 pub use counter_set::{CongestionCounters, CounterSet, QueueCounters};
 pub use device::{Device, DeviceConfig, DeviceRef, EventQueueError};
 pub use dma::{RangeError, UserMemory};
+pub use dma_queue::{DmaCopy, DmaQueue, DmaQueueConfig};
 pub use events::{AsyncEvent, QueuePairFault, QueuePairPart};
 pub use fast_region::FastRegion;
 pub use gid::GidEntry;
@@ -129,7 +134,9 @@ pub use port_counters::{EthernetCounters, InfiniBandCounters, PortCounterError, 
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, RemoteEndpoint};
 pub use queue_pair::{Connected, Rc, Service, Uc, Ud};
+pub use remote_vhca_region::RemoteVhcaRegion;
 pub use shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
+pub use shared_region::{AccessKey, SharedRegion};
 pub use work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus, WorkRequestFailed};
 pub use work_request::{ReceiveRequest, WorkRequest};
 pub use xrc_domain::XrcDomain;

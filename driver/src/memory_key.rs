@@ -104,7 +104,7 @@ pub(crate) fn create_key<H: Hal>(
 }
 
 fn destroy_command(key: Mkey) -> DestroyCommand {
-    DestroyCommand { opcode: CommandOpcode::DestroyMkey, number: key.index().value() }
+    DestroyCommand::new(CommandOpcode::DestroyMkey, key.index().value())
 }
 
 /// DESTROY_MKEY; `memory` is freed when the device has let it go.

@@ -151,6 +151,11 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Ok(())
     }
 
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// The protection domain.
     pub fn domain(&self) -> Pdn {
         self.domain

@@ -38,7 +38,7 @@ impl<D: DeviceRef> ProtectionDomain<D> {
 impl<D: DeviceRef> Drop for ProtectionDomain<D> {
     #[doc(alias = "ibv_dealloc_pd")]
     fn drop(&mut self) {
-        let command = DestroyCommand { opcode: CommandOpcode::DeallocPd, number: self.number.value() };
+        let command = DestroyCommand::new(CommandOpcode::DeallocPd, self.number.value());
         self.device.device().destroy(command, None);
     }
 }

@@ -93,6 +93,11 @@ impl<D: DeviceRef, S: Service> PreparedQueuePair<D, S> {
         self.core.parts.qpn
     }
 
+    /// Makes it take memory-to-memory operations.
+    pub(crate) fn enable_mmo(&mut self) -> Result<(), CommandError> {
+        self.core.enable_mmo()
+    }
+
     /// Posts a receive.
     #[inline(always)]
     #[doc(alias = "ibv_post_recv")]

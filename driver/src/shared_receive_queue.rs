@@ -277,7 +277,7 @@ impl<D: DeviceRef> Drop for SharedReceiveQueue<D> {
             SharedReceiveQueueKind::Basic => CommandOpcode::DestroyRmp,
             SharedReceiveQueueKind::Xrc => CommandOpcode::DestroyXrcSrq,
         };
-        let command = DestroyCommand { opcode, number: self.number.value() };
+        let command = DestroyCommand::new(opcode, self.number.value());
         device.destroy(command, Some(self.ring.rings.take()));
     }
 }

@@ -180,7 +180,14 @@ impl fmt::Display for WorkRequestFailed {
         let WorkCompletion { wr_id, qpn, opcode, status, vendor_syndrome, .. } = self.0;
         write!(f, "work request {wr_id} on queue pair {qpn} failed: ")?;
         // What failed says in its completion what it was, but for the kind of a receive.
-        write!(f, "{opcode:?}: {status}, vendor syndrome {vendor_syndrome:#04x}")
+        write!(f, "{opcode:?}: {status}, vendor syndrome {vendor_syndrome:#04x}")?;
+        let taken_back = matches!(status, WorkCompletionStatus::Failed(CqeSyndrome::LocalProtection));
+        let hint = if opcode == WorkCompletionOpcode::DmaCopy && taken_back {
+            "; an alias gives nothing any more once its owner drops the region or resets"
+        } else {
+            ""
+        };
+        f.write_str(hint)
     }
 }
 
@@ -275,6 +282,9 @@ pub enum WorkCompletionOpcode {
     MaskedFetchAdd = 12,
     /// A receive, filled by a SEND that took a key away.
     ReceiveWithInvalidate = 13,
+    /// A copy of a [`DmaQueue`](crate::dma_queue::DmaQueue).
+    #[doc(alias = "MLX5DV_WC_MEMCPY")]
+    DmaCopy = 14,
 }
 
 /// What the number that the ledger keeps stands for.
@@ -295,7 +305,7 @@ const KINDS: [WorkCompletionOpcode; 16] = {
         MaskedCompareSwap,
         MaskedFetchAdd,
         ReceiveWithInvalidate,
-        Nop,
+        DmaCopy,
         Nop,
     ]
 };
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn kinds_round_trip() {
-        for kind in 0..14 {
+        for kind in 0..15 {
             assert_eq!(WorkCompletionOpcode::from_kind(kind) as u8, kind);
         }
     }

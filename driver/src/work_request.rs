@@ -11,7 +11,7 @@ use crate::wqe::segment::{self, Segment};
 use crate::wqe::send::{SendData, SendEntry};
 use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::numbering::WqeOpcode;
-use bareverbs_prm::wqe::{fence_mode, masked_opmod, strom_opmod};
+use bareverbs_prm::wqe::{fence_mode, masked_opmod, mmo, strom_opmod};
 
 /// Something to do for a send queue.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +168,22 @@ impl<'a> WorkRequest<'a> {
         let mut request = Self::new(id, kind, Head::new(WqeOpcode::Umr), SendData::of_segments(segments));
         request.entry.head.set_immediate(key.value());
         request
+    }
+
+    /// A copy from `source` to `destination`, of one length: the entry is one block. `opaque` is memory for the device.
+    #[inline(always)]
+    pub(crate) const fn dma_copy(
+        id: u64,
+        opaque: &MemorySlice,
+        source: &MemorySlice,
+        destination: &MemorySlice,
+    ) -> Self {
+        let head = Head::new(WqeOpcode::Mmo).with(segment::mmo_metadata(opaque));
+        let head = head.with(segment::data(source)).with(segment::data(destination));
+        let kind = WorkCompletionOpcode::DmaCopy;
+        let entry = SendEntry::of_block(head, source.length);
+        let posted = Posted::some(entry.blocks(), kind as u8);
+        Self { id, posted, kind, entry, shared_queue: None }.with_opmod(mmo::DMA)
     }
 
     /// Nothing, but a completion.

@@ -38,7 +38,7 @@ impl<D: DeviceRef> XrcDomain<D> {
 impl<D: DeviceRef> Drop for XrcDomain<D> {
     #[doc(alias = "ibv_close_xrcd")]
     fn drop(&mut self) {
-        let command = DestroyCommand { opcode: CommandOpcode::DeallocXrcd, number: self.number.value() };
+        let command = DestroyCommand::new(CommandOpcode::DeallocXrcd, self.number.value());
         self.device.device().destroy(command, None);
     }
 }

@@ -21,6 +21,11 @@ const LENGTHS: &[(&str, &str)] = &[
         "EthernetSegment",
         "rdma-core's structure goes on with 16 inline bytes, Linux' ends where the segment does",
     ),
+    (
+        "InitToInitQpIn",
+        "Linux' structure ends where the context does, rdma-core's goes on with the extension: 464 bytes",
+    ),
+    ("AliasOut", "neither header has it; UCX' ib_mlx5_ifc.h has 80 bytes"),
     ("UarRegisters", "no C definition; declared up to the last event queue doorbell"),
 ];
 

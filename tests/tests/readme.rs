@@ -57,7 +57,7 @@ fn place(name: &'static str, preset: &Preset, on_dpu: bool) -> KernelSite {
         let cost = preset.dpu_kernel;
         (
             there_and_back + to_wire + wire([186, 174]) + nanos(cost.dispatch),
-            nanos(cost.per_dma + preset.dpu_dma),
+            nanos(cost.per_dma + preset.dpu_dma.alone(64)),
         )
     } else {
         let cost = preset.nic_kernel;

@@ -117,6 +117,13 @@ layout! {
 }
 
 layout! {
+    /// What the context of a queue pair has more, in commands that say so (`qpc_ext`).
+    pub struct QueuePairExtension, "qpc_ext", 48;
+    /// The queue pair takes work requests for memory-to-memory operations (MMO).
+    bits mmo / set_mmo: bool = 0[29:29], "mmo";
+}
+
+layout! {
     /// Completion queue context.
     pub struct CompletionQueueContext, "cqc", 16;
     bits status / set_status: u8 = 0[31:28], "status";

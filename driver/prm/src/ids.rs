@@ -116,6 +116,8 @@ object_number! {
     UarIndex, 24, "uar";
     /// Number of a user memory object, 24 bits.
     UmemId, 24, "umem";
+    /// Number of a function among those of a card (virtual HCA), 16 bits.
+    VhcaId, 16, "vhca id";
     /// Memory key index, 24 bits; the key itself adds 8 variant bits.
     MkeyIndex, 24, "mkey index";
 }

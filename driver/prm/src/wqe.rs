@@ -213,6 +213,23 @@ layout! {
 }
 
 layout! {
+    /// What an MMO work request has behind its control segment; the data segments of source and destination follow.
+    pub struct MmoMetadataSegment, "mlx5_mmo_metadata_seg", 4;
+    bits mmo_control_31_0 / set_mmo_control_31_0: u32 = 0[31:0], "mmo_control_31_0";
+    /// Memory of [`mmo::OPAQUE`] bytes that the device may use meanwhile.
+    bits local_key / set_local_key: Mkey = 1[31:0], "local_key";
+    wide local_address / set_local_address: u64 = 2, "local_address";
+}
+
+/// Memory-to-memory operations (MMO).
+pub mod mmo {
+    /// The `opmod` byte of a copy.
+    pub const DMA: u8 = 1;
+    /// Bytes of the memory that [`MmoMetadataSegment`](super::MmoMetadataSegment) names, as rdma-core and UCX give it.
+    pub const OPAQUE: usize = 64;
+}
+
+layout! {
     /// Head of an inline data segment; the bytes follow at once, the whole padded to 16.
     pub struct InlineHeader, "mlx5_wqe_inline_seg", 1;
     bits inline / set_inline: bool = 0[31:31], "byte_count.inline_flag";

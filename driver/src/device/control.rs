@@ -33,13 +33,25 @@ pub(crate) struct DestroyCommand {
     pub(crate) opcode: CommandOpcode,
     /// Number of the object.
     pub(crate) number: u32,
+    /// Type of a general object; zero for any other.
+    object_type: u16,
 }
 
 impl DestroyCommand {
+    pub(crate) const fn new(opcode: CommandOpcode, number: u32) -> Self {
+        Self { opcode, number, object_type: 0 }
+    }
+
+    /// The command for a general object of this type.
+    pub(crate) const fn of_type(self, object_type: u16) -> Self {
+        Self { object_type, ..self }
+    }
+
     /// Every destroying command has the number of the object in its third word.
     pub(super) fn input(self) -> CommandHeaderIn {
         let mut bytes = [0; CommandHeaderIn::SIZE];
         bytes[..2].copy_from_slice(&self.opcode.raw().to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.object_type.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.number.to_be_bytes());
         zerocopy::transmute!(bytes)
     }
@@ -183,7 +195,7 @@ impl<H: Hal> Control<H> {
     }
 
     fn leak(&mut self, object: PendingDestroy<H::Dma>) {
-        let DestroyCommand { opcode, number } = object.command;
+        let DestroyCommand { opcode, number, .. } = object.command;
         self.leaked = self.leaked.saturating_add(1);
         self.observe(TraceEvent::ObjectLeaked { opcode, number });
         core::mem::forget(object);

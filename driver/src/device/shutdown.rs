@@ -61,7 +61,7 @@ impl<H: Hal> Shutdown<'_, H> {
         self.control.serve(self.hal);
         let Some(queue) = self.control.events.take() else { return };
         self.begin(BootStep::CreateEventQueue);
-        let command = DestroyCommand { opcode: CommandOpcode::DestroyEq, number: queue.eqn.value() };
+        let command = DestroyCommand::new(CommandOpcode::DestroyEq, queue.eqn.value());
         let outcome = self.control.destroy_now(self.hal, command);
         if outcome.is_err() {
             // The device may still write events.
@@ -73,7 +73,7 @@ impl<H: Hal> Shutdown<'_, H> {
     fn deallocate_uar(&mut self) {
         let Some(uar) = self.control.progress.uar.take() else { return };
         self.begin(BootStep::AllocateUar);
-        let command = DestroyCommand { opcode: CommandOpcode::DeallocUar, number: uar.value() };
+        let command = DestroyCommand::new(CommandOpcode::DeallocUar, uar.value());
         let outcome = self.control.destroy_now(self.hal, command);
         self.note(BootStep::AllocateUar, outcome);
     }

@@ -14,7 +14,9 @@ use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::dma::Rings;
 use crate::ledger::shared::detach;
 use bareverbs_prm::command::entry::CommandHeaderOut;
-use bareverbs_prm::command::qp::{QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn};
+use bareverbs_prm::command::qp::{
+    InitToInitQpIn, QueryQpIn, QueryQpOut, ResetToInitQpIn, ToErrorQpIn, extension_mask,
+};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus, PathMigration, PathMtu, QpState, ServiceType};
@@ -155,6 +157,15 @@ impl<D: DeviceRef> Core<D> {
         };
     }
 
+    /// Makes a queue pair in INIT take memory-to-memory operations.
+    pub(crate) fn enable_mmo(&self) -> Result<(), CommandError> {
+        let mut input = InitToInitQpIn::new();
+        input.set_opcode(CommandOpcode::InitToInitQp).set_qpn(self.parts.qpn);
+        input.set_qpc_ext(true).set_opt_param_mask_95_32(extension_mask::MMO);
+        input.qpc_data_ext_mut().set_mmo(true);
+        self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
+    }
+
     /// A command that is nothing but the number.
     fn run(&self, command: CommandOpcode) -> Result<(), CommandError> {
         let mut input = ToErrorQpIn::new();
@@ -210,7 +221,7 @@ impl<D: DeviceRef> Drop for Core<D> {
             detach(device.ledgers(), parts.share.record);
         }
         device.ledgers().give_back(parts.share);
-        let command = DestroyCommand { opcode: CommandOpcode::DestroyQp, number: parts.qpn.value() };
+        let command = DestroyCommand::new(CommandOpcode::DestroyQp, parts.qpn.value());
         device.destroy(command, Some(parts.rings.take()));
         if let Some(register) = parts.blue_flame {
             device.blue_flame().give_back(register);

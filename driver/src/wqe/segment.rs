@@ -5,7 +5,7 @@ use crate::memory_region::{MemorySlice, RemoteSlice};
 use bareverbs_prm::field::BitRange;
 use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::wqe::{
-    AtomicSegment, DataSegment, INVALID_LKEY, MaskedAtomicSegment, RemoteAddressSegment,
+    AtomicSegment, DataSegment, INVALID_LKEY, MaskedAtomicSegment, MmoMetadataSegment, RemoteAddressSegment,
     SharedReceiveSegment, XrcSegment,
 };
 
@@ -23,6 +23,8 @@ const MASKED_SWAP_ADD: BitRange = MaskedAtomicSegment::FIELDS.swap_add.in_word(0
 const MASKED_COMPARE: BitRange = MaskedAtomicSegment::FIELDS.compare.in_word(1);
 const SWAP_ADD_MASK: BitRange = MaskedAtomicSegment::FIELDS.swap_add_mask.in_word(2);
 const COMPARE_MASK: BitRange = MaskedAtomicSegment::FIELDS.compare_mask.in_word(3);
+const OPAQUE_KEY: BitRange = MmoMetadataSegment::FIELDS.local_key.in_word(0);
+const OPAQUE_ADDRESS: BitRange = MmoMetadataSegment::FIELDS.local_address.in_word(1);
 const SRQN: BitRange = XrcSegment::FIELDS.srqn.in_word(0);
 const NEXT_ENTRY: BitRange = SharedReceiveSegment::FIELDS.next_wqe_index.in_word(0);
 
@@ -35,6 +37,13 @@ const fn memory_order([a, b]: [u64; 2]) -> Segment {
 pub(crate) const fn data(slice: &MemorySlice) -> Segment {
     let first = BYTE_COUNT.put(slice.length as u64) | LKEY.put(slice.lkey.value() as u64);
     memory_order([first, ADDRESS.put(slice.address)])
+}
+
+/// The segment of a memory-to-memory operation without control bits, and of the memory that the device may use for it.
+#[inline(always)]
+pub(crate) const fn mmo_metadata(opaque: &MemorySlice) -> Segment {
+    let first = OPAQUE_KEY.put(opaque.lkey.value() as u64);
+    memory_order([first, OPAQUE_ADDRESS.put(opaque.address)])
 }
 
 /// The segment that ends a scatter list early.

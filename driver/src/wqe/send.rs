@@ -107,6 +107,16 @@ impl<'a> SendEntry<'a> {
         entry
     }
 
+    /// An entry whose head is its whole block and has nothing behind it; the device moves `length` bytes.
+    #[inline(always)]
+    pub(crate) const fn of_block(head: Head, length: u32) -> Self {
+        let head_segments = head.segments();
+        let mut entry =
+            Self { head, data: SendData::NONE, path: EncodePath::General, length: 0, head_segments };
+        entry.choose(EncodePath::Block, 0, length);
+        entry
+    }
+
     const fn choose(&mut self, path: EncodePath, data_segments: u32, length: u32) {
         (self.path, self.length) = (path, length);
         self.head.set_entry_segments(self.head_segments + data_segments);

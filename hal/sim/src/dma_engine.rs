@@ -1,12 +1,12 @@
 //! A PCIe door: one node reads the memory of another, as a DPU reads its host.
 //!
-//! Several reads may be under way; each ends `latency` after it was submitted, plus jitter if asked for. The bytes are those
-//! of the moment of completion.
+//! Several reads may be under way. Each ends when the engine says ([`DmaCost`]): latency, bytes and operations a second are
+//! charged, plus jitter if asked for. The bytes are those of the moment of completion.
 
 use super::world::SimWorld;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::nic::{DmaFault, HostMemory, Nic};
-use bareverbs_sim::run::{Device, NodeId};
+use bareverbs_sim::run::{Device, DmaClock, DmaCost, NodeId};
 use core::fmt;
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
@@ -63,7 +63,7 @@ struct Read {
 pub struct DmaEngine<D = Nic> {
     world: SimWorld<D>,
     target: NodeId,
-    latency: Duration,
+    clock: DmaClock,
     jitter: Duration,
     stream: ChaCha8Rng,
     /// By time of completion and number of submission.
@@ -72,20 +72,20 @@ pub struct DmaEngine<D = Nic> {
 }
 
 impl<D: Device> SimWorld<D> {
-    /// A door from `reader` into the memory of `target` over a simulated PCIe of this latency.
-    pub fn dma_engine(&self, reader: NodeId, target: NodeId, latency: Duration) -> DmaEngine<D> {
+    /// A door from `reader` into the memory of `target` over a simulated PCIe of this cost.
+    pub fn dma_engine(&self, reader: NodeId, target: NodeId, cost: DmaCost) -> DmaEngine<D> {
         let stream = self.with(|world| {
             let name = format!("DMA of {} into {}", world.node_name(reader), world.node_name(target));
             world.seed().stream(&name)
         });
-        DmaEngine::new(self.clone(), target, latency, stream)
+        DmaEngine::new(self.clone(), target, cost, stream)
     }
 }
 
 impl<D: Device> DmaEngine<D> {
-    fn new(world: SimWorld<D>, target: NodeId, latency: Duration, stream: ChaCha8Rng) -> Self {
-        let jitter = Duration::ZERO;
-        Self { world, target, latency, jitter, stream, reads: BTreeMap::new(), submitted: 0 }
+    fn new(world: SimWorld<D>, target: NodeId, cost: DmaCost, stream: ChaCha8Rng) -> Self {
+        let (clock, jitter) = (DmaClock::new(cost), Duration::ZERO);
+        Self { world, target, clock, jitter, stream, reads: BTreeMap::new(), submitted: 0 }
     }
 
     /// The same door with up to `jitter` more latency for each read, drawn from the seed: reads overtake each other.
@@ -102,7 +102,7 @@ impl<D: Device> DmaEngine<D> {
         if self.reads.len() >= MAX_OUTSTANDING_READS {
             return Err(SubmitError::Busy);
         }
-        let due = self.world.now() + self.latency + self.draw_jitter();
+        let due = self.clock.admit(self.world.now(), length as u64) + self.draw_jitter();
         self.submitted += 1;
         self.reads.insert((due, self.submitted), Read { tag, iova, length });
         self.world.with(|world| world.wake_at(due));

@@ -8,7 +8,7 @@ use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 use bareverbs_sim::run::device::{Transmit, TransmitClass};
-use bareverbs_sim::run::{Device, Latency, StallReason};
+use bareverbs_sim::run::{Device, DmaCost, Latency, StallReason};
 use bareverbs_sim::wire::FrameBuffer;
 
 /// An 8-byte write is the address of 8 bytes to copy to the address after them; every write is remembered.
@@ -141,7 +141,7 @@ fn hal_refuses_what_the_arena_refuses() {
 fn a_dma_read_gives_the_bytes_of_the_moment_it_ends() {
     let (world, [host, dpu]) = pair(MemoryConfig::default());
     let dma = host.allocate_dma(64, 64).unwrap();
-    let mut engine = world.dma_engine(dpu.node(), host.node(), Duration::from_nanos(900));
+    let mut engine = world.dma_engine(dpu.node(), host.node(), DmaCost::latency(Duration::from_nanos(900)));
     engine.submit_read(5, dma.iova(), 8).unwrap();
     let due = world.now() + Duration::from_nanos(900);
     assert_eq!((engine.poll_timeout(), engine.poll(&mut [0; 8])), (Some(due), None));
@@ -160,7 +160,8 @@ fn dma_reads_overtake_each_other_with_jitter_and_repeat_with_the_seed() {
         let (world, [host, dpu]) = pair(MemoryConfig::default());
         let dma = host.allocate_dma(64, 64).unwrap();
         let latency = Duration::from_nanos(900);
-        let mut engine = world.dma_engine(dpu.node(), host.node(), latency).with_jitter(latency);
+        let mut engine =
+            world.dma_engine(dpu.node(), host.node(), DmaCost::latency(latency)).with_jitter(latency);
         (0..20).for_each(|tag| engine.submit_read(tag, dma.iova(), 8).unwrap());
         let mut tags = Vec::new();
         while engine.outstanding() > 0 {
@@ -177,11 +178,34 @@ fn dma_reads_overtake_each_other_with_jitter_and_repeat_with_the_seed() {
     assert_eq!(sorted, (0..20).collect::<Vec<_>>());
 }
 
+/// Two reads at once share the engine: the second ends when the bytes of both have passed.
+#[test]
+fn dma_reads_cost_bytes_and_operations() {
+    let (world, [host, dpu]) = pair(MemoryConfig::default());
+    let dma = host.allocate_dma(4096, 64).unwrap();
+    let cost = DmaCost {
+        latency: Duration::from_nanos(900),
+        per_operation: Duration::from_nanos(100),
+        bytes_per_second: 4_096_000_000,
+    };
+    let mut engine = world.dma_engine(dpu.node(), host.node(), cost);
+    let began = world.now();
+    (0..2).for_each(|tag| engine.submit_read(tag, dma.iova(), 4096).unwrap());
+    let mut ends = Vec::new();
+    while engine.outstanding() > 0 {
+        dpu.relax(Time::MAX);
+        ends.extend(
+            engine.poll(&mut [0; 4096]).map(|done| (done.tag, (world.now() - began).as_picos() / 1000)),
+        );
+    }
+    assert_eq!(ends, [(0, 1_900), (1, 3_000)]);
+}
+
 #[test]
 fn a_dma_door_checks_what_it_is_asked() {
     let (world, [host, dpu]) = pair(MemoryConfig::default());
     let dma = host.allocate_dma(64, 64).unwrap();
-    let mut engine = world.dma_engine(dpu.node(), host.node(), Duration::ZERO);
+    let mut engine = world.dma_engine(dpu.node(), host.node(), DmaCost::FREE);
     assert!(matches!(engine.submit_read(0, 0, usize::MAX), Err(SubmitError::TooLong { .. })));
     engine.submit_read(1, dma.iova() + 60, 5).unwrap();
     let fault = DmaFault { iova: dma.iova() + 60, length: 5, write: false };

@@ -3,6 +3,7 @@
 //! The router builds one for each input. A queue pair that needs time, host memory, keys, completions or events finds them here; what
 //! it wants of the scheduler it returns as [`Effects`](super::queue_pair::Effects).
 
+use super::card::CardSeat;
 use super::completion::CompletionQueues;
 use super::config::NicConfig;
 use super::contexts::Slab;
@@ -40,6 +41,8 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) port: &'a mut Port,
     pub(crate) congestion: &'a mut CongestionTally,
     pub(crate) counters: &'a mut Counters,
+    /// What it is of its card, if it is one of several functions.
+    pub(crate) card: Option<&'a mut CardSeat>,
 }
 
 impl<M: HostMemory> Bus<'_, M> {

@@ -1,6 +1,6 @@
 //! What a simulated device is like.
 
-use bareverbs_prm::ids::{MacAddress, Qpn};
+use bareverbs_prm::ids::{MacAddress, Qpn, VhcaId};
 use bareverbs_prm::time::Duration;
 
 /// PCI device id of ConnectX-5.
@@ -17,6 +17,8 @@ pub struct NicConfig {
     pub subnet: SubnetMembership,
     /// Which port of its card the device is, from 1 on: a ConnectX-5 has a function for each port.
     pub card_port: u8,
+    /// Which function of a card with several it is. `None` is a device that shares nothing with others.
+    pub card: Option<CardFunction>,
     /// PCI device id.
     pub device_id: u16,
     /// Firmware revision: major, minor, subminor.
@@ -52,6 +54,23 @@ pub struct NicConfig {
     pub firmware_ready_after: Duration,
     /// Whether the port is down after power-on and reset until software brings it up (PAOS).
     pub starts_down: bool,
+}
+
+/// A function among those of its card: the host's or that of the Arm cores of a BlueField.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardFunction {
+    /// Its number on the card.
+    pub vhca_id: VhcaId,
+    /// Whether others may make aliases of keys that are made of other keys. A BlueField-3 lets them. A ConnectX-7 reports the same
+    /// capabilities and then refuses (UCX pull request 10980): software has to try.
+    pub shares_indirect_keys: bool,
+}
+
+impl CardFunction {
+    /// A function of a BlueField-3.
+    pub const fn bluefield3(vhca_id: VhcaId) -> Self {
+        Self { vhca_id, shares_indirect_keys: true }
+    }
 }
 
 /// Link layers of a port.
@@ -220,6 +239,7 @@ impl NicConfig {
             link_layer: LinkLayer::Ethernet,
             subnet: SubnetMembership::Alone,
             card_port: 1,
+            card: None,
             device_id: CONNECTX5,
             firmware_revision: [16, 35, 4030],
             bar_pages: 4096,

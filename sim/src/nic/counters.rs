@@ -19,6 +19,10 @@ pub struct Counters {
     pub send_doorbells: u64,
     /// Send WQEs fetched.
     pub wqes: u64,
+    /// Copies asked of the card.
+    pub dma_requests: u64,
+    /// Copies that ended after their work request was gone.
+    pub dma_forgotten: u64,
     /// Completion queue entries written.
     pub completions: u64,
     /// Of these, entries that were part of a compressed run.

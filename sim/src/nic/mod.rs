@@ -17,6 +17,7 @@
 
 mod buffer;
 mod bus;
+mod card;
 mod completion;
 mod config;
 mod contexts;
@@ -54,12 +55,15 @@ pub mod wqe;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CONNECTX5, Limits, LinkLayer, NicConfig, PortSpeed, QueuePairNumbers, SubnetMembership};
+pub use card::{AccessKey, CardNotice, DmaCopy, DmaRequest};
+pub use config::{
+    CONNECTX5, CardFunction, Limits, LinkLayer, NicConfig, PortSpeed, QueuePairNumbers, SubnetMembership,
+};
 pub use counters::Counters;
 pub use device::Nic;
 pub use extension::{RpcEngine, RpcReply};
 pub use memory::{DmaFault, HostMemory};
-pub use mkey::HostRange;
+pub use mkey::{DmaEnd, DmaRefused, HostRange, SharedKey};
 pub use pci::VENDOR_ID;
 pub use queue_pair::{Transmit, TransmitClass};
 pub use syndrome::Refusal;

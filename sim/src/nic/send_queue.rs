@@ -1,5 +1,6 @@
 //! The send queue of a queue pair: fetching WQEs, and remembering them until their CQE (Linux `drivers/infiniband/hw/mlx5/wr.c`).
 
+use super::card::DmaCopy;
 use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
 use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
@@ -11,6 +12,19 @@ use std::collections::VecDeque;
 /// WQEs that are taken from the ring before their completion; more wait in the ring.
 const WINDOW: usize = 512;
 
+/// Who carries a WQE out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkCarrier {
+    /// Nobody: a NOP, or a change of a memory key that was done.
+    Nobody,
+    /// The requester.
+    Requester,
+    /// The card, under this tag.
+    Card(u64),
+    /// The card, which has ended it.
+    Ended(Result<(), WorkFault>),
+}
+
 /// A WQE that was taken from the ring and has not completed.
 #[derive(Debug)]
 pub(crate) struct OutstandingWqe {
@@ -19,8 +33,8 @@ pub(crate) struct OutstandingWqe {
     pub(crate) signalled: bool,
     /// Whether its CQE satisfies an arming for solicited completions.
     pub(crate) event: bool,
-    /// Whether it is with the requester; a NOP is not.
-    pub(crate) submitted: bool,
+    /// Who carries it out.
+    pub(crate) carrier: WorkCarrier,
     /// Its local buffer.
     pub(crate) pieces: PieceList,
 }
@@ -34,7 +48,7 @@ impl OutstandingWqe {
             name: WqeName { index, opcode: control.opcode().raw() },
             signalled: mode == completion_mode::ALWAYS || event,
             event,
-            submitted: false,
+            carrier: WorkCarrier::Nobody,
             pieces: PieceList::default(),
         }
     }
@@ -55,6 +69,8 @@ pub(crate) enum Fetched {
     Datagram(FetchedDatagram),
     /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`].
     KeyUpdate(Box<PendingUpdate>),
+    /// A copy. The card is to be asked for it, and [`SendQueue::hand_to_card`] told the tag.
+    Dma(DmaCopy),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
@@ -94,6 +110,7 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) strom: bool,
     pub(crate) strict: bool,
     pub(crate) format: wqe::Format,
+    pub(crate) mmo: bool,
     pub(crate) names_queue: bool,
 }
 
@@ -109,6 +126,10 @@ pub(crate) struct SendQueue {
     held: Option<u8>,
     /// The WQE before the next one changed a memory key.
     behind_update: bool,
+    /// Copies that the card has not ended.
+    copies: u16,
+    /// The next WQE is fenced behind copies, or is a copy that is fenced: it waits until nothing is outstanding.
+    fenced: bool,
 }
 
 impl SendQueue {
@@ -120,6 +141,8 @@ impl SendQueue {
             stopped: None,
             held: None,
             behind_update: false,
+            copies: 0,
+            fenced: false,
         }
     }
 
@@ -136,6 +159,7 @@ impl SendQueue {
         self.stopped = None;
         self.held = None;
         self.behind_update = false;
+        (self.copies, self.fenced) = (0, false);
     }
 
     /// The WQE at which the queue stopped.
@@ -162,7 +186,8 @@ impl SendQueue {
 
     /// Whether [`Self::fetch`] may bring something.
     pub(crate) fn wants_fetch(&self) -> bool {
-        self.queue.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW
+        let waits = self.fenced && !self.outstanding.is_empty();
+        self.queue.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW && !waits
     }
 
     /// Stops the queue at the WQE that would be fetched next.
@@ -202,6 +227,11 @@ impl SendQueue {
             Ok(work) => work,
             Err(fault) => return Err(next.refused(fault)),
         };
+        if self.waits_for_copies(&control, &work) {
+            self.fenced = true;
+            return Ok(Fetched::Nothing);
+        }
+        self.fenced = false;
         let (token, length) = (self.next_token(), wqe.pieces.length() as u32);
         let fetched = match work {
             WqeRequest::KeyUpdate(update) => {
@@ -209,6 +239,7 @@ impl SendQueue {
                 return Ok(Fetched::KeyUpdate(Box::new(PendingUpdate { update, control, wqe, blocks })));
             }
             WqeRequest::Nop => Fetched::Nop,
+            WqeRequest::Dma(copy) => Fetched::Dma(copy),
             WqeRequest::Datagram(address) => {
                 Fetched::Datagram(FetchedDatagram { token, address, solicited: control.solicited() })
             }
@@ -221,10 +252,42 @@ impl SendQueue {
                 service_header,
             }),
         };
-        wqe.submitted = !matches!(fetched, Fetched::Nop);
+        wqe.carrier = match fetched {
+            Fetched::Nop | Fetched::Dma(_) => WorkCarrier::Nobody,
+            _ => WorkCarrier::Requester,
+        };
         self.behind_update = false;
         self.remember(wqe, next.blocks());
         Ok(fetched)
+    }
+
+    /// Whether a WQE has to wait until everything before it has ended: a fence is also one behind copies, and before a copy
+    /// nothing less is known.
+    fn waits_for_copies(&self, control: &ControlSegment, work: &WqeRequest) -> bool {
+        let concerned = self.copies > 0 || matches!(work, WqeRequest::Dma(_));
+        concerned && waits_for_reads(control) && !self.outstanding.is_empty()
+    }
+
+    /// The card was asked for the copy that was fetched last.
+    pub(crate) fn hand_to_card(&mut self, tag: u64) {
+        if let Some(wqe) = self.outstanding.back_mut() {
+            wqe.carrier = WorkCarrier::Card(tag);
+            self.copies += 1;
+        }
+    }
+
+    /// Whether the card has copies of this queue.
+    pub(crate) const fn has_copies(&self) -> bool {
+        self.copies > 0
+    }
+
+    /// The card ended a copy; whether a WQE waits for it.
+    pub(crate) fn end_dma(&mut self, tag: u64, result: Result<(), WorkFault>) -> bool {
+        let mut waiting = self.outstanding.iter_mut();
+        let Some(wqe) = waiting.find(|wqe| wqe.carrier == WorkCarrier::Card(tag)) else { return false };
+        wqe.carrier = WorkCarrier::Ended(result);
+        self.copies -= 1;
+        true
     }
 
     /// Takes the segments of a WQE apart.
@@ -241,6 +304,7 @@ impl SendQueue {
             strom: context.strom,
             strict: context.strict,
             format: context.format,
+            mmo: context.mmo,
             names_queue: context.names_queue,
             ring: self.queue.bytes(),
             at: self.queue.next_offset(),
@@ -299,6 +363,7 @@ impl SendQueue {
     pub(crate) fn pop(&mut self) -> Option<OutstandingWqe> {
         let outstanding = self.outstanding.pop_front()?;
         self.first_token += 1;
+        self.copies -= u16::from(matches!(outstanding.carrier, WorkCarrier::Card(_)));
         Some(outstanding)
     }
 

@@ -93,6 +93,14 @@ refusals! {
     MKEY_FEATURE = 0xb0_0037, BadParameter, "the memory key asks for a feature that is not offered";
     MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs start 0, length 0, and another mode than MTT";
     MKEY_TRANSLATIONS_LIMIT = 0xb0_0039, NoResources, "no memory is left for the translation entries of keys";
+    MKEY_NOT_SHAREABLE = 0x17_2df6, BadParameter, "a memory key of this kind cannot be shared with other functions";
+    CARD_FUNCTION = 0xb0_01e0, BadParameter, "the device is the only function of its card";
+    SHARE_TYPE = 0xb0_01e1, BadParameter, "only memory keys can be shared with other functions";
+    GENERAL_OBJECT_TYPE = 0xb0_01e2, BadParameter, "the only general objects are aliases of memory keys, one at a time";
+    ALIAS_TARGET = 0xb0_01e3, BadResource, "the VHCA id names no function of the card that shares such a memory key";
+    ALIAS_ACCESS_KEY = 0xb0_01e4, BadParameter, "the access key is not the one that the owner of the memory key set";
+    ALIAS_UNKNOWN = 0xb0_01e5, BadResource, "no such alias";
+    QP_MMO = 0xb0_01e6, BadParameter, "only a reliable connection of a function of a card takes memory-to-memory operations";
     EQ_UNKNOWN = 0xb0_0040, BadIndex, "no such event queue";
     EQ_BUSY = 0xb0_0041, BadResourceState, "completion queues still use the event queue";
     EQ_LIMIT = 0xb0_0042, ExceedsLimit, "no event queue left";

@@ -1,9 +1,10 @@
-//! What the world needs of a device: five inputs, three outputs and the next deadline.
+//! What the world needs of a device: five inputs, three outputs and the next deadline;
+//! and, of a function of a card, what it says to the others.
 
-use crate::nic::{HostMemory, LinkLayer, Nic};
+use crate::nic::{CardNotice, DmaEnd, DmaRefused, DmaRequest, HostMemory, LinkLayer, Nic};
 use crate::wire::FrameBuffer;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::ids::{MacAddress, VhcaId};
 use bareverbs_prm::time::Time;
 
 pub use crate::nic::{Transmit, TransmitClass};
@@ -50,6 +51,41 @@ pub trait Device {
     /// Interrupt vectors that the device has.
     fn vectors(&self) -> u16 {
         1
+    }
+    /// Its number among the functions of its card, if it is one of several.
+    fn vhca_id(&self) -> Option<VhcaId> {
+        None
+    }
+    /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has something.
+    fn has_card_output(&self) -> bool {
+        false
+    }
+    /// The next thing that the other functions of its card have to hear.
+    fn poll_card_notice(&mut self) -> Option<CardNotice> {
+        None
+    }
+    /// Another function of its card said something.
+    fn handle_card_notice(&mut self, _notice: &CardNotice) {}
+    /// The next copy that it asks of the DMA engine of its card.
+    fn poll_dma(&mut self) -> Option<DmaRequest> {
+        None
+    }
+    /// Reads an end of a copy that lies in the memory of this function.
+    fn read_dma<M: HostMemory>(&mut self, _: &mut M, _: &DmaEnd, _: &mut [u8]) -> Result<(), DmaRefused> {
+        Err(DmaRefused::Key)
+    }
+    /// Writes an end of a copy that lies in the memory of this function.
+    fn write_dma<M: HostMemory>(&mut self, _: &mut M, _: &DmaEnd, _: &[u8]) -> Result<(), DmaRefused> {
+        Err(DmaRefused::Key)
+    }
+    /// A copy that it asked for has ended.
+    fn handle_dma_end<M: HostMemory>(
+        &mut self,
+        _now: Time,
+        _memory: &mut M,
+        _request: &DmaRequest,
+        _result: Result<(), DmaRefused>,
+    ) {
     }
     /// Link layer of the port. A cable between two different ones carries nothing.
     fn link_layer(&self) -> LinkLayer {
@@ -109,6 +145,47 @@ impl Device for Nic {
     }
     fn mac(&self) -> Option<MacAddress> {
         (self.config().link_layer == LinkLayer::Ethernet).then_some(self.config().mac)
+    }
+    fn vhca_id(&self) -> Option<VhcaId> {
+        Self::vhca_id(self)
+    }
+    #[inline]
+    fn has_card_output(&self) -> bool {
+        Self::has_card_output(self)
+    }
+    fn poll_card_notice(&mut self) -> Option<CardNotice> {
+        Self::poll_card_notice(self)
+    }
+    fn handle_card_notice(&mut self, notice: &CardNotice) {
+        Self::handle_card_notice(self, notice);
+    }
+    fn poll_dma(&mut self) -> Option<DmaRequest> {
+        Self::poll_dma(self)
+    }
+    fn read_dma<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        end: &DmaEnd,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaRefused> {
+        Self::read_dma(self, memory, end, bytes)
+    }
+    fn write_dma<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        end: &DmaEnd,
+        bytes: &[u8],
+    ) -> Result<(), DmaRefused> {
+        Self::write_dma(self, memory, end, bytes)
+    }
+    fn handle_dma_end<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        request: &DmaRequest,
+        result: Result<(), DmaRefused>,
+    ) {
+        Self::handle_dma_end(self, now, memory, request, result);
     }
     fn link_layer(&self) -> LinkLayer {
         self.config().link_layer

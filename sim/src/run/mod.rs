@@ -8,8 +8,11 @@
 
 mod addresses;
 mod build;
+mod card;
+mod copying;
 pub mod device;
 pub mod digest;
+pub mod dma;
 pub mod latency;
 pub mod node;
 pub mod preset;
@@ -23,7 +26,9 @@ pub mod topology;
 mod traffic;
 pub mod world;
 
+pub use card::CardError;
 pub use device::Device;
+pub use dma::{DmaClock, DmaCost};
 pub use latency::{KernelCost, Latency};
 
 pub use preset::Preset;

@@ -12,6 +12,8 @@ pub(crate) struct Node<M, D> {
     pub(crate) device: D,
     pub(crate) memory: M,
     pub(crate) latency: Latency,
+    /// Number of the card of whose functions its device is one.
+    pub(crate) card: Option<u32>,
     /// Number of the way that leaves this node.
     pub(crate) egress: Option<usize>,
     pub(crate) last_doorbell: Time,
@@ -28,6 +30,7 @@ impl<M, D: Device> Node<M, D> {
             device,
             memory,
             latency,
+            card: None,
             egress: None,
             last_doorbell: Time::ZERO,
             timer: Timer::IDLE,

@@ -18,15 +18,23 @@
 //! B nic = w + s(138) + p + h  +  dispatch + s(170) + p + h          RPC with 64 bytes, WRITE of 96 bytes by the NIC itself
 //! B dpu = w + s(186) + p + h  +  dispatch + w + s(174) + p + h      SEND of 128 bytes, WRITE with immediate of 96 bytes
 //! D nic = per_dma                                                   the DMA is part of it
-//! D dpu = per_dma + dpu_dma                                         work on the core, read over PCIe
+//! D dpu = per_dma + dpu_dma(64)                                     work on the core, read over PCIe of 64 bytes
 //! ```
 //!
 //! `w`, `h` and `dpu_dma` are chosen (they are not published), the others follow. `h` of the StRoM presets is long because
 //! it holds the whole receive pipeline of the FPGA.
+//!
+//! A read over PCIe costs more the longer it is, and there are so many a second ([`DmaCost`]). Bandwidth: 50 and 100 Gb/s for
+//! StRoM's boards (PCIe Gen3 x8; x16, which the paper calls no faster than the network), 26 GB/s for BlueField-3. Operations a
+//! second are published for BlueField-2 only; they stand for BlueField-3, and StRoM's engine has no limit but its bandwidth.
 
+use super::dma::DmaCost;
 use super::latency::{KernelCost, Latency};
 use crate::net::link::{LinkConfig, Rate};
 use bareverbs_prm::time::Duration;
+
+/// Bytes of an element for which the figures are published.
+const ELEMENT: u64 = 64;
 
 /// A set of delays with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +50,7 @@ pub struct Preset {
     /// A kernel on the cores of a DPU.
     pub dpu_kernel: KernelCost,
     /// A read of a DPU from the memory of its host over PCIe.
-    pub dpu_dma: Duration,
+    pub dpu_dma: DmaCost,
 }
 
 impl Preset {
@@ -56,6 +64,7 @@ impl Preset {
         doorbell_to_wire: 400,
         wire_to_host: 1_850,
         dpu_dma: 900,
+        dma_engine: DmaCost { bytes_per_second: 6_250_000_000, ..DmaCost::FREE },
     }
     .split();
 
@@ -69,6 +78,7 @@ impl Preset {
         doorbell_to_wire: 400,
         wire_to_host: 1_080,
         dpu_dma: 800,
+        dma_engine: DmaCost { bytes_per_second: 12_500_000_000, ..DmaCost::FREE },
     }
     .split();
 
@@ -82,6 +92,7 @@ impl Preset {
         doorbell_to_wire: 1_000,
         wire_to_host: 800,
         dpu_dma: 1_500,
+        dma_engine: DmaCost::BLUEFIELD,
     }
     .split();
 
@@ -105,7 +116,10 @@ struct Published {
     dpu: (u64, u64),
     doorbell_to_wire: u64,
     wire_to_host: u64,
+    /// Of 64 bytes.
     dpu_dma: u64,
+    /// Bandwidth and operations a second; its latency is what is left of `dpu_dma`.
+    dma_engine: DmaCost,
 }
 
 impl Published {
@@ -133,7 +147,10 @@ impl Published {
                 dispatch: rest(self.dpu.0, there_and_back.saturating_add(doorbell_to_wire), rate, [186, 174]),
                 per_dma: Duration::from_nanos(self.dpu.1 - self.dpu_dma),
             },
-            dpu_dma: Duration::from_nanos(self.dpu_dma),
+            dpu_dma: DmaCost {
+                latency: Duration::from_nanos(self.dpu_dma).saturating_sub(self.dma_engine.transfer(ELEMENT)),
+                ..self.dma_engine
+            },
         }
     }
 }
@@ -161,7 +178,9 @@ mod tests {
 
     #[test]
     fn a_hop_costs_what_was_published() {
-        let hop = |preset: Preset| (preset.nic_kernel.per_dma, preset.dpu_kernel.per_dma + preset.dpu_dma);
+        let hop = |preset: Preset| {
+            (preset.nic_kernel.per_dma, preset.dpu_kernel.per_dma + preset.dpu_dma.alone(ELEMENT))
+        };
         let nanos = Duration::from_nanos;
         assert_eq!(hop(Preset::STROM_10G), (nanos(1_110), nanos(1_110)));
         assert_eq!(hop(Preset::STROM_100G), (nanos(1_000), nanos(1_000)));

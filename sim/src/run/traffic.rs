@@ -19,11 +19,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if entry.device.has_transmit() {
             self.transmit(node);
         }
+        if self.nodes[node.index()].device.has_card_output() {
+            self.serve_card(node);
+        }
         self.nodes[node.index()].collect_interrupts();
         self.poll_timer(node);
     }
 
-    fn transmit(&mut self, node: NodeId) {
+    pub(super) fn transmit(&mut self, node: NodeId) {
         let Some(way) = self.nodes[node.index()].egress else { return };
         while self.nodes[node.index()].device.has_transmit() {
             if !self.ways[way].queue.has_room(self.now, 0) {

@@ -2,6 +2,7 @@
 //!
 //! The loop is: do what is due, then jump to the earliest next event. Ties are broken by the order of insertion.
 
+use super::card::Card;
 use super::device::Device;
 use super::digest::Digest;
 use super::node::Node;
@@ -26,6 +27,7 @@ pub struct World<M, D = Nic> {
     pub(super) nodes: Vec<Node<M, D>>,
     pub(super) ways: Vec<Way>,
     pub(super) switches: Vec<SwitchNode>,
+    pub(super) cards: Vec<Card>,
     /// Timer events of switches among those of the schedule.
     pub(super) switch_timers: usize,
     /// When something was done to a device from outside that is no write to a register.
@@ -51,6 +53,8 @@ pub(super) enum Event {
     Timer { node: NodeId },
     /// The timer of a switch: its manager repeats a request, or looks at its neighbours.
     SwitchTimer { switch: SwitchId },
+    /// The DMA engine of a card ends a copy.
+    Copy { card: u32 },
     /// Somebody outside asked to be woken.
     Wake,
 }
@@ -78,6 +82,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             nodes: Vec::new(),
             ways: Vec::new(),
             switches: Vec::new(),
+            cards: Vec::new(),
             switch_timers: 0,
             last_change: Time::ZERO,
             digest: Digest::new(seed),
@@ -333,6 +338,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             Event::Release { way } => self.release_expired(way as usize),
             Event::Timer { node } => self.fire_timer(node),
             Event::SwitchTimer { switch } => self.fire_switch_timer(switch),
+            Event::Copy { card } => self.end_due_copy(card),
             Event::Wake => {}
         }
     }

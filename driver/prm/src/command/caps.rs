@@ -1,5 +1,6 @@
 //! Capability pages and the commands that query and set them.
 
+use crate::ids::VhcaId;
 use crate::layout;
 use crate::numbering::{CommandOpcode, CommandStatus, PortType};
 
@@ -51,7 +52,9 @@ layout! {
     bits event_on_vhca_state_active / set_event_on_vhca_state_active: bool = 1[26:26], "event_on_vhca_state_active";
     bits event_on_vhca_state_allocated / set_event_on_vhca_state_allocated: bool = 1[25:25], "event_on_vhca_state_allocated";
     bits event_on_vhca_state_invalid / set_event_on_vhca_state_invalid: bool = 1[24:24], "event_on_vhca_state_invalid";
-    bits vhca_id / set_vhca_id: u16 = 1[15:0], "vhca_id";
+    bits vhca_id / set_vhca_id: VhcaId = 1[15:0], "vhca_id";
+    /// Longest DMA work request, logarithm; zero stands for 31.
+    bits log_dma_mmo_max_size / set_log_dma_mmo_max_size: u8 = 3[20:16], "log_dma_mmo_max_size";
     bits log_max_srq_sz / set_log_max_srq_sz: u8 = 4[31:24], "log_max_srq_sz";
     bits log_max_qp_sz / set_log_max_qp_sz: u8 = 4[23:16], "log_max_qp_sz";
     bits event_cap / set_event_cap: bool = 4[15:15], "event_cap";
@@ -97,6 +100,7 @@ layout! {
     bits must_not_use / set_must_not_use: bool = 10[25:25], "must_not_use";
     bits roce_accl / set_roce_accl: bool = 10[22:22], "roce_accl";
     bits log_max_ra_req_qp / set_log_max_ra_req_qp: u8 = 10[21:16], "log_max_ra_req_qp";
+    bits dma_mmo_sq / set_dma_mmo_sq: bool = 10[12:12], "dma_mmo_sq";
     bits log_max_ra_res_qp / set_log_max_ra_res_qp: u8 = 10[5:0], "log_max_ra_res_qp";
     bits end_pad / set_end_pad: bool = 11[31:31], "end_pad";
     bits cc_query_allowed / set_cc_query_allowed: bool = 11[30:30], "cc_query_allowed";
@@ -346,6 +350,8 @@ layout! {
     bits flex_parser_id_gtpu_first_ext_dw_0 / set_flex_parser_id_gtpu_first_ext_dw_0: u8 = 56[27:24], "flex_parser_id_gtpu_first_ext_dw_0";
     bits num_total_dynamic_vf_msix / set_num_total_dynamic_vf_msix: u32 = 56[23:0], "num_total_dynamic_vf_msix";
     bits dynamic_msix_table_size / set_dynamic_msix_table_size: u16 = 57[11:0], "dynamic_msix_table_size";
+    /// Queue pairs take DMA work requests once their extension says so.
+    bits dma_mmo_qp / set_dma_mmo_qp: bool = 58[23:23], "dma_mmo_qp";
     bits min_dynamic_vf_msix_table_size / set_min_dynamic_vf_msix_table_size: u8 = 58[19:16], "min_dynamic_vf_msix_table_size";
     bits data_direct / set_data_direct: bool = 58[13:13], "data_direct";
     bits max_dynamic_vf_msix_table_size / set_max_dynamic_vf_msix_table_size: u16 = 58[11:0], "max_dynamic_vf_msix_table_size";

@@ -10,6 +10,7 @@ pub mod ethernet_port;
 pub mod ethernet_receive;
 pub mod ethernet_send;
 pub mod flow;
+pub mod general_object;
 pub mod hca;
 pub mod ib_port;
 pub mod mad;

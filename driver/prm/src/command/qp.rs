@@ -1,6 +1,6 @@
 //! Queue pairs and their state transitions.
 
-use crate::context::QueuePairContext;
+use crate::context::{QueuePairContext, QueuePairExtension};
 use crate::ids::Qpn;
 use crate::layout;
 use crate::numbering::{CommandOpcode, CommandStatus};
@@ -151,14 +151,30 @@ layout! {
 
 layout! {
     /// Input of INIT2INIT_QP.
-    pub struct InitToInitQpIn, "init2init_qp_in", 68;
+    pub struct InitToInitQpIn, "init2init_qp_in", 116;
     bits opcode / set_opcode: CommandOpcode = 0[31:16], "opcode";
     bits uid / set_uid: u16 = 0[15:0], "uid";
     bits op_mod / set_op_mod: u16 = 1[15:0], "op_mod";
+    /// There is an extension behind the context.
+    bits qpc_ext / set_qpc_ext: bool = 2[31:31], "qpc_ext";
     bits qpn / set_qpn: Qpn = 2[23:0], "qpn";
     bits opt_param_mask / set_opt_param_mask: u32 = 4[31:0], "opt_param_mask";
     bits ece / set_ece: u32 = 5[31:0], "ece";
     part qpc / qpc_mut: QueuePairContext = 6, "qpc";
+    /// Which fields of the extension count; see [`extension_mask`].
+    wide opt_param_mask_95_32 / set_opt_param_mask_95_32: u64 = 66, "opt_param_mask_95_32";
+    part qpc_data_ext / qpc_data_ext_mut: QueuePairExtension = 68, "qpc_data_ext";
+}
+
+impl InitToInitQpIn {
+    /// Bytes without the extension, which drivers that do not use it leave out.
+    pub const SHORT: usize = 272;
+}
+
+/// Bits of [`InitToInitQpIn::opt_param_mask_95_32`].
+pub mod extension_mask {
+    /// [`mmo`](super::QueuePairExtension::mmo).
+    pub const MMO: u64 = 1 << 3;
 }
 
 layout! {

@@ -2,12 +2,14 @@
 //!
 //! **What it may not do.** It handles no input: `router` does, `firmware` carries out commands, and both find everything here.
 
+mod card;
 mod counter_sets;
 mod parts;
 mod subnet_agent;
 
 pub(in crate::nic) use parts::Parts;
 
+use super::card::CardSeat;
 use super::config::NicConfig;
 use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
@@ -64,6 +66,8 @@ pub struct Nic {
     pub(super) schedule: TurnSchedule,
     pub(super) engine: Option<Box<dyn RpcEngine>>,
     pub(super) counters: Counters,
+    /// What it is of its card, if it is one of several functions.
+    pub(super) card: Option<Box<CardSeat>>,
     /// Times that the link went down.
     pub(super) times_down: u64,
     /// Counters of the port, as they were when they were cleared.
@@ -105,6 +109,7 @@ impl Nic {
             schedule: TurnSchedule::default(),
             engine: None,
             counters: Counters::default(),
+            card: config.card.map(|function| Box::new(CardSeat::new(function))),
             times_down: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
@@ -147,6 +152,9 @@ impl Nic {
         self.events.queues.clear();
         self.events.interrupts.clear();
         self.mkeys.clear();
+        if let Some(card) = &mut self.card {
+            card.forget();
+        }
         self.user_memory.clear();
         self.user_memory_entries = 0;
         self.uars.clear();

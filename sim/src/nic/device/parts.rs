@@ -45,6 +45,7 @@ impl Nic {
                 port: &mut self.port,
                 congestion: &mut self.congestion,
                 counters: &mut self.counters,
+                card: self.card.as_deref_mut(),
             },
         }
     }

@@ -3,12 +3,13 @@
 use super::call::Call;
 use super::checks::{Allowed, refuse_unknown, run, run_sized};
 use super::{
-    capabilities, completion_queue, domain, ethernet, event_queue, ib_port, mad, memory_key, multicast,
-    pages, port, queue_counter, queue_pair, register, shared_receive, system, transition, umem,
+    capabilities, completion_queue, domain, ethernet, event_queue, general_object, ib_port, mad, memory_key,
+    multicast, pages, port, queue_counter, queue_pair, register, shared_receive, system, transition, umem,
 };
 use crate::nic::syndrome::Refusal;
 use crate::nic::{CommandRecord, HostMemory, Nic};
 use bareverbs_prm::command::entry::CommandHeaderOut;
+use bareverbs_prm::command::qp::InitToInitQpIn;
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::FromBytes;
 
@@ -52,7 +53,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::DestroyQp => run(nic, call, Initialized, queue_pair::destroy),
         Op::QueryQp => run(nic, call, Initialized, queue_pair::query),
         Op::ResetToInitQp => run(nic, call, Initialized, transition::reset_to_init),
-        Op::InitToInitQp => run(nic, call, Initialized, transition::init_to_init),
+        Op::InitToInitQp => run_sized(nic, call, Initialized, InitToInitQpIn::SHORT, transition::init_to_init),
         Op::InitToRtrQp => run(nic, call, Initialized, transition::init_to_rtr),
         Op::RtrToRtsQp => run(nic, call, Initialized, transition::rtr_to_rts),
         Op::RtsToRtsQp => run(nic, call, Initialized, transition::rts_to_rts),
@@ -89,7 +90,19 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
+        _ if nic.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
         _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// Commands that only a function of a card with several has.
+fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    match call.opcode() {
+        CommandOpcode::AllowOtherVhcaAccess => run(nic, call, Allowed::Initialized, general_object::allow),
+        CommandOpcode::CreateGeneralObject => run(nic, call, Allowed::Initialized, general_object::create),
+        CommandOpcode::QueryGeneralObject => run(nic, call, Allowed::Initialized, general_object::query),
+        CommandOpcode::DestroyGeneralObject => run(nic, call, Allowed::Initialized, general_object::destroy),
         _ => refuse_unknown(nic, call),
     }
 }

@@ -1,7 +1,7 @@
 //! CREATE_MKEY, DESTROY_MKEY, QUERY_MKEY.
 
 use super::call::Call;
-use crate::nic::mkey::access_mode;
+use crate::nic::mkey::{MemoryKey, access_mode};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::mkey::{
@@ -119,7 +119,17 @@ pub(super) fn destroy<M: HostMemory>(
     _: &mut DestroyMkeyOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    nic.mkeys.destroy(input.mkey_index().value()).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
+    let index = input.mkey_index().value();
+    own(nic, index)?;
+    if let Some(card) = &mut nic.card {
+        card.withdraw(index);
+    }
+    nic.mkeys.destroy(index).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
+}
+
+/// A key of this function: an alias is a general object, with commands of its own.
+fn own(nic: &Nic, index: u32) -> Result<&MemoryKey, Refusal> {
+    nic.mkeys.get(index).filter(|key| key.alias().is_none()).ok_or(syndrome::MKEY_UNKNOWN)
 }
 
 /// The context; the translation entries, which the tables show for two of them only, are not given.
@@ -130,7 +140,7 @@ pub(super) fn query<M: HostMemory>(
     output: &mut QueryMkeyOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let key = nic.mkeys.get(input.mkey_index().value()).ok_or(syndrome::MKEY_UNKNOWN)?;
+    let key = own(nic, input.mkey_index().value())?;
     output.memory_key_mkey_entry_mut().clone_from(&key.context);
     Ok(())
 }

@@ -13,6 +13,7 @@ mod domain;
 mod entry;
 mod ethernet;
 mod event_queue;
+mod general_object;
 mod ib_port;
 mod mad;
 mod memory_key;

@@ -6,10 +6,12 @@ use crate::nic::completion::LONGEST_RUN;
 use crate::nic::features::Features;
 use crate::nic::mkey::MAX_INDIRECTION;
 use crate::nic::syndrome::{self, Refusal};
+use crate::nic::wqe::LOG_MAX_DMA;
 use crate::nic::{LinkLayer, NicConfig};
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, RoceCapabilities,
 };
+use bareverbs_prm::command::general_object::{ALLOWED_MKEY, LOCAL_MKEY_TO_REMOTE_MKEY};
 use bareverbs_prm::field::{FieldInfo, Layout};
 use bareverbs_prm::numbering::{CapabilityType, PortType};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -33,6 +35,7 @@ pub(crate) struct Capabilities {
     roce: RoceCapabilities,
     roce_maximum: RoceCapabilities,
     link_layer: LinkLayer,
+    general2: GeneralCapabilities2,
     /// What the current pages say to queue pairs.
     features: Features,
 }
@@ -55,6 +58,7 @@ impl Capabilities {
             roce,
             roce_maximum,
             link_layer: config.link_layer,
+            general2: general2(config),
             features,
         }
     }
@@ -74,7 +78,6 @@ impl Capabilities {
     }
 
     pub(in crate::nic) fn page(&self, kind: CapabilityType, current: bool) -> Option<[u8; PAGE]> {
-        let general2 = GeneralCapabilities2::new();
         let (offloads, flow_tables) =
             (ethernet_capabilities::offloads(), ethernet_capabilities::flow_tables());
         let page: &[u8] = match (kind, current) {
@@ -87,7 +90,7 @@ impl Capabilities {
             (CapabilityType::FlowTable, _) => flow_tables.as_bytes(),
             (CapabilityType::General, true) => self.general.as_bytes(),
             (CapabilityType::General, false) => self.general_maximum.as_bytes(),
-            (CapabilityType::General2, _) => general2.as_bytes(),
+            (CapabilityType::General2, _) => self.general2.as_bytes(),
             (CapabilityType::Atomic, true) => self.atomic.as_bytes(),
             (CapabilityType::Atomic, false) => self.atomic_maximum.as_bytes(),
             (CapabilityType::Roce, true) => self.roce.as_bytes(),
@@ -200,6 +203,11 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // User memory objects for whoever drives the device; there are no user contexts (`log_max_uctx`).
     page.set_umem_uid_0(true).set_log_max_umem(LOG_MAX_UMEM);
     shared_receives(&mut page, config);
+    if let Some(function) = &config.card {
+        // Queue pairs copy memory, by work requests and once their extended context says so.
+        page.set_vhca_id(function.vhca_id).set_qpc_extension(true);
+        page.set_dma_mmo_qp(true).set_log_dma_mmo_max_size(LOG_MAX_DMA);
+    }
     match config.link_layer {
         LinkLayer::Ethernet => ethernet_capabilities::extend(&mut page),
         LinkLayer::InfiniBand => infiniband(&mut page),
@@ -228,6 +236,16 @@ fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
     page.set_log_max_rmp(limits.log_max_pd).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
+}
+
+/// What functions of a card have more. The bits do not tell whether keys that are made of other keys can be shared.
+fn general2(config: &NicConfig) -> GeneralCapabilities2 {
+    let mut page = GeneralCapabilities2::new();
+    if config.card.is_some() {
+        page.set_cross_vhca_object_to_object_supported(LOCAL_MKEY_TO_REMOTE_MKEY);
+        page.set_allowed_object_for_other_vhca_access(ALLOWED_MKEY);
+    }
+    page
 }
 
 fn atomic() -> AtomicCapabilities {

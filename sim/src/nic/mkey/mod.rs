@@ -2,14 +2,18 @@
 //!
 //! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for how offsets
 //! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `update` for
-//! changes by work requests (UMR).
+//! changes by work requests (UMR), `shared` for keys between functions of one card.
 
 mod access;
 mod list;
+mod shared;
+mod shared_key;
 mod step;
 mod translation;
 mod update;
 
+pub use shared::{DmaEnd, DmaRefused};
+pub use shared_key::SharedKey;
 pub(crate) use translation::{Translation, access_mode, words};
 pub(crate) use update::{KeyUpdate, UpdateRules};
 

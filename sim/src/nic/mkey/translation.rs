@@ -3,6 +3,7 @@
 //! A *position* is an offset as the translation counts it: from the start of its first page, or of its first list entry.
 
 use super::list::KeyList;
+use super::shared_key::SharedKey;
 use super::step::TranslationStep;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::numbering::MkeyAccessMode;
@@ -29,6 +30,8 @@ pub(crate) enum Translation {
     },
     /// Other keys, one after the other.
     Keys(KeyList),
+    /// Memory of another function, which this device does not reach.
+    Alias(SharedKey),
 }
 
 /// How translation entries are to be understood.
@@ -77,6 +80,7 @@ impl Translation {
             Self::Direct { base } => base.wrapping_add(offset),
             Self::Pages { lead, .. } => lead.wrapping_add(offset),
             Self::Keys(list) => list.lead().wrapping_add(offset),
+            Self::Alias(_) => offset,
         }
     }
 
@@ -96,6 +100,7 @@ impl Translation {
                 Some((TranslationStep::Host(page.wrapping_add(within)), size - within))
             }
             Self::Keys(list) => list.step(at),
+            Self::Alias(_) => None,
         }
     }
 }

@@ -180,7 +180,7 @@ impl QueuePair {
                     bus.counters.wqes += 1;
                     self.end_wqe(bus, Ok(()));
                 }
-                Fetched::Nothing | Fetched::Request(_) => break,
+                Fetched::Nothing | Fetched::Request(_) | Fetched::Dma(_) => break,
             }
         }
         None
@@ -204,6 +204,7 @@ impl QueuePair {
             strom: false,
             strict: bus.config.strict,
             format: self.format,
+            mmo: false,
             names_queue: false,
         };
         self.send.fetch(bus.memory, &context)

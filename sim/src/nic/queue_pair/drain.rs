@@ -18,7 +18,7 @@ impl QueuePair {
     /// The last message that had begun has ended: the queue is drained, and software is told. A service without a requester has
     /// ended what it took.
     pub(super) fn end_draining<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
-        if self.requester.as_ref().is_none_or(SendingSide::is_drained) {
+        if self.requester.as_ref().is_none_or(SendingSide::is_drained) && !self.send.has_copies() {
             self.context.set_state(QpState::SqDrained);
             bus.queue_pair_event(self.number(), EventType::SqDrained);
         }

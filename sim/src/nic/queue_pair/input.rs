@@ -15,6 +15,7 @@ impl QueuePair {
         self.send.on_doorbell(bus.memory, bus.config.strict);
         // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
         let sends = self.state() == QpState::Rts;
+        self.fetch_dma(bus);
         let effects = self.settle(bus);
         Effects { frames_wanted: effects.frames_wanted || sends, ..effects }
     }

@@ -12,6 +12,7 @@
 mod connection;
 mod counting;
 mod datagram;
+mod dma;
 mod drain;
 mod effects;
 mod error;
@@ -90,6 +91,8 @@ pub(crate) struct QueuePair {
     path: Option<Path>,
     /// Whether a packet of the peer was taken since the queue pair is in RTR.
     heard: bool,
+    /// Whether it takes memory-to-memory operations.
+    mmo: bool,
     /// How often a queue pair in the error state looked for new receives, see [`RESCANS`](settle::RESCANS).
     rescans: u32,
     /// The scheduler's: whether the number stands in the list of queue pairs that want a turn.
@@ -132,6 +135,7 @@ impl QueuePair {
             responder: None,
             path: None,
             heard: false,
+            mmo: false,
             rescans: 0,
             queued: false,
             alarm: Time::MAX,
@@ -186,6 +190,11 @@ impl QueuePair {
         }
     }
 
+    /// Switches memory-to-memory operations on or off (`qpc_ext.mmo`).
+    pub(crate) const fn set_mmo(&mut self, on: bool) {
+        self.mmo = on;
+    }
+
     /// As QUERY_QP shows it.
     pub(crate) fn shown_context(&self) -> QueuePairContext {
         let mut context = self.context;
@@ -221,6 +230,7 @@ impl QueuePair {
         self.responder = None;
         self.path = None;
         self.heard = false;
+        self.mmo = false;
         self.rescans = 0;
     }
 }

@@ -146,7 +146,7 @@ impl QueuePair {
     }
 
     /// Takes WQEs out of the ring and gives them to the requester while both have room.
-    fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+    pub(super) fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.state() != QpState::Rts {
             return;
         }
@@ -171,6 +171,7 @@ impl QueuePair {
             strom: bus.config.strom,
             strict: bus.config.strict,
             format: Format::Connected,
+            mmo: self.mmo,
             names_queue: self.class == ServiceClass::ExtendedReliableConnection,
         };
         let requester = self.requester.as_mut()?;
@@ -182,6 +183,14 @@ impl QueuePair {
                     bus.counters.requests_refused += u64::from(refused);
                 }
                 Fetched::Nop => bus.counters.wqes += 1,
+                Fetched::Dma(copy) => {
+                    bus.counters.wqes += 1;
+                    bus.counters.dma_requests += 1;
+                    // Only a function of a card switches these on.
+                    if let Some(card) = bus.card.as_mut() {
+                        self.send.hand_to_card(card.request(self.accessor.qpn, copy));
+                    }
+                }
                 Fetched::KeyUpdate(pending) => return Some(*pending),
                 Fetched::Nothing | Fetched::Datagram { .. } => break,
             }

@@ -2,7 +2,7 @@
 
 use super::replies::REPLY;
 use super::{Bus, Effects, HostMemory, QueuePair, earlier};
-use crate::nic::send_queue::StoppedWqe;
+use crate::nic::send_queue::{StoppedWqe, WorkCarrier};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, Format, WorkFault};
 use crate::transport::{ReceivingSide, RequestCompletion, RequesterError, SendingSide};
@@ -91,20 +91,33 @@ impl QueuePair {
         requester.has_work() || fresh()
     }
 
-    fn end_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
-        self.end_nops(bus);
-        while let Some(completion) = self.requester.as_mut().and_then(SendingSide::poll_completion) {
+    pub(super) fn end_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        while !self.end_local(bus) {
+            let Some(completion) = self.requester.as_mut().and_then(SendingSide::poll_completion) else {
+                return;
+            };
             self.end_request(bus, completion);
-            self.end_nops(bus);
         }
     }
 
-    /// NOPs at the front of the queue: everything before them has ended.
-    fn end_nops<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
-        while self.send.front().is_some_and(|wqe| !wqe.submitted) {
+    /// Ends what stands at the front of the queue and is not with the requester: everything before it has ended. Whether a copy is at
+    /// the front that the card has not ended, before which nothing else may end.
+    fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+        while let Some(front) = self.send.front() {
             let dead = matches!(self.state(), QpState::Error | QpState::SqError);
-            self.end_wqe(bus, if dead { Err(wqe::FLUSHED) } else { Ok(()) });
+            let result = match front.carrier {
+                WorkCarrier::Requester => return false,
+                WorkCarrier::Card(_) if !dead => return true,
+                WorkCarrier::Nobody | WorkCarrier::Card(_) if dead => Err(wqe::FLUSHED),
+                WorkCarrier::Nobody | WorkCarrier::Card(_) => Ok(()),
+                WorkCarrier::Ended(result) => result,
+            };
+            self.end_wqe(bus, result);
+            if result.is_err() && !dead {
+                self.fail_send_queue(bus);
+            }
         }
+        false
     }
 
     fn end_request<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, completion: RequestCompletion) {

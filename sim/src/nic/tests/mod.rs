@@ -3,6 +3,7 @@
 //! [`host`] is memory and the command queue, [`verbs`] makes objects and posts work, [`pair`] is two devices with a
 //! cable. Nothing here knows the driver of this house.
 
+mod card;
 mod commands;
 mod completion;
 mod counters;

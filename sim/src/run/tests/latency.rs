@@ -52,8 +52,8 @@ fn a_kernel_in_the_nic_takes_what_was_published() {
 #[test]
 fn a_kernel_on_a_dpu_takes_what_was_published() {
     for (preset, base, hop) in [(Preset::STROM_10G, 4_970, 1_110), (Preset::BF3_ARM, 6_800, 2_000)] {
-        let work =
-            preset.dpu_kernel.dispatch + (preset.dpu_kernel.per_dma + preset.dpu_dma).saturating_mul(3);
+        let work = preset.dpu_kernel.dispatch
+            + (preset.dpu_kernel.per_dma + preset.dpu_dma.alone(64)).saturating_mul(3);
         // The post of the answer is a doorbell of the DPU, so its delay is charged as the driver's post would be.
         let after = work + preset.node.doorbell_to_wire;
         let answer = Answer { class: TransmitClass::Request, length: 174, after };

@@ -16,7 +16,7 @@ use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::qp::{
     InitToInitQpIn, InitToInitQpOut, InitToRtrQpIn, InitToRtrQpOut, ResetToInitQpIn, ResetToInitQpOut,
     RtrToRtsQpIn, RtrToRtsQpOut, RtsToRtsQpIn, RtsToRtsQpOut, SqErrorToRtsQpIn, SqErrorToRtsQpOut,
-    SqdToRtsQpIn, SqdToRtsQpOut, ToErrorQpIn, ToErrorQpOut, ToResetQpIn, ToResetQpOut,
+    SqdToRtsQpIn, SqdToRtsQpOut, ToErrorQpIn, ToErrorQpOut, ToResetQpIn, ToResetQpOut, extension_mask,
 };
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::Qpn;
@@ -86,7 +86,28 @@ pub(super) fn init_to_init<M: HostMemory>(
     _: &mut InitToInitQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    change(nic, input.qpn(), &INIT_TO_INIT, input.qpc(), input.opt_param_mask())
+    let mmo = check_extension(nic, input)?;
+    change(nic, input.qpn(), &INIT_TO_INIT, input.qpc(), input.opt_param_mask())?;
+    if let (Some(on), Some(qp)) = (mmo, nic.queue_pairs.get_mut(input.qpn().value())) {
+        qp.set_mmo(on);
+    }
+    Ok(())
+}
+
+/// Whether memory-to-memory operations are to be switched on or off, if the extension of the context says so.
+fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Refusal> {
+    let mask = if input.qpc_ext() { input.opt_param_mask_95_32() } else { 0 };
+    if mask & !extension_mask::MMO != 0 {
+        return Err(syndrome::QP_OPTIONAL_PARAMETER);
+    }
+    if mask == 0 {
+        return Ok(None);
+    }
+    let qp = nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
+    if nic.card.is_none() || qp.context.st() != ServiceType::Rc {
+        return Err(syndrome::QP_MMO);
+    }
+    Ok(Some(input.qpc_data_ext().mmo()))
 }
 
 pub(super) fn init_to_rtr<M: HostMemory>(

@@ -1,5 +1,14 @@
 //! Send WQEs: from 16-byte segments to a request and the local memory it needs (PRM, send WQE format; Linux `drivers/infiniband/hw/mlx5/wr.c`).
 
+mod dma;
+mod fault;
+mod segments;
+
+pub(crate) use dma::LOG_MAX_DMA;
+pub use fault::*;
+pub(crate) use segments::{Format, WqeRules, byte_count};
+
+use super::card::DmaCopy;
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
 use crate::transport::{AtomicOperation, MaskedCompareSwap, Operation};
@@ -7,70 +16,16 @@ use crate::wire::ServiceHeader;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::ids::{Mkey, Qpn, Srqn};
-use bareverbs_prm::numbering::{CqeSyndrome, WqeOpcode};
+use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{
     AddressVector, AtomicSegment, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, KeyUpdateSegment,
     MaskedAtomicSegment, RemoteAddressSegment, SEGMENT, XrcSegment, masked_opmod, strom_opmod, umr_flags,
 };
+use segments::SegmentReader;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A byte count of zero stands for this many bytes.
-const ZERO_COUNT: u32 = 1 << 31;
 /// Bytes of an inline segment header.
 const INLINE_HEADER: usize = InlineHeader::SIZE;
-
-/// Why the device refuses a WQE or a receive: the syndrome of the error completion and our own vendor syndrome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkFault {
-    /// Syndrome of the completion.
-    pub syndrome: CqeSyndrome,
-    /// Vendor syndrome of the completion.
-    pub vendor: u8,
-    /// What is wrong, for people.
-    pub reason: &'static str,
-}
-
-macro_rules! faults {
-    ($($name:ident = $syndrome:ident, $vendor:literal, $reason:literal;)*) => {
-        $(
-            #[doc = concat!("Vendor syndrome ", stringify!($vendor), ": ", $reason, ".")]
-            pub const $name: WorkFault =
-                WorkFault { syndrome: CqeSyndrome::$syndrome, vendor: $vendor, reason: $reason };
-        )*
-        /// Every fault.
-        pub const FAULTS: &[WorkFault] = &[$($name),*];
-    };
-}
-
-faults! {
-    INDEX = LocalQpOperation, 0x68, "wqe_index is not the counter of this WQE";
-    SIZE = LocalQpOperation, 0x69, "ds is zero, or longer than what was posted or than max_wqe_sz_sq";
-    OPCODE = LocalQpOperation, 0x6a, "the opcode is not supported on this queue pair";
-    OPMOD = LocalQpOperation, 0x6b, "the opmod is not supported";
-    QUEUE_PAIR = LocalQpOperation, 0x6c, "the control segment names another queue pair";
-    SEGMENTS = LocalQpOperation, 0x6d, "a segment is missing or cut off";
-    INLINE = LocalQpOperation, 0x6e, "inline data are not allowed here";
-    RESERVED = LocalQpOperation, 0x6f, "a reserved bit is set (strict mode)";
-    FETCH = LocalQpOperation, 0x70, "the work queue could not be read";
-    COUNTER = LocalQpOperation, 0x71, "the doorbell record counts more than the queue holds";
-    OFFLOAD = LocalQpOperation, 0x73, "the Ethernet segment asks for what is not offered, or for a packet that cannot be made so";
-    KEY_UPDATE = MemoryWindowBind, 0x78, "the memory key does not exist, is not in the state that was expected, or cannot be changed so";
-    UNFENCED = LocalQpOperation, 0x74, "a work request follows a change of a memory key without a fence (strict mode)";
-    ADDRESS = LocalQpOperation, 0x75, "the address vector names no entry of the RoCE address table, or one of another family";
-    DATA_KEY = LocalProtection, 0x51, "a data segment names memory that its key does not give";
-    DATA_ACCESS = LocalProtection, 0x52, "local memory could not be reached";
-    WRITTEN_ACCESS = LocalAccess, 0x53, "the memory that the peer writes to before its immediate data could not be reached";
-    MESSAGE = LocalLength, 0x41, "the message is longer than log_msg_max or not of the length of the operation";
-    RECEIVE = LocalLength, 0x42, "the message is longer than the receive";
-    FLUSHED = WorkRequestFlushed, 0xf9, "the queue pair is in the error state";
-    REMOTE_INVALID = RemoteInvalidRequest, 0x8a, "the peer refused the request as invalid";
-    REMOTE_ACCESS = RemoteAccess, 0x88, "the peer refused the key, the right or the range";
-    REMOTE_OPERATION = RemoteOperation, 0x89, "the peer could not carry the request out";
-    BAD_RESPONSE = BadResponse, 0x8b, "the peer's answer makes no sense";
-    RETRY = TransportRetryExceeded, 0x81, "no answer within all retries";
-    RNR_RETRY = RnrRetryExceeded, 0x82, "the peer had no receive posted within all retries";
-    ABORTED = RemoteAborted, 0x8c, "the message was forgotten, and a receive of a shared queue cannot be kept for another";
-}
 
 /// A piece of the local buffer of a WQE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,19 +113,10 @@ pub(crate) enum WqeRequest {
     Request(Operation, ServiceHeader),
     /// A message that stands alone.
     Datagram(DatagramAddress),
+    /// A copy of memory.
+    Dma(DmaCopy),
     /// A change of a memory key; it is several times as large as all others.
     KeyUpdate(Box<KeyUpdate>),
-}
-
-/// What the WQEs of a queue pair look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// All messages go to one peer.
-    Connected,
-    /// Every message has an address of its own.
-    Datagram,
-    /// There are no messages, only changes of memory keys.
-    KeyUpdate,
 }
 
 /// Where a datagram goes.
@@ -178,21 +124,6 @@ pub(crate) enum Format {
 pub(crate) struct DatagramAddress {
     pub(crate) vector: AddressVector,
     pub(crate) immediate: Option<u32>,
-}
-
-/// What a WQE is checked against.
-pub(crate) struct WqeRules<'a> {
-    pub(crate) mkeys: &'a MkeyTable,
-    pub(crate) accessor: Accessor,
-    pub(crate) log_max_message: u8,
-    pub(crate) strom: bool,
-    pub(crate) strict: bool,
-    pub(crate) format: Format,
-    /// Whether every message names a shared receive queue of the peer.
-    pub(crate) names_queue: bool,
-    /// Bytes of the ring, a power of two, and where in it the WQE begins.
-    pub(crate) ring: u32,
-    pub(crate) at: u32,
 }
 
 /// Checks the control segment before the length of the WQE is believed.
@@ -230,37 +161,14 @@ pub(crate) fn parse(
         return Err(RESERVED);
     }
     let work = parse_work(control, &mut cursor, rules, pieces)?;
-    if matches!(work, WqeRequest::Nop) {
-        // Its length is that of the gap that it fills: what follows the control segment is not looked at.
+    if matches!(work, WqeRequest::Nop | WqeRequest::Dma(_)) {
+        // A copy was taken apart whole. The length of a NOP is that of the gap that it fills: what follows the control segment is
+        // not looked at.
         return Ok(work);
     }
     parse_data(&mut cursor, rules, &work, pieces)?;
     check_length(&work, pieces.length(), rules)?;
     Ok(work)
-}
-
-struct SegmentReader<'a> {
-    bytes: &'a [u8],
-    position: usize,
-}
-
-impl SegmentReader<'_> {
-    fn segment<T: Layout + FromBytes + IntoBytes + zerocopy::Immutable>(
-        &mut self,
-        rules: &WqeRules<'_>,
-    ) -> Result<T, WorkFault> {
-        let rest = self.bytes.get(self.position..).ok_or(SEGMENTS)?;
-        let (segment, _) = T::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
-        if rules.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), 0..0) {
-            return Err(RESERVED);
-        }
-        self.position += T::SIZE;
-        Ok(segment)
-    }
-
-    fn is_at_end(&self) -> bool {
-        self.position >= self.bytes.len()
-    }
 }
 
 fn parse_work(
@@ -278,6 +186,9 @@ fn parse_work(
     }
     if opcode == WqeOpcode::Umr {
         return parse_key_work(control, cursor, rules, pieces);
+    }
+    if opcode == WqeOpcode::Mmo {
+        return Ok(WqeRequest::Dma(dma::parse_mmo(control, cursor, rules)?));
     }
     let service_header = parse_queue(control, cursor, rules)?;
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
@@ -509,14 +420,6 @@ pub(crate) fn check_data(
     mkeys.check(accessor, segment.lkey(), access, segment.address(), length.into()).map_err(|_| DATA_KEY)
 }
 
-/// Bytes of a data segment: bit 31 is not part of the count, and zero is 2^31.
-pub(crate) fn byte_count(segment: &DataSegment) -> u32 {
-    match segment.byte_count() & (ZERO_COUNT - 1) {
-        0 => ZERO_COUNT,
-        count => count,
-    }
-}
-
 /// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay where they are.
 fn parse_inline(cursor: &mut SegmentReader<'_>, rules: &WqeRules<'_>) -> Result<Piece, WorkFault> {
     let start = cursor.position;
@@ -533,22 +436,10 @@ fn parse_inline(cursor: &mut SegmentReader<'_>, rules: &WqeRules<'_>) -> Result<
 
 fn check_length(work: &WqeRequest, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
     let fits = match work {
-        WqeRequest::Nop => true,
+        WqeRequest::Nop | WqeRequest::Dma(_) => true,
         WqeRequest::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
         WqeRequest::Request(operation, _) if operation.is_atomic() => length == 8,
         WqeRequest::Request(..) | WqeRequest::Datagram(_) => length <= 1 << rules.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FAULTS;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_cause_has_a_vendor_syndrome_of_its_own() {
-        let vendor: BTreeSet<u8> = FAULTS.iter().map(|fault| fault.vendor).collect();
-        assert_eq!(vendor.len(), FAULTS.len());
-    }
 }

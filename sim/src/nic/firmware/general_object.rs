@@ -1,0 +1,123 @@
+//! ALLOW_OTHER_VHCA_ACCESS, and CREATE_, QUERY_ and DESTROY_GENERAL_OBJECT for aliases: how functions of one card share memory keys.
+//!
+//! Only a function of a card with several has these commands. There are no general objects but aliases of memory keys.
+
+use super::call::Call;
+use crate::nic::card::{AccessKey, CardSeat};
+use crate::nic::mkey::{SharedKey, access_mode};
+use crate::nic::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::general_object::{
+    AliasContext, AliasOut, AllowOtherVhcaAccessIn, AllowOtherVhcaAccessOut, CreateAliasIn, GeneralObjectIn,
+    GeneralObjectOut, OBJECT_TYPE_MKEY,
+};
+use bareverbs_prm::ids::Pdn;
+use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
+
+/// `alias_context.status` of an alias that cannot be used any more. Only zero is published.
+const ALIAS_INVALID: u8 = 1;
+
+/// Whether a command is one of this family.
+pub(super) const fn has(opcode: CommandOpcode) -> bool {
+    use CommandOpcode::{
+        AllowOtherVhcaAccess, CreateGeneralObject, DestroyGeneralObject, QueryGeneralObject,
+    };
+    matches!(opcode, AllowOtherVhcaAccess | CreateGeneralObject | QueryGeneralObject | DestroyGeneralObject)
+}
+
+fn seat(nic: &mut Nic) -> Result<&mut CardSeat, Refusal> {
+    nic.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
+}
+
+/// Lets other functions that know the access key make aliases of a memory key.
+pub(super) fn allow<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &AllowOtherVhcaAccessIn,
+    _: &mut AllowOtherVhcaAccessOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    if input.object_type_to_be_accessed() != OBJECT_TYPE_MKEY {
+        return Err(syndrome::SHARE_TYPE);
+    }
+    let index = input.object_id_to_be_accessed();
+    check_shareable(nic, index)?;
+    let owner = seat(nic)?.function.vhca_id;
+    let object = nic.mkeys.shared_name(owner, index).ok_or(syndrome::MKEY_UNKNOWN)?;
+    seat(nic)?.share(object, AccessKey(input.access_key()));
+    Ok(())
+}
+
+/// A key that is made of other keys is refused by cards that do not follow them for others. A key without bounds would be
+/// all memory of the host, and an alias is not ours to pass on.
+fn check_shareable(nic: &Nic, index: u32) -> Result<(), Refusal> {
+    let key = nic.mkeys.get(index).ok_or(syndrome::MKEY_UNKNOWN)?;
+    let follows = nic.config.card.is_some_and(|function| function.shares_indirect_keys);
+    let unbounded = key.context.length64() && access_mode(&key.context) == MkeyAccessMode::Pa;
+    if key.alias().is_some() || unbounded || key.is_indirect() && !follows {
+        return Err(syndrome::MKEY_NOT_SHAREABLE);
+    }
+    Ok(())
+}
+
+/// Makes an alias of a memory key of another function; its number is the index of a memory key of variant 0.
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    _: &mut Call<'_, M>,
+    input: &CreateAliasIn,
+    output: &mut AliasOut,
+) -> Result<(), Refusal> {
+    check_type(input.header())?;
+    let wish = input.alias();
+    let pd = Pdn::new(wish.metadata_1()).filter(|pd| nic.domains.get(pd.value()).is_some());
+    let pd = pd.ok_or(syndrome::PD_UNKNOWN)?;
+    let (owner, index) = (wish.vhca_id_to_be_accessed(), wish.object_id_to_be_accessed());
+    let &(target, access) = seat(nic)?.offer(owner, index).ok_or(syndrome::ALIAS_TARGET)?;
+    if access != AccessKey(wish.access_key()) {
+        return Err(syndrome::ALIAS_ACCESS_KEY);
+    }
+    let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
+    let number = nic.mkeys.create_alias(pd, target, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    output.header_mut().set_obj_id(number);
+    describe(nic, target, output.alias_mut())
+}
+
+pub(super) fn query<M: HostMemory>(
+    nic: &mut Nic,
+    _: &mut Call<'_, M>,
+    input: &GeneralObjectIn,
+    output: &mut AliasOut,
+) -> Result<(), Refusal> {
+    check_type(input)?;
+    let target = nic.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
+    output.header_mut().set_obj_id(input.obj_id());
+    describe(nic, target, output.alias_mut())
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    _: &mut Call<'_, M>,
+    input: &GeneralObjectIn,
+    _: &mut GeneralObjectOut,
+) -> Result<(), Refusal> {
+    check_type(input)?;
+    nic.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
+    nic.mkeys.destroy(input.obj_id()).map(drop).ok_or(syndrome::ALIAS_UNKNOWN)
+}
+
+/// `alias_object` is set by who creates one; drivers leave it out when they destroy it.
+fn check_type(header: &GeneralObjectIn) -> Result<(), Refusal> {
+    let creates = header.opcode() == CommandOpcode::CreateGeneralObject;
+    if header.obj_type() != OBJECT_TYPE_MKEY || header.log_obj_range() != 0 {
+        return Err(syndrome::GENERAL_OBJECT_TYPE);
+    }
+    if creates && !header.alias_object() { Err(syndrome::GENERAL_OBJECT_TYPE) } else { Ok(()) }
+}
+
+/// What an alias stands for. The access key is not shown.
+fn describe(nic: &mut Nic, target: SharedKey, context: &mut AliasContext) -> Result<(), Refusal> {
+    let valid = seat(nic)?.is_offered(target);
+    context.set_vhca_id_to_be_accessed(target.owner).set_object_id_to_be_accessed(target.index);
+    context.set_status(if valid { 0 } else { ALIAS_INVALID });
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Memory keys between the functions of one card: what the owner lets others use, the alias by which they name it, and the ends of a
+//! DMA work request, of which each may lie in the memory of another function.
+//!
+//! A device reaches only the memory of its own function. So an end in foreign memory stays what the work request says of it, and
+//! the owner checks it when the bytes move.
+
+use super::shared_key::SharedKey;
+use super::translation::Translation;
+use super::{ANY_QP, Access, Accessor, DmaFault, HostMemory, HostRange, KeyFault, MemoryKey, MkeyTable};
+use bareverbs_prm::context::MkeyContext;
+use bareverbs_prm::ids::{Mkey, MkeyIndex, Pdn, Qpn, VhcaId};
+use core::fmt;
+
+/// Where one end of a copy lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaEnd {
+    place: DmaPlace,
+    length: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DmaPlace {
+    /// In memory of the function that asks; checked.
+    Own(HostRange),
+    /// In memory of another function, which has to check it.
+    Foreign { key: SharedKey, address: u64 },
+}
+
+impl DmaEnd {
+    /// The function whose memory it is, unless it is that of the function that asks.
+    pub const fn owner(&self) -> Option<VhcaId> {
+        match &self.place {
+            DmaPlace::Own(_) => None,
+            DmaPlace::Foreign { key, .. } => Some(key.owner),
+        }
+    }
+
+    /// Bytes.
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+/// Why one end of a copy was refused when the bytes were to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaRefused {
+    /// The key was destroyed or changed, its right is missing, or the range leaves it.
+    Key,
+    /// Host memory could not be reached.
+    Memory(DmaFault),
+    /// No function of the card has the VHCA id.
+    NoFunction(VhcaId),
+}
+
+impl fmt::Display for DmaRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => f.write_str("the key was taken back, lacks the right, or does not cover the range"),
+            Self::Memory(fault) => write!(f, "{fault}"),
+            Self::NoFunction(id) => write!(f, "no function of the card has VHCA id {id}"),
+        }
+    }
+}
+
+impl core::error::Error for DmaRefused {}
+
+impl From<DmaFault> for DmaRefused {
+    fn from(fault: DmaFault) -> Self {
+        Self::Memory(fault)
+    }
+}
+
+impl MkeyTable {
+    /// The name of a key for other functions, if there is such a key and it is no alias.
+    pub(crate) fn shared_name(&self, owner: VhcaId, index: u32) -> Option<SharedKey> {
+        let key = self.keys.get(index).filter(|key| key.alias().is_none())?;
+        Some(SharedKey { owner, index, generation: key.generation })
+    }
+
+    /// Creates an alias in protection domain `pd` and gives its index, unless there are `limit` keys.
+    pub(crate) fn create_alias(&mut self, pd: Pdn, target: SharedKey, limit: u64) -> Option<u32> {
+        let mut context = MkeyContext::new();
+        // Rights and range are the owner's: an alias of no bytes is of no use to anything but a DMA work request.
+        context.set_pd(pd).set_qpn(Qpn::from_low_bits(ANY_QP)).set_lr(true).set_lw(true);
+        let index = self.create(context, Vec::new(), limit)?;
+        if let Some(key) = self.keys.get_mut(index) {
+            key.translation = Translation::Alias(target);
+        }
+        Some(index)
+    }
+
+    /// What an alias stands for.
+    pub(crate) fn alias(&self, index: u32) -> Option<SharedKey> {
+        self.keys.get(index)?.alias()
+    }
+
+    /// Checks one end of a DMA work request: of an alias key, domain and right of the user; of a key of our own everything.
+    pub(crate) fn check_dma(
+        &self,
+        who: Accessor,
+        key: Mkey,
+        access: Access,
+        address: u64,
+        length: u64,
+    ) -> Result<DmaEnd, KeyFault> {
+        let object = self.find(key)?;
+        let place = match object.alias() {
+            Some(target) => {
+                object.check_use(who, access)?;
+                DmaPlace::Foreign { key: target, address }
+            }
+            None => DmaPlace::Own(self.check(who, key, access, address, length)?),
+        };
+        Ok(DmaEnd { place, length })
+    }
+
+    /// Reads what a copy has as its source from the memory of this function.
+    pub(crate) fn read_end<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        end: &DmaEnd,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaRefused> {
+        let range = self.own_range(end, Access::LocalRead)?;
+        Ok(self.read(memory, &range, 0, bytes)?)
+    }
+
+    /// Writes what a copy has as its destination to the memory of this function.
+    pub(crate) fn write_end<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        end: &DmaEnd,
+        bytes: &[u8],
+    ) -> Result<(), DmaRefused> {
+        let range = self.own_range(end, Access::LocalWrite)?;
+        Ok(self.write(memory, &range, 0, bytes)?)
+    }
+
+    /// The owner's check of an end: it is asked with the rights of the key alone, because domains are numbers of one function.
+    fn own_range(&self, end: &DmaEnd, access: Access) -> Result<HostRange, DmaRefused> {
+        let (key, address) = match end.place {
+            DmaPlace::Own(range) => return Ok(range),
+            DmaPlace::Foreign { key, address } => (key, address),
+        };
+        let object = self.keys.get(key.index).filter(|object| object.generation == key.generation);
+        let object = object.ok_or(DmaRefused::Key)?;
+        let who = Accessor { pd: object.pd, qpn: Qpn::from_low_bits(ANY_QP), privileged: false };
+        let name = Mkey::from_parts(MkeyIndex::from_low_bits(key.index), object.variant);
+        self.check(who, name, access, address, end.length).map_err(|_| DmaRefused::Key)
+    }
+}
+
+impl MemoryKey {
+    /// What it stands for, if it is an alias.
+    pub(crate) const fn alias(&self) -> Option<SharedKey> {
+        match &self.translation {
+            Translation::Alias(target) => Some(*target),
+            _ => None,
+        }
+    }
+
+    /// Whether its translation is made of other keys.
+    pub(crate) const fn is_indirect(&self) -> bool {
+        self.translation.is_indirect()
+    }
+}

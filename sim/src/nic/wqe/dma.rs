@@ -1,0 +1,53 @@
+//! Work requests that copy memory (MMO with `opmod` DMA): control, metadata, source and destination, one basic block (rdma-core
+//! `providers/mlx5/wqe.h`, `mlx5_mmo_wqe`).
+
+use super::fault::{DATA_KEY, DMA_RANGES, MESSAGE, OPCODE, OPMOD, SEGMENTS, WorkFault};
+use super::segments::{SegmentReader, WqeRules, byte_count};
+use crate::nic::card::DmaCopy;
+use crate::nic::mkey::{Access, DmaEnd};
+use bareverbs_prm::wqe::{ControlSegment, DataSegment, MmoMetadataSegment, mmo};
+
+/// Longest copy, logarithm (`log_dma_mmo_max_size`): that of a BlueField-3, as UCX has it.
+pub(crate) const LOG_MAX_DMA: u8 = 21;
+
+pub(super) fn parse_mmo(
+    control: &ControlSegment,
+    cursor: &mut SegmentReader<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<DmaCopy, WorkFault> {
+    if !rules.mmo {
+        return Err(OPCODE);
+    }
+    if control.opmod() != mmo::DMA {
+        return Err(OPMOD);
+    }
+    check_metadata(&cursor.segment(rules)?, rules)?;
+    let (source, destination): (DataSegment, DataSegment) = (cursor.segment(rules)?, cursor.segment(rules)?);
+    if !cursor.is_at_end() {
+        return Err(SEGMENTS);
+    }
+    if byte_count(&source) != byte_count(&destination) {
+        return Err(DMA_RANGES);
+    }
+    if byte_count(&source) > 1 << LOG_MAX_DMA {
+        return Err(MESSAGE);
+    }
+    let source = check_end(&source, rules, Access::LocalRead)?;
+    let destination = check_end(&destination, rules, Access::LocalWrite)?;
+    Ok(DmaCopy { source, destination })
+}
+
+/// A copy has no control bits. The memory that the device may use has to be there, as rdma-core and UCX give it.
+fn check_metadata(metadata: &MmoMetadataSegment, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
+    if metadata.mmo_control_31_0() != 0 {
+        return Err(OPMOD);
+    }
+    let (key, address) = (metadata.local_key(), metadata.local_address());
+    let opaque = rules.mkeys.check(rules.accessor, key, Access::LocalWrite, address, mmo::OPAQUE as u64);
+    opaque.map(|_| ()).map_err(|_| DATA_KEY)
+}
+
+fn check_end(segment: &DataSegment, rules: &WqeRules<'_>, access: Access) -> Result<DmaEnd, WorkFault> {
+    let (address, length) = (segment.address(), byte_count(segment).into());
+    rules.mkeys.check_dma(rules.accessor, segment.lkey(), access, address, length).map_err(|_| DATA_KEY)
+}
