@@ -1,9 +1,13 @@
 //! Networks of `bareverbs run`: where they are, and who is in them.
 
 use anyhow::{Context, Result, bail};
+use bareverbs_network::virtual_host;
 use bareverbs_serve::network::{NetworkDirectory, is_network_name};
-use bareverbs_uverbs::VirtualHost;
+use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
+use bareverbs_uverbs::{HostSettings, VirtualHost};
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -27,20 +31,82 @@ pub(crate) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
     Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
 }
 
-/// Makes a host known in its network.
-pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost) -> Result<()> {
+/// What a command wants of its host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostWish {
+    /// Link layer of its port; `None` leaves it as it is.
+    pub(crate) link: Option<LinkLayer>,
+    /// Its addresses; none leaves them as they are.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// Makes a host known in its network, and gives it with all that is set of it.
+///
+/// What is not asked for stays as it is while processes of the host run, and is the default otherwise. Fails if the host would have an
+/// address of another one, or if something else is asked for than what its processes have.
+pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
+    network.add_host(host.name())?;
+    network.locked(|| settle(network, host, wish))?
+}
+
+/// See [`add`]; nobody else changes the network meanwhile.
+fn settle(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
+    let name = host.name();
     let others = network.hosts();
-    let others = others.iter().filter(|name| *name != host.name()).filter_map(|name| VirtualHost::new(name));
-    let same = |other: &VirtualHost| other.mac() == host.mac() || other.ipv4() == host.ipv4();
-    if let Some(other) = others.into_iter().find(same) {
+    let others =
+        others.iter().filter(|other| *other != name).filter_map(|other| virtual_host(network, other));
+    let others: Vec<VirtualHost> = others.collect();
+    let before: HostSettings = network.settings(name).parse().unwrap_or_default();
+    let settings = wanted(wish, &before, network.has_process(name), &others)
+        .with_context(|| format!("host {name} has running programs"))?;
+    let host = host.clone().with(settings);
+    if let Some(other) = others.iter().find(|other| clashes(&host, other)) {
         bail!(
-            "host {} would have the address of host {}, which is in this network already: addresses follow from names; choose \
-             another --host",
-            host.name(),
+            "host {name} would have the address of host {}, which is in this network already: addresses follow from names \
+             or are given with --ip; choose another --host or --ip",
             other.name()
         );
     }
-    Ok(network.add_host(host.name())?)
+    if *host.settings() != before {
+        network.set_settings(name, &host.settings().to_string())?;
+    }
+    Ok(host)
+}
+
+fn clashes(host: &VirtualHost, other: &VirtualHost) -> bool {
+    let taken = other.addresses();
+    other.mac() == host.mac() || host.addresses().iter().any(|address| taken.contains(address))
+}
+
+/// The settings that a command asks for. A port keeps the LID that it had once, as long as nobody else has it.
+fn wanted(
+    wish: &HostWish,
+    before: &HostSettings,
+    is_running: bool,
+    others: &[VirtualHost],
+) -> Result<HostSettings> {
+    let default = if is_running { before.link() } else { LinkLayer::Ethernet };
+    let link = wish.link.unwrap_or(default);
+    let addresses = match (&wish.addresses, is_running) {
+        (none, true) if none.is_empty() => &before.addresses,
+        (asked, _) => asked,
+    };
+    if is_running && (link != before.link() || *addresses != before.addresses) {
+        bail!("--link or --ip differ from theirs; wait until they have ended, or choose another --host");
+    }
+    let taken: Vec<u16> = others.iter().filter_map(|other| other.settings().lid).collect();
+    let free = |lid: &u16| !taken.contains(lid);
+    let lid = match link {
+        LinkLayer::Ethernet => None,
+        LinkLayer::InfiniBand => Some(
+            before
+                .lid
+                .filter(free)
+                .or_else(|| (1..FIRST_MULTICAST_LID).find(free))
+                .context("no LID is left")?,
+        ),
+    };
+    Ok(HostSettings { lid, addresses: addresses.clone() })
 }
 
 /// The user's own directory for what is forgotten at the next boot.

@@ -3,6 +3,7 @@
 //! A simulated device with `--host` is a host of a network of `bareverbs run`; its peers are the programs there. A device without
 //! is alone with its cable, and has the addresses that `--address` gives it.
 
+use crate::network::HostWish;
 use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, mac_of_link_local};
 use crate::{Failure, network as networks};
@@ -156,14 +157,21 @@ impl HostArguments {
             bail!("--host is for a simulated Ethernet device; {device} has a wire of its own");
         }
         let network = networks::open(&networks::home()?, &self.network)?;
-        networks::add(&network, host)?;
+        // A device of a tool is of Ethernet, with the addresses of the name.
+        let ethernet = HostWish { link: Some(LinkLayer::Ethernet), ..HostWish::default() };
+        if networks::add(&network, host, &ethernet)? != *host {
+            bail!(
+                "host {} has programs with addresses of --ip; a tool has those of the name: choose another --host",
+                host.name()
+            );
+        }
         Ok(Some(network))
     }
 }
 
 /// The device of a host, with its cable in the network.
 fn plug(host: &VirtualHost, network: NetworkDirectory) -> anyhow::Result<RealTimeHal<Nic, NetworkIo>> {
-    let wire = Wire::plug(network, host.name(), host.mac())?;
+    let wire = Wire::plug(network, host)?;
     let nic = Nic::new(host.nic_config(wire.number()));
     Ok(RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1))
 }

@@ -181,11 +181,12 @@ pub const HOUSE: &[CrateRules] = &[
         directory: "sim/uverbs",
         knows: &["bareverbs_prm", "bareverbs_sim"],
         layers: &[
-            &["errno", "uapi", "host", "cm"],
-            &["schema", "kernel_memory", "files", "event_record", "connection_names", "mapping"],
+            &["errno", "uapi", "host_settings", "cm"],
+            &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list", "rdma_cm"],
             &["commands", "sysfs", "queues", "nobody"],
+            &["subnet"],
             &[
                 "boot",
                 "netlink",

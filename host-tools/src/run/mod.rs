@@ -8,14 +8,16 @@ mod files;
 mod network;
 mod program;
 
+use crate::network::HostWish;
 use crate::{Failure, network as networks};
 use anyhow::{Context, anyhow, bail};
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
-use bareverbs_sim::nic::{NicConfig, PortSpeed};
-use bareverbs_uverbs::{Nobody, Uverbs, VirtualHost, sysfs};
-use clap::Args;
+use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
+use bareverbs_uverbs::{HostSettings, Nobody, Uverbs, VirtualHost, sysfs};
+use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +55,13 @@ pub struct RunArguments {
     /// to a file with a number before the ending.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager). Hosts of one reach
+    /// no hosts of the other. Default: that of the host's running programs, or eth.
+    #[arg(long)]
+    pub link: Option<HostLink>,
+    /// Address of the host, of IPv4 or IPv6; may be given several times. The first of IPv4 replaces the one that follows from the name.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    pub ip: Vec<IpAddr>,
     /// Rate of the port in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames pass as fast as the machine can, at any.
     #[arg(long, default_value_t = 100, value_parser = parse_rate)]
     pub rate: u32,
@@ -71,6 +80,31 @@ pub struct RunArguments {
     /// The program and its arguments.
     #[arg(required_unless_present_any = ["list", "link_down", "link_up", "print_env"], trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
+}
+
+/// Link layers, as they are written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostLink {
+    /// Ethernet.
+    Eth,
+    /// InfiniBand.
+    Ib,
+}
+
+impl From<HostLink> for LinkLayer {
+    fn from(link: HostLink) -> Self {
+        match link {
+            HostLink::Eth => Self::Ethernet,
+            HostLink::Ib => Self::InfiniBand,
+        }
+    }
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, String> {
+    let address = text.parse().map_err(|_| "it is no address of IPv4 or IPv6".to_owned())?;
+    let refusal =
+        || "a virtual host cannot have an address of this machine's own, a link or a group".to_owned();
+    Some(address).filter(|address| HostSettings::is_possible(*address)).ok_or_else(refusal)
 }
 
 fn parse_rate(text: &str) -> Result<u32, String> {
@@ -135,8 +169,9 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     let library = library()?;
     let home = networks::home()?;
     let network = networks::open(&home, &arguments.network)?;
-    networks::add(&network, &arguments.host)?;
-    command.env(environment::DIRECTORY, describe(&home, &arguments.host, arguments.rate)?);
+    let wish = HostWish { link: arguments.link.map(LinkLayer::from), addresses: arguments.ip.clone() };
+    let host = networks::add(&network, &arguments.host, &wish)?;
+    command.env(environment::DIRECTORY, describe(&home, &host, arguments.rate)?);
     command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
     let faults: Vec<&str> =
@@ -184,8 +219,8 @@ fn library() -> anyhow::Result<PathBuf> {
 fn describe(home: &Path, host: &VirtualHost, rate: u32) -> anyhow::Result<PathBuf> {
     let speed = PortSpeed::from_gbps(rate).context("a port has no such rate")?;
     let config = NicConfig { speed, ..host.nic_config(0) };
-    let device =
-        Uverbs::boot(config, &host.gids(), &mut Nobody).context("the simulated device does not come up")?;
+    let device = Uverbs::boot(config, &host.port_addresses(), &mut Nobody)
+        .context("the simulated device does not come up")?;
     files::write(home, &sysfs::tree(device.attributes(), &config))
 }
 
@@ -226,9 +261,10 @@ mod tests {
         let mut hosts = (0..100_000).filter_map(|n| VirtualHost::new(&format!("h{n}")));
         let twins = hosts.find_map(|host| Some((seen.insert(host.ipv4(), host.clone())?, host)));
         let (first, second) = &twins.unwrap();
-        networks::add(&network, first).unwrap();
-        networks::add(&network, first).unwrap();
-        let refusal = networks::add(&network, second).unwrap_err().to_string();
+        let add = |host| networks::add(&network, host, &HostWish::default());
+        add(first).unwrap();
+        add(first).unwrap();
+        let refusal = add(second).unwrap_err().to_string();
         assert!(refusal.contains(first.name()) && refusal.contains("--host"), "{refusal}");
     }
 
@@ -236,8 +272,48 @@ mod tests {
     fn a_network_without_processes_lists_its_hosts() {
         let home = tempfile::tempdir().unwrap();
         let network = networks::open(home.path(), "x").unwrap();
-        networks::add(&network, &VirtualHost::new("a").unwrap()).unwrap();
+        networks::add(&network, &VirtualHost::new("a").unwrap(), &HostWish::default()).unwrap();
         let list = network::list(&network).to_string();
         assert!(list.contains("queue-pairs") && list.contains(" 198.18."), "{list}");
+    }
+
+    #[test]
+    fn infiniband_ports_get_lids_of_their_own_and_keep_them() {
+        let home = tempfile::tempdir().unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
+        let host = |name| VirtualHost::new(name).unwrap();
+        let add = |name, link| {
+            networks::add(&network, &host(name), &HostWish { link, ..HostWish::default() }).unwrap()
+        };
+        let infiniband = Some(LinkLayer::InfiniBand);
+        let lids = ["a", "b", "c"].map(|name| add(name, infiniband).settings().lid);
+        assert_eq!(lids, [Some(1), Some(2), Some(3)]);
+        assert_eq!(add("b", infiniband).settings().lid, Some(2));
+        assert_eq!(add("b", None).settings().lid, None, "nothing of it runs, and nothing was asked for");
+        assert_eq!(add("d", infiniband).settings().lid, Some(2), "the first that is free");
+        let directory = describe(home.path(), &add("c", infiniband), 100).unwrap();
+        let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
+        let port = "sys/class/infiniband/mlx5_0/ports/1";
+        assert_eq!(line(&format!("{port}/lid")), "0x3\n");
+        assert_eq!(line(&format!("{port}/link_layer")), "InfiniBand\n");
+        assert_eq!(line(&format!("{port}/gid_attrs/types/0")), "IB/RoCE v1\n");
+    }
+
+    #[test]
+    fn a_host_has_the_addresses_that_were_chosen_and_no_other_host_has_them() {
+        let home = tempfile::tempdir().unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
+        let wish = |text: &str| HostWish {
+            addresses: text.split(' ').map(|address| parse_address(address).unwrap()).collect(),
+            ..HostWish::default()
+        };
+        let add = |name, text| networks::add(&network, &VirtualHost::new(name).unwrap(), &wish(text));
+        assert_eq!(add("a", "10.0.0.1 2001:db8::1").unwrap().ipv4(), [10, 0, 0, 1]);
+        let refusal = add("b", "2001:db8::1").unwrap_err().to_string();
+        assert!(refusal.contains("host a") && refusal.contains("--ip"), "{refusal}");
+        add("b", "10.0.0.2").unwrap();
+        for text in ["127.0.0.1", "0.0.0.0", "224.0.0.1", "fe80::1", "a"] {
+            assert!(parse_address(text).is_err(), "{text}");
+        }
     }
 }

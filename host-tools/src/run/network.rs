@@ -1,8 +1,8 @@
 //! Who is in a network, its cables, and where captures go.
 
 use anyhow::{Context, Result, bail};
+use bareverbs_network::virtual_host;
 use bareverbs_serve::network::NetworkDirectory;
-use bareverbs_uverbs::VirtualHost;
 use comfy_table::{Table, presets};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -34,10 +34,11 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
     table.load_preset(presets::NOTHING);
     table.set_header(["host", "address", "number"].iter().chain(&COLUMNS));
     for name in network.hosts() {
-        let Some(host) = VirtualHost::new(&name) else { continue };
+        let Some(host) = virtual_host(network, &name) else { continue };
         let [a, b, c, d] = host.ipv4();
         let link = if network.has_cable(&name) { "" } else { " (down)" };
-        let about = [name.clone(), format!("{a}.{b}.{c}.{d}{link}")];
+        let lid = host.settings().lid.map(|lid| format!(",lid={lid}")).unwrap_or_default();
+        let about = [name.clone(), format!("{a}.{b}.{c}.{d}{lid}{link}")];
         let mut is_empty = true;
         for number in network.processes(&name) {
             let Some(said) = ask(network, &name, number) else { continue };

@@ -76,7 +76,7 @@ mod tests {
 
     fn plug(network: &NetworkDirectory, name: &str) -> (VirtualHost, NetworkIo) {
         let host = VirtualHost::new(name).unwrap();
-        let wire = Wire::plug(network.clone(), name, host.mac()).unwrap();
+        let wire = Wire::plug(network.clone(), &host).unwrap();
         (host, NetworkIo::new(wire))
     }
 

@@ -22,6 +22,6 @@ pub mod ring;
 mod wire;
 
 pub use frame_io::NetworkIo;
-pub use neighbours::Neighbours;
+pub use neighbours::{Neighbours, virtual_host};
 pub use pace::Pace;
 pub use wire::{EndedProcess, Wire, WireCounters};

@@ -8,6 +8,11 @@ use bareverbs_uverbs::VirtualHost;
 /// How long a look into the network's directory is good for.
 const FRESH: Duration = Duration::from_millis(20);
 
+/// A host of a network, with what is set of it; `None` if it has no name of a host, or its settings make no sense.
+pub fn virtual_host(network: &NetworkDirectory, name: &str) -> Option<VirtualHost> {
+    Some(VirtualHost::new(name)?.with(network.settings(name).parse().ok()?))
+}
+
 /// The hosts of a network, as they were when it was looked at last.
 #[derive(Debug)]
 pub struct Neighbours {
@@ -33,7 +38,8 @@ impl Neighbours {
     fn refresh(&mut self, now: Time) {
         if now >= self.stale_at {
             self.stale_at = now + FRESH;
-            self.hosts = self.network.hosts().iter().filter_map(|name| VirtualHost::new(name)).collect();
+            self.hosts =
+                self.network.hosts().iter().filter_map(|name| virtual_host(&self.network, name)).collect();
         }
     }
 
@@ -45,10 +51,7 @@ impl Neighbours {
     /// Whether a process of the host that has a GID lives.
     pub fn has_process(&mut self, now: Time, gid: Gid) -> bool {
         let host = self.find(now, |host| host.gids().contains(&gid)).map(|host| host.name().to_owned());
-        let lives = |host: String| {
-            self.network.processes(&host).into_iter().any(|number| self.network.is_alive(&host, number))
-        };
-        host.is_some_and(lives)
+        host.is_some_and(|host| self.network.has_process(&host))
     }
 
     /// The GIDs of the host that has a MAC address; none if there is no such host.
@@ -59,6 +62,11 @@ impl Neighbours {
     /// The name of the host that has a MAC address.
     pub fn name(&mut self, now: Time, mac: MacAddress) -> Option<String> {
         self.find(now, |host| host.mac() == mac).map(|host| host.name().to_owned())
+    }
+
+    /// The MAC address of the host with an InfiniBand port that has a LID.
+    pub fn with_lid(&mut self, now: Time, lid: u16) -> Option<MacAddress> {
+        self.find(now, |host| host.settings().lid == Some(lid)).map(VirtualHost::mac)
     }
 
     /// Every host.

@@ -14,6 +14,9 @@ use bareverbs_serve::network::{
     Greeting, Membership, NetworkDirectory, NetworkError, answer_status, has_hung_up,
 };
 use bareverbs_sim::net::fault::destination_qpn;
+use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::wire::infiniband;
+use bareverbs_uverbs::VirtualHost;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -75,15 +78,25 @@ enum Destination {
 }
 
 impl Destination {
-    fn of(frame: &[u8]) -> Option<Self> {
+    /// Of a frame of Ethernet, which names a MAC address.
+    fn of_ethernet(frame: &[u8]) -> Option<Self> {
         let mac = MacAddress(*frame.first_chunk()?);
         if mac.0[0] & 1 != 0 {
             return Some(Self::Everybody);
         }
-        Some(match destination_qpn(frame) {
+        Some(Self::part_of(mac, destination_qpn(frame)))
+    }
+
+    /// Of a packet of InfiniBand for the host with this address. IBTA v1.4 §7.7.
+    fn of_infiniband(frame: &[u8], mac: MacAddress) -> Self {
+        Self::part_of(mac, infiniband::destination_qpn(frame))
+    }
+
+    const fn part_of(mac: MacAddress, qpn: Option<u32>) -> Self {
+        match qpn {
             Some(qpn) if qpn >= FIRST_OF_PROCESS => Self::Process((mac, (qpn >> 16) as u8)),
             _ => Self::Host(mac),
-        })
+        }
     }
 }
 
@@ -102,6 +115,8 @@ pub struct Wire {
     network: NetworkDirectory,
     membership: Membership,
     own: Address,
+    /// What frames are like. Hosts of the other kind never meet ours.
+    link: LinkLayer,
     neighbours: Neighbours,
     outgoing: BTreeMap<Address, Outgoing>,
     incoming: Vec<Incoming>,
@@ -119,11 +134,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Plugs a device with this address into a network, as a process of a host.
-    pub fn plug(network: NetworkDirectory, host: &str, mac: MacAddress) -> Result<Self, NetworkError> {
-        let membership = network.join(host)?;
+    /// Plugs a device into a network, as a process of a host.
+    pub fn plug(network: NetworkDirectory, host: &VirtualHost) -> Result<Self, NetworkError> {
+        let membership = network.join(host.name())?;
         Ok(Self {
-            own: (mac, membership.number()),
+            own: (host.mac(), membership.number()),
+            link: host.link(),
             membership,
             neighbours: Neighbours::new(network.clone()),
             network,
@@ -133,7 +149,7 @@ impl Wire {
             ended: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
-            host: host.to_owned(),
+            host: host.name().to_owned(),
             has_cable: true,
             counters: WireCounters::default(),
         })
@@ -156,12 +172,12 @@ impl Wire {
 
     /// Sends a frame; false if it has to wait.
     pub fn send(&mut self, now: Time, frame: &[u8]) -> bool {
-        match Destination::of(frame) {
+        match self.destination(now, frame) {
             Some(Destination::Process(address)) => return self.send_to(now, address, frame),
             Some(Destination::Host(mac)) => self.copy_to_host(now, mac, frame),
             Some(Destination::Everybody) => {
-                let hosts: Vec<MacAddress> =
-                    self.neighbours.all(now).iter().map(bareverbs_uverbs::VirtualHost::mac).collect();
+                let hosts = self.neighbours.all(now).iter().filter(|host| host.link() == self.link);
+                let hosts: Vec<MacAddress> = hosts.map(VirtualHost::mac).collect();
                 for mac in hosts {
                     self.copy_to_host(now, mac, frame);
                 }
@@ -169,6 +185,18 @@ impl Wire {
             None => self.counters.unreachable += 1,
         }
         true
+    }
+
+    /// A LID leads to the host that has it, one of a group to all.
+    fn destination(&mut self, now: Time, frame: &[u8]) -> Option<Destination> {
+        if self.link == LinkLayer::Ethernet {
+            return Destination::of_ethernet(frame);
+        }
+        let lid = infiniband::destination_lid(frame)?;
+        if lid >= infiniband::FIRST_MULTICAST_LID {
+            return Some(Destination::Everybody);
+        }
+        Some(Destination::of_infiniband(frame, self.neighbours.with_lid(now, lid)?))
     }
 
     /// A copy for every other process of a host. Copies do not wait: the others would get the frame twice.

@@ -154,10 +154,10 @@ fn assemble() -> Result<Device, String> {
     let settings = Settings::read()?;
     let (host, network) = (&settings.host, &settings.network);
     let capture = settings.capture()?;
-    let wire = Wire::plug(network.clone(), host.name(), host.mac()).map_err(|error| error.to_string())?;
+    let wire = Wire::plug(network.clone(), host).map_err(|error| error.to_string())?;
     let ports = Ports::of(network, host.name(), wire.number()).map_err(|error| error.to_string())?;
     let mut program = Program::new(Neighbours::new(network.clone()), ports);
-    let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.gids(), &mut program);
+    let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.port_addresses(), &mut program);
     let uverbs = uverbs.map_err(|error| error.to_string())?;
     Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
 }

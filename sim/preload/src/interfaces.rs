@@ -11,8 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 const NAME: &CStr = c"bareverbs0";
 const FLAGS: c_int = libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST;
-/// Virtual hosts are in 198.18.0.0/15.
+/// Virtual hosts are in 198.18.0.0/15, and addresses that were chosen in a network of 256.
+const VIRTUAL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
+const CHOSEN_NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 
 /// An entry of the list, and what it points to.
 #[repr(C)]
@@ -46,11 +48,13 @@ impl Interface {
             ifa_ifu: null_mut(),
             ifa_data: null_mut(),
         };
-        let broadcast = Ipv4Addr::from_bits(address.to_bits() | !NETMASK.to_bits());
+        let is_chosen = address & NETMASK != VIRTUAL;
+        let netmask = if is_chosen { CHOSEN_NETMASK } else { NETMASK };
+        let broadcast = address | !netmask;
         Self {
             entry,
             address: socket_address(address),
-            netmask: socket_address(NETMASK),
+            netmask: socket_address(netmask),
             broadcast: socket_address(broadcast),
         }
     }

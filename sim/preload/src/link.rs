@@ -6,6 +6,7 @@ use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{Lane, Recorder};
 use bareverbs_sim::net::Direction;
+use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::Uverbs;
 
@@ -43,8 +44,13 @@ impl Link {
         let lanes = settings.faults.as_ref().map(|script| {
             let seed = settings.seed_of(wire.number());
             let mut lanes = Lanes::default();
-            lanes.inbound.set_faults(Some(script.faults(Direction::Inbound, seed)));
-            lanes.outbound.set_faults(Some(script.faults(Direction::Outbound, seed)));
+            let of_link = |direction| {
+                let faults = script.faults(direction, seed);
+                let is_infiniband = settings.host.link() == LinkLayer::InfiniBand;
+                if is_infiniband { faults.of_infiniband() } else { faults }
+            };
+            lanes.inbound.set_faults(Some(of_link(Direction::Inbound)));
+            lanes.outbound.set_faults(Some(of_link(Direction::Outbound)));
             lanes
         });
         let (frame, outgoing) = (Vec::new(), FrameBuffer::new());

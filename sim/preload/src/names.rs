@@ -5,19 +5,17 @@
 //! are.
 
 use crate::next::call_next;
+use bareverbs_network::virtual_host;
 use bareverbs_serve::network::{NetworkDirectory, environment};
-use bareverbs_uverbs::VirtualHost;
+use bareverbs_sim::nic::LinkLayer;
+use bareverbs_uverbs::{HostSettings, VirtualHost};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ptr::null_mut;
 use libc::{addrinfo, hostent, size_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::OnceLock;
-
-/// 198.18.0.0/15, where all virtual hosts are.
-const VIRTUAL: u32 = 0xc612_0000;
-const VIRTUAL_MASK: u32 = 0xfffe_0000;
 
 /// The network, if this program runs in one.
 fn network() -> Option<&'static NetworkDirectory> {
@@ -26,24 +24,44 @@ fn network() -> Option<&'static NetworkDirectory> {
     FOUND.get_or_init(find).as_ref()
 }
 
-/// The addresses of the host that this program runs on; none if it was started without `bareverbs run`.
+/// The IPv4 addresses of the Ethernet port of the host that this program runs on; none if it was started without `bareverbs run`.
 pub(crate) fn own_addresses() -> &'static [Ipv4Addr] {
     static FOUND: OnceLock<Vec<Ipv4Addr>> = OnceLock::new();
     let find = || {
-        let host = VirtualHost::new(&std::env::var(environment::HOST).ok()?)?;
-        Some(vec![Ipv4Addr::from(host.ipv4())])
+        let host = virtual_host(network()?, &std::env::var(environment::HOST).ok()?)?;
+        let addresses = host.addresses().into_iter().filter(|_| host.link() == LinkLayer::Ethernet);
+        Some(addresses.filter_map(ipv4).collect())
     };
     FOUND.get_or_init(|| find().unwrap_or_default())
 }
 
+const fn ipv4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    }
+}
+
 /// Whether a host of the network has this address.
-fn is_virtual_address(address: Ipv4Addr) -> bool {
-    let possible = u32::from(address) & VIRTUAL_MASK == VIRTUAL;
+fn is_virtual_address(address: IpAddr) -> bool {
     let has = |network: &NetworkDirectory| {
         let hosts = network.hosts();
-        hosts.iter().filter_map(|name| VirtualHost::new(name)).any(|host| host.ipv4() == address.octets())
+        hosts
+            .iter()
+            .filter_map(|name| virtual_host(network, name))
+            .any(|host| host.addresses().contains(&address))
     };
-    possible && network().is_some_and(has)
+    HostSettings::is_possible(address) && network().is_some_and(has)
+}
+
+/// The address of a host: of IPv6 if it is asked for, in the form of IPv6 if the host has none.
+fn address_of(host: &VirtualHost, ipv6: bool) -> IpAddr {
+    let v4 = Ipv4Addr::from(host.ipv4());
+    match (ipv6, host.ipv6().next()) {
+        (false, _) => v4.into(),
+        (true, Some(v6)) => v6.into(),
+        (true, None) => v4.to_ipv6_mapped().into(),
+    }
 }
 
 /// The address of a virtual host, as a name that every resolver knows without asking; `None` for other names.
@@ -56,16 +74,16 @@ unsafe fn virtual_address(name: *const c_char, ipv6: bool) -> Option<CString> {
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
-    let address = match name.parse::<Ipv4Addr>() {
-        Ok(address) => Some(address).filter(|address| is_virtual_address(*address)),
+    let address = match name.parse::<IpAddr>() {
+        Ok(address) if !is_virtual_address(address) => return None,
+        Ok(IpAddr::V4(v4)) if ipv6 => v4.to_ipv6_mapped().into(),
+        Ok(address) => address,
         Err(_) => {
-            let host =
-                VirtualHost::new(name).filter(|_| network().is_some_and(|network| network.has_host(name)));
-            host.map(|host| Ipv4Addr::from(host.ipv4()))
+            let network = network().filter(|network| network.has_host(name))?;
+            address_of(&virtual_host(network, name)?, ipv6)
         }
-    }?;
-    let text = if ipv6 { address.to_ipv6_mapped().to_string() } else { address.to_string() };
-    CString::new(text).ok()
+    };
+    CString::new(address.to_string()).ok()
 }
 
 /// As in the C library, but that names of virtual hosts have the hosts' addresses.
@@ -145,12 +163,12 @@ unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Inst
             let host = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             let mut v4 = v4;
             v4.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
-            is_virtual_address(host).then_some(Instead::V4(v4))
+            is_virtual_address(host.into()).then_some(Instead::V4(v4))
         }
         libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
             // SAFETY: there are as many bytes as a `sockaddr_in6` has, and any bytes are one.
             let mut v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
-            let host = core::net::Ipv6Addr::from(v6.sin6_addr.s6_addr).to_ipv4_mapped()?;
+            let host = Ipv6Addr::from(v6.sin6_addr.s6_addr).to_canonical();
             v6.sin6_addr.s6_addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
             is_virtual_address(host).then_some(Instead::V6(v6))
         }

@@ -42,7 +42,7 @@ fn found() -> Option<&'static Found> {
         let settings = Settings::read().ok()?;
         let config = settings.nic_config(0);
         let Settings { host, network, .. } = settings;
-        let device = Uverbs::boot(config, &host.gids(), &mut Nobody).ok()?;
+        let device = Uverbs::boot(config, &host.port_addresses(), &mut Nobody).ok()?;
         Some(Found { attributes: device.attributes().clone(), host: host.name().to_owned(), network })
     };
     FOUND.get_or_init(find).as_ref()

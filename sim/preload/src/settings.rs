@@ -1,9 +1,10 @@
 //! What `bareverbs run` wants of the library: its environment variables, read.
 
+use bareverbs_network::virtual_host;
 use bareverbs_serve::network::{NetworkDirectory, environment};
 use bareverbs_serve::real_time::{FaultScript, Recorder};
 use bareverbs_sim::net::LinkType;
-use bareverbs_sim::nic::{NicConfig, PortSpeed};
+use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
 use bareverbs_sim::run::Seed;
 use bareverbs_uverbs::VirtualHost;
 use std::env;
@@ -33,10 +34,13 @@ impl Settings {
     /// Reads the environment; an error is a sentence.
     pub(crate) fn read() -> Result<Self, String> {
         let name = variable(environment::HOST).unwrap_or_default();
-        let host =
-            VirtualHost::new(&name).ok_or(format!("{} is no name of a host: {name:?}", environment::HOST))?;
         let path = env::var_os(environment::NETWORK).ok_or(format!("{} is not set", environment::NETWORK))?;
         let network = NetworkDirectory::open(Path::new(&path)).map_err(|error| error.to_string())?;
+        let host = virtual_host(&network, &name).ok_or(format!(
+            "{} names no host of the network at {}: {name:?}",
+            environment::HOST,
+            network.path().display()
+        ))?;
         let faults = variable(environment::FAULTS).map(|text| text.parse()).transpose()?;
         let seed = variable(environment::SEED).map_or(Ok(1), |text| text.parse());
         let seed = seed.map_err(|error| format!("{}: {error}", environment::SEED))?;
@@ -49,8 +53,16 @@ impl Settings {
     }
 
     /// The part of the host's device that is in one of its processes.
-    pub(crate) const fn nic_config(&self, process: u8) -> NicConfig {
+    pub(crate) fn nic_config(&self, process: u8) -> NicConfig {
         NicConfig { speed: self.speed, ..self.host.nic_config(process) }
+    }
+
+    /// What frames are called in a capture.
+    const fn link_type(&self) -> LinkType {
+        match self.host.link() {
+            LinkLayer::Ethernet => LinkType::Ethernet,
+            LinkLayer::InfiniBand => LinkType::InfiniBand,
+        }
     }
 
     /// Seed of this process's faults: different on every host and in every process of it.
@@ -68,7 +80,7 @@ impl Settings {
                 Ok(file) => {
                     let name = format!("{} {}", self.host.name(), std::process::id());
                     return Ok(Some(
-                        Recorder::of_file(file, Recorder::DEFAULT_LIMIT).interface(&name, LinkType::Ethernet),
+                        Recorder::of_file(file, Recorder::DEFAULT_LIMIT).interface(&name, self.link_type()),
                     ));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

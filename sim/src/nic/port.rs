@@ -311,7 +311,7 @@ impl Port {
         match &route.network {
             Network::InfiniBand(local) => {
                 let addressed = local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())));
-                addressed && self.owns_lid(local.destination)
+                addressed && self.owns_lid(local.destination) && self.has_number_or_is_special(destination)
             }
             _ => route.destination_mac == self.mac && self.has_number(destination),
         }
@@ -320,6 +320,11 @@ impl Port {
     /// Whether a queue pair of this number is one of this device, if it is one of its addresses at all.
     pub(crate) const fn has_number(&self, number: Qpn) -> bool {
         self.queue_pair_numbers.contains(number)
+    }
+
+    /// The same, and whoever shares the port's addresses has a part in its queue pairs 0 and 1 (IBTA v1.4 §3.9.2).
+    const fn has_number_or_is_special(&self, number: Qpn) -> bool {
+        number.value() < 2 || self.has_number(number)
     }
 
     /// Whether other devices have this port's addresses and queue pairs of other numbers.

@@ -40,6 +40,17 @@ pub fn destination_lid(frame: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([header[2], header[3]]))
 }
 
+/// The queue pair that a packet goes to; `None` for a scrap, or a packet without a base transport header. IBTA v1.4 §7.7.5, §9.2.6.
+pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
+    let bth = match frame.get(1)? & 3 {
+        LNH_LOCAL => LRH,
+        LNH_GLOBAL => LRH + ipv6::SIZE,
+        _ => return None,
+    };
+    let [_, high, middle, low] = *frame.get(bth + 4..bth + 8)?.first_chunk()?;
+    Some(u32::from_be_bytes([0, high, middle, low]))
+}
+
 /// The virtual lane of a packet.
 pub fn virtual_lane(frame: &[u8]) -> Option<u8> {
     frame.first().map(|byte| byte >> 4)

@@ -22,7 +22,7 @@ const ANSWER_LENGTH: u32 = 10;
 pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: CreateAh = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     call.file.protection_domain(wish.pd_handle)?;
-    let mac = Route::from(&wish.attr).resolve(call)?;
+    let mac = Route::from(&wish.attr).resolve(call)?.mac();
     let ah_handle = keep(call, Object::AddressHandle, &[wish.pd_handle])?;
     let answer = CreateAhResp { ah_handle };
     let provider = Mlx5CreateAhResp { response_length: ANSWER_LENGTH, dmac: mac.0, reserved: [0; 6] };

@@ -1,7 +1,8 @@
-//! Ways to a peer on RoCE, as `mlx5_set_path` and `ib_resolve_eth_dmac` build them: the GID that a program names, and the MAC
-//! address that neighbours' discovery knows it by.
+//! Ways to a peer, as `mlx5_set_path` and `ib_resolve_eth_dmac` build them: on RoCE the GID that a program names, and the MAC address
+//! that neighbours' discovery knows it by; on InfiniBand a LID, and a GID if there is a global route header.
 
 use crate::Errno;
+use crate::attributes::DeviceAttributes;
 use crate::call::Call;
 use crate::process::Process;
 use crate::uapi::{AhAttr, QpDest};
@@ -19,10 +20,29 @@ pub(crate) struct Ends {
     pub(crate) remote: Qpn,
 }
 
+/// Where packets go on the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextHop {
+    Ethernet(MacAddress),
+    InfiniBand,
+}
+
+impl NextHop {
+    /// The MAC address; zero on InfiniBand.
+    pub(crate) const fn mac(self) -> MacAddress {
+        match self {
+            Self::Ethernet(mac) => mac,
+            Self::InfiniBand => MacAddress([0; 6]),
+        }
+    }
+}
+
 /// A way to a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     gid: Gid,
+    lid: u16,
+    path_bits: u8,
     flow_label: u32,
     source_index: u8,
     hop_limit: u8,
@@ -36,6 +56,8 @@ impl From<&QpDest> for Route {
     fn from(dest: &QpDest) -> Self {
         Self {
             gid: Gid(dest.dgid),
+            lid: dest.dlid,
+            path_bits: dest.src_path_bits,
             flow_label: dest.flow_label,
             source_index: dest.sgid_index,
             hop_limit: dest.hop_limit,
@@ -51,6 +73,8 @@ impl From<&AhAttr> for Route {
     fn from(attr: &AhAttr) -> Self {
         Self {
             gid: Gid(attr.grh.dgid),
+            lid: attr.dlid,
+            path_bits: attr.src_path_bits,
             flow_label: attr.grh.flow_label,
             source_index: attr.grh.sgid_index,
             hop_limit: attr.grh.hop_limit,
@@ -63,13 +87,21 @@ impl From<&AhAttr> for Route {
 }
 
 impl Route {
-    /// The MAC address to which packets go. RoCE needs a GID of both sides.
-    pub(crate) fn resolve<P: Process>(&self, call: &mut Call<'_, P>) -> Result<MacAddress, Errno> {
-        let gids = &call.device.attributes.gids;
-        if !self.is_global || self.port != 1 || usize::from(self.source_index) >= gids.len() {
+    /// Where packets go on the link. RoCE needs a GID of both sides, InfiniBand a LID.
+    pub(crate) fn resolve<P: Process>(&self, call: &mut Call<'_, P>) -> Result<NextHop, Errno> {
+        let DeviceAttributes { gids, infiniband, .. } = &call.device.attributes;
+        let has_source = usize::from(self.source_index) < gids.len();
+        if self.port != 1 || self.is_global && !has_source || !self.is_global && infiniband.is_none() {
             return Err(Errno::Invalid);
         }
-        if gids.contains(&self.gid) {
+        if infiniband.is_some() {
+            return if self.lid == 0 { Err(Errno::Invalid) } else { Ok(NextHop::InfiniBand) };
+        }
+        self.resolve_mac(call).map(NextHop::Ethernet)
+    }
+
+    fn resolve_mac<P: Process>(&self, call: &mut Call<'_, P>) -> Result<MacAddress, Errno> {
+        if call.device.attributes.gids.contains(&self.gid) {
             return Ok(call.device.commands.nic.config().mac);
         }
         let known = self.gid.multicast_mac().filter(|_| self.gid.is_multicast());
@@ -79,17 +111,48 @@ impl Route {
 
     /// What the device is told. The port from which packets come is the flow label's, or follows from both numbers, so that
     /// switches spread connections.
-    pub(crate) fn fill(&self, path: &mut AddressPath, mac: MacAddress, ends: &Ends) {
+    pub(crate) fn fill(&self, path: &mut AddressPath, next: NextHop, ends: &Ends) {
+        path.set_vhca_port_num(self.port);
+        match next {
+            NextHop::Ethernet(mac) => self.fill_ethernet(path, mac, ends),
+            NextHop::InfiniBand => self.fill_infiniband(path),
+        }
+    }
+
+    fn fill_infiniband(&self, path: &mut AddressPath) {
+        path.set_rlid(self.lid).set_mlid(self.path_bits & 0x7f).set_sl(self.service_level & 0xf);
+        if self.is_global {
+            path.set_grh(true).set_rgid_rip(self.gid.0).set_src_addr_index(self.source_index);
+            path.set_hop_limit(self.hop_limit).set_tclass(self.traffic_class);
+            path.set_flow_label(self.flow_label & 0xf_ffff);
+        }
+    }
+
+    fn fill_ethernet(&self, path: &mut AddressPath, mac: MacAddress, ends: &Ends) {
         let label = if self.flow_label == 0 { flow_label(ends) } else { self.flow_label };
         path.set_rmac_47_32(mac.high()).set_rmac_31_0(mac.low()).set_rgid_rip(self.gid.0);
         path.set_src_addr_index(self.source_index).set_hop_limit(self.hop_limit);
         path.set_tclass(self.traffic_class).set_dscp(self.traffic_class >> 2);
         path.set_flow_label(self.flow_label & 0xf_ffff).set_udp_sport(source_port(label));
-        path.set_eth_prio(self.service_level & 7).set_vhca_port_num(self.port);
+        path.set_eth_prio(self.service_level & 7);
     }
 
     /// What a program is shown of a way.
-    pub(crate) fn show(path: &AddressPath) -> QpDest {
+    pub(crate) fn show(path: &AddressPath, is_infiniband: bool) -> QpDest {
+        let route = Self::show_global(path);
+        if !is_infiniband {
+            return route;
+        }
+        QpDest {
+            dlid: path.rlid(),
+            sl: path.sl(),
+            src_path_bits: path.mlid(),
+            is_global: u8::from(path.grh()),
+            ..route
+        }
+    }
+
+    fn show_global(path: &AddressPath) -> QpDest {
         QpDest {
             dgid: path.rgid_rip(),
             flow_label: path.flow_label(),

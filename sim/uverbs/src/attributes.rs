@@ -47,17 +47,53 @@ pub struct DeviceAttributes {
     pub node_guid: u64,
     /// EUI-64 of its card.
     pub system_image_guid: u64,
-    /// GIDs of port 1, all of RoCEv2.
+    /// GIDs of port 1: of RoCEv2, or of an InfiniBand port.
     pub gids: Vec<Gid>,
+    /// What an InfiniBand port was told; `None` on Ethernet.
+    pub infiniband: Option<InfiniBandPort>,
     pub(crate) general: GeneralCapabilities,
     pub(crate) atomic: AtomicCapabilities,
     pub(crate) roce: RoceCapabilities,
 }
 
+/// What the subnet's manager has told an InfiniBand port (IBTA v1.4 §14.2.5.6), numbers as there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InfiniBandPort {
+    /// Its first LID.
+    pub lid: u16,
+    /// It has `1 << lmc` of them.
+    pub lmc: u8,
+    /// LID and service level of the manager.
+    pub sm_lid: u16,
+    /// See `sm_lid`.
+    pub sm_sl: u8,
+    /// Logical state: 4 is active.
+    pub state: u8,
+    /// Physical state: 5 is up.
+    pub physical_state: u8,
+    /// Capability mask.
+    pub capabilities: u32,
+    /// Code of the time that a packet of management may take.
+    pub subnet_timeout: u8,
+    /// Packets with a wrong P_Key, and with a wrong Q_Key.
+    pub violations: [u16; 2],
+}
+
 impl DeviceAttributes {
     /// Entries of the port's GID table, most of them empty.
     pub(crate) fn gid_table_length(&self) -> u32 {
-        self.roce.roce_address_table_size().into()
+        match self.infiniband {
+            Some(_) => 8 << self.general.gid_table_size().min(4),
+            None => self.roce.roce_address_table_size().into(),
+        }
+    }
+
+    /// Entries of the port's P_Key table: one on Ethernet.
+    pub(crate) fn pkey_table_length(&self) -> u16 {
+        match self.infiniband {
+            Some(_) => PKEYS << self.general.pkey_table_size().min(5),
+            None => 1,
+        }
     }
 
     pub(crate) fn device_flags(&self) -> u32 {

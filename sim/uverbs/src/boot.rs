@@ -1,15 +1,17 @@
 //! Bringing the device up, as `mlx5_core` and `mlx5_ib` do it: pages, INIT_HCA, capabilities, RoCE and its addresses.
 
-use crate::attributes::DeviceAttributes;
+use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_memory::PAGE;
 use crate::process::Process;
+use crate::subnet::SubnetDoor;
 use crate::uapi::read_extended;
 use alloc::vec::Vec;
 use bareverbs_prm::command::caps::{QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut};
 use bareverbs_prm::command::hca::{
     EnableHcaIn, EnableHcaOut, InitHcaIn, InitHcaOut, QueryAdapterIn, QueryAdapterOut, SetIssiIn, SetIssiOut,
 };
+use bareverbs_prm::command::ib_port::{QueryHcaVportContextIn, QueryHcaVportContextOut};
 use bareverbs_prm::command::pages::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use bareverbs_prm::command::port::{
     ModifyNicVportContextIn, ModifyNicVportContextOut, QueryNicVportContextIn, QueryNicVportContextOut,
@@ -18,6 +20,7 @@ use bareverbs_prm::command::port::{
 use bareverbs_prm::context::NicVportContext;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode, RoceL3Type, RoceVersion};
+use bareverbs_sim::nic::LinkLayer;
 use zerocopy::IntoBytes;
 
 /// Interface revision that the layouts of commands are of.
@@ -36,6 +39,7 @@ pub(crate) fn bring_up<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
     gids: &[Gid],
+    subnet: Option<&mut SubnetDoor>,
 ) -> Result<DeviceAttributes, CommandFailure> {
     let enable = Command::new(CommandOpcode::EnableHca, 0, &EnableHcaIn::new());
     commands.run::<_, EnableHcaOut>(process, &enable)?;
@@ -48,6 +52,10 @@ pub(crate) fn bring_up<P: Process>(
     let init = Command::new(CommandOpcode::InitHca, 0, &InitHcaIn::new());
     commands.run::<_, InitHcaOut>(process, &init)?;
     commands.nic.set_link_up(true);
+    if let Some(subnet) = subnet {
+        subnet.bring_up(commands, process);
+        return ask(commands, process, gids);
+    }
     let attributes = ask(commands, process, gids)?;
     enable_roce(commands, process)?;
     for (index, gid) in gids.iter().enumerate() {
@@ -111,6 +119,14 @@ fn ask<P: Process>(
     let adapter: QueryAdapterOut = commands.run(process, &adapter)?;
     let context = query_port_context(commands, process)?;
     let config = *commands.nic.config();
+    let is_infiniband = config.link_layer == LinkLayer::InfiniBand;
+    let infiniband = if is_infiniband { Some(infiniband_port(commands, process)?) } else { None };
+    // A port of InfiniBand has no addresses of RoCE.
+    let roce = if is_infiniband {
+        [0; CAPABILITY_PAGE]
+    } else {
+        capability_page(commands, process, CapabilityType::Roce)?
+    };
     Ok(DeviceAttributes {
         firmware_revision: config.firmware_revision,
         device_id: config.device_id,
@@ -121,7 +137,31 @@ fn ask<P: Process>(
         gids: gids.to_vec(),
         general: read_extended(&capability_page(commands, process, CapabilityType::General)?),
         atomic: read_extended(&capability_page(commands, process, CapabilityType::Atomic)?),
-        roce: read_extended(&capability_page(commands, process, CapabilityType::Roce)?),
+        roce: read_extended(&roce),
+        infiniband,
+    })
+}
+
+/// What the subnet's manager has told an InfiniBand port.
+pub(crate) fn infiniband_port<P: Process>(
+    commands: &mut CommandQueue,
+    process: &mut P,
+) -> Result<InfiniBandPort, CommandFailure> {
+    let mut input = QueryHcaVportContextIn::new();
+    input.set_port_num(1);
+    let query = Command::new(CommandOpcode::QueryHcaVportContext, 0, &input);
+    let answer: QueryHcaVportContextOut = commands.run(process, &query)?;
+    let context = answer.hca_vport_context();
+    Ok(InfiniBandPort {
+        lid: context.lid(),
+        lmc: context.lmc(),
+        sm_lid: context.sm_lid(),
+        sm_sl: context.sm_sl(),
+        state: context.vport_state(),
+        physical_state: context.port_physical_state(),
+        capabilities: context.cap_mask1(),
+        subnet_timeout: context.subnet_timeout(),
+        violations: [context.pkey_violation_counter(), context.qkey_violation_counter()],
     })
 }
 

@@ -9,16 +9,18 @@ use crate::doorbells::Doorbells;
 use crate::event_queues::EventQueues;
 use crate::events::EventFiles;
 use crate::general_services::{GeneralServices, Incoming};
+use crate::host::PortAddresses;
 use crate::key_changes::{KeyChange, KeyChanges};
 use crate::process::Process;
 use crate::queues::Queues;
+use crate::subnet::SubnetDoor;
 use crate::uapi::read_extended;
 use alloc::vec::Vec;
 use bareverbs_prm::eqe::{CompletionEvent, EventEntry};
-use bareverbs_prm::ids::{Eqn, Gid, Pdn, Xrcdn};
+use bareverbs_prm::ids::{Eqn, Pdn, Xrcdn};
 use bareverbs_prm::numbering::EventType;
 use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::{Nic, NicConfig};
+use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 
 /// Packets that are sent at most before a command that comes after them.
 const CATCH_UP: usize = 256;
@@ -27,6 +29,8 @@ const CATCH_UP: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) commands: CommandQueue,
+    /// The manager of the subnet that an InfiniBand port is in.
+    pub(crate) subnet: Option<SubnetDoor>,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) doorbells: Doorbells,
     pub(crate) events: EventFiles,
@@ -44,11 +48,13 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn boot<P: Process>(
         config: NicConfig,
-        gids: &[Gid],
+        PortAddresses { gids, guid, lid }: &PortAddresses,
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
         let mut commands = CommandQueue::new(Nic::new(config), process);
-        let attributes = boot::bring_up(&mut commands, process, gids)?;
+        let is_infiniband = config.link_layer == LinkLayer::InfiniBand;
+        let mut subnet = is_infiniband.then(|| SubnetDoor::new(*guid, *lid));
+        let attributes = boot::bring_up(&mut commands, process, gids, subnet.as_mut())?;
         let event_queues = EventQueues::create(&mut commands, process)?;
         let events = event_queues.completion_queue_number();
         let general_services = GeneralServices::create(&mut commands, process, events)?;
@@ -56,6 +62,7 @@ impl Device {
         let key_changes = KeyChanges::create(&mut commands, process, belongings)?;
         Ok(Self {
             commands,
+            subnet,
             attributes,
             doorbells: Doorbells::default(),
             events: EventFiles::default(),

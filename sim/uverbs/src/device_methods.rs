@@ -1,7 +1,8 @@
 //! Methods of the device: contexts, ports, GIDs, the file of asynchronous events.
 
 use crate::Errno;
-use crate::boot::query_port_context;
+use crate::attributes::DeviceAttributes;
+use crate::boot::{self, query_port_context};
 use crate::call::Call;
 use crate::commands::{Command, CommandQueue};
 use crate::event_record::EventFileKind;
@@ -25,8 +26,13 @@ const DISABLED: u8 = 3;
 const LINK_UP: u8 = 5;
 /// `IB_LINK_LAYER_ETHERNET`.
 const ETHERNET: u8 = 2;
-/// `proto_mask` of PTYS: Ethernet.
+/// `IB_LINK_LAYER_INFINIBAND`.
+const INFINIBAND: u8 = 1;
+/// `proto_mask` of PTYS: Ethernet, InfiniBand.
 const ETHERNET_PROTOCOLS: u8 = 4;
+const INFINIBAND_PROTOCOLS: u8 = 1;
+/// `max_vl_num`: VL 0 only.
+const ONE_VIRTUAL_LANE: u8 = 1;
 /// `op_mod` of ACCESS_REG: read.
 const READ: u16 = 1;
 /// Interface of every GID: the machine's loopback, since TCP between virtual hosts stays on the machine.
@@ -80,6 +86,9 @@ fn check_port(port: u64) -> Result<(), Errno> {
 /// The port as `mlx5_ib` describes one of RoCE.
 fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     let query = Command::new(CommandOpcode::QueryVportState, 0, &QueryVportStateIn::new());
+    if call.device.attributes.infiniband.is_some() {
+        return infiniband_port(call);
+    }
     let commands = &mut call.device.commands;
     let state: QueryVportStateOut = commands.run(call.process, &query)?;
     let mtu = query_port_context(commands, call.process)?.mtu();
@@ -103,16 +112,67 @@ fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     })
 }
 
+/// The port as `mlx5_ib` describes one of InfiniBand (`mlx5_query_hca_port`).
+fn infiniband_port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
+    let commands = &mut call.device.commands;
+    let told = boot::infiniband_port(commands, call.process)?;
+    let register = read_ptys(commands, call.process, INFINIBAND_PROTOCOLS)?;
+    let attributes = &call.device.attributes;
+    let [wrong_pkeys, wrong_qkeys] = told.violations;
+    Ok(QueryPortResp {
+        port_cap_flags: told.capabilities,
+        max_msg_sz: 1 << attributes.general.log_max_msg(),
+        bad_pkey_cntr: wrong_pkeys.into(),
+        qkey_viol_cntr: wrong_qkeys.into(),
+        gid_tbl_len: attributes.gid_table_length(),
+        pkey_tbl_len: attributes.pkey_table_length(),
+        lid: told.lid,
+        sm_lid: told.sm_lid,
+        state: told.state,
+        max_mtu: PathMtu::Mtu4096.raw(),
+        active_mtu: PathMtu::Mtu4096.raw(),
+        lmc: told.lmc,
+        max_vl_num: ONE_VIRTUAL_LANE,
+        sm_sl: told.sm_sl,
+        subnet_timeout: told.subnet_timeout,
+        active_width: width(register.ib_link_width_oper()),
+        active_speed: register.ib_proto_oper() as u8,
+        phys_state: told.physical_state,
+        link_layer: INFINIBAND,
+        ..QueryPortResp::new_zeroed()
+    })
+}
+
+/// `enum ib_port_width` of the bits of PTYS (`translate_active_width`).
+const fn width(lanes: u16) -> u8 {
+    match lanes {
+        1 => 1,
+        2 => 16,
+        8 => 4,
+        16 => 8,
+        _ => 2,
+    }
+}
+
 /// Ethernet protocol in force, a bit of PTYS.
 fn read_speed<P: Process>(commands: &mut CommandQueue, process: &mut P) -> Result<u32, Errno> {
+    Ok(read_ptys(commands, process, ETHERNET_PROTOCOLS)?.eth_proto_oper())
+}
+
+/// The register PTYS for protocols of a link layer.
+fn read_ptys<P: Process>(
+    commands: &mut CommandQueue,
+    process: &mut P,
+    protocols: u8,
+) -> Result<PtysRegister, Errno> {
     let mut register = PtysRegister::new();
-    register.set_local_port(1).set_proto_mask(ETHERNET_PROTOCOLS);
+    register.set_local_port(1).set_proto_mask(protocols);
     let mut input = AccessRegisterIn::new();
     input.set_register_id(RegisterId::Ptys);
     let read = Command::new(CommandOpcode::AccessReg, READ, &input).list(register.as_bytes());
     let (_, answer) = commands
         .run_with_list::<_, AccessRegisterOut>(process, &read.answer_list(size_of::<PtysRegister>()))?;
-    Ok(read_extended::<PtysRegister>(&answer).eth_proto_oper())
+    Ok(read_extended(&answer))
 }
 
 /// Lanes and speed of a lane in the numbers of InfiniBand.
@@ -154,8 +214,10 @@ pub(crate) fn query_gid_table<P: Process>(
         return Err(Errno::Invalid);
     }
     let room = request.length(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES).unwrap_or(0) / step;
-    let entries: Vec<GidEntry> =
-        (0..).zip(&call.device.attributes.gids).map(|(index, gid)| gid_entry(index, gid)).collect();
+    let entries: Vec<GidEntry> = (0..)
+        .zip(&call.device.attributes.gids)
+        .map(|(index, gid)| gid_entry(&call.device.attributes, index, gid))
+        .collect();
     if entries.len() > room {
         return Err(Errno::Invalid);
     }
@@ -183,18 +245,17 @@ pub(crate) fn query_gid_entry<P: Process>(
         return Err(Errno::Invalid);
     }
     let gid = usize::try_from(index).ok().and_then(|index| attributes.gids.get(index));
-    let entry = gid_entry(index as u32, gid.ok_or(Errno::NoData)?);
+    let entry = gid_entry(attributes, index as u32, gid.ok_or(Errno::NoData)?);
     request.output(call.process, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_bytes())
 }
 
-fn gid_entry(gid_index: u32, gid: &Gid) -> GidEntry {
-    GidEntry {
-        gid: gid.0,
-        gid_index,
-        port_num: PORT as u32,
-        gid_type: IB_UVERBS_GID_TYPE_ROCE_V2,
-        netdev_ifindex: LOOPBACK_INTERFACE,
-    }
+/// An entry. Those of an InfiniBand port belong to no interface.
+fn gid_entry(attributes: &DeviceAttributes, gid_index: u32, gid: &Gid) -> GidEntry {
+    let (gid_type, netdev_ifindex) = match attributes.infiniband {
+        Some(_) => (IB_UVERBS_GID_TYPE_IB, 0),
+        None => (IB_UVERBS_GID_TYPE_ROCE_V2, LOOPBACK_INTERFACE),
+    };
+    GidEntry { gid: gid.0, gid_index, port_num: PORT as u32, gid_type, netdev_ifindex }
 }
 
 /// ASYNC_EVENT_ALLOC.

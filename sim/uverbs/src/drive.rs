@@ -16,6 +16,7 @@
 use crate::Uverbs;
 use crate::event_record::{EventFileId, EventRecord};
 use crate::process::Process;
+use crate::subnet::SubnetDoor;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::Transmit;
 use bareverbs_sim::wire::FrameBuffer;
@@ -35,6 +36,10 @@ impl Uverbs {
         if self.nic().poll_timeout().is_some_and(|due| due <= now) {
             self.device.commands.with_device(process, |nic, memory| nic.handle_timeout(now, memory));
         }
+        if let Some(subnet) = &mut self.device.subnet {
+            subnet.handle_timeout(now);
+            subnet.speak(&mut self.device.commands, now, process);
+        }
         if self.rdma_cm.next_wakeup().is_some_and(|due| due <= now) {
             self.rdma_cm.advance(process, now);
             self.exchange(now, process);
@@ -44,7 +49,8 @@ impl Uverbs {
 
     /// When [`Self::advance`] has something to do; it may find that nothing is due.
     pub fn next_wakeup(&self) -> Option<Time> {
-        [self.nic().poll_timeout(), self.rdma_cm.next_wakeup()].into_iter().flatten().min()
+        let subnet = self.device.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
+        [self.nic().poll_timeout(), self.rdma_cm.next_wakeup(), subnet].into_iter().flatten().min()
     }
 
     /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.
@@ -60,6 +66,23 @@ impl Uverbs {
     /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check
     /// sequence. `None` if there is nothing to send; `frame` then holds anything.
     pub fn poll_frame<P: Process>(
+        &mut self,
+        now: Time,
+        process: &mut P,
+        frame: &mut FrameBuffer,
+    ) -> Option<Transmit> {
+        loop {
+            let transmit = self.poll_any_frame(now, process, frame)?;
+            let Some(subnet) = &mut self.device.subnet else { return Some(transmit) };
+            if !subnet.takes(now, frame) {
+                return Some(transmit);
+            }
+            subnet.speak(&mut self.device.commands, now, process);
+        }
+    }
+
+    /// The next frame, also if it is for the subnet's manager.
+    fn poll_any_frame<P: Process>(
         &mut self,
         now: Time,
         process: &mut P,
@@ -89,6 +112,10 @@ impl Uverbs {
             // The device tells of it with its next input.
             nic.handle_timeout(now, memory);
         });
+        if let Some(subnet) = &mut self.device.subnet {
+            subnet.handle_link(now, up);
+            subnet.speak(&mut self.device.commands, now, process);
+        }
         self.settle(now, process);
     }
 

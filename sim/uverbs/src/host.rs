@@ -1,22 +1,36 @@
 //! Virtual hosts: a name, from which follow the addresses of its device.
 
+use crate::host_settings::HostSettings;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::nic::{Limits, NicConfig, QueuePairNumbers};
+use bareverbs_sim::nic::{Limits, LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
+use core::net::IpAddr;
 
 /// Longest name of a host.
 const LONGEST_NAME: usize = 32;
 /// Queue pairs of a process, logarithm: they fit into a block of numbers.
 const LOG_MAX_QP: u8 = 15;
 
-/// A virtual host. Equal names are the same host, on every machine.
+/// A virtual host. Equal names are the same host, on every machine, unless something else was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualHost {
     name: String,
     hash: u32,
+    settings: HostSettings,
+}
+
+/// The addresses of a host's port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortAddresses {
+    /// Entries of the GID table.
+    pub gids: Vec<Gid>,
+    /// EUI-64 of the port.
+    pub guid: u64,
+    /// LID of an InfiniBand port, 0 on Ethernet.
+    pub lid: u16,
 }
 
 impl VirtualHost {
@@ -24,7 +38,27 @@ impl VirtualHost {
     pub fn new(name: &str) -> Option<Self> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
         let fits = (1..=LONGEST_NAME).contains(&name.len());
-        (fits && name.bytes().all(good)).then(|| Self { name: name.into(), hash: hash(name) })
+        (fits && name.bytes().all(good)).then(|| Self {
+            name: name.into(),
+            hash: hash(name),
+            settings: HostSettings::default(),
+        })
+    }
+
+    /// The same host with settings.
+    #[must_use]
+    pub fn with(self, settings: HostSettings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// What is set of it.
+    pub const fn settings(&self) -> &HostSettings {
+        &self.settings
+    }
+
+    /// Link layer of its port.
+    pub const fn link(&self) -> LinkLayer {
+        self.settings.link()
     }
 
     /// The name.
@@ -38,21 +72,67 @@ impl VirtualHost {
         MacAddress([0x02, 0xc9, a, b, c, d])
     }
 
-    /// IPv4 address of the device, in 198.18.0.0/15, which no real network has (RFC 2544).
-    pub const fn ipv4(&self) -> [u8; 4] {
+    /// IPv4 address of the device: the first that was chosen, or one in 198.18.0.0/15, which no real network has (RFC 2544).
+    pub fn ipv4(&self) -> [u8; 4] {
         let [_, b, c, d] = self.hash.to_be_bytes();
-        [198, 18 | b & 1, c, d]
+        self.chosen_ipv4().next().unwrap_or([198, 18 | b & 1, c, d])
     }
 
-    /// The GIDs of the port: IPv4 first, so that GID 0 is one that RoCEv2 routes; then IPv6 link-local.
+    fn chosen_ipv4(&self) -> impl Iterator<Item = [u8; 4]> + '_ {
+        self.settings.addresses.iter().filter_map(|address| match address {
+            IpAddr::V4(v4) => Some(v4.octets()),
+            IpAddr::V6(_) => None,
+        })
+    }
+
+    /// IPv6 addresses that were chosen.
+    pub fn ipv6(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
+        self.settings.addresses.iter().filter_map(|address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(v6) => Some(v6.octets()),
+        })
+    }
+
+    /// Every address of IP: IPv4 first.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let further = self.chosen_ipv4().skip(1).map(IpAddr::from);
+        core::iter::once(IpAddr::from(self.ipv4()))
+            .chain(further)
+            .chain(self.ipv6().map(IpAddr::from))
+            .collect()
+    }
+
+    /// The GIDs of the port. On Ethernet IPv4 first, so that GID 0 is one that RoCEv2 routes; then IPv6 link-local and what was chosen.
+    /// On InfiniBand the default GID: the prefix of a subnet that has none, and the GUID (IBTA v1.4 §4.1.1).
     pub fn gids(&self) -> Vec<Gid> {
-        vec![Gid::from_ipv4(self.ipv4()), link_local(self.mac())]
+        let own = link_local(self.mac());
+        if self.link() == LinkLayer::InfiniBand {
+            return vec![own];
+        }
+        let mut gids = vec![Gid::from_ipv4(self.ipv4())];
+        gids.extend(self.chosen_ipv4().skip(1).map(Gid::from_ipv4));
+        gids.push(own);
+        gids.extend(self.ipv6().map(Gid));
+        gids
+    }
+
+    /// The addresses of the port.
+    pub fn port_addresses(&self) -> PortAddresses {
+        let gids = self.gids();
+        let Gid([_, _, _, _, _, _, _, _, guid @ ..]) = link_local(self.mac());
+        PortAddresses { gids, guid: u64::from_be_bytes(guid), lid: self.settings.lid.unwrap_or(0) }
     }
 
     /// The part of the host's device that is in one of its processes: queue pairs have the process's number in their upper 8
     /// bits.
     pub const fn nic_config(&self, process: u8) -> NicConfig {
-        let device = NicConfig::new(self.mac()).with_longest_ack_timeout();
+        let device = match self.link() {
+            LinkLayer::Ethernet => NicConfig::new(self.mac()),
+            LinkLayer::InfiniBand => {
+                NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(self.mac()) }
+            }
+        };
+        let device = device.with_longest_ack_timeout();
         NicConfig {
             firmware_ready_after: Duration::from_nanos(0),
             limits: Limits { log_max_qp: LOG_MAX_QP, ..device.limits },
@@ -83,6 +163,27 @@ mod tests {
         assert_ne!((a.mac(), a.ipv4()), (b.mac(), b.ipv4()));
         assert_eq!(a.gids()[0].to_ipv4(), Some(a.ipv4()));
         assert_eq!(a.mac().0[0] & 3, 2, "locally administered, not a group");
+    }
+
+    #[test]
+    fn chosen_addresses_are_gids_and_the_first_of_ipv4_stands_for_the_host() {
+        let settings = "address 2001:db8::1\naddress 10.0.0.7\naddress 10.0.0.8".parse().unwrap();
+        let host = VirtualHost::new("a").unwrap().with(settings);
+        assert_eq!(host.ipv4(), [10, 0, 0, 7]);
+        let [first, second, own, third] = host.gids()[..] else { panic!("{:?}", host.gids()) };
+        assert_eq!((first.to_ipv4(), second.to_ipv4()), (Some([10, 0, 0, 7]), Some([10, 0, 0, 8])));
+        assert_eq!(own, VirtualHost::new("a").unwrap().gids()[1]);
+        assert_eq!(third.0[..4], [0x20, 1, 0xd, 0xb8]);
+        assert_eq!(host.addresses().len(), 3);
+    }
+
+    #[test]
+    fn an_infiniband_port_has_a_lid_and_the_gid_of_its_guid() {
+        let host = VirtualHost::new("a").unwrap().with("lid 5".parse().unwrap());
+        let PortAddresses { gids, guid, lid } = host.port_addresses();
+        assert_eq!((gids[0].0[..2].to_vec(), lid), (vec![0xfe, 0x80], 5));
+        assert_eq!(gids[0].0[8..], guid.to_be_bytes());
+        assert_eq!(host.nic_config(3).link_layer, LinkLayer::InfiniBand);
     }
 
     #[test]

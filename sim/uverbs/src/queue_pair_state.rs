@@ -93,9 +93,9 @@ fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Err
             let mut context = context(call, wish, kind, rights)?;
             if has(attribute::PATH) {
                 let route = Route::from(&wish.dest);
-                let mac = route.resolve(call)?;
+                let next = route.resolve(call)?;
                 let ends = Ends { local: qpn, remote: Qpn::from_low_bits(wish.dest_qp_num) };
-                route.fill(context.primary_address_path_mut(), mac, &ends);
+                route.fill(context.primary_address_path_mut(), next, &ends);
             }
             pass(call, qpn, step, &context)?;
         }
@@ -236,11 +236,11 @@ pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_
     let qpn = call.file.queue_pair(wish.qp_handle)?;
     let context = query_context(call, qpn)?;
     let queue = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?;
-    let answer = show(&context, queue);
+    let answer = show(&context, queue, call.device.attributes.infiniband.is_some());
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
 }
 
-fn show(context: &QueuePairContext, queue: &QueuePair) -> QueryQpResp {
+fn show(context: &QueuePairContext, queue: &QueuePair, is_infiniband: bool) -> QueryQpResp {
     let (path, capacity) = (context.primary_address_path(), &queue.capacity);
     let state = State::from_device(context.state()) as u8;
     let rights = [
@@ -250,7 +250,7 @@ fn show(context: &QueuePairContext, queue: &QueuePair) -> QueryQpResp {
     ];
     let migration = MIGRATION_STATES.iter().position(|&state| state == context.pm_state());
     QueryQpResp {
-        dest: Route::show(path),
+        dest: Route::show(path, is_infiniband),
         max_send_wr: capacity.max_send_wr,
         max_recv_wr: capacity.max_recv_wr,
         max_send_sge: capacity.max_send_sge,

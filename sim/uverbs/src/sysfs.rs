@@ -1,10 +1,10 @@
 //! The files that describe the device: what Linux shows of an mlx5 function under `/sys` and `/dev`, as a list of paths below
 //! a directory of one's own.
 
-use crate::attributes::DeviceAttributes;
+use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::uapi::RDMA_USER_CM_ABI_VERSION;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{NicConfig, PortSpeed, VENDOR_ID};
@@ -15,6 +15,8 @@ const FUNCTION_PATH: &str = "sys/devices/pci0000:e0/0000:e1:00.0";
 /// `uverbs` interface revision of the kernel, and mlx5's own.
 const VERBS_ABI: u32 = 6;
 const PROVIDER_ABI: u32 = 1;
+/// Capability mask of a port of RoCE: `IB_UVERBS_PCF_CM_SUP` and `IB_UVERBS_PCF_IP_BASED_GIDS`.
+const ETHERNET_CAPABILITIES: u32 = 0x0401_0000;
 /// Class of a network controller for Ethernet.
 const CLASS: u32 = 0x02_0000;
 /// Device number of `/dev/null`, which stands for the device file.
@@ -156,27 +158,33 @@ fn ib_device(tree: &mut Tree, attributes: &DeviceAttributes) {
     tree.link(&format!("{device}/device"), &format!("../../../{FUNCTION}"));
 }
 
-/// Port 1 as of a device with RoCE. Entries of the GID table that are empty have no attributes.
+/// Port 1. Entries of the GID table that are empty have no attributes, and those of InfiniBand have no interface.
 fn port(tree: &mut Tree, attributes: &DeviceAttributes, config: &NicConfig) {
     let port = format!("{FUNCTION_PATH}/infiniband/mlx5_0/ports/1");
+    let told = attributes.infiniband;
+    let number = |of: fn(&InfiniBandPort) -> u32| told.as_ref().map_or(0, of);
     for (name, line) in [
-        ("state", "4: ACTIVE"),
-        ("phys_state", "5: LinkUp"),
-        ("rate", rate(config.speed)),
-        ("lid", "0x0"),
-        ("lid_mask_count", "0"),
-        ("sm_lid", "0x0"),
-        ("sm_sl", "0"),
-        ("cap_mask", "0x04010000"),
-        ("link_layer", "Ethernet"),
-        ("pkeys/0", "0xffff"),
+        ("state", "4: ACTIVE".into()),
+        ("phys_state", "5: LinkUp".into()),
+        ("rate", rate(config.speed).into()),
+        ("lid", format!("{:#x}", number(|told| told.lid.into()))),
+        ("lid_mask_count", number(|told| told.lmc.into()).to_string()),
+        ("sm_lid", format!("{:#x}", number(|told| told.sm_lid.into()))),
+        ("sm_sl", number(|told| told.sm_sl.into()).to_string()),
+        ("cap_mask", format!("{:#010x}", told.map_or(ETHERNET_CAPABILITIES, |told| told.capabilities))),
+        ("link_layer", if told.is_some() { "InfiniBand" } else { "Ethernet" }.into()),
     ] {
-        tree.file(&port, name, line);
+        tree.file(&port, name, &line);
+    }
+    for index in 0..attributes.pkey_table_length() {
+        tree.file(&port, &format!("pkeys/{index}"), if index == 0 { "0xffff" } else { "0x0000" });
     }
     for index in 0..attributes.gid_table_length() as usize {
         let gid = attributes.gids.get(index).copied();
         tree.file(&port, &format!("gids/{index}"), &groups(gid.unwrap_or_default()));
-        if gid.is_some() {
+        if gid.is_some() && told.is_some() {
+            tree.file(&port, &format!("gid_attrs/types/{index}"), "IB/RoCE v1");
+        } else if gid.is_some() {
             tree.file(&port, &format!("gid_attrs/types/{index}"), "RoCE v2");
             tree.file(&port, &format!("gid_attrs/ndevs/{index}"), "lo");
         }

@@ -5,6 +5,7 @@ use crate::call::Call;
 use crate::commands::CommandFailure;
 use crate::device::Device;
 use crate::files::{DeviceFile, FileId};
+use crate::host::PortAddresses;
 use crate::mapping::{self, MapTarget, Mapping};
 use crate::netlink::ObjectCounts;
 use crate::process::Process;
@@ -16,7 +17,6 @@ use crate::{
     queue_pair_methods, shared_receive_methods, write_commands,
 };
 use alloc::collections::BTreeMap;
-use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{Nic, NicConfig, QueuePairNumbers};
 
 /// The device behind `/dev/infiniband/uverbs0`.
@@ -29,18 +29,21 @@ pub struct Uverbs {
 }
 
 impl Uverbs {
-    /// Powers a device on and brings it up with these GIDs.
+    /// Powers a device on and brings it up with these addresses.
     pub fn boot<P: Process>(
         config: NicConfig,
-        gids: &[Gid],
+        addresses: &PortAddresses,
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
-        let device = Device::boot(config, gids, process)?;
+        let device = Device::boot(config, addresses, process)?;
         let number = match config.queue_pair_numbers {
             QueuePairNumbers::All => 0,
             QueuePairNumbers::Block(number) => number,
         };
-        let (guid, gids) = (device.attributes.node_guid, gids.to_vec());
+        // Connection management on InfiniBand needs a subnet's administration, which is not there: no address is its.
+        let is_ethernet = device.attributes.infiniband.is_none();
+        let gids = addresses.gids.iter().filter(|_| is_ethernet).copied().collect();
+        let guid = device.attributes.node_guid;
         let facts = PortFacts { guid, gids, mtu: device_methods::path_mtu(config.mtu).raw() };
         let rdma_cm = RdmaCm::new(facts, number, process.seed());
         Ok(Self { device, files: BTreeMap::new(), next_file: 0, rdma_cm })

@@ -104,16 +104,16 @@ pub fn judge_gids(installation: &Installation) -> Result<()> {
     let theirs = kernel_table(&said(installation, "ibv_devinfo -v")?)?;
     let own = object(installation, "gids")?;
     let ours = own["entries"].as_array().context("a table")?;
-    let ours: Vec<Row> = ours.iter().map(own_row).collect::<Result<_>>()?;
+    let ours: Vec<GidRow> = ours.iter().map(own_row).collect::<Result<_>>()?;
     ensure!(!theirs.is_empty() && theirs == ours, "libibverbs has {theirs:?}, and gids shows {ours:?}");
     Ok(())
 }
 
 /// Index, GID and version of RoCE of an entry.
-type Row = (u64, Ipv6Addr, String);
+type GidRow = (u64, Ipv6Addr, String);
 
 /// Lines of `GID[  0]: ::ffff:10.0.0.1, RoCE v2`; in the table of the kernel's interface, empty entries have no line.
-fn kernel_table(text: &str) -> Result<Vec<Row>> {
+fn kernel_table(text: &str) -> Result<Vec<GidRow>> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("GID["));
     lines
         .map(|line| {
@@ -125,7 +125,7 @@ fn kernel_table(text: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-fn own_row(entry: &Value) -> Result<Row> {
+fn own_row(entry: &Value) -> Result<GidRow> {
     let gid: Ipv6Addr = entry["gid"].as_str().context("a GID")?.parse()?;
     let version = entry["version"].as_str().with_context(|| format!("a version in {entry}"))?;
     Ok((entry["index"].as_u64().context("an index")?, gid, version.to_owned()))

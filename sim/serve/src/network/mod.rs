@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// Directory with a file for each host whose cable is pulled out.
 const CUT: &str = "cut";
+/// File of a host's settings, beside the sockets of its processes, whose names are numbers.
+const SETTINGS: &str = "settings";
 /// Longest name of a network.
 const LONGEST_NAME: usize = 32;
 /// Environment variables by which `bareverbs run` tells the library in the program what to do.
@@ -120,6 +122,33 @@ impl NetworkDirectory {
             return Err(NetworkError::TooLong(longest));
         }
         fs::create_dir_all(self.host_path(host)).map_err(|error| self.trouble(error))
+    }
+
+    /// What is set of a host, as text; empty if nothing is, or nobody knows it.
+    pub fn settings(&self, host: &str) -> String {
+        fs::read_to_string(self.host_path(host).join(SETTINGS)).unwrap_or_default()
+    }
+
+    /// Sets something else of a host that is known. Processes that run go on as they are.
+    pub fn set_settings(&self, host: &str, text: &str) -> Result<(), NetworkError> {
+        // Under a name of its own first: nobody reads half of it.
+        let unfinished = self.path.join(format!("settings-{}", std::process::id()));
+        let written = fs::write(&unfinished, text);
+        let done = written.and_then(|()| fs::rename(&unfinished, self.host_path(host).join(SETTINGS)));
+        done.map_err(|error| self.trouble(error))
+    }
+
+    /// Whether a process of a host lives.
+    pub fn has_process(&self, host: &str) -> bool {
+        self.processes(host).into_iter().any(|number| self.is_alive(host, number))
+    }
+
+    /// Does something while no other process joins the network or does the same.
+    pub fn locked<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetworkError> {
+        let lock = self.path.join("lock");
+        let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
+        membership::hold(&file, &lock)?;
+        Ok(work())
     }
 
     /// Whether a host of that name is known.

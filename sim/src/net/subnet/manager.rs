@@ -28,12 +28,15 @@ pub struct SubnetConfig {
     pub lmc: u8,
     /// Entries of every port's P_Key table, the first 32 of which count.
     pub partition_keys: Vec<u16>,
+    /// LIDs of ports by their GUIDs, known from before, as OpenSM keeps them in `guid2lid`. One that is on no boundary of the mask
+    /// (IBTA v1.4 §4.1.3), or is that of a group, is forgotten.
+    pub known_lids: BTreeMap<u64, u16>,
 }
 
 impl Default for SubnetConfig {
     /// One LID a port, and the default partition.
     fn default() -> Self {
-        Self { lmc: 0, partition_keys: vec![DEFAULT_PARTITION_KEY] }
+        Self { lmc: 0, partition_keys: vec![DEFAULT_PARTITION_KEY], known_lids: BTreeMap::new() }
     }
 }
 
@@ -97,10 +100,13 @@ impl Manager {
     pub(super) fn new(mut config: SubnetConfig) -> Self {
         config.lmc = config.lmc.min(7);
         config.partition_keys.truncate(PARTITION_KEY_BLOCK);
+        let step = 1 << config.lmc;
+        let mut lids = core::mem::take(&mut config.known_lids);
+        lids.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && *lid < FIRST_MULTICAST_LID);
         Self {
             config,
             neighbours: BTreeMap::new(),
-            lids: BTreeMap::new(),
+            lids,
             transactions: 0,
             packets: VecDeque::new(),
             table_changed: false,

@@ -59,7 +59,7 @@ fn exit(switch: &mut Switch, now: Time, ingress: usize, frame: &[u8]) -> Option<
 
 fn subnet(lmc: u8) -> (Switch, Vec<Agent>) {
     let partition_keys = vec![0xffff, 0x8001];
-    let mut switch = Switch::infiniband(SubnetConfig { lmc, partition_keys });
+    let mut switch = Switch::infiniband(SubnetConfig { lmc, partition_keys, ..SubnetConfig::default() });
     let mut agents = vec![Agent::new(0xa), Agent::new(0xb)];
     for port in 0..2 {
         switch.handle_link(Time::ZERO, port, true);
@@ -187,4 +187,14 @@ fn lids_of_ports_that_have_gone_are_given_again() {
         let lids: Vec<_> = switch.members().map(|member| member.lid).collect();
         assert!(lids[0] == 128 && lids[1] > 128 && lids[1] % 128 == 0 && lids[1] < 0xc000, "{lids:?}");
     }
+}
+
+#[test]
+fn a_port_gets_the_lid_that_the_manager_knows_for_its_guid() {
+    let known_lids = [(0xb, 7), (0xc, 0xc001), (0xd, 0)].into();
+    let mut switch = Switch::infiniband(SubnetConfig { known_lids, ..SubnetConfig::default() });
+    let mut agents: Vec<Agent> = [0xb, 0xa, 0xc].map(Agent::new).into();
+    (0..3).for_each(|port| switch.handle_link(Time::ZERO, port, true));
+    converse(&mut switch, &mut agents, Time::ZERO);
+    assert_eq!([agents[0].lid, agents[1].lid, agents[2].lid], [7, 8, 9], "a group's LID is nobody's");
 }

@@ -269,6 +269,12 @@ impl Message {
         self
     }
 
+    /// The GID of the port that a REQ is for; `None` of other messages.
+    pub(crate) fn remote_gid(&self) -> Option<Gid> {
+        let bytes = self.0.get(HEADER + request::REMOTE_GID_AT..)?.first_chunk();
+        bytes.copied().map(Gid).filter(|_| self.kind() == Kind::Request)
+    }
+
     /// Writes a GID.
     pub(crate) fn set_gid(&mut self, at: usize, Gid(bytes): Gid) -> &mut Self {
         self.0[HEADER + at..HEADER + at + 16].copy_from_slice(&bytes);

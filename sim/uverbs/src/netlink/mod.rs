@@ -17,10 +17,11 @@ use crate::uapi::{
     RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME, RDMA_NLDEV_ATTR_CHARDEV_TYPE,
     RDMA_NLDEV_ATTR_DEV_DIM, RDMA_NLDEV_ATTR_DEV_INDEX, RDMA_NLDEV_ATTR_DEV_NAME,
     RDMA_NLDEV_ATTR_DEV_NODE_TYPE, RDMA_NLDEV_ATTR_DEV_PROTOCOL, RDMA_NLDEV_ATTR_FW_VERSION,
-    RDMA_NLDEV_ATTR_NDEV_INDEX, RDMA_NLDEV_ATTR_NDEV_NAME, RDMA_NLDEV_ATTR_NODE_GUID,
-    RDMA_NLDEV_ATTR_PORT_INDEX, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, RDMA_NLDEV_ATTR_PORT_STATE,
-    RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR,
-    RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID,
+    RDMA_NLDEV_ATTR_LID, RDMA_NLDEV_ATTR_LMC, RDMA_NLDEV_ATTR_NDEV_INDEX, RDMA_NLDEV_ATTR_NDEV_NAME,
+    RDMA_NLDEV_ATTR_NODE_GUID, RDMA_NLDEV_ATTR_PORT_INDEX, RDMA_NLDEV_ATTR_PORT_PHYS_STATE,
+    RDMA_NLDEV_ATTR_PORT_STATE, RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY,
+    RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, RDMA_NLDEV_ATTR_SM_LID,
+    RDMA_NLDEV_ATTR_SUBNET_PREFIX, RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID,
     RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_GET_CHARDEV, RDMA_NLDEV_CMD_PORT_GET, RDMA_NLDEV_CMD_RES_GET,
     RDMA_NLDEV_CMD_SYS_GET, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
 };
@@ -190,7 +191,7 @@ fn fill(request: &RequestMessage<'_>, reply: &mut Reply, inventory: &Inventory<'
             if !is_dump && request.number(RDMA_NLDEV_ATTR_PORT_INDEX) != Some(PORT) {
                 return Err(Errno::Invalid);
             }
-            put_port(reply);
+            put_port(reply, attributes);
         }
         RDMA_NLDEV_CMD_SYS_GET => {
             // Devices belong to all network namespaces, and memory is copied when a process forks.
@@ -232,17 +233,29 @@ fn put_device(reply: &mut Reply, attributes: &DeviceAttributes) {
     reply.put_u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, attributes.system_image_guid);
     reply.put_u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, CHANNEL_ADAPTER);
     reply.put_u8(RDMA_NLDEV_ATTR_DEV_DIM, 0);
-    reply.put_text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, "roce");
+    let protocol = if attributes.infiniband.is_some() { "ib" } else { "roce" };
+    reply.put_text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, protocol);
 }
 
-fn put_port(reply: &mut Reply) {
-    let (index, name) = INTERFACE;
+/// A port of Ethernet has an interface, one of InfiniBand what its subnet's manager said.
+fn put_port(reply: &mut Reply, attributes: &DeviceAttributes) {
     put_name(reply);
     reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
+    if let Some(told) = &attributes.infiniband {
+        let prefix = attributes.gids.first().and_then(|gid| gid.0.first_chunk()).copied();
+        reply.put_u64(RDMA_NLDEV_ATTR_CAP_FLAGS, told.capabilities.into());
+        reply.put_u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX, u64::from_be_bytes(prefix.unwrap_or_default()));
+        reply.put_u32(RDMA_NLDEV_ATTR_LID, told.lid.into());
+        reply.put_u32(RDMA_NLDEV_ATTR_SM_LID, told.sm_lid.into());
+        reply.put_u8(RDMA_NLDEV_ATTR_LMC, told.lmc);
+    }
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, ACTIVE);
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, LINK_UP);
-    reply.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
-    reply.put_text(RDMA_NLDEV_ATTR_NDEV_NAME, name);
+    if attributes.infiniband.is_none() {
+        let (index, name) = INTERFACE;
+        reply.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
+        reply.put_text(RDMA_NLDEV_ATTR_NDEV_NAME, name);
+    }
 }
 
 /// There is a device file for verbs only.

@@ -8,7 +8,7 @@ const SOCKET: u32 = 4711;
 
 fn attributes() -> DeviceAttributes {
     let host = VirtualHost::new("a").unwrap();
-    Uverbs::boot(host.nic_config(0), &host.gids(), &mut Nobody).unwrap().attributes().clone()
+    Uverbs::boot(host.nic_config(0), &host.port_addresses(), &mut Nobody).unwrap().attributes().clone()
 }
 
 /// A request with attributes (type, payload).

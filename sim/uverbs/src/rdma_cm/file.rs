@@ -66,7 +66,7 @@ impl RdmaCm {
     /// A message has come from a peer.
     pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, remote: Gid, payload: &[u8]) {
         let Some(message) = Message::parse(payload) else { return };
-        let path = Path { local: self.local_for(remote), remote };
+        let path = Path { local: self.local_for(remote, &message), remote };
         self.manager.handle(now, path, &message);
         CmCall { cm: self, process, now }.tell_news();
     }
@@ -83,11 +83,10 @@ impl RdmaCm {
         CmCall { cm: self, process, now }.tell_news();
     }
 
-    /// The own GID from which a peer is answered: of its family.
-    fn local_for(&self, remote: Gid) -> Gid {
-        let same = |gid: &&Gid| gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
-        let gids = &self.facts.gids;
-        gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
+    /// The own GID from which a peer is answered: the one that its request names (IBTA v1.4 §12.6.5, remote port GID), or one that fits.
+    fn local_for(&self, remote: Gid, message: &Message) -> Gid {
+        let named = message.remote_gid().filter(|gid| self.facts.gids.contains(gid));
+        named.unwrap_or_else(|| self.facts.source_for(remote))
     }
 
     /// The next message to be sent, and between whom.

@@ -126,8 +126,11 @@ impl<P: Process> CmCall<'_, P> {
         self.cm.facts.gids.contains(&gid).then_some(gid)
     }
 
-    /// The own GID of the family of an address.
+    /// The own GID from which packets go to an address; for one that names nobody, the first of its family.
     fn own_gid(&self, address: &SocketAddress) -> Gid {
+        if let Place::Gid(gid) = address.place() {
+            return self.cm.facts.source_for(gid);
+        }
         let is_v6 = matches!(address, SocketAddress::V6 { .. });
         let gids = &self.cm.facts.gids;
         let same = |gid: &&Gid| gid.to_ipv4().is_none() == is_v6;

@@ -21,6 +21,36 @@ pub(crate) struct PortFacts {
     pub(crate) mtu: u8,
 }
 
+/// What kind of address a GID is: packets go between two of one kind (RFC 6724 §5, rule 2).
+#[derive(PartialEq, Eq)]
+enum Scope {
+    Ipv4,
+    LinkLocal,
+    Ipv6,
+}
+
+impl Scope {
+    fn of(gid: &Gid) -> Self {
+        match (gid.to_ipv4(), gid.0) {
+            (Some(_), _) => Self::Ipv4,
+            (None, [0xfe, second, ..]) if second & 0xc0 == 0x80 => Self::LinkLocal,
+            (None, _) => Self::Ipv6,
+        }
+    }
+}
+
+impl PortFacts {
+    /// The own GID from which packets go to a peer: that GID itself, one of the same kind, or one of the same family.
+    pub(super) fn source_for(&self, remote: Gid) -> Gid {
+        let gids = &self.gids;
+        let same_kind = |gid: &&Gid| Scope::of(gid) == Scope::of(&remote);
+        let same_family = |gid: &&Gid| gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
+        let found = gids.iter().find(|gid| **gid == remote).or_else(|| gids.iter().find(same_kind));
+        let found = found.or_else(|| gids.iter().find(same_family));
+        found.or(gids.first()).copied().unwrap_or_default()
+    }
+}
+
 /// Connection management of a process; see the module.
 #[derive(Debug)]
 pub(crate) struct RdmaCm {
@@ -58,5 +88,23 @@ impl RdmaCm {
             next_ephemeral: seed as u16,
             owners: BTreeMap::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_go_between_addresses_of_one_kind() {
+        let v6 = |first: u8, last: u8| Gid([first, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        let (v4, link_local, chosen) = (Gid::from_ipv4([198, 18, 0, 1]), v6(0xfe, 1), v6(0x20, 1));
+        let facts = PortFacts { guid: 1, gids: [v4, link_local, chosen].into(), mtu: 5 };
+        assert_eq!(facts.source_for(Gid::from_ipv4([10, 0, 0, 1])), v4);
+        assert_eq!(facts.source_for(v6(0xfe, 2)), link_local);
+        assert_eq!(facts.source_for(v6(0x20, 2)), chosen);
+        assert_eq!(facts.source_for(chosen), chosen, "to itself");
+        let without = PortFacts { gids: [v4, link_local].into(), ..facts };
+        assert_eq!(without.source_for(v6(0x20, 2)), link_local, "the same family at least");
     }
 }

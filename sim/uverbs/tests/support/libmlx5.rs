@@ -1,6 +1,6 @@
 //! As much of libibverbs and libmlx5 as a test needs: requests to the byte, WQEs into memory, completions out of it.
 
-use super::{BASE, Program, attribute, device_of, open, request};
+use super::{BASE, Program, attribute, open, request};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::uapi::*;
@@ -34,7 +34,7 @@ pub struct Peer {
     pub pd: u32,
     page: u32,
     heap: u64,
-    name: &'static str,
+    host: VirtualHost,
 }
 
 /// A completion queue.
@@ -82,11 +82,17 @@ pub struct QpWish {
 }
 
 impl Peer {
-    pub fn new(name: &'static str) -> Self {
+    pub fn new(name: &str) -> Self {
+        Self::on(VirtualHost::new(name).unwrap(), 0)
+    }
+
+    /// A program that is the process of this number on a host.
+    pub fn on(host: VirtualHost, number: u8) -> Self {
         let mut program = Program::default();
-        let mut uverbs = device_of(name, &mut program);
+        let config = host.nic_config(number);
+        let mut uverbs = Uverbs::boot(config, &host.port_addresses(), &mut program).unwrap();
         let file = open(&mut uverbs, &mut program);
-        let mut peer = Self { program, uverbs, file, now: Time::ZERO, pd: 0, page: 0, heap: HEAP, name };
+        let mut peer = Self { program, uverbs, file, now: Time::ZERO, pd: 0, page: 0, heap: HEAP, host };
         peer.call(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &[attribute(0, 0, 0)]).unwrap();
         peer.pd = peer.alloc_pd();
         let uar = [
@@ -102,7 +108,7 @@ impl Peer {
     }
 
     pub fn gid(&self) -> [u8; 16] {
-        VirtualHost::new(self.name).unwrap().gids()[0].0
+        self.host.gids()[0].0
     }
 
     pub fn call(
@@ -287,6 +293,12 @@ impl Peer {
 
     /// RESET to INIT, RTR and RTS, as `ibv_rc_pingpong` does it.
     pub fn connect(&mut self, qp: &Qp, kind: u64, gid: [u8; 16], dest_qp_num: u32) -> Result<(), Errno> {
+        let dest = QpDest { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..QpDest::new_zeroed() };
+        self.connect_by(qp, kind, dest, dest_qp_num)
+    }
+
+    /// The same by any way.
+    pub fn connect_by(&mut self, qp: &Qp, kind: u64, dest: QpDest, dest_qp_num: u32) -> Result<(), Errno> {
         let base = ModifyQp { qp_handle: qp.handle, ..ModifyQp::new_zeroed() };
         let (datagram, acknowledged) = (kind == IB_UVERBS_QPT_UD, kind != IB_UVERBS_QPT_UC);
         let init = ModifyQp {
@@ -298,7 +310,6 @@ impl Peer {
             ..base
         };
         self.modify(&init)?;
-        let dest = QpDest { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..QpDest::new_zeroed() };
         // perftest gives both ends of XRC what a reliable connection needs.
         let ready = ModifyQp {
             attr_mask: match (datagram, acknowledged) {

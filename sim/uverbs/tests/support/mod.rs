@@ -173,7 +173,7 @@ pub fn device(program: &mut Program) -> Uverbs {
 /// The device of a virtual host, booted.
 pub fn device_of(name: &str, program: &mut Program) -> Uverbs {
     let host = VirtualHost::new(name).unwrap();
-    Uverbs::boot(host.nic_config(0), &host.gids(), program).unwrap()
+    Uverbs::boot(host.nic_config(0), &host.port_addresses(), program).unwrap()
 }
 
 /// Opens the device file and makes its context as libmlx5 does. The answer lies at [`BASE`] + 0x100.

@@ -1,0 +1,123 @@
+//! What a virtual host is besides its name: link layer and addresses, as text for the directory of a network.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
+
+/// Addresses that a host may be given.
+const MOST_ADDRESSES: usize = 32;
+
+/// What is set of a host; the default is an Ethernet port with the addresses that follow from the name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// LID of the host's InfiniBand port; `None` if its port is of Ethernet.
+    pub lid: Option<u16>,
+    /// Addresses that were chosen for it.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl HostSettings {
+    /// Link layer of the port.
+    pub const fn link(&self) -> LinkLayer {
+        if self.lid.is_some() { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
+    }
+
+    /// Whether a host may have this address: one of this machine's own, or of a group, would be somebody else's.
+    pub fn is_possible(address: IpAddr) -> bool {
+        let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+        let link_local = match address {
+            IpAddr::V4(v4) => v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        };
+        let everybody = address == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
+        !(address.is_unspecified()
+            || address.is_loopback()
+            || address.is_multicast()
+            || everybody
+            || mapped
+            || link_local)
+    }
+}
+
+/// A line of a word and a value for everything that is set.
+impl fmt::Display for HostSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(lid) = self.lid {
+            writeln!(f, "lid {lid}")?;
+        }
+        self.addresses.iter().try_for_each(|address| writeln!(f, "address {address}"))
+    }
+}
+
+/// Reads what [`Display`](fmt::Display) writes; an error is a sentence.
+impl FromStr for HostSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut settings = Self::default();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("lid", lid)) => settings.lid = Some(parse_lid(lid)?),
+                Some(("address", address)) => settings.addresses.push(parse_address(address)?),
+                _ => return Err(format!("{line:?} is no setting of a host")),
+            }
+        }
+        if settings.addresses.len() > MOST_ADDRESSES {
+            return Err(format!("a host has {MOST_ADDRESSES} chosen addresses at most"));
+        }
+        Ok(settings)
+    }
+}
+
+fn parse_lid(text: &str) -> Result<u16, String> {
+    let lid = text.parse().ok().filter(|lid| (1..FIRST_MULTICAST_LID).contains(lid));
+    lid.ok_or_else(|| format!("{text:?} is no LID of a port (1 to {})", FIRST_MULTICAST_LID - 1))
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, String> {
+    let address = text.parse().map_err(|_| format!("{text:?} is no address of IPv4 or IPv6"))?;
+    if HostSettings::is_possible(address) {
+        return Ok(address);
+    }
+    Err(format!(
+        "{address} cannot be the address of a virtual host: it is loopback, link-local or of a group"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn settings_are_read_as_they_were_written() {
+        for text in
+            ["", "lid 3\n", "address 10.0.0.1\naddress 2001:db8::1\n", "lid 49151\naddress 10.1.2.3\n"]
+        {
+            assert_eq!(text.parse::<HostSettings>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_no_host_can_be_is_refused() {
+        for text in [
+            "lid 0",
+            "lid 49152",
+            "lid",
+            "address 127.0.0.1",
+            "address ::1",
+            "address fe80::1",
+            "link ib",
+            "address ::ffff:1.2.3.4",
+        ] {
+            assert!(text.parse::<HostSettings>().is_err(), "{text}");
+        }
+        let many = "address 10.0.0.1\n".repeat(MOST_ADDRESSES + 1);
+        assert!(many.parse::<HostSettings>().is_err());
+    }
+}

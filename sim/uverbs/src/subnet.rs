@@ -1,0 +1,96 @@
+//! The switch at the other end of an InfiniBand port's cable, as far as the port sees it: the subnet's manager, which gives the port
+//! the LID that its host has (IBTA v1.4 §14.4).
+//!
+//! **What this is.** All processes of a host have a port with the same LID, and each has a manager of its own that knows that LID:
+//! packets of the management lane (VL 15) never leave the process.
+//!
+//! **What it may not do.** It carries no other packet: those go to the network.
+
+use crate::commands::CommandQueue;
+use crate::process::Process;
+use alloc::vec::Vec;
+use bareverbs_prm::time::Time;
+use bareverbs_sim::net::{Egress, SubnetConfig, Switch};
+use bareverbs_sim::wire::FrameBuffer;
+use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
+
+/// Packets of both sides until a port is active, by far.
+const MOST_PACKETS: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SubnetDoor {
+    switch: Switch,
+    port: usize,
+}
+
+impl SubnetDoor {
+    /// A switch whose manager knows the LID of the port with this GUID.
+    pub(crate) fn new(guid: u64, lid: u16) -> Self {
+        let known_lids = [(guid, lid)].into();
+        let mut switch = Switch::infiniband(SubnetConfig { known_lids, ..SubnetConfig::default() });
+        let port = switch.add_port();
+        Self { switch, port }
+    }
+
+    /// The cable was plugged in or pulled out.
+    pub(crate) fn handle_link(&mut self, now: Time, up: bool) {
+        self.switch.handle_link(now, self.port, up);
+    }
+
+    /// Takes a packet that the device has sent, if it is one of the management lane.
+    pub(crate) fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
+        let is_management = virtual_lane(frame) == Some(MANAGEMENT_LANE);
+        if is_management {
+            self.switch.handle_frame(now, self.port, frame);
+        }
+        is_management
+    }
+
+    /// Does what is due: requests that had no answer, and sweeps.
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.switch.handle_timeout(now);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.switch.poll_timeout()
+    }
+
+    /// Gives the device what the manager has to say; whether that was anything.
+    pub(crate) fn speak<P: Process>(
+        &mut self,
+        commands: &mut CommandQueue,
+        now: Time,
+        process: &mut P,
+    ) -> bool {
+        let mut said = Vec::new();
+        while let Some(egress) = self.switch.poll() {
+            if let Egress::Own { frame, .. } = egress {
+                said.push(frame);
+            }
+        }
+        for frame in &said {
+            commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, frame));
+        }
+        !said.is_empty()
+    }
+
+    /// Lets manager and device talk until both are silent: nothing else is on the port while it is brought up.
+    pub(crate) fn bring_up<P: Process>(&mut self, commands: &mut CommandQueue, process: &mut P) {
+        let (now, mut frame) = (process.now(), FrameBuffer::new());
+        self.handle_link(now, true);
+        for _ in 0..MOST_PACKETS {
+            let said = self.speak(commands, now, process);
+            let sent =
+                commands.with_device(process, |nic, memory| nic.poll_transmit(now, memory, &mut frame));
+            if sent.is_some() {
+                self.takes(now, &frame);
+            } else if !said {
+                return;
+            }
+        }
+    }
+}
