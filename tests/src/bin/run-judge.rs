@@ -10,7 +10,7 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
-use bareverbs_tests::hosted::{devices, entry, fields, listed, mpi};
+use bareverbs_tests::hosted::{at_once, captures, devices, entry, fields, listed, mpi};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -20,6 +20,9 @@ struct JudgeArguments {
     /// Only rows whose name contains this text; «test_cq» and its like: only this module of rdma-core's suite.
     #[arg(long, allow_hyphen_values = true)]
     only: Option<String>,
+    /// Also what takes minutes: a hundred pairs at once, and rdma-core's suite on InfiniBand ports.
+    #[arg(long)]
+    long: bool,
     /// Write the lists of what the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
     #[arg(long)]
     record: bool,
@@ -32,7 +35,7 @@ impl JudgeArguments {
 }
 
 /// A row that compares what two programs say.
-type Comparison = fn(&Installation) -> Result<()>;
+type Judgement = fn(&Installation) -> Result<()>;
 
 /// Exit status of what could not run here.
 const SKIPPED: u8 = 77;
@@ -62,7 +65,7 @@ impl Judgement {
                 self.add(&entry(name, || case.judge(installation)));
             }
         }
-        let shown: [(&str, Comparison); 3] = [
+        let shown: [(&str, Judgement); 3] = [
             ("a: fields of ibv_devinfo -v", fields::judge),
             ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
             ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
@@ -73,6 +76,14 @@ impl Judgement {
         let name = "a: mpirun -n 4, all to all";
         if asked.wants(name) {
             self.add(&entry(name.into(), || mpi::judge(installation)));
+        }
+        let name = "a / b: captures under faults, to tshark and Python";
+        if asked.wants(name) {
+            self.add(&entry(name.into(), || captures::judge(installation)));
+        }
+        let name = "a / b: 100 pairs at once";
+        if asked.long && asked.wants(name) {
+            self.add(&entry(name.into(), || at_once::judge(installation)));
         }
         Ok(())
     }
@@ -88,12 +99,25 @@ impl Judgement {
             return Ok(());
         }
         let suite = Suite::unpack(installation)?;
+        let links: &[&str] = if asked.long { &["eth", "ib"] } else { &["eth"] };
+        links.iter().try_for_each(|link| self.suite_on(asked, &suite, only, link))
+    }
+
+    /// The suite on a host whose port is of this link layer.
+    fn suite_on(
+        &mut self,
+        asked: &JudgeArguments,
+        suite: &Suite<'_>,
+        only: Option<&str>,
+        link: &str,
+    ) -> Result<()> {
         let mut report = Report::new(&["test"]);
-        suite.run(only.as_slice(), &[], |row| report.add(row))?;
-        let name = format!("run-suite-eth-{}", suite.version);
+        let options = ["--link", link].map(str::to_owned);
+        suite.run(only.as_slice(), &options, |row| report.add(row))?;
+        let name = format!("run-suite-{link}-{}", suite.version);
         let is_good = self.compare(asked, &name, &report)?;
         let (passed, failed, skipped) = report.counts();
-        println!("rdma-core's suite: {passed} passed, {failed} failed, {skipped} skipped");
+        println!("rdma-core's suite ({link}): {passed} passed, {failed} failed, {skipped} skipped");
         self.passed += passed;
         self.skipped += skipped;
         self.failed += if is_good { failed } else { failed.max(1) };

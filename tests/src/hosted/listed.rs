@@ -5,12 +5,19 @@ use super::perftest_rows::agree;
 use crate::guest::table::Verdict;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
 /// Port of connection management of those of rdma-core's examples that cannot be given another.
 const EXAMPLES_PORT: u16 = 7174;
 /// Frames that a host has sent before its peer is killed: data flow by then.
 const FRAMES_BEFORE_KILL: u64 = 1000;
+/// Codes of the local ACK timeout that perftest sets, and that connection management does; tries of a requester with 7 retries.
+const ACK_TIMEOUT: u32 = 14;
+const CONNECTION_ACK_TIMEOUT: u32 = 17;
+const TRIES: u32 = 8;
+/// For the program to end after it was told, on a machine that does other things as well.
+const ENDING: Duration = Duration::from_secs(8);
 /// How names of programs begin, and the package of Debian that has them.
 const PACKAGES: [(&str, &str); 10] = [
     ("ibv_", "ibverbs-utils ibverbs-providers"),
@@ -112,7 +119,9 @@ impl ListedCase {
         if self.demand == Demand::SeesKill {
             installation.wait_for_frames(&peer.host, FRAMES_BEFORE_KILL)?;
             drop(first);
+            let killed = Instant::now();
             let second = second.finish()?;
+            self.check_time(killed.elapsed())?;
             ensure!(!second.status.success(), "the second has not noticed, and said:\n{}", second.said);
             return self.check_output(&second.said);
         }
@@ -125,6 +134,21 @@ impl ListedCase {
                 .with_context(|| format!("what they said:\n{}\nand\n{}", first.said, second.said))?;
         }
         self.check_output(&(first.said + &second.said))
+    }
+
+    /// A requester tells of a peer that is gone when all tries have had their time: the local ACK timeout at least, four times that at
+    /// most (IBTA v1.4 §9.7.6.1.3).
+    fn check_time(&self, elapsed: Duration) -> Result<()> {
+        let uses_connection_management = self.program.command.iter().any(|word| word == "-R");
+        let code = if uses_connection_management { CONNECTION_ACK_TIMEOUT } else { ACK_TIMEOUT };
+        let tries = Duration::from_nanos(4096 << code) * TRIES;
+        ensure!(
+            elapsed >= tries,
+            "the second has noticed after {elapsed:?}; its tries take {tries:?} at least"
+        );
+        let most = tries * 4 + ENDING;
+        ensure!(elapsed <= most, "the second has noticed after {elapsed:?}, and should have after {most:?}");
+        Ok(())
     }
 
     fn check_end(&self, ProgramEnd { status, said }: &ProgramEnd) -> Result<()> {

@@ -1,0 +1,57 @@
+//! Captures of `bareverbs run`, looked at from outside: tshark dissects every frame, and Python computes every ICRC anew.
+
+use super::installation::{HostedProgram, Installation, free_port, is_installed};
+use crate::guest::table::Verdict;
+use crate::judges::{Version, python_agrees_on_every_icrc, tshark_accepts, tshark_fields};
+use anyhow::{Result, anyhow, ensure};
+use std::panic::catch_unwind;
+use std::path::Path;
+
+/// Frames that a test of so many messages has at least on either side.
+const MESSAGES: usize = 100;
+
+/// Captures a test of perftest on both of its hosts, with faults on one of them.
+pub fn judge(installation: &Installation) -> Result<Verdict> {
+    if let Some(program) = ["ib_send_bw", "tshark"].into_iter().find(|program| !is_installed(program)) {
+        return Ok(Verdict::Skip(format!(
+            "{program} is not installed (Debian: apt-get install perftest tshark)"
+        )));
+    }
+    let directory = installation.own_directory("captures")?;
+    let port = free_port()?;
+    let mut started = Vec::new();
+    for (host, peer, faults) in [("a", "", "loss=0"), ("b", " a", "loss=0.02,duplicate=0.02")] {
+        let command = format!("ib_send_bw -F -n {MESSAGES} -s 4096 -p {port}{peer}");
+        let command = command.split_whitespace().map(str::to_owned).collect();
+        let capture = directory.join(format!("{host}.pcapng")).to_string_lossy().into_owned();
+        let options = ["--faults", faults, "--capture", &capture].map(str::to_owned);
+        let mut program = installation.start(&HostedProgram { host: host.into(), command }, &options)?;
+        if peer.is_empty() {
+            program.wait_for_port(installation, port)?;
+        }
+        started.push(program);
+    }
+    for program in started {
+        let ended = program.finish()?;
+        ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
+    }
+    let counts = ["a", "b"].map(|host| check(&directory.join(format!("{host}.pcapng"))));
+    let [a, b] = counts;
+    Ok(Verdict::Pass(format!("{} and {} frames", a?, b?)))
+}
+
+/// How many frames a capture has, all of which both judges approve of.
+fn check(capture: &Path) -> Result<usize> {
+    let looked = catch_unwind(|| {
+        let frames = tshark_fields(capture, &["frame.number"]).map_or(0, |rows| rows.len());
+        tshark_accepts(Version::Two, capture, frames);
+        python_agrees_on_every_icrc(Version::Two, capture, frames);
+        frames
+    });
+    let frames = looked.map_err(|refusal| {
+        let said = refusal.downcast_ref::<String>().cloned();
+        anyhow!("{}: {}", capture.display(), said.unwrap_or_else(|| "a judge refuses it".into()))
+    })?;
+    ensure!(frames > MESSAGES, "{} has {frames} frames only", capture.display());
+    Ok(frames)
+}
