@@ -35,7 +35,7 @@ impl JudgeArguments {
 }
 
 /// A row that compares what two programs say.
-type Judgement = fn(&Installation) -> Result<()>;
+type Comparing = fn(&Installation) -> Result<()>;
 
 /// Exit status of what could not run here.
 const SKIPPED: u8 = 77;
@@ -65,7 +65,7 @@ impl Judgement {
                 self.add(&entry(name, || case.judge(installation)));
             }
         }
-        let shown: [(&str, Judgement); 3] = [
+        let shown: [(&str, Comparing); 3] = [
             ("a: fields of ibv_devinfo -v", fields::judge),
             ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
             ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
