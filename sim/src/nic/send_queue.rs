@@ -48,7 +48,7 @@ impl OutstandingWqe {
             name: WqeName { index, opcode: control.opcode().raw() },
             signalled: mode == completion_mode::ALWAYS || event,
             event,
-            carrier: WorkCarrier::Nobody,
+            carrier: WorkCarrier::Requester,
             pieces: PieceList::default(),
         }
     }
@@ -70,7 +70,7 @@ pub(crate) enum Fetched {
     /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`].
     KeyUpdate(Box<PendingUpdate>),
     /// A copy. The card is to be asked for it, and [`SendQueue::hand_to_card`] told the tag.
-    Dma(DmaCopy),
+    Dma(Box<DmaCopy>),
     /// A NOP, which only takes its place in the order.
     Nop,
     /// Nothing more at present.
@@ -236,10 +236,17 @@ impl SendQueue {
         let fetched = match work {
             WqeRequest::KeyUpdate(update) => {
                 let blocks = next.blocks();
+                wqe.carrier = WorkCarrier::Nobody;
                 return Ok(Fetched::KeyUpdate(Box::new(PendingUpdate { update, control, wqe, blocks })));
             }
-            WqeRequest::Nop => Fetched::Nop,
-            WqeRequest::Dma(copy) => Fetched::Dma(copy),
+            WqeRequest::Nop => {
+                wqe.carrier = WorkCarrier::Nobody;
+                Fetched::Nop
+            }
+            WqeRequest::Dma(copy) => {
+                wqe.carrier = WorkCarrier::Nobody;
+                Fetched::Dma(copy)
+            }
             WqeRequest::Datagram(address) => {
                 Fetched::Datagram(FetchedDatagram { token, address, solicited: control.solicited() })
             }
@@ -251,10 +258,6 @@ impl SendQueue {
                 fence: waits_for_reads(&control),
                 service_header,
             }),
-        };
-        wqe.carrier = match fetched {
-            Fetched::Nop | Fetched::Dma(_) => WorkCarrier::Nobody,
-            _ => WorkCarrier::Requester,
         };
         self.behind_update = false;
         self.remember(wqe, next.blocks());

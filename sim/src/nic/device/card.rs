@@ -18,6 +18,7 @@ impl Nic {
     }
 
     /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has something.
+    #[inline]
     pub fn has_card_output(&self) -> bool {
         self.card.as_ref().is_some_and(|card| card.has_output())
     }

@@ -188,7 +188,7 @@ impl QueuePair {
                     bus.counters.dma_requests += 1;
                     // Only a function of a card switches these on.
                     if let Some(card) = bus.card.as_mut() {
-                        self.send.hand_to_card(card.request(self.accessor.qpn, copy));
+                        self.send.hand_to_card(card.request(self.accessor.qpn, *copy));
                     }
                 }
                 Fetched::KeyUpdate(pending) => return Some(*pending),

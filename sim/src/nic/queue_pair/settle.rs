@@ -103,9 +103,12 @@ impl QueuePair {
     /// Ends what stands at the front of the queue and is not with the requester: everything before it has ended. Whether a copy is at
     /// the front that the card has not ended, before which nothing else may end.
     fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        while let Some(front) = self.send.front() {
+        while let Some(carrier) = self.send.front().map(|front| front.carrier) {
+            if carrier == WorkCarrier::Requester {
+                return false;
+            }
             let dead = matches!(self.state(), QpState::Error | QpState::SqError);
-            let result = match front.carrier {
+            let result = match carrier {
                 WorkCarrier::Requester => return false,
                 WorkCarrier::Card(_) if !dead => return true,
                 WorkCarrier::Nobody | WorkCarrier::Card(_) if dead => Err(wqe::FLUSHED),

@@ -113,8 +113,8 @@ pub(crate) enum WqeRequest {
     Request(Operation, ServiceHeader),
     /// A message that stands alone.
     Datagram(DatagramAddress),
-    /// A copy of memory.
-    Dma(DmaCopy),
+    /// A copy of memory, which is larger than what most others say.
+    Dma(Box<DmaCopy>),
     /// A change of a memory key; it is several times as large as all others.
     KeyUpdate(Box<KeyUpdate>),
 }
@@ -171,6 +171,19 @@ pub(crate) fn parse(
     Ok(work)
 }
 
+/// What has an `opmod` and is neither an RPC nor an atomic: copies of memory.
+#[cold]
+fn parse_operation_of_memory(
+    control: &ControlSegment,
+    cursor: &mut SegmentReader<'_>,
+    rules: &WqeRules<'_>,
+) -> Result<WqeRequest, WorkFault> {
+    match control.opcode() {
+        WqeOpcode::Mmo => Ok(WqeRequest::Dma(Box::new(dma::parse_mmo(control, cursor, rules)?))),
+        _ => Err(OPMOD),
+    }
+}
+
 fn parse_work(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -187,9 +200,6 @@ fn parse_work(
     if opcode == WqeOpcode::Umr {
         return parse_key_work(control, cursor, rules, pieces);
     }
-    if opcode == WqeOpcode::Mmo {
-        return Ok(WqeRequest::Dma(dma::parse_mmo(control, cursor, rules)?));
-    }
     let service_header = parse_queue(control, cursor, rules)?;
     if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
         return parse_rpc(control, cursor, rules);
@@ -199,10 +209,11 @@ fn parse_work(
         return Ok(WqeRequest::Request(operation, service_header));
     }
     if control.opmod() != 0 {
-        return Err(OPMOD);
+        return parse_operation_of_memory(control, cursor, rules);
     }
     let operation = match opcode {
         WqeOpcode::Nop => return Ok(WqeRequest::Nop),
+        WqeOpcode::Mmo => return parse_operation_of_memory(control, cursor, rules),
         WqeOpcode::Send => Operation::Send { immediate: None, invalidate: None },
         WqeOpcode::SendImm => Operation::Send { immediate: Some(immediate), invalidate: None },
         WqeOpcode::SendInval => Operation::Send { immediate: None, invalidate: Some(immediate) },

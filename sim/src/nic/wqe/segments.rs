@@ -44,6 +44,7 @@ pub(super) struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
+    #[inline(always)]
     pub(super) fn segment<T: Layout + FromBytes + IntoBytes + zerocopy::Immutable>(
         &mut self,
         rules: &WqeRules<'_>,
@@ -57,12 +58,14 @@ impl SegmentReader<'_> {
         Ok(segment)
     }
 
+    #[inline]
     pub(super) fn is_at_end(&self) -> bool {
         self.position >= self.bytes.len()
     }
 }
 
 /// Bytes of a data segment: bit 31 is not part of the count, and zero is 2^31.
+#[inline]
 pub(crate) fn byte_count(segment: &DataSegment) -> u32 {
     match segment.byte_count() & (ZERO_COUNT - 1) {
         0 => ZERO_COUNT,
