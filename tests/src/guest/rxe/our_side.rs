@@ -14,12 +14,12 @@ use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
 use bareverbs_core::port::PortState;
 use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
-use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_hal_sim::real_time::RealTimeHal;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::numbering::{CqeSyndrome, PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 use bareverbs_serve::real_time::{FaultCounters, Recorder, UnixDatagramIo};
@@ -377,7 +377,7 @@ impl Connection {
     pub fn poll(&mut self) -> Result<Option<Completion>> {
         let Some(completion) = self.completions.poll_one()? else { return Ok(None) };
         if !completion.is_success() {
-            bail!("work request {} ended with {completion:?}", completion.wr_id);
+            return Err(FailedWork(completion).into());
         }
         let WorkCompletion { wr_id, byte_count, opcode, .. } = completion;
         let receives = [WorkCompletionOpcode::Receive, WorkCompletionOpcode::ReceiveRdmaWithImmediate];
@@ -413,6 +413,26 @@ impl Connection {
         self.nic.bus().with(|runner| format!("{:?} {:?}", runner.device().counters(), runner.counters()))
     }
 }
+
+/// A work request that failed.
+#[derive(Debug)]
+pub struct FailedWork(WorkCompletion);
+
+impl FailedWork {
+    /// Whether it is this one, and failed because nobody acknowledged it.
+    pub fn is_unacknowledged(&self, token: u64) -> bool {
+        self.0.wr_id == token
+            && self.0.status == WorkCompletionStatus::Failed(CqeSyndrome::TransportRetryExceeded)
+    }
+}
+
+impl fmt::Display for FailedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "work request {} ended with {:?}", self.0.wr_id, self.0)
+    }
+}
+
+impl core::error::Error for FailedWork {}
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,8 @@
 //! Our part of one case: its connection, its buffer and its deadline.
 
 use super::super::super::interrupt;
-use super::super::cases::Case;
-use super::super::our_side::{Connection, Span};
+use super::super::cases::{Case, Wire};
+use super::super::our_side::{Connection, FailedWork, Span};
 use anyhow::{Context, Result, bail};
 use bareverbs_perftest::line::Listener;
 use std::net::SocketAddr;
@@ -59,10 +59,33 @@ impl Part<'_> {
 
     /// Waits until each of these has completed. Everything else that completes is an error.
     pub(super) fn wait_for(&mut self, tokens: &[u64]) -> Result<()> {
+        self.wait(tokens, None)
+    }
+
+    /// The same, and `last` is our last message. The program ends when it has that message, and with it ends whoever would repeat an
+    /// acknowledgement that the wire lost. So a last message without acknowledgement is no fault on such a wire; whether the program
+    /// has it, its exit status says.
+    pub(super) fn wait_for_last(&mut self, tokens: &[u64], last: u64) -> Result<()> {
+        self.wait(tokens, (self.case.wire == Wire::Faulty).then_some(last))
+    }
+
+    fn wait(&mut self, tokens: &[u64], last: Option<u64>) -> Result<()> {
         let mut waiting = tokens.to_vec();
+        let is_end = |waiting: &[u64], error: &anyhow::Error| {
+            let failed = error.downcast_ref::<FailedWork>();
+            last.is_some_and(|last| {
+                waiting == [last] && failed.is_some_and(|failed| failed.is_unacknowledged(last))
+            })
+        };
         while !waiting.is_empty() {
             interrupt::check()?;
-            while let Some(completion) = self.connection.poll()? {
+            loop {
+                let completion = match self.connection.poll() {
+                    Ok(Some(completion)) => completion,
+                    Ok(None) => break,
+                    Err(error) if is_end(&waiting, &error) => return Ok(()),
+                    Err(error) => return Err(error),
+                };
                 let position = waiting.iter().position(|token| *token == completion.token);
                 let position =
                     position.with_context(|| format!("{completion:?} while waiting for {waiting:?}"))?;

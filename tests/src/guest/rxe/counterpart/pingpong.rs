@@ -26,7 +26,12 @@ impl Part<'_> {
     fn begin_rounds(&mut self, rounds: u64) -> Result<()> {
         for round in 0..rounds {
             let bytes = self.send(round)?;
-            self.wait_for(&[round, RECEIVES + round])?;
+            let both = [round, RECEIVES + round];
+            if round + 1 < rounds {
+                self.wait_for(&both)?
+            } else {
+                self.wait_for_last(&both, round)?
+            }
             self.take(round, rounds, &bytes)?;
         }
         Ok(())
@@ -44,7 +49,7 @@ impl Part<'_> {
             self.take(round, rounds, &expected)?;
             expected = self.send(round)?;
         }
-        self.wait_for(&[rounds - 1])
+        self.wait_for_last(&[rounds - 1], rounds - 1)
     }
 
     /// Compares what was received and posts the receive of the next round.
