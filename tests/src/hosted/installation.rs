@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
 /// User that has no rights (`nobody`), for when this runs as root.
 const NOBODY: u32 = 65534;
-/// A port of connection management is seen from outside once it is bound; perftest listens half a second after that, and a request that comes
+/// A port of connection management is seen from outside once it is bound; programs listen right after that, and a request that comes
 /// between is rejected.
-const FROM_BIND_TO_LISTEN: Duration = Duration::from_secs(2);
+const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
