@@ -4,7 +4,8 @@
 //! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with somebody outside.
 //!
 //! **What it may not do.** It has no delay and loses nothing in silence: a port whose owner does not come for its frames makes
-//! the senders wait. Only a flood does not wait for one that is slow; what is lost so is counted ([`Fabric::lost`]) and logged.
+//! the senders wait. Only a flood does not wait for one that is slow. It has room of its own there; what finds that full, too, is
+//! lost, counted ([`Fabric::lost`]) and logged.
 //! Faults and captures are the runners'.
 
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
@@ -18,8 +19,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Frames that may wait at a port.
+/// Frames that may wait at a port. Who sends one more waits.
 const ROOM: usize = 1024;
+/// Room beyond it, for floods only, since they do not wait: a port that is full of frames for itself loses no question of ARP.
+const FLOOD_ROOM: usize = 256;
 /// Longest rest of the thread that works for the manager and the wires.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -149,13 +152,15 @@ impl State {
         let mut taken = true;
         while let Some(egress) = self.switch(layer).poll() {
             match egress {
-                Egress::Forward { port } => taken = self.put(layer, port, frame),
+                Egress::Forward { port } => taken = self.put(layer, port, frame, ROOM),
                 // A flood does not wait for one that is slow: the others would get the frame twice.
-                Egress::Copy { port } if !self.put(layer, port, frame) => self.lose(layer, port),
+                Egress::Copy { port } if !self.put(layer, port, frame, ROOM + FLOOD_ROOM) => {
+                    self.lose(layer, port);
+                }
                 Egress::Copy { .. } => {}
                 // The manager repeats a request that finds no room.
                 Egress::Own { port, frame, .. } => {
-                    self.put(layer, port, &frame);
+                    self.put(layer, port, &frame, ROOM);
                 }
             }
         }
@@ -166,15 +171,17 @@ impl State {
     fn lose(&mut self, layer: LinkLayer, exit: usize) {
         if let Some(lost) = self.lost.add() {
             tracing::warn!(
-                "{layer:?} port {exit} has {ROOM} frames waiting: a flooded frame is lost, {lost} so far"
+                "{layer:?} port {exit} has {} frames waiting: a flooded frame is lost, {lost} so far",
+                ROOM + FLOOD_ROOM
             );
         }
     }
 
-    fn put(&mut self, layer: LinkLayer, number: usize, frame: &[u8]) -> bool {
+    /// Puts a frame into the queue of a port; false if `room` frames wait there.
+    fn put(&mut self, layer: LinkLayer, number: usize, frame: &[u8], room: usize) -> bool {
         let port = self.ports.iter_mut().find(|port| port.layer == layer && port.number == number);
         let Some(port) = port.filter(|port| port.open) else { return true };
-        if port.waiting.len() >= ROOM {
+        if port.waiting.len() >= room {
             return false;
         }
         port.waiting.push_back(frame.to_vec());

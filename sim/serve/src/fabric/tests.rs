@@ -122,12 +122,21 @@ fn until(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn what_a_flood_loses_is_counted() {
+fn a_flood_has_room_of_its_own_at_a_port_that_is_full_and_is_counted_where_it_has_none() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
-    let (mut one, _slow) =
+    let (mut one, mut slow) =
         (fabric.plug(LinkLayer::Ethernet, silent()), fabric.plug(LinkLayer::Ethernet, silent()));
-    for _ in 0..ROOM + 5 {
+    slow.send(&frame(9, 2)).expect("so that the switch knows it");
+    while one.send(&frame(2, 1)).expect("a port") {}
+    for _ in 0..FLOOD_ROOM {
+        assert!(one.send(&frame(0xff, 1)).expect("a port"));
+    }
+    assert_eq!(fabric.lost(), 0);
+    assert!(!one.send(&frame(2, 1)).expect("a port"), "what is for one port waits");
+    for _ in 0..5 {
         assert!(one.send(&frame(0xff, 1)).expect("a port"));
     }
     assert_eq!(fabric.lost(), 5);
+    let received = core::iter::from_fn(|| receive(&mut slow)).count();
+    assert_eq!(received, ROOM + FLOOD_ROOM);
 }
