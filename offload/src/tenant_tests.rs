@@ -7,8 +7,9 @@ use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part,
 use crate::grant::Grant;
 use crate::kernel::{CompiledIn, Kernel, Opcode};
 use crate::kernels::BuiltInKernels;
-use crate::kernels::aggregate::{Aggregate, AggregateQuery, Totals};
+use crate::kernels::aggregate::{Aggregate, Totals};
 use crate::kernels::field::{ByteOrder, Field, Predicate};
+use crate::kernels::scan::ScanQuery;
 use crate::runtime::{ResponseWindow, Runtime};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer};
@@ -154,7 +155,7 @@ impl Scene {
 
     /// Asks for the sum of the first `records` records.
     fn ask(&mut self, tenant: usize, request_id: u64, records: u32) -> bool {
-        let parameters = AggregateQuery {
+        let parameters = ScanQuery {
             start: 0,
             records,
             stride: 8,

@@ -1,52 +1,19 @@
 //! Counts, adds up and finds extremes of a column, over the records that satisfy a predicate.
 //!
-//! The answer has 40 bytes however many records there are; a READ would carry all of them. AggregateQuery, 32 bytes, numbers
-//! big-endian:
-//!
-//! ```text
-//!  0  start 8                                   20  stride 2 | predicate 1 | flags 1 (bit 0 = big-endian records)
-//!  8  operand 8                                 24  compared field 4
-//! 16  records 4                                 28  column 4
-//! ```
-//!
-//! Answer: matching records 8, sum 16, least 8, greatest 8; unsigned and big-endian. Without a match the least is `u64::MAX`
-//! and the greatest zero.
+//! The answer has 40 bytes however many records there are; a READ would carry all of them. The parameters are a
+//! [`ScanQuery`]. Answer: matching records 8, sum 16, least 8, greatest 8; unsigned and big-endian. Without a match the least
+//! is `u64::MAX` and the greatest zero.
 
-use super::field::{ByteOrder, Field, FieldBytes, Predicate};
-use crate::grant::{Checked, Grant};
+use super::scan::{QUERY, Scan, ScanQuery};
+use crate::grant::Grant;
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
-use zerocopy::big_endian::{U16, U32, U64, U128};
+use zerocopy::big_endian::{U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Most bytes that are read at a time: one step computes over so many.
-pub const CHUNK: u32 = 4096;
-/// Most bytes of a record.
-pub const MAX_STRIDE: u16 = 1024;
 /// Bytes of the parameters.
-pub const PARAMETERS: usize = size_of::<QueryBytes>();
+pub const PARAMETERS: usize = QUERY;
 /// Bytes of the answer.
 pub const ANSWER: usize = size_of::<AnswerBytes>();
-
-/// What is added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AggregateQuery {
-    /// Offset of the first record in the region.
-    pub start: u64,
-    /// Number of records.
-    pub records: u32,
-    /// Bytes from one record to the next: a multiple of 4, at most [`MAX_STRIDE`].
-    pub stride: u16,
-    /// The order of bytes in the words of records.
-    pub order: ByteOrder,
-    /// What is compared; not relative.
-    pub compared: Field,
-    /// How it has to compare with the operand.
-    pub predicate: Predicate,
-    /// What it is compared with.
-    pub operand: u64,
-    /// What is added up; not relative.
-    pub column: Field,
-}
 
 /// What came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,19 +28,6 @@ pub struct Totals {
     pub greatest: u64,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct QueryBytes {
-    start: U64,
-    operand: U64,
-    records: U32,
-    stride: U16,
-    predicate: u8,
-    flags: u8,
-    compared: FieldBytes,
-    column: FieldBytes,
-}
-
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct AnswerBytes {
@@ -81,51 +35,6 @@ struct AnswerBytes {
     sum: U128,
     least: U64,
     greatest: U64,
-}
-
-impl AggregateQuery {
-    /// Decodes parameters; fields that are not in a record are refused.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Status> {
-        let raw = QueryBytes::ref_from_bytes(bytes).map_err(|_| Status::BadParameters)?;
-        let order = match raw.flags {
-            0 => ByteOrder::LittleEndian,
-            1 => ByteOrder::BigEndian,
-            _ => return Err(Status::BadParameters),
-        };
-        let parameters = Self {
-            start: raw.start.get(),
-            records: raw.records.get(),
-            stride: raw.stride.get(),
-            order,
-            compared: Field::parse(raw.compared)?,
-            predicate: Predicate::from_number(raw.predicate).ok_or(Status::BadParameters)?,
-            operand: raw.operand.get(),
-            column: Field::parse(raw.column)?,
-        };
-        if parameters.fits() { Ok(parameters) } else { Err(Status::BadParameters) }
-    }
-
-    fn fits(&self) -> bool {
-        let inside = |field: Field| !field.relative && field.fits(self.stride, 0);
-        (4..=MAX_STRIDE).contains(&self.stride)
-            && self.stride.is_multiple_of(4)
-            && inside(self.compared)
-            && inside(self.column)
-    }
-
-    /// The bytes of the parameters.
-    pub fn encode(&self) -> [u8; PARAMETERS] {
-        zerocopy::transmute!(QueryBytes {
-            start: self.start.into(),
-            operand: self.operand.into(),
-            records: self.records.into(),
-            stride: self.stride.into(),
-            predicate: self.predicate as u8,
-            flags: (self.order == ByteOrder::BigEndian).into(),
-            compared: self.compared.into(),
-            column: self.column.into(),
-        })
-    }
 }
 
 impl Totals {
@@ -154,9 +63,7 @@ impl Totals {
 /// An aggregation under way.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
-    query: AggregateQuery,
-    /// Records that have not been read.
-    left: u32,
+    scan: Scan,
     totals: Totals,
     answer: AnswerBytes,
 }
@@ -166,25 +73,15 @@ impl Kernel for Aggregate {
     const OPCODE: Opcode = Opcode(u64::from_be_bytes(*b"AGGREGAT"));
 
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
-        let query = AggregateQuery::parse(parameters)?;
+        let scan = Scan::new(ScanQuery::parse(parameters)?);
         let totals = Totals::NONE;
-        let left = query.records;
-        let mut aggregate = Self { query, left, totals, answer: totals.encode() };
+        let mut aggregate = Self { scan, totals, answer: totals.encode() };
         let step = aggregate.next(grant);
         Ok((aggregate, step))
     }
 
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        let AggregateQuery { stride, order, compared, column, predicate, operand, .. } = self.query;
-        for record in bytes.chunks_exact(stride.into()) {
-            let (Some(found), Some(value)) = (compared.load(record, 0, order), column.load(record, 0, order))
-            else {
-                return Step::Done(Status::BadParameters);
-            };
-            if predicate.holds(found, operand) {
-                self.totals.add(value);
-            }
-        }
+        self.scan.matches(bytes).for_each(|(_, value)| self.totals.add(value));
         self.next(grant)
     }
 
@@ -196,30 +93,21 @@ impl Kernel for Aggregate {
 impl Aggregate {
     /// Asks for the next records, or answers.
     fn next(&mut self, grant: &Grant) -> Step {
-        if self.left == 0 {
-            self.answer = self.totals.encode();
-            return Step::Reply(Emission { offset: 0, length: ANSWER as u32, version: 0 });
-        }
-        match self.chunk(grant) {
-            Ok((records, range)) => {
-                self.left -= records;
-                Step::Fetch(range)
+        match self.scan.next(grant) {
+            Ok(Some(range)) => Step::Fetch(range),
+            Ok(None) => {
+                self.answer = self.totals.encode();
+                Step::Reply(Emission { offset: 0, length: ANSWER as u32, version: 0 })
             }
             Err(status) => Step::Done(status),
         }
-    }
-
-    fn chunk(&self, grant: &Grant) -> Result<(u32, Checked), Status> {
-        let stride = u32::from(self.query.stride);
-        let records = self.left.min(CHUNK / stride);
-        let done = u64::from(self.query.records - self.left) * u64::from(stride);
-        let offset = self.query.start.checked_add(done).ok_or(Status::OutOfBounds)?;
-        Ok((records, grant.check(offset, records * stride)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::field::{ByteOrder, Field, Predicate};
+    use super::super::scan::CHUNK;
     use super::*;
     use crate::budget::{Budget, Limits, Next};
     use bareverbs_prm::time::Time;
@@ -245,8 +133,8 @@ mod tests {
         }
     }
 
-    fn parameters(records: u32) -> AggregateQuery {
-        AggregateQuery {
+    fn parameters(records: u32) -> ScanQuery {
+        ScanQuery {
             start: 0,
             records,
             stride: 12,
@@ -266,7 +154,7 @@ mod tests {
         ) {
             let memory: Vec<u8> =
                 records.iter().flat_map(|(a, b)| [&a.to_le_bytes()[..], &b.to_le_bytes()].concat()).collect();
-            let wanted = AggregateQuery { operand, ..parameters(records.len() as u32) };
+            let wanted = ScanQuery { operand, ..parameters(records.len() as u32) };
             let (totals, hops) = run(&memory, &wanted.encode()).expect("all records are there");
             let values: Vec<u64> = records
                 .iter()
@@ -282,7 +170,7 @@ mod tests {
 
         #[test]
         fn arbitrary_parameters_end_and_read_nothing_outside(
-            bytes in proptest::collection::vec(any::<u8>(), PARAMETERS),
+            bytes in proptest::collection::vec(any::<u8>(), QUERY),
             length in 1_usize..9000,
         ) {
             let _ended = run(&vec![7; length], &bytes);
@@ -300,24 +188,7 @@ mod tests {
         assert_eq!(run(&memory, &parameters(10).encode()).map(|(totals, _)| totals.count), Ok(10));
         assert_eq!(run(&memory, &parameters(11).encode()), Err(Status::OutOfBounds));
         assert_eq!(run(&memory, &parameters(u32::MAX).encode()), Err(Status::OutOfBounds));
-        let wraps = AggregateQuery { start: u64::MAX - 4, ..parameters(1) };
+        let wraps = ScanQuery { start: u64::MAX - 4, ..parameters(1) };
         assert_eq!(run(&memory, &wraps.encode()), Err(Status::OutOfBounds));
-    }
-
-    #[test]
-    fn what_no_record_can_hold_is_refused() {
-        let good = parameters(1);
-        assert_eq!(AggregateQuery::parse(&good.encode()), Ok(good));
-        for bad in [
-            AggregateQuery { stride: 0, ..good },
-            AggregateQuery { stride: 14, ..good },
-            AggregateQuery { stride: MAX_STRIDE + 4, ..good },
-            AggregateQuery { column: Field::word(2), ..good },
-            AggregateQuery { compared: Field::word(0).bits(0, 0), ..good },
-            AggregateQuery { compared: Field::after_key(0), ..good },
-        ] {
-            assert_eq!(AggregateQuery::parse(&bad.encode()), Err(Status::BadParameters), "{bad:?}");
-        }
-        assert_eq!(AggregateQuery::parse(&good.encode()[1..]), Err(Status::BadParameters));
     }
 }

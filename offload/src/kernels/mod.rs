@@ -2,9 +2,12 @@
 
 pub mod aggregate;
 pub mod checksum;
+pub mod consistency;
 pub mod field;
 pub mod kv_layout;
 pub mod kv_lookup;
+pub mod scan;
+pub mod top;
 pub mod traversal;
 
 crate::kernel_set! {
@@ -17,5 +20,9 @@ crate::kernel_set! {
         Traversal(traversal::Traversal),
         /// Adds records up.
         Aggregate(aggregate::Aggregate),
+        /// Finds the records with the greatest values.
+        Top(top::Top),
+        /// Reads an object until it is whole.
+        Consistency(consistency::Consistency),
     }
 }
