@@ -117,6 +117,7 @@ impl<'a> Words<'a> {
         let (fence, count) = (lock >> 32 << 32, record & 0xffff_ffff);
         // What the lock is for takes a while.
         self.station.host.sleep(Duration::from_micros(10)).await;
+        // ANCHOR: fence
         let is_added = match version {
             // Whoever held the lock before may still write: the lease ended by the clock, its writes did not.
             Version::First => self.write(RECORD, fence | (count + 1)).await.map(|()| true)?,
@@ -126,6 +127,7 @@ impl<'a> Words<'a> {
                     && self.swap(RECORD, fence | count, fence | (count + 1)).await? == fence | count
             }
         };
+        // ANCHOR_END: fence
         self.swap(LOCK, lock, fence).await?;
         Ok(is_added)
     }

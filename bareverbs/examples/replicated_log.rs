@@ -21,28 +21,21 @@ pub enum Version {
 /// Longest silence of a peer before the connection is made anew.
 const TIMEOUT: Duration = Duration::from_micros(120);
 
-/// Stores what the leader sends, and says how much it has. It starts anew whenever the connection breaks.
+/// Stores what the leader sends, and says how much it has.
 async fn follow(host: Host, topic: String) -> TaskResult {
-    let (station, disk, mut calls) = (Station::open(&host, 64, 16)?, host.disk(), 0);
-    loop {
-        let leader = station.accept(&topic, &mut calls).await?;
-        let session = async {
-            loop {
-                let mut log = disk.read("log").unwrap_or_default();
-                station.tell(&leader, &(log.len() as u64 / 8).to_be_bytes()).await?;
-                log.extend(station.hear(&leader, TIMEOUT).await?);
-                disk.write("log", &log);
-            }
-        };
-        let _broken: TaskResult = session.await;
-    }
+    let (station, disk) = (Station::open(&host, 64, 16)?, host.disk());
+    let following = station.serve(&topic, async |leader| {
+        station.tell_number(leader, disk.len("log") as u64 / 8).await?;
+        disk.append("log", &station.hear(leader, TIMEOUT).await?);
+        Ok(())
+    });
+    following.await
 }
 
-/// How far the leader is: entries that it has, what followers reported, and how many entries are safe.
+/// How far the leader is: entries that it has, what was reported as stored and by whom, and how many entries are safe.
 #[derive(Default)]
 struct Progress {
     written: Cell<u64>,
-    reports: RefCell<BTreeMap<u64, usize>>,
     stored: RefCell<BTreeMap<usize, u64>>,
     safe: Cell<u64>,
 }
@@ -50,13 +43,11 @@ struct Progress {
 impl Progress {
     /// A follower says that it has `count` entries. They are safe on a majority of disks, of which the leader's is one.
     fn vote(&self, version: Version, follower: usize, count: u64, hosts: usize) {
-        *self.reports.borrow_mut().entry(count).or_default() += 1;
-        self.stored.borrow_mut().insert(follower, count);
-        let disks = match version {
-            Version::First => self.reports.borrow()[&count],
-            Version::Mended => self.stored.borrow().values().filter(|stored| **stored >= count).count(),
-        };
-        if disks + 1 > hosts / 2 {
+        let mut stored = self.stored.borrow_mut();
+        let report = if version == Version::First { stored.len() } else { follower };
+        stored.insert(report, count);
+        let disks = 1 + stored.values().filter(|stored| **stored >= count).count();
+        if disks > hosts / 2 {
             self.safe.set(self.safe.get().max(count));
         }
     }
@@ -64,25 +55,14 @@ impl Progress {
 
 /// Keeps one follower up to date. One that was silent too long is called anew.
 async fn replicate(station: Rc<Station>, follower: usize, version: Version, log: Rc<Progress>) -> TaskResult {
-    let host = &station.host;
-    loop {
-        let session = async {
-            let peer = station.dial(&format!("log/{follower}"), TIMEOUT).await?;
-            loop {
-                let heard = station.hear(&peer, TIMEOUT).await?;
-                let stored = u64::from_be_bytes(heard.try_into().map_err(|_| "a message of another length")?);
-                log.vote(version, follower, stored, host.peers());
-                let idle_since = host.now();
-                while log.written.get() <= stored && host.now().since(idle_since) < TIMEOUT {
-                    host.sleep(Duration::from_micros(2)).await;
-                }
-                (log.written.get() > stored).then_some(()).ok_or("nothing to send for too long")?;
-                station.tell(&peer, &stored.to_be_bytes()).await?;
-            }
-        };
-        let _broken: TaskResult = session.await;
-        host.sleep(Duration::from_micros(20)).await;
-    }
+    let (host, topic) = (&station.host, format!("log/{follower}"));
+    let replicating = station.keep(&topic, TIMEOUT, async |peer| {
+        let stored = station.hear_number(peer, TIMEOUT).await?;
+        log.vote(version, follower, stored, host.peers());
+        host.until(TIMEOUT, || log.written.get() > stored).await?;
+        station.tell_number(peer, stored).await
+    });
+    replicating.await
 }
 
 /// Appends entry after entry, each when the one before is safe.
@@ -92,15 +72,9 @@ async fn lead(host: Host, operations: u32, version: Version, log: Rc<Progress>) 
         host.spawn(replicate(station.clone(), follower, version, log.clone()));
     }
     for entry in 0..u64::from(operations) {
-        let mut bytes = disk.read("log").unwrap_or_default();
-        if bytes.len() as u64 / 8 <= entry {
-            bytes.extend(entry.to_be_bytes());
-            disk.write("log", &bytes);
-        }
+        disk.write_at("log", entry as usize * 8, &entry.to_be_bytes());
         log.written.set(entry + 1);
-        while log.safe.get() <= entry {
-            host.sleep(Duration::from_micros(2)).await;
-        }
+        host.until(Duration::from_secs(1), || log.safe.get() > entry).await?;
     }
     Ok(())
 }
@@ -115,19 +89,16 @@ pub const LIMITS: Exploration = Exploration {
 
 /// One run: every entry that the leader calls safe is on a majority of disks, at every moment.
 pub fn trial(trial: &Trial, version: Version) -> TestResult {
-    let (cluster, operations, log) =
-        (SimCluster::new(trial.seed, trial.hosts), trial.operations, Rc::<Progress>::default());
+    let (cluster, operations, log) = (SimCluster::of(trial), trial.operations, Rc::<Progress>::default());
     let leader = log.clone();
     cluster.boot(0, move |host| lead(host, operations, version, leader.clone()));
     (1..trial.hosts).for_each(|host| cluster.serve(host, move |own| follow(own, format!("log/{host}"))));
     cluster.always("what is safe is on a majority of disks", move |cluster| {
         let (safe, hosts) = (log.safe.get(), cluster.hosts());
-        let logs = (0..hosts).map(|host| cluster.disk(host).read("log").unwrap_or_default());
-        let copies = logs.filter(|log| log.len() as u64 / 8 >= safe).count();
+        let copies = (0..hosts).filter(|host| cluster.disk(*host).len("log") as u64 / 8 >= safe).count();
         let lost = || format!("{safe} entries are called safe, {copies} of {hosts} disks have them");
         if copies > hosts / 2 { Ok(()) } else { Err(lost()) }
     });
-    cluster.inject(&trial.faults);
     Ok(cluster.run(Duration::from_secs(1))?)
 }
 

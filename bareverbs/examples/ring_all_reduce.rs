@@ -48,6 +48,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
             buffer.fill_from(&sums[place].to_ne_bytes())?;
             right.write_with_immediate(buffer, outbox, place as u32).await?;
 
+            // ANCHOR: step
             let arrived =
                 host.timeout(TIMEOUT, left.receive()).await.ok_or("the left neighbour is silent")??;
             let place = arrived.completion.immediate.ok_or("a message instead of a number")? as usize;
@@ -58,6 +59,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
                 station.tell(&left, b"taken").await?;
                 station.hear(&right, TIMEOUT).await?;
             }
+            // ANCHOR_END: step
         }
         for (place, sum) in sums.iter().enumerate() {
             let expected: u64 = (0..hosts).map(|host| share(host, place, round)).sum();
@@ -80,9 +82,8 @@ pub const LIMITS: Exploration = Exploration {
 
 /// One run: every host has the right sums in every round.
 pub fn trial(trial: &Trial, version: Version) -> TestResult {
-    let (cluster, rounds) = (SimCluster::new(trial.seed, trial.hosts), trial.operations);
+    let (cluster, rounds) = (SimCluster::of(trial), trial.operations);
     (0..trial.hosts).for_each(|host| cluster.boot(host, move |own| reduce(own, rounds, version)));
-    cluster.inject(&trial.faults);
     Ok(cluster.run(Duration::from_secs(1))?)
 }
 

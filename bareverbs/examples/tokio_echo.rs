@@ -24,6 +24,7 @@ struct Vector {
     tick: Interval,
 }
 
+// ANCHOR: interrupts
 impl InterruptSource for Vector {
     fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.tick.poll_tick(cx).is_ready() {
@@ -34,6 +35,7 @@ impl InterruptSource for Vector {
         Poll::Ready(Ok(()))
     }
 }
+// ANCHOR_END: interrupts
 
 /// One end: its buffers, and a queue pair with a receive.
 struct End {
@@ -67,6 +69,7 @@ pub async fn echo(sockets: &[PathBuf; 2], text: &str) -> Result<String, Box<dyn 
     let (client, server) = (end(&sockets[0], 1)?, end(&sockets[1], 2)?);
     // Who to talk to: in real life this travels over TCP or a file.
     let (to_client, to_server) = (client.prepared.endpoint(0)?, server.prepared.endpoint(0)?);
+    // ANCHOR: echo
     let answering = server.prepared.connect(&to_client, ConnectOptions::default())?;
     tokio::spawn(async move {
         let message = answering.receive().await?;
@@ -77,6 +80,7 @@ pub async fn echo(sockets: &[PathBuf; 2], text: &str) -> Result<String, Box<dyn 
     buffer.fill_from(text.as_bytes())?;
     asking.send(buffer).await?;
     let answer = time::timeout(time::Duration::from_secs(10), asking.receive()).await??;
+    // ANCHOR_END: echo
     Ok(String::from_utf8(answer.buffer.to_vec())?)
 }
 

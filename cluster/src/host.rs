@@ -24,6 +24,9 @@ pub type Handle = Rc<Device<SimHal>>;
 /// What a task comes to.
 pub type TaskResult = Result<(), Box<dyn Error>>;
 
+/// Between two looks of [`Host::until`].
+const LOOK: Duration = Duration::from_micros(2);
+
 /// A host, seen by its own tasks. Clones are the same host, of the same boot.
 #[derive(Clone)]
 pub struct Host {
@@ -117,6 +120,21 @@ impl Host {
         .await
     }
 
+    /// Waits until `holds`, for what other tasks of this host change. It looks every 2 µs of the host's clock.
+    ///
+    /// # Errors
+    /// It did not hold for `limit`.
+    pub async fn until(&self, limit: Duration, holds: impl Fn() -> bool) -> Result<(), String> {
+        let end = self.now() + limit;
+        while !holds() {
+            if self.now() >= end {
+                return Err(format!("host {} waited {limit} for a change that did not come", self.index));
+            }
+            self.sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     /// What survives a crash.
     pub fn disk(&self) -> Disk {
         Disk::new(self.state.host(self.index, |host| host.disk.clone()))
@@ -166,6 +184,24 @@ impl Disk {
     /// Writes a file, all of it or nothing.
     pub fn write(&self, name: &str, bytes: &[u8]) {
         self.0.borrow_mut().insert(name.to_owned(), bytes.to_owned());
+    }
+
+    /// Writes behind what a file has, all of it or nothing. A file that does not exist begins empty.
+    pub fn append(&self, name: &str, bytes: &[u8]) {
+        self.0.borrow_mut().entry(name.to_owned()).or_default().extend(bytes);
+    }
+
+    /// Writes into a file at byte `offset`, all of it or nothing. What is before that and was not written is 0.
+    pub fn write_at(&self, name: &str, offset: usize, bytes: &[u8]) {
+        let (mut files, end) = (self.0.borrow_mut(), offset + bytes.len());
+        let file = files.entry(name.to_owned()).or_default();
+        file.resize(file.len().max(end), 0);
+        file[offset..end].copy_from_slice(bytes);
+    }
+
+    /// Bytes of a file; 0 if it does not exist.
+    pub fn len(&self, name: &str) -> usize {
+        self.0.borrow().get(name).map_or(0, Vec::len)
     }
 
     /// Reads a file, if it exists.

@@ -32,7 +32,7 @@ pub use failure::{Failure, FailureCause, Report};
 pub use fault::{Fault, FaultKind};
 pub use host::{Disk, Handle, Host, HostInterrupt, Sleep, TaskResult};
 pub use limits::Exploration;
-pub use station::Station;
+pub use station::{Peer, Station};
 pub use trial::{ParseTrialError, Trial};
 
 /// The examples of the README, compiled.

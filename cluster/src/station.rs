@@ -1,6 +1,6 @@
 //! What most tasks begin with: a device with memory for messages, and queue pairs that exchange them.
 
-use crate::host::{Handle, Host};
+use crate::host::{Handle, Host, TaskResult};
 use bareverbs_core::ProtectionDomain;
 use bareverbs_futures::{BufferPool, Dispatcher, PreparedQueuePair, QueuePair};
 use bareverbs_prm::time::Duration;
@@ -9,6 +9,12 @@ use std::error::Error;
 
 /// Receives that a queue pair of a station has posted.
 const RECEIVES: usize = 4;
+
+/// Between a connection that broke and the next call.
+const REST: Duration = Duration::from_micros(20);
+
+/// A connection to another host.
+pub type Peer = QueuePair<Handle>;
 
 /// The device of port 0 of a host, with a domain, a dispatcher and buffers. It ends with its tasks.
 pub struct Station {
@@ -67,6 +73,38 @@ impl Station {
         self.host.accept(topic, last, || self.prepare()).await
     }
 
+    /// Accepts call after call to `topic`, and runs `round` again and again with each peer until it breaks: then the peer is gone, and may
+    /// call anew. Ends only with an error.
+    ///
+    /// # Errors
+    /// A connection could not be made.
+    pub async fn serve(&self, topic: &str, round: impl AsyncFn(&Peer) -> TaskResult) -> TaskResult {
+        let mut calls = 0;
+        loop {
+            let peer = self.accept(topic, &mut calls).await?;
+            while round(&peer).await.is_ok() {}
+        }
+    }
+
+    /// Calls `topic`, and runs `round` again and again until it breaks; then calls anew after 20 µs. So it does if nobody answers for `timeout`.
+    /// Never ends: spawn it.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn keep(
+        &self,
+        topic: &str,
+        timeout: Duration,
+        round: impl AsyncFn(&Peer) -> TaskResult,
+    ) -> TaskResult {
+        loop {
+            if let Ok(peer) = self.dial(topic, timeout).await {
+                while round(&peer).await.is_ok() {}
+            }
+            self.host.sleep(REST).await;
+        }
+    }
+
     /// Sends `message` to the peer.
     ///
     /// # Errors
@@ -76,6 +114,26 @@ impl Station {
         buffer.fill_from(message)?;
         peer.send(buffer).await?;
         Ok(())
+    }
+
+    /// Sends a number to the peer, in the order of the network.
+    ///
+    /// # Errors
+    /// Buffers are shorter than 8 bytes, or the peer did not take it.
+    pub async fn tell_number(&self, peer: &Peer, number: u64) -> TaskResult {
+        self.tell(peer, &number.to_be_bytes()).await
+    }
+
+    /// The next message of the peer, which is a number.
+    ///
+    /// # Errors
+    /// As [`Self::hear`], or the message is not 8 bytes long.
+    pub async fn hear_number(&self, peer: &Peer, timeout: Duration) -> Result<u64, Box<dyn Error>> {
+        let message = self.hear(peer, timeout).await?;
+        let bytes = message.as_slice().try_into();
+        Ok(u64::from_be_bytes(
+            bytes.map_err(|_| format!("a number has 8 bytes, the message {}", message.len()))?,
+        ))
     }
 
     /// The next message of the peer; its receive is posted again.

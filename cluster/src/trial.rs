@@ -1,5 +1,6 @@
 //! A trial: what one seed stands for, as a value that can be made smaller and written in a line.
 
+use crate::cluster::SimCluster;
 use crate::fault::{Fault, FaultKind};
 use crate::limits::Exploration;
 use bareverbs_prm::time::Duration;
@@ -72,6 +73,18 @@ impl Trial {
             smaller.push(Self { faults, ..self.clone() });
         }
         smaller
+    }
+}
+
+impl SimCluster {
+    /// The cluster of a trial: its seed, its hosts, and its faults from now on.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn of(trial: &Trial) -> Self {
+        let cluster = Self::new(trial.seed, trial.hosts);
+        cluster.inject(&trial.faults);
+        cluster
     }
 }
 

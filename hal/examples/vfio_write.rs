@@ -39,16 +39,19 @@ fn main() -> Outcome<()> {
     if names[0].contains('/') {
         return write(&names, |path| Ok(VfioUserHal::connect(Path::new(path), VfioUserConfig::default())?));
     }
+    // ANCHOR: open
     write(&names, |address| {
         let hal = VfioHal::open(address.parse()?, VfioConfig::default())?;
         hal.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         eprintln!("{address} by {}; {}", hal.iommu(), hal.memory());
         Ok(hal)
     })
+    // ANCHOR_END: open
 }
 
 /// The same for every place that a driver can live in: from the first of one or two devices to the last.
 fn write<H: Hal>(names: &[String], open: impl Fn(&str) -> Outcome<H>) -> Outcome<()> {
+    // ANCHOR: device
     let mut devices = Vec::new();
     for (name, number) in names.iter().zip(1..) {
         let device = Arc::new(Device::open(open(name)?, DeviceConfig::default())?);
@@ -56,6 +59,7 @@ fn write<H: Hal>(names: &[String], open: impl Fn(&str) -> Outcome<H>) -> Outcome
         device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, number]), mac))?;
         devices.push(device);
     }
+    // ANCHOR_END: device
     let (Some(first), Some(last)) = (devices.first(), devices.last()) else { return Ok(()) };
     write_between(end(first.clone())?, end(last.clone())?)
 }
@@ -68,18 +72,8 @@ fn write_between<H: Hal>(mut left: End<H>, right: End<H>) -> Outcome<()> {
     left.region.copy_in(0, b"hello, remote memory")?;
     let data = [left.region.slice(0, 20)?];
     sender.post_send(&WorkRequest::write(7, &data, right.region.remote(64)))?;
-    let hal = left.completions.device().hal();
-    let deadline = hal.now() + Duration::from_secs(5);
-    let completion = loop {
-        if let Some(completion) = left.completions.poll_one()? {
-            break completion;
-        }
-        let now = left.completions.device().hal().now();
-        if now >= deadline {
-            return Err("no completion in five seconds: are the ports joined?".into());
-        }
-        left.completions.device().hal().relax(now + Duration::from_micros(50));
-    };
+    let deadline = left.completions.device().hal().now() + Duration::from_secs(5);
+    let completion = left.completions.wait_one(deadline)?;
     let mut bytes = [0; 20];
     right.region.copy_out(64, &mut bytes)?;
     println!("work request {}: {:?}", completion.wr_id, completion.status);

@@ -16,6 +16,7 @@ pub const MAX_STATE: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u64);
 
+// ANCHOR: step
 /// What a kernel wants next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a step that nobody takes leaves the invocation hanging"]
@@ -38,6 +39,7 @@ pub enum Step {
     /// The end, without an answer.
     Done(Status),
 }
+// ANCHOR_END: step
 
 /// An answer within the bytes that were last handed to the kernel, or within those that it computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
