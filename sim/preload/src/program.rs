@@ -166,9 +166,12 @@ impl Process for Program {
         self.ports.release(space, number);
     }
 
-    fn speaks_for(&mut self, port: Option<Port>) -> bool {
-        let has_owner = port.is_some_and(|Port { space, number }| self.ports.has_owner(space, number));
-        !has_owner && self.ports.is_first()
+    fn has_owner(&mut self, Port { space, number }: Port) -> bool {
+        self.ports.has_owner(space, number)
+    }
+
+    fn is_first(&mut self) -> bool {
+        self.ports.is_first()
     }
 
     fn connection_file(&mut self, descriptor: i32) -> Option<ConnectionFileId> {

@@ -59,7 +59,11 @@ impl Process for Nobody {
 
     fn release_port(&mut self, _: Port) {}
 
-    fn speaks_for(&mut self, _: Option<Port>) -> bool {
+    fn has_owner(&mut self, _: Port) -> bool {
+        false
+    }
+
+    fn is_first(&mut self) -> bool {
         false
     }
 

@@ -55,9 +55,11 @@ pub trait Process: HostMemory {
     /// Gives a port back.
     fn release_port(&mut self, port: Port);
 
-    /// Whether this process is the one of its host that refuses requests for a port, or for something that is none: no process
-    /// has the port, and none that lives comes before this one.
-    fn speaks_for(&mut self, port: Option<Port>) -> bool;
+    /// Whether a process of the host has a port.
+    fn has_owner(&mut self, port: Port) -> bool;
+
+    /// Whether this process is the one of its host that refuses requests for what nobody has: none that lives comes before it.
+    fn is_first(&mut self) -> bool;
 
     /// The file of connection management behind a descriptor of the program; `None` if it is something else.
     fn connection_file(&mut self, descriptor: i32) -> Option<ConnectionFileId>;

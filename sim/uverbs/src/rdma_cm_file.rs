@@ -31,6 +31,9 @@ impl Uverbs {
         for file in self.rdma_cm.open_files() {
             self.close_connections(process, file);
         }
+        let now = process.now();
+        self.rdma_cm.refuse_requests(process, now);
+        self.exchange(now, process);
     }
 
     /// A program writes a command to the file. `Again`: it is GET_EVENT, and there is no event yet.
@@ -59,10 +62,12 @@ impl Uverbs {
         self.rdma_cm.waiting(file)
     }
 
-    /// What follows every input of the device: interrupts are served, and messages of peers handled.
+    /// What follows every input of the device: interrupts are served, messages of peers handled, and own messages sent for which there
+    /// was no room before.
     pub(crate) fn settle<P: Process>(&mut self, now: Time, process: &mut P) {
         self.device.serve_interrupts(now, process);
-        if !self.device.inbox.is_empty() {
+        let has_room = self.device.general_services.has_room();
+        if !self.device.inbox.is_empty() || has_room && self.rdma_cm.has_message() {
             self.exchange(now, process);
         }
     }

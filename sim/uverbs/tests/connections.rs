@@ -11,6 +11,10 @@ use support::{BASE, Program, device_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 const PORT: u16 = 7174;
+/// Milliseconds that an address takes, and then a route.
+const RESOLUTION: u64 = 2;
+/// Milliseconds that a request waits for somebody who listens.
+const PATIENCE: u64 = 500;
 /// Events, as `rdma_cma.h` numbers them.
 const ADDRESS_RESOLVED: u32 = 0;
 const ADDRESS_ERROR: u32 = 1;
@@ -72,6 +76,12 @@ impl Host {
         self.write(RDMA_USER_CM_CMD_RESOLVE_ADDR, &wish, 0).unwrap();
     }
 
+    /// Time passes, and what is due is done.
+    fn pass(&mut self, millis: u64) {
+        self.program.now += Duration::from_millis(millis);
+        self.uverbs.advance(self.program.now, &mut self.program);
+    }
+
     fn event(&mut self) -> Result<CmEventResp, Errno> {
         let out = size_of::<CmEventResp>();
         self.write(RDMA_USER_CM_CMD_GET_EVENT, &CmGetEvent { response: BASE }, out)?;
@@ -108,8 +118,8 @@ fn exchange(one: &mut Host, other: &mut Host) {
 
 fn carry(from: &mut Host, to: &mut Host, frame: &mut FrameBuffer) -> bool {
     let mut moved = false;
-    while from.uverbs.poll_frame(Time::ZERO, &mut from.program, frame).is_some() {
-        to.uverbs.handle_frame(Time::ZERO, &mut to.program, frame);
+    while from.uverbs.poll_frame(from.program.now, &mut from.program, frame).is_some() {
+        to.uverbs.handle_frame(to.program.now, &mut to.program, frame);
         moved = true;
     }
     moved
@@ -123,12 +133,18 @@ fn parameters(qp_num: u32, private: &[u8]) -> CmConnParam {
 }
 
 fn connect(host: &mut Host, port: u16) -> u32 {
+    connect_queue_pair(host, port, 0x41)
+}
+
+fn connect_queue_pair(host: &mut Host, port: u16, qpn: u32) -> u32 {
     let id = host.create(0x22, RDMA_PS_TCP);
     host.resolve(id, ip("a"), port);
+    host.pass(RESOLUTION);
     assert_eq!(host.expect(ADDRESS_RESOLVED).id, id);
     host.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
+    host.pass(RESOLUTION);
     host.expect(ROUTE_RESOLVED);
-    let wish = CmConnect { conn_param: parameters(0x41, b"hello"), id, ..CmConnect::new_zeroed() };
+    let wish = CmConnect { conn_param: parameters(qpn, b"hello"), id, ..CmConnect::new_zeroed() };
     host.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
     id
 }
@@ -176,7 +192,54 @@ fn a_port_where_nobody_listens_refuses() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
+    a.pass(PATIENCE - 1);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.event().err(), Some(Errno::Again), "somebody may listen yet");
+    a.pass(1);
+    exchange(&mut a, &mut b);
     assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
+}
+
+#[test]
+fn who_listens_a_moment_after_the_request_hears_it() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    a.listen(PORT + 1);
+    assert_eq!(a.event().err(), Some(Errno::Again), "another port");
+    a.pass(PATIENCE - 1);
+    a.listen(PORT);
+    assert_eq!(a.expect(CONNECT_REQUEST).uid, 0x11);
+    a.pass(PATIENCE);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.event().err(), Some(Errno::Again), "it is not refused as well");
+}
+
+#[test]
+fn a_program_that_ends_refuses_what_waits() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    a.uverbs.close_all_connections(&mut a.program);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
+}
+
+#[test]
+fn only_so_many_requests_wait() {
+    const MOST: u32 = 256;
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    for qpn in 0x1000..=0x1000 + MOST {
+        connect_queue_pair(&mut b, PORT, qpn);
+        exchange(&mut a, &mut b);
+    }
+    assert_eq!(b.expect(REJECTED).status, 8, "the last one");
+    a.pass(PATIENCE);
+    exchange(&mut a, &mut b);
+    for _ in 0..MOST {
+        assert_eq!(b.event().unwrap().event, REJECTED);
+    }
+    assert_eq!(b.event().err(), Some(Errno::Again));
 }
 
 #[test]
@@ -193,12 +256,36 @@ fn a_file_that_is_closed_parts_from_its_peers() {
 }
 
 #[test]
+fn a_resolution_leaves_its_peer_time_to_listen() {
+    let mut b = Host::new("b");
+    let id = b.create(1, RDMA_PS_TCP);
+    b.resolve(id, ip("a"), PORT);
+    assert_eq!(b.event().err(), Some(Errno::Again), "neighbours are not known at once");
+    let due = b.uverbs.next_wakeup().unwrap();
+    assert_eq!(due, Time::ZERO + Duration::from_millis(RESOLUTION));
+    b.pass(RESOLUTION - 1);
+    assert_eq!(b.event().err(), Some(Errno::Again));
+    b.pass(1);
+    b.expect(ADDRESS_RESOLVED);
+    let route = CmResolveRoute { id, timeout_ms: 100 };
+    b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0).unwrap();
+    assert_eq!(b.event().err(), Some(Errno::Again), "and neither are routes");
+    assert_eq!(b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0), Err(Errno::Invalid), "it is on its way");
+    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+    assert_eq!(b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0), Err(Errno::Invalid), "there is no route yet");
+    b.pass(RESOLUTION);
+    b.expect(ROUTE_RESOLVED);
+}
+
+#[test]
 fn who_is_not_there_is_not_resolved() {
     let mut b = Host::new("b");
     let id = b.create(1, RDMA_PS_TCP);
     b.resolve(id, [198, 18, 255, 255], PORT);
     assert_eq!(b.event().err(), Some(Errno::Again), "it may still come");
-    b.uverbs.advance(Time::ZERO + Duration::from_millis(101), &mut b.program);
+    b.pass(99);
+    assert_eq!(b.event().err(), Some(Errno::Again), "its time is not over");
+    b.pass(RESOLUTION);
     assert_eq!(b.expect(ADDRESS_ERROR).status.cast_signed(), -110);
 }
 

@@ -93,6 +93,11 @@ impl Manager {
         self.connections.get(&id)
     }
 
+    /// Whether there is a message to be sent.
+    pub(crate) fn has_message(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
     /// The next message to be sent.
     pub(crate) fn poll_message(&mut self) -> Option<(Path, Message)> {
         self.outgoing.pop_front()

@@ -21,5 +21,5 @@ mod wishes;
 
 pub(crate) use connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service};
 pub(crate) use manager::{Event, Manager, News, reason};
-pub(crate) use message::{Message, reject, reply, request, service_reply, service_request};
+pub(crate) use message::{Kind, Message, reject, reply, request, service_reply, service_request};
 pub(crate) use wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};

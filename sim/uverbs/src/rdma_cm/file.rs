@@ -1,7 +1,7 @@
 //! The file: what is done with it, and what reaches the port.
 
 use super::call::CmCall;
-use super::identifier::{Identifier, Stage};
+use super::identifier::Identifier;
 use super::state::RdmaCm;
 use crate::Errno;
 use crate::cm::{Message, Path};
@@ -34,6 +34,12 @@ impl RdmaCm {
         self.files.remove(&file);
     }
 
+    /// The process ends: nobody will listen in it any more. Requests that wait for that are refused.
+    pub(crate) fn refuse_requests<P: Process>(&mut self, process: &mut P, now: Time) {
+        let latest = self.waiting_requests.back().map_or(now, |request| request.until);
+        CmCall { cm: self, process, now }.look_at_requests(latest);
+    }
+
     /// Files that are open.
     pub(crate) fn open_files(&self) -> Vec<ConnectionFileId> {
         self.files.keys().copied().collect()
@@ -46,20 +52,17 @@ impl RdmaCm {
 
     /// When [`Self::advance`] has something to do.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        let resolutions = self.identifiers.values().filter_map(|known| match known.stage {
-            Stage::Resolving(until) => Some(until),
-            _ => None,
-        });
-        // Whoever is looked for may come at any time; nobody tells.
-        let resolutions = resolutions.min().map(|_| Time::ZERO);
-        [self.manager.next_deadline(), resolutions].into_iter().flatten().min()
+        let resolutions = self.identifiers.values().filter_map(|known| known.stage.next_look()).min();
+        let requests = self.waiting_requests.front().map(|request| request.until);
+        [self.manager.next_deadline(), resolutions, requests].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn advance<P: Process>(&mut self, process: &mut P, now: Time) {
         self.manager.handle_timeout(now);
         let mut call = CmCall { cm: self, process, now };
-        call.resolve_waiting();
+        call.resolve_due();
+        call.look_at_requests(now);
         call.tell_news();
     }
 
@@ -87,6 +90,11 @@ impl RdmaCm {
     fn local_for(&self, remote: Gid, message: &Message) -> Gid {
         let named = message.remote_gid().filter(|gid| self.facts.gids.contains(gid));
         named.unwrap_or_else(|| self.facts.source_for(remote))
+    }
+
+    /// Whether there is a message to be sent.
+    pub(crate) fn has_message(&self) -> bool {
+        self.manager.has_message()
     }
 
     /// The next message to be sent, and between whom.

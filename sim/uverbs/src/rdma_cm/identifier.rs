@@ -19,13 +19,32 @@ pub(super) mod qp_type {
 pub(super) enum Stage {
     Idle,
     Bound,
-    /// The peer's address is looked for, until a time.
-    Resolving(Time),
+    /// The peer's address is looked for.
+    ResolvingAddress {
+        next_look: Time,
+        /// When it is given up.
+        until: Time,
+    },
     AddressResolved,
+    /// The way to the peer is known at a time.
+    ResolvingRoute {
+        at: Time,
+    },
     RouteResolved,
     Listening,
     /// A connection is asked for, made, or was.
     Connecting,
+}
+
+impl Stage {
+    /// When there is something to do for a resolution.
+    pub(super) const fn next_look(self) -> Option<Time> {
+        match self {
+            Self::ResolvingAddress { next_look, .. } => Some(next_look),
+            Self::ResolvingRoute { at } => Some(at),
+            _ => None,
+        }
+    }
 }
 
 /// See the module.

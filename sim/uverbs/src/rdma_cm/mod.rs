@@ -7,8 +7,8 @@
 //! host; whose a port is, it asks the [`Process`].
 //!
 //! Every process of a host hears every message for the host's queue pair 1. A request goes to the process that listens on its
-//! port; if none has the port, the first process of the host refuses it. All other messages name a connection, whose number has
-//! the process in its upper 8 bits.
+//! port; if none has the port, it waits for a moment in all of them, and then the first process of the host refuses it. All other
+//! messages name a connection, whose number has the process in its upper 8 bits.
 
 mod address;
 mod call;
@@ -23,6 +23,8 @@ mod options;
 mod ports;
 mod queries;
 mod queue_pair;
+mod requests;
+mod resolution;
 mod state;
 
 pub(crate) use state::{PortFacts, RdmaCm};

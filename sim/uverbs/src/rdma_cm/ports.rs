@@ -52,12 +52,19 @@ impl<P: Process> CmCall<'_, P> {
         }
     }
 
-    /// Whether nobody else of the host listens on a port, so that this process refuses requests for it.
+    fn has_port(&self, port: Port) -> bool {
+        self.cm.identifiers.values().any(|known| known.port == Some(port))
+    }
+
+    /// Whether nobody else of the host listens on a port, so that this process refuses requests for it: it has the port, or nobody has,
+    /// and it speaks for the host.
     pub(super) fn refuses(&mut self, port: Option<Port>) -> bool {
-        let ours = |port| self.cm.identifiers.values().any(|known| known.port == Some(port));
-        match port {
-            Some(port) if ours(port) => true,
-            port => self.process.speaks_for(port),
-        }
+        let has_port = port.is_some_and(|port| self.has_port(port));
+        has_port || !port.is_some_and(|port| self.process.has_owner(port)) && self.process.is_first()
+    }
+
+    /// Whether this process may yet listen on a port: no other has it.
+    pub(super) fn may_listen(&mut self, port: Option<Port>) -> bool {
+        port.is_some_and(|port| self.has_port(port) || !self.process.has_owner(port))
     }
 }

@@ -3,11 +3,12 @@
 use super::address::SocketAddress;
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
-use crate::cm::{CommunicationId, Manager};
+use crate::cm::{CommunicationId, Manager, Message};
 use crate::connection_names::ConnectionFileId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
+use bareverbs_prm::time::Time;
 
 /// Identifiers and groups that a process may have.
 pub(super) const MOST_IDENTIFIERS: usize = 1 << 14;
@@ -64,6 +65,17 @@ pub(crate) struct RdmaCm {
     pub(super) next_ephemeral: u16,
     /// Whose a connection is.
     pub(super) owners: BTreeMap<CommunicationId, u32>,
+    /// Requests that nobody listens for yet: the oldest is first.
+    pub(super) waiting_requests: VecDeque<WaitingRequest>,
+}
+
+/// A request of a peer for a port where nobody listens yet.
+#[derive(Debug)]
+pub(super) struct WaitingRequest {
+    pub(super) id: CommunicationId,
+    pub(super) message: Message,
+    /// When it is refused.
+    pub(super) until: Time,
 }
 
 /// A group that an identifier has joined.
@@ -87,6 +99,7 @@ impl RdmaCm {
             next_id: 0,
             next_ephemeral: seed as u16,
             owners: BTreeMap::new(),
+            waiting_requests: VecDeque::new(),
         }
     }
 }

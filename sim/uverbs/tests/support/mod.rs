@@ -28,11 +28,13 @@ pub const FIRST_EVENT_FILE: i32 = 7;
 pub struct Program {
     pub bytes: Vec<u8>,
     pub event_files: Vec<EventFile>,
+    /// What the clock shows.
+    pub now: Time,
 }
 
 impl Default for Program {
     fn default() -> Self {
-        Self { bytes: vec![0; 1 << 20], event_files: Vec::new() }
+        Self { bytes: vec![0; 1 << 20], event_files: Vec::new(), now: Time::ZERO }
     }
 }
 
@@ -73,7 +75,7 @@ impl HostMemory for Program {
 
 impl Process for Program {
     fn now(&mut self) -> Time {
-        Time::ZERO
+        self.now
     }
 
     fn open_event_file(&mut self, file: EventFileId, kind: EventFileKind) -> Result<i32, Errno> {
@@ -116,7 +118,11 @@ impl Process for Program {
 
     fn release_port(&mut self, _: Port) {}
 
-    fn speaks_for(&mut self, _: Option<Port>) -> bool {
+    fn has_owner(&mut self, _: Port) -> bool {
+        false
+    }
+
+    fn is_first(&mut self) -> bool {
         true
     }
 

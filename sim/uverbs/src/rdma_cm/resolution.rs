@@ -1,0 +1,190 @@
+//! Resolution: from the address of a peer to the GIDs of a path, and then the way to it.
+//!
+//! Both take time, as with the kernel; see [`NEIGHBOUR_TIME`].
+
+use super::address::{Place, SocketAddress};
+use super::call::CmCall;
+use super::events::{EventType, Parameters, WaitingEvent};
+use super::identifier::{Identifier, Stage};
+use super::naming::sized;
+use crate::Errno;
+use crate::cm::Path;
+use crate::connection_names::ConnectionFileId;
+use crate::process::Process;
+use crate::uapi::*;
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::time::Duration;
+
+/// How long a neighbour is looked for before it is found, and after which a neighbour that was not there is looked for again.
+///
+/// Linux never resolves within the call: the work queue of `ib_addr` asks the neighbour cache, which the first time broadcasts an
+/// ARP request, and the work queue of `rdma_cm` then asks for the route, on InfiniBand the administration of the subnet. That
+/// takes tens of µs between hosts that know each other and some ms between those that do not, which is what it takes here. Programs
+/// count on it without knowing: the server of `ib_send_lat -R` makes its listener only after it has agreed with its client over TCP.
+const NEIGHBOUR_TIME: Duration = Duration::from_millis(2);
+/// How long a route is looked for.
+const ROUTE_TIME: Duration = Duration::from_millis(2);
+
+impl<P: Process> CmCall<'_, P> {
+    /// The own GID from which packets go to an address; for one that names nobody, the first of its family.
+    fn own_gid(&self, address: &SocketAddress) -> Gid {
+        if let Place::Gid(gid) = address.place() {
+            return self.cm.facts.source_for(gid);
+        }
+        let is_v6 = matches!(address, SocketAddress::V6 { .. });
+        let gids = &self.cm.facts.gids;
+        let same = |gid: &&Gid| gid.to_ipv4().is_none() == is_v6;
+        gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
+    }
+
+    pub(super) fn resolve_ip(&mut self, file: ConnectionFileId, wish: &CmResolveIp) -> Result<(), Errno> {
+        self.identifier(file, wish.id)?;
+        let source = SocketAddress::parse(&wish.src_addr);
+        let destination = SocketAddress::parse(&wish.dst_addr).ok_or(Errno::AddressFamily)?;
+        self.resolve(wish.id, source, destination, wish.timeout_ms)
+    }
+
+    pub(super) fn resolve_address(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmResolveAddr,
+    ) -> Result<(), Errno> {
+        if wish.reserved != 0 {
+            return Err(Errno::Invalid);
+        }
+        self.identifier(file, wish.id)?;
+        let source = if wish.src_size == 0 { None } else { Some(sized(&wish.src_addr, wish.src_size)?) };
+        let destination = sized(&wish.dst_addr, wish.dst_size)?;
+        self.resolve(wish.id, source, destination, wish.timeout_ms)
+    }
+
+    fn resolve(
+        &mut self,
+        id: u32,
+        source: Option<SocketAddress>,
+        destination: SocketAddress,
+        timeout_ms: u32,
+    ) -> Result<(), Errno> {
+        // Addresses of native InfiniBand name no peer on Ethernet.
+        if matches!(destination, SocketAddress::Native(_)) {
+            return Err(Errno::Invalid);
+        }
+        let stage = self.cm.identifiers.get(&id).ok_or(Errno::NoEntry)?.stage;
+        if stage == Stage::Idle {
+            let any = match destination {
+                SocketAddress::V6 { .. } => SocketAddress::V6 { address: [0; 16], port: 0, rest: [0; 8] },
+                _ => SocketAddress::ANY,
+            };
+            self.bind_to(id, source.unwrap_or(any))?;
+        } else if stage != Stage::Bound {
+            return Err(Errno::Invalid);
+        }
+        let (now, timeout) = (self.now, Duration::from_millis(timeout_ms.into()));
+        let known = self.cm.identifiers.get_mut(&id).ok_or(Errno::NoEntry)?;
+        if known.source.is_some_and(|source| source.family() != destination.family()) {
+            return Err(Errno::Invalid);
+        }
+        known.destination = Some(destination);
+        known.stage = Stage::ResolvingAddress { next_look: now + NEIGHBOUR_TIME, until: now + timeout };
+        Ok(())
+    }
+
+    /// Resolves what is due.
+    pub(super) fn resolve_due(&mut self) {
+        let now = self.now;
+        let is_due = |(_, known): &(&u32, &Identifier)| known.stage.next_look().is_some_and(|due| due <= now);
+        let due: Vec<u32> = self.cm.identifiers.iter().filter(is_due).map(|(id, _)| *id).collect();
+        for id in due {
+            self.look_for_peer(id);
+            self.find_route(id);
+        }
+    }
+
+    /// Whether the peer of an identifier is there by now; gives up when its time is over.
+    fn look_for_peer(&mut self, id: u32) {
+        let Some(known) = self.cm.identifiers.get(&id) else { return };
+        let (Stage::ResolvingAddress { until, .. }, Some(destination)) = (known.stage, known.destination)
+        else {
+            return;
+        };
+        let bound = known.path.map(|path| path.local);
+        let own = bound.unwrap_or_else(|| self.own_gid(&destination));
+        let remote = match destination.place() {
+            Place::Any | Place::Loopback => Some(own),
+            Place::Gid(gid) if self.own(gid).is_some() => Some(gid),
+            // Groups need nobody to be there.
+            Place::Gid(gid) if gid.is_multicast() => Some(gid),
+            Place::Gid(gid) => self.process.is_reachable(gid).then_some(gid),
+        };
+        let now = self.now;
+        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
+        let (kind, status) = match remote {
+            Some(remote) => {
+                let path = Path { local: own, remote };
+                (known.path, known.stage) = (Some(path), Stage::AddressResolved);
+                known.source = known.source.map(|source| resolved_source(source, path, &destination));
+                (EventType::AddressResolved, 0)
+            }
+            None if now >= until => {
+                known.stage = Stage::Bound;
+                (EventType::AddressError, -Errno::TimedOut.raw())
+            }
+            // Whoever is looked for may come at any time; nobody tells.
+            None => {
+                known.stage = Stage::ResolvingAddress { next_look: now + NEIGHBOUR_TIME, until };
+                return;
+            }
+        };
+        let event = WaitingEvent::new(id, known, kind, status, &Parameters::None);
+        self.tell(event);
+    }
+
+    pub(super) fn resolve_route(
+        &mut self,
+        file: ConnectionFileId,
+        wish: &CmResolveRoute,
+    ) -> Result<(), Errno> {
+        self.identifier(file, wish.id)?;
+        let now = self.now;
+        let known = self.identifier(file, wish.id)?;
+        if known.stage != Stage::AddressResolved {
+            return Err(Errno::Invalid);
+        }
+        known.stage = Stage::ResolvingRoute { at: now + ROUTE_TIME };
+        Ok(())
+    }
+
+    /// The route of an identifier, whose time has come: RoCE has one.
+    fn find_route(&mut self, id: u32) {
+        let stage = self.cm.identifiers.get(&id).map(|known| known.stage);
+        if matches!(stage, Some(Stage::ResolvingRoute { .. })) {
+            self.has_route(id);
+        }
+    }
+
+    /// The program knows the route and sets it: nothing is looked for.
+    pub(super) fn take_route(&mut self, id: u32) -> Result<(), Errno> {
+        if self.cm.identifiers.get(&id).ok_or(Errno::NoEntry)?.stage != Stage::AddressResolved {
+            return Err(Errno::Invalid);
+        }
+        self.has_route(id);
+        Ok(())
+    }
+
+    fn has_route(&mut self, id: u32) {
+        let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
+        known.stage = Stage::RouteResolved;
+        let event = WaitingEvent::new(id, known, EventType::RouteResolved, 0, &Parameters::None);
+        self.tell(event);
+    }
+}
+
+/// The source as it is known after resolution: that of the loopback stays the loopback for whoever asks.
+fn resolved_source(source: SocketAddress, path: Path, destination: &SocketAddress) -> SocketAddress {
+    match (source.place(), destination.place()) {
+        (Place::Any, Place::Any | Place::Loopback) => destination.with_port(source.port()),
+        (Place::Any, _) => SocketAddress::of_gid(path.local, source.port()),
+        _ => source,
+    }
+}
