@@ -142,30 +142,7 @@ impl<D: DeviceRef> CompletionChannel<D> {
     ///    after [`Arming::Ready`](crate::completion_queue::Arming::Ready).
     /// 4. Arm the channel and wait for the descriptor. No order of interrupt and arming loses a completion.
     ///
-    /// ```
-    /// use bareverbs_core::completion_queue::{Arming, Notify};
-    /// use bareverbs_core::{CompletionChannel, CompletionQueue, DeviceRef, PollError, WorkCompletion};
-    ///
-    /// /// Steps 2 to 4, for a channel of one queue.
-    /// fn turn<D: DeviceRef>(
-    ///     channel: &mut CompletionChannel<D>,
-    ///     queue: &mut CompletionQueue<D>,
-    ///     mut handle: impl FnMut(WorkCompletion),
-    /// ) -> Result<(), PollError> {
-    ///     while channel.poll().is_some() {
-    ///         queue.acknowledge_event();
-    ///     }
-    ///     loop {
-    ///         while let Some(completion) = queue.poll_one()? {
-    ///             handle(completion);
-    ///         }
-    ///         if queue.arm(Notify::Next) == Arming::Armed {
-    ///             channel.arm();
-    ///             return Ok(());
-    ///         }
-    ///     }
-    /// }
-    /// ```
+    /// For a channel of one queue, [`handle_and_arm`](crate::completion_queue::CompletionQueue::handle_and_arm) is all four but the waiting.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn arm(&mut self) {
         self.queue.arm(self.device.device().hal());

@@ -51,6 +51,12 @@ pub trait Hal {
         None
     }
 
+    /// Interrupt `vector` was noticed: what waits for it outside of the driver, such as a file descriptor in an event loop, rests until it fires
+    /// again. A place without such has nothing to do.
+    fn quiet_vector(&self, vector: u16) {
+        let _ = vector;
+    }
+
     /// The time now.
     fn now(&self) -> Time;
 

@@ -1,4 +1,4 @@
-//! Futures on tokio, over vfio-user: the example of the facade, and more of it at once.
+//! Event loops over vfio-user: the examples of the facade, futures on tokio and a loop of one's own.
 
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::real_time::Outside;
@@ -7,6 +7,8 @@ use bareverbs_sim::nic::NicConfig;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
+#[path = "../../bareverbs/examples/event_loop.rs"]
+mod event_loop;
 #[path = "../../bareverbs/examples/tokio_echo.rs"]
 mod tokio_echo;
 
@@ -33,4 +35,11 @@ async fn the_example_echoes() {
     let (_directory, sockets) = serve();
     let text: String = ('a'..='z').cycle().take(4000).collect();
     assert_eq!(tokio_echo::echo(&sockets, &text).await.unwrap(), text);
+}
+
+/// Two hundred WRITEs, each after the interrupt of the one before: a lost interrupt ends it with an error after ten seconds.
+#[test]
+fn the_event_loop_misses_no_interrupt() {
+    let (_directory, sockets) = serve();
+    event_loop::run(&sockets[0], 200).unwrap();
 }

@@ -112,4 +112,52 @@ impl<D: DeviceRef> CompletionQueue<D> {
             }
         }
     }
+
+    /// One turn of an event loop: gives every completion to `handle`, and arms this queue and its `channel`, so that the next completion raises an
+    /// interrupt. It never waits. It is what [`CompletionChannel::arm`] describes, for a channel that serves this queue alone, and
+    /// it quiets the interrupt's descriptor first. Begin with one turn before the first wait.
+    ///
+    /// ```
+    /// use bareverbs_core::{CompletionChannel, CompletionQueue, DeviceRef, PollError};
+    ///
+    /// fn bytes_received<D: DeviceRef>(
+    ///     channel: &mut CompletionChannel<D>,
+    ///     queue: &mut CompletionQueue<D>,
+    /// ) -> Result<u64, PollError> {
+    ///     let mut bytes = 0;
+    ///     queue.handle_and_arm(channel, |completion| {
+    ///         bytes += u64::from(completion.byte_count);
+    ///         Ok::<(), PollError>(())
+    ///     })?;
+    ///     Ok(bytes)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The first error of `handle`, or the queue has an entry that cannot be true. The queue is not armed then.
+    pub fn handle_and_arm<E: From<PollError>>(
+        &mut self,
+        channel: &mut CompletionChannel<D>,
+        mut handle: impl FnMut(WorkCompletion) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.device.device().hal().quiet_vector(channel.vector());
+        while channel.poll().is_some() {
+            self.acknowledge_event();
+        }
+        let mut was_ready = false;
+        loop {
+            let mut has_handled = false;
+            while let Some(completion) = self.poll_one()? {
+                handle(completion)?;
+                has_handled = true;
+            }
+            let is_armed = self.arm(Notify::Next) == Arming::Armed;
+            // Entries that are nobody's, again and again, come from a device that means harm: it keeps no loop. The queue is armed.
+            if is_armed || was_ready && !has_handled {
+                channel.arm();
+                return Ok(());
+            }
+            was_ready = true;
+        }
+    }
 }

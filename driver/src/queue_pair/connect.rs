@@ -134,6 +134,16 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(QueuePair { core: self.core, service: PhantomData })
     }
 
+    /// Connects to itself, by entry 0 of the own address table: what it sends, it receives. For tests of a device alone, which needs no cable
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Self::endpoint`] and [`Self::connect`].
+    pub fn connect_to_itself(self) -> Result<QueuePair<D, S>, ConnectError> {
+        let itself = self.endpoint(0)?;
+        self.connect(&itself, ConnectOptions::default())
+    }
+
     /// The attributes of INIT to RTR. Those that serve the peer's READs are set only if the service has READs.
     fn to_receive(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> QueuePairAttributes {
         let set = QueuePairAttributes {

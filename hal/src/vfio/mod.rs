@@ -191,6 +191,10 @@ impl Hal for VfioHal {
         Some(self.vectors)
     }
 
+    fn quiet_vector(&self, vector: u16) {
+        self.drain_vector(vector);
+    }
+
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<Iommu>, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `Arena::map_user`.
         unsafe { self.arena.map_user(start, length) }

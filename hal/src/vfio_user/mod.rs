@@ -146,6 +146,10 @@ impl Hal for VfioUserHal {
         Some(self.vectors)
     }
 
+    fn quiet_vector(&self, vector: u16) {
+        self.drain_vector(vector);
+    }
+
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<HostDma<RemoteMemory>, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `Arena::map_user`.
         unsafe { self.arena.map_user(start, length) }

@@ -1,9 +1,6 @@
 //! Snippets of the chapter about waiting.
 
-use bareverbs::completion_queue::{Arming, Notify};
-use bareverbs::{
-    CompletionChannel, CompletionQueue, DeviceRef, PollError, QueuePairBuilder, WorkCompletion, WorkRequest,
-};
+use bareverbs::{CompletionChannel, CompletionQueue, DeviceRef, QueuePairBuilder, WorkRequest};
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::Duration;
 use bareverbs_tests::pair::{Pair, PairOptions};
@@ -22,20 +19,13 @@ fn bytes_of_next<D: DeviceRef>(queue: &mut CompletionQueue<D>) -> Result<u32, Bo
 fn turn<D: DeviceRef>(
     channel: &mut CompletionChannel<D>,
     queue: &mut CompletionQueue<D>,
-    mut handle: impl FnMut(WorkCompletion),
-) -> Result<(), PollError> {
-    while channel.poll().is_some() {
-        queue.acknowledge_event();
-    }
-    loop {
-        while let Some(completion) = queue.poll_one()? {
-            handle(completion);
-        }
-        if queue.arm(Notify::Next) == Arming::Armed {
-            channel.arm();
-            return Ok(());
-        }
-    }
+    done: &mut u64,
+) -> Result<(), Box<dyn Error>> {
+    queue.handle_and_arm(channel, |completion| {
+        completion.into_result()?;
+        *done += 1;
+        Ok(())
+    })
 }
 // ANCHOR_END: turn
 
@@ -60,14 +50,13 @@ fn a_loop_of_turns_sees_everything() {
     let mut sender = prepared.connect(&there, Default::default()).unwrap();
     let _receiver = other.connect(&here, Default::default()).unwrap();
     let mut seen = 0;
-    turn(&mut channel, &mut queue, |_| seen += 1).unwrap();
+    turn(&mut channel, &mut queue, &mut seen).unwrap();
     for round in 1..=20 {
         sender.post_send(&WorkRequest::write_inline(round, &[1; 8], pair.b.memory.remote(0))).unwrap();
         let end = pair.world.now() + Duration::from_micros(50);
         while pair.world.now() < end {
             if a.device.hal().take_interrupts(1) > 0 {
-                turn(&mut channel, &mut queue, |completion| seen += u64::from(completion.is_success()))
-                    .unwrap();
+                turn(&mut channel, &mut queue, &mut seen).unwrap();
             }
             a.device.hal().relax(end);
         }
