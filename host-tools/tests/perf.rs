@@ -25,6 +25,7 @@ fn both_ends_agree_and_every_byte_is_compared() {
         &["write", "lat", "-n", "20", "-c", "UC", "-s", "5000"],
         &["atomic", "bw", "-n", "100"],
         &["send", "bw", "-n", "100", "-b", "-e"],
+        &["send", "bw", "-n", "100", "-b", "-q", "2", "-c", "XRC"],
     ] {
         let [client, server] = both(arguments);
         assert_eq!((client["role"].as_str(), server["role"].as_str()), (Some("client"), Some("server")));

@@ -93,6 +93,7 @@ fn every_tool_prints_what_its_schema_says() {
         "perf read lat -a -n 20",
         "perf send lat -c UD",
         "perf atomic bw -n 20 -A CMP_AND_SWAP",
+        "perf send lat -c XRC -n 20",
         "doctor",
         "doctor --device sim --address 10.0.0.1/24@7 --peer 10.0.0.9",
         "doctor --device sim:ib",

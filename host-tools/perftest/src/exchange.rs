@@ -9,7 +9,7 @@
 use crate::Role;
 use crate::line::{Line, Listener, Meanwhile};
 use anyhow::{Context, Result, bail};
-use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,8 +18,6 @@ use std::time::Duration;
 pub const LENGTH: usize = 108;
 /// Bytes of a hand shake between ends on InfiniBand that use no GID.
 pub const LOCAL_LENGTH: usize = 59;
-/// Number of a shared receive queue that is not there.
-const NO_QUEUE: &str = "00000000";
 /// What we say we are: the messages have had this form since 5.70. perftest reads no further than the first zero byte; behind it
 /// two of ours know each other.
 const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
@@ -48,22 +46,29 @@ pub struct Destination {
     pub gid: Gid,
     /// Its LID; zero on Ethernet.
     pub lid: u16,
+    /// With XRC the shared receive queue that the peer has to name.
+    pub shared_queue: Option<Srqn>,
 }
 
 impl Destination {
-    /// As sent. There is no shared receive queue.
+    /// As sent.
     pub fn encode(&self) -> [u8; LENGTH] {
         let mut text = self.begin();
         for byte in self.gid.0 {
             text.push_str(&format!("{byte:02x}:"));
         }
-        text.push_str(&format!("{NO_QUEUE}:"));
+        text.push_str(&format!("{:08x}:", self.shared_number()));
         padded(&text)
     }
 
     /// As sent between ends without GID.
     pub fn encode_local(&self) -> [u8; LOCAL_LENGTH] {
-        padded(&format!("{}{NO_QUEUE}", self.begin()))
+        padded(&format!("{}{:08x}", self.begin(), self.shared_number()))
+    }
+
+    /// Zero stands for none.
+    fn shared_number(&self) -> u32 {
+        self.shared_queue.map_or(0, Srqn::value)
     }
 
     fn begin(&self) -> String {
@@ -80,7 +85,7 @@ impl Destination {
 
     /// As received, with GID or without.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        let text = core::str::from_utf8(line).ok()?;
+        let text = core::str::from_utf8(line).ok()?.trim_end_matches('\0');
         let mut parts = text.split(':').map(|part| u64::from_str_radix(part, 16).ok());
         let mut next = || parts.next().flatten();
         let lid = u16::try_from(next()?).ok()?;
@@ -95,7 +100,18 @@ impl Destination {
                 *byte = u8::try_from(next()?).ok()?;
             }
         }
-        Some(Self { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid })
+        let shared = Srqn::new(u32::try_from(next()?).ok()?)?;
+        let shared_queue = Some(shared).filter(|queue| queue.value() != 0);
+        Some(Self {
+            outstanding_reads,
+            qpn,
+            psn: Psn::new(psn),
+            rkey,
+            address,
+            gid: Gid(gid),
+            lid,
+            shared_queue,
+        })
     }
 }
 
@@ -279,6 +295,7 @@ mod tests {
         assert_eq!(destination.address, 0x7f2b_0c0d_1000);
         assert_eq!(destination.gid, Gid::from_ipv4([10, 0, 0, 1]));
         assert_eq!(destination.encode(), *line);
+        assert_eq!(destination.shared_queue, None);
     }
 
     #[test]
@@ -356,6 +373,7 @@ mod tests {
             address: 1 << 40,
             gid: Gid::from_ipv4([10, 0, 0, 1]),
             lid: 5,
+            shared_queue: Srqn::new(qpn + 40),
         };
         let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
         let listener = Listener::bind().expect("a port");
@@ -377,12 +395,16 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_parsed(
-            (outstanding_reads, qpn, psn) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24),
+            (outstanding_reads, qpn, psn, shared) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
             rkey: u32, address: u64, gid: [u8; 16], lid: u16,
         ) {
             let qpn = Qpn::new(qpn).expect("24 bits");
-            let own = Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid };
+            let shared_queue = Srqn::new(shared).filter(|queue| queue.value() != 0);
+            let own =
+                Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid, shared_queue };
             prop_assert_eq!(Destination::parse(&own.encode()), Some(own));
+            let local = Destination { gid: Gid::default(), ..own };
+            prop_assert_eq!(Destination::parse(&own.encode_local()), Some(local));
         }
 
         #[test]

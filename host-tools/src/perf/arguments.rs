@@ -44,7 +44,7 @@ enum FigureKind {
     Lat,
 }
 
-/// Connection types. Those that are not spoken here are refused with the reason.
+/// Connection types. Dynamic connections are refused with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ConnectionType {
     #[value(name = "RC", alias = "rc")]
@@ -149,7 +149,7 @@ struct LoadArguments {
 /// How the ends reach each other.
 #[derive(Debug, Clone, Args)]
 struct PathArguments {
-    /// Connection type: RC, UC or UD.
+    /// Connection type: RC, UC, UD or XRC.
     #[arg(short, long, default_value = "RC")]
     connection: ConnectionType,
     /// TCP port on which the ends meet.
@@ -305,13 +305,15 @@ impl PerfArguments {
             ConnectionType::Rc => Transport::Rc,
             ConnectionType::Uc => Transport::Uc,
             ConnectionType::Ud => Transport::Ud,
-            ConnectionType::Xrc => bail!("-c XRC is not spoken here yet; take RC, UC or UD"),
+            ConnectionType::Xrc => Transport::Xrc,
             ConnectionType::Dc => {
-                bail!("-c DC: the driver has no dynamically connected transport; take RC, UC or UD")
+                bail!("-c DC: the driver has no dynamically connected transport; take RC, XRC, UC or UD")
             }
         };
         match (operation, transport) {
-            (Operation::Send, _) | (_, Transport::Rc) | (Operation::Write, Transport::Uc) => Ok(transport),
+            (Operation::Send, _)
+            | (_, Transport::Rc | Transport::Xrc)
+            | (Operation::Write, Transport::Uc) => Ok(transport),
             (_, Transport::Uc) => {
                 bail!("-c UC: an unreliable connection has no RDMA READ and no atomics; take RC")
             }

@@ -2,6 +2,9 @@
 //!
 //! The first half of the buffer has a room for each queue pair to send from (or to read into), the second half one to receive into, which
 //! is the one that the peer writes and reads. Behind them lie the route headers of datagrams.
+//!
+//! With XRC a queue pair sends or answers. An end that does both has twice as many: first those that send, then those that answer, each
+//! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own.
 
 use super::lane::{Lane, Message};
 use super::plan::{Operation, Plan, Transport};
@@ -14,8 +17,10 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
 use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
+use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 use bareverbs_core::work_completion::WorkCompletion;
 use bareverbs_core::work_request::ReceiveRequest;
+use bareverbs_core::xrc_domain::XrcDomain;
 use bareverbs_core::{Device, DeviceConfig};
 use bareverbs_perftest::exchange::Destination;
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey};
@@ -38,6 +43,10 @@ struct Completions<'d, H: Hal> {
 /// One end of a test. Fields are in the order in which they must go.
 pub(crate) struct Bench<'d, H: Hal> {
     lanes: Vec<Lane<'d, H>>,
+    /// One for each connection with XRC; otherwise none.
+    shared: Vec<SharedReceiveQueue<&'d Device<H>>>,
+    #[allow(dead_code, reason = "it lives as long as what is in it")]
+    xrc: Option<XrcDomain<&'d Device<H>>>,
     sends: Completions<'d, H>,
     receives: Completions<'d, H>,
     pub(crate) memory: MemoryRegion<&'d Device<H>>,
@@ -45,6 +54,8 @@ pub(crate) struct Bench<'d, H: Hal> {
     domain: ProtectionDomain<&'d Device<H>>,
     pub(crate) device: &'d Device<H>,
     room: usize,
+    /// Connections.
+    count: usize,
     transport: Transport,
     gid_index: u8,
     /// What the peer has to know, by queue pair.
@@ -56,10 +67,14 @@ pub(crate) struct Bench<'d, H: Hal> {
 /// A device that has room for a test.
 pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     let config = DeviceConfig::default();
-    let words = plan.queue_pairs
-        * (2 * send_blocks(plan).next_power_of_two() + plan.rx_depth.next_power_of_two().max(2));
+    // A shared receive queue has two words for each entry, one of which is never posted; its connection may have two queue pairs.
+    let (queues, receives) = match plan.transport {
+        Transport::Xrc => (3 * plan.queue_pairs, 2 * (plan.rx_depth + 1).next_power_of_two()),
+        _ => (plan.queue_pairs, plan.rx_depth.next_power_of_two().max(2)),
+    };
+    let words = plan.queue_pairs * (2 * send_blocks(plan).next_power_of_two() + receives);
     DeviceConfig {
-        queue_pairs: config.queue_pairs.max(plan.queue_pairs + 1),
+        queue_pairs: config.queue_pairs.max(queues + 1),
         ledger_words: config.ledger_words.max(words.next_power_of_two()),
         ..config
     }
@@ -100,9 +115,58 @@ impl<'d, H: Hal> Completions<'d, H> {
     }
 }
 
+/// What queue pairs are made of.
+struct LaneMaker<'a, 'd, H: Hal> {
+    domain: &'a ProtectionDomain<&'d Device<H>>,
+    sends: &'a CompletionQueue<&'d Device<H>>,
+    receives: &'a CompletionQueue<&'d Device<H>>,
+    plan: &'a Plan,
+}
+
+/// Queue pairs of XRC, their shared receive queues, and the domain of these.
+type Extended<'d, H> =
+    (Vec<Lane<'d, H>>, Vec<SharedReceiveQueue<&'d Device<H>>>, Option<XrcDomain<&'d Device<H>>>);
+
+impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
+    fn plain(&self) -> Result<Vec<Lane<'d, H>>> {
+        let make = |_| {
+            let builder = QueuePairBuilder::new(self.domain, self.sends, self.receives)
+                .send_queue(self.plan.tx_depth)
+                .receive_queue(self.plan.rx_depth)
+                .max_inline(self.plan.inline)
+                .max_receive_sge(2);
+            Lane::build(builder, self.plan.transport).context("a queue pair")
+        };
+        (0..self.plan.queue_pairs).map(make).collect()
+    }
+
+    fn extended(&self, is_client: bool) -> Result<Extended<'d, H>> {
+        let xrc = XrcDomain::allocate(*self.domain.device()).context("an XRC domain")?;
+        let config = SharedReceiveQueueConfig { receives: self.plan.rx_depth, slices: 1 };
+        let mut shared = Vec::new();
+        for _ in 0..self.plan.queue_pairs {
+            let queue = SharedReceiveQueue::create_xrc(self.domain, &xrc, self.receives, config);
+            shared.push(queue.context("a shared receive queue of XRC")?);
+        }
+        let both = self.plan.has_separate_ends();
+        let mut lanes = Vec::new();
+        for queue in shared.iter().filter(|_| both || is_client) {
+            let builder = QueuePairBuilder::xrc_initiator(self.domain, &xrc, queue, self.sends)
+                .send_queue(self.plan.tx_depth)
+                .max_inline(self.plan.inline);
+            lanes.push(Lane::PreparedInitiator(builder.build().context("a queue pair of XRC that sends")?));
+        }
+        for queue in shared.iter().filter(|_| both || !is_client) {
+            let builder = QueuePairBuilder::xrc_target(self.domain, &xrc, queue, self.receives);
+            lanes.push(Lane::PreparedTarget(builder.build().context("a queue pair of XRC that answers")?));
+        }
+        Ok((lanes, shared, Some(xrc)))
+    }
+}
+
 impl<'d, H: Hal> Bench<'d, H> {
     /// Makes everything and fills in what the peer has to know.
-    pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan) -> Result<Self> {
+    pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan, is_client: bool) -> Result<Self> {
         let gid_index = seat.gid_index(plan.gid_index)?;
         let domain = ProtectionDomain::allocate(device)?;
         let access = AccessFlags::LOCAL_WRITE
@@ -110,30 +174,30 @@ impl<'d, H: Hal> Bench<'d, H> {
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_ATOMIC;
         let count = plan.queue_pairs as usize;
-        let bytes = 2 * count * plan.room() + ROUTE_HEADER;
+        let total = if plan.has_separate_ends() { 2 * count } else { count };
+        let bytes = 2 * total * plan.room() + ROUTE_HEADER;
         let memory = MemoryRegion::allocate(&domain, bytes, access)
             .with_context(|| format!("a buffer of {bytes} bytes"))?;
         let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
         let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan.events)?;
-        let mut lanes = Vec::with_capacity(count);
-        for _ in 0..count {
-            let builder = QueuePairBuilder::new(&domain, &sends.queue, &receives.queue)
-                .send_queue(plan.tx_depth)
-                .receive_queue(plan.rx_depth)
-                .max_inline(plan.inline)
-                .max_receive_sge(2);
-            lanes.push(Lane::build(builder, plan.transport).context("a queue pair")?);
-        }
+        let maker = LaneMaker { domain: &domain, sends: &sends.queue, receives: &receives.queue, plan };
+        let (lanes, shared, xrc) = match plan.transport {
+            Transport::Xrc => maker.extended(is_client)?,
+            _ => (maker.plain()?, Vec::new(), None),
+        };
         let room = plan.room();
         let (own, peers) = (Vec::new(), Vec::new());
         let mut bench = Self {
             lanes,
+            shared,
+            xrc,
             sends,
             receives,
             memory,
             domain,
             device,
             room,
+            count,
             transport: plan.transport,
             gid_index,
             own,
@@ -153,9 +217,11 @@ impl<'d, H: Hal> Bench<'d, H> {
         let lid = self.device.port()?.lid;
         let identity = |(index, lane): (usize, &Lane<'d, H>)| {
             let (qpn, psn) = lane.identity(self.gid_index)?;
-            let address = self.memory.address() + (self.receive_at(index)) as u64;
+            let address = self.memory.address() + ((self.lanes.len() + index) * self.room) as u64;
             let rkey = self.memory.rkey().value();
-            Ok(Destination { outstanding_reads: plan.outstanding, qpn, psn, rkey, address, gid, lid })
+            let shared_queue = self.shared.get(index % self.count).map(SharedReceiveQueue::number);
+            let outstanding_reads = plan.outstanding;
+            Ok(Destination { outstanding_reads, qpn, psn, rkey, address, gid, lid, shared_queue })
         };
         self.lanes.iter().enumerate().map(identity).collect()
     }
@@ -165,26 +231,37 @@ impl<'d, H: Hal> Bench<'d, H> {
         self.gid_index
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.lanes.len()
+    /// How many connections there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
     }
 
-    /// Where the room begins that a queue pair sends from.
+    /// The queue pair that receives of a connection at the same index or, if others send than receive, behind all that send.
+    const fn answering(&self, lane: usize) -> usize {
+        self.lanes.len() - self.count + lane
+    }
+
+    /// Where the room begins that a connection sends from.
     pub(crate) const fn send_at(&self, lane: usize) -> usize {
         lane * self.room
     }
 
-    /// Where the room begins that a queue pair receives into.
-    pub(crate) fn receive_at(&self, lane: usize) -> usize {
-        (self.lanes.len() + lane) * self.room
+    /// Where the room begins that a connection receives into.
+    pub(crate) const fn receive_at(&self, lane: usize) -> usize {
+        (self.lanes.len() + self.answering(lane)) * self.room
     }
 
     /// Connects every queue pair to that of the peer.
     pub(crate) fn connect(&mut self, seat: &Seat, plan: &Plan, mtu: PathMtu) -> Result<()> {
         let family = |gid: Gid| gid.to_ipv4().is_some();
+        let total = self.lanes.len();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let opposite = (index + total - self.count) % total;
             let (own, peer) =
-                (&self.own[index], self.peers.get(index).context("the peer has fewer queue pairs")?);
+                (&self.own[index], self.peers.get(opposite).context("the peer has fewer queue pairs")?);
+            if own.shared_queue.is_some() && peer.shared_queue.is_none() {
+                bail!("the peer names no shared receive queue: give -c XRC there too");
+            }
             if family(own.gid) != family(peer.gid) {
                 bail!(
                     "this end has the GID {} and the peer {}: one is IPv4, the other is not. Choose another GID index with -x, \
@@ -223,7 +300,11 @@ impl<'d, H: Hal> Bench<'d, H> {
         let slices = [headers, self.memory.slice(at, size as usize)?];
         let slices = if self.transport == Transport::Ud { &slices[..] } else { &slices[1..] };
         let token = ((lane as u64) << 48) | (index & 0xffff_ffff_ffff);
-        self.lanes[lane].post_receive(&ReceiveRequest::new(token, slices))
+        let request = ReceiveRequest::new(token, slices);
+        match self.shared.get_mut(lane) {
+            Some(queue) => Ok(queue.post_receive(&request)?),
+            None => self.lanes[lane].post_receive(&request),
+        }
     }
 
     /// Message number `index` of a queue pair, which tells its number when it is done.
@@ -237,7 +318,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     ) -> Result<Message> {
         let offset = plan.slot(size, index);
         let at = self.send_at(lane) + offset;
-        let peer = self.peers.get(lane).context("the peer has fewer queue pairs")?;
+        let peer = self.peers.get(self.answering(lane)).context("the peer has fewer queue pairs")?;
         let fits = size <= plan.inline && matches!(plan.operation, Operation::Write | Operation::Send);
         let inline = fits
             .then(|| {
@@ -253,6 +334,7 @@ impl<'d, H: Hal> Bench<'d, H> {
             signalled,
             inline,
             // As perftest: it adds 1, or compares with 0 and swaps 1 in.
+            shared_queue: peer.shared_queue.filter(|_| plan.transport == Transport::Xrc),
             operands: if plan.operation == Operation::FetchAdd { [1, 0] } else { [0, 1] },
         })
     }

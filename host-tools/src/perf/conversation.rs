@@ -71,7 +71,7 @@ impl SeatedTask for Conversation<'_> {
             }
         };
         let plan = self.plan.for_mtu(session.mtu())?;
-        let bench = Bench::set_up(device, seat, &plan)?;
+        let bench = Bench::set_up(device, seat, &plan, role == Role::Client)?;
         let talk = Talk { plan: &plan, seat, session, role, bench };
         Ok(talk.run()?)
     }
@@ -144,7 +144,7 @@ impl<H: Hal> Talk<'_, '_, H> {
 
     fn exchange_all(&mut self) -> Result<()> {
         let mut peers = Vec::new();
-        for lane in 0..self.bench.count() {
+        for lane in 0..self.bench.own.len() {
             peers.push(self.shake(lane)?);
         }
         self.bench.peers = peers;

@@ -6,11 +6,12 @@ use bareverbs_core::address_handle::Destination;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
 use bareverbs_core::queue_pair::{
-    ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud,
+    ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder, Rc, RemoteEndpoint, Uc, Ud, XrcInitiator,
+    XrcTarget,
 };
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_core::{AddressHandle, Device};
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
 
 /// The Q_Key of perftest's datagrams.
@@ -24,8 +25,13 @@ type DeviceHandle<'d, H> = &'d Device<H>;
 pub(crate) enum Lane<'d, H: Hal> {
     PreparedRc(PreparedQueuePair<DeviceHandle<'d, H>, Rc>),
     PreparedUc(PreparedQueuePair<DeviceHandle<'d, H>, Uc>),
+    PreparedInitiator(PreparedQueuePair<DeviceHandle<'d, H>, XrcInitiator>),
+    PreparedTarget(PreparedQueuePair<DeviceHandle<'d, H>, XrcTarget>),
     Rc(QueuePair<DeviceHandle<'d, H>, Rc>),
     Uc(QueuePair<DeviceHandle<'d, H>, Uc>),
+    Initiator(QueuePair<DeviceHandle<'d, H>, XrcInitiator>),
+    /// Answers; its receives are those of a shared receive queue.
+    Target(QueuePair<DeviceHandle<'d, H>, XrcTarget>),
     /// From the beginning, with a peer later.
     Ud(QueuePair<DeviceHandle<'d, H>, Ud>, Option<Destination>),
     Broken,
@@ -43,6 +49,8 @@ pub(crate) struct Message {
     pub(crate) inline: Option<Vec<u8>>,
     /// What an atomic adds; or what it compares with, and what it swaps in.
     pub(crate) operands: [u64; 2],
+    /// With XRC the shared receive queue of the peer.
+    pub(crate) shared_queue: Option<Srqn>,
 }
 
 impl Message {
@@ -59,7 +67,11 @@ impl Message {
                 WorkRequest::compare_swap(*token, slice, *remote, operands[0], operands[1])
             }
         };
-        request.signalled(self.signalled)
+        let request = request.signalled(self.signalled);
+        match self.shared_queue {
+            Some(queue) => request.for_shared_queue(queue),
+            None => request,
+        }
     }
 }
 
@@ -72,6 +84,7 @@ impl<'d, H: Hal> Lane<'d, H> {
             Transport::Rc => Self::PreparedRc(builder.build()?),
             Transport::Uc => Self::PreparedUc(builder.service::<Uc>().build()?),
             Transport::Ud => Self::Ud(builder.service::<Ud>().q_key(Q_KEY).build()?.ready_to_send()?, None),
+            Transport::Xrc => bail!("a queue pair of XRC has one end only, and a domain"),
         })
     }
 
@@ -80,8 +93,12 @@ impl<'d, H: Hal> Lane<'d, H> {
         let endpoint = match self {
             Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,
             Self::PreparedUc(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::PreparedInitiator(queue_pair) => queue_pair.endpoint(gid_index)?,
+            Self::PreparedTarget(queue_pair) => queue_pair.endpoint(gid_index)?,
             Self::Ud(queue_pair, _) => return Ok((queue_pair.qpn(), Psn::new(0))),
-            Self::Rc(_) | Self::Uc(_) | Self::Broken => bail!("the queue pair was connected before"),
+            Self::Rc(_) | Self::Uc(_) | Self::Initiator(_) | Self::Target(_) | Self::Broken => {
+                bail!("the queue pair was connected before")
+            }
         };
         Ok((endpoint.qpn, endpoint.psn))
     }
@@ -105,14 +122,18 @@ impl<'d, H: Hal> Lane<'d, H> {
             Self::PreparedUc(queue_pair) => {
                 Self::Uc(queue_pair.connect(remote, options).with_context(attempt)?)
             }
+            Self::PreparedInitiator(queue_pair) => {
+                Self::Initiator(queue_pair.connect(remote, options).with_context(attempt)?)
+            }
+            Self::PreparedTarget(queue_pair) => {
+                Self::Target(queue_pair.connect(remote, options).with_context(attempt)?)
+            }
             Self::Ud(queue_pair, None) => {
                 let handle =
                     AddressHandle::new(&device, &options.address_vector(remote)).with_context(attempt)?;
                 Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
             }
-            Self::Rc(_) | Self::Uc(_) | Self::Ud(..) | Self::Broken => {
-                bail!("the queue pair was connected before")
-            }
+            _ => bail!("the queue pair was connected before"),
         };
         Ok(())
     }
@@ -124,6 +145,9 @@ impl<'d, H: Hal> Lane<'d, H> {
             Self::Rc(queue_pair) => queue_pair.post_receive(request)?,
             Self::Uc(queue_pair) => queue_pair.post_receive(request)?,
             Self::Ud(queue_pair, _) => queue_pair.post_receive(request)?,
+            Self::PreparedInitiator(_) | Self::PreparedTarget(_) | Self::Initiator(_) | Self::Target(_) => {
+                bail!("a queue pair of XRC has no receive queue of its own")
+            }
             Self::Broken => bail!("the queue pair could not be connected"),
         }
         Ok(())
@@ -142,14 +166,18 @@ impl<'d, H: Hal> Lane<'d, H> {
                 messages.iter().try_for_each(|message| batch.post(&message.request()))?;
                 batch.ring();
             }
+            Self::Initiator(queue_pair) => {
+                let mut batch = queue_pair.send_batch();
+                messages.iter().try_for_each(|message| batch.post(&message.request()))?;
+                batch.ring();
+            }
             Self::Ud(queue_pair, Some(destination)) => {
                 let mut batch = queue_pair.send_batch();
                 messages.iter().try_for_each(|message| batch.post_to(&message.request(), destination))?;
                 batch.ring();
             }
-            Self::PreparedRc(_) | Self::PreparedUc(_) | Self::Ud(_, None) | Self::Broken => {
-                bail!("the queue pair is not connected")
-            }
+            Self::Target(_) => bail!("this queue pair answers and sends nothing"),
+            _ => bail!("the queue pair is not connected"),
         }
         Ok(())
     }

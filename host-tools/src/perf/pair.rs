@@ -42,8 +42,8 @@ fn seat<H: Hal>(device: &Device<H>) -> Result<Seat> {
 fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Device<H>) -> Result<PerfOutcome> {
     let plan = &plan.for_mtu(bytes_of(mtu))?;
     let seats = [seat(client)?, seat(server)?];
-    let mut left = Bench::set_up(client, &seats[0], plan)?;
-    let mut right = Bench::set_up(server, &seats[1], plan)?;
+    let mut left = Bench::set_up(client, &seats[0], plan, true)?;
+    let mut right = Bench::set_up(server, &seats[1], plan, false)?;
     (left.peers, right.peers) = (right.own.clone(), left.own.clone());
     left.connect(&seats[0], plan, mtu)?;
     right.connect(&seats[1], plan, mtu)?;
@@ -92,7 +92,8 @@ fn one_size<H: Hal>(
     let client_side = Side { bench: left, traffic: &mut client };
     drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
     // A send that nobody acknowledges is done when it has left.
-    let only_server_knows = plan.operation == Operation::Send && plan.transport != Transport::Rc;
+    let only_server_knows =
+        plan.operation == Operation::Send && matches!(plan.transport, Transport::Uc | Transport::Ud);
     Ok(match plan.bidirectional {
         true => SizeRow::both_directions(client.finish(), server.finish()),
         false if only_server_knows => SizeRow::bandwidth(server.finish()),

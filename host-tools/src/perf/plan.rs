@@ -46,6 +46,7 @@ pub(crate) enum Transport {
     Rc,
     Uc,
     Ud,
+    Xrc,
 }
 
 /// How long a size is measured.
@@ -119,6 +120,11 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn largest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether each connection has two queue pairs at an end: with XRC one sends and another one answers, and this end does both.
+    pub(crate) fn has_separate_ends(&self) -> bool {
+        self.transport == Transport::Xrc && (self.bidirectional || self.measure == Measure::Latency)
     }
 
     /// Bytes of the part of the buffer that one queue pair sends from, or receives into.

@@ -108,7 +108,7 @@ fn serde_name(value: &impl serde::Serialize) -> String {
 }
 
 fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
-    let Destination { lid, qpn, psn, outstanding_reads, rkey, address, gid } = end;
+    let Destination { lid, qpn, psn, outstanding_reads, rkey, address, gid, shared_queue } = end;
     let mut line =
         format!(" {whose} address: LID {lid:#06x} QPN {:#06x} PSN {:#x}", qpn.value(), psn.value());
     if plan.operation.fetches() {
@@ -116,6 +116,9 @@ fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
     }
     if plan.operation != Operation::Send {
         let _ = write!(line, " RKey {rkey:#08x} VAddr {address:#018x}");
+    }
+    if let Some(queue) = shared_queue {
+        let _ = write!(line, " SRQn {:#08x}", queue.value());
     }
     let bytes: Vec<String> = gid.0.iter().map(|byte| format!("{byte:02}")).collect();
     if !gid.is_zero() {
@@ -248,6 +251,7 @@ fn end(end: &Destination) -> Value {
         "rkey": end.rkey,
         "address": end.address,
         "gid": gid,
+        "srqn": end.shared_queue.map(|queue| queue.value()),
     })
 }
 

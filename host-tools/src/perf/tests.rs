@@ -54,6 +54,13 @@ fn every_test_moves_its_data_and_says_whose_time_it_measured() {
         "read bw -b -n 50 -m 1024",
         "write lat -a -n 20",
         "send bw -a -n 20",
+        "write bw -c XRC -n 50 -q 2",
+        "read bw -c XRC -b -n 50 -q 3 -s 5000",
+        "send bw -c XRC -n 700 -q 2 -s 100",
+        "send bw -c XRC -b -e -l 5 -n 50",
+        "atomic lat -c XRC -n 50",
+        "write lat -c XRC -n 50",
+        "send lat -c XRC -a -n 20",
         "write bw -D 1 -f 0 -s 1048576 --rate_limit 1000",
     ] {
         let (perf, good) = json(words);
@@ -107,7 +114,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     for (words, reason) in [
         ("write bw -c UD", "a datagram is a SEND"),
         ("read lat -c UC", "no RDMA READ"),
-        ("send bw -c XRC", "XRC is not spoken"),
+        ("send bw -c DC", "no dynamically connected transport"),
         ("send bw -c IB", "possible values"),
         ("write bw -R", "no connection manager"),
         ("write lat -b", "-b is for tests of bandwidth"),

@@ -59,7 +59,7 @@ fn begin<'a, 'd, H: Hal>(
         Door::Connect(address) => Session::connect(*address, mtu, plan.timeout, meanwhile)?,
         Door::Accept(listener) => Session::accept(listener, mtu, plan.timeout, meanwhile)?,
     };
-    let mut bench = Bench::set_up(device, seat, plan)?;
+    let mut bench = Bench::set_up(device, seat, plan, true)?;
     let first = bench.own.first().context("a queue pair")?;
     let own = Destination { address: mark(plan.transport), rkey: 0, ..*first };
     let peer = session.hand_shake(&own, meanwhile)?;

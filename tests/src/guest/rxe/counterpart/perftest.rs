@@ -230,6 +230,7 @@ impl Part<'_> {
             address: identity.address,
             gid: identity.gid,
             lid: identity.lid,
+            shared_queue: None,
         };
         let (connection, mtu) = (&mut self.connection, self.case.mtu);
         let mut meanwhile = || connection.step();
