@@ -96,6 +96,7 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
     let ways = ways::run_all(&mut scene, &data.rows, &absent)?;
     let frames = scene.finish_capture()?;
     let report = Report {
+        schema: report::SCHEMA,
         rows: data.rows.len() as u64,
         seed: arguments.seed,
         loss: arguments.loss,

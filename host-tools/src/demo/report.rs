@@ -39,9 +39,14 @@ pub struct WayReport {
     pub lookups_per_second: f64,
 }
 
+/// The schema of [`Report`]: docs/schemas has it under this name.
+pub const SCHEMA: &str = "bareverbs.demo.v1";
+
 /// The whole run, as `--json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
+    /// Name and version of the form.
+    pub schema: &'static str,
     /// Rows of the file.
     pub rows: u64,
     /// The seed of everything left to chance.
@@ -226,14 +231,23 @@ mod tests {
         }
         tally.absent(true);
         let ways = vec![tally.report(1001, Duration::from_secs(2))];
-        Report { rows: 1000, seed: 7, loss: 0.01, preset: "strom-10g", digest: "00ff".into(), ways }
+        Report {
+            schema: SCHEMA,
+            rows: 1000,
+            seed: 7,
+            loss: 0.01,
+            preset: "strom-10g",
+            digest: "00ff".into(),
+            ways,
+        }
     }
 
     #[test]
     fn the_object_has_the_stated_fields_in_order() {
         let json = report().json().expect("serialises");
         let expected = concat!(
-            r#"{"rows":1000,"seed":7,"loss":0.01,"preset":"strom-10g","digest":"00ff","ways":[{"name":"read","#,
+            r#"{"schema":"bareverbs.demo.v1","rows":1000,"seed":7,"loss":0.01,"preset":"strom-10g","digest":"00ff","#,
+            r#""ways":[{"name":"read","#,
             r#""lookups":1000,"verified":999,"absent_confirmed":1,"round_trips_mean":2.0,"#,
             r#""sim_latency_ns":{"p50":500015,"p99":990015,"p999":999007},"lookups_per_second":501.0}]}"#
         );
