@@ -60,7 +60,8 @@ fn serve(listener: &TcpListener, latest: &Mutex<Arc<str>>) {
     }
 }
 
-fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::io::Result<()> {
+/// Answers one client.
+pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::io::Result<()> {
     client.set_write_timeout(Some(TIMEOUT))?;
     let answer = match request(client)? {
         Ok(Wanted::Metrics) => {
