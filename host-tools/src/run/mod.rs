@@ -161,10 +161,7 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
 /// Points the environment of a program at the device of its host, which is made known in its network.
 fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::Result<()> {
     if !program::has_libibverbs() {
-        eprintln!(
-            "bareverbs run: no libibverbs.so.1 in the directories of the system; without it a program looks for no RDMA \
-             device (Debian: apt-get install libibverbs1 ibverbs-providers)"
-        );
+        eprintln!("{}", program::NO_LIBIBVERBS);
     }
     let library = library()?;
     let home = networks::home()?;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 const EXECUTABLE: u32 = 0o111;
+/// The library that programs find devices with.
+const LIBIBVERBS: &str = "libibverbs.so.1";
 /// Where distributions put libibverbs, besides `LD_LIBRARY_PATH`.
 const LIBRARY_DIRECTORIES: &[&str] = &[
     "/lib/x86_64-linux-gnu",
@@ -78,8 +80,16 @@ fn is_static(bytes: &[u8]) -> bool {
 pub(super) fn has_libibverbs() -> bool {
     let chosen = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let usual = LIBRARY_DIRECTORIES.iter().map(PathBuf::from);
-    std::env::split_paths(&chosen).chain(usual).any(|directory| directory.join("libibverbs.so.1").exists())
+    is_in_one(LIBIBVERBS, std::env::split_paths(&chosen).chain(usual))
 }
+
+fn is_in_one(name: &str, mut directories: impl Iterator<Item = PathBuf>) -> bool {
+    directories.any(|directory| directory.join(name).exists())
+}
+
+/// What is to be said where it is not.
+pub(super) const NO_LIBIBVERBS: &str = "bareverbs run: no libibverbs.so.1 in the directories of the system; without it a program \
+                                        looks for no RDMA device (Debian: apt-get install libibverbs1 ibverbs-providers)";
 
 #[cfg(test)]
 mod tests {
@@ -100,6 +110,16 @@ mod tests {
         assert!(!is_static(b"#!/bin/sh\n"));
         assert!(is_static(b"\x7fELF\x02\x01"), "cut short");
         assert!(!is_static(&std::fs::read("/proc/self/exe").unwrap()));
+    }
+
+    #[test]
+    fn a_library_is_looked_for_in_every_directory() {
+        let (empty, full) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let looked = || [empty.path(), full.path()].map(PathBuf::from).into_iter();
+        assert!(!is_in_one(LIBIBVERBS, looked()));
+        std::fs::write(full.path().join(LIBIBVERBS), "").unwrap();
+        assert!(is_in_one(LIBIBVERBS, looked()));
+        assert!(NO_LIBIBVERBS.contains(LIBIBVERBS) && NO_LIBIBVERBS.contains("apt-get install libibverbs1"));
     }
 
     #[test]

@@ -79,7 +79,29 @@ impl Installation {
 
     /// Starts a program of a virtual host.
     pub fn start(&self, program: &HostedProgram, options: &[String]) -> Result<StartedProgram> {
-        let mut command = Command::new(self.path("bareverbs"));
+        self.start_by(Command::new(self.path("bareverbs")), program, options)
+    }
+
+    /// Starts one that can write files of so many blocks of 512 bytes and no longer ones: it gets an error, and no signal.
+    pub fn start_limited(
+        &self,
+        program: &HostedProgram,
+        options: &[String],
+        blocks: u32,
+    ) -> Result<StartedProgram> {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""), "sh"]);
+        command.arg(self.path("bareverbs"));
+        self.start_by(command, program, options)
+    }
+
+    /// Starts a program with a command that is, or becomes, `bareverbs`.
+    fn start_by(
+        &self,
+        mut command: Command,
+        program: &HostedProgram,
+        options: &[String],
+    ) -> Result<StartedProgram> {
         match program.command.split_first() {
             // A tool of this house is a host by itself.
             Some((tool, rest)) if tool == "bareverbs" => {
