@@ -3,7 +3,7 @@
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::NetworkDirectory;
-use bareverbs_uverbs::VirtualHost;
+use bareverbs_uverbs::{SubnetPort, VirtualHost};
 
 /// How long a look into the network's directory is good for.
 const FRESH: Duration = Duration::from_millis(20);
@@ -67,6 +67,19 @@ impl Neighbours {
     /// The MAC address of the host with an InfiniBand port that has a LID.
     pub fn with_lid(&mut self, now: Time, lid: u16) -> Option<MacAddress> {
         self.find(now, |host| host.settings().lid == Some(lid)).map(VirtualHost::mac)
+    }
+
+    /// The InfiniBand port of the host that has an address, a GID or one of IP as a GID, if a process of the host lives.
+    pub fn subnet_port(&mut self, now: Time, address: Gid) -> Option<SubnetPort> {
+        let host = self.find(now, |host| host.subnet_port().is_some() && host.has_address(address))?;
+        let (port, name) = (host.subnet_port()?, host.name().to_owned());
+        self.network.has_process(&name).then_some(port)
+    }
+
+    /// The GID of the InfiniBand port that has a LID.
+    pub fn gid_of_lid(&mut self, now: Time, lid: u16) -> Option<Gid> {
+        let has = |host: &VirtualHost| host.subnet_port().filter(|port| port.lid == lid);
+        has(self.find(now, |host| has(host).is_some())?).map(|port| port.gid)
     }
 
     /// Every host.

@@ -11,7 +11,7 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
-use bareverbs_uverbs::{ConnectionFileId, Errno, EventFileId, EventFileKind, Port, Process};
+use bareverbs_uverbs::{ConnectionFileId, Errno, EventFileId, EventFileKind, Port, Process, SubnetPort};
 use core::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -149,6 +149,16 @@ impl Process for Program {
     fn is_reachable(&mut self, gid: Gid) -> bool {
         let now = self.time();
         self.neighbours.has_process(now, gid)
+    }
+
+    fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort> {
+        let now = self.time();
+        self.neighbours.subnet_port(now, address)
+    }
+
+    fn gid_of_lid(&mut self, lid: u16) -> Option<Gid> {
+        let now = self.time();
+        self.neighbours.gid_of_lid(now, lid)
     }
 
     fn claim_port(&mut self, Port { space, number }: Port) -> Result<(), Errno> {

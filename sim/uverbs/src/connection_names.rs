@@ -1,6 +1,7 @@
 //! What names files of connection management and ports of hosts.
 
 use crate::uapi::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
+use bareverbs_prm::ids::Gid;
 
 /// A file of connection management that a program has open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +17,15 @@ impl ConnectionFileId {
     pub const fn raw(self) -> u32 {
         self.0
     }
+}
+
+/// An InfiniBand port of a virtual host, as its subnet knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubnetPort {
+    /// Its GID.
+    pub gid: Gid,
+    /// Its first LID.
+    pub lid: u16,
 }
 
 /// Ports are unique within a space.

@@ -48,7 +48,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn boot<P: Process>(
         config: NicConfig,
-        PortAddresses { gids, guid, lid }: &PortAddresses,
+        PortAddresses { gids, guid, lid, .. }: &PortAddresses,
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
         let mut commands = CommandQueue::new(Nic::new(config), process);

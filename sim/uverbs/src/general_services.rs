@@ -1,6 +1,7 @@
 //! The kernel's queue pair of general services (IBTA v1.4 §3.9.2): management datagrams to and from queue pair 1 of the port, as
 //! `mlx5_ib` makes it. It sends and receives through the device like any queue pair, from memory of the kernel.
 
+use crate::cm::Sender;
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_completions::KernelCompletions;
 use crate::kernel_memory::{PAGE, page_list};
@@ -22,7 +23,7 @@ use bareverbs_prm::time::Time;
 use bareverbs_prm::wqe::{
     AddressVector, BASIC_BLOCK, ControlSegment, DataSegment, InlineHeader, SEGMENT, completion_mode,
 };
-use bareverbs_sim::nic::HostMemory;
+use bareverbs_sim::nic::{HostMemory, LinkLayer};
 use zerocopy::IntoBytes;
 
 /// Bytes of a management datagram, and of what comes before it in a receive.
@@ -60,17 +61,27 @@ const OWN_RECEIVES: u8 = 0;
 /// A management datagram on its way out.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
-    pub(crate) mac: MacAddress,
-    pub(crate) gid: Gid,
-    /// Entry of the own GID table from which it comes.
-    pub(crate) source_index: u8,
+    pub(crate) receiver: Receiver,
     pub(crate) payload: &'a [u8; DATAGRAM],
+}
+
+/// To whom a management datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    Ethernet {
+        mac: MacAddress,
+        gid: Gid,
+        /// Entry of the own GID table from which it comes.
+        source_index: u8,
+    },
+    /// By LID, within the subnet.
+    InfiniBand { lid: u16 },
 }
 
 /// A management datagram that has come.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(crate) source: Gid,
+    pub(crate) sender: Sender,
     pub(crate) payload: [u8; DATAGRAM],
 }
 
@@ -216,9 +227,16 @@ impl GeneralServices {
         control.set_wqe_index(self.posted).set_opcode(WqeOpcode::Send).set_qpn(self.qpn);
         control.set_ds(SEGMENTS as u8).set_completion_mode(completion_mode::ALWAYS);
         let mut address = AddressVector::new();
-        address.set_qkey(Q_KEY).set_destination(EXTENDED | GENERAL_SERVICES).set_rlid(SOURCE_PORT);
-        address.set_remote_mac(datagram.mac).set_hop_limit(HOPS).set_rgid(datagram.gid.0);
-        address.set_grh_gid_fl(HAS_ROUTE_HEADER | u32::from(datagram.source_index) << 20);
+        address.set_qkey(Q_KEY).set_destination(EXTENDED | GENERAL_SERVICES);
+        match datagram.receiver {
+            Receiver::Ethernet { mac, gid, source_index } => {
+                address.set_rlid(SOURCE_PORT).set_remote_mac(mac).set_hop_limit(HOPS).set_rgid(gid.0);
+                address.set_grh_gid_fl(HAS_ROUTE_HEADER | u32::from(source_index) << 20);
+            }
+            Receiver::InfiniBand { lid } => {
+                address.set_rlid(lid);
+            }
+        }
         let mut inline = InlineHeader::new();
         inline.set_inline(true).set_byte_count(DATAGRAM as u16);
         let parts = [control.as_bytes(), address.as_bytes(), inline.as_bytes(), datagram.payload];
@@ -260,21 +278,24 @@ impl GeneralServices {
         }
         commands.kernel.read(self.places.receives + slot * RECEIVE_STRIDE, &mut bytes).ok()?;
         let (header, payload) = bytes.split_at(ROUTE_HEADER);
-        Some(Incoming { source: source(header, entry), payload: payload.try_into().ok()? })
+        Some(Incoming { sender: sender(commands, header, entry), payload: payload.try_into().ok()? })
     }
 }
 
 /// Who sent a datagram. The low two bits of the service level say which header it had (RoCEv2: 2 is IPv4).
-fn source(header: &[u8], entry: &CompletionEntry) -> Gid {
+fn sender(commands: &CommandQueue, header: &[u8], entry: &CompletionEntry) -> Sender {
+    if commands.nic.config().link_layer == LinkLayer::InfiniBand && entry.grh() == 0 {
+        return Sender::Lid(entry.slid());
+    }
     let mut gid = [0; 16];
     if entry.service_level() & 3 == 2 {
         let at = IPV4_HEADER_AT + IPV4_SOURCE;
         let mut address = [0; 4];
         address.copy_from_slice(&header[at..at + 4]);
-        return Gid::from_ipv4(address);
+        return Sender::Gid(Gid::from_ipv4(address));
     }
     gid.copy_from_slice(&header[IPV6_SOURCE..IPV6_SOURCE + 16]);
-    Gid(gid)
+    Sender::Gid(Gid(gid))
 }
 
 /// A key for all of the kernel's memory, which only the kernel's queue pairs may use: its domain is theirs.

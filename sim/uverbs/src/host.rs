@@ -1,5 +1,6 @@
 //! Virtual hosts: a name, from which follow the addresses of its device.
 
+use crate::connection_names::SubnetPort;
 use crate::host_settings::HostSettings;
 use alloc::string::String;
 use alloc::vec;
@@ -31,6 +32,8 @@ pub struct PortAddresses {
     pub guid: u64,
     /// LID of an InfiniBand port, 0 on Ethernet.
     pub lid: u16,
+    /// Addresses of IP that connections may be made to, as GIDs: on Ethernet the GIDs themselves.
+    pub ip: Vec<Gid>,
 }
 
 impl VirtualHost {
@@ -116,11 +119,35 @@ impl VirtualHost {
         gids
     }
 
+    /// Addresses of IP as GIDs: IPv4 mapped.
+    pub fn ip_gids(&self) -> Vec<Gid> {
+        let gid = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => Gid::from_ipv4(v4.octets()),
+            IpAddr::V6(v6) => Gid(v6.octets()),
+        };
+        self.addresses().iter().map(gid).collect()
+    }
+
+    /// Whether a GID, or an address of IP as a GID, is the host's.
+    pub fn has_address(&self, address: Gid) -> bool {
+        self.gids().contains(&address) || self.ip_gids().contains(&address)
+    }
+
+    /// The port as its subnet knows it; `None` on Ethernet.
+    pub fn subnet_port(&self) -> Option<SubnetPort> {
+        let lid = self.settings.lid?;
+        Some(SubnetPort { gid: link_local(self.mac()), lid })
+    }
+
     /// The addresses of the port.
     pub fn port_addresses(&self) -> PortAddresses {
         let gids = self.gids();
         let Gid([_, _, _, _, _, _, _, _, guid @ ..]) = link_local(self.mac());
-        PortAddresses { gids, guid: u64::from_be_bytes(guid), lid: self.settings.lid.unwrap_or(0) }
+        let mut ip = gids.clone();
+        if self.link() == LinkLayer::InfiniBand {
+            ip.splice(0..0, self.ip_gids());
+        }
+        PortAddresses { gids, guid: u64::from_be_bytes(guid), lid: self.settings.lid.unwrap_or(0), ip }
     }
 
     /// The part of the host's device that is in one of its processes: queue pairs have the process's number in their upper 8
@@ -180,7 +207,7 @@ mod tests {
     #[test]
     fn an_infiniband_port_has_a_lid_and_the_gid_of_its_guid() {
         let host = VirtualHost::new("a").unwrap().with("lid 5".parse().unwrap());
-        let PortAddresses { gids, guid, lid } = host.port_addresses();
+        let PortAddresses { gids, guid, lid, .. } = host.port_addresses();
         assert_eq!((gids[0].0[..2].to_vec(), lid), (vec![0xfe, 0x80], 5));
         assert_eq!(gids[0].0[8..], guid.to_be_bytes());
         assert_eq!(host.nic_config(3).link_layer, LinkLayer::InfiniBand);

@@ -64,7 +64,7 @@ mod write_commands;
 
 pub use attributes::DeviceAttributes;
 pub use commands::CommandFailure;
-pub use connection_names::{ConnectionFileId, Port};
+pub use connection_names::{ConnectionFileId, Port, SubnetPort};
 pub use errno::Errno;
 pub use event_record::{EventFileId, EventFileKind, EventRecord};
 pub use files::FileId;

@@ -1,7 +1,7 @@
 //! Nobody's program: a device that is only asked what it is touches no memory and has no events.
 
 use crate::Errno;
-use crate::connection_names::{ConnectionFileId, Port};
+use crate::connection_names::{ConnectionFileId, Port, SubnetPort};
 use crate::event_record::{EventFileId, EventFileKind};
 use crate::process::Process;
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -51,6 +51,14 @@ impl Process for Nobody {
 
     fn is_reachable(&mut self, _: Gid) -> bool {
         false
+    }
+
+    fn find_subnet_port(&mut self, _: Gid) -> Option<SubnetPort> {
+        None
+    }
+
+    fn gid_of_lid(&mut self, _: u16) -> Option<Gid> {
+        None
     }
 
     fn claim_port(&mut self, _: Port) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! What is asked of whoever runs the program.
 
 use crate::Errno;
-use crate::connection_names::{ConnectionFileId, Port};
+use crate::connection_names::{ConnectionFileId, Port, SubnetPort};
 use crate::event_record::{EventFileId, EventFileKind};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
@@ -47,6 +47,13 @@ pub trait Process: HostMemory {
 
     /// Whether a host that has a GID is there: a process of it has a device.
     fn is_reachable(&mut self, gid: Gid) -> bool;
+
+    /// The InfiniBand port of the host that has an address, a GID or one of IP as a GID, if a process of it has a device: what ARP over
+    /// IPoIB and a path record of the subnet's administration say together. It is not asked for multicast groups.
+    fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort>;
+
+    /// The GID of the InfiniBand port that has a LID; `None` if the subnet has no such LID.
+    fn gid_of_lid(&mut self, lid: u16) -> Option<Gid>;
 
     /// Takes a port of the host for connections; `AddressInUse` if another process of the host has it. It is given back with
     /// [`Self::release_port`], or with the end of the process.

@@ -4,7 +4,7 @@
 use crate::address_path::link_local_mac;
 use crate::cm::{Message, Path};
 use crate::connection_names::ConnectionFileId;
-use crate::general_services::Outgoing;
+use crate::general_services::{Outgoing, Receiver};
 use crate::process::Process;
 use crate::{Errno, Uverbs};
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -76,7 +76,7 @@ impl Uverbs {
     pub(crate) fn exchange<P: Process>(&mut self, now: Time, process: &mut P) {
         for _ in 0..MOST_ROUNDS {
             for datagram in core::mem::take(&mut self.device.inbox) {
-                self.rdma_cm.handle(process, now, datagram.source, &datagram.payload);
+                self.rdma_cm.handle(process, now, datagram.sender, &datagram.payload);
             }
             while self.device.general_services.has_room() {
                 let Some((path, message)) = self.rdma_cm.poll_message() else { break };
@@ -91,11 +91,18 @@ impl Uverbs {
 
     /// A peer whose host is not there hears nothing, as on any network; the message is sent again.
     fn send_message<P: Process>(&mut self, now: Time, process: &mut P, path: Path, message: &Message) {
-        let Some(mac) = self.mac_of(process, path.remote) else { return };
+        let Some(receiver) = self.receiver(process, path) else { return };
+        let datagram = Outgoing { receiver, payload: message.bytes() };
+        self.device.general_services.send(&mut self.device.commands, now, process, &datagram);
+    }
+
+    fn receiver<P: Process>(&self, process: &mut P, path: Path) -> Option<Receiver> {
+        if let Some(lids) = path.lids {
+            return Some(Receiver::InfiniBand { lid: lids.remote });
+        }
         let gids = &self.device.attributes.gids;
         let source_index = gids.iter().position(|gid| *gid == path.local).unwrap_or(0) as u8;
-        let datagram = Outgoing { mac, gid: path.remote, source_index, payload: message.bytes() };
-        self.device.general_services.send(&mut self.device.commands, now, process, &datagram);
+        Some(Receiver::Ethernet { mac: self.mac_of(process, path.remote)?, gid: path.remote, source_index })
     }
 
     fn mac_of<P: Process>(&self, process: &mut P, gid: Gid) -> Option<MacAddress> {

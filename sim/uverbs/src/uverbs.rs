@@ -40,11 +40,13 @@ impl Uverbs {
             QueuePairNumbers::All => 0,
             QueuePairNumbers::Block(number) => number,
         };
-        // Connection management on InfiniBand needs a subnet's administration, which is not there: no address is its.
-        let is_ethernet = device.attributes.infiniband.is_none();
-        let gids = addresses.gids.iter().filter(|_| is_ethernet).copied().collect();
-        let guid = device.attributes.node_guid;
-        let facts = PortFacts { guid, gids, mtu: device_methods::path_mtu(config.mtu).raw() };
+        let facts = PortFacts {
+            guid: device.attributes.node_guid,
+            gids: addresses.gids.clone(),
+            addresses: addresses.ip.clone(),
+            lid: device.attributes.infiniband.map(|port| port.lid),
+            mtu: device_methods::path_mtu(config.mtu).raw(),
+        };
         let rdma_cm = RdmaCm::new(facts, number, process.seed());
         Ok(Self { device, files: BTreeMap::new(), next_file: 0, rdma_cm })
     }

@@ -24,6 +24,7 @@ const CONNECT_RESPONSE: u32 = 5;
 const REJECTED: u32 = 8;
 const ESTABLISHED: u32 = 9;
 const DISCONNECTED: u32 = 10;
+const JOINED: u32 = 12;
 
 struct Host {
     uverbs: Uverbs,
@@ -35,6 +36,15 @@ impl Host {
     fn new(name: &str) -> Self {
         let mut program = Program::default();
         let mut uverbs = device_of(name, &mut program);
+        let file = uverbs.open_connections();
+        Self { uverbs, program, file }
+    }
+
+    /// A host with an InfiniBand port of the subnet of [`subnet`].
+    fn on_infiniband(name: &str) -> Self {
+        let host = subnet().into_iter().find(|host| host.name() == name).unwrap();
+        let mut program = Program { subnet: subnet(), ..Program::default() };
+        let mut uverbs = Uverbs::boot(host.nic_config(0), &host.port_addresses(), &mut program).unwrap();
         let file = uverbs.open_connections();
         Self { uverbs, program, file }
     }
@@ -101,6 +111,12 @@ fn address(ip: [u8; 4], port: u16) -> [u8; SOCKADDR_STORAGE] {
     bytes[2..4].copy_from_slice(&port.to_be_bytes());
     bytes[4..8].copy_from_slice(&ip);
     bytes
+}
+
+/// Hosts with InfiniBand ports.
+fn subnet() -> Vec<VirtualHost> {
+    let host = |(name, lid)| VirtualHost::new(name).unwrap().with(format!("lid {lid}").parse().unwrap());
+    [("a", 7), ("b", 9)].map(host).into()
 }
 
 fn ip(name: &str) -> [u8; 4] {
@@ -330,4 +346,89 @@ fn arbitrary_commands_are_answered() {
         // Whatever it is, it neither panics nor hangs.
         let _ = a.write(next() % 24, &body, next() as usize % 400);
     }
+}
+
+/// IBTA v1.4 §12.6.5: a REQ has the LIDs of both ports, and says that they are of one subnet.
+#[test]
+fn two_programs_connect_by_lid() {
+    let (mut a, mut b) = (Host::on_infiniband("a"), Host::on_infiniband("b"));
+    a.listen(PORT);
+    let active = connect(&mut b, PORT);
+    let query = CmQuery { response: BASE, id: active, option: RDMA_USER_CM_QUERY_PATH };
+    b.write(RDMA_USER_CM_CMD_QUERY, &query, 80).unwrap();
+    let record = b.answer::<[u8; 80]>();
+    assert_eq!(record[56..60], [0, 7, 0, 9], "LIDs of the path record, the destination's first");
+    assert_eq!(record[63], 0, "no hop leaves the subnet");
+    exchange(&mut a, &mut b);
+    let asked = a.expect(CONNECT_REQUEST);
+    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    b.expect(CONNECT_RESPONSE);
+    for (host, id, remote_lid, remote_qpn) in [(&mut a, asked.id, 9, 0x41), (&mut b, active, 7, 0x42)] {
+        let ready = CmInitQpAttr { response: BASE, id, qp_state: 2 };
+        host.write(RDMA_USER_CM_CMD_INIT_QP_ATTR, &ready, size_of::<UverbsQpAttr>()).unwrap();
+        let attributes: UverbsQpAttr = host.answer();
+        assert_eq!((attributes.dest_qp_num, attributes.ah_attr.dlid), (remote_qpn, remote_lid));
+        assert_eq!(attributes.ah_attr.is_global, 0, "one subnet");
+    }
+    b.write(RDMA_USER_CM_CMD_ACCEPT, &CmAccept { id: active, ..CmAccept::new_zeroed() }, 0).unwrap();
+    exchange(&mut a, &mut b);
+    a.expect(ESTABLISHED);
+}
+
+#[test]
+fn a_connection_to_another_process_of_an_infiniband_host_is_refused() {
+    let (mut a, mut b) = (Host::on_infiniband("a"), Host::on_infiniband("b"));
+    let id = a.create(0x22, RDMA_PS_TCP);
+    a.resolve(id, ip("a"), PORT);
+    a.pass(RESOLUTION);
+    a.expect(ADDRESS_RESOLVED);
+    a.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
+    a.pass(RESOLUTION);
+    a.expect(ROUTE_RESOLVED);
+    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0), Err(Errno::NotSupported));
+    a.listen(PORT);
+    a.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    a.expect(CONNECT_REQUEST);
+}
+
+#[test]
+fn an_address_of_no_infiniband_port_is_not_resolved() {
+    let mut b = Host::on_infiniband("b");
+    let id = b.create(1, RDMA_PS_TCP);
+    b.resolve(id, [198, 18, 255, 255], PORT);
+    b.pass(99);
+    assert_eq!(b.event().err(), Some(Errno::Again));
+    b.pass(RESOLUTION);
+    assert_eq!(b.expect(ADDRESS_ERROR).status.cast_signed(), -110);
+}
+
+#[test]
+fn a_group_of_infiniband_has_one_lid_for_everybody() {
+    let mut lids = Vec::new();
+    for name in ["a", "b"] {
+        let mut host = Host::on_infiniband(name);
+        let id = host.create(1, RDMA_PS_UDP);
+        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address(ip(name), 0) };
+        host.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
+        let wish = CmJoinMulticast {
+            response: BASE,
+            uid: 2,
+            id,
+            addr_size: 16,
+            join_flags: 0,
+            addr: address([239, 1, 2, 3], 0),
+        };
+        host.write(RDMA_USER_CM_CMD_JOIN_MCAST, &wish, size_of::<CmCreateIdResp>()).unwrap();
+        let joined = host.expect(JOINED);
+        let given = CmUdParam::read_from_prefix(&joined.param).unwrap().0;
+        assert_eq!((given.qp_num, given.ah_attr.is_global), (0xff_ffff, 1));
+        assert_eq!(given.ah_attr.grh.dgid[..6], [0xff, 0x12, 0x40, 0x01, 0xff, 0xff]);
+        lids.push(given.ah_attr.dlid);
+    }
+    assert_eq!(lids[0], lids[1]);
+    assert!(lids[0] >= 0xc000, "{:#x}", lids[0]);
 }

@@ -117,6 +117,7 @@ pub(super) fn request_message(
         Service::UnreliableConnection => (1, 0),
         Service::Xrc => (3, EXTENDED_XRC),
     };
+    let (local_lid, remote_lid) = offer.path.lids.map_or((NO_LID, NO_LID), |lids| (lids.local, lids.remote));
     let numbers: [(Field, u64); 22] = [
         (request::LOCAL_ID, id.0.into()),
         (request::SERVICE_ID, offer.service_id),
@@ -136,15 +137,16 @@ pub(super) fn request_message(
         (request::RNR_RETRY, offer.rnr_retry.into()),
         (request::MAX_RETRIES, MOST_RETRIES.into()),
         (request::SHARED_RECEIVES, offer.shared_receives.into()),
-        (request::LOCAL_LID, NO_LID.into()),
-        (request::REMOTE_LID, NO_LID.into()),
+        (request::LOCAL_LID, local_lid.into()),
+        (request::REMOTE_LID, remote_lid.into()),
         (request::TRAFFIC_CLASS, offer.traffic_class.into()),
         (request::ACK_TIMEOUT, offer.ack_timeout.into()),
     ];
     for (field, value) in numbers {
         message.set(field, value);
     }
-    message.set(request::HOP_LIMIT, HOPS);
+    message.set(request::HOP_LIMIT, offer.path.hop_limit());
+    message.set(request::SUBNET_LOCAL, u8::from(offer.path.lids.is_some()));
     message
         .set_gid(request::LOCAL_GID_AT, offer.path.local)
         .set_gid(request::REMOTE_GID_AT, offer.path.remote);
@@ -152,9 +154,6 @@ pub(super) fn request_message(
     set_extension(&mut message, offer.extension);
     message
 }
-
-/// Hop limit of RoCE, as Linux has it.
-const HOPS: u8 = 64;
 
 /// The vendor's number lies in one piece in a REQ and in three in a REP.
 pub(super) fn set_extension(message: &mut Message, extension: Extension) {

@@ -9,12 +9,37 @@ use bareverbs_prm::time::{Duration, Time};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CommunicationId(pub(crate) u32);
 
+/// LIDs of both ends of a path through an InfiniBand subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lids {
+    pub(crate) local: u16,
+    pub(crate) remote: u16,
+}
+
 /// Between whom messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) local: Gid,
     pub(crate) remote: Gid,
+    /// `None` on Ethernet.
+    pub(crate) lids: Option<Lids>,
 }
+
+impl Path {
+    /// Whether packets have a global route header: RoCE's always, InfiniBand's to groups alone, since there is one subnet (IBTA
+    /// v1.4 §8.1, §10.5.1).
+    pub(crate) fn is_global(&self) -> bool {
+        self.lids.is_none() || self.remote.is_multicast()
+    }
+
+    /// Limit of hops: that of RoCE is Linux's; a path within a subnet has none.
+    pub(crate) const fn hop_limit(&self) -> u8 {
+        if self.lids.is_none() { ROCE_HOPS } else { 0 }
+    }
+}
+
+/// Hop limit of RoCE, as Linux has it.
+const ROCE_HOPS: u8 = 64;
 
 /// What is to be connected (IBTA v1.4 §12.6.5, transport service type).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +48,13 @@ pub(crate) enum Service {
     UnreliableConnection,
     /// Extended reliable connection.
     Xrc,
+}
+
+/// Who has sent a management datagram: on InfiniBand it has no global route header within a subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Gid(Gid),
+    Lid(u16),
 }
 
 /// Who began.

@@ -110,6 +110,7 @@ pub(crate) mod request {
     pub(crate) const REMOTE_GID_AT: usize = 72;
     pub(crate) const TRAFFIC_CLASS: Field = Field::new(92, 8);
     pub(crate) const HOP_LIMIT: Field = Field::new(93, 8);
+    pub(crate) const SUBNET_LOCAL: Field = Field::bits(94, 3, 3);
     pub(crate) const ACK_TIMEOUT: Field = Field::bits(95, 7, 3);
     pub(crate) const PRIVATE: Private = 140..232;
 }

@@ -19,7 +19,9 @@ mod receive;
 mod tests;
 mod wishes;
 
-pub(crate) use connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service};
+pub(crate) use connection::{
+    CommunicationId, Connection, ConnectionState, Lids, Path, Role, Sender, Service,
+};
 pub(crate) use manager::{Event, Manager, News, reason};
 pub(crate) use message::{Kind, Message, reject, reply, request, service_reply, service_request};
 pub(crate) use wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};

@@ -43,9 +43,9 @@ impl World {
     /// Sends what both sides have to say.
     fn send(&mut self) {
         for from in 0..2 {
-            while let Some((Path { local, remote }, message)) = self.sides[from].poll_message() {
+            while let Some((Path { local, remote, lids }, message)) = self.sides[from].poll_message() {
                 assert_eq!(Message::parse(message.bytes()), Some(message.clone()));
-                let path = Path { local: remote, remote: local };
+                let path = Path { local: remote, remote: local, lids };
                 let [lost, repeated, late] = self.faults;
                 if self.chance(lost) {
                     continue;
@@ -119,7 +119,7 @@ impl World {
 fn offer() -> Offer {
     Offer {
         service_id: 0x0106_1c06,
-        path: Path { local: A, remote: B },
+        path: Path { local: A, remote: B, lids: None },
         service: Service::ReliableConnection,
         qpn: Qpn::from_low_bits(0x41),
         shared_receives: false,
@@ -316,7 +316,7 @@ fn who_destroys_an_end_tells_the_peer() {
 #[test]
 fn a_service_is_resolved() {
     let mut world = World::perfect();
-    let path = Path { local: A, remote: B };
+    let path = Path { local: A, remote: B, lids: None };
     let question = ServiceOffer { service_id: 0x0111_1234, path, private: vec![5; 216] };
     let now = world.now;
     let id = world.sides[0].resolve_service(now, &question).unwrap();
@@ -337,7 +337,7 @@ fn a_service_is_resolved() {
 fn messages_that_fit_nothing_change_nothing() {
     let mut world = World::perfect();
     let (active, _) = world.connect();
-    let path = Path { local: A, remote: B };
+    let path = Path { local: A, remote: B, lids: None };
     for raw in 0x11..0x1c_u16 {
         let mut bytes = *Message::new(Kind::Request, 77).bytes();
         bytes[16..18].copy_from_slice(&raw.to_be_bytes());
@@ -394,7 +394,11 @@ fn arbitrary_messages_do_no_harm() {
         bytes[16] = 0;
         bytes[17] = 0x10 + (world.random >> 50) as u8 % 11;
         let now = world.now;
-        world.sides[0].handle(now, Path { local: A, remote: B }, &Message::parse(&bytes).unwrap());
+        world.sides[0].handle(
+            now,
+            Path { local: A, remote: B, lids: None },
+            &Message::parse(&bytes).unwrap(),
+        );
         while world.sides[0].poll_message().is_some() {}
         while let Some(event) = world.sides[0].poll_event() {
             assert_ne!(event.id, active);

@@ -161,14 +161,6 @@ impl SocketAddress {
             None => Self::V6 { address: gid.0, port, rest: [0; 8] },
         }
     }
-
-    /// The GID of a group (`cma_iboe_set_mgid`).
-    pub(super) fn group(&self) -> Option<Gid> {
-        match self.place() {
-            Place::Gid(gid) if gid.is_multicast() => Some(gid),
-            _ => None,
-        }
-    }
 }
 
 /// Addresses of both ends before a program's private data (IBTA annex A11): 36 bytes.

@@ -26,7 +26,6 @@ pub(super) enum EventType {
 
 /// Number of a group's queue pair (IBTA v1.4 §3.5.10).
 const GROUP_QPN: u32 = 0xff_ffff;
-const HOPS: u8 = 64;
 const PORT: u8 = 1;
 
 /// An event that waits to be read.
@@ -158,16 +157,20 @@ fn datagram_private(bytes: &[u8]) -> CmUdParam {
     parameters
 }
 
-/// The way to a GID, as address handles have it.
+/// A path, as address handles have it.
 pub(super) fn route(path: Path, gids: &[Gid], traffic_class: u8) -> AhAttr {
     let sgid_index = gids.iter().position(|gid| *gid == path.local).unwrap_or(0) as u8;
     let grh = GlobalRoute {
         dgid: path.remote.0,
         flow_label: 0,
         sgid_index,
-        hop_limit: HOPS,
+        hop_limit: path.hop_limit(),
         traffic_class,
         reserved: 0,
     };
-    AhAttr { grh, is_global: 1, port_num: PORT, ..AhAttr::new_zeroed() }
+    let dlid = path.lids.map_or(0, |lids| lids.remote);
+    if !path.is_global() {
+        return AhAttr { dlid, port_num: PORT, ..AhAttr::new_zeroed() };
+    }
+    AhAttr { grh, dlid, is_global: 1, port_num: PORT, ..AhAttr::new_zeroed() }
 }

@@ -4,7 +4,7 @@ use super::call::CmCall;
 use super::identifier::Identifier;
 use super::state::RdmaCm;
 use crate::Errno;
-use crate::cm::{Message, Path};
+use crate::cm::{Message, Path, Sender};
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::CmHeader;
@@ -67,9 +67,14 @@ impl RdmaCm {
     }
 
     /// A message has come from a peer.
-    pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, remote: Gid, payload: &[u8]) {
+    pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, from: Sender, payload: &[u8]) {
         let Some(message) = Message::parse(payload) else { return };
-        let path = Path { local: self.local_for(remote, &message), remote };
+        let (remote, lid) = match from {
+            Sender::Gid(gid) => (gid, 0),
+            // Who has left the subnet since is answered as well as can be: by LID.
+            Sender::Lid(lid) => (process.gid_of_lid(lid).unwrap_or_default(), lid),
+        };
+        let path = self.facts.path(self.local_for(remote, &message), remote, lid);
         self.manager.handle(now, path, &message);
         CmCall { cm: self, process, now }.tell_news();
     }

@@ -1,14 +1,15 @@
-//! Multicast groups: on RoCE a program joins by itself, and learns here how the group is reached.
+//! Multicast groups: a program joins by itself, and learns here how the group is reached. On InfiniBand every LID of a group leads to
+//! all ports, so nobody has to be told.
 
 use super::address::SocketAddress;
 use super::call::{AnswerPlace, CmCall};
 use super::connections::DATAGRAM_Q_KEY;
 use super::events::{EventType, Parameters, WaitingEvent, route};
+use super::group_address::GroupAddress;
 use super::identifier::Stage;
 use super::naming::sized;
 use super::state::Group;
 use crate::Errno;
-use crate::cm::Path;
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::*;
@@ -53,8 +54,9 @@ impl<P: Process> CmCall<'_, P> {
 
     fn join(&mut self, file: ConnectionFileId, wish: &Wish) -> Result<(), Errno> {
         let place = wish.place.needs(size_of::<CmCreateIdResp>())?;
-        let group = wish.address.group().ok_or(Errno::Invalid)?;
+        let is_infiniband = self.cm.facts.lid.is_some();
         let known = self.identifier(file, wish.id)?;
+        let group = GroupAddress::of(&wish.address, known.space, is_infiniband).ok_or(Errno::Invalid)?;
         let is_ready = matches!(known.stage, Stage::Bound | Stage::AddressResolved | Stage::RouteResolved);
         let path = known.path.filter(|_| is_ready && known.is_datagram()).ok_or(Errno::Invalid)?;
         let same = |joined: &Group| joined.identifier == wish.id && joined.address == wish.address;
@@ -66,7 +68,7 @@ impl<P: Process> CmCall<'_, P> {
         let joined = Group { identifier: wish.id, address: wish.address, events_reported: 0 };
         self.cm.groups.insert(id, joined);
         let known = self.cm.identifiers.get(&wish.id).ok_or(Errno::NoEntry)?;
-        let path = Path { remote: group, ..path };
+        let path = group.path(&self.cm.facts, path.local);
         let way = route(path, &self.cm.facts.gids, known.traffic_class);
         let q_key = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
         let parameters = Parameters::of_group(way, q_key);

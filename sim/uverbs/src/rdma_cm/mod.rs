@@ -15,6 +15,7 @@ mod call;
 mod connections;
 mod events;
 mod file;
+mod group_address;
 mod groups;
 mod identifier;
 mod naming;

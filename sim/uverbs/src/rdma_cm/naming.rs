@@ -5,7 +5,6 @@ use super::call::{AnswerPlace, CmCall};
 use super::identifier::{Identifier, Stage, qp_type};
 use super::state::MOST_IDENTIFIERS;
 use crate::Errno;
-use crate::cm::Path;
 use crate::connection_names::{ConnectionFileId, Port};
 use crate::process::Process;
 use crate::uapi::*;
@@ -111,17 +110,19 @@ impl<P: Process> CmCall<'_, P> {
             Place::Gid(gid) => Some(self.own(gid).ok_or(Errno::AddressNotAvailable)?),
         };
         let port = self.take_port(id, Port { space, number: address.port() })?;
+        let path = local.map(|local| self.cm.facts.own_path(local));
         if let Some(known) = self.cm.identifiers.get_mut(&id) {
             known.source = Some(address.with_port(port.number));
-            known.path = local.map(|local| Path { local, remote: local });
+            known.path = path;
             known.stage = Stage::Bound;
         }
         Ok(())
     }
 
-    /// A GID of the port, if it is one.
-    pub(super) fn own(&self, gid: Gid) -> Option<Gid> {
-        self.cm.facts.gids.contains(&gid).then_some(gid)
+    /// The GID of the port that has an address, if it is one of the own.
+    pub(super) fn own(&self, address: Gid) -> Option<Gid> {
+        let facts = &self.cm.facts;
+        facts.addresses.contains(&address).then(|| facts.gid_of(address))
     }
 
     pub(super) fn listen(&mut self, file: ConnectionFileId, wish: &CmListen) -> Result<(), Errno> {

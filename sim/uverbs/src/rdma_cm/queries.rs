@@ -3,7 +3,7 @@
 use super::address::{SocketAddress, Storage};
 use super::call::{AnswerPlace, CmCall};
 use crate::Errno;
-use crate::cm::Path;
+use crate::cm::{Lids, Path};
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::*;
@@ -13,9 +13,10 @@ use zerocopy::{FromZeros, IntoBytes};
 const NO_INDEX: u32 = u32::MAX;
 const PORT: u8 = 1;
 const PARTITION: u16 = 0xffff;
-const HOPS: u8 = 64;
 /// `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`.
 const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
+/// LIDs of RoCE, which has none.
+const NO_LIDS: Lids = Lids { local: 0, remote: 0 };
 /// A selector that says «exactly».
 const EXACTLY: u8 = 2;
 /// Code of the life of a packet, as Linux assumes it of RoCE, and of the rate, 100 Gb/s.
@@ -148,13 +149,16 @@ fn native(gid: [u8; 16], space: u16, port: u16) -> Storage {
 }
 
 fn user_record(path: Path, mtu: u8, traffic_class: u8) -> UserPathRecord {
+    let lids = path.lids.unwrap_or(NO_LIDS);
     UserPathRecord {
         dgid: path.remote.0,
         sgid: path.local.0,
         reversible: 1_u32.to_be(),
         mtu: mtu.into(),
         pkey: PARTITION.to_be(),
-        hop_limit: HOPS,
+        dlid: lids.remote.to_be(),
+        slid: lids.local.to_be(),
+        hop_limit: path.hop_limit(),
         traffic_class,
         mtu_selector: EXACTLY,
         rate_selector: EXACTLY,
@@ -170,8 +174,11 @@ fn subnet_record(path: Path, mtu: u8, traffic_class: u8) -> [u8; 64] {
     let mut record = [0; 64];
     record[8..24].copy_from_slice(&path.remote.0);
     record[24..40].copy_from_slice(&path.local.0);
+    let Lids { local, remote } = path.lids.unwrap_or(NO_LIDS);
+    record[40..42].copy_from_slice(&remote.to_be_bytes());
+    record[42..44].copy_from_slice(&local.to_be_bytes());
     // Flow label 20 bits and hop limit; then class, and «reversible» before the number of paths.
-    record[47] = HOPS;
+    record[47] = path.hop_limit();
     record[48] = traffic_class;
     record[49] = 1 << 7 | 1;
     record[50..52].copy_from_slice(PARTITION.to_be_bytes().as_bytes());

@@ -5,11 +5,12 @@
 use super::address::{Place, SocketAddress};
 use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent};
+use super::group_address::GroupAddress;
 use super::identifier::{Identifier, Stage};
 use super::naming::sized;
 use crate::Errno;
 use crate::cm::Path;
-use crate::connection_names::ConnectionFileId;
+use crate::connection_names::{ConnectionFileId, SubnetPort};
 use crate::process::Process;
 use crate::uapi::*;
 use alloc::vec::Vec;
@@ -27,13 +28,13 @@ const NEIGHBOUR_TIME: Duration = Duration::from_millis(2);
 const ROUTE_TIME: Duration = Duration::from_millis(2);
 
 impl<P: Process> CmCall<'_, P> {
-    /// The own GID from which packets go to an address; for one that names nobody, the first of its family.
-    fn own_gid(&self, address: &SocketAddress) -> Gid {
+    /// The own address from which another is reached; for one that names nobody, the first of its family.
+    fn own_address(&self, address: &SocketAddress) -> Gid {
         if let Place::Gid(gid) = address.place() {
-            return self.cm.facts.source_for(gid);
+            return self.cm.facts.address_for(gid);
         }
         let is_v6 = matches!(address, SocketAddress::V6 { .. });
-        let gids = &self.cm.facts.gids;
+        let gids = &self.cm.facts.addresses;
         let same = |gid: &&Gid| gid.to_ipv4().is_none() == is_v6;
         gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
     }
@@ -108,22 +109,19 @@ impl<P: Process> CmCall<'_, P> {
         else {
             return;
         };
-        let bound = known.path.map(|path| path.local);
-        let own = bound.unwrap_or_else(|| self.own_gid(&destination));
-        let remote = match destination.place() {
-            Place::Any | Place::Loopback => Some(own),
-            Place::Gid(gid) if self.own(gid).is_some() => Some(gid),
-            // Groups need nobody to be there.
-            Place::Gid(gid) if gid.is_multicast() => Some(gid),
-            Place::Gid(gid) => self.process.is_reachable(gid).then_some(gid),
+        let bound = match known.source.map(|source| source.place()) {
+            Some(Place::Gid(address)) => Some(address),
+            _ => None,
         };
+        let address = bound.unwrap_or_else(|| self.own_address(&destination));
+        let space = known.space;
+        let path = self.path_to(self.cm.facts.gid_of(address), &destination, space);
         let now = self.now;
         let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
-        let (kind, status) = match remote {
-            Some(remote) => {
-                let path = Path { local: own, remote };
+        let (kind, status) = match path {
+            Some(path) => {
                 (known.path, known.stage) = (Some(path), Stage::AddressResolved);
-                known.source = known.source.map(|source| resolved_source(source, path, &destination));
+                known.source = known.source.map(|source| resolved_source(source, address, &destination));
                 (EventType::AddressResolved, 0)
             }
             None if now >= until => {
@@ -138,6 +136,24 @@ impl<P: Process> CmCall<'_, P> {
         };
         let event = WaitingEvent::new(id, known, kind, status, &Parameters::None);
         self.tell(event);
+    }
+
+    /// The path from an own GID to an address, if somebody is there who has it.
+    fn path_to(&mut self, local: Gid, destination: &SocketAddress, space: u16) -> Option<Path> {
+        let facts = &self.cm.facts;
+        let Place::Gid(address) = destination.place() else { return Some(facts.own_path(local)) };
+        if let Some(own) = self.own(address) {
+            return Some(Path { remote: own, ..facts.own_path(local) });
+        }
+        // Groups need nobody to be there.
+        if let Some(group) = GroupAddress::of(destination, space, facts.lid.is_some()) {
+            return Some(group.path(facts, local));
+        }
+        if facts.lid.is_none() {
+            return self.process.is_reachable(address).then(|| self.cm.facts.path(local, address, 0));
+        }
+        let SubnetPort { gid, lid } = self.process.find_subnet_port(address)?;
+        Some(self.cm.facts.path(local, gid, lid))
     }
 
     pub(super) fn resolve_route(
@@ -155,7 +171,7 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// The route of an identifier, whose time has come: RoCE has one.
+    /// The route of an identifier, whose time has come: there is one, of RoCE or through the subnet's only switch.
     fn find_route(&mut self, id: u32) {
         let stage = self.cm.identifiers.get(&id).map(|known| known.stage);
         if matches!(stage, Some(Stage::ResolvingRoute { .. })) {
@@ -181,10 +197,10 @@ impl<P: Process> CmCall<'_, P> {
 }
 
 /// The source as it is known after resolution: that of the loopback stays the loopback for whoever asks.
-fn resolved_source(source: SocketAddress, path: Path, destination: &SocketAddress) -> SocketAddress {
+fn resolved_source(source: SocketAddress, own: Gid, destination: &SocketAddress) -> SocketAddress {
     match (source.place(), destination.place()) {
         (Place::Any, Place::Any | Place::Loopback) => destination.with_port(source.port()),
-        (Place::Any, _) => SocketAddress::of_gid(path.local, source.port()),
+        (Place::Any, _) => SocketAddress::of_gid(own, source.port()),
         _ => source,
     }
 }

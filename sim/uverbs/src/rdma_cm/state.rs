@@ -3,7 +3,7 @@
 use super::address::SocketAddress;
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
-use crate::cm::{CommunicationId, Manager, Message};
+use crate::cm::{CommunicationId, Lids, Manager, Message, Path};
 use crate::connection_names::ConnectionFileId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -18,6 +18,10 @@ pub(super) const MOST_IDENTIFIERS: usize = 1 << 14;
 pub(crate) struct PortFacts {
     pub(crate) guid: u64,
     pub(crate) gids: Vec<Gid>,
+    /// Addresses that connections may be made to, as GIDs: on Ethernet those of the port; of InfiniBand those of IP as well.
+    pub(crate) addresses: Vec<Gid>,
+    /// LID of an InfiniBand port.
+    pub(crate) lid: Option<u16>,
     /// Code of the largest path MTU: 128 · 2^code bytes.
     pub(crate) mtu: u8,
 }
@@ -43,7 +47,30 @@ impl Scope {
 impl PortFacts {
     /// The own GID from which packets go to a peer: that GID itself, one of the same kind, or one of the same family.
     pub(super) fn source_for(&self, remote: Gid) -> Gid {
-        let gids = &self.gids;
+        Self::choose(&self.gids, remote)
+    }
+
+    /// The own address from which a peer's is reached, chosen in the same way.
+    pub(super) fn address_for(&self, remote: Gid) -> Gid {
+        Self::choose(&self.addresses, remote)
+    }
+
+    /// The GID of the port that has an own address.
+    pub(super) fn gid_of(&self, address: Gid) -> Gid {
+        if self.lid.is_none() { address } else { self.source_for(address) }
+    }
+
+    /// The path to a peer, whose LID counts on InfiniBand only.
+    pub(super) fn path(&self, local: Gid, remote: Gid, remote_lid: u16) -> Path {
+        Path { local, remote, lids: self.lid.map(|local| Lids { local, remote: remote_lid }) }
+    }
+
+    /// The path from a port to itself.
+    pub(super) fn own_path(&self, local: Gid) -> Path {
+        self.path(local, local, self.lid.unwrap_or(0))
+    }
+
+    fn choose(gids: &[Gid], remote: Gid) -> Gid {
         let same_kind = |gid: &&Gid| Scope::of(gid) == Scope::of(&remote);
         let same_family = |gid: &&Gid| gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
         let found = gids.iter().find(|gid| **gid == remote).or_else(|| gids.iter().find(same_kind));
@@ -112,7 +139,8 @@ mod tests {
     fn packets_go_between_addresses_of_one_kind() {
         let v6 = |first: u8, last: u8| Gid([first, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
         let (v4, link_local, chosen) = (Gid::from_ipv4([198, 18, 0, 1]), v6(0xfe, 1), v6(0x20, 1));
-        let facts = PortFacts { guid: 1, gids: [v4, link_local, chosen].into(), mtu: 5 };
+        let gids = Vec::from([v4, link_local, chosen]);
+        let facts = PortFacts { guid: 1, addresses: gids.clone(), gids, lid: None, mtu: 5 };
         assert_eq!(facts.source_for(Gid::from_ipv4([10, 0, 0, 1])), v4);
         assert_eq!(facts.source_for(v6(0xfe, 2)), link_local);
         assert_eq!(facts.source_for(v6(0x20, 2)), chosen);

@@ -11,8 +11,8 @@ use bareverbs_uverbs::uapi::{
     UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_METHOD_GET_CONTEXT, UVERBS_OBJECT_DEVICE,
 };
 use bareverbs_uverbs::{
-    ConnectionFileId, Errno, EventFileId, EventFileKind, EventRecord, FileId, Port, Process, Uverbs,
-    VirtualHost,
+    ConnectionFileId, Errno, EventFileId, EventFileKind, EventRecord, FileId, Port, Process, SubnetPort,
+    Uverbs, VirtualHost,
 };
 use std::collections::VecDeque;
 use zerocopy::IntoBytes;
@@ -30,11 +30,13 @@ pub struct Program {
     pub event_files: Vec<EventFile>,
     /// What the clock shows.
     pub now: Time,
+    /// Hosts with InfiniBand ports.
+    pub subnet: Vec<VirtualHost>,
 }
 
 impl Default for Program {
     fn default() -> Self {
-        Self { bytes: vec![0; 1 << 20], event_files: Vec::new(), now: Time::ZERO }
+        Self { bytes: vec![0; 1 << 20], event_files: Vec::new(), now: Time::ZERO, subnet: Vec::new() }
     }
 }
 
@@ -110,6 +112,15 @@ impl Process for Program {
 
     fn is_reachable(&mut self, gid: Gid) -> bool {
         self.resolve(gid).is_some()
+    }
+
+    fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort> {
+        self.subnet.iter().find(|host| host.has_address(address))?.subnet_port()
+    }
+
+    fn gid_of_lid(&mut self, lid: u16) -> Option<Gid> {
+        let ports = self.subnet.iter().filter_map(VirtualHost::subnet_port);
+        ports.filter(|port| port.lid == lid).map(|port| port.gid).next()
     }
 
     fn claim_port(&mut self, _: Port) -> Result<(), Errno> {

@@ -1,0 +1,130 @@
+//! Multicast groups as packets name them: on RoCE by the GID that is the address of IP; on InfiniBand by the GID that IPoIB makes of it
+//! (RFC 4391 §4), and a LID.
+
+use super::address::{Place, SocketAddress};
+use super::state::PortFacts;
+use crate::cm::Path;
+use crate::uapi::RDMA_PS_UDP;
+use bareverbs_prm::ids::Gid;
+use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
+
+/// LIDs of groups: up to 0xfffe (IBTA v1.4 §4.1.3).
+const MULTICAST_LIDS: u32 = 0x3fff;
+/// Scope of the groups of IPoIB: link-local; and the default partition.
+const SCOPE: u8 = 0x12;
+const PARTITION: [u8; 2] = [0xff, 0xff];
+/// Signatures of IPoIB's groups, and the second byte of those of connection management (`cma_set_mgid`).
+const IPV4_SIGNATURE: [u8; 2] = [0x40, 0x1b];
+const IPV6_SIGNATURE: [u8; 2] = [0x60, 0x1b];
+const CONNECTION_SIGNATURE: u8 = 0x01;
+/// The beginning of a GID that the subnet's administration has given, without its scope.
+const GIVEN: [u8; 4] = [0xff, 0x10, 0xa0, 0x1b];
+
+/// A group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupAddress {
+    pub(super) gid: Gid,
+    /// 0 on Ethernet.
+    lid: u16,
+}
+
+impl GroupAddress {
+    /// The group of an address, for a port space; `None` if the address is that of no group.
+    pub(super) fn of(address: &SocketAddress, space: u16, is_infiniband: bool) -> Option<Self> {
+        let Place::Gid(named) = address.place() else { return None };
+        // `cma_iboe_set_mgid`.
+        if !is_infiniband {
+            return named.is_multicast().then_some(Self { gid: named, lid: 0 });
+        }
+        let gid = mapped(address, named, space)?;
+        Some(Self { gid, lid: group_lid(gid) })
+    }
+
+    /// The path to it from an own GID.
+    pub(super) fn path(&self, facts: &PortFacts, local: Gid) -> Path {
+        facts.path(local, self.gid, self.lid)
+    }
+}
+
+/// The GID that the group of an address has on InfiniBand.
+fn mapped(address: &SocketAddress, named: Gid, space: u16) -> Option<Gid> {
+    let [first, second, third, fourth, ..] = named.0;
+    if matches!(address, SocketAddress::Native(_)) || [first, second & 0xf0, third, fourth] == GIVEN {
+        return named.is_multicast().then_some(named);
+    }
+    if !named.is_multicast() {
+        return None;
+    }
+    let mut gid = [0; 16];
+    (gid[0], gid[1]) = (0xff, SCOPE);
+    gid[4..6].copy_from_slice(&PARTITION);
+    match address {
+        SocketAddress::V4 { address: [a, rest @ ..], .. } => {
+            gid[2..4].copy_from_slice(&IPV4_SIGNATURE);
+            gid[12] = a & 0xf;
+            gid[13..].copy_from_slice(rest);
+        }
+        _ => {
+            gid[2..4].copy_from_slice(&IPV6_SIGNATURE);
+            gid[6..].copy_from_slice(&named.0[6..]);
+        }
+    }
+    if space == RDMA_PS_UDP {
+        gid[3] = CONNECTION_SIGNATURE;
+    }
+    Some(Gid(gid))
+}
+
+/// The LID of a group. The administration of a subnet gives LIDs in the order of asking; here they follow from the GIDs (FNV-1a, 32
+/// bits), so that all processes agree without one that is asked. Groups may share a LID, as in subnets that have few: ports tell them
+/// apart by their GIDs (IBTA v1.4 §10.5.1).
+fn group_lid(gid: Gid) -> u16 {
+    let spread =
+        gid.0.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    FIRST_MULTICAST_LID + (spread % MULTICAST_LIDS) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uapi::RDMA_PS_IPOIB;
+
+    const V4: SocketAddress = SocketAddress::V4 { address: [239, 1, 2, 3], port: 0 };
+
+    fn v6(begin: [u8; 4]) -> SocketAddress {
+        let mut address = [7; 16];
+        address[..4].copy_from_slice(&begin);
+        SocketAddress::V6 { address, port: 0, rest: [0; 8] }
+    }
+
+    #[test]
+    fn a_group_of_roce_is_its_address() {
+        let group = GroupAddress::of(&V4, RDMA_PS_UDP, false).unwrap();
+        assert_eq!((group.gid, group.lid), (Gid::from_ipv4([239, 1, 2, 3]), 0));
+        let nobody = SocketAddress::V4 { address: [10, 0, 0, 1], port: 0 };
+        assert_eq!(GroupAddress::of(&nobody, RDMA_PS_UDP, false), None);
+        assert_eq!(GroupAddress::of(&nobody, RDMA_PS_UDP, true), None);
+    }
+
+    /// RFC 4391 §4: the GID of an IP multicast group on InfiniBand; `cma_set_mgid` for the signature of port space UDP.
+    #[test]
+    fn a_group_of_infiniband_has_the_gid_of_ipoib() {
+        let gid = |address: &SocketAddress, space| GroupAddress::of(address, space, true).unwrap().gid.0;
+        let of_ipoib = gid(&V4, RDMA_PS_IPOIB);
+        assert_eq!(of_ipoib, [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 15, 1, 2, 3]);
+        assert_eq!(gid(&V4, RDMA_PS_UDP)[..4], [0xff, 0x12, 0x40, 0x01]);
+        let six = gid(&v6([0xff, 0x0e, 0, 0]), RDMA_PS_IPOIB);
+        assert_eq!(six, [0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        let given = v6([0xff, 0x12, 0xa0, 0x1b]);
+        assert_eq!(Place::Gid(Gid(gid(&given, RDMA_PS_UDP))), given.place(), "it is a GID already");
+    }
+
+    #[test]
+    fn lids_of_groups_are_those_of_groups() {
+        for last in 0..=255 {
+            let address = SocketAddress::V4 { address: [239, 1, 2, last], port: 0 };
+            let lid = GroupAddress::of(&address, RDMA_PS_UDP, true).unwrap().lid;
+            assert!((FIRST_MULTICAST_LID..0xffff).contains(&lid), "{lid:#x}");
+        }
+    }
+}
