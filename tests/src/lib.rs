@@ -12,6 +12,7 @@ pub mod hosted;
 pub mod judges;
 pub mod node;
 pub mod pair;
+pub mod perftest_rows;
 pub mod places;
 pub mod prm_tables;
 pub mod replay;

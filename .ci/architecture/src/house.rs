@@ -434,7 +434,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_perftest",
         ],
         layers: &[
-            &["conformance", "judges", "node", "prm_tables"],
+            &["conformance", "judges", "node", "perftest_rows", "prm_tables"],
             &["boot_trace", "datagrams", "pair", "places", "shared"],
             &["guest", "replay", "tap", "trace_memory", "walk"],
             &["hosted"],

@@ -1,8 +1,8 @@
 //! The checked-in list: programs on one virtual host or two, and what they have to do.
 
 use super::installation::{HostedProgram, Installation, ProgramEnd, free_port, is_installed};
-use super::perftest_rows::agree;
 use crate::guest::table::Verdict;
+use crate::perftest_rows::agree;
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,9 +1,8 @@
 //! The judge of `bareverbs run`: programs that nobody here wrote, on virtual hosts.
 //!
 //! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
-//! checked-in list demands, `perftest_rows` whether both ends of a test agree, [`fields`] what `ibv_devinfo` prints, [`devices`]
-//! whether `devinfo` and `gids` show the same, [`mpi`] OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program
-//! is told whose capture has no room, [`at_once`] a
+//! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`devices`] whether `devinfo` and `gids` show the same, [`mpi`]
+//! OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program is told whose capture has no room, [`at_once`] a
 //! hundred pairs, [`suite`] what rdma-core's own tests say. **What it may not do.** A verdict is not asked for twice. Nothing is left
 //! behind: a program does not outlive its row. **Where to read first.** [`listed::ListedCase`].
 
@@ -15,7 +14,6 @@ pub mod full_disk;
 pub mod installation;
 pub mod listed;
 pub mod mpi;
-mod perftest_rows;
 pub mod suite;
 
 use crate::guest::table::{Entry, Verdict};

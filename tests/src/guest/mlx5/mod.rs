@@ -2,13 +2,14 @@
 //!
 //! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
 //! [`cases::Mlx5Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
-//! ([`our_process`]), a second guest and this machine's own network are the other side. **What it may not do.** A verdict is not
+//! ([`our_process`]), the command `bareverbs` with a NIC of its own, a second guest and this machine's own network are the other side. **What it may not do.** A verdict is not
 //! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
 
 pub mod cases;
 mod ethernet;
 pub(super) mod nic;
 pub mod our_process;
+mod our_tools;
 pub(super) mod question;
 pub mod suite;
 mod this_machine;
@@ -16,6 +17,7 @@ mod two_guests;
 
 pub use question::Mlx5Options;
 
+use super::command;
 use super::machine::{Configuration, Machine};
 use super::root::Root;
 use super::rxe::bout;
@@ -28,6 +30,7 @@ use bareverbs_sim::nic::LinkLayer;
 use cases::Mlx5Case;
 use nic::ServedNics;
 use our_process::Sides;
+use our_tools::ToolSides;
 use question::ask;
 use std::time::{Duration, Instant};
 use two_guests::Guests;
@@ -38,6 +41,8 @@ const FIRST: usize = 0;
 const OTHER: usize = 1;
 const THIRD: usize = 2;
 const SECOND_GUEST: usize = 3;
+/// Number of the NIC that the command `bareverbs` has, on InfiniBand.
+const TOOLS: usize = 4;
 /// What happens to frames of the NIC with faults, in both directions.
 const FAULTS: &str = "loss=0.01,duplicate=0.01,reorder=0.01";
 /// From what chances and addresses of our own NIC are drawn.
@@ -73,10 +78,10 @@ impl<'a> Mlx5Judge<'a> {
     /// InfiniBand, and that of the second guest on Ethernet.
     fn start(root: &'a Root, options: &'a Mlx5Options) -> Result<Self> {
         let (here, by_command, faults) = match options.link {
-            LinkLayer::InfiniBand => ([FIRST, OTHER, SECOND_GUEST], THIRD, Some(FAULTS)),
-            LinkLayer::Ethernet => ([FIRST, OTHER, THIRD], SECOND_GUEST, None),
+            LinkLayer::InfiniBand => (&[FIRST, OTHER, SECOND_GUEST, TOOLS][..], THIRD, Some(FAULTS)),
+            LinkLayer::Ethernet => (&[FIRST, OTHER, THIRD][..], SECOND_GUEST, None),
         };
-        let mut nics = ServedNics::start(options.link, &here, &options.output)?;
+        let mut nics = ServedNics::start(options.link, here, &options.output)?;
         nics.serve_by_command(by_command, faults, &options.output)?;
         let configuration = configuration(&nics, options.link);
         let machine = Machine::boot(root, &configuration, &options.output.join("mlx5-console.log"))?;
@@ -94,6 +99,7 @@ impl<'a> Mlx5Judge<'a> {
         self.play_with_our_process(|_, wire| {
             Ok(Sides { nic: Nic::infiniband(wire, SEED)?, guest: GuestDevice::infiniband("mlx5_0") })
         })?;
+        self.play_with_our_tools()?;
         let (mut guests, report) = self.guests();
         guests.infiniband(report)?;
         let is_up = !options.wants(REBOOT) || self.reboot(if long { REBOOTS } else { 1 })?;
@@ -165,6 +171,13 @@ impl<'a> Mlx5Judge<'a> {
         let (own, switch) = nics.wire("ours")?;
         let sides = open(machine, UnixDatagramIo::bind(&own, &switch)?)?;
         sides.play(machine, &cases, &options.output, &wanted, report)
+    }
+
+    fn play_with_our_tools(&mut self) -> Result<()> {
+        let Self { machine, nics, options, report, .. } = self;
+        let (bareverbs, socket) = (command::build()?, nics.socket(TOOLS));
+        let mut sides = ToolSides { machine, bareverbs, socket, output: &options.output };
+        sides.play(&|name| options.wants(name), report)
     }
 
     fn guests(&mut self) -> (Guests<'_>, &mut Report) {

@@ -93,7 +93,7 @@ impl Bout<'_> {
         let command = self.command(case, listener.port()?);
         let job = self.machine.control.start(&command, PROGRAM_LIMIT)?;
         let meeting = match case.role {
-            Role::Server => Meeting::Connect(self.wait_for_server()?),
+            Role::Server => Meeting::Connect(wait_for_server(self.machine)?),
             Role::Client => Meeting::Accept(&listener),
         };
         let Played { mut connection, seen } = counterpart::play(self.nic, case, meeting)?;
@@ -101,15 +101,6 @@ impl Bout<'_> {
         let seen = seen.map_err(|error| error.context(said(&outcome)))?;
         anyhow::ensure!(outcome.is_success(), "{}", said(&outcome));
         Ok(seen)
-    }
-
-    /// Waits until the program listens. A connection that comes too early would be refused, and QEMU would try it again
-    /// only after seconds.
-    fn wait_for_server(&mut self) -> Result<SocketAddr> {
-        let entry = format!(":{PORT:04X} [0-9A-F:]* 0A ");
-        let command = format!("until grep -q '{entry}' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
-        self.machine.control.require(&command, SERVER_LIMIT)?;
-        Ok(self.machine.forward(PORT).context("no way to the guest")?.into())
     }
 
     /// The end of a program, which our queue pair answers until then; one whose counterpart failed is not waited for.
@@ -144,6 +135,15 @@ impl Bout<'_> {
             _ => format!("{common} -m {mtu} -s {size} -F --payload_file_path={payload}"),
         }
     }
+}
+
+/// Waits until a program of the guest listens at [`PORT`], and gives the way to it. A connection that comes too early would be refused,
+/// and QEMU would try it again only after seconds.
+pub fn wait_for_server(machine: &mut Machine) -> Result<SocketAddr> {
+    let entry = format!(":{PORT:04X} [0-9A-F:]* 0A ");
+    let command = format!("until grep -q '{entry}' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
+    machine.control.require(&command, SERVER_LIMIT)?;
+    Ok(machine.forward(PORT).context("no way to the guest")?.into())
 }
 
 /// What a program said, on one line.

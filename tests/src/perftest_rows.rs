@@ -21,7 +21,7 @@ fn rows(said: &str) -> Vec<Vec<f64>> {
 
 /// Compares what the ends of a test printed. A server that only gives its memory prints what its client told it, the last size
 /// alone: its row has to be the client's. Of a test of latency by reading it prints nothing.
-pub(super) fn agree(server: &str, client: &str) -> Result<()> {
+pub fn agree(server: &str, client: &str) -> Result<()> {
     let (told, measured) = (rows(server), rows(client));
     ensure!(!measured.is_empty(), "the client printed no row");
     if told.is_empty() {
