@@ -21,7 +21,7 @@ use bareverbs_prm::time::{Duration, Time};
 /// after it has agreed with its client over TCP that it will. With processors of their own both sides need the same time, and the
 /// server has a head start; here programs and devices of all hosts may share two processors, and the server has to wait its turn.
 /// A peer asks again after 4 s, so nobody takes this for a loss.
-const PATIENCE: Duration = Duration::from_millis(500);
+const LISTENER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Requests that may wait. Further ones are refused at once.
 const MOST_WAITING: usize = 256;
 /// Status of a SIDR_REP: the service does not exist (IBTA v1.4 §12.11.2.1).
@@ -74,7 +74,7 @@ impl<P: Process> CmCall<'_, P> {
             return;
         }
         if self.may_listen(asked.port) && self.cm.waiting_requests.len() < MOST_WAITING {
-            let (message, until) = (message.clone(), self.now + PATIENCE);
+            let (message, until) = (message.clone(), self.now + LISTENER_TIMEOUT);
             self.cm.waiting_requests.push_back(WaitingRequest { id, message, until });
         } else {
             self.refuse_request(id, message, asked.port);
