@@ -106,31 +106,15 @@ impl Aggregate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::computing::computed_by;
     use super::super::field::{ByteOrder, Field, Predicate};
     use super::super::scan::CHUNK;
     use super::*;
-    use crate::budget::{Budget, Limits, Next};
-    use bareverbs_prm::time::Time;
     use proptest::prelude::*;
 
     fn run(memory: &[u8], parameters: &[u8]) -> Result<(Totals, u16), Status> {
-        let grant = Grant::new(0x10_0000, memory.len() as u64)?;
-        let mut budget = Budget::new(Limits::default(), Time::ZERO);
-        let (mut kernel, mut step) = Aggregate::start(parameters, &grant)?;
-        loop {
-            match budget.charge(step, Time::ZERO) {
-                Next::Read(range) => {
-                    let bytes = &memory[range.offset() as usize..][..range.length() as usize];
-                    step = kernel.dma_done(bytes, &grant);
-                }
-                Next::Reply(Emission { offset: 0, length, .. }) => {
-                    assert_eq!(length as usize, kernel.computed().len());
-                    return Ok((Totals::parse(kernel.computed()).expect("an answer"), budget.hops()));
-                }
-                Next::End(status) => return Err(status),
-                other => panic!("{other:?}"),
-            }
-        }
+        let (answer, reads) = computed_by::<Aggregate>(memory, parameters)?;
+        Ok((Totals::parse(&answer).expect("an answer"), reads))
     }
 
     fn parameters(records: u32) -> ScanQuery {

@@ -2,6 +2,8 @@
 
 pub mod aggregate;
 pub mod checksum;
+#[cfg(test)]
+mod computing;
 pub mod consistency;
 pub mod field;
 pub mod kv_layout;

@@ -111,31 +111,15 @@ impl Top {
 
 #[cfg(test)]
 mod tests {
+    use super::super::computing::computed_by;
     use super::super::field::{ByteOrder, Field, Predicate};
     use super::*;
-    use crate::budget::{Budget, Limits, Next};
-    use bareverbs_prm::time::Time;
     use proptest::prelude::*;
 
     fn run(memory: &[u8], parameters: &[u8]) -> Result<Vec<(u64, u32)>, Status> {
-        let grant = Grant::new(0x10_0000, memory.len() as u64)?;
-        let mut budget = Budget::new(Limits::default(), Time::ZERO);
-        let (mut kernel, mut step) = Top::start(parameters, &grant)?;
-        loop {
-            match budget.charge(step, Time::ZERO) {
-                Next::Read(range) => {
-                    let bytes = &memory[range.offset() as usize..][..range.length() as usize];
-                    step = kernel.dma_done(bytes, &grant);
-                }
-                Next::Reply(Emission { offset: 0, length, .. }) => {
-                    assert_eq!(length as usize, kernel.computed().len());
-                    let records = parse(kernel.computed()).expect("an answer");
-                    return Ok(records.iter().map(|r| (r.value.get(), r.number.get())).collect());
-                }
-                Next::End(status) => return Err(status),
-                other => panic!("{other:?}"),
-            }
-        }
+        let (answer, _) = computed_by::<Top>(memory, parameters)?;
+        let records = parse(&answer).expect("an answer");
+        Ok(records.iter().map(|record| (record.value.get(), record.number.get())).collect())
     }
 
     /// Records of a flag and a value; those with the flag count.
