@@ -6,11 +6,13 @@ use bareverbs_core::device::OpenCause;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::{BuildError, Suspect};
 use bareverbs_core::{
-    CompletionChannel, CompletionQueue, CompletionQueueConfig, CounterSet, Device, DeviceConfig,
-    ProtectionDomain, QueuePairBuilder, SharedReceiveQueue, SharedReceiveQueueConfig, WorkRequest,
+    CompletionChannel, CompletionQueue, CompletionQueueConfig, ConnectOptions, CounterSet, Device,
+    DeviceConfig, ProtectionDomain, QueuePair, QueuePairBuilder, SharedReceiveQueue,
+    SharedReceiveQueueConfig, WorkRequest,
 };
 use bareverbs_hal_sim::SimWorld;
 use bareverbs_prm::time::Duration;
+use bareverbs_sim::net::LinkConfig;
 use bareverbs_tests::node::{Handle, Node, NodeOptions};
 use bareverbs_tests::pair::{Pair, PairOptions};
 use std::rc::Rc;
@@ -61,6 +63,31 @@ fn a_missing_receive_shows_in_the_diagnosis() {
     let diagnosis = pair.a.queue_pair.diagnose().unwrap();
     assert!(diagnosis.suspects().any(|suspect| is_receive(&suspect)), "{diagnosis}");
     assert!(diagnosis.to_string().contains("if the peer has posted no receive"), "{diagnosis}");
+}
+
+/// Requests over a cable that was never plugged in fail after their retries, and the diagnosis says why; with the cable it has nothing to say.
+#[test]
+fn a_cable_that_was_never_plugged_in_shows_in_the_diagnosis() {
+    let world = SimWorld::new(83);
+    let ends = [1, 2].map(|number| (number, Node::add(&world, number, NodeOptions::default())));
+    let nodes = ends.map(|(number, id)| Node::open(&world, id, number, NodeOptions::default()));
+    let [mut sends, receives] = [&nodes[0], &nodes[1]].map(|node| node.completion_queue(16));
+    let here = QueuePairBuilder::new(&nodes[0].domain, &sends, &sends).build().unwrap();
+    let there = QueuePairBuilder::new(&nodes[1].domain, &receives, &receives).build().unwrap();
+    let options = ConnectOptions { retry_count: 1, ack_timeout: 8, ..ConnectOptions::default() };
+    let mut queue_pair = here.connect(&there.endpoint(0).unwrap(), options).unwrap();
+    let is_down = |queue_pair: &mut QueuePair<Handle>| {
+        let diagnosis = queue_pair.diagnose().unwrap();
+        diagnosis.suspects().any(|suspect| matches!(suspect, Suspect::PortDown(_)))
+    };
+    assert!(is_down(&mut queue_pair));
+    queue_pair.post_send(&WorkRequest::send_inline(1, &[1; 8])).unwrap();
+    let failed = sends.wait_one(world.now() + Duration::from_secs(1)).unwrap();
+    assert!(failed.into_result().is_err());
+    let text = queue_pair.diagnose().unwrap().to_string();
+    assert!(text.contains("plug the cable in"), "{text}");
+    world.connect(ends[0].1, ends[1].1, LinkConfig::gigabits(100)).unwrap();
+    assert!(!is_down(&mut queue_pair));
 }
 
 fn is_receive(suspect: &Suspect) -> bool {

@@ -115,6 +115,7 @@ fn tell_link(world: &SimWorld<Nic>, id: NodeId, device: &Device<SimHal<Nic>>, up
 #[test]
 fn an_infiniband_port_counts_how_often_its_link_went_down() {
     let (world, id, device) = alone(NicConfig::infiniband(mac(1)), DeviceConfig::default());
+    set_link(&world, id, true);
     assert!(device.infiniband_counters(false).unwrap().by_name().all(|(_, count)| count == 0));
     for up in [false, true, false, true] {
         set_link(&world, id, up);

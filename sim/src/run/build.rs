@@ -22,8 +22,9 @@ use std::io::Write;
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// Adds a node without a cable.
-    pub fn add_node(&mut self, name: &str, device: D, memory: M, latency: Latency) -> NodeId {
+    pub fn add_node(&mut self, name: &str, mut device: D, memory: M, latency: Latency) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
+        device.begin_without_cable();
         self.nodes.push(Node::new(name.to_owned(), device, memory, latency));
         id
     }

@@ -42,6 +42,8 @@ pub trait Device {
     fn poll_timeout(&self) -> Option<Time>;
     /// The cable was plugged in or pulled out.
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
+    /// It was put into a machine, and no cable is in its port. When one is plugged in, [`Self::set_link_up`] says so.
+    fn begin_without_cable(&mut self) {}
     /// Bytes of BAR0.
     fn bar_length(&self) -> u64;
     /// The MAC address of an Ethernet port, if the switches of its world are to know it before the first frame.
@@ -142,6 +144,9 @@ impl Device for Nic {
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
         Self::set_link_up(self, up);
         Self::handle_timeout(self, now, memory);
+    }
+    fn begin_without_cable(&mut self) {
+        Self::begin_without_cable(self);
     }
     fn mac(&self) -> Option<MacAddress> {
         (self.config().link_layer == LinkLayer::Ethernet).then_some(self.config().mac)

@@ -27,7 +27,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     pub(super) fn transmit(&mut self, node: NodeId) {
-        let Some(way) = self.nodes[node.index()].egress else { return };
+        let Some(way) = self.nodes[node.index()].egress else { return self.lose(node) };
         while self.nodes[node.index()].device.has_transmit() {
             if !self.ways[way].queue.has_room(self.now, 0) {
                 return self.await_room(way);
@@ -37,6 +37,19 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 return;
             }
         }
+    }
+
+    /// What leaves a port without a cable is lost, and the timers of its connections run.
+    fn lose(&mut self, node: NodeId) {
+        let id = self.frames.take();
+        let bytes = &mut self.frames.get_mut(id).bytes;
+        let Node { device, memory, .. } = &mut self.nodes[node.index()];
+        while device.has_transmit() {
+            if device.poll_transmit(self.now, memory, bytes).is_none() && !device.has_yielded() {
+                break;
+            }
+        }
+        self.frames.give_back(id);
     }
 
     fn transmit_one(&mut self, node: NodeId, way: usize) -> bool {

@@ -136,7 +136,7 @@ cases! {
         || Scene::new([NicConfig { bar_pages: 16, ..ethernet(1) }, ethernet(2)]).facts(0, "");
     "firmware.health", "simulator: the command queue is where no memory is", with [], says ["health"],
         || Scene::new([ethernet(1), ethernet(2)]).facts_after(0, "", |_, device| lose_the_command_queue(device));
-    "port.link-type", "simulator: InfiniBand at one end of the cable, Ethernet at the other", with ["counters.link"], says ["InfiniBand", "LINK_TYPE_P1=IB(1)"],
+    "port.link-type", "simulator: InfiniBand at one end of the cable, Ethernet at the other", with [], says ["InfiniBand", "LINK_TYPE_P1=IB(1)"],
         || Scene::new([infiniband(1), ethernet(2)]).both(["", ""]);
     "port.disabled", "simulator: the port is down until software brings it up", with [], says ["Disabled"],
         || lossless(Scene::new([NicConfig { starts_down: true, ..ethernet(1) }, ethernet(2)]).facts(0, ""));

@@ -165,6 +165,11 @@ impl Nic {
         self.looped_back = 0;
     }
 
+    /// No cable was plugged in yet, which is no link that went down.
+    pub const fn begin_without_cable(&mut self) {
+        self.port.link_up = false;
+    }
+
     /// The cable was plugged in or pulled out. Software learns of it with the next input.
     pub fn set_link_up(&mut self, up: bool) {
         self.link_changed |= up != self.port.link_up;
