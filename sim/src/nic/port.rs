@@ -327,9 +327,9 @@ impl Port {
         number.value() < 2 || self.has_number(number)
     }
 
-    /// Whether other devices have this port's addresses and queue pairs of other numbers.
-    pub(crate) const fn shares_numbers(&self) -> bool {
-        matches!(self.queue_pair_numbers, QueuePairNumbers::Block(_))
+    /// Whether a number is that of queue pairs 0 and 1 while other devices have this port's addresses, and a part in those two.
+    pub(crate) const fn shares(&self, number: Qpn) -> bool {
+        number.value() < 2 && matches!(self.queue_pair_numbers, QueuePairNumbers::Block(_))
     }
 
     /// Whether a packet from the link is for this port.

@@ -42,9 +42,14 @@ impl Host {
 
     /// A host with an InfiniBand port of the subnet of [`subnet`].
     fn on_infiniband(name: &str) -> Self {
+        Self::process_on_infiniband(name, 0)
+    }
+
+    /// A process of such a host, by its number.
+    fn process_on_infiniband(name: &str, process: u8) -> Self {
         let host = subnet().into_iter().find(|host| host.name() == name).unwrap();
         let mut program = Program { subnet: subnet(), ..Program::default() };
-        let mut uverbs = Uverbs::boot(host.nic_config(0), &host.port_addresses(), &mut program).unwrap();
+        let mut uverbs = Uverbs::boot(host.nic_config(process), &host.port_addresses(), &mut program).unwrap();
         let file = uverbs.open_connections();
         Self { uverbs, program, file }
     }
@@ -377,22 +382,21 @@ fn two_programs_connect_by_lid() {
     a.expect(ESTABLISHED);
 }
 
+/// IBTA v1.4 §3.9.2: a port has one queue pair 1. Processes of a host share the port, so each of them hears what comes to it.
 #[test]
-fn a_connection_to_another_process_of_an_infiniband_host_is_refused() {
-    let (mut a, mut b) = (Host::on_infiniband("a"), Host::on_infiniband("b"));
-    let id = a.create(0x22, RDMA_PS_TCP);
-    a.resolve(id, ip("a"), PORT);
-    a.pass(RESOLUTION);
-    a.expect(ADDRESS_RESOLVED);
-    a.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
-    a.pass(RESOLUTION);
-    a.expect(ROUTE_RESOLVED);
-    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
-    assert_eq!(a.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0), Err(Errno::NotSupported));
-    a.listen(PORT);
-    a.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
-    exchange(&mut a, &mut b);
-    a.expect(CONNECT_REQUEST);
+fn two_processes_of_an_infiniband_host_connect() {
+    let (mut server, mut client) = (Host::on_infiniband("a"), Host::process_on_infiniband("a", 1));
+    server.listen(PORT);
+    let active = connect(&mut client, PORT);
+    exchange(&mut server, &mut client);
+    let id = server.expect(CONNECT_REQUEST).id;
+    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id, ..CmAccept::new_zeroed() };
+    server.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    exchange(&mut server, &mut client);
+    client.expect(CONNECT_RESPONSE);
+    client.write(RDMA_USER_CM_CMD_ACCEPT, &CmAccept { id: active, ..CmAccept::new_zeroed() }, 0).unwrap();
+    exchange(&mut server, &mut client);
+    server.expect(ESTABLISHED);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Datagram<'a> {
 pub(crate) enum OutgoingDatagram {
     /// A frame for the link, or for a queue pair of this device behind it.
     Frame(FinishedFrame),
-    /// A datagram for a queue pair of this very InfiniBand port; it takes no frame.
+    /// A datagram for a queue pair of this very InfiniBand port, and of no device that shares it; it takes no frame.
     Local { destination: Qpn, datagram: Datagram<'static> },
 }
 
@@ -244,7 +244,7 @@ impl QueuePair {
         self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
     }
 
-    /// On InfiniBand a datagram to the own port needs no packet, and a port that is not active loses the others.
+    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses the others.
     fn dispatch_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -252,10 +252,11 @@ impl QueuePair {
         datagram: Datagram<'static>,
     ) -> Option<OutgoingDatagram> {
         if bus.port.is_infiniband() {
-            if bus.port.is_ours(&datagram.route, destination) {
+            let is_ours = bus.port.is_ours(&datagram.route, destination);
+            if is_ours && !bus.port.shares(destination) {
                 return Some(OutgoingDatagram::Local { destination, datagram });
             }
-            if !bus.port.reaches_others() {
+            if !is_ours && !bus.port.reaches_others() {
                 bus.counters.frames_without_path += 1;
                 return None;
             }

@@ -8,7 +8,7 @@ use crate::nic::multicast::GROUP_QPN;
 use crate::nic::port::ends;
 use crate::nic::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
 use crate::nic::{HostMemory, Nic};
-use crate::wire::{Deth, Packet, network_header};
+use crate::wire::{Deth, FrameBuffer, Packet, network_header};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::time::Time;
 
@@ -31,8 +31,7 @@ impl Nic {
 
     fn send_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, outgoing: OutgoingDatagram) {
         match outgoing {
-            OutgoingDatagram::Frame(frame) if self.port.is_infiniband() => self.outbox.push_back(frame),
-            OutgoingDatagram::Frame(frame) => self.send_roce_datagram(now, memory, frame),
+            OutgoingDatagram::Frame(frame) => self.send_datagram_frame(now, memory, frame),
             OutgoingDatagram::Local { destination, datagram } => {
                 self.loop_datagram(now, memory, destination, &datagram);
             }
@@ -58,15 +57,14 @@ impl Nic {
         parts.schedule.apply(qp, effects);
     }
 
-    /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here.
-    fn send_roce_datagram<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
+    /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and whoever shares the port's
+    /// addresses has a part in what every port has.
+    fn send_datagram_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
         let to_group = frame.bytes.first().is_some_and(|byte| byte & 1 != 0);
         let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
-        let to_host = frame.bytes.get(..6) == Some(&self.port.mac().0);
-        // Whoever shares the port's addresses has a part in what every port has.
-        let shared = destination
-            .is_some_and(|number| QueuePair::special_service(number).is_some() && self.port.shares_numbers());
-        let to_us = to_host && (shared || destination.is_none_or(|number| self.port.has_number(number)));
+        let shared = destination.is_some_and(|number| self.port.shares(number));
+        let is_own = shared || destination.is_none_or(|number| self.port.has_number(number));
+        let to_us = is_own && self.is_for_port(&frame.bytes);
         if to_us {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.bytes.len() as u64;
@@ -84,6 +82,14 @@ impl Nic {
         } else {
             self.counters.frames_without_path += 1;
         }
+    }
+
+    /// Whether a frame that this device made goes to the address of its own port.
+    fn is_for_port(&mut self, frame: &FrameBuffer) -> bool {
+        if !self.port.is_infiniband() {
+            return frame.get(..6) == Some(&self.port.mac().0);
+        }
+        frame.packet().is_some_and(|packet| self.port.is_addressed(&packet.route.network, None))
     }
 
     /// A datagram from the link, or from this device: to its queue pair, or to every member of its group.

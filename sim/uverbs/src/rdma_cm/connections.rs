@@ -68,8 +68,6 @@ impl<P: Process> CmCall<'_, P> {
             return Err(Errno::Invalid);
         }
         known.extension = wish.ece.extension();
-        self.check_way(wish.id)?;
-        let known = self.identifier(file, wish.id)?;
         let communication = if known.is_datagram() {
             let offer = service_offer(known, &wish.conn_param)?;
             self.cm.manager.resolve_service(self.now, &offer)
@@ -81,21 +79,6 @@ impl<P: Process> CmCall<'_, P> {
         self.cm.owners.insert(communication, wish.id);
         let known = self.identifier(file, wish.id)?;
         (known.stage, known.communication) = (Stage::Connecting, Some(communication));
-        Ok(())
-    }
-
-    /// An InfiniBand port hands what is for its own queue pair 1 to the process that sends it: another process of the host would hear
-    /// nothing.
-    fn check_way(&self, id: u32) -> Result<(), Errno> {
-        let known = self.cm.identifiers.get(&id).ok_or(Errno::NoEntry)?;
-        let to_own_lid = known.path.and_then(|path| path.lids).is_some_and(|lids| lids.local == lids.remote);
-        let number = known.destination.map(|destination| destination.port());
-        let listens_here = |other: &Identifier| {
-            other.stage == Stage::Listening && other.port.map(|port| port.number) == number
-        };
-        if to_own_lid && !self.cm.identifiers.values().any(listens_here) {
-            return Err(Errno::NotSupported);
-        }
         Ok(())
     }
 
