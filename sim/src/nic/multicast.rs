@@ -53,6 +53,11 @@ impl Groups {
         self.groups.retain(|_, members| !members.is_empty());
     }
 
+    /// Whether packets to a group are taken in from an InfiniBand link: it has members.
+    pub(super) fn has_group(&self, group: Gid) -> bool {
+        self.groups.contains_key(&group)
+    }
+
     /// Whether frames to an Ethernet group address are taken in: some group has it.
     pub(super) fn has_address(&self, address: &[u8]) -> bool {
         self.groups.keys().any(|group| group.multicast_mac().is_some_and(|mac| mac.0 == address))
@@ -73,6 +78,7 @@ mod tests {
         groups.attach(group, member(2));
         assert_eq!(groups.members(group), [member(2), member(1)]);
         assert!(groups.has_address(&[1, 0, 0x5e, 0, 0, 9]) && !groups.has_address(&[1, 0, 0x5e, 0, 0, 8]));
+        assert!(groups.has_group(group) && !groups.has_group(Gid::from_ipv4([224, 0, 0, 8])));
         assert!(groups.detach(group, member(2)));
         groups.forget(member(1));
         assert!(groups.groups.is_empty());

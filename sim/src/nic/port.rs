@@ -1,6 +1,7 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
+use crate::wire::infiniband::is_multicast_lid;
 use crate::wire::management::PortState;
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
@@ -420,6 +421,17 @@ pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
         }
         Network::InfiniBand(local) => (lid_end(local.source), lid_end(local.destination)),
     }
+}
+
+/// The multicast group that a packet goes to: on Ethernet by its GID alone, on InfiniBand by its LID, behind which the GID of the global
+/// route header tells groups apart (IBTA v1.4 §10.5.1).
+pub(crate) fn group_of(network: &Network) -> Option<Gid> {
+    match network {
+        Network::InfiniBand(local) if !is_multicast_lid(local.destination) => None,
+        Network::InfiniBand(local) => local.global.map(|global| Gid(global.destination.octets())),
+        _ => Some(ends(network).1),
+    }
+    .filter(|group| group.is_multicast())
 }
 
 /// The version of RoCE that a packet is of. It says nothing of InfiniBand.

@@ -40,6 +40,22 @@ pub fn destination_lid(frame: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([header[2], header[3]]))
 }
 
+/// Whether a LID is that of multicast groups (IBTA v1.4 §4.1.3).
+#[inline]
+pub const fn is_multicast_lid(lid: u16) -> bool {
+    lid >= FIRST_MULTICAST_LID && lid != PERMISSIVE_LID
+}
+
+/// The GID of the multicast group that a packet goes to; `None` for other packets, and for one without the global route header that a
+/// multicast packet has to have (IBTA v1.4 §9.6.1.1).
+pub fn multicast_group(frame: &[u8]) -> Option<[u8; 16]> {
+    let is_multicast = destination_lid(frame).is_some_and(is_multicast_lid);
+    if !is_multicast || frame[1] & 3 != LNH_GLOBAL {
+        return None;
+    }
+    frame.get(LRH + ipv6::SIZE - 16..LRH + ipv6::SIZE)?.first_chunk().copied()
+}
+
 /// The queue pair that a packet goes to; `None` for a scrap, or a packet without a base transport header. IBTA v1.4 §7.7.5, §9.2.6.
 pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
     let bth = match frame.get(1)? & 3 {

@@ -49,7 +49,8 @@ impl Host {
     fn process_on_infiniband(name: &str, process: u8) -> Self {
         let host = subnet().into_iter().find(|host| host.name() == name).unwrap();
         let mut program = Program { subnet: subnet(), ..Program::default() };
-        let mut uverbs = Uverbs::boot(host.nic_config(process), &host.port_addresses(), &mut program).unwrap();
+        let mut uverbs =
+            Uverbs::boot(host.nic_config(process), &host.port_addresses(), &mut program).unwrap();
         let file = uverbs.open_connections();
         Self { uverbs, program, file }
     }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 const LIST: &str = include_str!("../../judges/run-programs.csv");
 /// Port of connection management of those of rdma-core's examples that cannot be given another.
 const EXAMPLES_PORT: u16 = 7174;
+/// A program whose receiver listens nowhere: its sender rests for three seconds after it has joined the group.
+const JOINING: &str = "mckey";
 /// Frames that a host has sent before its peer is killed: data flow by then.
 const FRAMES_BEFORE_KILL: u64 = 1000;
 /// Codes of the local ACK timeout that perftest sets, and that connection management does; tries of a requester with 7 retries.
@@ -19,7 +21,7 @@ const TRIES: u32 = 8;
 /// For the program to end after it was told, on a machine that does other things as well.
 const ENDING: Duration = Duration::from_secs(8);
 /// How names of programs begin, and the package of Debian that has them.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("ibv_", "ibverbs-utils ibverbs-providers"),
     ("ib_", "perftest"),
     ("rdma_", "rdmacm-utils"),
@@ -27,6 +29,7 @@ const PACKAGES: [(&str, &str); 10] = [
     ("rping", "rdmacm-utils"),
     ("ucmatose", "rdmacm-utils"),
     ("udaddy", "rdmacm-utils"),
+    ("mckey", "rdmacm-utils"),
     ("ucx_", "ucx-utils"),
     ("fi_", "libfabric-bin"),
     ("qperf", "qperf"),
@@ -114,7 +117,9 @@ impl ListedCase {
         let port = if names_port { free_port()? } else { EXAMPLES_PORT };
         let (program, peer) = (self.program.with_port(port), peer.with_port(port));
         let mut first = installation.start(&program, &self.options)?;
-        first.wait_for_port(installation, port)?;
+        if self.program.command.first().is_none_or(|program| program != JOINING) {
+            first.wait_for_port(installation, port)?;
+        }
         let second = installation.start(&peer, &self.options)?;
         if self.demand == Demand::SeesKill {
             installation.wait_for_frames(&peer.host, FRAMES_BEFORE_KILL)?;

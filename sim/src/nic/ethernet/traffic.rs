@@ -36,6 +36,14 @@ impl Count {
         self.packets += 1;
         self.bytes += length as u64;
     }
+
+    /// These but for some of them.
+    pub(crate) const fn without(self, some: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(some.packets),
+            bytes: self.bytes.saturating_sub(some.bytes),
+        }
+    }
 }
 
 impl DirectionTraffic {
@@ -83,6 +91,9 @@ pub(crate) struct PortTraffic {
     /// All that was received and sent, RDMA too, by priority.
     pub(crate) received_by_priority: [Count; PRIORITIES],
     pub(crate) sent_by_priority: [Count; PRIORITIES],
+    /// Datagrams of RDMA to multicast groups that were received and sent.
+    pub(crate) received_groups: Count,
+    pub(crate) sent_groups: Count,
     /// Packets that came back to the port that sent them.
     pub(crate) looped_back: Count,
     /// Packets that no flow took.

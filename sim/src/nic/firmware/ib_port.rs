@@ -1,7 +1,7 @@
 //! InfiniBand ports: the virtual port context, GID and P_Key tables, counters (PRM, HCA vport context).
 
 use super::call::Call;
-use crate::nic::ethernet::traffic::PortTraffic;
+use crate::nic::ethernet::traffic::{Count, PortTraffic};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
 use bareverbs_prm::command::ib_port::{
@@ -135,15 +135,21 @@ pub(super) fn query_counters<M: HostMemory>(
         return Err(syndrome::VPORT_FIELD);
     }
     let (counters, traffic) = (&nic.counters, &nic.ethernet.traffic);
-    let (received, sent) = (traffic.received.total(), traffic.sent.total());
-    output.set_received_ib_unicast_packets(counters.frames_received.saturating_sub(received.packets));
-    output.set_received_ib_unicast_octets(counters.bytes_received.saturating_sub(received.bytes));
-    let all = (
-        counters.frames_sent + counters.frames_looped_back,
-        counters.bytes_sent + counters.bytes_looped_back,
-    );
-    output.set_transmitted_ib_unicast_packets(all.0.saturating_sub(sent.packets));
-    output.set_transmitted_ib_unicast_octets(all.1.saturating_sub(sent.bytes));
+    let all = Count { packets: counters.frames_received, bytes: counters.bytes_received };
+    let (groups, unicast) = (traffic.received_groups, all.without(traffic.received.total()));
+    let unicast = unicast.without(groups);
+    output.set_received_ib_unicast_packets(unicast.packets).set_received_ib_unicast_octets(unicast.bytes);
+    output.set_received_ib_multicast_packets(groups.packets).set_received_ib_multicast_octets(groups.bytes);
+    let all = Count {
+        packets: counters.frames_sent + counters.frames_looped_back,
+        bytes: counters.bytes_sent + counters.bytes_looped_back,
+    };
+    let (groups, unicast) = (traffic.sent_groups, all.without(traffic.sent.total()));
+    let unicast = unicast.without(groups);
+    output.set_transmitted_ib_unicast_packets(unicast.packets);
+    output.set_transmitted_ib_unicast_octets(unicast.bytes);
+    output.set_transmitted_ib_multicast_packets(groups.packets);
+    output.set_transmitted_ib_multicast_octets(groups.bytes);
     output.set_transmit_errors_packets(counters.frames_without_path);
     count_ethernet(traffic, output);
     Ok(())

@@ -31,12 +31,9 @@ pub(super) fn detach<M: HostMemory>(
     if nic.groups.detach(group, input.qpn()) { Ok(()) } else { Err(syndrome::MCG_NOT_ATTACHED) }
 }
 
-/// The queue pair takes datagrams, and the group is one that packets of this port can name.
+/// The queue pair takes datagrams, and the group is one.
 fn check<M: HostMemory>(nic: &Nic, call: &Call<'_, M>, qpn: Qpn, group: [u8; 16]) -> Result<Gid, Refusal> {
     call.expect_no_op_mod()?;
-    if nic.port.is_infiniband() {
-        return Err(syndrome::LINK_LAYER);
-    }
     let qp = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?;
     if qp.context.st() != ServiceType::Ud {
         return Err(syndrome::MCG_SERVICE);

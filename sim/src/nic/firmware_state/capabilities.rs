@@ -5,6 +5,7 @@ use super::limits::{LOG_MAX_UMEM, SOURCE_PORTS};
 use crate::nic::completion::LONGEST_RUN;
 use crate::nic::features::Features;
 use crate::nic::mkey::MAX_INDIRECTION;
+use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::wqe::LOG_MAX_DMA;
 use crate::nic::{LinkLayer, NicConfig};
@@ -208,6 +209,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
         page.set_vhca_id(function.vhca_id).set_qpc_extension(true);
         page.set_dma_mmo_qp(true).set_log_dma_mmo_max_size(LOG_MAX_DMA);
     }
+    page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     match config.link_layer {
         LinkLayer::Ethernet => ethernet_capabilities::extend(&mut page),
         LinkLayer::InfiniBand => infiniband(&mut page),
@@ -216,10 +218,8 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
 }
 
 /// What drivers of InfiniBand ports need beyond (Linux `drivers/infiniband/hw/mlx5/main.c`).
-/// No multicast group reaches a queue pair, so none reaches its sender.
 fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
-    page.set_block_lb_mc(true);
 }
 
 /// Windows, keys made of other keys, changes by work requests of everything but signatures.

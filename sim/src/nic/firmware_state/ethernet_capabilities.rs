@@ -5,7 +5,6 @@ use super::limits::{
     LOG_MULTICAST, LOG_UNICAST, LOG_VLANS,
 };
 use crate::nic::ethernet::send::LOG_LARGEST;
-use crate::nic::multicast::{GROUP_MEMBERS, LOG_GROUPS};
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::caps_ethernet::{
     EthernetCapabilities, FlowTableProperties, NicFlowTableCapabilities,
@@ -22,7 +21,6 @@ const INLINE_NOT_REQUIRED: u8 = 2;
 /// Adds to the general page what an Ethernet port has.
 pub(super) fn extend(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ethernet).set_roce(true);
-    page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
     page.set_log_max_transport_domain(LOG_OBJECTS).set_log_max_tis(LOG_OBJECTS).set_log_max_tir(LOG_OBJECTS);
     page.set_log_max_sq(LOG_OBJECTS).set_log_max_rq(LOG_OBJECTS).set_log_max_wq_sz(LOG_QUEUE);

@@ -2,6 +2,7 @@
 
 use super::error::WaitingAnswers;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
+use crate::nic::port::group_of;
 use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::send_queue::{FetchContext, Fetched, FetchedDatagram};
 use crate::nic::shared_receive::ReceiveSource;
@@ -244,14 +245,15 @@ impl QueuePair {
         self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
     }
 
-    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses the others.
+    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses those to others. Groups may have
+    /// members here and elsewhere.
     fn dispatch_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
         destination: Qpn,
         datagram: Datagram<'static>,
     ) -> Option<OutgoingDatagram> {
-        if bus.port.is_infiniband() {
+        if bus.port.is_infiniband() && group_of(&datagram.route.network).is_none() {
             let is_ours = bus.port.is_ours(&datagram.route, destination);
             if is_ours && !bus.port.shares(destination) {
                 return Some(OutgoingDatagram::Local { destination, datagram });

@@ -1,11 +1,9 @@
 //! The way of datagrams between the queue pairs of the device and the link: to one queue pair, to the members of a multicast group
-//! (RoCEv2 A17.4.5), or, on InfiniBand, from one queue pair of the port straight to another.
-//!
-//! **What it may not do.** Multicast is not modelled on InfiniBand.
+//! (IBTA v1.4 §10.5, RoCEv2 A17.4.5), or, on InfiniBand, from one queue pair of the port straight to another.
 
 use crate::nic::contexts::Slab;
 use crate::nic::multicast::GROUP_QPN;
-use crate::nic::port::ends;
+use crate::nic::port::group_of;
 use crate::nic::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::{Deth, FrameBuffer, Packet, network_header};
@@ -60,7 +58,6 @@ impl Nic {
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and whoever shares the port's
     /// addresses has a part in what every port has.
     fn send_datagram_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
-        let to_group = frame.bytes.first().is_some_and(|byte| byte & 1 != 0);
         let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
         let shared = destination.is_some_and(|number| self.port.shares(number));
         let is_own = shared || destination.is_none_or(|number| self.port.has_number(number));
@@ -69,7 +66,8 @@ impl Nic {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.bytes.len() as u64;
         }
-        if to_us || to_group && self.takes_group_frame(&frame.bytes) {
+        let is_taken = to_us || self.takes_group_frame(&frame.bytes);
+        if is_taken {
             self.looping = Some(frame.qpn);
             self.accept_buffer(now, memory, &frame.bytes);
             self.looping = None;
@@ -78,8 +76,12 @@ impl Nic {
             return;
         }
         if self.port.reaches_others() {
+            let to_group = frame.bytes.packet().and_then(|packet| group_of(&packet.route.network));
+            if to_group.is_some() {
+                self.ethernet.traffic.sent_groups.add(frame.bytes.len());
+            }
             self.outbox.push_back(frame);
-        } else {
+        } else if !is_taken {
             self.counters.frames_without_path += 1;
         }
     }
@@ -101,21 +103,22 @@ impl Nic {
         deth: Deth,
         frame: &[u8],
     ) {
-        if self.port.is_infiniband() {
-            let datagram = Datagram::received(packet, deth, &[]);
+        // What a receive on InfiniBand begins with is the global route header, which the route has.
+        let ip_header =
+            if self.port.is_infiniband() { &[] } else { network_header(frame).unwrap_or_default() };
+        let datagram = Datagram::received(packet, deth, ip_header);
+        let Some(group) = group_of(&packet.route.network) else {
             return self.deliver_unicast(now, memory, packet, &datagram, frame);
-        }
-        let datagram = Datagram::received(packet, deth, network_header(frame).unwrap_or_default());
-        let (_, destination) = ends(&packet.route.network);
-        if !destination.is_multicast() {
-            return self.deliver_unicast(now, memory, packet, &datagram, frame);
-        }
+        };
         if packet.bth.destination != GROUP_QPN {
             self.counters.frames_unknown_qp += 1;
             return;
         }
-        for qpn in self.members_for(destination) {
-            self.deliver_datagram(now, memory, qpn, &datagram, frame);
+        let members = self.members_for(group);
+        let taken = members.into_iter().filter(|qpn| self.deliver_datagram(now, memory, *qpn, &datagram));
+        if taken.count() > 0 {
+            self.count_received(frame);
+            self.ethernet.traffic.received_groups.add(frame.len());
         }
     }
 
@@ -127,33 +130,33 @@ impl Nic {
         datagram: &Datagram<'_>,
         frame: &[u8],
     ) {
-        if self.port.is_addressed(&packet.route.network, packet.route.vlan) {
-            self.deliver_datagram(now, memory, packet.bth.destination, datagram, frame);
-        } else {
+        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
             self.counters.frames_unknown_gid += 1;
+        } else if self.deliver_datagram(now, memory, packet.bth.destination, datagram) {
+            self.count_received(frame);
         }
     }
 
-    /// To one queue pair, if the partition is its own.
+    /// To one queue pair, if the partition is its own; whether it is.
     fn deliver_datagram<M: HostMemory>(
         &mut self,
         now: Time,
         memory: &mut M,
         destination: Qpn,
         datagram: &Datagram<'_>,
-        frame: &[u8],
-    ) {
+    ) -> bool {
         let mut parts = self.parts(now, memory);
         let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
             parts.bus.counters.frames_unknown_qp += 1;
-            return;
+            return false;
         };
         let own = parts.bus.port.partition_key(qp.pkey_index());
-        if parts.bus.check_partition(datagram.partition_key, own) {
+        let is_its = parts.bus.check_partition(datagram.partition_key, own);
+        if is_its {
             let effects = qp.on_datagram(&mut parts.bus, datagram);
             parts.schedule.apply(qp, effects);
-            self.count_received(frame);
         }
+        is_its
     }
 
     /// The members of a group that take a frame: one that blocks its own does not.

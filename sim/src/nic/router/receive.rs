@@ -2,9 +2,10 @@
 
 use crate::nic::queue_pair::is_notification;
 use crate::nic::{HostMemory, Nic};
-use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, virtual_lane};
+use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, multicast_group, virtual_lane};
 use crate::wire::management::PortState;
 use crate::wire::{FrameBuffer, Packet, ParseError, ServiceClass, parse};
+use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 
 impl Nic {
@@ -45,7 +46,8 @@ impl Nic {
     fn is_for_us(&self, frame: &[u8]) -> bool {
         if self.port.is_infiniband() {
             return self.port.state() >= PortState::Armed
-                && destination_lid(frame).is_some_and(|lid| self.port.owns_lid(lid));
+                && (destination_lid(frame).is_some_and(|lid| self.port.owns_lid(lid))
+                    || self.takes_group_frame(frame));
         }
         let own = frame.get(..6) == Some(&self.port.mac().0);
         self.port.is_up() && (own || self.takes_group_frame(frame))
@@ -54,6 +56,9 @@ impl Nic {
     /// Whether a frame is for a multicast group that has members here.
     #[inline]
     pub(super) fn takes_group_frame(&self, frame: &[u8]) -> bool {
+        if self.port.is_infiniband() {
+            return multicast_group(frame).is_some_and(|group| self.groups.has_group(Gid(group)));
+        }
         frame.get(..6).is_some_and(|address| address[0] & 1 != 0 && self.groups.has_address(address))
     }
 

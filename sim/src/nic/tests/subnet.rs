@@ -2,10 +2,14 @@
 
 use super::host::Host;
 use super::verbs::{Node, create_qp, data};
-use crate::net::{Egress, SubnetConfig, Switch};
+use crate::net::{Egress, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::management::{Method, SubnetPacket};
-use bareverbs_prm::command::ib_port::{HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut};
+use bareverbs_prm::command::ib_port::{
+    HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryVportCounterIn,
+    QueryVportCounterOut,
+};
+use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{
@@ -150,8 +154,12 @@ fn a_connection_crosses_the_switch_with_and_without_a_route_header() {
 }
 
 fn make_datagram(node: &mut Node) {
+    make_datagram_with(node, |_| {});
+}
+
+fn make_datagram_with(node: &mut Node, edit: impl Fn(&mut QueuePairContext)) {
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
-        c.set_st(ServiceType::Ud);
+        edit(c.set_st(ServiceType::Ud));
     })
     .unwrap();
     let key = |c: &mut QueuePairContext| {
@@ -191,6 +199,88 @@ fn a_datagram_crosses_the_switch() {
         let second = &pair.nodes[1];
         assert_eq!(second.host.memory.slice(second.mr.iova + 0x1000 + 40, 8), b"datagram");
     }
+}
+
+/// LID of a multicast group, and a GID that has it.
+const GROUP_LID: u16 = 0xc007;
+const GROUP: Gid = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+
+fn join(node: &mut Node, group: Gid) {
+    let mut input = AttachToMcgIn::new();
+    input.set_qpn(node.qp.qpn).set_multicast_gid(group.0);
+    node.host.run::<_, AttachToMcgOut>(Op::AttachToMcg, 0, input).unwrap();
+}
+
+fn vport_counters(node: &mut Node) -> QueryVportCounterOut {
+    node.host.run(Op::QueryVportCounter, 0, QueryVportCounterIn::new()).unwrap().0
+}
+
+impl Pair {
+    /// Two ports, each with a queue pair of datagrams, and a switch that knows both as ports of the group.
+    fn of_group(edit: impl Fn(&mut QueuePairContext)) -> Self {
+        let mut pair = Self::new(SubnetConfig::default());
+        pair.nodes.iter_mut().for_each(|node| make_datagram_with(node, &edit));
+        assert!(pair.switch.set_multicast_ports(GROUP_LID, PortSet::default().with(0).with(1)));
+        pair
+    }
+
+    /// The first node sends to the LID of the group, with or without a global route header. How many copies each node gets.
+    fn send_to_group(&mut self, global: bool) -> [usize; 2] {
+        self.nodes.iter_mut().for_each(|node| node.post_receive(&[node.mr.sge(0x1000, 48)]));
+        let first = &mut self.nodes[0];
+        first.host.memory.put(first.mr.iova, b"to group");
+        let mut vector = AddressVector::new();
+        vector.set_qkey(QKEY).set_destination(1 << 31 | 0xff_ffff).set_rlid(GROUP_LID);
+        vector.set_grh_gid_fl(u32::from(global) << 30).set_rgid(GROUP.0).set_hop_limit(1);
+        let segments = [vector.as_bytes(), &data(first.mr.sge(0, 8))].concat();
+        first.post(WqeOpcode::Send, &segments);
+        self.run();
+        let mut copies = [0; 2];
+        for (node, copies) in self.nodes.iter_mut().zip(&mut copies) {
+            while let Some(entry) = node.poll() {
+                *copies += usize::from(entry.opcode() == CqeOpcode::ResponderSend);
+            }
+        }
+        copies
+    }
+}
+
+/// Requirement: IBTA v1.4 §10.5.2: a datagram to a multicast group reaches every member, with the global route header that names the
+/// group; §9.6.1.1: without that header it reaches none
+#[test]
+fn a_datagram_to_a_group_crosses_the_switch() {
+    let mut pair = Pair::of_group(|_| {});
+    assert_eq!(pair.send_to_group(true), [0, 0], "nobody has joined");
+    assert_eq!(pair.nodes[1].host.nic.counters().frames_foreign, 1);
+    join(&mut pair.nodes[1], GROUP);
+    assert_eq!(pair.send_to_group(true), [0, 1]);
+    let second = &pair.nodes[1].host.memory;
+    let received = second.slice(pair.nodes[1].mr.iova + 0x1000, 48);
+    assert_eq!((&received[24..40], &received[40..]), (&GROUP.0[..], &b"to group"[..]));
+    join(&mut pair.nodes[0], GROUP);
+    assert_eq!(pair.send_to_group(true), [1, 1], "the sender is a member too");
+    assert_eq!(pair.send_to_group(false), [0, 0]);
+    let [sent, received] = pair.nodes.each_mut().map(vport_counters);
+    assert_eq!((sent.transmitted_ib_multicast_packets(), received.received_ib_multicast_packets()), (3, 2));
+}
+
+/// Requirement: IBTA v1.4 §10.5.1: groups may share a LID; ports tell them apart by their GIDs
+#[test]
+fn a_member_of_another_group_with_the_same_lid_hears_nothing() {
+    let mut pair = Pair::of_group(|_| {});
+    let Gid(mut other) = GROUP;
+    other[15] += 1;
+    join(&mut pair.nodes[1], Gid(other));
+    assert_eq!(pair.send_to_group(true), [0, 0]);
+}
+
+#[test]
+fn a_member_that_blocks_its_own_multicasts_does_not_hear_them() {
+    let mut pair = Pair::of_group(|c| {
+        c.set_block_lb_mc(true);
+    });
+    pair.nodes.iter_mut().for_each(|node| join(node, GROUP));
+    assert_eq!(pair.send_to_group(true), [0, 1]);
 }
 
 /// Requirement: IBTA v1.4 §10.9.3: two limited members of a partition cannot talk to each other.
