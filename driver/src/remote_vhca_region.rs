@@ -115,6 +115,11 @@ impl<D: DeviceRef> RemoteVhcaRegion<D> {
         Mkey::from_parts(self.number, 0)
     }
 
+    /// First address, as the owner said.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Bytes, as the owner said.
     #[allow(clippy::len_without_is_empty, reason = "a region has at least one byte")]
     pub fn len(&self) -> u64 {

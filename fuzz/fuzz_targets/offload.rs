@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
         if let Some(dma) = runtime.poll_dma(now) {
             let at = dma.address.checked_sub(HOST).expect("inside the grant") as usize;
             let bytes = &memory[at..at + dma.length as usize];
-            runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault) } else { Ok(bytes) });
+            runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault::Memory) } else { Ok(bytes) });
         } else if let Some(reply) = runtime.poll_reply(now) {
             runtime.reply_done(reply.ticket.expect("it was polled"));
         } else {

@@ -1,7 +1,5 @@
-//! Where kernels meet the simulator: inside the NIC model, and at the PCIe door of a DPU.
+//! Where kernels meet the simulator: inside the NIC model.
 
-use bareverbs_hal_sim::DmaEngine;
-use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
 use bareverbs_offload::grant::Grant;
 use bareverbs_offload::kernel::{CompiledIn, KernelSet, Opcode};
 use bareverbs_offload::runtime::{
@@ -11,7 +9,6 @@ use bareverbs_offload::wire::RegionHandle;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{HostMemory, RpcEngine, RpcReply};
-use bareverbs_sim::run::Device;
 use bareverbs_sim::transport::RpcPacket;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -97,7 +94,7 @@ impl<S: KernelSet> Inner<S> {
         while let Some(dma) = self.runtime.poll_dma(now) {
             let staging = &mut self.staging[dma.tag.buffer()];
             staging.resize(dma.length as usize, 0);
-            let read = memory.read(dma.address, staging).map_err(|_| DmaFault);
+            let read = memory.read(dma.address, staging).map_err(|_| DmaFault::Memory);
             self.runtime.handle_dma_done(now, dma.tag, read.map(|()| staging.as_slice()));
         }
         while let Some(reply) = self.runtime.poll_reply(now) {
@@ -138,27 +135,6 @@ impl<S: KernelSet> RpcEngine for NicKernels<S> {
 
     fn poll_reply(&mut self) -> Option<RpcReply> {
         self.0.borrow_mut().replies.pop_front()
-    }
-}
-
-/// The simulated PCIe as a DPU's door to the memory of its host.
-pub struct SimHostDma<D>(pub DmaEngine<D>);
-
-impl<D: Device> HostDma for SimHostDma<D> {
-    fn has_room(&self) -> bool {
-        self.0.outstanding() < bareverbs_hal_sim::MAX_OUTSTANDING_READS
-    }
-
-    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
-        self.0.submit_read(tag, address, length as usize).map_err(|_| PostError::BadRequest)
-    }
-
-    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
-        self.0.poll(buffer).map(|done| HostDmaDone { tag: done.tag, length: done.result.ok() })
-    }
-
-    fn poll_timeout(&self) -> Option<Time> {
-        self.0.poll_timeout()
     }
 }
 

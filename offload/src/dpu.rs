@@ -10,9 +10,10 @@
 //! it travels with the next reply; receiver-not-ready is a backstop and never the rule.
 
 use crate::budget::MAX_READ;
-use crate::endpoint::{Completion, Endpoint, HostDma, Outcome, Part, PostError, Remote, Work};
+use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
 use crate::kernel::Deployment;
-use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, Runtime, Tag};
+use crate::runtime::{Admission, ConnectionId, DmaRequest, Reply, Runtime, Tag};
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
 use heapless::Deque;
@@ -54,6 +55,8 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     /// The connection whose requests are looked at first.
     first: usize,
     counters: DpuCounters,
+    /// When it was polled last.
+    polled: Time,
 }
 
 /// Work request ids: the kind in the two highest bits.
@@ -74,6 +77,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             arrived: core::array::from_fn(|_| Deque::new()),
             first: 0,
             counters: DpuCounters::default(),
+            polled: Time::ZERO,
         }
     }
 
@@ -131,6 +135,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         scratch: &mut [u8],
     ) -> bool {
         let mut active = false;
+        self.polled = now;
         while let Some(completion) = endpoint.poll() {
             self.take(endpoint, &completion);
             active = true;
@@ -141,9 +146,9 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active | self.send_replies(now, endpoint)
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again, if nothing arrives before. What could not be done at the last poll waits for something that ends, not for a time.
     pub fn poll_timeout(&self, dma: &impl HostDma) -> Option<Time> {
-        [self.runtime.poll_timeout(), dma.poll_timeout()].into_iter().flatten().min()
+        [self.runtime.poll_timeout_after(self.polled), dma.poll_timeout()].into_iter().flatten().min()
     }
 
     fn take(&mut self, endpoint: &mut impl Endpoint, completion: &Completion) {
@@ -229,9 +234,21 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         while dma.has_room() {
             let Some(request) = self.runtime.poll_dma(now) else { break };
             active = true;
-            if dma.submit_read(request.tag.to_bits(), request.address, request.length).is_err() {
-                self.runtime.handle_dma_done(now, request.tag, Err(DmaFault));
-            }
+            let DmaRequest { tag, region, address, length } = request;
+            let into = Part { offset: staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer()), length };
+            let fault = match dma.submit_read(tag.to_bits(), region, address, into) {
+                Ok(()) => continue,
+                Err(PostError::Full) => {
+                    self.runtime.handle_dma_flushed(now, tag);
+                    break;
+                }
+                Err(PostError::Broken) => DmaFault::TakenBack,
+                Err(PostError::BadRequest) => DmaFault::Memory,
+            };
+            self.runtime.handle_dma_done(now, tag, Err(fault));
+        }
+        if active {
+            dma.flush();
         }
         active
     }
@@ -244,22 +261,35 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         scratch: &mut [u8],
     ) -> bool {
         let mut active = false;
-        while let Some(done) = dma.poll(scratch) {
+        while let Some(HostDmaDone { tag, end }) = dma.poll(endpoint) {
             active = true;
-            let tag = Tag::from_bits(done.tag);
-            // What comes late, or in another length than was asked for, never touches a staging buffer: it is a successor's
-            // by now, or its neighbour's.
-            let wanted = self.runtime.reading(tag).map(|length| length as usize);
-            let bytes = done
-                .length
-                .filter(|length| Some(*length) == wanted && *length <= STAGING_SIZE - TRAILER_SIZE);
-            let staged = bytes.and_then(|length| scratch.get(..length)).ok_or(DmaFault).and_then(|bytes| {
-                let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer());
-                endpoint.copy_in(staging, bytes).map(|()| bytes).map_err(|_| DmaFault)
-            });
-            self.runtime.handle_dma_done(now, tag, staged);
+            let tag = Tag::from_bits(tag);
+            let result = match end {
+                DmaEnd::Done => self.staged(endpoint, tag, scratch),
+                DmaEnd::Fault(fault) => Err(fault),
+                DmaEnd::Flushed => {
+                    self.runtime.handle_dma_flushed(now, tag);
+                    continue;
+                }
+            };
+            self.runtime.handle_dma_done(now, tag, result);
         }
         active
+    }
+
+    /// The bytes that were read into the staging buffer of `tag`, copied to where a kernel may look at them. None are copied for a read that
+    /// nobody waits for.
+    fn staged<'s>(
+        &self,
+        endpoint: &impl Endpoint,
+        tag: Tag,
+        scratch: &'s mut [u8],
+    ) -> Result<&'s [u8], DmaFault> {
+        let length = self.runtime.reading(tag).unwrap_or_default() as usize;
+        let bytes = scratch.get_mut(..length).ok_or(DmaFault::Memory)?;
+        let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer());
+        endpoint.copy_out(staging, bytes).map_err(|_| DmaFault::Memory)?;
+        Ok(bytes)
     }
 
     fn send_replies(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {

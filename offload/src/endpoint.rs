@@ -3,7 +3,6 @@
 //!
 //! Two implement it: the driver's objects, and a scripted network in the tests that loses, delays and fails at will.
 
-use bareverbs_prm::time::Time;
 use core::fmt;
 
 /// A part of the memory of an endpoint.
@@ -131,27 +130,4 @@ pub trait Endpoint {
     fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PostError>;
     /// Copies bytes out of the memory.
     fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), PostError>;
-}
-
-/// Reads of a DPU from the memory of its host.
-pub trait HostDma {
-    /// Whether another read can be submitted.
-    fn has_room(&self) -> bool;
-    /// Begins to read; `tag` names the read.
-    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError>;
-    /// The next read that has ended, its bytes at the start of `buffer`.
-    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone>;
-    /// When the next read ends, if that is known.
-    fn poll_timeout(&self) -> Option<Time> {
-        None
-    }
-}
-
-/// A read that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostDmaDone {
-    /// The tag it was submitted with.
-    pub tag: u64,
-    /// Bytes that were read, or none if the read faulted.
-    pub length: Option<usize>,
 }

@@ -6,11 +6,16 @@
 use crate::status::Status;
 use core::fmt;
 
+/// Names memory that a [`HostDma`](crate::host_dma::HostDma) can reach, as the door numbers it. Doors to one memory know only number zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct HostRegion(pub u16);
+
 /// The right to read one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     base: u64,
     length: u64,
+    region: HostRegion,
 }
 
 /// A range that was found to lie inside a grant.
@@ -19,6 +24,7 @@ pub struct Checked {
     address: u64,
     offset: u64,
     length: u32,
+    region: HostRegion,
 }
 
 /// Why a range may not be read, or a grant not be made.
@@ -49,12 +55,17 @@ pub enum GrantFault {
 
 impl Grant {
     /// The right to read nothing.
-    pub const NONE: Self = Self { base: 0, length: 0 };
+    pub const NONE: Self = Self { base: 0, length: 0, region: HostRegion(0) };
 
-    /// The right to read `length` bytes from address `base` on.
+    /// The right to read `length` bytes from address `base` on, in region zero of the door.
     pub const fn new(base: u64, length: u64) -> Result<Self, GrantFault> {
+        Self::within(HostRegion(0), base, length)
+    }
+
+    /// The right to read `length` bytes from address `base` on, in this region of the door.
+    pub const fn within(region: HostRegion, base: u64, length: u64) -> Result<Self, GrantFault> {
         match base.checked_add(length) {
-            Some(_) => Ok(Self { base, length }),
+            Some(_) => Ok(Self { base, length, region }),
             None => Err(GrantFault::Wraps { base, region: length }),
         }
     }
@@ -71,13 +82,19 @@ impl Grant {
         }
         match offset.checked_add(length as u64) {
             // `base + length` was found not to wrap, so `base + offset` cannot either.
-            Some(end) if end <= self.length => Ok(Checked { address: self.base + offset, offset, length }),
+            Some(end) if end <= self.length => {
+                Ok(Checked { address: self.base + offset, offset, length, region: self.region })
+            }
             _ => Err(GrantFault::Outside { offset, length, region: self.length }),
         }
     }
 }
 
 impl Checked {
+    /// The region of the door.
+    pub const fn region(self) -> HostRegion {
+        self.region
+    }
     /// First address as the DMA engine knows it.
     pub const fn address(self) -> u64 {
         self.address

@@ -18,11 +18,13 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod card;
 pub mod client;
 pub mod cost;
 pub mod dpu;
 pub mod endpoint;
 pub mod grant;
+pub mod host_dma;
 pub mod kernel;
 pub mod kernels;
 pub mod program;

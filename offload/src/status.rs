@@ -66,6 +66,8 @@ statuses! {
     OutOfFuel = 15, "the deployed program ran out of fuel: look for a loop without end";
     /// The connection may not do this.
     NotAllowed = 16, "this connection may not deploy programs: the owner of the DPU allows it";
+    /// The host took the memory back while it was being read, or was reset.
+    TakenBack = 17, "the host no longer shares the memory: ask its owner to share it again";
 }
 
 impl fmt::Display for Status {

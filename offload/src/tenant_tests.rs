@@ -3,8 +3,9 @@
 use crate::budget::{Limits, MAX_READ};
 use crate::cost::KernelCost;
 use crate::dpu::{DpuServer, memory_size};
-use crate::endpoint::{Completion, Endpoint, HostDma, HostDmaDone, Outcome, Part, PostError, Remote, Work};
-use crate::grant::Grant;
+use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::grant::{Grant, HostRegion};
+use crate::host_dma::{DmaEnd, HostDma, HostDmaDone};
 use crate::kernel::{CompiledIn, Kernel, Opcode};
 use crate::kernels::BuiltInKernels;
 use crate::kernels::aggregate::{Aggregate, Totals};
@@ -106,22 +107,25 @@ impl Endpoint for Queues {
 /// The memory of the host; each read ends at the next poll.
 struct Host {
     memory: Vec<u8>,
-    reads: VecDeque<(u64, u64, u32)>,
+    reads: VecDeque<(u64, u64, Part)>,
 }
 
 impl HostDma for Host {
     fn has_room(&self) -> bool {
         true
     }
-    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
-        self.reads.push_back((tag, address, length));
+    fn submit_read(&mut self, tag: u64, _: HostRegion, address: u64, into: Part) -> Result<(), PostError> {
+        self.reads.push_back((tag, address, into));
         Ok(())
     }
-    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
-        let (tag, address, length) = self.reads.pop_front()?;
+    fn submit_write(&mut self, _: u64, _: HostRegion, _: u64, _: Part) -> Result<(), PostError> {
+        Err(PostError::BadRequest)
+    }
+    fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
+        let (tag, address, into) = self.reads.pop_front()?;
         let at = (address - HOST) as usize;
-        buffer[..length as usize].copy_from_slice(&self.memory[at..][..length as usize]);
-        Some(HostDmaDone { tag, length: Some(length as usize) })
+        memory.copy_in(into.offset, &self.memory[at..][..into.length as usize]).expect("inside");
+        Some(HostDmaDone { tag, end: DmaEnd::Done })
     }
 }
 

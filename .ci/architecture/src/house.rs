@@ -261,9 +261,9 @@ pub const HOUSE: &[CrateRules] = &[
             &["arena"],
             &["memory"],
             &["world"],
-            &["dma_engine", "hal", "real_time"],
+            &["hal", "real_time"],
         ],
-        pure: &["page_table", "block", "arena", "memory", "views", "dma_engine", "hal", "world"],
+        pure: &["page_table", "block", "arena", "memory", "views", "hal", "world"],
         bans: &[],
     },
     CrateRules {
@@ -273,11 +273,11 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["status", "cost", "endpoint"],
             &["grant"],
-            &["kernel"],
+            &["host_dma", "kernel"],
             &["kernels", "wire"],
             &["budget", "program"],
             &["runtime", "table"],
-            &["verbs", "client", "dpu"],
+            &["verbs", "card", "client", "dpu"],
         ],
         pure: ALL,
         bans: &[Ban {

@@ -19,7 +19,6 @@ mod arena;
     reason = "raw memory that driver and device share lives here and in `memory`, and nowhere else"
 )]
 mod block;
-mod dma_engine;
 mod hal;
 #[allow(unsafe_code, reason = "hands out the pointers of blocks and vouches for how long they are valid")]
 mod memory;
@@ -31,7 +30,6 @@ mod views;
 mod world;
 
 pub use arena::{MemoryConfig, MemoryCounters, POISON};
-pub use dma_engine::{DmaCompletion, DmaEngine, MAX_OUTSTANDING_READS, MAX_READ, SubmitError};
 pub use hal::{SimHal, SimMmio};
 pub use memory::{SimDma, SimMemory};
 pub use views::STALE;

@@ -1,14 +1,14 @@
 //! The backend with a device that does next to nothing.
 
 use super::memory::tests::store;
-use super::{MemoryConfig, SimHal, SimWorld, SubmitError};
+use super::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_core::hal::{Barrier, DmaMemory, Hal, HalError, Mmio};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::LinkConfig;
-use bareverbs_sim::nic::{DmaFault, HostMemory};
+use bareverbs_sim::nic::HostMemory;
 use bareverbs_sim::run::device::{Transmit, TransmitClass};
-use bareverbs_sim::run::{Device, DmaCost, Latency, StallReason};
+use bareverbs_sim::run::{Device, Latency, StallReason};
 use bareverbs_sim::wire::FrameBuffer;
 
 /// An 8-byte write is the address of 8 bytes to copy to the address after them; every write is remembered.
@@ -135,83 +135,4 @@ fn a_missing_barrier_shows_in_unforgiving_memory_only() {
 fn hal_refuses_what_the_arena_refuses() {
     let (_, [hal, _]) = pair(MemoryConfig { capacity: 4096, ..MemoryConfig::default() });
     assert!(matches!(hal.allocate_dma(4097, 8), Err(HalError::OutOfDmaMemory { .. })));
-}
-
-#[test]
-fn a_dma_read_gives_the_bytes_of_the_moment_it_ends() {
-    let (world, [host, dpu]) = pair(MemoryConfig::default());
-    let dma = host.allocate_dma(64, 64).unwrap();
-    let mut engine = world.dma_engine(dpu.node(), host.node(), DmaCost::latency(Duration::from_nanos(900)));
-    engine.submit_read(5, dma.iova(), 8).unwrap();
-    let due = world.now() + Duration::from_nanos(900);
-    assert_eq!((engine.poll_timeout(), engine.poll(&mut [0; 8])), (Some(due), None));
-    store(&dma, 0, &[3; 8]);
-    dpu.relax(Time::MAX);
-    assert_eq!(world.now(), due, "the door woke the world");
-    let mut buffer = [0; 64];
-    let completion = engine.poll(&mut buffer).unwrap();
-    assert_eq!((completion.tag, completion.result), (5, Ok(8)));
-    assert_eq!(buffer[..9], [3, 3, 3, 3, 3, 3, 3, 3, 0]);
-}
-
-#[test]
-fn dma_reads_overtake_each_other_with_jitter_and_repeat_with_the_seed() {
-    let order = || {
-        let (world, [host, dpu]) = pair(MemoryConfig::default());
-        let dma = host.allocate_dma(64, 64).unwrap();
-        let latency = Duration::from_nanos(900);
-        let mut engine =
-            world.dma_engine(dpu.node(), host.node(), DmaCost::latency(latency)).with_jitter(latency);
-        (0..20).for_each(|tag| engine.submit_read(tag, dma.iova(), 8).unwrap());
-        let mut tags = Vec::new();
-        while engine.outstanding() > 0 {
-            dpu.relax(Time::MAX);
-            tags.extend(core::iter::from_fn(|| engine.poll(&mut [0; 8])).map(|done| done.tag));
-        }
-        tags
-    };
-    let tags = order();
-    assert_eq!(tags, order());
-    assert!(!tags.is_sorted());
-    let mut sorted = tags;
-    sorted.sort_unstable();
-    assert_eq!(sorted, (0..20).collect::<Vec<_>>());
-}
-
-/// Two reads at once share the engine: the second ends when the bytes of both have passed.
-#[test]
-fn dma_reads_cost_bytes_and_operations() {
-    let (world, [host, dpu]) = pair(MemoryConfig::default());
-    let dma = host.allocate_dma(4096, 64).unwrap();
-    let cost = DmaCost {
-        latency: Duration::from_nanos(900),
-        per_operation: Duration::from_nanos(100),
-        bytes_per_second: 4_096_000_000,
-    };
-    let mut engine = world.dma_engine(dpu.node(), host.node(), cost);
-    let began = world.now();
-    (0..2).for_each(|tag| engine.submit_read(tag, dma.iova(), 4096).unwrap());
-    let mut ends = Vec::new();
-    while engine.outstanding() > 0 {
-        dpu.relax(Time::MAX);
-        ends.extend(
-            engine.poll(&mut [0; 4096]).map(|done| (done.tag, (world.now() - began).as_picos() / 1000)),
-        );
-    }
-    assert_eq!(ends, [(0, 1_900), (1, 3_000)]);
-}
-
-#[test]
-fn a_dma_door_checks_what_it_is_asked() {
-    let (world, [host, dpu]) = pair(MemoryConfig::default());
-    let dma = host.allocate_dma(64, 64).unwrap();
-    let mut engine = world.dma_engine(dpu.node(), host.node(), DmaCost::FREE);
-    assert!(matches!(engine.submit_read(0, 0, usize::MAX), Err(SubmitError::TooLong { .. })));
-    engine.submit_read(1, dma.iova() + 60, 5).unwrap();
-    let fault = DmaFault { iova: dma.iova() + 60, length: 5, write: false };
-    assert_eq!(engine.poll(&mut [0; 64]).unwrap().result, Err(fault));
-    engine.submit_read(2, dma.iova(), 64).unwrap();
-    assert!(engine.poll(&mut [0; 8]).unwrap().result.is_err(), "the buffer is too short");
-    (0..1024).for_each(|tag| engine.submit_read(tag, dma.iova(), 1).unwrap());
-    assert_eq!(engine.submit_read(0, dma.iova(), 1), Err(SubmitError::Busy));
 }

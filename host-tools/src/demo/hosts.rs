@@ -2,6 +2,7 @@
 
 use bareverbs::device::Device;
 use bareverbs::memory_region::MemoryRegion;
+use bareverbs::offload::card::CardDma;
 use bareverbs::offload::client::KvClient;
 use bareverbs::offload::dpu::DpuServer;
 use bareverbs::offload::kernel::CompiledIn;
@@ -38,6 +39,8 @@ pub(super) const RECEIVES: usize = WINDOW;
 
 pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
 pub(super) type Server = DpuServer<CompiledIn<BuiltInKernels>, DPU_SLOTS, 1, RECEIVES>;
+/// The DPU's door to the one region that its host shares.
+pub(super) type TableDoor = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
 /// A simulated host with its driver.

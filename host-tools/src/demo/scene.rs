@@ -1,17 +1,18 @@
-//! The scene: a client, a server and a DPU on one switch, each a simulated host with a driver of its own; the table in the
-//! memory of the server; and the three connections over which it is asked.
+//! The scene: a client, a server and a DPU on one switch, each with a driver of its own; the table in the memory of the server; and the
+//! three connections over which it is asked. Server and DPU are two functions of one card: the DPU reads the table by DMA work requests, under
+//! an alias of the memory key that the server shares.
 //!
 //! ```text
-//! client ──┬── switch ──┬── server: table in memory, kernels in its NIC
-//!          └────────────┴── DPU: kernels on its cores ── PCIe ── memory of the server
+//! client ──┬── switch ──┬── server: table in memory, kernels in its NIC ┐
+//!          └────────────┴── DPU: kernels on its cores ── DMA engine ────┴ one card
 //! ```
 
 use super::data::Row;
-use super::hosts::{Asker, Handle, Host, SceneConfig, Server, Writer};
+use super::hosts::{Asker, Handle, Host, SceneConfig, Server, TableDoor, Writer};
 use super::way_name::WayName;
 use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
-use crate::glue::{NicKernels, NicRuntime, SimHostDma};
-use anyhow::anyhow;
+use crate::glue::{NicKernels, NicRuntime};
+use anyhow::{Context as _, anyhow};
 use bareverbs::offload::client::LookupResult;
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
@@ -40,7 +41,7 @@ pub struct Scene {
     askers: [Asker; 3],
     dpu: Server,
     dpu_endpoint: VerbsEndpoint<Handle, 1>,
-    dma: SimHostDma<Nic>,
+    dma: TableDoor,
     table: Writer,
     kernels: NicKernels<BuiltInKernels>,
     _served: Vec<Connected>,
@@ -68,7 +69,10 @@ impl Scene {
             hosts.map(|(name, number)| host(&world, config, switch, name, number, &kernels)).collect();
         let [client, server, dpu]: [Host; 3] =
             hosts?.try_into().map_err(|_| anyhow!("there are three hosts"))?;
-        let (writer, table) = publish(&server, rows)?;
+        world
+            .with(|world| world.join_card(&[server.node, dpu.node], config.preset.dpu_dma))
+            .context("making server and DPU one card")?;
+        let (writer, table) = publish(&world, &server, rows)?;
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
             if let Some(out) = capture {
@@ -76,10 +80,9 @@ impl Scene {
             }
         });
         let mut parts = Wiring { table, served: Vec::new() };
-        let (dpu_way, dpu_server, dpu_endpoint) = parts.ask_dpu(&client, &dpu, config)?;
+        let (dpu_way, dpu_server, dpu_endpoint, dma) = parts.ask_dpu(&client, &dpu, config)?;
         let nic_way = parts.ask_nic(&client, &server, &kernels)?;
         let read_way = parts.ask_by_read(&client, &server)?;
-        let dma = SimHostDma(world.dma_engine(dpu.node, server.node, config.preset.dpu_dma));
         let buffer = vec![0; dpu_way.client.buffer_size()];
         Ok(Self {
             askers: [dpu_way, nic_way, read_way],

@@ -1,32 +1,36 @@
 //! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
 
 use super::data::Row;
-use super::hosts::{Asker, DPU_SLOTS, Handle, Host, RECEIVES, SceneConfig, Server, WINDOW, Writer};
+use super::hosts::{
+    Asker, DPU_SLOTS, Handle, Host, RECEIVES, SceneConfig, Server, TableDoor, WINDOW, Writer,
+};
 use crate::glue::NicKernels;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use bareverbs::device::{Device, DeviceConfig};
 use bareverbs::gid::GidEntry;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
 use bareverbs::offload::budget::Limits;
+use bareverbs::offload::card::CardDma;
 use bareverbs::offload::client::slots::SlotLayout;
 use bareverbs::offload::client::{ClientConfig, KvClient, Way};
 use bareverbs::offload::cost::KernelCost;
 use bareverbs::offload::dpu::{self, DpuServer};
-use bareverbs::offload::grant::Grant;
+use bareverbs::offload::grant::{Grant, HostRegion};
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, object_size};
 use bareverbs::offload::runtime::{ResponseWindow, Runtime};
 use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
 use bareverbs::offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
-use bareverbs::prm::ids::{Gid, MacAddress};
+use bareverbs::prm::ids::{Gid, MacAddress, VhcaId};
 use bareverbs::prm::numbering::PathMtu;
 use bareverbs::prm::time::{Duration, Time};
 use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePair, QueuePairBuilder};
 use bareverbs::sim::SimWorld;
-use bareverbs::sim::nic::{Nic, NicConfig};
+use bareverbs::sim::nic::{CardFunction, Nic, NicConfig};
 use bareverbs::sim::run::{self, SwitchId};
-use bareverbs::{CompletionQueue, CompletionQueueConfig};
+use bareverbs::{AccessKey, CompletionQueue, CompletionQueueConfig, RemoteVhcaRegion, SharedRegion};
+use rand_core::RngCore;
 use std::rc::Rc;
 
 /// Sends of each queue pair.
@@ -44,6 +48,8 @@ pub(super) struct Published {
     length: u64,
     rkey: u32,
     max_value: u32,
+    /// What the DPU is told.
+    shared: SharedRegion,
 }
 
 pub(super) fn limits() -> Limits {
@@ -64,7 +70,9 @@ pub(super) fn host(
     kernels: &NicKernels<BuiltInKernels>,
 ) -> anyhow::Result<Host> {
     let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
-    let mut nic = Nic::new(NicConfig { strom: true, strict: true, ..NicConfig::new(mac) });
+    // Server and DPU are functions of one card; nobody asks the client for its card.
+    let card = Some(CardFunction::bluefield3(VhcaId::from_low_bits(number.into())));
+    let mut nic = Nic::new(NicConfig { strom: true, strict: true, card, ..NicConfig::new(mac) });
     if name == "server" {
         nic.set_extension(Box::new(kernels.clone()));
     }
@@ -80,11 +88,17 @@ pub(super) fn host(
 }
 
 /// Fills a table in the memory of the server.
-pub(super) fn publish(server: &Host, rows: &[Row]) -> anyhow::Result<(Writer, Published)> {
+pub(super) fn publish(
+    world: &SimWorld<Nic>,
+    server: &Host,
+    rows: &[Row],
+) -> anyhow::Result<(Writer, Published)> {
     let config = table_config(rows.len());
     let length = table_size(&config, rows);
     let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
         .with_context(|| format!("allocating {length} bytes for the table"))?;
+    let shared =
+        SharedRegion::share(&region, access_key(world)?).context("sharing the table with the DPU")?;
     let region = Rc::new(region);
     let memory = RegionTable::new(region.clone(), server.device.clone());
     let mut writer = TableWriter::create(memory, &config).context("making the table")?;
@@ -96,7 +110,14 @@ pub(super) fn publish(server: &Host, rows: &[Row]) -> anyhow::Result<(Writer, Pu
     let descriptor = *writer.descriptor();
     let max_value = rows.iter().map(|row| row.value.len()).max().unwrap_or_default() as u32;
     let (address, rkey) = (region.address(), region.rkey().value());
-    Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value }))
+    Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value, shared }))
+}
+
+/// The secret of the table, drawn from the seed as everything that is left to chance.
+fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {
+    let mut bytes = [0; 32];
+    world.with(|world| world.seed().stream("access key of the table")).fill_bytes(&mut bytes);
+    Ok(AccessKey::new(bytes)?)
 }
 
 /// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
@@ -135,20 +156,36 @@ impl Wiring {
         client: &Host,
         dpu: &Host,
         config: &SceneConfig,
-    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>)> {
+    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>, TableDoor)> {
         let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
         let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating memory of the DPU")?;
+        let (door, shared) = self.door(dpu, &dpu_region)?;
         let slots = self.slots(client)?;
         let ((queue_pair, completions), far) = join(loose(client)?, loose(dpu)?)?;
         let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
         let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
         let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
-        let region = runtime.grant(id, self.grant()?).context("granting the table")?;
+        let table =
+            Grant::within(shared, self.table.address, self.table.length).context("granting the table")?;
+        let region = runtime.grant(id, table).context("granting the table")?;
         let mut server = DpuServer::new(runtime);
         server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
         let asker = self.asker(Way::KernelDpu(region), queue_pair, completions, slots);
-        Ok((asker, server, endpoint))
+        Ok((asker, server, endpoint, door))
+    }
+
+    /// The DPU's way into the memory of its host: an alias of the table, and DMA work requests.
+    fn door(&self, dpu: &Host, memory: &MemoryRegion<Handle>) -> anyhow::Result<(TableDoor, HostRegion)> {
+        let entries = CompletionQueueConfig { entries: DPU_SLOTS as u32 };
+        let completions =
+            CompletionQueue::create(dpu.device.clone(), entries).context("creating a completion queue")?;
+        let alias = RemoteVhcaRegion::open(&dpu.domain, &self.table.shared)
+            .context("making an alias of the table")?;
+        let mut door = CardDma::create(&dpu.domain, completions, memory, 0)
+            .context("creating a queue for DMA work requests")?;
+        let shared = door.add(alias).map_err(|_| anyhow!("the door has no room for the table"))?;
+        Ok((door, shared))
     }
 
     pub(super) fn ask_nic(

@@ -17,8 +17,9 @@ mod connection;
 mod slot;
 mod traffic;
 
+pub use crate::host_dma::DmaFault;
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
-pub use traffic::{Body, DmaFault, DmaRequest, Reply, Source, Tag};
+pub use traffic::{Body, DmaRequest, Reply, Source, Tag};
 
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
@@ -285,7 +286,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             return None;
         }
         invocation.fetching(range);
-        Some(DmaRequest { tag, address: range.address(), length: range.length() })
+        let (region, address, length) = (range.region(), range.address(), range.length());
+        Some(DmaRequest { tag, region, address, length })
     }
 
     /// Bytes that are being read into the staging buffer of `tag`; `None` if nothing that comes for it is waited for.
@@ -313,6 +315,18 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             } else {
                 invocation.end(Status::Revoked, at);
             }
+        }
+        slot.free_if_done(&mut self.deployment);
+    }
+
+    /// Takes a range back that was not read, because the door broke before: it is asked for again.
+    pub fn handle_dma_flushed(&mut self, now: Time, tag: Tag) {
+        let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
+            self.counters.stale_completions += 1;
+            return;
+        };
+        if let Some(invocation) = slot.invocation_mut() {
+            invocation.flushed(now);
         }
         slot.free_if_done(&mut self.deployment);
     }
@@ -352,6 +366,11 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// When to poll again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.slots.iter().filter_map(|slot| slot.invocation()?.next_due()).min()
+    }
+
+    /// The same for who has done all that could be done at `now`: what is due and was not done then is left out.
+    pub fn poll_timeout_after(&self, now: Time) -> Option<Time> {
+        self.slots.iter().filter_map(|slot| slot.invocation()?.next_due_after(now)).min()
     }
 }
 

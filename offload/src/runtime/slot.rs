@@ -1,9 +1,10 @@
 //! One invocation and the slot it lives in.
 
 use super::connection::ConnectionId;
-use super::traffic::{Body, DmaFault, Reply, Source, Tag};
+use super::traffic::{Body, Reply, Source, Tag};
 use crate::budget::{Budget, Next};
 use crate::grant::{Checked, Grant};
+use crate::host_dma::DmaFault;
 use crate::kernel::{Deployment, Emission, Step};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Trailer};
@@ -31,7 +32,7 @@ pub(super) enum Phase {
     /// A range is to be read, not before `at`.
     Fetch { range: Checked, at: Time },
     /// A range is being read.
-    Fetching,
+    Fetching { range: Checked },
     /// A reply is to be sent, not before `at`.
     Answer { ending: Ending, at: Time },
     /// The reply is on its way and may still use the staging buffer.
@@ -106,7 +107,8 @@ impl<I> Invocation<I> {
     }
 
     fn expire(&mut self, now: Time) {
-        if now >= self.budget.deadline() && matches!(self.phase, Phase::Fetch { .. } | Phase::Fetching) {
+        if now >= self.budget.deadline() && matches!(self.phase, Phase::Fetch { .. } | Phase::Fetching { .. })
+        {
             self.end(Status::Deadline, now);
         }
     }
@@ -122,11 +124,11 @@ impl<I> Invocation<I> {
     pub(super) fn fetching(&mut self, range: Checked) {
         self.fetched = range.length();
         self.dma_in_flight = true;
-        self.phase = Phase::Fetching;
+        self.phase = Phase::Fetching { range };
     }
 
     pub(super) fn is_fetching(&self) -> bool {
-        self.phase == Phase::Fetching
+        matches!(self.phase, Phase::Fetching { .. })
     }
 
     pub(super) fn dma_done(
@@ -141,7 +143,16 @@ impl<I> Invocation<I> {
                 let step = deployment.dma_done(&mut self.kernel, bytes, &self.grant);
                 self.take_step(deployment, step, now, at);
             }
+            Err(DmaFault::TakenBack) => self.end(Status::TakenBack, at),
             _ => self.end(Status::DmaFault, at),
+        }
+    }
+
+    /// The range was not read: it is due again.
+    pub(super) fn flushed(&mut self, now: Time) {
+        self.dma_in_flight = false;
+        if let Phase::Fetching { range } = self.phase {
+            self.phase = Phase::Fetch { range, at: now };
         }
     }
 
@@ -182,10 +193,19 @@ impl<I> Invocation<I> {
         }
     }
 
+    /// The first moment after `now` at which something is due.
+    pub(super) fn next_due_after(&self, now: Time) -> Option<Time> {
+        let deadline = match self.phase {
+            Phase::Fetch { .. } => Some(self.budget.deadline()),
+            _ => None,
+        };
+        [self.next_due(), deadline].into_iter().flatten().filter(|due| *due > now).min()
+    }
+
     pub(super) fn next_due(&self) -> Option<Time> {
         match self.phase {
             Phase::Fetch { at, .. } => Some(at.min(self.budget.deadline())),
-            Phase::Fetching => Some(self.budget.deadline()),
+            Phase::Fetching { .. } => Some(self.budget.deadline()),
             Phase::Answer { at, .. } => Some(at),
             Phase::Answering | Phase::Answered => None,
         }

@@ -366,12 +366,12 @@ fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
         let dma = world.runtime.poll_dma(world.now).expect("due");
         tags.push(dma.tag);
         if id == 1 {
-            world.runtime.handle_dma_done(world.now, dma.tag, Err(DmaFault));
+            world.runtime.handle_dma_done(world.now, dma.tag, Err(DmaFault::Memory));
             assert_eq!(world.run().len(), 1);
         }
     }
     assert_eq!(tags[0].buffer(), tags[1].buffer(), "the same slot");
-    world.runtime.handle_dma_done(world.now, tags[0], Err(DmaFault));
+    world.runtime.handle_dma_done(world.now, tags[0], Err(DmaFault::Memory));
     assert_eq!(world.runtime.counters().stale_completions, 1);
     assert_eq!(world.runtime.poll_reply(micros(1000)), None, "the second still waits for its own bytes");
 }
@@ -380,7 +380,7 @@ fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
 fn faults_and_short_reads_are_typed() {
     let (mut world, descriptor) = kv_world();
     let hit = lookup(&descriptor, &[12; 8]);
-    for bytes in [Err(DmaFault), Ok(&[0_u8; 63][..])] {
+    for bytes in [Err(DmaFault::Memory), Ok(&[0_u8; 63][..])] {
         let request = world.request(1, &hit);
         assert_eq!(world.send(&request), Admission::Accepted);
         world.now += Duration::from_micros(1);

@@ -1,6 +1,7 @@
 //! What a runtime asks of its owner: reads and replies, and the tag that comes back with them.
 
 use super::connection::ConnectionId;
+use crate::grant::HostRegion;
 use crate::wire::Trailer;
 
 /// Names an invocation: the number of its slot, which is also that of its staging buffer, and a generation, so that what
@@ -38,15 +39,13 @@ impl Tag {
 pub struct DmaRequest {
     /// To be returned with the bytes.
     pub tag: Tag,
+    /// The region of the door.
+    pub region: HostRegion,
     /// First address.
     pub address: u64,
     /// Bytes.
     pub length: u32,
 }
-
-/// The memory did not give the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DmaFault;
 
 /// Where the bytes of an answer are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,7 +49,7 @@ pub struct Preset {
     pub nic_kernel: KernelCost,
     /// A kernel on the cores of a DPU.
     pub dpu_kernel: KernelCost,
-    /// A read of a DPU from the memory of its host over PCIe.
+    /// The DMA engine between a DPU and the memory of its host.
     pub dpu_dma: DmaCost,
 }
 

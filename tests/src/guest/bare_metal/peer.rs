@@ -15,8 +15,9 @@ use bareverbs_hal_sim::real_time::RealTimeHal;
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::dpu::{self, DpuServer};
-use bareverbs_offload::endpoint::{HostDma, HostDmaDone, PostError};
-use bareverbs_offload::grant::Grant;
+use bareverbs_offload::endpoint::{Endpoint, Part, PostError};
+use bareverbs_offload::grant::{Grant, HostRegion};
+use bareverbs_offload::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
 use bareverbs_offload::kernel::CompiledIn;
 use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
@@ -162,16 +163,18 @@ fn fill(table: &Table, device: &PeerDevice) -> Result<TableDescriptor> {
     Ok(*writer.descriptor())
 }
 
-/// The DPU's way to the table, which lies in its own memory: a read is done as soon as it is asked for.
+/// The DPU's way to the table, which lies in its own memory: a read is done as soon as its end is asked for.
 struct OwnMemory {
     table: Table,
-    asked: VecDeque<(u64, u64, u32)>,
+    asked: VecDeque<(u64, u64, Part)>,
 }
 
 impl OwnMemory {
-    fn copy(&self, address: u64, buffer: &mut [u8]) -> Option<()> {
+    fn copy(&self, address: u64, memory: &mut impl Endpoint, into: Part) -> Option<()> {
         let offset = usize::try_from(address.checked_sub(self.table.address())?).ok()?;
-        self.table.copy_out(offset, buffer).ok()
+        let mut bytes = vec![0; into.length as usize];
+        self.table.copy_out(offset, &mut bytes).ok()?;
+        memory.copy_in(into.offset, &bytes).ok()
     }
 }
 
@@ -180,14 +183,18 @@ impl HostDma for OwnMemory {
         self.asked.len() < WINDOW
     }
 
-    fn submit_read(&mut self, tag: u64, address: u64, length: u32) -> Result<(), PostError> {
-        self.asked.push_back((tag, address, length));
+    fn submit_read(&mut self, tag: u64, _: HostRegion, address: u64, into: Part) -> Result<(), PostError> {
+        self.asked.push_back((tag, address, into));
         Ok(())
     }
 
-    fn poll(&mut self, buffer: &mut [u8]) -> Option<HostDmaDone> {
-        let (tag, address, length) = self.asked.pop_front()?;
-        let copied = buffer.get_mut(..length as usize).and_then(|buffer| self.copy(address, buffer));
-        Some(HostDmaDone { tag, length: copied.map(|()| length as usize) })
+    fn submit_write(&mut self, _: u64, _: HostRegion, _: u64, _: Part) -> Result<(), PostError> {
+        Err(PostError::BadRequest)
+    }
+
+    fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
+        let (tag, address, into) = self.asked.pop_front()?;
+        let copied = self.copy(address, memory, into);
+        Some(HostDmaDone { tag, end: copied.map_or(DmaEnd::Fault(DmaFault::Memory), |()| DmaEnd::Done) })
     }
 }

@@ -1,0 +1,294 @@
+//! The door of a DPU as the card has it: DMA work requests ([`DmaQueue`]) under aliases of memory keys that the host shares
+//! ([`RemoteVhcaRegion`]). Bytes go from the host's memory to the memory of the endpoint without a copy by a processor.
+//!
+//! A request under a key that the host took back fails, and takes the queue with it: what was behind it comes back as
+//! [`DmaEnd::Flushed`]. Its owner then makes another queue with [`CardDma::repair`]. The region stays refused until
+//! [`CardDma::replace`], so that one region cannot break the queue for the others again and again.
+
+use crate::endpoint::{Endpoint, Part, PostError};
+use crate::grant::HostRegion;
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::device::DeviceRef;
+use bareverbs_core::dma_queue::{DmaCopy, DmaQueue, DmaQueueConfig, DmaQueueError};
+use bareverbs_core::memory_region::{MemoryRegion, MemorySlice};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::remote_vhca_region::RemoteVhcaRegion;
+use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
+use bareverbs_prm::numbering::CqeSyndrome;
+use core::fmt;
+use heapless::{Deque, Vec};
+
+/// Copies that wait for one doorbell; more ring it by themselves.
+const BATCH: usize = 16;
+
+/// A region of the host, and whether it still is one.
+struct Shared<D: DeviceRef> {
+    region: RemoteVhcaRegion<D>,
+    taken_back: bool,
+}
+
+/// A request that was submitted.
+#[derive(Debug, Clone, Copy)]
+struct Submitted {
+    tag: u64,
+    region: HostRegion,
+}
+
+/// A queue of at most `DEPTH` DMA work requests for `REGIONS` regions of the host.
+pub struct CardDma<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> {
+    queue: DmaQueue<D>,
+    config: DmaQueueConfig,
+    completions: CompletionQueue<D>,
+    regions: [Option<Shared<D>>; REGIONS],
+    /// The memory of the endpoint.
+    local: MemorySlice,
+    /// Copies that no doorbell was rung for.
+    waiting: Vec<DmaCopy, BATCH>,
+    /// All that were submitted, in order, those that wait at the end. Work requests of a queue complete in its order.
+    submitted: Deque<Submitted, DEPTH>,
+    state: Health,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Working,
+    /// A work request failed.
+    Broken,
+    /// The device wrote a completion that cannot be.
+    Faulty,
+}
+
+/// Why a door could not be repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepairError {
+    /// Requests of the broken queue have not all been polled.
+    Outstanding {
+        /// So many.
+        requests: usize,
+    },
+    /// The device wrote a completion that cannot be: make another door, with another completion queue.
+    Completions,
+    /// There is no other queue.
+    Queue(DmaQueueError),
+}
+
+impl fmt::Display for RepairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outstanding { requests } => {
+                write!(f, "{requests} requests of the broken queue have not been polled: poll them first")
+            }
+            Self::Completions => f.write_str(
+                "the device wrote a completion that cannot be: make another door with another completion queue",
+            ),
+            Self::Queue(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for RepairError {}
+
+impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS, DEPTH> {
+    /// A door from `memory`, which is that of the endpoint. `completions` has at least `DEPTH` entries and is used by nobody else.
+    ///
+    /// # Errors
+    /// There is no queue for copies; see [`DmaQueue::create`].
+    pub fn create(
+        domain: &ProtectionDomain<D>,
+        completions: CompletionQueue<D>,
+        memory: &MemoryRegion<D>,
+        gid_index: u8,
+    ) -> Result<Self, DmaQueueError> {
+        let config = DmaQueueConfig { copies: DEPTH as u32, gid_index };
+        let queue = DmaQueue::create(domain, &completions, config)?;
+        let length = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+        Ok(Self {
+            queue,
+            config,
+            completions,
+            regions: [const { None }; REGIONS],
+            local: MemorySlice::from_raw(memory.address(), length, memory.lkey()),
+            waiting: Vec::new(),
+            submitted: Deque::new(),
+            state: Health::Working,
+        })
+    }
+
+    /// Adds a region that can be reached from now on; the region again if there is no room for it.
+    pub fn add(&mut self, region: RemoteVhcaRegion<D>) -> Result<HostRegion, RemoteVhcaRegion<D>> {
+        let Some(index) = self.regions.iter().position(Option::is_none) else { return Err(region) };
+        self.regions[index] = Some(Shared { region, taken_back: false });
+        Ok(HostRegion(index as u16))
+    }
+
+    /// Puts a region that the host shares anew in the place of one that it took back. Grants of the old one are for the new one from now
+    /// on, by address: revoke them first if it has other addresses. The region again if there is no such place.
+    pub fn replace(
+        &mut self,
+        at: HostRegion,
+        region: RemoteVhcaRegion<D>,
+    ) -> Result<(), RemoteVhcaRegion<D>> {
+        match self.regions.get_mut(usize::from(at.0)) {
+            Some(place @ Some(_)) => {
+                *place = Some(Shared { region, taken_back: false });
+                Ok(())
+            }
+            _ => Err(region),
+        }
+    }
+
+    /// Makes another queue after one broke.
+    ///
+    /// # Errors
+    /// Not all of its requests have ended, or there is no other.
+    pub fn repair(&mut self, domain: &ProtectionDomain<D>) -> Result<(), RepairError> {
+        match self.state {
+            Health::Working => return Ok(()),
+            Health::Faulty => return Err(RepairError::Completions),
+            Health::Broken => {}
+        }
+        if !self.submitted.is_empty() {
+            return Err(RepairError::Outstanding { requests: self.submitted.len() });
+        }
+        self.queue = DmaQueue::create(domain, &self.completions, self.config).map_err(RepairError::Queue)?;
+        self.state = Health::Working;
+        Ok(())
+    }
+
+    /// Both ends of a request: the host's and the endpoint's.
+    fn ends(
+        &self,
+        region: HostRegion,
+        address: u64,
+        part: Part,
+    ) -> Result<(MemorySlice, MemorySlice), PostError> {
+        let Some(Some(shared)) = self.regions.get(usize::from(region.0)) else {
+            return Err(PostError::BadRequest);
+        };
+        if shared.taken_back {
+            return Err(PostError::Broken);
+        }
+        let offset = address.checked_sub(shared.region.address()).ok_or(PostError::BadRequest)?;
+        let far = shared.region.slice(offset, part.length).map_err(|_| PostError::BadRequest)?;
+        let begin = u32::try_from(part.offset).map_err(|_| PostError::BadRequest)?;
+        match begin.checked_add(part.length) {
+            Some(end) if end <= self.local.length => {}
+            _ => return Err(PostError::BadRequest),
+        }
+        let near = MemorySlice::from_raw(self.local.address + u64::from(begin), part.length, self.local.lkey);
+        Ok((far, near))
+    }
+
+    fn submit(&mut self, copy: DmaCopy, submitted: Submitted) -> Result<(), PostError> {
+        if !self.has_room() {
+            return Err(PostError::Full);
+        }
+        if self.waiting.is_full() {
+            self.flush();
+        }
+        let full = |_| PostError::Full;
+        self.submitted.push_back(submitted).map_err(|_| PostError::Full)?;
+        self.waiting.push(copy).map_err(full)
+    }
+
+    fn completed(&mut self, completion: &WorkCompletion) -> Option<HostDmaDone> {
+        let Submitted { tag, region } = self.submitted.pop_front()?;
+        if tag != completion.wr_id {
+            self.state = Health::Faulty;
+            return None;
+        }
+        let end = match completion.status {
+            WorkCompletionStatus::Success => DmaEnd::Done,
+            WorkCompletionStatus::Failed(syndrome) => self.failed(syndrome, region),
+        };
+        Some(HostDmaDone { tag, end })
+    }
+
+    /// Our own memory is registered for as long as the door is used, so a protection error is the host's doing.
+    fn failed(&mut self, syndrome: CqeSyndrome, region: HostRegion) -> DmaEnd {
+        self.state = Health::Broken;
+        match syndrome {
+            CqeSyndrome::WorkRequestFlushed => DmaEnd::Flushed,
+            CqeSyndrome::LocalProtection => {
+                if let Some(Some(shared)) = self.regions.get_mut(usize::from(region.0)) {
+                    shared.taken_back = true;
+                }
+                DmaEnd::Fault(DmaFault::TakenBack)
+            }
+            _ => DmaEnd::Fault(DmaFault::Memory),
+        }
+    }
+
+    /// What waited for a doorbell when the queue broke never will be posted.
+    fn poll_never_posted(&mut self) -> Option<HostDmaDone> {
+        let broken = self.state == Health::Broken && self.submitted.len() == self.waiting.len();
+        let submitted = if broken { self.submitted.pop_front() } else { None };
+        submitted.map(|Submitted { tag, .. }| {
+            self.waiting.pop();
+            HostDmaDone { tag, end: DmaEnd::Flushed }
+        })
+    }
+}
+
+impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> HostDma for CardDma<D, REGIONS, DEPTH> {
+    fn has_room(&self) -> bool {
+        self.state == Health::Working && !self.submitted.is_full()
+    }
+
+    fn submit_read(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        into: Part,
+    ) -> Result<(), PostError> {
+        let (from, to) = self.ends(region, address, into)?;
+        self.submit(DmaCopy::new(tag, from, to), Submitted { tag, region })
+    }
+
+    fn submit_write(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        from: Part,
+    ) -> Result<(), PostError> {
+        let (to, from) = self.ends(region, address, from)?;
+        self.submit(DmaCopy::new(tag, from, to), Submitted { tag, region })
+    }
+
+    fn flush(&mut self) {
+        if self.waiting.is_empty() || self.state != Health::Working {
+            return;
+        }
+        match self.queue.post_all(&self.waiting) {
+            Ok(posted) if posted == self.waiting.len() => self.waiting.clear(),
+            // Cannot be: the queue has a place for each that was submitted. Those that were posted end, the others are flushed.
+            Ok(posted) => {
+                let kept = self.waiting.len() - posted;
+                self.waiting.truncate(kept);
+                self.state = Health::Broken;
+            }
+            Err(_) => self.state = Health::Broken,
+        }
+    }
+
+    fn poll(&mut self, _memory: &mut impl Endpoint) -> Option<HostDmaDone> {
+        if self.state == Health::Faulty {
+            return None;
+        }
+        match self.completions.poll_one() {
+            Ok(Some(completion)) => self.completed(&completion),
+            Ok(None) => self.poll_never_posted(),
+            Err(_) => {
+                self.state = Health::Faulty;
+                None
+            }
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.state != Health::Working
+    }
+}

@@ -1,0 +1,88 @@
+//! The door of a DPU to the memory of its host: reads and writes between regions that the host shares and the memory of the DPU's own
+//! [`Endpoint`].
+//!
+//! The shape is that of a queue of DMA work requests: a request names a region, an address in it and a part of the endpoint's memory; what
+//! was submitted may rest until [`HostDma::flush`] rings the doorbell for all of it; completions come later, and one failure can break the
+//! queue and flush what was behind it. [`card`](crate::card) implements it by such work requests; a door of plain memory copies when it is polled.
+
+use crate::endpoint::{Endpoint, Part, PostError};
+use crate::grant::HostRegion;
+use bareverbs_prm::time::Time;
+
+/// The memory of the host did not take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaFault {
+    /// The access failed: the memory does not answer, or what was asked for cannot be.
+    Memory,
+    /// The host shares the region no longer: it dropped it, or was reset.
+    TakenBack,
+}
+
+/// How a read or write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaEnd {
+    /// All its bytes are where they belong.
+    Done,
+    /// It failed. No byte of it may be used.
+    Fault(DmaFault),
+    /// It was not carried out, because another one broke the queue before. It can be submitted again once there is room.
+    Flushed,
+}
+
+/// A read or write that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostDmaDone {
+    /// The tag it was submitted with.
+    pub tag: u64,
+    /// How it ended.
+    pub end: DmaEnd,
+}
+
+/// Reads and writes of a DPU in the memory of its host.
+pub trait HostDma {
+    /// Whether another request can be submitted. A broken door has no room.
+    fn has_room(&self) -> bool;
+
+    /// Asks to read `into.length` bytes at `address` of `region` into a part of the endpoint's memory. Until the read has ended, that part
+    /// belongs to the door. `tag` names the read.
+    ///
+    /// # Errors
+    /// [`PostError::Full`]: not now. [`PostError::Broken`]: the region was taken back. [`PostError::BadRequest`]: there is no such region,
+    /// or the range leaves it. Nothing will be read, and no end is reported.
+    fn submit_read(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        into: Part,
+    ) -> Result<(), PostError>;
+
+    /// Asks to write a part of the endpoint's memory to `address` of `region`.
+    ///
+    /// # Errors
+    /// As [`HostDma::submit_read`].
+    fn submit_write(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        from: Part,
+    ) -> Result<(), PostError>;
+
+    /// Begins all that was submitted, with one doorbell.
+    fn flush(&mut self) {}
+
+    /// The next request that has ended. `memory` is the endpoint whose parts were named: a device has reached it by itself, a door of plain
+    /// memory copies now.
+    fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone>;
+
+    /// Whether the door has failed and needs its owner before it has room again.
+    fn is_broken(&self) -> bool {
+        false
+    }
+
+    /// When the next request ends, if that is known.
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+}

@@ -1,0 +1,336 @@
+//! A DPU as it is: the host and the Arm cores are two functions of one card. The host shares its tables, and the server on the Arm cores
+//! looks keys up in them by DMA work requests under aliases. No byte of a table reaches a kernel on any other way.
+
+use bareverbs_core::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePairBuilder};
+use bareverbs_core::{AccessFlags, AccessKey, CompletionQueue, MemoryRegion, RemoteVhcaRegion, SharedRegion};
+use bareverbs_hal_sim::{MemoryConfig, SimWorld};
+use bareverbs_offload::budget::{Limits, MAX_READ};
+use bareverbs_offload::card::{CardDma, RepairError};
+use bareverbs_offload::client::slots::SlotLayout;
+use bareverbs_offload::client::{ClientConfig, Ended, KvClient, LookupResult, Way};
+use bareverbs_offload::cost::KernelCost;
+use bareverbs_offload::dpu::{DpuServer, memory_size};
+use bareverbs_offload::endpoint::{Part, PostError};
+use bareverbs_offload::grant::{Grant, HostRegion};
+use bareverbs_offload::host_dma::{DmaEnd, DmaFault, HostDma};
+use bareverbs_offload::kernel::CompiledIn;
+use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::runtime::{ResponseWindow, Runtime};
+use bareverbs_offload::status::Status;
+use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
+use bareverbs_prm::ids::VhcaId;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::net::{LinkConfig, SwitchConfig};
+use bareverbs_sim::nic::{CardFunction, Nic, NicConfig};
+use bareverbs_sim::run::{DmaCost, Latency, NodeId};
+use bareverbs_tests::node::{Handle, Node, NodeOptions, mac};
+use std::rc::Rc;
+
+const HOST: u8 = 1;
+const ARM: u8 = 2;
+const TENANTS: usize = 2;
+const DEPTH: u32 = 32;
+const WINDOW: usize = 8;
+const SLOTS: usize = TENANTS * WINDOW;
+const MAX_VALUE: u32 = 20_000;
+
+type Server = DpuServer<CompiledIn<KvLookup>, SLOTS, TENANTS, WINDOW>;
+type Door = CardDma<Handle, TENANTS, SLOTS>;
+type Region = Rc<MemoryRegion<Handle>>;
+
+/// The host's side of a tenant: its table, and a client that asks the DPU for what is in it.
+struct Tenant {
+    client: KvClient<WINDOW>,
+    endpoint: VerbsEndpoint<Handle, 1>,
+    table: Option<Region>,
+}
+
+/// Fields are dropped in this order: users before what they use.
+struct Scene {
+    tenants: Vec<Tenant>,
+    server: Server,
+    server_endpoint: VerbsEndpoint<Handle, TENANTS>,
+    door: Door,
+    host: Node,
+    arm: Node,
+    world: SimWorld<Nic>,
+    scratch: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+fn value(tenant: usize, row: usize) -> Vec<u8> {
+    let length = [64, 1, 4_096, 20_000][row % 4];
+    (0..length).map(|i| (i * 31 + row * 7 + tenant * 101 + 1) as u8).collect()
+}
+
+fn key(row: usize) -> Vec<u8> {
+    format!("key {row}").into_bytes()
+}
+
+fn secret(tenant: usize) -> AccessKey {
+    AccessKey::new(core::array::from_fn(|i| (i * 37 + tenant * 11) as u8 ^ 0x5a)).expect("not constant")
+}
+
+/// A table of 16 rows in memory of the host.
+fn table(host: &Node, tenant: usize) -> (Region, TableDescriptor) {
+    let region = Rc::new(host.memory(1 << 18, AccessFlags::LOCAL_WRITE));
+    let config = TableConfig { buckets: 8, overflow_lines: 16, seed: [3; 16], grace: Duration::ZERO };
+    let memory = RegionTable::new(region.clone(), host.device.clone());
+    let mut writer = TableWriter::create(memory, &config).expect("fits");
+    for row in 0..16 {
+        writer.insert(Time::ZERO, &key(row), &value(tenant, row)).expect("room");
+    }
+    (region, *writer.descriptor())
+}
+
+/// A world with one card of two functions, on the switch inside it.
+fn card(options: NodeOptions, cost: DmaCost) -> (SimWorld<Nic>, [Node; 2]) {
+    let world = SimWorld::new(14);
+    let switch = world.with(|world| world.add_switch("inside the card", SwitchConfig::default()));
+    let ids: [NodeId; 2] = [HOST, ARM].map(|number| {
+        let card = Some(CardFunction::bluefield3(VhcaId::from_low_bits(number.into())));
+        let config = NicConfig { strict: options.unforgiving, card, ..NicConfig::new(mac(number)) };
+        let memory = if options.unforgiving { MemoryConfig::unforgiving() } else { MemoryConfig::default() };
+        let name = if number == HOST { "host" } else { "arm" };
+        let node = world.add_node(name, Nic::new(config), Latency::default(), memory);
+        world.connect(node, switch, LinkConfig::gigabits(200)).expect("a free port");
+        node
+    });
+    world.with(|world| world.join_card(&ids, cost)).expect("two functions");
+    let nodes = [(ids[0], HOST), (ids[1], ARM)].map(|(id, number)| Node::open(&world, id, number, options));
+    (world, nodes)
+}
+
+fn prepare(node: &Node, completions: &CompletionQueue<Handle>) -> PreparedQueuePair<Handle> {
+    QueuePairBuilder::new(&node.domain, completions, completions)
+        .send_queue(DEPTH)
+        .receive_queue(DEPTH)
+        .max_inline(INLINE)
+        .build()
+        .expect("a queue pair")
+}
+
+impl Scene {
+    fn new(options: NodeOptions) -> Self {
+        let (world, [host, arm]) = card(options, DmaCost::BLUEFIELD);
+        let memory = arm.memory(memory_size(TENANTS * WINDOW, SLOTS), AccessFlags::LOCAL_WRITE);
+        let mut door =
+            Door::create(&arm.domain, arm.completion_queue(SLOTS as u32), &memory, 0).expect("a BlueField");
+        let completions = arm.completion_queue(4 * DEPTH);
+        let mut runtime = Runtime::new(Limits::default(), KernelCost::FREE);
+        let (mut far_ends, mut tenants, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+        for tenant in 0..TENANTS {
+            let (region, descriptor) = table(&host, tenant);
+            let shared = SharedRegion::share(&region, secret(tenant)).expect("a BlueField");
+            let alias = RemoteVhcaRegion::open(&arm.domain, &shared).expect("the right secret");
+            let within = door.add(alias).expect("room");
+            let stride = ClientConfig::stride(MAX_VALUE);
+            let slots =
+                host.memory(stride as usize * WINDOW, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+            let (address, rkey) = (slots.address(), slots.rkey().value());
+            let window = ResponseWindow { address, length: slots.len() as u64, rkey };
+            let id = runtime.connect(window, WINDOW as u16).expect("room");
+            let grant = Grant::within(within, region.address(), region.len() as u64).expect("no wrap");
+            let handle = runtime.grant(id, grant).expect("room");
+            let near_completions = host.completion_queue(2 * DEPTH);
+            let (near, far) = (prepare(&host, &near_completions), prepare(&arm, &completions));
+            let (to_arm, to_host) = (far.endpoint(0).expect("an address"), near.endpoint(0).expect("one"));
+            let near = near.connect(&to_arm, ConnectOptions::DEFAULT).expect("connects");
+            far_ends.push(far.connect(&to_host, ConnectOptions::DEFAULT).expect("connects"));
+            let config = ClientConfig {
+                way: Way::KernelDpu(handle),
+                table: descriptor,
+                layout: SlotLayout { address, rkey, stride, max_response: MAX_VALUE },
+                credits: WINDOW as u32,
+                timeout: Duration::from_secs(1),
+                limits: Limits::default(),
+            };
+            let endpoint = VerbsEndpoint::new([near], near_completions, slots, DEPTH);
+            tenants.push(Tenant { client: KvClient::new(config), endpoint, table: Some(region) });
+            ids.push(id);
+        }
+        let far_ends = far_ends.try_into().expect("as many as tenants");
+        let mut server_endpoint = VerbsEndpoint::new(far_ends, completions, memory, DEPTH);
+        let mut server = DpuServer::new(runtime);
+        for (index, id) in ids.into_iter().enumerate() {
+            server.serve(&mut server_endpoint, index, id).expect("receives fit");
+        }
+        let buffer = vec![0; tenants[0].client.buffer_size()];
+        let scratch = vec![0; MAX_READ as usize];
+        Self { tenants, server, server_endpoint, door, host, arm, world, scratch, buffer }
+    }
+
+    fn start(&mut self, tenant: usize, row: usize) -> u64 {
+        let now = self.world.now();
+        let Tenant { client, endpoint, .. } = &mut self.tenants[tenant];
+        client.start(now, endpoint, &key(row)).expect("a slot")
+    }
+
+    /// Lets the server do what it can at this moment, and the world go on to the next.
+    fn turn(&mut self) {
+        let now = self.world.now();
+        if self.server.poll(now, &mut self.server_endpoint, &mut self.door, &mut self.scratch) {
+            return;
+        }
+        let due = self.world.with(|world| world.next_event());
+        let due = [due, self.server.poll_timeout(&self.door)].into_iter().flatten().min();
+        self.world.run_until(due.expect("somebody has something to do"));
+    }
+
+    #[track_caller]
+    fn finish(&mut self, tenant: usize) -> (LookupResult, Vec<u8>) {
+        for _ in 0..100_000 {
+            let now = self.world.now();
+            let Tenant { client, endpoint, .. } = &mut self.tenants[tenant];
+            if let Some(result) = client.poll(now, endpoint, &mut self.buffer) {
+                let length = if result.ended == Ended::Found { result.length as usize } else { 0 };
+                return (result, self.buffer[..length].to_vec());
+            }
+            self.turn();
+        }
+        panic!("the lookup never ended");
+    }
+
+    #[track_caller]
+    fn check(&mut self, tenant: usize, row: usize) {
+        self.start(tenant, row);
+        let (result, found) = self.finish(tenant);
+        assert_eq!(result.ended, Ended::Found, "tenant {tenant}, row {row}");
+        assert!(found == value(tenant, row), "tenant {tenant}, row {row}: {} bytes", found.len());
+    }
+
+    fn dma_requests(&self) -> u64 {
+        self.world.with(|world| world.device(self.arm.id).counters().dma_requests)
+    }
+}
+
+#[test]
+fn lookups_read_the_host_by_dma_work_requests_and_nothing_else() {
+    for unforgiving in [false, true] {
+        let mut scene = Scene::new(NodeOptions { unforgiving, ..NodeOptions::default() });
+        // Stores of the host become visible with time, as no work request of it follows them.
+        scene.world.run_until(scene.world.now() + Duration::from_micros(10));
+        let mut hops = 0;
+        for row in 0..16 {
+            for tenant in 0..TENANTS {
+                scene.start(tenant, row);
+                let (result, found) = scene.finish(tenant);
+                assert!(result.ended == Ended::Found && found == value(tenant, row), "{result:?}");
+                hops += u64::from(result.hops);
+            }
+        }
+        assert_eq!(scene.dma_requests(), hops, "a work request for each element, and none beside");
+        assert_eq!(scene.world.with(|world| world.device(scene.host.id).counters().dma_requests), 0);
+        let counters = scene.world.with(|world| world.device(scene.arm.id).counters());
+        assert_eq!(counters.contradictions(), 0);
+    }
+}
+
+#[test]
+fn a_window_of_lookups_is_answered() {
+    let mut scene = Scene::new(NodeOptions::default());
+    let asked: Vec<u64> = (0..WINDOW).map(|row| scene.start(0, row)).collect();
+    for _ in 0..WINDOW {
+        let (result, found) = scene.finish(0);
+        let row = asked.iter().position(|id| *id == result.request_id).expect("asked once");
+        assert!(result.ended == Ended::Found && found == value(0, row));
+    }
+}
+
+/// The host drops one of two tables while both are being read. Who read it is told so; who read the other one gets its value, although the
+/// queue broke between; and nothing that was read of the dropped one reaches anybody.
+#[test]
+fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
+    let mut scene = Scene::new(NodeOptions::default());
+    for tenant in 0..TENANTS {
+        scene.check(tenant, 2);
+    }
+    let before = scene.dma_requests();
+    let asked = [scene.start(0, 2), scene.start(1, 2)];
+    while scene.dma_requests() < before + 2 {
+        scene.turn();
+    }
+    assert!(Rc::into_inner(scene.tenants[0].table.take().expect("still there")).is_some(), "dropped");
+    while !scene.door.is_broken() {
+        scene.turn();
+    }
+    scene.server.poll(scene.world.now(), &mut scene.server_endpoint, &mut scene.door, &mut scene.scratch);
+    assert!(!scene.door.has_room());
+    scene.door.repair(&scene.arm.domain).expect("all has been polled");
+    let (result, _) = scene.finish(0);
+    assert_eq!((result.request_id, result.ended), (asked[0], Ended::Status(Status::TakenBack)));
+    let (result, found) = scene.finish(1);
+    assert_eq!((result.request_id, result.ended), (asked[1], Ended::Found));
+    assert!(found == value(1, 2));
+    // From now on the region is refused before it can break anything.
+    let requests = scene.dma_requests();
+    scene.start(0, 3);
+    assert_eq!(scene.finish(0).0.ended, Ended::Status(Status::TakenBack));
+    assert_eq!(scene.dma_requests(), requests);
+    scene.check(1, 3);
+    assert!(!scene.door.is_broken());
+    // The host shares another table, which takes the place of the old one.
+    let (region, _) = table(&scene.host, 1);
+    let shared = SharedRegion::share(&region, secret(5)).expect("a BlueField");
+    let alias = RemoteVhcaRegion::open(&scene.arm.domain, &shared).expect("the right secret");
+    scene.door.replace(HostRegion(0), alias).expect("there is such a place");
+    let into = Part { offset: 0, length: 64 };
+    scene.door.submit_read(77, HostRegion(0), region.address(), into).expect("shared again");
+    scene.door.flush();
+    scene.world.run_until(scene.world.now() + Duration::from_micros(10));
+    let done = scene.door.poll(&mut scene.server_endpoint).expect("has ended");
+    assert_eq!((done.tag, done.end), (77, DmaEnd::Done));
+}
+
+#[test]
+fn a_host_that_resets_is_told_to_all_and_the_door_works_on() {
+    let mut scene = Scene::new(NodeOptions::default());
+    let into = Part { offset: 0, length: 64 };
+    let addresses: Vec<u64> =
+        scene.tenants.iter().map(|t| t.table.as_ref().expect("still there").address()).collect();
+    for (index, address) in addresses.iter().enumerate() {
+        scene.door.submit_read(index as u64, HostRegion(index as u16), *address, into).expect("room");
+    }
+    scene.door.flush();
+    scene.world.with(|world| world.with_device(scene.host.id, |nic, _, now| nic.reset(now)));
+    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()), "it does not know yet");
+    scene.world.run_until(scene.world.now() + Duration::from_micros(10));
+    let ends: Vec<DmaEnd> =
+        std::iter::from_fn(|| scene.door.poll(&mut scene.server_endpoint)).map(|done| done.end).collect();
+    assert_eq!(ends, [DmaEnd::Fault(DmaFault::TakenBack), DmaEnd::Flushed]);
+    assert!(scene.door.is_broken());
+    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()));
+    assert_eq!(scene.door.submit_read(5, HostRegion(0), addresses[0], into), Err(PostError::Broken));
+}
+
+#[test]
+fn a_door_checks_what_it_is_asked_and_writes_as_it_reads() {
+    let mut scene = Scene::new(NodeOptions::default());
+    let table = scene.tenants[0].table.clone().expect("still there");
+    let (address, length) = (table.address(), table.len() as u64);
+    let part = |offset, length| Part { offset, length };
+    let mut read = |region, address, into| scene.door.submit_read(1, HostRegion(region), address, into);
+    let refused = Err(PostError::BadRequest);
+    assert_eq!(read(9, address, part(0, 64)), refused, "no such region");
+    assert_eq!(read(0, address - 1, part(0, 64)), refused, "before it");
+    assert_eq!(read(0, address + length - 63, part(0, 64)), refused, "behind it");
+    assert_eq!(read(0, address, part(memory_size(TENANTS * WINDOW, SLOTS), 1)), refused, "our own memory");
+    for tag in 0..SLOTS as u64 {
+        read(0, address, part(0, 64)).unwrap_or_else(|error| panic!("{tag}: {error}"));
+    }
+    assert_eq!(read(0, address, part(0, 64)), Err(PostError::Full));
+    scene.door.flush();
+    scene.world.run_until(scene.world.now() + Duration::from_micros(10));
+    let ended = std::iter::from_fn(|| scene.door.poll(&mut scene.server_endpoint)).count();
+    assert_eq!(ended, SLOTS);
+    scene.server_endpoint.region().copy_in(0, b"from the Arm side").expect("inside");
+    scene.door.submit_write(3, HostRegion(0), address + length - 17, part(0, 17)).expect("room");
+    scene.door.flush();
+    assert_eq!(scene.door.repair(&scene.arm.domain), Ok::<(), RepairError>(()), "nothing is broken");
+    scene.world.run_until(scene.world.now() + Duration::from_micros(10));
+    assert_eq!(scene.door.poll(&mut scene.server_endpoint).map(|done| done.end), Some(DmaEnd::Done));
+    let mut bytes = [0; 17];
+    table.copy_out(table.len() - 17, &mut bytes).expect("inside");
+    assert_eq!(&bytes, b"from the Arm side");
+}
