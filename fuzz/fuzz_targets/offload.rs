@@ -5,8 +5,13 @@ use bareverbs_fuzz::Bytes;
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::grant::Grant;
-use bareverbs_offload::kernel::{CompiledIn, Opcode};
+use bareverbs_offload::kernel::{CompiledIn, Kernel, Opcode};
 use bareverbs_offload::kernels::BuiltInKernels;
+use bareverbs_offload::kernels::aggregate::Aggregate;
+use bareverbs_offload::kernels::consistency::Consistency;
+use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::kernels::top::Top;
+use bareverbs_offload::kernels::traversal::Traversal;
 use bareverbs_offload::runtime::{DmaFault, ResponseWindow, Runtime};
 use bareverbs_offload::wire::{ReplyTo, Request};
 use bareverbs_prm::time::{Duration, Time};
@@ -14,7 +19,9 @@ use libfuzzer_sys::fuzz_target;
 
 const HOST: u64 = 0x7000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x4000, rkey: 7 };
-const OPCODES: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+/// Every kernel, and one that is not there.
+const OPCODES: [Opcode; 6] =
+    [KvLookup::OPCODE, Traversal::OPCODE, Aggregate::OPCODE, Top::OPCODE, Consistency::OPCODE, Opcode(0)];
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Bytes(data);
@@ -32,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             break;
         }
         let (kind, length) = (input.u8(), input.u8());
-        let opcode = Opcode(OPCODES[usize::from(kind >> 2 & 7)] | u64::from(kind & 0x80) << 1);
+        let opcode = OPCODES[usize::from(kind >> 2) % OPCODES.len()];
         let parameters = input.take(length.into());
         let _ = match kind & 3 {
             0 => runtime.handle_message(now, connection, parameters),
