@@ -73,7 +73,6 @@ pub type DmaOf<D> = <<D as DeviceRef>::Hal as Hal>::Dma;
 
 /// An open device.
 #[doc(alias = "ibv_context")]
-#[doc(alias = "ibv_open_device")]
 pub struct Device<H: Hal> {
     up: Option<Up<H>>,
 }
@@ -93,6 +92,7 @@ impl<H: Hal> Device<H> {
     ///
     /// # Errors
     /// The step that failed, and why. The steps before it have been undone.
+    #[doc(alias = "ibv_open_device")]
     pub fn open(hal: H, config: DeviceConfig) -> Result<Self, OpenError> {
         let booted = boot::open(&hal, &config)?;
         let blue_flame = BlueFlameRegisters::new(config.blue_flame);

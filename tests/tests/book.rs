@@ -13,6 +13,8 @@ mod cluster;
 mod failing;
 #[path = "../../bareverbs/examples/first_write.rs"]
 mod first_write;
+#[path = "book/from_libibverbs.rs"]
+mod from_libibverbs;
 #[path = "book/memory.rs"]
 mod memory;
 #[path = "book/output.rs"]

@@ -462,9 +462,10 @@ mod tests {
 
     #[test]
     fn all_records_come_back_in_any_order() {
-        const COUNT: usize = 64;
+        // Miri takes minutes for all of them.
+        const COUNT: usize = if cfg!(miri) { 8 } else { 64 };
         let ledgers = ledgers(COUNT, 4 * COUNT);
-        for round in 1..50 {
+        for round in 1..COUNT - 1 {
             let shares: Vec<Share> = (0..COUNT).map(|_| ledgers.take(1, 1).unwrap()).collect();
             assert_eq!(ledgers.take(0, 0), Err(Full::Records));
             let records: BTreeSet<usize> = shares.iter().map(|share| share.record).collect();
