@@ -43,6 +43,8 @@ pub struct Counters {
     pub frames_received: u64,
     /// Frames for another MAC address, or while the link was down.
     pub frames_foreign: u64,
+    /// Management packets for which there was no room: too many answers wait for the wire already.
+    pub management_dropped: u64,
     /// Frames that are not RoCEv2 or whose headers contradict themselves.
     pub frames_malformed: u64,
     /// Frames with a wrong invariant CRC.

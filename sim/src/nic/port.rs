@@ -1,7 +1,7 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
-use crate::wire::infiniband::is_multicast_lid;
+use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
 use crate::wire::management::PortState;
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
@@ -20,6 +20,9 @@ const LARGEST_PACKET: u16 = 4096;
 const ONLY_LID: u16 = 1;
 /// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
 const SUBNET_TIMEOUT: u8 = 18;
+/// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): the table of service levels, the GUID of the system, extended link speeds,
+/// and clients that register again when they are told to.
+const CAPABILITIES: u32 = 1 << 6 | 1 << 11 | 1 << 14 | 1 << 25;
 /// `grh_gid_fl` of an address vector: there is a global route header.
 const HAS_GRH: u32 = 1 << 30;
 
@@ -116,6 +119,11 @@ impl Port {
     pub(crate) const fn reaches_others(&self) -> bool {
         let alone = self.is_infiniband() && matches!(self.subnet, SubnetMembership::Alone);
         !alone && matches!(self.state(), PortState::Active)
+    }
+
+    /// Whether packets of subnet management may leave: the link is up, and there is somebody else (IBTA v1.4 §7.2.7).
+    pub(crate) const fn is_linked(&self) -> bool {
+        self.is_up() && !matches!(self.subnet, SubnetMembership::Alone)
     }
 
     /// The subnet's manager wants another state.
@@ -278,6 +286,14 @@ impl Port {
         port.ilog2() as u8
     }
 
+    /// The way of a datagram of queue pair 0: over the lane of management, without a global route header. One to whoever is at the end of
+    /// the link comes from a port whose LID does not matter (IBTA v1.4 §14.2.1.1).
+    pub(crate) fn management_route(&self, vector: &AddressVector) -> Route {
+        let local = self.local(vector.rlid(), vector.fl_mlid() & 0x7f, 0, None);
+        let source = if local.destination == PERMISSIVE_LID { PERMISSIVE_LID } else { local.source };
+        LocalRoute { source, virtual_lane: MANAGEMENT_LANE, ..local }.into()
+    }
+
     fn infiniband_datagram_route(&self, vector: &AddressVector) -> Route {
         let word = vector.grh_gid_fl();
         let global = (word & HAS_GRH != 0).then(|| self.global((word >> 20) as u8, vector.rgid()));
@@ -354,7 +370,7 @@ impl Port {
 fn hca_vport(guid: u64, card: u64, subnet: SubnetMembership) -> HcaVportContext {
     let mut context = HcaVportContext::new();
     context.set_system_image_guid(card).set_port_guid(guid).set_node_guid(guid);
-    context.set_subnet_timeout(SUBNET_TIMEOUT);
+    context.set_subnet_timeout(SUBNET_TIMEOUT).set_has_smi(true).set_cap_mask1(CAPABILITIES);
     if subnet == SubnetMembership::Alone {
         context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
     }
@@ -440,14 +456,6 @@ pub(crate) const fn version(network: &Network) -> RoceVersion {
     match network {
         Network::Version1(_) => RoceVersion::Version1,
         _ => RoceVersion::Version2,
-    }
-}
-
-/// LID of the source of a packet; 0 on Ethernet.
-pub(crate) const fn source_lid(network: &Network) -> u16 {
-    match network {
-        Network::InfiniBand(local) => local.source,
-        _ => 0,
     }
 }
 

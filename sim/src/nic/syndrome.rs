@@ -154,8 +154,8 @@ refusals! {
     MCG_LIMIT = 0xb0_00e2, ExceedsLimit, "no multicast group left, or no place in the group";
     MCG_NOT_ATTACHED = 0xb0_00e3, BadResourceState, "the queue pair is no member of the multicast group";
     MAD_PORT = 0xb0_00e8, BadIndex, "the datagram is for a port or a plane that does not exist";
-    MAD_CLASS = 0xb0_00e9, BadParameter, "the datagram is not one of subnet management, base version 1";
-    MAD_METHOD = 0xb0_00ea, BadParameter, "the datagram is no question, or its directed route goes on";
+    MAD_VERSION = 0xb0_00e9, BadParameter, "the datagram is not one of base version 1";
+    MAD_METHOD = 0xb0_00ea, BadParameter, "the datagram is one that has no answer";
     SRQ_UNKNOWN = 0xb0_0090, BadResource, "no such shared receive queue";
     SRQ_BUSY = 0xb0_0091, BadResourceState, "queue pairs still use the shared receive queue";
     SRQ_LIMIT = 0xb0_0092, ExceedsLimit, "no shared receive queue left";

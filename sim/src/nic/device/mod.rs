@@ -5,6 +5,7 @@
 mod card;
 mod counter_sets;
 mod parts;
+mod performance_agent;
 mod subnet_agent;
 
 pub(in crate::nic) use parts::Parts;
@@ -14,7 +15,7 @@ use super::config::NicConfig;
 use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
 use super::extension::RpcEngine;
-use super::firmware_state::{ClearedCounters, Firmware};
+use super::firmware_state::{ClearedCounters, Firmware, PerformanceAgent};
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
 use super::multicast::Groups;
@@ -76,6 +77,8 @@ pub struct Nic {
     pub(super) trace: CommandTrace,
     /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
     pub(super) link_changed: bool,
+    /// Counters as they were set at an InfiniBand port's performance agent.
+    pub(super) performance: PerformanceAgent,
     /// Frames that are complete: datagrams, and answers of the port's agents.
     pub(super) outbox: VecDeque<FinishedFrame>,
     /// Frames that came back inside the latest [`Nic::poll_transmit`].
@@ -115,6 +118,7 @@ impl Nic {
             last_refusal: None,
             trace: CommandTrace::default(),
             link_changed: false,
+            performance: PerformanceAgent::default(),
             outbox: VecDeque::new(),
             looped_back: 0,
             config,

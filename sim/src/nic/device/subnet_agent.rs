@@ -2,13 +2,16 @@
 //! are what it says.
 //!
 //! **What it may not do.** It manages nothing itself, and M_Keys are not checked: the key is zero, which protects nothing
-//! (IBTA v1.4 §14.2.4). What the host's own management queue pairs see is told in `datagram`.
+//! (IBTA v1.4 §14.2.4). Which packets it is asked, and which are the host's, is told in `router/management`.
 
 use super::Nic;
 use crate::nic::HostMemory;
+use crate::nic::firmware_state::ARBITRATION_ENTRIES;
 use crate::nic::port::PARTITION_KEYS;
 use crate::wire::infiniband;
-use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
+use crate::wire::management::attributes::{NodeInfo, PortInfo};
+use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, status};
+use bareverbs_prm::context::RoceAddress;
 use bareverbs_prm::numbering::PortChange;
 
 /// The port of an adapter that has one.
@@ -19,22 +22,26 @@ const GUIDS: usize = 8;
 /// `NodeType` of a channel adapter.
 const CHANNEL_ADAPTER: u8 = 1;
 /// Vendor in NodeInfo: the company number of the device's maker.
-const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
+const VENDOR: u32 = 0x0002c9;
 /// `MTU` of 4096 bytes, and the one virtual lane for data.
 const MTU_4096: u8 = 5;
 const ONE_LANE: u8 = 1;
 /// `PortPhysicalState`.
 const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
+/// 4.096 µs times 2 to this power, within which the agent answers.
+const RESPONSE_TIME: u8 = 8;
+/// `ClientReregister` of PortInfo, byte and bit: the answer repeats it, a later Get does not.
+const CLIENT_REREGISTER: (usize, u8) = (51, 0x80);
 
 impl Nic {
-    /// The answer to a question that ends here: from the link, or from the port's own host.
+    /// The answer to a question that came by the link, or that the port's host sent to the port's LID, if there is one.
     pub(in crate::nic) fn answer_management<M: HostMemory>(
         &mut self,
         memory: &mut M,
         mut question: SubnetPacket,
     ) -> Option<SubnetPacket> {
-        if question.method() == Method::Response || !question.arrive(PORT) {
+        if !question.method().has_answer() || !question.arrive(PORT) {
             return None;
         }
         let status = self.perform(memory, &mut question).unwrap_or_else(|status| status);
@@ -42,46 +49,102 @@ impl Nic {
         Some(question)
     }
 
+    /// The answer to a question in a command. One whose route goes on has an answer too, that says so: a command that fails would tell
+    /// the host nothing.
+    pub(in crate::nic) fn answer_host<M: HostMemory>(
+        &mut self,
+        memory: &mut M,
+        mut question: SubnetPacket,
+    ) -> Option<SubnetPacket> {
+        if !question.method().has_answer() {
+            return None;
+        }
+        let done =
+            if question.ends_at_host() { self.perform(memory, &mut question) } else { Err(status::INVALID) };
+        question.answer_at_host(done.unwrap_or_else(|status| status));
+        Some(question)
+    }
+
     /// Does what is asked; the packet then has the attribute as it is.
     fn perform<M: HostMemory>(&mut self, memory: &mut M, packet: &mut SubnetPacket) -> Result<u16, u16> {
-        let (number, modifier) = packet.attribute();
-        match (packet.method(), number) {
-            (Method::Get, attribute::NODE_DESCRIPTION) => {
-                packet.data_mut().copy_from_slice(&self.firmware.node_description);
+        if packet.class_version() != CLASS_VERSION {
+            return Err(status::BAD_VERSION);
+        }
+        match packet.method() {
+            Method::Get => self.show(packet)?,
+            Method::Set => {
+                let client_reregister = self.set(memory, packet)?;
+                self.show(packet)?;
+                if client_reregister {
+                    packet.data_mut()[CLIENT_REREGISTER.0] |= CLIENT_REREGISTER.1;
+                }
             }
-            (Method::Get, attribute::NODE_INFO) => self.show_node(packet.data_mut()),
-            (Method::Get, attribute::GUID_INFO) => self.show_guids(block(modifier)?, packet.data_mut())?,
-            (Method::Get, attribute::PORT_INFO) => self.show_port(packet.data_mut()),
-            (Method::Set, attribute::PORT_INFO) => {
-                self.set_port(memory, packet.data())?;
-                self.show_port(packet.data_mut());
-            }
-            (Method::Get, attribute::PARTITION_KEYS) => {
-                self.show_keys(block(modifier & 0xffff)?, packet.data_mut())?;
-            }
-            (Method::Set, attribute::PARTITION_KEYS) => {
-                self.set_keys(memory, block(modifier & 0xffff)?, packet.data())?;
-            }
-            _ => return Err(status::UNSUPPORTED),
+            _ => return Err(status::BAD_METHOD),
         }
         Ok(status::OK)
     }
 
-    /// NodeInfo (IBTA v1.4 §14.2.5.3).
-    fn show_node(&self, data: &mut [u8]) {
-        let vport = &self.port.hca_vport;
-        data.fill(0);
-        data[..4].copy_from_slice(&[1, 1, CHANNEL_ADAPTER, 1]);
-        data[4..12].copy_from_slice(&vport.system_image_guid().to_be_bytes());
-        data[12..20].copy_from_slice(&vport.node_guid().to_be_bytes());
-        data[20..28].copy_from_slice(&vport.port_guid().to_be_bytes());
-        data[28..30].copy_from_slice(&(PARTITION_KEYS as u16).to_be_bytes());
-        data[30..32].copy_from_slice(&self.config.device_id.to_be_bytes());
-        data[36] = PORT;
-        data[37..40].copy_from_slice(&VENDOR);
+    /// The attribute as it is.
+    fn show(&mut self, packet: &mut SubnetPacket) -> Result<(), u16> {
+        let (number, modifier) = packet.attribute();
+        match number {
+            attribute::NODE_DESCRIPTION => packet.data_mut().copy_from_slice(&self.firmware.node_description),
+            attribute::NODE_INFO => packet.write(&self.node_info()),
+            attribute::GUID_INFO => self.show_guids(block(modifier)?, packet.data_mut())?,
+            attribute::PORT_INFO => {
+                check_port(modifier)?;
+                packet.write(&self.port_info());
+            }
+            attribute::PARTITION_KEYS => self.show_keys(block(modifier & 0xffff)?, packet.data_mut())?,
+            attribute::SL_TO_VL => packet.write(&self.firmware.lanes.sl_to_vl),
+            attribute::VL_ARBITRATION => {
+                let table = self.firmware.lanes.arbitration(modifier).ok_or(status::INVALID)?;
+                let data = packet.data_mut();
+                data.fill(0);
+                data[..table.len()].copy_from_slice(table);
+            }
+            _ => return Err(status::UNSUPPORTED),
+        }
+        Ok(())
     }
 
-    /// A block of GUIDInfo (IBTA v1.4 §14.2.5.5): only the first entry is in use.
+    /// Sets the attribute. Whether clients shall register again.
+    fn set<M: HostMemory>(&mut self, memory: &mut M, packet: &SubnetPacket) -> Result<bool, u16> {
+        let (number, modifier) = packet.attribute();
+        match number {
+            attribute::GUID_INFO => self.set_guids(memory, block(modifier)?, packet.data())?,
+            attribute::PORT_INFO => {
+                check_port(modifier)?;
+                let wish = packet.read::<PortInfo>().ok_or(status::INVALID)?;
+                self.set_port(memory, &wish)?;
+                return Ok(wish.client_reregister());
+            }
+            attribute::PARTITION_KEYS => self.set_keys(memory, block(modifier & 0xffff)?, packet.data())?,
+            attribute::SL_TO_VL => {
+                let table = packet.data().first_chunk().ok_or(status::INVALID)?;
+                self.firmware.lanes.sl_to_vl = *table;
+            }
+            attribute::VL_ARBITRATION => {
+                let table = self.firmware.lanes.arbitration(modifier).ok_or(status::INVALID)?;
+                let length = table.len();
+                table.copy_from_slice(&packet.data()[..length]);
+            }
+            _ => return Err(status::UNSUPPORTED),
+        }
+        Ok(false)
+    }
+
+    fn node_info(&self) -> NodeInfo {
+        let (vport, mut info) = (&self.port.hca_vport, NodeInfo::new());
+        info.set_base_version(1).set_class_version(CLASS_VERSION);
+        info.set_node_type(CHANNEL_ADAPTER).set_num_ports(PORT).set_local_port_num(PORT);
+        info.set_system_image_guid(vport.system_image_guid()).set_node_guid(vport.node_guid());
+        info.set_port_guid(vport.port_guid()).set_partition_cap(PARTITION_KEYS as u16);
+        info.set_device_id(self.config.device_id).set_vendor_id(VENDOR);
+        info
+    }
+
+    /// A block of GUIDInfo (IBTA v1.4 §14.2.5.5).
     fn show_guids(&self, block: usize, data: &mut [u8]) -> Result<(), u16> {
         let entries = self.port.addresses().chunks(GUIDS).nth(block).ok_or(status::INVALID)?;
         data.fill(0);
@@ -91,54 +154,82 @@ impl Nic {
         Ok(())
     }
 
+    /// Further GUIDs of the port; the first is its own and stays (IBTA v1.4 §14.2.5.5).
+    fn set_guids<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
+        let prefix = self.gid_prefix().to_be_bytes();
+        let entries = self.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
+        let mut changed = false;
+        for (index, (entry, guid)) in entries.iter_mut().zip(data.chunks_exact(8)).enumerate() {
+            if block == 0 && index == 0 {
+                continue;
+            }
+            let mut gid = [0; 16];
+            if guid != [0; 8] {
+                gid[..8].copy_from_slice(&prefix);
+                gid[8..].copy_from_slice(guid);
+            }
+            changed |= entry.source_l3_address() != gid;
+            entry.set_source_l3_address(gid);
+        }
+        if changed {
+            self.tell_port(memory, PortChange::Guid);
+        }
+        Ok(())
+    }
+
+    fn gid_prefix(&self) -> u64 {
+        self.port.addresses().first().map_or(0, prefix)
+    }
+
     /// PortInfo (IBTA v1.4 §14.2.5.6).
-    fn show_port(&self, data: &mut [u8]) {
-        let (vport, state) = (&self.port.hca_vport, self.port.state());
+    fn port_info(&self) -> PortInfo {
+        let (vport, state, mut info) = (&self.port.hca_vport, self.port.state(), PortInfo::new());
+        info.set_gid_prefix(self.gid_prefix()).set_lid(vport.lid()).set_lmc(vport.lmc());
+        info.set_master_sm_lid(vport.sm_lid()).set_master_sm_sl(vport.sm_sl());
+        info.set_capability_mask(vport.cap_mask1()).set_local_port_num(PORT);
+        info.set_port_state(state as u8).set_link_down_default_state(POLLING);
+        info.set_port_physical_state(if state == PortState::Down { POLLING } else { LINK_UP });
+        info.set_neighbor_mtu(MTU_4096).set_mtu_cap(MTU_4096);
+        info.set_vl_cap(ONE_LANE).set_operational_vls(ONE_LANE);
+        info.set_vl_arbitration_high_cap(ARBITRATION_ENTRIES).set_vl_arbitration_low_cap(ARBITRATION_ENTRIES);
+        info.set_p_key_violations(vport.pkey_violation_counter());
+        info.set_q_key_violations(vport.qkey_violation_counter());
+        info.set_guid_cap(self.port.addresses().len() as u8).set_subnet_timeout(vport.subnet_timeout());
+        info.set_resp_time_value(RESPONSE_TIME);
+        self.show_speed(&mut info);
+        info
+    }
+
+    /// Width and speed. Speeds from FDR on are in the extended fields; the others then say QDR.
+    fn show_speed(&self, info: &mut PortInfo) {
         let (width, speed) = self.config.speed.infiniband_protocol();
-        data.fill(0);
-        data[8..16].copy_from_slice(&self.port.addresses().first().map_or([0; 8], prefix));
-        data[16..18].copy_from_slice(&vport.lid().to_be_bytes());
-        data[18..20].copy_from_slice(&vport.sm_lid().to_be_bytes());
-        data[20..24].copy_from_slice(&vport.cap_mask1().to_be_bytes());
-        data[28] = PORT;
-        data[29..32].fill(width as u8);
-        // Speeds from FDR on are in the extended fields; the others then say QDR.
-        let (basic, extended) = (if speed & 7 == 0 { 4 } else { speed as u8 & 7 }, (speed >> 4) as u8 & 3);
-        data[32] = basic << 4 | state as u8;
-        data[33] = if state == PortState::Down { POLLING } else { LINK_UP } << 4 | POLLING;
-        data[34] = vport.lmc();
-        data[35] = basic << 4 | basic;
-        data[36] = MTU_4096 << 4 | vport.sm_sl();
-        data[37] = ONE_LANE << 4;
-        data[41] = MTU_4096;
-        data[43] = ONE_LANE << 4;
-        data[46..48].copy_from_slice(&vport.pkey_violation_counter().to_be_bytes());
-        data[48..50].copy_from_slice(&vport.qkey_violation_counter().to_be_bytes());
-        data[50] = self.port.addresses().len() as u8;
-        data[51] = vport.subnet_timeout();
-        data[62] = extended << 4 | extended;
-        data[63] = extended;
+        let width = port_info_width(width);
+        info.set_link_width_enabled(width).set_link_width_supported(width).set_link_width_active(width);
+        let (basic, extended) = (if speed & 7 == 0 { 4 } else { speed as u8 & 7 }, (speed >> 4) as u8 & 0xf);
+        info.set_link_speed_supported(basic).set_link_speed_enabled(basic).set_link_speed_active(basic);
+        info.set_link_speed_ext_supported(extended).set_link_speed_ext_enabled(extended);
+        info.set_link_speed_ext_active(extended);
     }
 
     /// What a manager may set of PortInfo: LID, LMC, its own LID and level, timeout, and the next state. Nothing changes if
     /// something of it is not possible.
-    fn set_port<M: HostMemory>(&mut self, memory: &mut M, data: &[u8]) -> Result<(), u16> {
-        let (lid, lmc) = (u16::from_be_bytes([data[16], data[17]]), data[34] & 7);
-        let state = self.next_state(data[32] & 0xf)?;
+    fn set_port<M: HostMemory>(&mut self, memory: &mut M, wish: &PortInfo) -> Result<(), u16> {
+        let (lid, lmc) = (wish.lid(), wish.lmc());
+        let state = self.next_state(wish.port_state())?;
         let last = lid.checked_add((1 << lmc) - 1).ok_or(status::INVALID)?;
         if lid == 0 || last >= infiniband::FIRST_MULTICAST_LID || lid & ((1 << lmc) - 1) != 0 {
             return Err(status::INVALID);
         }
         let (before, vport) = (self.port.state(), &mut self.port.hca_vport);
-        let moved = (vport.lid(), vport.lmc(), vport.sm_lid())
-            != (lid, lmc, u16::from_be_bytes([data[18], data[19]]));
-        vport.set_lid(lid).set_lmc(lmc).set_sm_lid(u16::from_be_bytes([data[18], data[19]]));
-        vport.set_sm_sl(data[36] & 0xf).set_subnet_timeout(data[51] & 0x1f);
+        let manager = wish.master_sm_lid();
+        let moved = (vport.lid(), vport.lmc(), vport.sm_lid()) != (lid, lmc, manager);
+        vport.set_lid(lid).set_lmc(lmc).set_sm_lid(manager);
+        vport.set_sm_sl(wish.master_sm_sl()).set_subnet_timeout(wish.subnet_timeout());
         self.port.set_trained(state);
         if moved {
             self.tell_port(memory, PortChange::Lid);
         }
-        if data[51] & 0x80 != 0 {
+        if wish.client_reregister() {
             self.tell_port(memory, PortChange::ClientRereg);
         }
         if before != state && state == PortState::Active {
@@ -173,11 +264,25 @@ impl Nic {
     /// P_KeyTable (IBTA v1.4 §14.2.5.7).
     fn set_keys<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
         let keys = self.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
+        let mut changed = false;
         for (key, from) in keys.iter_mut().zip(data.chunks_exact(2)) {
-            *key = u16::from_be_bytes([from[0], from[1]]);
+            let wish = u16::from_be_bytes([from[0], from[1]]);
+            changed |= *key != wish;
+            *key = wish;
         }
-        self.tell_port(memory, PortChange::Pkey);
+        if changed {
+            self.tell_port(memory, PortChange::Pkey);
+        }
         Ok(())
+    }
+}
+
+/// `LinkWidth` of PortInfo has 2 lanes behind all others, that of register PTYS has them in order.
+const fn port_info_width(lanes: u16) -> u8 {
+    match lanes {
+        0b010 => 16,
+        0b100 => 2,
+        _ => 1,
     }
 }
 
@@ -186,6 +291,11 @@ fn block(modifier: u32) -> Result<usize, u16> {
     usize::try_from(modifier).map_err(|_| status::INVALID)
 }
 
-fn prefix(entry: &bareverbs_prm::context::RoceAddress) -> [u8; 8] {
-    entry.source_l3_address().first_chunk().copied().unwrap_or_default()
+/// A port of PortInfo: the adapter has one, and 0 is the one that was asked. The high bit only says what the manager knows.
+fn check_port(modifier: u32) -> Result<(), u16> {
+    if modifier & 0x7fff_ffff <= u32::from(PORT) { Ok(()) } else { Err(status::INVALID) }
+}
+
+fn prefix(entry: &RoceAddress) -> u64 {
+    entry.source_l3_address().first_chunk().map_or(0, |prefix| u64::from_be_bytes(*prefix))
 }

@@ -1,11 +1,13 @@
-//! MAD_IFC: a management datagram of software for the port's own agent, answered in the output of the command.
+//! MAD_IFC: a management datagram of software for the port's own agents, answered in the output of the command.
 //!
-//! Subnet management only: what else an agent could be asked, counters, has commands of its own here.
+//! Agents are those of subnet management and of performance management. A datagram that they cannot do is answered with a status in its
+//! header, as a datagram from the link is: Linux tells nobody of a command that fails. A command fails if it is wrong itself, or if its
+//! datagram is one that has no answer.
 
 use super::call::Call;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
-use crate::wire::management::SubnetPacket;
+use crate::wire::management::{MadHeader, Method, SIZE, SubnetPacket, class, status};
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 
 /// `op_mod` is a set of flags: the key of management, or of the board, is not looked at; the network's view. Keys protect nothing
@@ -27,8 +29,34 @@ pub(super) fn ask<M: HostMemory>(
     if input.port() != 1 || input.plane_index() != 0 {
         return Err(syndrome::MAD_PORT);
     }
-    let question = SubnetPacket::from_payload(&input.mad()).ok_or(syndrome::MAD_CLASS)?;
-    let answer = nic.answer_management(call.memory, question).ok_or(syndrome::MAD_METHOD)?;
-    output.set_response_mad_packet(*answer.bytes());
+    let mut mad = input.mad();
+    let header = MadHeader::of(&mad);
+    if header.base_version() != 1 {
+        return Err(syndrome::MAD_VERSION);
+    }
+    match Method::from_raw(header.method()) {
+        // It ends here, and nobody waits for an answer.
+        Method::TrapRepress => return Ok(()),
+        method if !method.has_answer() => return Err(syndrome::MAD_METHOD),
+        _ => {}
+    }
+    match SubnetPacket::from_payload(&mad) {
+        Some(question) => {
+            let answer = nic.answer_host(call.memory, question).ok_or(syndrome::MAD_METHOD)?;
+            mad = *answer.bytes();
+        }
+        None if header.class() == class::PERFORMANCE => {
+            nic.answer_performance(&mut mad);
+        }
+        None => refuse(header, &mut mad),
+    }
+    output.set_response_mad_packet(mad);
     Ok(())
+}
+
+/// There is no agent of the class.
+fn refuse(mut header: MadHeader, mad: &mut [u8; SIZE]) {
+    let answered = Method::from_raw(header.method()).answered();
+    header.set_method(answered).set_status(status::BAD_VERSION);
+    header.write_to(mad);
 }

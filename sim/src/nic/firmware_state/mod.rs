@@ -7,8 +7,10 @@ mod cleared_counters;
 mod ethernet_capabilities;
 pub(super) mod limits;
 mod pages;
+mod port_agents;
 mod system;
 
 pub(super) use capabilities::PAGE;
 pub(super) use cleared_counters::{COUNTER_SET, COUNTERS, ClearedCounters, CounterValues};
+pub(super) use port_agents::{ARBITRATION_ENTRIES, CLASSIC, EXTENDED, PerformanceAgent};
 pub(super) use system::{Firmware, SystemState};

@@ -2,6 +2,7 @@
 
 use super::capabilities::Capabilities;
 use super::pages::PageSupply;
+use super::port_agents::LaneTables;
 use crate::nic::NicConfig;
 use bareverbs_prm::init_segment::HealthBuffer;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub(crate) struct Firmware {
     /// What the health buffer shows.
     pub(crate) health: HealthBuffer,
     pub(crate) node_description: [u8; 64],
+    /// Tables of lanes of an InfiniBand port.
+    pub(in crate::nic) lanes: LaneTables,
     pub(crate) driver_version: [u8; 64],
     pub(crate) admin_mtu: u16,
     /// Commands by opcode that this device does not have.
@@ -49,6 +52,7 @@ impl Firmware {
             queue: None,
             health,
             node_description: [0; 64],
+            lanes: LaneTables::new(),
             driver_version: [0; 64],
             admin_mtu: config.mtu,
             unknown: BTreeMap::new(),

@@ -9,6 +9,7 @@ use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, WorkFault};
 use crate::transport::{ReceiveCompletion, ReceiveKind, ReceiveStatus};
 use crate::wire::infiniband::global_header;
+use crate::wire::management::{GENERAL_SERVICES_QKEY, GeneralPacket};
 use crate::wire::{
     BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, Network, Packet, PacketHeader,
     Route, ServiceClass, ServiceHeader,
@@ -24,10 +25,9 @@ const GRH: usize = 40;
 const OTHER_HEADERS: usize = 12 + 8 + 4;
 /// A Q_Key with this bit in a work request stands for that of the queue pair.
 const CONTROLLED_QKEY: u32 = 1 << 31;
-/// The numbers that every port has (IBTA v1.4 §3.9.2), and the Q_Key of the second (§9.2.4).
+/// The numbers that every port has (IBTA v1.4 §3.9.2).
 const MANAGEMENT: u32 = 0;
 const GENERAL_SERVICES: u32 = 1;
-const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
 /// Kind of the network header in a completion: the two low bits of what is the service level on InfiniBand.
 const IPV6: u8 = 1;
 const IPV4: u8 = 2;
@@ -35,7 +35,7 @@ const IPV4: u8 = 2;
 /// A datagram on its way.
 pub(crate) struct Datagram<'a> {
     source: Qpn,
-    qkey: u32,
+    pub(crate) qkey: u32,
     pub(crate) partition_key: u16,
     route: Route,
     payload: Cow<'a, [u8]>,
@@ -76,6 +76,16 @@ impl<'a> Datagram<'a> {
             solicited: packet.bth.solicited,
             ip_header,
         }
+    }
+
+    /// What it carries.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// As a management datagram of general services, if it can be one.
+    pub(crate) fn to_general_services(&self) -> Option<GeneralPacket> {
+        GeneralPacket::new(&self.route, self.source, self.partition_key, &self.payload)
     }
 
     /// LID of the source and service level; on Ethernet the kind of the network header.
@@ -225,7 +235,12 @@ impl QueuePair {
         }
         let vector = &fetched.address.vector;
         let software_port = bus.features.software_source_port;
-        let Some(route) = bus.port.datagram_route(vector, self.number(), software_port) else {
+        let route = if self.context.st() == ServiceType::Qp0 {
+            Some(bus.port.management_route(vector))
+        } else {
+            bus.port.datagram_route(vector, self.number(), software_port)
+        };
+        let Some(route) = route else {
             self.end_wqe(bus, Err(wqe::ADDRESS));
             self.enter_error(bus, WaitingAnswers::Forgotten);
             return None;
@@ -245,8 +260,8 @@ impl QueuePair {
         self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
     }
 
-    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses those to others. Groups may have
-    /// members here and elsewhere.
+    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses those to others but those of subnet
+    /// management. Groups may have members here and elsewhere.
     fn dispatch_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -258,7 +273,11 @@ impl QueuePair {
             if is_ours && !bus.port.shares(destination) {
                 return Some(OutgoingDatagram::Local { destination, datagram });
             }
-            if !is_ours && !bus.port.reaches_others() {
+            let leaves = match self.context.st() {
+                ServiceType::Qp0 => bus.port.is_linked(),
+                _ => bus.port.reaches_others(),
+            };
+            if !is_ours && !leaves {
                 bus.counters.frames_without_path += 1;
                 return None;
             }

@@ -6,6 +6,7 @@ use crate::nic::multicast::GROUP_QPN;
 use crate::nic::port::group_of;
 use crate::nic::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
 use crate::nic::{HostMemory, Nic};
+use crate::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 use crate::wire::{Deth, FrameBuffer, Packet, network_header};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::time::Time;
@@ -44,6 +45,9 @@ impl Nic {
         destination: Qpn,
         datagram: &Datagram<'_>,
     ) {
+        if self.take_own_management(now, memory, destination, datagram) {
+            return;
+        }
         let mut parts = self.parts(now, memory);
         let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
             parts.bus.counters.frames_without_path += 1;
@@ -58,6 +62,9 @@ impl Nic {
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and whoever shares the port's
     /// addresses has a part in what every port has.
     fn send_datagram_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
+        if self.port.is_infiniband() && virtual_lane(&frame.bytes) == Some(MANAGEMENT_LANE) {
+            return self.send_management(now, memory, frame);
+        }
         let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
         let shared = destination.is_some_and(|number| self.port.shares(number));
         let is_own = shared || destination.is_none_or(|number| self.port.has_number(number));
@@ -170,7 +177,10 @@ impl Nic {
 }
 
 /// The queue pair that takes datagrams for a number; the first two numbers are those of management.
-fn datagram_queue_pair(queue_pairs: &mut Slab<QueuePair>, destination: Qpn) -> Option<&mut QueuePair> {
+pub(super) fn datagram_queue_pair(
+    queue_pairs: &mut Slab<QueuePair>,
+    destination: Qpn,
+) -> Option<&mut QueuePair> {
     let number = match QueuePair::special_service(destination) {
         Some(service) => queue_pairs.iter().find(|(_, qp)| qp.context.st() == service)?.0,
         None => destination.value(),

@@ -1,27 +1,191 @@
-//! Packets of the management lane of an InfiniBand link: the agent of the port answers them.
+//! Management datagrams of an InfiniBand port: what its agents answer, and what its host hears (IBTA v1.4 §13.5, §14.2.2).
+//!
+//! The agent of subnet management answers questions on the management lane, whoever sent them: the link, or the port's own host by the
+//! port's own LID. Answers, SMInfo and traps are for the manager on the host, at queue pair 0. The performance agent answers what comes
+//! to queue pair 1; other classes are the host's.
+//!
+//! **What it may not do.** A performance agent answers for one device. Where several share one port's addresses none does, or a question would
+//! have several answers.
 
-use crate::nic::port::source_lid;
-use crate::nic::queue_pair::FinishedFrame;
+use super::datagrams::datagram_queue_pair;
+use crate::nic::queue_pair::{Datagram, FinishedFrame};
 use crate::nic::{HostMemory, Nic};
-use crate::wire::infiniband;
-use crate::wire::management::SubnetPacket;
+use crate::wire::infiniband::{self, PERMISSIVE_LID};
+use crate::wire::management::{
+    GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket, Method, SubnetPacket, attribute, class,
+};
+use crate::wire::{Deth, FrameBuffer, Network, Packet};
 use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::time::Time;
+
+/// Queue pair of subnet management.
+const SUBNET_MANAGEMENT: Qpn = Qpn::from_low_bits(0);
+/// Answers that may wait for the wire.
+const WAITING: usize = 256;
+/// The bit of a P_Key that says whether a member is a full one.
+const FULL_MEMBER: u16 = 1 << 15;
 
 impl Nic {
     /// A packet of the management lane.
-    pub(super) fn handle_management<M: HostMemory>(&mut self, memory: &mut M, frame: &[u8]) {
+    pub(super) fn handle_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         let Ok(packet) = infiniband::parse(frame) else {
             self.counters.frames_malformed += 1;
             return;
         };
-        let source = source_lid(&packet.route.network);
-        let question = SubnetPacket::of(&packet).filter(|_| self.port.is_up());
-        let Some(answer) = question.and_then(|question| self.answer_management(memory, question)) else {
+        let ours = self.port.is_up() && self.is_management_address(&packet.route.network);
+        let (Some(management), Some(deth)) =
+            (SubnetPacket::of(&packet).filter(|_| ours), packet.service_header.deth())
+        else {
             self.counters.frames_foreign += 1;
             return;
         };
-        self.counters.frames_received += 1;
-        let (bytes, icrc) = answer.to_frame(self.port.hca_vport.lid(), source);
-        self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: Qpn::from_low_bits(0) });
+        if is_for_host(&management) {
+            self.deliver_to_manager(now, memory, &packet, deth, frame);
+            return;
+        }
+        self.count_received(frame);
+        let Network::InfiniBand(local) = packet.route.network else { return };
+        if let Some(answer) = self.answer_management(memory, management) {
+            let (bytes, icrc) = answer.to_frame(self.port.hca_vport.lid(), local.source);
+            self.send_answer(now, memory, bytes, icrc);
+        }
     }
+
+    /// Management packets go to the LID of the port, or to whoever is at the end of the link (IBTA v1.4 §14.2.1.1).
+    fn is_management_address(&self, network: &Network) -> bool {
+        match network {
+            Network::InfiniBand(local) => {
+                local.destination == PERMISSIVE_LID || self.port.owns_lid(local.destination)
+            }
+            _ => false,
+        }
+    }
+
+    /// To queue pair 0 of the host. Partitions do not matter on the management lane (IBTA v1.4 §10.9.1).
+    fn deliver_to_manager<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        packet: &Packet<'_>,
+        deth: Deth,
+        frame: &[u8],
+    ) {
+        let mut parts = self.parts(now, memory);
+        let Some(qp) = datagram_queue_pair(parts.queue_pairs, SUBNET_MANAGEMENT) else {
+            parts.bus.counters.frames_unknown_qp += 1;
+            return;
+        };
+        let effects = qp.on_datagram(&mut parts.bus, &Datagram::received(packet, deth, &[]));
+        parts.schedule.apply(qp, effects);
+        self.count_received(frame);
+    }
+
+    /// A packet of queue pair 0: to the agent of the own port, or over a link that need not be active.
+    pub(super) fn send_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
+        if infiniband::destination_lid(&frame.bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
+            self.handle_management(now, memory, &frame.bytes);
+        } else if self.port.is_linked() {
+            self.outbox.push_back(frame);
+        } else {
+            self.counters.frames_without_path += 1;
+        }
+    }
+
+    /// A datagram that the host sent to the port itself; whether an agent of the port has seen to it.
+    pub(super) fn take_own_management<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        destination: Qpn,
+        datagram: &Datagram<'_>,
+    ) -> bool {
+        if destination == SUBNET_MANAGEMENT {
+            let Some(packet) = SubnetPacket::from_payload(datagram.payload()) else { return false };
+            let lid = self.port.hca_vport.lid();
+            let (frame, _) = packet.to_frame(lid, lid);
+            self.handle_management(now, memory, &frame);
+            return true;
+        }
+        let question = datagram.to_general_services().filter(|_| destination == GENERAL_SERVICES);
+        question.is_some_and(|question| self.answer_general_services(now, memory, datagram.qkey, question))
+    }
+
+    /// A datagram for queue pair 1 that came by the link; whether an agent of the port has seen to it.
+    pub(super) fn take_general_services<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        packet: &Packet<'_>,
+        frame: &[u8],
+    ) -> bool {
+        let Some(deth) = packet.service_header.deth().filter(|_| self.port.is_infiniband()) else {
+            return false;
+        };
+        let ours = packet.bth.destination == GENERAL_SERVICES
+            && self.port.is_addressed(&packet.route.network, packet.route.vlan);
+        let question = GeneralPacket::of(packet).filter(|_| ours);
+        let taken =
+            question.is_some_and(|question| self.answer_general_services(now, memory, deth.q_key, question));
+        if taken {
+            self.count_received(frame);
+        }
+        taken
+    }
+
+    /// Answers what the performance agent is asked, in the partition of the port and with the right Q_Key (IBTA v1.4 §9.2.4).
+    fn answer_general_services<M: HostMemory>(
+        &mut self,
+        now: Time,
+        memory: &mut M,
+        q_key: u32,
+        question: GeneralPacket,
+    ) -> bool {
+        let header = question.header();
+        let asked = header.class() == class::PERFORMANCE && Method::from_raw(header.method()).has_answer();
+        if !asked || self.port.shares(GENERAL_SERVICES) {
+            return false;
+        }
+        if q_key != GENERAL_SERVICES_QKEY {
+            self.counters.datagrams_bad_qkey += 1;
+            return true;
+        }
+        if !self.is_partition(question.partition_key()) {
+            self.counters.frames_bad_pkey += 1;
+            return true;
+        }
+        let mut answer = *question.bytes();
+        let answered = self.answer_performance(&mut answer);
+        if let Some((bytes, icrc)) = question.answer_frame(&answer).filter(|_| answered) {
+            self.send_answer(now, memory, bytes, icrc);
+        }
+        true
+    }
+
+    /// Queue pair 1 hears every partition of the port (IBTA v1.4 §10.9.2).
+    fn is_partition(&self, theirs: u16) -> bool {
+        let bits = theirs & !FULL_MEMBER;
+        let matches = |own: &u16| own & !FULL_MEMBER == bits && (own | theirs) & FULL_MEMBER != 0;
+        bits != 0 && self.port.partition_keys().iter().any(matches)
+    }
+
+    /// To the link, or back to the host. An answer for which there is no room is lost, as on the management lane of real ports.
+    fn send_answer<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
+        if infiniband::destination_lid(&bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
+            self.looped_back += 1;
+            if infiniband::virtual_lane(&bytes) == Some(infiniband::MANAGEMENT_LANE) {
+                self.handle_management(now, memory, &bytes);
+            } else {
+                self.accept_buffer(now, memory, &bytes);
+            }
+        } else if self.outbox.len() < WAITING {
+            self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: SUBNET_MANAGEMENT });
+        } else {
+            self.counters.management_dropped += 1;
+        }
+    }
+}
+
+/// Whether a packet is for a manager on the host rather than for the port's agent.
+fn is_for_host(packet: &SubnetPacket) -> bool {
+    packet.is_returning() || packet.method() == Method::Trap || packet.attribute().0 == attribute::SM_INFO
 }

@@ -28,7 +28,7 @@ impl Nic {
         known: Option<&Packet<'_>>,
     ) {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
-            self.handle_management(memory, frame);
+            self.handle_management(now, memory, frame);
         } else if !self.is_for_us(frame) && !self.accepts(frame) {
             self.counters.frames_foreign += 1;
         } else if self.is_for_flow_tables(frame) {
@@ -84,6 +84,9 @@ impl Nic {
         if packet.bth.service == ServiceClass::CongestionNotification {
             self.route_notification(now, memory, packet);
         } else if let Some(deth) = packet.service_header.deth() {
+            if self.take_general_services(now, memory, packet, frame) {
+                return;
+            }
             self.route_datagram(now, memory, packet, deth, frame);
         } else {
             self.route_connected(now, memory, packet, frame);

@@ -53,7 +53,7 @@ fn the_port_is_active_and_has_an_address() {
     refused(raw(&mut host, Op::ModifyHcaVportContext, modify), syndrome::VPORT_FIELD);
     let (out, _): (QueryHcaVportContextOut, _) =
         host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
-    assert_eq!(out.hca_vport_context().cap_mask1(), 1 << 16);
+    assert_eq!(out.hca_vport_context().cap_mask1() & 1 << 16, 1 << 16);
     host.nic.set_link_up(false);
     let (out, _): (QueryHcaVportContextOut, _) =
         host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
@@ -501,10 +501,8 @@ fn the_agent_answers_its_own_host() {
 }
 
 #[test]
-fn only_questions_of_subnet_management_are_asked() {
+fn only_the_agents_of_an_infiniband_port_are_asked() {
     let mut host = Host::booted(config());
-    refused(ask(&mut host, question(4, 1, 0x15)), syndrome::MAD_CLASS);
-    refused(ask(&mut host, question(1, 0x81, 0x15)), syndrome::MAD_METHOD);
     let mut elsewhere = question(1, 1, 0x15);
     elsewhere.set_port(2);
     refused(ask(&mut host, elsewhere), syndrome::MAD_PORT);

@@ -16,6 +16,7 @@ mod events;
 mod fast_registration;
 mod host;
 mod infiniband;
+mod management;
 mod pacing;
 mod pair;
 mod properties;

@@ -1,18 +1,24 @@
-//! Subnet management packets: 256 bytes in a datagram to queue pair 0, over the virtual lane that nothing else uses.
-//! IBTA v1.4 §14.2.
+//! Management datagrams, 256 bytes each (IBTA v1.4 §13.4): those of subnet management to queue pair 0, over the virtual lane that
+//! nothing else uses (§14.2), and those of general services to queue pair 1.
 //!
-//! Only what the port's agent and the subnet's manager say to each other: attributes of one port, directed route over one
-//! hop, LID-routed as a port answers it.
+//! **Where to read first.** [`SubnetPacket`]; `attributes` for what a datagram carries, `general` for queue pair 1.
+
+pub mod attributes;
+mod general;
+
+pub use general::{GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket};
 
 use super::bth::DEFAULT_PARTITION_KEY;
 use super::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID};
 use super::opcode::BthOpcode;
 use super::packet::{Packet, PacketHeader};
-use super::route::{LocalRoute, Network};
+use super::route::{LocalRoute, Network, Route};
 use super::service::{Deth, ServiceClass, ServiceHeader};
 use super::{Extension, FrameBuffer, FrameWriter, HeaderTemplate};
 use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::layout;
 use bareverbs_prm::psn::Psn;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a management datagram.
 pub const SIZE: usize = 256;
@@ -21,12 +27,41 @@ pub const ATTRIBUTE: usize = 64;
 /// Queue pair of subnet management.
 const MANAGEMENT_QP: u32 = 0;
 
-const LID_ROUTED: u8 = 0x01;
-const DIRECTED_ROUTE: u8 = 0x81;
+/// The only base version of a management datagram (IBTA v1.4 §13.4.2).
+const BASE_VERSION: u8 = 1;
+/// The only version of the classes of subnet management and of performance management.
+pub const CLASS_VERSION: u8 = 1;
+
 const DIRECTION: u16 = 1 << 15;
 const ATTRIBUTE_AT: usize = 64;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
+
+layout! {
+    /// The header that all management datagrams have (IBTA v1.4 §13.4.3).
+    pub struct MadHeader, "MADHeader", 6;
+    bits base_version / set_base_version: u8 = 0[31:24], "BaseVersion";
+    bits class / set_class: u8 = 0[23:16], "MgmtClass";
+    bits class_version / set_class_version: u8 = 0[15:8], "ClassVersion";
+    bits method / set_method: u8 = 0[7:0], "Method";
+    bits status / set_status: u16 = 1[31:16], "Status";
+    bits class_specific / set_class_specific: u16 = 1[15:0], "ClassSpecific";
+    wide transaction / set_transaction: u64 = 2, "TransactionID";
+    bits attribute / set_attribute: u16 = 4[31:16], "AttributeID";
+    bits modifier / set_modifier: u32 = 5[31:0], "AttributeModifier";
+}
+
+/// Management classes (IBTA v1.4 §13.4.4).
+pub mod class {
+    /// Subnet management, LID routed.
+    pub const LID_ROUTED: u8 = 0x01;
+    /// Subnet management, directed route.
+    pub const DIRECTED_ROUTE: u8 = 0x81;
+    /// Performance management.
+    pub const PERFORMANCE: u8 = 0x04;
+}
+
+use class::{DIRECTED_ROUTE, LID_ROUTED};
 
 /// What is asked of an attribute (IBTA v1.4 §13.4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,18 +72,38 @@ pub enum Method {
     Set,
     /// The answer to both.
     Response,
+    /// Something has happened.
+    Trap,
+    /// A trap was heard.
+    TrapRepress,
     /// Something else.
     Other(u8),
 }
 
 impl Method {
-    const fn from_raw(raw: u8) -> Self {
+    /// The method of the answer: one for Get and Set, their own with the high bit for others (IBTA v1.4 §13.4.5).
+    pub const fn answered(self) -> u8 {
+        match self {
+            Self::Get | Self::Set => Self::Response.to_raw(),
+            other => other.to_raw() | 0x80,
+        }
+    }
+
+    /// The method of its number.
+    pub const fn from_raw(raw: u8) -> Self {
         match raw {
             0x01 => Self::Get,
             0x02 => Self::Set,
             0x81 => Self::Response,
+            0x05 => Self::Trap,
+            0x07 => Self::TrapRepress,
             other => Self::Other(other),
         }
+    }
+
+    /// Whether an agent that does not know the method says so: other methods have no answer at all (IBTA v1.4 §13.4.5).
+    pub const fn has_answer(self) -> bool {
+        matches!(self, Self::Get | Self::Set | Self::Other(0x06 | 0x12..=0x15))
     }
 
     const fn to_raw(self) -> u8 {
@@ -56,6 +111,8 @@ impl Method {
             Self::Get => 0x01,
             Self::Set => 0x02,
             Self::Response => 0x81,
+            Self::Trap => 0x05,
+            Self::TrapRepress => 0x07,
             Self::Other(other) => other,
         }
     }
@@ -73,6 +130,18 @@ pub mod attribute {
     pub const PORT_INFO: u16 = 0x15;
     /// P_KeyTable.
     pub const PARTITION_KEYS: u16 = 0x16;
+    /// SLtoVLMappingTable.
+    pub const SL_TO_VL: u16 = 0x17;
+    /// VLArbitrationTable.
+    pub const VL_ARBITRATION: u16 = 0x18;
+    /// SMInfo.
+    pub const SM_INFO: u16 = 0x20;
+    /// ClassPortInfo, of every class but that of subnet management.
+    pub const CLASS_PORT_INFO: u16 = 0x01;
+    /// PortCounters, of performance management (IBTA v1.4 §16.1.3.5).
+    pub const PORT_COUNTERS: u16 = 0x12;
+    /// PortCountersExtended (IBTA v1.4 §16.1.4.11).
+    pub const PORT_COUNTERS_EXTENDED: u16 = 0x1d;
 }
 
 /// States of a port (IBTA v1.4 §14.2.5.6).
@@ -105,6 +174,10 @@ impl PortState {
 pub mod status {
     /// Done.
     pub const OK: u16 = 0;
+    /// There is no such class here, or not of this version.
+    pub const BAD_VERSION: u16 = 1 << 2;
+    /// The agent does not know the method.
+    pub const BAD_METHOD: u16 = 2 << 2;
     /// The agent does not know the attribute, or not with this method.
     pub const UNSUPPORTED: u16 = 3 << 2;
     /// A field, or the attribute modifier, has a value that is not possible.
@@ -137,7 +210,7 @@ impl SubnetPacket {
     /// The packet of a payload that has its length and a class of subnet management.
     pub fn from_payload(payload: &[u8]) -> Option<Self> {
         let bytes: [u8; SIZE] = payload.try_into().ok()?;
-        (bytes[0] == 1 && matches!(bytes[1], LID_ROUTED | DIRECTED_ROUTE)).then_some(Self(bytes))
+        (bytes[0] == BASE_VERSION && matches!(bytes[1], LID_ROUTED | DIRECTED_ROUTE)).then_some(Self(bytes))
     }
 
     /// All of it.
@@ -176,8 +249,38 @@ impl SubnetPacket {
         &mut self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
     }
 
+    /// Version of the class.
+    pub const fn class_version(&self) -> u8 {
+        self.0[2]
+    }
+
+    /// The attribute's bytes as a structure.
+    pub fn read<T: FromBytes>(&self) -> Option<T> {
+        T::read_from_prefix(self.data()).ok().map(|(attribute, _)| attribute)
+    }
+
+    /// Replaces the attribute's bytes; those behind the structure are zero.
+    pub fn write(&mut self, attribute: &(impl IntoBytes + zerocopy::Immutable)) {
+        let (bytes, data) = (attribute.as_bytes(), self.data_mut());
+        data.fill(0);
+        let length = bytes.len().min(data.len());
+        data[..length].copy_from_slice(&bytes[..length]);
+    }
+
     const fn is_directed(&self) -> bool {
         self.0[1] == DIRECTED_ROUTE
+    }
+
+    /// Whether it is on its way back to who asked (IBTA v1.4 §14.2.2).
+    pub const fn is_returning(&self) -> bool {
+        matches!(self.method(), Method::Response)
+            || self.is_directed() && u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0
+    }
+
+    /// Whether a packet of the port's own host ends at the host: software has moved the hop pointer over the end of a directed route
+    /// (IBTA v1.4 §14.2.2.2), and noted the port.
+    pub const fn ends_at_host(&self) -> bool {
+        !self.is_directed() || self.0[6] == self.0[7].saturating_add(1)
     }
 
     /// Whether a directed route ends here, at the port `port` of an adapter (IBTA v1.4 §14.2.2.2); notes the way back.
@@ -199,12 +302,20 @@ impl SubnetPacket {
         true
     }
 
-    /// Makes the answer of a question that has arrived, with the attribute's bytes as they are.
+    /// Makes the answer of a question that has arrived by the link, with the attribute's bytes as they are: the hop pointer moves
+    /// back (IBTA v1.4 §14.2.2.3).
     pub fn answer(&mut self, status: u16) {
-        self.0[3] = Method::Response.to_raw();
+        self.answer_at_host(status);
+        if self.is_directed() {
+            self.0[6] = self.0[6].saturating_sub(1);
+        }
+    }
+
+    /// Makes the answer for the port's own host, which moves the hop pointer back itself.
+    pub fn answer_at_host(&mut self, status: u16) {
+        self.0[3] = self.method().answered();
         let direction = if self.is_directed() { DIRECTION } else { 0 };
         self.0[4..6].copy_from_slice(&(status | direction).to_be_bytes());
-        self.0[6] = self.0[6].saturating_sub(1);
     }
 
     /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; other packets go from
@@ -216,23 +327,7 @@ impl SubnetPacket {
         let local =
             LocalRoute { source, destination, service_level: 0, virtual_lane: MANAGEMENT_LANE, global: None };
         let qp = Qpn::from_low_bits(MANAGEMENT_QP);
-        let template = HeaderTemplate::new(&local.into(), qp, DEFAULT_PARTITION_KEY)
-            .of_service(ServiceClass::UnreliableDatagram);
-        let header = PacketHeader {
-            opcode: BthOpcode::SendOnly,
-            psn: Psn::new(0),
-            solicited: false,
-            ack_request: false,
-            service_header: ServiceHeader::Deth(Deth { q_key: 0, source: qp }),
-            extension: Extension::None,
-        };
-        let (mut frame, mut icrc) = (FrameBuffer::new(), 0);
-        // 256 bytes fit every packet.
-        if let Ok(mut writer) = FrameWriter::begin(&mut frame, &template, &header, SIZE) {
-            writer.payload_mut().copy_from_slice(&self.0);
-            icrc = writer.finish();
-        }
-        (frame, icrc)
+        datagram_frame(&local.into(), qp, DEFAULT_PARTITION_KEY, Deth { q_key: 0, source: qp }, &self.0)
     }
 
     /// The subnet management packet in a packet of a link.
@@ -242,6 +337,33 @@ impl SubnetPacket {
             local.virtual_lane == MANAGEMENT_LANE && packet.bth.destination.value() == MANAGEMENT_QP;
         (management && packet.service_header.deth().is_some()).then(|| Self::from_payload(packet.payload))?
     }
+}
+
+/// The frame of a management datagram, and its invariant CRC.
+fn datagram_frame(
+    route: &Route,
+    destination: Qpn,
+    partition_key: u16,
+    deth: Deth,
+    payload: &[u8; SIZE],
+) -> (FrameBuffer, u32) {
+    let template =
+        HeaderTemplate::new(route, destination, partition_key).of_service(ServiceClass::UnreliableDatagram);
+    let header = PacketHeader {
+        opcode: BthOpcode::SendOnly,
+        psn: Psn::new(0),
+        solicited: false,
+        ack_request: false,
+        service_header: ServiceHeader::Deth(deth),
+        extension: Extension::None,
+    };
+    let (mut frame, mut icrc) = (FrameBuffer::new(), 0);
+    // 256 bytes fit every packet.
+    if let Ok(mut writer) = FrameWriter::begin(&mut frame, &template, &header, SIZE) {
+        writer.payload_mut().copy_from_slice(payload);
+        icrc = writer.finish();
+    }
+    (frame, icrc)
 }
 
 #[cfg(test)]

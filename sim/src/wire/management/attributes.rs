@@ -1,0 +1,120 @@
+//! Attributes of management classes, as bytes (IBTA v1.4 §13.4.8, §14.2.5, §16.1.3). Field names are IBTA's.
+
+use bareverbs_prm::layout;
+
+layout! {
+    /// NodeInfo (IBTA v1.4 §14.2.5.3).
+    pub struct NodeInfo, "NodeInfo", 10;
+    bits base_version / set_base_version: u8 = 0[31:24], "BaseVersion";
+    bits class_version / set_class_version: u8 = 0[23:16], "ClassVersion";
+    bits node_type / set_node_type: u8 = 0[15:8], "NodeType";
+    bits num_ports / set_num_ports: u8 = 0[7:0], "NumPorts";
+    wide system_image_guid / set_system_image_guid: u64 = 1, "SystemImageGUID";
+    wide node_guid / set_node_guid: u64 = 3, "NodeGUID";
+    wide port_guid / set_port_guid: u64 = 5, "PortGUID";
+    bits partition_cap / set_partition_cap: u16 = 7[31:16], "PartitionCap";
+    bits device_id / set_device_id: u16 = 7[15:0], "DeviceID";
+    bits revision / set_revision: u32 = 8[31:0], "Revision";
+    bits local_port_num / set_local_port_num: u8 = 9[31:24], "LocalPortNum";
+    bits vendor_id / set_vendor_id: u32 = 9[23:0], "VendorID";
+}
+
+layout! {
+    /// PortInfo (IBTA v1.4 §14.2.5.6).
+    pub struct PortInfo, "PortInfo", 16;
+    wide m_key / set_m_key: u64 = 0, "M_Key";
+    wide gid_prefix / set_gid_prefix: u64 = 2, "GidPrefix";
+    bits lid / set_lid: u16 = 4[31:16], "LID";
+    bits master_sm_lid / set_master_sm_lid: u16 = 4[15:0], "MasterSMLID";
+    bits capability_mask / set_capability_mask: u32 = 5[31:0], "CapabilityMask";
+    bits diag_code / set_diag_code: u16 = 6[31:16], "DiagCode";
+    bits m_key_lease_period / set_m_key_lease_period: u16 = 6[15:0], "M_KeyLeasePeriod";
+    bits local_port_num / set_local_port_num: u8 = 7[31:24], "LocalPortNum";
+    bits link_width_enabled / set_link_width_enabled: u8 = 7[23:16], "LinkWidthEnabled";
+    bits link_width_supported / set_link_width_supported: u8 = 7[15:8], "LinkWidthSupported";
+    bits link_width_active / set_link_width_active: u8 = 7[7:0], "LinkWidthActive";
+    bits link_speed_supported / set_link_speed_supported: u8 = 8[31:28], "LinkSpeedSupported";
+    bits port_state / set_port_state: u8 = 8[27:24], "PortState";
+    bits port_physical_state / set_port_physical_state: u8 = 8[23:20], "PortPhysicalState";
+    bits link_down_default_state / set_link_down_default_state: u8 = 8[19:16], "LinkDownDefaultState";
+    bits m_key_protect_bits / set_m_key_protect_bits: u8 = 8[15:14], "M_KeyProtectBits";
+    bits lmc / set_lmc: u8 = 8[10:8], "LMC";
+    bits link_speed_active / set_link_speed_active: u8 = 8[7:4], "LinkSpeedActive";
+    bits link_speed_enabled / set_link_speed_enabled: u8 = 8[3:0], "LinkSpeedEnabled";
+    bits neighbor_mtu / set_neighbor_mtu: u8 = 9[31:28], "NeighborMTU";
+    bits master_sm_sl / set_master_sm_sl: u8 = 9[27:24], "MasterSMSL";
+    bits vl_cap / set_vl_cap: u8 = 9[23:20], "VLCap";
+    bits init_type / set_init_type: u8 = 9[19:16], "InitType";
+    bits vl_high_limit / set_vl_high_limit: u8 = 9[15:8], "VLHighLimit";
+    bits vl_arbitration_high_cap / set_vl_arbitration_high_cap: u8 = 9[7:0], "VLArbitrationHighCap";
+    bits vl_arbitration_low_cap / set_vl_arbitration_low_cap: u8 = 10[31:24], "VLArbitrationLowCap";
+    bits init_type_reply / set_init_type_reply: u8 = 10[23:20], "InitTypeReply";
+    bits mtu_cap / set_mtu_cap: u8 = 10[19:16], "MTUCap";
+    bits vl_stall_count / set_vl_stall_count: u8 = 10[15:13], "VLStallCount";
+    bits hoq_life / set_hoq_life: u8 = 10[12:8], "HOQLife";
+    bits operational_vls / set_operational_vls: u8 = 10[7:4], "OperationalVLs";
+    bits m_key_violations / set_m_key_violations: u16 = 11[31:16], "M_KeyViolations";
+    bits p_key_violations / set_p_key_violations: u16 = 11[15:0], "P_KeyViolations";
+    bits q_key_violations / set_q_key_violations: u16 = 12[31:16], "Q_KeyViolations";
+    bits guid_cap / set_guid_cap: u8 = 12[15:8], "GUIDCap";
+    bits client_reregister / set_client_reregister: bool = 12[7:7], "ClientReregister";
+    bits subnet_timeout / set_subnet_timeout: u8 = 12[4:0], "SubnetTimeOut";
+    bits resp_time_value / set_resp_time_value: u8 = 13[28:24], "RespTimeValue";
+    bits local_phy_errors / set_local_phy_errors: u8 = 13[23:20], "LocalPhyErrors";
+    bits overrun_errors / set_overrun_errors: u8 = 13[19:16], "OverrunErrors";
+    bits capability_mask2 / set_capability_mask2: u16 = 15[31:16], "CapabilityMask2";
+    bits link_speed_ext_active / set_link_speed_ext_active: u8 = 15[15:12], "LinkSpeedExtActive";
+    bits link_speed_ext_supported / set_link_speed_ext_supported: u8 = 15[11:8], "LinkSpeedExtSupported";
+    bits link_speed_ext_enabled / set_link_speed_ext_enabled: u8 = 15[4:0], "LinkSpeedExtEnabled";
+}
+
+layout! {
+    /// ClassPortInfo (IBTA v1.4 §13.4.8.1).
+    pub struct ClassPortInfo, "ClassPortInfo", 18;
+    bits base_version / set_base_version: u8 = 0[31:24], "BaseVersion";
+    bits class_version / set_class_version: u8 = 0[23:16], "ClassVersion";
+    bits capability_mask / set_capability_mask: u16 = 0[15:0], "CapabilityMask";
+    bits capability_mask2 / set_capability_mask2: u32 = 1[31:5], "CapabilityMask2";
+    bits resp_time_value / set_resp_time_value: u8 = 1[4:0], "RespTimeValue";
+}
+
+layout! {
+    /// PortCounters (IBTA v1.4 §16.1.3.5).
+    pub struct PortCounters, "PortCounters", 11;
+    bits port_select / set_port_select: u8 = 0[23:16], "PortSelect";
+    bits counter_select / set_counter_select: u16 = 0[15:0], "CounterSelect";
+    bits symbol_error_counter / set_symbol_error_counter: u16 = 1[31:16], "SymbolErrorCounter";
+    bits link_error_recovery_counter / set_link_error_recovery_counter: u8 = 1[15:8], "LinkErrorRecoveryCounter";
+    bits link_downed_counter / set_link_downed_counter: u8 = 1[7:0], "LinkDownedCounter";
+    bits port_rcv_errors / set_port_rcv_errors: u16 = 2[31:16], "PortRcvErrors";
+    bits port_rcv_remote_physical_errors / set_port_rcv_remote_physical_errors: u16 = 2[15:0], "PortRcvRemotePhysicalErrors";
+    bits port_rcv_switch_relay_errors / set_port_rcv_switch_relay_errors: u16 = 3[31:16], "PortRcvSwitchRelayErrors";
+    bits port_xmit_discards / set_port_xmit_discards: u16 = 3[15:0], "PortXmitDiscards";
+    bits port_xmit_constraint_errors / set_port_xmit_constraint_errors: u8 = 4[31:24], "PortXmitConstraintErrors";
+    bits port_rcv_constraint_errors / set_port_rcv_constraint_errors: u8 = 4[23:16], "PortRcvConstraintErrors";
+    bits counter_select2 / set_counter_select2: u8 = 4[15:8], "CounterSelect2";
+    bits local_link_integrity_errors / set_local_link_integrity_errors: u8 = 4[7:4], "LocalLinkIntegrityErrors";
+    bits excessive_buffer_overrun_errors / set_excessive_buffer_overrun_errors: u8 = 4[3:0], "ExcessiveBufferOverrunErrors";
+    bits qp1_dropped / set_qp1_dropped: u16 = 5[31:16], "QP1Dropped";
+    bits vl15_dropped / set_vl15_dropped: u16 = 5[15:0], "VL15Dropped";
+    bits port_xmit_data / set_port_xmit_data: u32 = 6[31:0], "PortXmitData";
+    bits port_rcv_data / set_port_rcv_data: u32 = 7[31:0], "PortRcvData";
+    bits port_xmit_pkts / set_port_xmit_pkts: u32 = 8[31:0], "PortXmitPkts";
+    bits port_rcv_pkts / set_port_rcv_pkts: u32 = 9[31:0], "PortRcvPkts";
+    bits port_xmit_wait / set_port_xmit_wait: u32 = 10[31:0], "PortXmitWait";
+}
+
+layout! {
+    /// PortCountersExtended (IBTA v1.4 §16.1.4.11).
+    pub struct PortCountersExtended, "PortCountersExtended", 18;
+    bits port_select / set_port_select: u8 = 0[23:16], "PortSelect";
+    bits counter_select / set_counter_select: u16 = 0[15:0], "CounterSelect";
+    wide port_xmit_data / set_port_xmit_data: u64 = 2, "PortXmitData";
+    wide port_rcv_data / set_port_rcv_data: u64 = 4, "PortRcvData";
+    wide port_xmit_pkts / set_port_xmit_pkts: u64 = 6, "PortXmitPkts";
+    wide port_rcv_pkts / set_port_rcv_pkts: u64 = 8, "PortRcvPkts";
+    wide port_unicast_xmit_pkts / set_port_unicast_xmit_pkts: u64 = 10, "PortUnicastXmitPkts";
+    wide port_unicast_rcv_pkts / set_port_unicast_rcv_pkts: u64 = 12, "PortUnicastRcvPkts";
+    wide port_multicast_xmit_pkts / set_port_multicast_xmit_pkts: u64 = 14, "PortMulticastXmitPkts";
+    wide port_multicast_rcv_pkts / set_port_multicast_rcv_pkts: u64 = 16, "PortMulticastRcvPkts";
+}

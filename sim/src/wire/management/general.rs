@@ -1,0 +1,80 @@
+//! Management datagrams of queue pair 1, general services: header, and the frame of an answer (IBTA v1.4 §13.4, §9.2.4).
+
+use super::{MadHeader, SIZE, datagram_frame};
+use crate::wire::FrameBuffer;
+use crate::wire::packet::Packet;
+use crate::wire::route::{GlobalRoute, LocalRoute, Network, Route};
+use crate::wire::service::Deth;
+use bareverbs_prm::ids::Qpn;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The queue pair of general services, and the Q_Key that it has (IBTA v1.4 §9.2.4).
+pub const GENERAL_SERVICES: Qpn = Qpn::from_low_bits(1);
+/// See [`GENERAL_SERVICES`].
+pub const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
+
+/// One management datagram of general services, with where it came from.
+#[derive(Debug, Clone)]
+pub struct GeneralPacket {
+    bytes: [u8; SIZE],
+    route: Route,
+    source: Qpn,
+    partition_key: u16,
+}
+
+impl GeneralPacket {
+    /// The datagram in a packet of a link for queue pair 1. `None` if it is none of the base version that there is.
+    pub fn of(packet: &Packet<'_>) -> Option<Self> {
+        let deth = packet.service_header.deth().filter(|_| packet.bth.destination == GENERAL_SERVICES)?;
+        Self::new(&packet.route, deth.source, packet.bth.partition_key, packet.payload)
+    }
+
+    /// The datagram that queue pair `source` sent on a way.
+    pub fn new(route: &Route, source: Qpn, partition_key: u16, payload: &[u8]) -> Option<Self> {
+        let bytes: [u8; SIZE] = payload.try_into().ok()?;
+        (bytes[0] == super::BASE_VERSION).then_some(Self { bytes, route: *route, source, partition_key })
+    }
+
+    /// Its P_Key.
+    pub const fn partition_key(&self) -> u16 {
+        self.partition_key
+    }
+
+    /// All of it.
+    pub const fn bytes(&self) -> &[u8; SIZE] {
+        &self.bytes
+    }
+
+    /// Its header.
+    pub fn header(&self) -> MadHeader {
+        MadHeader::of(&self.bytes)
+    }
+
+    /// The frame that carries `answer` to the sender, and its invariant CRC. `None` off InfiniBand.
+    pub fn answer_frame(&self, answer: &[u8; SIZE]) -> Option<(FrameBuffer, u32)> {
+        let Network::InfiniBand(local) = self.route.network else { return None };
+        let back = |way: GlobalRoute| GlobalRoute { source: way.destination, destination: way.source };
+        let local = LocalRoute {
+            source: local.destination,
+            destination: local.source,
+            global: local.global.map(back),
+            ..local
+        };
+        let route = Route { network: Network::InfiniBand(local), ..self.route };
+        let deth = Deth { q_key: GENERAL_SERVICES_QKEY, source: GENERAL_SERVICES };
+        Some(datagram_frame(&route, self.source, self.partition_key, deth, answer))
+    }
+}
+
+impl MadHeader {
+    /// The header of a datagram.
+    pub fn of(bytes: &[u8; SIZE]) -> Self {
+        // A datagram is longer than its header.
+        Self::read_from_prefix(bytes).map_or(Self::new(), |(header, _)| header)
+    }
+
+    /// Puts the header back.
+    pub fn write_to(&self, bytes: &mut [u8; SIZE]) {
+        bytes[..Self::SIZE].copy_from_slice(self.as_bytes());
+    }
+}
