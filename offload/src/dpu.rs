@@ -148,7 +148,12 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
 
     /// When to poll again, if nothing arrives before. What could not be done at the last poll waits for something that ends, not for a time.
     pub fn poll_timeout(&self, dma: &impl HostDma) -> Option<Time> {
-        [self.runtime.poll_timeout_after(self.polled), dma.poll_timeout()].into_iter().flatten().min()
+        let requests = (0..CONNECTIONS).filter_map(|connection| self.request_at(connection));
+        let requests = requests.filter(|at| *at > self.polled).min();
+        [requests, self.runtime.poll_timeout_after(self.polled), dma.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn take(&mut self, endpoint: &mut impl Endpoint, completion: &Completion) {
@@ -195,14 +200,20 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// Takes one request of each connection that could be answered; another connection is first in each round. A connection
+    /// When the next request of a connection that waits may be taken.
+    fn request_at(&self, connection: usize) -> Option<Time> {
+        let id = self.ids[connection].filter(|_| !self.arrived[connection].is_empty())?;
+        Some(self.runtime.request_at(id))
+    }
+
+    /// Takes one request of each connection that could be answered and has a token for it; another connection is first in each round. A connection
     /// that takes no answers keeps its requests, and keeps nobody else's.
     fn admit_round(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
         let mut active = false;
         let first = self.first;
         for turn in 0..CONNECTIONS {
             let connection = (first + turn) % CONNECTIONS;
-            if !endpoint.has_room(connection) {
+            if !endpoint.has_room(connection) || self.request_at(connection).is_some_and(|at| at > now) {
                 continue;
             }
             if let Some(arrived) = self.arrived[connection].pop_front() {

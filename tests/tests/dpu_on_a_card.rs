@@ -10,15 +10,17 @@ use bareverbs_offload::client::slots::SlotLayout;
 use bareverbs_offload::client::{ClientConfig, Ended, KvClient, LookupResult, Way};
 use bareverbs_offload::cost::KernelCost;
 use bareverbs_offload::dpu::{DpuServer, memory_size};
-use bareverbs_offload::endpoint::{Part, PostError};
+use bareverbs_offload::endpoint::{Endpoint, Outcome, Part, PostError, Work};
 use bareverbs_offload::grant::{Grant, HostRegion};
 use bareverbs_offload::host_dma::{DmaEnd, DmaFault, HostDma};
-use bareverbs_offload::kernel::CompiledIn;
-use bareverbs_offload::kernels::kv_lookup::KvLookup;
-use bareverbs_offload::runtime::{ResponseWindow, Runtime};
+use bareverbs_offload::kernel::{CompiledIn, Kernel, Opcode};
+use bareverbs_offload::kernels::kv_layout::Line;
+use bareverbs_offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
+use bareverbs_offload::runtime::{Allowance, ConnectionId, ResponseWindow, Runtime};
 use bareverbs_offload::status::Status;
 use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
 use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
+use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs_prm::ids::VhcaId;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::{LinkConfig, SwitchConfig};
@@ -44,6 +46,9 @@ struct Tenant {
     client: KvClient<WINDOW>,
     endpoint: VerbsEndpoint<Handle, 1>,
     table: Option<Region>,
+    config: ClientConfig,
+    /// Requests of an attack that are under way.
+    under_way: usize,
 }
 
 /// Fields are dropped in this order: users before what they use.
@@ -52,6 +57,7 @@ struct Scene {
     server: Server,
     server_endpoint: VerbsEndpoint<Handle, TENANTS>,
     door: Door,
+    ids: Vec<ConnectionId>,
     host: Node,
     arm: Node,
     world: SimWorld<Nic>,
@@ -147,18 +153,24 @@ impl Scene {
                 limits: Limits::default(),
             };
             let endpoint = VerbsEndpoint::new([near], near_completions, slots, DEPTH);
-            tenants.push(Tenant { client: KvClient::new(config), endpoint, table: Some(region) });
+            tenants.push(Tenant {
+                client: KvClient::new(config),
+                endpoint,
+                table: Some(region),
+                config,
+                under_way: 0,
+            });
             ids.push(id);
         }
         let far_ends = far_ends.try_into().expect("as many as tenants");
         let mut server_endpoint = VerbsEndpoint::new(far_ends, completions, memory, DEPTH);
         let mut server = DpuServer::new(runtime);
-        for (index, id) in ids.into_iter().enumerate() {
+        for (index, &id) in ids.iter().enumerate() {
             server.serve(&mut server_endpoint, index, id).expect("receives fit");
         }
         let buffer = vec![0; tenants[0].client.buffer_size()];
         let scratch = vec![0; MAX_READ as usize];
-        Self { tenants, server, server_endpoint, door, host, arm, world, scratch, buffer }
+        Self { tenants, server, server_endpoint, door, ids, host, arm, world, scratch, buffer }
     }
 
     fn start(&mut self, tenant: usize, row: usize) -> u64 {
@@ -333,4 +345,161 @@ fn a_door_checks_what_it_is_asked_and_writes_as_it_reads() {
     let mut bytes = [0; 17];
     table.copy_out(table.len() - 17, &mut bytes).expect("inside");
     assert_eq!(&bytes, b"from the Arm side");
+}
+
+/// What the first tenant does to the others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Attack {
+    Nothing,
+    /// Lookups of the longest value, as many as it has credits for.
+    LongValues,
+    /// The same, as many as its queue takes.
+    ForgedCredits,
+    /// Walks of 64 elements: lines that lead to themselves.
+    LongChains,
+    /// The same lookup again and again, and no receive for any answer.
+    NoReceives,
+    UnknownKernel,
+    BadParameters,
+    RegionOfAnother,
+    ReplyOutside,
+    Noise,
+}
+
+const ATTACKS: [Attack; 9] = [
+    Attack::LongValues,
+    Attack::ForgedCredits,
+    Attack::LongChains,
+    Attack::NoReceives,
+    Attack::UnknownKernel,
+    Attack::BadParameters,
+    Attack::RegionOfAnother,
+    Attack::ReplyOutside,
+    Attack::Noise,
+];
+
+/// Half of what the DMA engine of a BlueField can do, and two million requests a second.
+const HALF: Allowance = Allowance {
+    per_request: Duration::from_nanos(500),
+    per_dma: Duration::from_nanos(190),
+    per_byte: Duration::from_picos(77),
+    burst: Duration::from_micros(1),
+};
+
+impl Attack {
+    fn prepare(self, scene: &mut Scene) {
+        let Tenant { endpoint, table, config, .. } = &mut scene.tenants[0];
+        if self != Self::NoReceives {
+            for _ in 0..DEPTH {
+                endpoint.post_receive(0, 0, Part { offset: 0, length: 0 }).expect("room");
+            }
+        }
+        if self == Self::LongChains {
+            let table = table.as_ref().expect("still there");
+            let descriptor = config.table;
+            for bucket in 0..u64::from(descriptor.buckets) {
+                let offset = descriptor.lines + bucket * 64;
+                let line = Line { next: offset, ..Line::default() };
+                table.copy_in(offset as usize, &line.encode()).expect("inside");
+            }
+        }
+    }
+
+    /// Posts what it has credits for. A request without an answer is over when it has arrived.
+    fn go_on(self, scene: &mut Scene) {
+        if self == Self::Nothing {
+            return;
+        }
+        let Tenant { config, endpoint, under_way, .. } = &mut scene.tenants[0];
+        let unanswered = matches!(self, Self::NoReceives | Self::ReplyOutside | Self::Noise);
+        while let Some(completion) = endpoint.poll() {
+            let received = matches!(completion.outcome, Outcome::Received { .. });
+            if received {
+                endpoint.post_receive(0, 0, Part { offset: 0, length: 0 }).expect("room");
+            }
+            *under_way -= usize::from(received != unanswered);
+        }
+        let mut parameters = [0; MAX_PARAMETERS];
+        let mut message = [0; 512];
+        let bytes = self.request(config, &mut parameters, &mut message);
+        while endpoint.has_room(0) && (*under_way < WINDOW || self == Self::ForgedCredits) {
+            endpoint.post(0, 1, Work::Send(bytes)).expect("there is room");
+            *under_way += 1;
+        }
+    }
+
+    fn request<'m>(
+        self,
+        config: &ClientConfig,
+        parameters: &mut [u8; MAX_PARAMETERS],
+        message: &'m mut [u8; 512],
+    ) -> &'m [u8] {
+        let Way::KernelDpu(region) = config.way else { unreachable!() };
+        let SlotLayout { address, rkey, max_response, .. } = config.layout;
+        let key = key(if matches!(self, Self::LongValues | Self::ForgedCredits) { 3 } else { 0 });
+        let lookup = config.table.lookup(&key);
+        let mut request = Request {
+            opcode: KvLookup::OPCODE,
+            request_id: 7,
+            reply: ReplyTo { address, rkey, max_response, slot: 0 },
+            deadline: Duration::ZERO,
+            hop_limit: 0,
+            region,
+            parameters: lookup.encode(parameters).expect("fits"),
+            payload: &[],
+        };
+        match self {
+            Self::UnknownKernel => request.opcode = Opcode(1),
+            Self::BadParameters => request.parameters = &[0xff; MAX_PARAMETERS],
+            Self::RegionOfAnother => request.region = RegionHandle(region.0 + 1),
+            Self::ReplyOutside => request.reply.address -= 64,
+            _ => {}
+        }
+        let bytes = request.encode_message(message).expect("fits").len();
+        if self == Self::Noise {
+            message[..bytes].fill(0xa5);
+        }
+        &message[..bytes]
+    }
+}
+
+/// The 99th percentile of 200 lookups of the second tenant, one after the other, beside an attack of the first. Every value is checked.
+fn p99_beside(attack: Attack, allowance: Allowance) -> Duration {
+    let mut scene = Scene::new(NodeOptions::default());
+    for id in scene.ids.clone() {
+        scene.server.runtime().limit(id, allowance).expect("connected");
+    }
+    attack.prepare(&mut scene);
+    let mut times = Vec::new();
+    for _ in 0..200 {
+        let began = scene.world.now();
+        scene.start(1, 0);
+        loop {
+            attack.go_on(&mut scene);
+            let now = scene.world.now();
+            let Tenant { client, endpoint, .. } = &mut scene.tenants[1];
+            let Some(result) = client.poll(now, endpoint, &mut scene.buffer) else {
+                scene.turn();
+                continue;
+            };
+            assert_eq!(result.ended, Ended::Found, "beside {attack:?}");
+            assert!(scene.buffer[..result.length as usize] == value(1, 0), "beside {attack:?}");
+            times.push(now - began);
+            break;
+        }
+    }
+    times.sort_unstable();
+    times[197]
+}
+
+/// A table of what a tenant can do, and what the other one feels of it: the limits are what keeps that small.
+#[test]
+fn no_attack_of_a_tenant_makes_another_wait_twice_as_long() {
+    let alone = p99_beside(Attack::Nothing, HALF);
+    let felt = ATTACKS.map(|attack| (attack, p99_beside(attack, HALF)));
+    let slow = |(_, p99): &(Attack, Duration)| *p99 > alone.saturating_mul(2);
+    assert!(!felt.iter().any(slow), "alone {alone}, beside {felt:?}");
+    let unlimited = [Attack::LongValues].map(|attack| (attack, p99_beside(attack, Allowance::UNLIMITED)));
+    assert!(unlimited.iter().all(slow), "without limits {unlimited:?}, with them {felt:?}, alone {alone}");
+    println!("alone {alone}, beside {felt:?}, without limits {unlimited:?}");
 }

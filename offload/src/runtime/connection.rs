@@ -1,9 +1,11 @@
 //! Who may ask, what for, and where the answers may go.
 
+use super::tokens::{Allowance, Tokens};
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::Caller;
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo};
+use bareverbs_prm::time::Time;
 use core::fmt;
 
 /// Generations of a region that fit into a handle.
@@ -83,6 +85,7 @@ struct Connection {
     window: ResponseWindow,
     share: u16,
     may_deploy: bool,
+    tokens: Tokens,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -123,7 +126,7 @@ impl<const N: usize> Connections<N> {
         let full = ConnectError::TooManyConnections { limit: N };
         let index = self.open.iter().position(Option::is_none).ok_or(full)?;
         let id = u16::try_from(index).map_err(|_| full)?;
-        self.open[index] = Some(Connection { window, share, may_deploy: false });
+        self.open[index] = Some(Connection { window, share, may_deploy: false, tokens: Tokens::default() });
         Ok(ConnectionId(id))
     }
 
@@ -146,6 +149,38 @@ impl<const N: usize> Connections<N> {
         let connection = self.open.get_mut(id.index()).and_then(Option::as_mut);
         connection.ok_or(ConnectError::NoConnection(id))?.may_deploy = allowed;
         Ok(())
+    }
+
+    pub(super) fn limit(&mut self, id: ConnectionId, allowance: Allowance) -> Result<(), ConnectError> {
+        let connection = self.open.get_mut(id.index()).and_then(Option::as_mut);
+        connection.ok_or(ConnectError::NoConnection(id))?.tokens = Tokens::new(allowance);
+        Ok(())
+    }
+
+    /// When the next request of a connection may be taken.
+    pub(super) fn request_at(&self, id: ConnectionId) -> Time {
+        self.get(id).map_or(Time::ZERO, |connection| connection.tokens.request_at())
+    }
+
+    /// Takes the token of a request, and says whether there was one.
+    pub(super) fn take_request(&mut self, id: ConnectionId, now: Time) -> bool {
+        let Some(connection) = self.open.get_mut(id.index()).and_then(Option::as_mut) else { return true };
+        let ready = connection.tokens.request_at() <= now;
+        if ready {
+            connection.tokens.take_request(now);
+        }
+        ready
+    }
+
+    /// When the next DMA of a connection may begin.
+    pub(super) fn dma_at(&self, id: ConnectionId) -> Time {
+        self.get(id).map_or(Time::ZERO, |connection| connection.tokens.dma_at())
+    }
+
+    pub(super) fn take_dma(&mut self, id: ConnectionId, now: Time, bytes: u32) {
+        if let Some(connection) = self.open.get_mut(id.index()).and_then(Option::as_mut) {
+            connection.tokens.take_dma(now, bytes);
+        }
     }
 
     pub(super) fn caller(&self, id: ConnectionId) -> Caller {

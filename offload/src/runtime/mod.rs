@@ -15,10 +15,12 @@
 
 mod connection;
 mod slot;
+mod tokens;
 mod traffic;
 
 pub use crate::host_dma::DmaFault;
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
+pub use tokens::Allowance;
 pub use traffic::{Body, DmaRequest, Reply, Source, Tag};
 
 use crate::budget::{Budget, Limits};
@@ -135,6 +137,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.connections.allow_deployment(connection, allowed)
     }
 
+    /// Limits what a connection may use in the long run. Its requests and DMAs wait for their time, and keep nobody else waiting. At first a
+    /// connection may use anything.
+    pub fn limit(&mut self, connection: ConnectionId, allowance: Allowance) -> Result<(), ConnectError> {
+        self.connections.limit(connection, allowance)
+    }
+
+    /// When a request of this connection may be handed in. One that is handed in before is refused with [`Status::Busy`].
+    pub fn request_at(&self, connection: ConnectionId) -> Time {
+        self.connections.request_at(connection)
+    }
+
     /// What is run, to deploy programs.
     pub const fn deployment(&mut self) -> &mut D {
         &mut self.deployment
@@ -175,6 +188,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         connection: ConnectionId,
         parsed: Result<Request<'_>, Malformed>,
     ) -> Admission {
+        let in_time = self.connections.take_request(connection, now);
         let (request_id, reply) = match &parsed {
             Ok(request) => (request.request_id, request.reply),
             Err(Malformed::Answerable { request_id, reply }) => (*request_id, *reply),
@@ -187,6 +201,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             return self.dropped(DropReason::ReplyWindow);
         }
         let started = match parsed {
+            _ if !in_time => Err(Status::Busy),
             Ok(request) => self.start(now, connection, &request),
             Err(_) => Err(Status::BadParameters),
         };
@@ -280,12 +295,14 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         let slot = &mut self.slots[index];
         let tag = slot.tag(index);
         let invocation = slot.invocation_mut()?;
-        let range = invocation.due_fetch(now)?;
+        let dma_at = self.connections.dma_at(invocation.connection);
+        let range = invocation.due_fetch(now).filter(|_| dma_at <= now)?;
         if self.connections.region(invocation.connection, invocation.region).is_err() {
             invocation.end(Status::Revoked, now);
             return None;
         }
         invocation.fetching(range);
+        self.connections.take_dma(invocation.connection, now, range.length());
         let (region, address, length) = (range.region(), range.address(), range.length());
         Some(DmaRequest { tag, region, address, length })
     }
@@ -365,12 +382,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// When to poll again, if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.slots.iter().filter_map(|slot| slot.invocation()?.next_due()).min()
+        self.dues(|invocation, dma_at| invocation.next_due(dma_at))
+    }
+
+    fn dues(&self, due: impl Fn(&Invocation<D::Invocation>, Time) -> Option<Time>) -> Option<Time> {
+        let invocations = self.slots.iter().filter_map(Slot::invocation);
+        invocations.filter_map(|i| due(i, self.connections.dma_at(i.connection))).min()
     }
 
     /// The same for who has done all that could be done at `now`: what is due and was not done then is left out.
     pub fn poll_timeout_after(&self, now: Time) -> Option<Time> {
-        self.slots.iter().filter_map(|slot| slot.invocation()?.next_due_after(now)).min()
+        self.dues(|invocation, dma_at| invocation.next_due_after(now, dma_at))
     }
 }
 

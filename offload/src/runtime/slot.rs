@@ -193,18 +193,18 @@ impl<I> Invocation<I> {
         }
     }
 
-    /// The first moment after `now` at which something is due.
-    pub(super) fn next_due_after(&self, now: Time) -> Option<Time> {
+    /// The first moment after `now` at which something is due, if its connection has tokens for a DMA from `dma_at` on.
+    pub(super) fn next_due_after(&self, now: Time, dma_at: Time) -> Option<Time> {
         let deadline = match self.phase {
             Phase::Fetch { .. } => Some(self.budget.deadline()),
             _ => None,
         };
-        [self.next_due(), deadline].into_iter().flatten().filter(|due| *due > now).min()
+        [self.next_due(dma_at), deadline].into_iter().flatten().filter(|due| *due > now).min()
     }
 
-    pub(super) fn next_due(&self) -> Option<Time> {
+    pub(super) fn next_due(&self, dma_at: Time) -> Option<Time> {
         match self.phase {
-            Phase::Fetch { at, .. } => Some(at.min(self.budget.deadline())),
+            Phase::Fetch { at, .. } => Some(at.max(dma_at).min(self.budget.deadline())),
             Phase::Fetching { .. } => Some(self.budget.deadline()),
             Phase::Answer { at, .. } => Some(at),
             Phase::Answering | Phase::Answered => None,

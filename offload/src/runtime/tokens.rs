@@ -1,0 +1,134 @@
+//! What a connection may use of a DPU in the long run: tokens of requests, DMAs and bytes.
+//!
+//! Each kind is a token bucket in the form of the generic cell rate algorithm (ITU-T I.371): one time stands for the level of the bucket, so
+//! there is nothing to refill and nothing to divide.
+
+use bareverbs_prm::time::{Duration, Time};
+
+/// What a connection may use. The default is anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allowance {
+    /// One over the requests a second, whatever becomes of them.
+    pub per_request: Duration,
+    /// One over the DMAs a second.
+    pub per_dma: Duration,
+    /// One over the bytes a second that are read.
+    pub per_byte: Duration,
+    /// How much of its long run a connection may use at once after a rest. One request or DMA is allowed after a rest however much it is.
+    pub burst: Duration,
+}
+
+impl Allowance {
+    /// Anything.
+    pub const UNLIMITED: Self = Self {
+        per_request: Duration::ZERO,
+        per_dma: Duration::ZERO,
+        per_byte: Duration::ZERO,
+        burst: Duration::ZERO,
+    };
+}
+
+/// A bucket: when it will be full again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket {
+    full_at: Time,
+}
+
+impl Bucket {
+    /// When something may be taken.
+    const fn ready_at(&self, burst: Duration) -> Time {
+        Time::from_picos(self.full_at.as_picos().saturating_sub(burst.as_picos()))
+    }
+
+    fn take(&mut self, now: Time, cost: Duration) {
+        self.full_at = self.full_at.max(now) + cost;
+    }
+}
+
+/// The buckets of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tokens {
+    allowance: Allowance,
+    requests: Bucket,
+    dmas: Bucket,
+    bytes: Bucket,
+}
+
+impl Tokens {
+    /// Full buckets.
+    pub(super) fn new(allowance: Allowance) -> Self {
+        Self { allowance, ..Self::default() }
+    }
+
+    /// When the next request may be taken.
+    pub(super) const fn request_at(&self) -> Time {
+        self.requests.ready_at(self.allowance.burst)
+    }
+
+    pub(super) fn take_request(&mut self, now: Time) {
+        self.requests.take(now, self.allowance.per_request);
+    }
+
+    /// When the next DMA may begin.
+    pub(super) fn dma_at(&self) -> Time {
+        let burst = self.allowance.burst;
+        self.dmas.ready_at(burst).max(self.bytes.ready_at(burst))
+    }
+
+    pub(super) fn take_dma(&mut self, now: Time, bytes: u32) {
+        self.dmas.take(now, self.allowance.per_dma);
+        self.bytes.take(now, self.allowance.per_byte.saturating_mul(bytes.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Time {
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_the_rest_at_its_rate() {
+        let (per_request, burst) = (Duration::from_nanos(100), Duration::from_nanos(300));
+        let mut tokens = Tokens::new(Allowance { per_request, burst, ..Allowance::UNLIMITED });
+        let mut now = at(1_000);
+        let begins: Vec<Time> = (0..8)
+            .map(|_| {
+                now = now.max(tokens.request_at());
+                tokens.take_request(now);
+                now
+            })
+            .collect();
+        assert_eq!(begins, [1_000, 1_000, 1_000, 1_000, 1_100, 1_200, 1_300, 1_400].map(at));
+        // A rest fills the bucket, and no more than that.
+        now = at(9_000);
+        let mut at_once = 0;
+        while tokens.request_at() <= now {
+            tokens.take_request(now);
+            at_once += 1;
+        }
+        assert_eq!(at_once, 4);
+    }
+
+    #[test]
+    fn a_dma_larger_than_the_burst_passes_after_a_rest_and_is_paid_for() {
+        let per_byte = Duration::from_picos(100);
+        let burst = Duration::from_nanos(10);
+        let mut tokens = Tokens::new(Allowance { per_byte, burst, ..Allowance::UNLIMITED });
+        assert!(tokens.dma_at() <= at(0));
+        tokens.take_dma(at(0), 65_536);
+        assert_eq!(tokens.dma_at().as_picos(), 6_553_600 - 10_000);
+    }
+
+    #[test]
+    fn nothing_is_forbidden_at_first() {
+        let mut tokens = Tokens::new(Allowance::default());
+        for _ in 0..1_000 {
+            tokens.take_request(at(5));
+            tokens.take_dma(at(5), u32::MAX);
+        }
+        assert_eq!((tokens.request_at(), tokens.dma_at()), (at(5), at(5)));
+    }
+}
