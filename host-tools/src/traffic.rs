@@ -114,6 +114,16 @@ impl Traffic {
         self.world.with(|world| world.start_capture(out));
     }
 
+    /// As [`Self::start_capture`], and records what devices do.
+    pub fn start_recording(&self, out: Box<dyn Write>) {
+        self.world.with(|world| world.start_recording(out));
+    }
+
+    /// A number that stands for all that was on the wire.
+    pub fn digest(&self) -> u64 {
+        self.world.digest()
+    }
+
     /// Ends the capture; gives the number of its frames.
     ///
     /// # Errors

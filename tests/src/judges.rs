@@ -2,6 +2,7 @@
 //!
 //! A judge that is not installed is a line `SKIPPED: …`, and a failure where `BAREVERBS_REQUIRE_JUDGES=1` (as in CI).
 
+use bareverbs_sim::nic::FrameOrigin;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
@@ -116,10 +117,11 @@ pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
             continue;
         }
         assert!(row[2].is_empty(), "frame {} is malformed to tshark", row[0]);
-        // The capture says in a packet comment which frame a fault of the simulator touched.
-        let is_known = |message: &&str| {
-            message.is_empty() || message.starts_with("fault: ") || *message == ZERO_CHECKSUM
-        };
+        // The capture says in comments which frame a fault of the simulator touched, and whose each frame is.
+        let is_comment =
+            |message: &str| message.starts_with("fault: ") || FrameOrigin::parse(message).is_ok();
+        let is_known =
+            |message: &&str| message.is_empty() || is_comment(message) || *message == ZERO_CHECKSUM;
         let complaint = row[3].split(';').find(|message| !is_known(message));
         assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
     }

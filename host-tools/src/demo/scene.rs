@@ -26,6 +26,10 @@ use bareverbs::sim::nic::Nic;
 use bareverbs::sim::run::StallReason;
 use std::io::Write;
 
+/// Which of the hosts is which.
+const CLIENT: usize = 0;
+const DPU: usize = 2;
+
 /// What was found, and in which simulated time.
 pub struct LookedUp {
     /// How the lookup ended.
@@ -45,10 +49,12 @@ pub struct Scene {
     table: Writer,
     kernels: NicKernels<BuiltInKernels>,
     _served: Vec<Connected>,
-    _hosts: [Host; 3],
+    hosts: [Host; 3],
     world: SimWorld<Nic>,
     scratch: Vec<u8>,
     buffer: Vec<u8>,
+    /// The span of the DPU's kernel that a recording shows at present.
+    invocation: Option<u64>,
 }
 
 impl Scene {
@@ -76,7 +82,7 @@ impl Scene {
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
             if let Some(out) = capture {
-                world.start_capture(out);
+                world.start_recording(out);
             }
         });
         let mut parts = Wiring { table, served: Vec::new() };
@@ -92,18 +98,21 @@ impl Scene {
             table: writer,
             kernels,
             _served: parts.served,
-            _hosts: [client, server, dpu],
+            hosts: [client, server, dpu],
             world,
             scratch: vec![0; MAX_OBJECT as usize],
             buffer,
+            invocation: None,
         })
     }
 
     /// Looks `key` up and waits, in simulated time, until that has ended.
     pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         let begin = self.world.now();
+        let span = self.begin_span(CLIENT, &format!("lookup: {way}"));
         self.start(way, key)?;
         let result = self.finish(way)?;
+        self.end_span(CLIENT, span);
         let value = self.buffer.get(..result.length as usize).unwrap_or_default().to_vec();
         Ok(LookedUp { result, value, nanos: self.world.now().since(begin).as_nanos() })
     }
@@ -139,7 +148,35 @@ impl Scene {
     }
 
     fn serve(&mut self, now: Time) -> bool {
-        self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch)
+        let accepted = self.dpu.runtime().counters().accepted;
+        let replies = self.dpu.counters().replies;
+        let active = self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch);
+        if active {
+            self.show_invocations(accepted, replies);
+        }
+        active
+    }
+
+    /// Shows in a recording what the DPU began and ended since it had `accepted` requests and sent `replies`. One lookup is under way at a time.
+    fn show_invocations(&mut self, accepted: u64, replies: u64) {
+        if self.dpu.runtime().counters().accepted > accepted {
+            self.invocation = Some(self.begin_span(DPU, "kernel: lookup"));
+        }
+        if self.dpu.counters().replies > replies
+            && let Some(span) = self.invocation.take()
+        {
+            self.end_span(DPU, span);
+        }
+    }
+
+    fn begin_span(&self, host: usize, name: &str) -> u64 {
+        let node = self.hosts[host].node;
+        self.world.with(|world| world.begin_span(node, name))
+    }
+
+    fn end_span(&self, host: usize, span: u64) {
+        let node = self.hosts[host].node;
+        self.world.with(|world| world.end_span(node, span));
     }
 
     /// Goes on to the next moment when anything can happen.

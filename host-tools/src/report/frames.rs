@@ -1,11 +1,13 @@
-//! Frames of a capture, one after the other: a file is read as a stream, whatever its length.
+//! Frames and records of a capture, one after the other: a file is read as a stream, whatever its length.
 
 use anyhow::{Context as _, anyhow};
+use bareverbs_sim::nic::{FrameOrigin, TextError};
+use bareverbs_sim::run::{RECORDS_SUFFIX, RecordText};
 use bareverbs_sim::wire::{Packet, ParseError, infiniband, parse};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgReader;
 use pcap_file::pcapng::blocks::Block;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
@@ -13,6 +15,8 @@ use std::io::Read;
 
 /// Interfaces of a capture that are told apart.
 const INTERFACES: usize = 4096;
+/// Link type of interfaces of records.
+const RECORDS: DataLink = DataLink::USER0;
 /// Bytes of an ERF record before an InfiniBand packet.
 const RECORD_HEADER: usize = 16;
 /// Nanoseconds in a microsecond, which is the unit where an interface tells none (pcapng, if_tsresol).
@@ -27,6 +31,8 @@ pub(super) struct Frame<'a> {
     pub(super) bytes: usize,
     /// What happened to it on the way, if the capture says so.
     pub(super) note: Option<&'a str>,
+    /// Whose it is, if the capture says so.
+    pub(super) origin: Option<FrameOrigin>,
     pub(super) packet: Result<Packet<'a>, ParseError>,
 }
 
@@ -37,20 +43,37 @@ impl Frame<'_> {
     }
 }
 
+/// What a device or its host did (docs/adr/0029).
+pub(super) struct Record<'a> {
+    /// Nanoseconds, from when the capture counts them.
+    pub(super) nanos: u64,
+    /// Number of the interface whose frames are those of this device.
+    pub(super) interface: usize,
+    pub(super) what: Result<RecordText<'a>, TextError>,
+}
+
+/// What a capture is made of.
+pub(super) enum Item<'a> {
+    Frame(Frame<'a>),
+    Record(Record<'a>),
+}
+
 /// An interface of a capture.
 struct Interface {
     name: String,
     link: DataLink,
     unit: u64,
+    /// If it is one of records: the interface with the frames of the same device.
+    frames: Option<usize>,
 }
 
-/// Hands every frame to `each`; gives the names of the interfaces.
+/// Hands every frame and every record to `each`; gives the names of the interfaces of frames.
 ///
 /// # Errors
 /// It is no pcapng file, or it ends in the middle of a block; or `each` failed.
 pub(super) fn read(
     source: impl Read,
-    mut each: impl FnMut(&Frame<'_>) -> anyhow::Result<()>,
+    mut each: impl FnMut(&Item<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<String>> {
     let mut reader = PcapNgReader::new(source).context("it is no pcapng file")?;
     let mut interfaces: Vec<Interface> = Vec::new();
@@ -58,7 +81,7 @@ pub(super) fn read(
     while let Some(block) = reader.next_block() {
         match block.with_context(|| format!("after {count} frames"))? {
             Block::InterfaceDescription(block) if interfaces.len() < INTERFACES => {
-                interfaces.push(interface(&block, interfaces.len()));
+                interfaces.push(interface(&block, &interfaces));
             }
             Block::InterfaceDescription(_) => {
                 return Err(anyhow!("it has more than {INTERFACES} interfaces"));
@@ -69,32 +92,45 @@ pub(super) fn read(
                 let of = interfaces.get(number).with_context(|| {
                     format!("frame {count} is of interface {number}, which is not described")
                 })?;
-                let note = block.options.iter().find_map(|option| match option {
-                    EnhancedPacketOption::Comment(text) => Some(&**text),
-                    _ => None,
-                });
-                let nanos =
-                    u64::try_from(block.timestamp.as_nanos()).unwrap_or(u64::MAX).saturating_mul(of.unit);
-                let (bytes, packet) = packet(of.link, &block.data);
-                each(&Frame { nanos, interface: number, bytes, note, packet })?;
+                each(&item(&block, number, of))?;
             }
             _ => {}
         }
     }
-    Ok(interfaces.into_iter().map(|interface| interface.name).collect())
+    // Interfaces of records come last.
+    let frames = interfaces.into_iter().filter(|interface| interface.frames.is_none());
+    Ok(frames.map(|interface| interface.name).collect())
 }
 
-fn interface(block: &InterfaceDescriptionBlock<'_>, number: usize) -> Interface {
+fn interface(block: &InterfaceDescriptionBlock<'_>, before: &[Interface]) -> Interface {
     let name = block.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfName(name) => Some(name.to_string()),
         _ => None,
     });
     let nanoseconds = block.options.contains(&InterfaceDescriptionOption::IfTsResol(9));
-    Interface {
-        name: name.unwrap_or_else(|| format!("interface {number}")),
-        link: block.linktype,
-        unit: if nanoseconds { 1 } else { MICROSECOND },
+    let name = name.unwrap_or_else(|| format!("interface {}", before.len()));
+    let node = if block.linktype == RECORDS { name.strip_suffix(RECORDS_SUFFIX) } else { None };
+    let frames = node.and_then(|node| before.iter().position(|interface| interface.name == node));
+    Interface { name, frames, link: block.linktype, unit: if nanoseconds { 1 } else { MICROSECOND } }
+}
+
+fn item<'a>(block: &'a EnhancedPacketBlock<'a>, number: usize, of: &Interface) -> Item<'a> {
+    let nanos = u64::try_from(block.timestamp.as_nanos()).unwrap_or(u64::MAX).saturating_mul(of.unit);
+    if let Some(interface) = of.frames {
+        let what = str::from_utf8(&block.data).map_err(|_| TextError).and_then(RecordText::parse);
+        return Item::Record(Record { nanos, interface, what });
     }
+    let (mut note, mut origin) = (None, None);
+    for option in &block.options {
+        if let EnhancedPacketOption::Comment(text) = option {
+            match FrameOrigin::parse(text) {
+                Ok(of) => origin = Some(of),
+                Err(TextError) => note = note.or(Some(&**text)),
+            }
+        }
+    }
+    let (bytes, packet) = packet(of.link, &block.data);
+    Item::Frame(Frame { nanos, interface: number, bytes, note, origin, packet })
 }
 
 fn packet(link: DataLink, data: &[u8]) -> (usize, Result<Packet<'_>, ParseError>) {

@@ -1,8 +1,9 @@
 //! The page: one file without outside parts, without scripts.
 
-use super::plots::{latencies, over_time};
+use super::plots::{PlotLine, latencies, lines_over_time, over_time};
 use super::sequence::escape;
 use super::tally::{CaptureTally, address};
+use bareverbs_sim::transport::RetransmissionCause;
 use std::fmt::Write as _;
 
 /// Flows that are listed; the others are counted.
@@ -42,6 +43,7 @@ impl Page<'_> {
             section(&mut html, "Requests without an acknowledgement", &depth);
             let repeated = over_time(self.tally, "frames", |step| step.repeated as f64)?;
             section(&mut html, "Frames sent again", &repeated);
+            self.devices(&mut html)?;
         }
         if self.tally.latency.is_empty() {
             html.push_str("<h2>Latency</h2>\n<p>No request was acknowledged.</p>\n");
@@ -56,6 +58,44 @@ impl Page<'_> {
         self.flows(&mut html);
         html.push_str("</body></html>\n");
         Ok(html)
+    }
+
+    /// What only the devices know.
+    fn devices(&self, html: &mut String) -> anyhow::Result<()> {
+        let device = &self.tally.device;
+        if device.again.iter().any(|count| *count > 0) {
+            let lines = [
+                PlotLine { name: "timer", value: |step| step.again[RetransmissionCause::Timer as usize] },
+                PlotLine { name: "NAK", value: |step| step.again[RetransmissionCause::SequenceNak as usize] },
+                PlotLine {
+                    name: "implied NAK",
+                    value: |step| step.again[RetransmissionCause::ImpliedNak as usize],
+                },
+                PlotLine {
+                    name: "RNR NAK",
+                    value: |step| step.again[RetransmissionCause::ReceiverNotReady as usize],
+                },
+            ];
+            let plot = lines_over_time(self.tally, "packets", &lines)?;
+            section(html, "Packets sent again, by what the device says why", &plot);
+        }
+        if device.is_empty() {
+            return Ok(());
+        }
+        let under_way = over_time(self.tally, "work requests", |step| step.device.under_way as f64)?;
+        section(html, "Work requests under way: fetched and not ended, of all devices", &under_way);
+        let lines = [
+            PlotLine { name: "doorbells", value: |step| step.device.doorbells },
+            PlotLine { name: "completions", value: |step| step.device.completions },
+            PlotLine { name: "completions in error", value: |step| step.device.errors },
+            PlotLine { name: "interrupts", value: |step| step.device.interrupts },
+        ];
+        let plot = lines_over_time(self.tally, "in a step of the axis", &lines)?;
+        section(html, "Doorbells, completions and interrupts of all devices", &plot);
+        for line in device.text().lines().filter(|line| !line.is_empty()) {
+            let _ = writeln!(html, "<p>{}</p>", escape(line));
+        }
+        Ok(())
     }
 
     fn failure(&self, html: &mut String) {

@@ -7,6 +7,15 @@ use plotters::prelude::*;
 /// Size in pixels; the page scales it.
 const SIZE: (u32, u32) = (900, 260);
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
+/// Lines that can be told apart without telling red from green.
+const COLOURS: [RGBColor; 6] = [
+    COLOUR,
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x33, 0x33, 0x33),
+];
 
 /// A value of each step over the time in microseconds.
 pub(super) fn over_time(
@@ -14,9 +23,7 @@ pub(super) fn over_time(
     unit: &str,
     value: impl Fn(&Interval) -> f64,
 ) -> anyhow::Result<String> {
-    let length = tally.span.map_or(0, |(first, last)| last - first);
-    let used =
-        usize::try_from(length / tally.step_nanos).unwrap_or(usize::MAX).min(tally.steps.len() - 1) + 1;
+    let used = used_steps(tally);
     let width = tally.step_nanos as f64 / 1000.0;
     let points: Vec<(f64, f64)> =
         tally.steps[..used].iter().enumerate().map(|(at, step)| (at as f64 * width, value(step))).collect();
@@ -33,6 +40,50 @@ pub(super) fn over_time(
         )?;
         Ok(())
     })
+}
+
+/// A value that is drawn as a line.
+pub(super) struct PlotLine {
+    pub(super) name: &'static str,
+    pub(super) value: fn(&Interval) -> u64,
+}
+
+/// Several values of each step over the time in microseconds, with a legend.
+pub(super) fn lines_over_time(
+    tally: &CaptureTally,
+    unit: &str,
+    lines: &[PlotLine],
+) -> anyhow::Result<String> {
+    let used = used_steps(tally);
+    let width = tally.step_nanos as f64 / 1000.0;
+    let steps = &tally.steps[..used];
+    let highest = lines.iter().flat_map(|line| steps.iter().map(line.value)).max().unwrap_or(0).max(1) as f64;
+    drawn(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(36)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..(used as f64 * width), 0.0..highest * 1.05)?;
+        chart.configure_mesh().x_desc("µs").y_desc(unit).light_line_style(WHITE).draw()?;
+        for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+            let points =
+                steps.iter().enumerate().map(|(at, step)| (at as f64 * width, (line.value)(step) as f64));
+            let key = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2));
+            chart.draw_series(LineSeries::new(points, colour))?.label(line.name).legend(key);
+        }
+        chart
+            .configure_series_labels()
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
+/// Steps from the first frame to the last.
+fn used_steps(tally: &CaptureTally) -> usize {
+    let length = tally.span.map_or(0, |(first, last)| last - first);
+    usize::try_from(length / tally.step_nanos).unwrap_or(usize::MAX).min(tally.steps.len() - 1) + 1
 }
 
 /// How many requests were acknowledged after how long, in buckets that double.

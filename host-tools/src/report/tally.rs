@@ -1,6 +1,7 @@
 //! What is counted of a capture, in memory that does not grow with it.
 
-use super::frames::Frame;
+use super::device::{CAUSES, DeviceInterval, DeviceTally};
+use super::frames::{Frame, Record};
 use bareverbs_sim::wire::{Aeth, Extension, NakCode, Network, Packet, ServiceClass, Syndrome};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,6 +64,10 @@ pub(super) struct Interval {
     pub(super) lost: u64,
     /// Most requests without an acknowledgement.
     pub(super) depth: u64,
+    /// Packets that were sent again, by cause.
+    pub(super) again: [u64; CAUSES],
+    /// What devices did.
+    pub(super) device: DeviceInterval,
 }
 
 /// The first connection that failed.
@@ -96,6 +101,8 @@ pub(super) struct CaptureTally {
     /// To whom acknowledgements for a queue pair belong, and at which interface they count.
     partners: BTreeMap<(Pair, u32), (u32, usize)>,
     depth: u64,
+    /// What devices did.
+    pub(super) device: DeviceTally,
 }
 
 impl CaptureTally {
@@ -113,6 +120,7 @@ impl CaptureTally {
             broken: None,
             partners: BTreeMap::new(),
             depth: 0,
+            device: DeviceTally::default(),
         })
     }
 
@@ -130,12 +138,27 @@ impl CaptureTally {
             }
         };
         let (depth, lost) = (self.depth, frame.is_lost());
+        let cause = frame.origin.and_then(|origin| origin.again);
+        if let Some(cause) = cause {
+            self.device.again[cause as usize] += 1;
+        }
         let step = self.step(frame.nanos);
         step.frames += 1;
         step.bytes += frame.bytes as u64;
         step.repeated += u64::from(repeated);
         step.lost += u64::from(lost);
         step.depth = step.depth.max(depth);
+        if let Some(cause) = cause {
+            step.again[cause as usize] += 1;
+        }
+    }
+
+    /// Counts what a device did.
+    pub(super) fn record(&mut self, record: &Record<'_>) {
+        let (first, last) = self.span.unwrap_or((record.nanos, record.nanos));
+        self.span = Some((first.min(record.nanos), last.max(record.nanos)));
+        let counted = self.device.take(record);
+        self.step(record.nanos).device.add(counted);
     }
 
     /// The step of a time. Where the axis ends its steps become twice as long.
@@ -262,6 +285,8 @@ impl Interval {
             repeated: self.repeated + other.repeated,
             lost: self.lost + other.lost,
             depth: self.depth.max(other.depth),
+            again: core::array::from_fn(|cause| self.again[cause] + other.again[cause]),
+            device: self.device.and(other.device),
         }
     }
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::io::{Cursor, Write};
 use tempfile::TempDir;
 
+mod origins;
+mod timeline;
+
 /// A capture of simulated traffic in a directory of its own.
 struct Captured {
     directory: TempDir,
@@ -12,13 +15,36 @@ struct Captured {
 
 impl Captured {
     fn new(config: TrafficConfig, run: impl FnOnce(&mut Traffic)) -> Self {
+        Self::begin(config, Traffic::start_capture, run)
+    }
+
+    /// With what devices did.
+    fn recorded(config: TrafficConfig, run: impl FnOnce(&mut Traffic)) -> Self {
+        Self::begin(config, Traffic::start_recording, run)
+    }
+
+    fn begin(
+        config: TrafficConfig,
+        start: impl FnOnce(&Traffic, Box<dyn Write>),
+        run: impl FnOnce(&mut Traffic),
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut traffic = Traffic::start(config).expect("two hosts");
         let file = File::create(directory.path().join("run.pcapng")).expect("a file");
-        traffic.start_capture(Box::new(BufWriter::new(file)));
+        start(&traffic, Box::new(BufWriter::new(file)));
         run(&mut traffic);
         let frames = traffic.finish_capture().expect("written");
         Self { directory, frames }
+    }
+
+    /// Shows every item of the capture.
+    fn each(&self, mut see: impl FnMut(&Item<'_>)) {
+        let file = BufReader::new(File::open(self.path("run.pcapng")).expect("a capture"));
+        let seen = frames::read(file, |item| {
+            see(item);
+            Ok(())
+        });
+        seen.expect("a capture");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -37,6 +63,13 @@ impl Captured {
         let html = std::fs::read_to_string(self.path("run.html")).expect("a page");
         let trace = File::open(self.path("run.json")).expect("a timeline");
         (text, good, html, serde_json::from_reader(BufReader::new(trace)).expect("JSON"))
+    }
+}
+
+fn frame_of<'a, 'b>(item: &'a Item<'b>) -> &'a frames::Frame<'b> {
+    match item {
+        Item::Frame(frame) => frame,
+        Item::Record(record) => panic!("{:?} in a capture of frames", record.what),
     }
 }
 
@@ -60,7 +93,7 @@ fn a_run_in_which_nothing_failed() {
     assert!(report["latency_ns"]["count"].as_u64().is_some_and(|count| count >= 20), "{report}");
     assert!(html.contains("No connection failed.") && html.contains("Latency of requests"), "{html}");
     let events = trace["traceEvents"].as_array().expect("events");
-    let slices = events.iter().filter(|event| event["ph"] == "X").count();
+    let slices = events.iter().filter(|event| event["ph"] == "X" && event["cat"] == "wire").count();
     assert_eq!(slices as u64, captured.frames);
     let ids = |phase: &str| -> BTreeSet<String> {
         events.iter().filter(|event| event["ph"] == phase).map(|event| event["id"].to_string()).collect()
@@ -125,12 +158,13 @@ fn a_long_capture_has_coarser_steps() {
     let bytes = std::fs::read(captured.path("run.pcapng")).expect("a capture");
     let mut tally = CaptureTally::new().expect("a histogram");
     let before = tally.step_nanos;
-    let mut take = |frame: &frames::Frame<'_>| {
-        tally.take(frame);
+    let mut take = |item: &Item<'_>| {
+        tally.take(frame_of(item));
         Ok(())
     };
     frames::read(Cursor::new(&bytes), &mut take).expect("frames");
-    let mut far = |frame: &frames::Frame<'_>| {
+    let mut far = |item: &Item<'_>| {
+        let frame = frame_of(item);
         let nanos = frame.nanos + 3_600_000_000_000;
         tally.take(&frames::Frame { nanos, note: frame.note, packet: frame.packet, ..*frame });
         Ok(())

@@ -158,7 +158,8 @@ fn assemble() -> Result<Device, String> {
     let ports = Ports::of(network, host.name(), wire.number()).map_err(|error| error.to_string())?;
     let mut program = Program::new(Neighbours::new(network.clone()), ports);
     let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.port_addresses(), &mut program);
-    let uverbs = uverbs.map_err(|error| error.to_string())?;
+    let mut uverbs = uverbs.map_err(|error| error.to_string())?;
+    uverbs.observe(capture.is_some());
     Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
 }
 

@@ -71,7 +71,7 @@ impl Link {
     /// Frames to and from the device; whether there were any.
     pub(crate) fn step(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         self.wire.look(now, |counters| status(uverbs, counters));
-        self.watch_capture();
+        self.watch_capture(uverbs);
         if self.has_cable != self.wire.has_cable() {
             self.has_cable = self.wire.has_cable();
             uverbs.set_link_up(now, program, self.has_cable);
@@ -93,7 +93,9 @@ impl Link {
             }
             busy = true;
             let fate = self.lanes.as_mut().map(|lanes| lanes.inbound.push(now, &mut self.frame));
-            record(self.capture.as_ref(), Direction::Inbound, &self.frame, fate.flatten());
+            if let Some(capture) = &self.capture {
+                capture.frame(Direction::Inbound, &self.frame, fate.flatten());
+            }
             if fate.is_none() {
                 uverbs.handle_frame(now, program, &self.frame);
             }
@@ -121,7 +123,9 @@ impl Link {
             }
             busy = true;
             let fate = self.lanes.as_mut().map(|lanes| lanes.outbound.push(now, &mut self.outgoing));
-            record(self.capture.as_ref(), Direction::Outbound, &self.outgoing, fate.flatten());
+            if let Some(capture) = &self.capture {
+                capture.sent(&self.outgoing, fate.flatten(), uverbs.take_frame_origin());
+            }
             match fate {
                 None => self.is_stuck = !self.wire.send(now, &self.outgoing),
                 Some(_) => busy |= self.send_waiting(now),
@@ -148,18 +152,13 @@ impl Link {
     }
 
     /// Says so, once, when the capture cannot be written.
-    fn watch_capture(&mut self) {
+    fn watch_capture(&mut self, uverbs: &mut Uverbs) {
         if self.capture.as_ref().is_some_and(Recorder::has_failed)
             && let Some(Err(error)) = self.capture.take().and_then(|capture| capture.finish())
         {
             eprintln!("bareverbs run: {error}; the program goes on without it");
+            uverbs.observe(false);
         }
-    }
-}
-
-fn record(capture: Option<&Recorder>, direction: Direction, frame: &[u8], fate: Option<&'static str>) {
-    if let Some(capture) = capture {
-        capture.frame(direction, frame, fate);
     }
 }
 

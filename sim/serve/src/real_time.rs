@@ -101,14 +101,18 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         }
     }
 
-    /// Writes every frame to `capture`, as the device sees it, with what a fault did to it.
+    /// Writes every frame to `capture`, as the device sees it, with what a fault did to it, and, of a frame that it sends, of which queue
+    /// pair and work request it is.
     pub fn set_capture(&mut self, capture: Recorder) {
+        self.device.observe(true);
         self.capture = Some(capture);
     }
 
     /// Ends the capture, for all that write it; `None` if there was none.
     pub fn finish_capture(&mut self) -> Option<Result<u64, CaptureError>> {
-        self.capture.take()?.finish()
+        let capture = self.capture.take()?;
+        self.device.observe(false);
+        capture.finish()
     }
 
     /// Puts faults on what the device receives and sends; `None` ends them.
@@ -197,6 +201,10 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         busy |= self.expire();
         busy |= self.transmit();
         busy |= self.send()?;
+        if self.capture.is_some() {
+            // Of the records only the origin of frames is written.
+            while self.device.poll_record().is_some() {}
+        }
         while let Some(vector) = self.device.poll_interrupt() {
             *self.interrupts.entry(vector).or_default() += 1;
         }
@@ -223,7 +231,9 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             self.counters.received += 1;
             let now = self.now();
             let fate = self.inbound.push(now, &mut self.frame);
-            record(self.capture.as_ref(), Direction::Inbound, &self.frame, fate);
+            if let Some(capture) = &self.capture {
+                capture.frame(Direction::Inbound, &self.frame, fate);
+            }
         }
         Ok(true)
     }
@@ -256,7 +266,9 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
                 return busy || self.device.has_yielded();
             }
             let fate = self.outbound.push(now, &mut self.outgoing);
-            record(self.capture.as_ref(), Direction::Outbound, &self.outgoing, fate);
+            if let Some(capture) = &self.capture {
+                capture.sent(&self.outgoing, fate, self.device.take_frame_origin());
+            }
             busy = true;
         }
         busy
@@ -275,12 +287,6 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             busy = true;
         }
         Ok(busy)
-    }
-}
-
-fn record(capture: Option<&Recorder>, direction: Direction, frame: &[u8], comment: Option<&'static str>) {
-    if let Some(capture) = capture {
-        capture.frame(direction, frame, comment);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! An error of the writer is kept and told by [`Capture::finish`]; it stops the capture and not the world.
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -19,6 +19,8 @@ pub enum LinkType {
     /// The local route header of InfiniBand. Each is written behind a header of the extensible record format, since programs
     /// that read captures know InfiniBand by that (link type 197) and not by the link type that it has (247).
     InfiniBand,
+    /// No frames: one line of text for each packet (link type 147, kept free for private use).
+    Records,
 }
 
 impl LinkType {
@@ -26,6 +28,7 @@ impl LinkType {
         match self {
             Self::Ethernet => 1,
             Self::InfiniBand => 197,
+            Self::Records => 147,
         }
     }
 }
@@ -109,6 +112,7 @@ pub struct Capture<W: ?Sized + Write = dyn Write> {
     block: Vec<u8>,
     interfaces: Vec<LinkType>,
     frames: u64,
+    text: String,
     error: Option<io::Error>,
 }
 
@@ -124,7 +128,14 @@ impl<W: ?Sized + Write> fmt::Debug for Capture<W> {
 impl<W: ?Sized + Write> Capture<W> {
     /// Begins a section on `out`. Give a buffered writer.
     pub fn new(out: Box<W>, clock: Clock) -> Self {
-        let mut capture = Self { out, block: Vec::new(), interfaces: Vec::new(), frames: 0, error: None };
+        let mut capture = Self {
+            out,
+            block: Vec::new(),
+            interfaces: Vec::new(),
+            frames: 0,
+            text: String::new(),
+            error: None,
+        };
         capture.begin(SECTION_HEADER);
         capture.u32(BYTE_ORDER_MAGIC);
         capture.u16(1);
@@ -159,14 +170,14 @@ impl<W: ?Sized + Write> Capture<W> {
         self.interfaces.len() as u32 - 1
     }
 
-    /// Writes one frame.
-    pub fn frame(
+    /// Writes one frame, with comments.
+    pub fn frame<'a>(
         &mut self,
         interface: u32,
         nanos: u64,
         direction: Direction,
         bytes: &[u8],
-        comment: Option<&str>,
+        comments: impl IntoIterator<Item = &'a str>,
     ) {
         self.begin(ENHANCED_PACKET);
         self.u32(interface);
@@ -180,13 +191,30 @@ impl<W: ?Sized + Write> Capture<W> {
             self.padded(&record_header(nanos, bytes.len()));
         }
         self.padded(bytes);
-        if let Some(comment) = comment {
+        for comment in comments {
             self.option(OPTION_COMMENT, comment.as_bytes());
         }
         self.option(OPTION_PACKET_FLAGS, &(1 + direction as u32).to_le_bytes());
         self.end_options();
         self.end();
         self.frames += u64::from(self.error.is_none());
+    }
+
+    /// Writes one record to an interface of [`LinkType::Records`]. It does not count as a frame.
+    pub fn record(&mut self, interface: u32, nanos: u64, record: &dyn fmt::Display) {
+        let mut text = core::mem::take(&mut self.text);
+        text.clear();
+        // Text grows as it has to: writing to it does not fail.
+        let _ = write!(text, "{record}");
+        self.begin(ENHANCED_PACKET);
+        self.u32(interface);
+        self.u32((nanos >> 32) as u32);
+        self.u32(nanos as u32);
+        self.u32(text.len() as u32);
+        self.u32(text.len() as u32);
+        self.padded(text.as_bytes());
+        self.end();
+        self.text = text;
     }
 
     /// Flushes; gives the number of frames written, or why there are not more.

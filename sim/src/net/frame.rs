@@ -20,6 +20,8 @@ pub struct Frame {
     pub fresh: bool,
     /// Number of the node that sent it; nothing for what a switch says itself.
     pub sender: Option<u32>,
+    /// What a capture is to say of it, if one is written.
+    pub comment: Option<Box<str>>,
 }
 
 /// Buffers of frames. The one given back last is handed out first: it is warm.
@@ -41,7 +43,14 @@ impl FramePool {
         let frame = self.get_mut(id);
         frame.bytes.replace(bytes);
         (frame.icrc, frame.fresh, frame.sender) = (icrc, true, None);
+        frame.comment = None;
         id
+    }
+
+    /// Forgets what a capture was to say of frames. A frame that is given back keeps it, so that giving back costs nothing; a node that
+    /// sends while a capture is written sets it.
+    pub fn clear_comments(&mut self) {
+        self.frames.iter_mut().for_each(|frame| frame.comment = None);
     }
 
     /// Hands out a copy of `original`.
@@ -50,6 +59,7 @@ impl FramePool {
         if let Ok([from, to]) = self.frames.get_disjoint_mut([original.0 as usize, id.0 as usize]) {
             to.bytes.copy_from(&from.bytes);
             (to.icrc, to.fate, to.fresh, to.sender) = (from.icrc, from.fate, from.fresh, from.sender);
+            to.comment.clone_from(&from.comment);
         }
         id
     }

@@ -3,7 +3,7 @@
 //! The router builds one for each input. A queue pair that needs time, host memory, keys, completions or events finds them here; what
 //! it wants of the scheduler it returns as [`Effects`](super::queue_pair::Effects).
 
-use super::card::CardSeat;
+use super::attached::Attached;
 use super::completion::CompletionQueues;
 use super::config::NicConfig;
 use super::contexts::Slab;
@@ -13,12 +13,13 @@ use super::extension::RpcEngine;
 use super::features::Features;
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
+use super::observer::DeviceEvent;
 use super::port::Port;
 use super::shared_receive::SharedReceiveQueue;
-use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::{Cqn, Qpn, Srqn};
-use bareverbs_prm::numbering::EventType;
+use bareverbs_prm::numbering::{CqeOpcode, EventType};
 use bareverbs_prm::time::Time;
 
 /// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
@@ -41,14 +42,24 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) port: &'a mut Port,
     pub(crate) congestion: &'a mut CongestionTally,
     pub(crate) counters: &'a mut Counters,
-    /// What it is of its card, if it is one of several functions.
-    pub(crate) card: Option<&'a mut CardSeat>,
+    pub(crate) attached: &'a mut Attached,
+}
+
+impl<M> Bus<'_, M> {
+    /// Tells the observer, if there is one.
+    #[inline]
+    pub(crate) fn observe(&mut self, event: impl FnOnce() -> DeviceEvent) {
+        if let Some(observer) = &mut self.attached.observer {
+            observer.push(self.now, event());
+        }
+    }
 }
 
 impl<M: HostMemory> Bus<'_, M> {
     /// Writes a completion; see [`CompletionQueues::post`].
     #[inline]
     pub(crate) fn complete(&mut self, cqn: Cqn, entry: &mut CompletionEntry, solicited: bool) {
+        self.observe(|| completion_event(cqn, entry));
         self.completions.post(self.memory, self.events, cqn, entry, solicited);
     }
 
@@ -77,5 +88,19 @@ impl<M: HostMemory> Bus<'_, M> {
         let matches = same && (theirs | own) & FULL_MEMBER != 0;
         self.counters.frames_bad_pkey += u64::from(!matches);
         matches
+    }
+}
+
+/// What the observer is told of an entry.
+#[cold]
+fn completion_event(cqn: Cqn, entry: &CompletionEntry) -> DeviceEvent {
+    let error: &ErrorEntry = zerocopy::transmute_ref!(entry);
+    let is_error = matches!(entry.opcode(), CqeOpcode::RequesterError | CqeOpcode::ResponderError);
+    DeviceEvent::CompletionWritten {
+        cqn,
+        qpn: entry.qpn(),
+        wqe: entry.wqe_counter(),
+        opcode: entry.opcode(),
+        syndrome: if is_error { error.syndrome().raw() } else { 0 },
     }
 }

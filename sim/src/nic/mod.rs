@@ -15,6 +15,7 @@
 //!
 //! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
 
+mod attached;
 mod buffer;
 mod bus;
 mod card;
@@ -35,6 +36,7 @@ mod interrupt;
 mod memory;
 mod mkey;
 mod multicast;
+mod observer;
 mod pci;
 mod port;
 mod queue_counters;
@@ -64,6 +66,7 @@ pub use device::Nic;
 pub use extension::{RpcEngine, RpcReply};
 pub use memory::{DmaFault, HostMemory};
 pub use mkey::{DmaEnd, DmaRefused, HostRange, SharedKey};
+pub use observer::{DeviceEvent, DeviceRecord, FrameOrigin, FrameWork, TextError, TextWords, WorkName};
 pub use pci::VENDOR_ID;
 pub use queue_pair::{Transmit, TransmitClass};
 pub use syndrome::Refusal;

@@ -3,6 +3,7 @@
 use super::card::DmaCopy;
 use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
+use super::observer::WorkName;
 use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
 use super::wqe::{self, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
 use bareverbs_prm::mutation::mutated;
@@ -355,6 +356,17 @@ impl SendQueue {
     /// The outstanding WQE of a token.
     fn outstanding_wqe(&self, token: u64) -> Option<&OutstandingWqe> {
         self.outstanding.get(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
+    }
+
+    /// The WQE that was taken out last, and the bytes of its local buffer.
+    pub(crate) fn newest(&self) -> Option<(WorkName, u32)> {
+        let wqe = self.outstanding.back()?;
+        Some((wqe.name.into(), u32::try_from(wqe.pieces.length()).unwrap_or(u32::MAX)))
+    }
+
+    /// How completions name the outstanding WQE of a token.
+    pub(crate) fn work_of(&self, token: u64) -> Option<WorkName> {
+        self.outstanding_wqe(token).map(|wqe| wqe.name.into())
     }
 
     /// The oldest outstanding WQE.

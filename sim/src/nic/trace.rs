@@ -1,5 +1,6 @@
 //! What firmware was asked and what it answered, for whoever wants to watch a driver.
 
+use super::observer::DeviceEvent;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;
 use std::collections::VecDeque;
@@ -27,6 +28,11 @@ pub struct CommandRecord {
 }
 
 impl CommandRecord {
+    /// As an observer is told of it.
+    pub(super) const fn event(&self) -> DeviceEvent {
+        DeviceEvent::CommandExecuted { opcode: self.opcode, status: self.status }
+    }
+
     /// Whether the command was carried out.
     pub fn is_success(&self) -> bool {
         self.status == CommandStatus::Ok

@@ -4,9 +4,11 @@
 use super::buffer::PagedBuffer;
 use super::doorbell_record::DoorbellRecord;
 use super::memory::{DmaFault, HostMemory};
+use super::observer::WorkName;
 use super::wqe::{self, WorkFault};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
+use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
 use zerocopy::FromBytes;
 
@@ -20,6 +22,12 @@ pub(crate) struct WqeName {
     pub(crate) index: u16,
     /// Its opcode.
     pub(crate) opcode: u8,
+}
+
+impl From<WqeName> for WorkName {
+    fn from(name: WqeName) -> Self {
+        Self { index: name.index, opcode: WqeOpcode::from_raw(name.opcode) }
+    }
 }
 
 /// A WQE that cannot be executed; its opcode, as far as that is known.

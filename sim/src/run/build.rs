@@ -1,4 +1,4 @@
-//! Putting a world together: nodes, switches, cables, faults, a capture.
+//! Putting a world together: nodes, switches, cables, faults.
 
 use super::device::Device;
 use super::latency::Latency;
@@ -9,7 +9,6 @@ use super::topology::{
     End, LinkCounters, LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyError, Way, way_numbers,
 };
 use super::world::World;
-use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
@@ -18,7 +17,6 @@ use crate::net::{Member, PortSet, SubnetConfig, Switch, SwitchConfig, SwitchCoun
 use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
-use std::io::Write;
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// Adds a node without a cable.
@@ -220,24 +218,6 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(id)
     }
 
-    /// Begins to record every frame that leaves a node, and every frame that a switch or a fault beyond it loses. Add all
-    /// nodes and switches first: each is an interface of the capture. A capture that was running is thrown away.
-    pub fn start_capture(&mut self, out: Box<dyn Write>) {
-        let mut capture = Capture::new(out, Clock::Virtual);
-        for node in &self.nodes {
-            capture.add_interface(&node.name, link_type(node.device.link_layer()));
-        }
-        for entry in &self.switches {
-            capture.add_interface(&entry.name, link_type(entry.link_layer()));
-        }
-        self.capture = Some(capture);
-    }
-
-    /// Ends the capture; gives the number of frames in it, or why they are not all there. Without a capture that is 0.
-    pub fn finish_capture(&mut self) -> Result<u64, CaptureError> {
-        self.capture.take().map_or(Ok(0), Capture::finish)
-    }
-
     fn check_port(&self, port: NodeOrSwitch) -> Result<(), TopologyError> {
         match port {
             NodeOrSwitch::Node(node) => {
@@ -359,12 +339,5 @@ impl<M: HostMemory, D: Device> World<M, D> {
             let faults = Faults::new(seed.stream(&format!("faults of {name}")));
             Box::new(if layer == LinkLayer::InfiniBand { faults.of_infiniband() } else { faults })
         })
-    }
-}
-
-const fn link_type(layer: LinkLayer) -> LinkType {
-    match layer {
-        LinkLayer::Ethernet => LinkType::Ethernet,
-        LinkLayer::InfiniBand => LinkType::InfiniBand,
     }
 }

@@ -1,7 +1,9 @@
 //! What the world needs of a device: five inputs, three outputs and the next deadline;
 //! and, of a function of a card, what it says to the others.
 
-use crate::nic::{CardNotice, DmaEnd, DmaRefused, DmaRequest, HostMemory, LinkLayer, Nic};
+use crate::nic::{
+    CardNotice, DeviceRecord, DmaEnd, DmaRefused, DmaRequest, FrameOrigin, HostMemory, LinkLayer, Nic,
+};
 use crate::wire::FrameBuffer;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
 use bareverbs_prm::ids::{MacAddress, VhcaId};
@@ -89,6 +91,20 @@ pub trait Device {
         _result: Result<(), DmaRefused>,
     ) {
     }
+    /// Begins or ends to keep records of what it does, and the origin of every frame.
+    fn observe(&mut self, _on: bool) {}
+    /// The oldest record that was not fetched.
+    fn poll_record(&mut self) -> Option<DeviceRecord> {
+        None
+    }
+    /// Records that were lost since the last call, because too many waited.
+    fn take_lost_records(&mut self) -> u64 {
+        0
+    }
+    /// Whose the frame is that the last [`Self::poll_transmit`] gave.
+    fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
+        None
+    }
     /// Link layer of the port. A cable between two different ones carries nothing.
     fn link_layer(&self) -> LinkLayer {
         LinkLayer::Ethernet
@@ -115,7 +131,7 @@ impl Device for Nic {
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         Self::handle_timeout(self, now, memory);
     }
-    #[inline]
+    #[inline(always)]
     fn poll_transmit<M: HostMemory>(
         &mut self,
         now: Time,
@@ -191,6 +207,18 @@ impl Device for Nic {
         result: Result<(), DmaRefused>,
     ) {
         Self::handle_dma_end(self, now, memory, request, result);
+    }
+    fn observe(&mut self, on: bool) {
+        Self::observe(self, on);
+    }
+    fn poll_record(&mut self) -> Option<DeviceRecord> {
+        Self::poll_record(self)
+    }
+    fn take_lost_records(&mut self) -> u64 {
+        Self::take_lost_records(self)
+    }
+    fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
+        Self::take_frame_origin(self)
     }
     fn link_layer(&self) -> LinkLayer {
         self.config().link_layer

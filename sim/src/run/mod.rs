@@ -16,6 +16,8 @@ pub mod dma;
 pub mod latency;
 pub mod node;
 pub mod preset;
+mod recording;
+mod records;
 pub mod report;
 pub mod schedule;
 pub mod seed;
@@ -32,6 +34,7 @@ pub use dma::{DmaClock, DmaCost};
 pub use latency::{KernelCost, Latency};
 
 pub use preset::Preset;
+pub use records::{RECORDS_SUFFIX, RecordText};
 pub use report::{StallReason, Stalled};
 pub use seed::Seed;
 pub use topology::{LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyError};

@@ -39,8 +39,11 @@ impl<M, D: Device> Node<M, D> {
         }
     }
 
-    pub(crate) fn collect_interrupts(&mut self) {
+    /// Takes the interrupts of the device and shows each to `seen`.
+    #[inline]
+    pub(crate) fn collect_interrupts(&mut self, mut seen: impl FnMut(u16)) {
         while let Some(vector) = self.device.poll_interrupt() {
+            seen(vector);
             *self.interrupts.entry(vector).or_default() += 1;
         }
     }

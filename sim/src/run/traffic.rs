@@ -3,6 +3,7 @@
 use super::device::{Device, Transmit};
 use super::digest::{WireEvent, headers};
 use super::node::Node;
+use super::records::Recording;
 use super::topology::{End, Held, NodeId};
 use super::world::{Event, World};
 use crate::net::capture::Direction;
@@ -22,7 +23,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if self.nodes[node.index()].device.has_card_output() {
             self.serve_card(node);
         }
-        self.nodes[node.index()].collect_interrupts();
+        if self.recording.is_some() {
+            self.record_device(node);
+        }
+        self.nodes[node.index()].collect_interrupts(|_| {});
         self.poll_timer(node);
     }
 
@@ -40,6 +44,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// What leaves a port without a cable is lost, and the timers of its connections run.
+    #[cold]
     fn lose(&mut self, node: NodeId) {
         let id = self.frames.take();
         let bytes = &mut self.frames.get_mut(id).bytes;
@@ -63,6 +68,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
         };
         (frame.icrc, frame.fresh, frame.sender) = (icrc, true, Some(node.0));
         let ready = latency.ready(class, self.now, *last_doorbell);
+        if self.recording.is_some() {
+            self.keep_origin(node, id);
+        }
         self.send(way, id, ready);
         true
     }
@@ -186,23 +194,32 @@ impl<M: HostMemory, D: Device> World<M, D> {
             headers: headers(&frame.bytes),
             fate: frame.fate,
         });
-        if self.capture.is_some() {
+        if self.recording.is_some() {
             self.record_bytes(way, id);
         }
     }
 
     #[cold]
     fn record_bytes(&mut self, way: usize, id: FrameId) {
-        let (frame, Some(capture)) = (self.frames.get(id), &mut self.capture) else { return };
-        let comment = frame.fate.comment();
-        if !frame.fresh && comment.is_none() {
+        let (frame, Some(Recording { capture, .. })) = (self.frames.get(id), &mut self.recording) else {
+            return;
+        };
+        let fate = frame.fate.comment();
+        if !frame.fresh && fate.is_none() {
             return;
         }
         let (interface, direction) = match self.ways[way].from {
             End::Node(node) => (node.0, Direction::Outbound),
             End::Switch { switch, .. } => (self.nodes.len() as u32 + switch.0, Direction::Outbound),
         };
-        capture.frame(interface, self.now.as_nanos(), direction, &frame.bytes, comment);
+        let comments = [fate, frame.comment.as_deref()];
+        capture.frame(
+            interface,
+            self.now.as_nanos(),
+            direction,
+            &frame.bytes,
+            comments.into_iter().flatten(),
+        );
     }
 
     fn deliver(&mut self, node: NodeId, id: FrameId) {

@@ -6,12 +6,12 @@ use super::card::Card;
 use super::device::Device;
 use super::digest::Digest;
 use super::node::Node;
+use super::records::Recording;
 use super::report::{NodeReport, StallReason, Stalled};
 use super::schedule::Schedule;
 use super::seed::Seed;
 use super::switch_node::SwitchNode;
 use super::topology::{NodeId, SwitchId, Way};
-use crate::net::capture::Capture;
 use crate::net::{FrameId, FramePool, UnfiredFault};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
@@ -33,7 +33,7 @@ pub struct World<M, D = Nic> {
     /// When something was done to a device from outside that is no write to a register.
     last_change: Time,
     pub(super) digest: Digest,
-    pub(super) capture: Option<Capture>,
+    pub(super) recording: Option<Recording>,
     pub(super) faults: u32,
     pub(super) parses_every_frame: bool,
     /// Nodes whose frames do not reach another node: from, to.
@@ -86,7 +86,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             switch_timers: 0,
             last_change: Time::ZERO,
             digest: Digest::new(seed),
-            capture: None,
+            recording: None,
             faults: 0,
             parses_every_frame: false,
             partitions: BTreeSet::new(),

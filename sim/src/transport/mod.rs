@@ -38,6 +38,7 @@ pub use host::{
 pub use parameters::{ConnectionParameters, ack_timeout, rnr_timer};
 pub use request::{
     Operation, Placement, QueueFull, Request, RequestCompletion, RequestPacket, RequesterError,
+    RetransmissionCause,
 };
 pub use requester::{Requester, RequesterCounters};
 pub use responder::{Responder, ResponderCounters};

@@ -150,8 +150,60 @@ pub struct RequestPacket {
     pub payload_offset: u32,
     /// Bytes of payload to read there; zero for READ and atomics.
     pub payload_length: u32,
-    /// It was on the wire before.
-    pub retransmission: bool,
+    /// Why it is sent, if it was on the wire before.
+    pub retransmission: Option<RetransmissionCause>,
+}
+
+/// Why packets are sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetransmissionCause {
+    /// The local ACK timer ran out (IBTA v1.4 §9.7.6.1.3).
+    Timer,
+    /// A NAK said «PSN sequence error» (§9.7.5.2.4).
+    SequenceNak,
+    /// Something later was answered, and a READ or an atomic before it was not (§9.7.5.2.6).
+    ImpliedNak,
+    /// An RNR NAK said that no receive was posted (§9.7.5.2.8).
+    ReceiverNotReady,
+    /// A message failed here, and its packets were to have asked for an acknowledgement of those before it.
+    LocalFailure,
+    /// The send queue drains, and the packets that may not follow were to have asked for an acknowledgement.
+    Drain,
+}
+
+impl RetransmissionCause {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Timer,
+        Self::SequenceNak,
+        Self::ImpliedNak,
+        Self::ReceiverNotReady,
+        Self::LocalFailure,
+        Self::Drain,
+    ];
+
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::SequenceNak => "NAK",
+            Self::ImpliedNak => "implied NAK",
+            Self::ReceiverNotReady => "RNR NAK",
+            Self::LocalFailure => "local failure",
+            Self::Drain => "drain",
+        }
+    }
+
+    /// The cause of a [`Self::name`].
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+}
+
+impl fmt::Display for RetransmissionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The requester holds as many messages as it can.

@@ -5,7 +5,9 @@ mod drain;
 
 use super::outstanding::{Message, MissingAnswer, Outstanding};
 use super::parameters::ConnectionParameters;
-use super::request::{QueueFull, Request, RequestCompletion, RequestPacket, RequesterError};
+use super::request::{
+    QueueFull, Request, RequestCompletion, RequestPacket, RequesterError, RetransmissionCause,
+};
 use super::segment::{self, PathMtu};
 use super::timers::{Due, RetryTimers};
 use bareverbs_prm::mutation::mutated;
@@ -47,6 +49,8 @@ pub struct Requester {
     read_limit: u64,
     outstanding: Outstanding,
     cursor: SendPosition,
+    /// Why the cursor went back the last time.
+    rewound_by: RetransmissionCause,
     /// Sequence number behind everything that was ever sent.
     sent: u64,
     /// Packets since an acknowledgement was asked for.
@@ -86,6 +90,7 @@ impl Requester {
             read_limit: u64::from(parameters.max_outstanding_reads.max(1)),
             outstanding: Outstanding::new(RESERVE),
             cursor: SendPosition { number: 0, sequence: 0 },
+            rewound_by: RetransmissionCause::Timer,
             sent: 0,
             unrequested: 0,
             timers: RetryTimers::new(parameters),
@@ -151,12 +156,12 @@ impl Requester {
         let message = *self.sendable()?;
         let sequence = self.cursor.sequence;
         let mut packet = segment::packet(&message, sequence, self.psn(sequence), self.mtu);
-        packet.retransmission = sequence < self.sent;
+        packet.retransmission = (sequence < self.sent).then_some(self.rewound_by);
         self.advance_cursor(&message);
         packet.header.ack_request = self.wants_acknowledge(&message);
         self.timers.packet_sent(now);
         self.counters.packets += 1;
-        self.counters.retransmissions += u64::from(packet.retransmission);
+        self.counters.retransmissions += u64::from(packet.retransmission.is_some());
         Some(packet)
     }
 
@@ -213,7 +218,7 @@ impl Requester {
             Due::Acknowledge => {
                 self.counters.timeouts += 1;
                 match self.timers.retry_after_timeout() {
-                    Ok(()) => self.rewind(),
+                    Ok(()) => self.rewind(RetransmissionCause::Timer),
                     Err(_) => self.fail_oldest(RequesterError::RetryExceeded),
                 }
             }
@@ -245,7 +250,7 @@ impl Requester {
             self.fail_message(number, error);
             if self.is_in_flight() {
                 // The packet that could not be filled may have been the one to ask for an acknowledgement.
-                self.rewind();
+                self.rewind(RetransmissionCause::LocalFailure);
             }
         }
     }
@@ -270,7 +275,7 @@ impl Requester {
             self.timers.stop();
         } else if self.unrequested > 0 {
             // An acknowledgement was to be asked for by a packet that will not be sent.
-            self.rewind();
+            self.rewind(RetransmissionCause::LocalFailure);
         }
     }
 
@@ -311,19 +316,20 @@ impl Requester {
 
     /// Sends again after a NAK. If the NAK acknowledged all that was in flight before a message that failed here, nothing is left to
     /// be sent, and no timer may run.
-    fn retry(&mut self, now: Time) {
+    fn retry(&mut self, now: Time, cause: RetransmissionCause) {
         if !self.is_in_flight() && !mutated("idle_timer") {
             return;
         }
         match self.timers.retry() {
-            Ok(()) => self.rewind(),
+            Ok(()) => self.rewind(cause),
             Err(_) => return self.fail_oldest(RequesterError::RetryExceeded),
         }
         self.timers.packet_sent(now);
     }
 
     /// Sends again from the oldest packet that is not acknowledged, and asks for an acknowledgement at once.
-    fn rewind(&mut self) {
+    fn rewind(&mut self, cause: RetransmissionCause) {
+        self.rewound_by = cause;
         let (sequence, number) = self.outstanding.unacknowledged();
         self.cursor = SendPosition { number, sequence };
         self.unrequested = ACK_INTERVAL;

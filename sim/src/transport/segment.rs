@@ -71,7 +71,7 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
         token: request.token,
         payload_offset: offset,
         payload_length,
-        retransmission: false,
+        retransmission: None,
     }
 }
 

@@ -9,7 +9,7 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandMa
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::{HostMemory, Nic, Transmit};
+use bareverbs_sim::nic::{FrameOrigin, HostMemory, Nic, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
 use core::fmt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -82,13 +82,23 @@ impl Command {
     }
 }
 
+/// A frame that left the device while the kernel waited for it.
+#[derive(Debug)]
+pub(crate) struct EarlyFrame {
+    pub(crate) transmit: Transmit,
+    pub(crate) bytes: FrameBuffer,
+    pub(crate) origin: Option<FrameOrigin>,
+}
+
 /// The device and its command queue.
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     pub(crate) nic: Nic,
     pub(crate) kernel: KernelMemory,
     /// Frames that left the device while the kernel waited for it: they go out before any other.
-    pub(crate) early_frames: VecDeque<(Transmit, FrameBuffer)>,
+    pub(crate) early_frames: VecDeque<EarlyFrame>,
+    /// Whose the frame is that was polled last, if the device is observed.
+    pub(crate) frame_origin: Option<FrameOrigin>,
     queue: u64,
     input_blocks: Vec<u64>,
     output_blocks: Vec<u64>,
@@ -100,7 +110,9 @@ impl CommandQueue {
         let mut kernel = KernelMemory::default();
         let queue = kernel.allocate(1);
         let (input_blocks, output_blocks, early_frames) = (Vec::new(), Vec::new(), VecDeque::new());
-        let mut commands = Self { nic, kernel, early_frames, queue, input_blocks, output_blocks };
+        let frame_origin = None;
+        let mut commands =
+            Self { nic, kernel, early_frames, frame_origin, queue, input_blocks, output_blocks };
         commands.write_segment(process, init_segment::CMDQ_ADDRESS_HIGH, (queue >> 32) as u32);
         commands.write_segment(process, init_segment::CMDQ_ADDRESS_LOW, queue as u32);
         commands
@@ -137,7 +149,10 @@ impl CommandQueue {
         let now = process.now();
         let mut frame = FrameBuffer::new();
         match self.with_device(process, |nic, memory| nic.poll_transmit(now, memory, &mut frame)) {
-            Some(transmit) => self.early_frames.push_back((transmit, frame)),
+            Some(transmit) => {
+                let origin = self.nic.take_frame_origin();
+                self.early_frames.push_back(EarlyFrame { transmit, bytes: frame, origin });
+            }
             None => return self.nic.has_yielded(),
         }
         true

@@ -18,7 +18,7 @@ use crate::event_record::{EventFileId, EventRecord};
 use crate::process::Process;
 use crate::subnet::SubnetDoor;
 use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::Transmit;
+use bareverbs_sim::nic::{FrameOrigin, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
 
 impl Uverbs {
@@ -63,6 +63,19 @@ impl Uverbs {
         self.nic().has_yielded()
     }
 
+    /// Begins or ends to know of each frame whose it is.
+    pub fn observe(&mut self, on: bool) {
+        self.device.commands.nic.observe(on);
+    }
+
+    /// Of which queue pair and work request the frame of the last [`Self::poll_frame`] is, if the device is observed. Throws away what else
+    /// was observed.
+    pub fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
+        let commands = &mut self.device.commands;
+        while commands.nic.poll_record().is_some() {}
+        commands.frame_origin.take()
+    }
+
     /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check
     /// sequence. `None` if there is nothing to send; `frame` then holds anything.
     pub fn poll_frame<P: Process>(
@@ -88,12 +101,14 @@ impl Uverbs {
         process: &mut P,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        if let Some((transmit, early)) = self.device.commands.early_frames.pop_front() {
-            *frame = early;
-            return Some(transmit);
-        }
         let commands = &mut self.device.commands;
+        if let Some(early) = commands.early_frames.pop_front() {
+            *frame = early.bytes;
+            commands.frame_origin = early.origin;
+            return Some(early.transmit);
+        }
         let transmit = commands.with_device(process, |nic, memory| nic.poll_transmit(now, memory, frame));
+        commands.frame_origin = commands.nic.take_frame_origin();
         self.settle(now, process);
         transmit
     }

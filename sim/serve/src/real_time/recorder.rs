@@ -1,6 +1,7 @@
 //! Captures of several devices in one file, with the time of the machine.
 
 use bareverbs_sim::net::capture::{Capture, CaptureError, Clock, Direction, LinkType};
+use bareverbs_sim::nic::FrameOrigin;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -77,14 +78,21 @@ impl Recorder {
         Self { interface, ..self.clone() }
     }
 
-    /// Writes one frame that passes now.
-    pub fn frame(&self, direction: Direction, bytes: &[u8], comment: Option<&str>) {
+    /// Writes one frame that passes now, with comments.
+    pub fn frame<'a>(&self, direction: Direction, bytes: &[u8], comments: impl IntoIterator<Item = &'a str>) {
         let mut capture = self.lock();
         // The time is taken with the lock held, so that frames stand in the order of their times.
         let passed = u64::try_from(self.start.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if let Some(capture) = capture.as_mut() {
-            capture.frame(self.interface, self.start.1.saturating_add(passed), direction, bytes, comment);
+            capture.frame(self.interface, self.start.1.saturating_add(passed), direction, bytes, comments);
         }
+    }
+
+    /// Writes a frame that the device sends now: what a fault did to it, and whose it is.
+    pub fn sent(&self, bytes: &[u8], fate: Option<&str>, origin: Option<FrameOrigin>) {
+        // It was built when it was sent.
+        let origin = origin.map(|origin| FrameOrigin { built: None, ..origin }.to_string());
+        self.frame(Direction::Outbound, bytes, fate.into_iter().chain(origin.as_deref()));
     }
 
     /// Whether something could not be written; [`Self::finish`] says what.

@@ -112,6 +112,34 @@ fn tshark_reads_it() {
     assert_eq!(rows[1][1..], ["server", "4"]);
 }
 
+/// Whoever does not know them shows them as text of a link type for private use.
+#[test]
+fn records_are_packets_of_text() {
+    let file = Shared::default();
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Virtual);
+    let records = capture.add_interface("client (device)", LinkType::Records);
+    capture.record(records, NANOS, &format_args!("interrupt vector {}", 3));
+    assert_eq!(capture.finish().unwrap(), 0, "it is no frame");
+    let (names, packets) = packets(&file.0.take());
+    assert_eq!(
+        (&names[..], &*packets[0].data),
+        (&["client (device)".to_owned()][..], &b"interrupt vector 3"[..])
+    );
+}
+
+#[test]
+fn a_frame_may_have_several_comments() {
+    let file = Shared::default();
+    let mut capture = Capture::new(Box::new(file.clone()), Clock::Virtual);
+    let port = capture.add_interface("client", LinkType::Ethernet);
+    capture.frame(port, NANOS, Direction::Outbound, &frame(61), ["fault: dropped", "qp 0x41 answer"]);
+    assert_eq!(capture.finish().unwrap(), 1);
+    let (_, packets) = packets(&file.0.take());
+    for comment in ["fault: dropped", "qp 0x41 answer"] {
+        assert!(packets[0].options.contains(&EnhancedPacketOption::Comment(comment.into())));
+    }
+}
+
 #[test]
 fn packets_of_infiniband_stand_in_records() {
     let file = Shared::default();

@@ -14,30 +14,30 @@ use bareverbs_prm::time::Time;
 impl Nic {
     /// Its number among the functions of its card.
     pub fn vhca_id(&self) -> Option<VhcaId> {
-        self.card.as_ref().map(|card| card.function.vhca_id)
+        self.attached.card.as_ref().map(|card| card.function.vhca_id)
     }
 
     /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has something.
     #[inline]
     pub fn has_card_output(&self) -> bool {
-        self.card.as_ref().is_some_and(|card| card.has_output())
+        self.attached.card.as_ref().is_some_and(|card| card.has_output())
     }
 
     /// The next thing that the other functions have to hear.
     pub fn poll_card_notice(&mut self) -> Option<CardNotice> {
-        self.card.as_mut()?.poll_notice()
+        self.attached.card.as_mut()?.poll_notice()
     }
 
     /// Another function of the card shares a key, or does not any more.
     pub fn handle_card_notice(&mut self, notice: &CardNotice) {
-        if let Some(card) = &mut self.card {
+        if let Some(card) = &mut self.attached.card {
             card.handle_notice(notice);
         }
     }
 
     /// The next copy to carry out. It may take as long as it takes, and copies may end in any order.
     pub fn poll_dma(&mut self) -> Option<DmaRequest> {
-        self.card.as_mut()?.poll_request()
+        self.attached.card.as_mut()?.poll_request()
     }
 
     /// Reads an end of a copy that lies in the memory of this function.

@@ -4,12 +4,14 @@
 
 mod card;
 mod counter_sets;
+mod observed;
 mod parts;
 mod performance_agent;
 mod subnet_agent;
 
 pub(in crate::nic) use parts::Parts;
 
+use super::attached::Attached;
 use super::card::CardSeat;
 use super::config::NicConfig;
 use super::contexts::Slab;
@@ -67,8 +69,7 @@ pub struct Nic {
     pub(super) schedule: TurnSchedule,
     pub(super) engine: Option<Box<dyn RpcEngine>>,
     pub(super) counters: Counters,
-    /// What it is of its card, if it is one of several functions.
-    pub(super) card: Option<Box<CardSeat>>,
+    pub(super) attached: Attached,
     /// Times that the link went down.
     pub(super) times_down: u64,
     /// Counters of the port, as they were when they were cleared.
@@ -112,7 +113,10 @@ impl Nic {
             schedule: TurnSchedule::default(),
             engine: None,
             counters: Counters::default(),
-            card: config.card.map(|function| Box::new(CardSeat::new(function))),
+            attached: Attached {
+                card: config.card.map(|function| Box::new(CardSeat::new(function))),
+                observer: None,
+            },
             times_down: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
@@ -156,7 +160,7 @@ impl Nic {
         self.events.queues.clear();
         self.events.interrupts.clear();
         self.mkeys.clear();
-        if let Some(card) = &mut self.card {
+        if let Some(card) = &mut self.attached.card {
             card.forget();
         }
         self.user_memory.clear();

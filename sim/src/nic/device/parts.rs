@@ -5,6 +5,7 @@ use crate::nic::HostMemory;
 use crate::nic::bus::Bus;
 use crate::nic::contexts::Slab;
 use crate::nic::ethernet::EthernetObjects;
+use crate::nic::observer::DeviceEvent;
 use crate::nic::queue_counters::CounterSets;
 use crate::nic::queue_pair::{Effects, QueuePair};
 use crate::nic::schedule::TurnSchedule;
@@ -45,7 +46,7 @@ impl Nic {
                 port: &mut self.port,
                 congestion: &mut self.congestion,
                 counters: &mut self.counters,
-                card: self.card.as_deref_mut(),
+                attached: &mut self.attached,
             },
         }
     }
@@ -93,9 +94,13 @@ impl Nic {
     }
 
     /// Takes replies of the RPC engine. A reply over a queue pair that cannot send is dropped with it.
-    pub(in crate::nic) fn take_replies(&mut self) {
+    pub(in crate::nic) fn take_replies(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
         while let Some(reply) = engine.poll_reply() {
+            if let Some(observer) = &mut self.attached.observer {
+                let bytes = u32::try_from(reply.bytes.len()).unwrap_or(u32::MAX);
+                observer.push(now, DeviceEvent::KernelReplied { qpn: reply.qpn, bytes });
+            }
             let qp = self.queue_pairs.get_mut(reply.qpn.value());
             let Some(effects) = qp.map(|qp| (qp.push_reply(reply), qp)) else {
                 self.counters.rpc_replies_dropped += 1;

@@ -6,6 +6,7 @@ use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
 use crate::nic::mkey::{Access, Accessor, MkeyTable};
+use crate::nic::observer::{DeviceEvent, WorkName};
 use crate::nic::work_queue::{RefusedWqe, WorkQueue, WqeName};
 use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::command::ethernet_send::SendQueueContext;
@@ -74,7 +75,9 @@ impl PacketSendQueue {
 
     /// A doorbell. Whether the queue wants a turn at the port.
     pub(super) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        match (self.queue.read_record(bus.memory, false), self.context.state()) {
+        let read = self.queue.read_record(bus.memory, false);
+        bus.observe(|| DeviceEvent::SendDoorbell { qpn: self.number, posted: self.queue.posted() });
+        match (read, self.context.state()) {
             (Err(fault), queue_state::READY) => {
                 self.fail(bus, &RefusedWqe { opcode: 0, fault });
                 false
@@ -98,6 +101,7 @@ impl PacketSendQueue {
         match self.fetch(bus.memory, bus.mkeys, bus.config.limits.max_send_wqe) {
             Ok(fetched) => {
                 bus.counters.wqes += 1;
+                self.observe_fetch(bus, &fetched);
                 if fetched.signalled {
                     let mut entry = self.owner().requester(fetched.name, 0, bus.now);
                     bus.complete(self.context.cqn(), &mut entry, fetched.event);
@@ -108,6 +112,19 @@ impl PacketSendQueue {
                 self.fail(bus, &refused);
                 None
             }
+        }
+    }
+
+    /// Tells the observer, if there is one, of a WQE that was taken out and has ended.
+    #[inline]
+    fn observe_fetch<M>(&self, bus: &mut Bus<'_, M>, fetched: &FetchedPackets) {
+        let Some(observer) = &mut bus.attached.observer else { return };
+        let (qpn, work) = (self.number, WorkName::from(fetched.name));
+        let bytes = fetched.packets.iter().map(Vec::len).sum::<usize>() as u32;
+        observer.push(bus.now, DeviceEvent::WqeFetched { qpn, work, bytes });
+        observer.begin_packets(bus.now, qpn, work);
+        if !fetched.signalled {
+            observer.push(bus.now, DeviceEvent::WqeEnded { qpn, wqe: work.index });
         }
     }
 

@@ -90,7 +90,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        _ if nic.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
+        _ if nic.attached.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
         _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
         _ => refuse_unknown(nic, call),
     }
@@ -115,7 +115,9 @@ pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> V
         nic.last_refusal = Some((call.opcode(), refusal));
         call.refuse(refusal);
     }
-    nic.trace.push(record(call));
+    let record = record(call);
+    nic.tell_observer(call.now, || record.event());
+    nic.trace.push(record);
     core::mem::take(&mut call.output)
 }
 

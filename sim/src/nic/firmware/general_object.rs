@@ -26,7 +26,7 @@ pub(super) const fn has(opcode: CommandOpcode) -> bool {
 }
 
 fn seat(nic: &mut Nic) -> Result<&mut CardSeat, Refusal> {
-    nic.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
+    nic.attached.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
 }
 
 /// Lets other functions that know the access key make aliases of a memory key.

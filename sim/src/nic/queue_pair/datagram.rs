@@ -1,7 +1,9 @@
 //! Unreliable datagrams, and those of management, at one queue pair (IBTA v1.4 §9.8.3).
 
 use super::error::WaitingAnswers;
+use super::observed::observe_fetch;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
+use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
 use crate::nic::port::group_of;
 use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::send_queue::{FetchContext, Fetched, FetchedDatagram};
@@ -17,6 +19,8 @@ use crate::wire::{
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
 use std::borrow::Cow;
 
 /// Bytes of a global route header; so many bytes lie before the payload in every receive (IBTA v1.4 §11.4.1.2).
@@ -43,6 +47,10 @@ pub(crate) struct Datagram<'a> {
     solicited: bool,
     /// The IP header as it came; empty on InfiniBand.
     ip_header: &'a [u8],
+    /// Its number on the wire, if it came from there.
+    psn: Psn,
+    /// The work request that sent it, if the device is observed.
+    work: Option<WorkName>,
 }
 
 /// What a turn of a queue pair of datagrams brings.
@@ -75,6 +83,8 @@ impl<'a> Datagram<'a> {
             immediate: packet.extension.immediate(),
             solicited: packet.bth.solicited,
             ip_header,
+            psn: packet.bth.psn,
+            work: None,
         }
     }
 
@@ -136,16 +146,23 @@ impl<'a> Datagram<'a> {
         }
     }
 
+    const fn opcode(&self) -> BthOpcode {
+        if self.immediate.is_some() { BthOpcode::SendOnlyImmediate } else { BthOpcode::SendOnly }
+    }
+
+    /// It comes to a queue pair.
+    #[cold]
+    fn event(&self, qpn: Qpn) -> DeviceEvent {
+        DeviceEvent::PacketReceived { qpn, opcode: self.opcode(), psn: self.psn }
+    }
+
     /// As a frame with this number. Messages of datagrams fit a packet: fetching has seen to it.
-    fn to_frame(&self, qpn: Qpn, destination: Qpn, psn: bareverbs_prm::psn::Psn) -> Option<FinishedFrame> {
+    fn to_frame(&self, now: Time, qpn: Qpn, destination: Qpn, psn: Psn) -> Option<FinishedFrame> {
         let template = HeaderTemplate::new(&self.route, destination, self.partition_key)
             .of_service(ServiceClass::UnreliableDatagram);
-        let (opcode, extension) = match self.immediate {
-            Some(data) => (BthOpcode::SendOnlyImmediate, Extension::Immediate(data)),
-            None => (BthOpcode::SendOnly, Extension::None),
-        };
+        let extension = self.immediate.map_or(Extension::None, Extension::Immediate);
         let header = PacketHeader {
-            opcode,
+            opcode: self.opcode(),
             psn,
             solicited: self.solicited,
             ack_request: false,
@@ -156,7 +173,14 @@ impl<'a> Datagram<'a> {
         let mut writer = FrameWriter::begin(&mut bytes, &template, &header, self.payload.len()).ok()?;
         writer.payload_mut().copy_from_slice(&self.payload);
         let icrc = writer.finish();
-        Some(FinishedFrame { bytes, icrc, qpn })
+        let origin = self.work.map(|work| FrameOrigin {
+            qpn,
+            work: FrameWork::Wqe(work),
+            psn: Some(psn),
+            again: None,
+            built: Some(now),
+        });
+        Some(FinishedFrame { bytes, icrc, qpn, origin })
     }
 }
 
@@ -177,6 +201,7 @@ impl QueuePair {
             match self.fetch_datagram(bus) {
                 Fetched::Datagram(fetched) => {
                     bus.counters.wqes += 1;
+                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
                     if let Some(outgoing) = self.send_datagram(bus, &fetched) {
                         self.pacer.on_sent(bus.now, outgoing.length());
                         return Some(outgoing);
@@ -189,6 +214,7 @@ impl QueuePair {
                 }
                 Fetched::Nop => {
                     bus.counters.wqes += 1;
+                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
                     self.end_wqe(bus, Ok(()));
                 }
                 Fetched::Nothing | Fetched::Request(_) | Fetched::Dma(_) => break,
@@ -227,6 +253,7 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         fetched: &FetchedDatagram,
     ) -> Option<OutgoingDatagram> {
+        let work = if bus.attached.observer.is_some() { self.send.work_of(fetched.token) } else { None };
         let mut payload = vec![0; self.send.length_of(fetched.token)];
         if self.send.gather(bus.memory, bus.mkeys, fetched.token, 0, &mut payload).is_err() {
             self.end_wqe(bus, Err(wqe::DATA_ACCESS));
@@ -255,6 +282,8 @@ impl QueuePair {
             immediate: fetched.address.immediate,
             solicited: fetched.solicited,
             ip_header: &[],
+            psn: Psn::new(0),
+            work,
         };
         self.end_wqe(bus, Ok(()));
         self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
@@ -284,7 +313,7 @@ impl QueuePair {
         }
         let psn = self.context.next_send_psn();
         self.context.set_next_send_psn(psn.add(1));
-        let frame = datagram.to_frame(self.number(), destination, psn);
+        let frame = datagram.to_frame(bus.now, self.number(), destination, psn);
         bus.counters.frames_too_long += u64::from(frame.is_none());
         frame.map(OutgoingDatagram::Frame)
     }
@@ -322,6 +351,7 @@ impl QueuePair {
             bus.counters.datagrams_bad_qkey += 1;
             return Effects::NONE;
         }
+        bus.observe(|| datagram.event(self.number()));
         let effects = self.receive_datagram(bus, datagram);
         if let ReceiveSource::Shared(number) = self.receives {
             bus.watch_shared(number);

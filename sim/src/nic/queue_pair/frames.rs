@@ -1,5 +1,6 @@
 //! Frames that a queue pair sends, and what is told of them.
 
+use crate::nic::observer::FrameOrigin;
 use crate::wire::FrameBuffer;
 use bareverbs_prm::ids::Qpn;
 
@@ -31,6 +32,8 @@ pub(crate) struct FinishedFrame {
     pub(crate) bytes: FrameBuffer,
     pub(crate) icrc: u32,
     pub(crate) qpn: Qpn,
+    /// Whose it is, if the device is observed and the frame is of a work request.
+    pub(crate) origin: Option<FrameOrigin>,
 }
 
 /// A frame that a queue pair wrote in its turn.

@@ -13,6 +13,7 @@ impl QueuePair {
     /// A send doorbell.
     pub(crate) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.send.on_doorbell(bus.memory, bus.config.strict);
+        bus.observe(|| self.doorbell_event());
         // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
         let sends = self.state() == QpState::Rts;
         self.fetch_dma(bus);

@@ -3,6 +3,7 @@
 //! A change is done when everything before it has left the queue pair, at the latest moment that the order of a queue
 //! leaves, and nothing behind it is fetched before. It never leaves the device.
 
+use super::observed::observe_fetch;
 use super::settle::is_clear;
 use super::{Bus, HostMemory, QueuePair};
 use crate::nic::mkey::{UpdateRules, words};
@@ -30,6 +31,9 @@ impl QueuePair {
         bus.counters.wqes += 1;
         let result = self.update_key(bus, &pending);
         self.send.end_update(pending, result);
+        if result.is_ok() {
+            observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+        }
         result.is_ok()
     }
 

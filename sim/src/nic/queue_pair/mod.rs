@@ -21,6 +21,7 @@ mod input;
 mod key_update;
 mod notification;
 mod notification_point;
+mod observed;
 mod pacer;
 mod path;
 mod poll;

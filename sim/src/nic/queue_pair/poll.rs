@@ -1,6 +1,7 @@
 //! What leaves a queue pair of a connection. Payload is read from memory only when its frame is written.
 
 use super::frames::{PolledFrame, Transmit, TransmitClass};
+use super::observed::observe_fetch;
 use super::path::Path;
 use super::replies::REPLY;
 use super::{Bus, Effects, HostMemory, QueuePair};
@@ -86,6 +87,9 @@ impl QueuePair {
         });
         match written {
             Ok(icrc) => {
+                if bus.attached.observer.is_some() {
+                    self.observe_answer(bus, packet.header.psn);
+                }
                 if class == TransmitClass::ReadResponse {
                     self.pacer.on_sent(bus.now, frame.len());
                 }
@@ -113,6 +117,7 @@ impl QueuePair {
         let responder = self.responder.as_mut()?;
         let packet = responder.poll_transmit(bus.now).filter(|packet| packet.payload.is_none())?;
         let icrc = write_frame(frame, self.path.as_ref()?, &packet.header, 0, |_| true).ok()?;
+        self.observe_answer(bus, packet.header.psn);
         Some(Transmit { class: TransmitClass::Response, qpn: self.number(), icrc })
     }
 
@@ -136,6 +141,9 @@ impl QueuePair {
             });
             match written {
                 Ok(icrc) => {
+                    if bus.attached.observer.is_some() {
+                        self.observe_request(bus, &packet);
+                    }
                     return Some(Transmit { class: TransmitClass::Request, qpn: self.number(), icrc });
                 }
                 Err(Unwritten::Length) => requester.fail(token, RequesterError::BadResponse),
@@ -179,15 +187,20 @@ impl QueuePair {
             match self.send.fetch(bus.memory, &context) {
                 Fetched::Request(request) => {
                     bus.counters.wqes += 1;
+                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
                     let refused = requester.submit(request).is_err();
                     bus.counters.requests_refused += u64::from(refused);
                 }
-                Fetched::Nop => bus.counters.wqes += 1,
+                Fetched::Nop => {
+                    bus.counters.wqes += 1;
+                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                }
                 Fetched::Dma(copy) => {
                     bus.counters.wqes += 1;
                     bus.counters.dma_requests += 1;
+                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
                     // Only a function of a card switches these on.
-                    if let Some(card) = bus.card.as_mut() {
+                    if let Some(card) = bus.attached.card.as_mut() {
                         self.send.hand_to_card(card.request(self.accessor.qpn, *copy));
                     }
                 }

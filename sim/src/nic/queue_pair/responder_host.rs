@@ -3,6 +3,7 @@
 use super::{Accessor, Bus, HostMemory};
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::mkey::{Access, HostRange};
+use crate::nic::observer::{DeviceEvent, ObservedMemory};
 use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::shared_receive::{ReceiveSource, destination, token};
 use crate::nic::wqe::{self, WorkFault};
@@ -164,8 +165,18 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     }
 
     fn rpc(&mut self, packet: RpcPacket<'_>) {
+        let (now, qpn) = (self.bus.now, self.accessor.qpn);
+        if packet.parameters {
+            self.bus.observe(|| DeviceEvent::KernelCalled { qpn, kernel: packet.rpc_opcode });
+        }
         if let Some(engine) = &mut self.bus.engine {
-            engine.handle_rpc(self.bus.now, self.bus.memory, self.accessor.qpn, packet);
+            match &mut self.bus.attached.observer {
+                Some(observer) => {
+                    let memory = &mut ObservedMemory { memory: self.bus.memory, observer, now };
+                    engine.handle_rpc(now, memory, qpn, packet);
+                }
+                None => engine.handle_rpc(now, self.bus.memory, qpn, packet),
+            }
             self.rpc_delivered = true;
         }
     }

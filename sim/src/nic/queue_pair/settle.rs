@@ -2,6 +2,7 @@
 
 use super::replies::REPLY;
 use super::{Bus, Effects, HostMemory, QueuePair, earlier};
+use crate::nic::observer::DeviceEvent;
 use crate::nic::send_queue::{StoppedWqe, WorkCarrier};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, Format, WorkFault};
@@ -144,7 +145,9 @@ impl QueuePair {
             return;
         };
         let (mut entry, event) = match result {
-            Ok(()) if !wqe.signalled => return,
+            Ok(()) if !wqe.signalled => {
+                return bus.observe(|| DeviceEvent::WqeEnded { qpn: owner.qpn, wqe: wqe.name.index });
+            }
             Ok(()) => (owner.requester(wqe.name, wqe.pieces.length() as u32, bus.now), wqe.event),
             Err(fault) => (owner.requester_error(wqe.name, fault), true),
         };

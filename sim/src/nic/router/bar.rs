@@ -2,6 +2,7 @@
 //! `include/linux/mlx5/device.h`).
 
 use crate::nic::firmware_state::SystemState;
+use crate::nic::observer::DeviceEvent;
 use crate::nic::registers::FIRST_UAR;
 use crate::nic::{HostMemory, Nic, firmware};
 use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, init_segment, send_doorbell_qpn, uar};
@@ -159,7 +160,7 @@ impl Nic {
     /// WQE is in the ring as well; bursts that continue a longer WQE fall on offsets that no doorbell has.
     fn ring<M: HostMemory>(&mut self, now: Time, memory: &mut M, page: UarIndex, within: usize, raw: u64) {
         if within == uar::CQ_ARM {
-            self.ring_completion_queue(memory, page, raw);
+            self.ring_completion_queue(now, memory, page, raw);
         } else if within >= uar::SEND && within.is_multiple_of(DOORBELL_STEP) {
             self.ring_send_queue(now, memory, page, send_doorbell_qpn(raw));
         } else {
@@ -172,13 +173,17 @@ impl Nic {
         self.counters.doorbells_ignored += u64::from(!known);
     }
 
-    fn ring_completion_queue<M: HostMemory>(&mut self, memory: &mut M, page: UarIndex, raw: u64) {
+    fn ring_completion_queue<M: HostMemory>(&mut self, now: Time, memory: &mut M, page: UarIndex, raw: u64) {
         let arm = CqArm::from_raw(raw);
         if self.config.strict && arm.to_raw() != raw {
             self.counters.strict_violations += 1;
             return;
         }
         let known = self.completions.arm(memory, &mut self.events, page, arm);
+        if known {
+            let (cqn, consumer) = (arm.cqn, arm.consumer_index);
+            self.tell_observer(now, || DeviceEvent::CompletionArmed { cqn, consumer });
+        }
         self.counters.doorbells_ignored += u64::from(!known);
     }
 }

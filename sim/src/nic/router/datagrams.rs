@@ -3,6 +3,7 @@
 
 use crate::nic::contexts::Slab;
 use crate::nic::multicast::GROUP_QPN;
+use crate::nic::observer::DeviceEvent;
 use crate::nic::port::group_of;
 use crate::nic::queue_pair::{Datagram, FinishedFrame, OutgoingDatagram, QueuePair};
 use crate::nic::{HostMemory, Nic};
@@ -72,6 +73,9 @@ impl Nic {
         if to_us {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.bytes.len() as u64;
+            if let Some(origin) = frame.origin {
+                self.tell_observer(now, || DeviceEvent::LoopedBack(origin));
+            }
         }
         let is_taken = to_us || self.takes_group_frame(&frame.bytes);
         if is_taken {

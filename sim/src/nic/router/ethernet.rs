@@ -66,6 +66,9 @@ impl Nic {
                 frame.replace(&packet);
                 frame.pad_to(SHORTEST);
                 self.count_sent(frame);
+                if let Some(observer) = &mut self.attached.observer {
+                    observer.set_packet();
+                }
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
             self.looped_back += 1;

@@ -178,7 +178,7 @@ impl Nic {
                 self.accept_buffer(now, memory, &bytes);
             }
         } else if self.outbox.len() < WAITING {
-            self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: SUBNET_MANAGEMENT });
+            self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: SUBNET_MANAGEMENT, origin: None });
         } else {
             self.counters.management_dropped += 1;
         }

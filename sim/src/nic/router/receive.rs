@@ -1,5 +1,7 @@
 //! The way in: from frames to the queue pairs that take them.
 
+use crate::nic::bus::Bus;
+use crate::nic::observer::DeviceEvent;
 use crate::nic::queue_pair::is_notification;
 use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, multicast_group, virtual_lane};
@@ -129,13 +131,24 @@ impl Nic {
         if !parts.bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
             return;
         }
+        if parts.bus.attached.observer.is_some() {
+            observe_received(&mut parts.bus, packet);
+        }
         let effects = qp.on_packet(&mut parts.bus, packet);
         if effects.rpc_delivered {
-            self.take_replies();
+            self.take_replies(now);
             self.with_queue_pair(now, memory, packet.bth.destination, |_, _| effects);
         } else {
             parts.schedule.apply(qp, effects);
         }
         self.count_received(frame);
     }
+}
+
+/// Tells the observer of a packet that came to its queue pair.
+#[cold]
+#[inline(never)]
+fn observe_received<M>(bus: &mut Bus<'_, M>, packet: &Packet<'_>) {
+    let bth = &packet.bth;
+    bus.observe(|| DeviceEvent::PacketReceived { qpn: bth.destination, opcode: bth.opcode, psn: bth.psn });
 }

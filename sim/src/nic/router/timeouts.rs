@@ -1,5 +1,6 @@
 //! Deadlines of the device, and what is due.
 
+use crate::nic::observer::ObservedMemory;
 use crate::nic::queue_pair::earlier;
 use crate::nic::schedule::Alarm;
 use crate::nic::{HostMemory, Nic};
@@ -32,8 +33,11 @@ impl Nic {
     fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         let Some(engine) = &mut self.engine else { return };
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            engine.handle_timeout(now, memory);
+            match &mut self.attached.observer {
+                Some(observer) => engine.handle_timeout(now, &mut ObservedMemory { memory, observer, now }),
+                None => engine.handle_timeout(now, memory),
+            }
         }
-        self.take_replies();
+        self.take_replies(now);
     }
 }

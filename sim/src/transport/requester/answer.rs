@@ -3,7 +3,7 @@
 use super::Requester;
 use crate::transport::outstanding::Message;
 use crate::transport::parameters::rnr_timer;
-use crate::transport::request::{Operation, Placement, RequesterError};
+use crate::transport::request::{Operation, Placement, RequesterError, RetransmissionCause};
 use crate::wire::{Extension, NakCode, OperationKind, Packet, Syndrome};
 use bareverbs_prm::time::Time;
 
@@ -60,7 +60,7 @@ impl Requester {
             self.counters.ghosts += 1;
         } else {
             self.counters.sequence_naks += 1;
-            self.retry(now);
+            self.retry(now, RetransmissionCause::SequenceNak);
         }
     }
 
@@ -70,7 +70,7 @@ impl Requester {
             self.counters.ghosts += 1;
         } else {
             self.counters.implied_naks += 1;
-            self.retry(now);
+            self.retry(now, RetransmissionCause::ImpliedNak);
         }
     }
 
@@ -87,7 +87,7 @@ impl Requester {
             return;
         }
         match self.timers.wait_for_receiver(now, rnr_timer(timer)) {
-            Ok(()) => self.rewind(),
+            Ok(()) => self.rewind(RetransmissionCause::ReceiverNotReady),
             Err(_) => self.fail_oldest(RequesterError::RnrRetryExceeded),
         }
     }

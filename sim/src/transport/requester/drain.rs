@@ -2,6 +2,7 @@
 
 use super::Requester;
 use crate::transport::parameters::ConnectionParameters;
+use crate::transport::request::RetransmissionCause;
 
 impl Requester {
     /// Lets no further message begin.
@@ -9,7 +10,7 @@ impl Requester {
         self.hold = Some(self.outstanding.number_from(self.sent));
         if self.unrequested > 0 && self.is_in_flight() && self.sendable().is_none() {
             // An acknowledgement was to be asked for by a packet that will not be sent for now.
-            self.rewind();
+            self.rewind(RetransmissionCause::Drain);
         }
     }
 

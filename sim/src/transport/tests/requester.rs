@@ -188,7 +188,7 @@ fn the_rest_of_a_read_is_asked_for_again() {
     assert_eq!(talk.send(data(BthOpcode::ReadResponseMiddle, 102), &FULL), Placement::None);
     let again = talk.expect(BthOpcode::ReadRequest, 101);
     assert_eq!(again.header.extension, reth(256, 744));
-    assert!(again.retransmission && again.payload_offset == 256);
+    assert!(again.retransmission.is_some() && again.payload_offset == 256);
     // What else is left of the first time says nothing new.
     assert_eq!(talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]), Placement::None);
     talk.ack(104);
@@ -264,7 +264,7 @@ fn sequence_nak_sends_again_from_there() {
     talk.send(nak(101, NakCode::SequenceError), &[]);
     talk.expect_done(1, Ok(())).expect_nothing_done();
     let again = talk.expect(BthOpcode::WriteOnly, 101);
-    assert!(again.retransmission && again.header.ack_request && again.token == 2);
+    assert!(again.retransmission.is_some() && again.header.ack_request && again.token == 2);
     talk.expect(BthOpcode::WriteOnly, 102);
     talk.expect_silence().ack(102).expect_done(2, Ok(())).expect_done(3, Ok(()));
     assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 1));

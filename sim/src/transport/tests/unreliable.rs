@@ -64,7 +64,7 @@ fn a_message_ends_with_its_last_packet() {
     let mut expect = |opcode, psn, done: Option<u64>| {
         let packet = requester.poll_transmit().expect("a packet");
         assert_eq!((packet.header.opcode, packet.header.psn), (opcode, Psn::new(psn)));
-        assert!(!packet.header.ack_request && !packet.retransmission);
+        assert!(!packet.header.ack_request && packet.retransmission.is_none());
         assert_eq!(requester.poll_completion().map(|c| (c.token, c.result)), done.map(|t| (t, Ok(()))));
     };
     expect(BthOpcode::SendFirst, 100, None);

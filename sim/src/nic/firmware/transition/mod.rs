@@ -104,7 +104,7 @@ fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Re
         return Ok(None);
     }
     let qp = nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
-    if nic.card.is_none() || qp.context.st() != ServiceType::Rc {
+    if nic.attached.card.is_none() || qp.context.st() != ServiceType::Rc {
         return Err(syndrome::QP_MMO);
     }
     Ok(Some(input.qpc_data_ext().mmo()))

@@ -1,0 +1,114 @@
+//! The observer: what a device does, step by step, for whoever wants to draw it. Off unless somebody asks; then a device keeps typed
+//! records in a ring of [`Observer::KEPT`], counts those that found it full, and remembers of each frame whose work request it carries.
+//!
+//! **What it may not do.** It changes nothing that the device does: a run that is observed has the digest of one that is not.
+//!
+//! * `event`: the records and their text, by which captures carry them. `words`: how texts are read.
+
+mod event;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use event::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
+pub use words::{TextError, TextWords};
+
+use super::memory::{DmaFault, HostMemory};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::time::Time;
+use std::collections::VecDeque;
+
+/// What happened, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRecord {
+    /// The device was told this time.
+    pub time: Time,
+    /// What it did.
+    pub event: DeviceEvent,
+}
+
+/// Records that nobody fetched yet.
+#[derive(Debug, Default)]
+pub(crate) struct Observer {
+    records: VecDeque<DeviceRecord>,
+    lost: u64,
+    /// Of the frame that was written last.
+    frame: Option<FrameOrigin>,
+    /// Of the packets of Ethernet that wait to be sent, which are those of one work request.
+    packets: Option<FrameOrigin>,
+}
+
+impl Observer {
+    /// Records that are kept if nobody fetches them; later ones are counted and thrown away.
+    pub(crate) const KEPT: usize = 1 << 16;
+
+    #[cold]
+    pub(crate) fn push(&mut self, time: Time, event: DeviceEvent) {
+        if self.records.len() < Self::KEPT {
+            self.records.push_back(DeviceRecord { time, event });
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// The oldest record that was not fetched.
+    pub(crate) fn pop(&mut self) -> Option<DeviceRecord> {
+        self.records.pop_front()
+    }
+
+    /// Records that were thrown away since the last call.
+    pub(crate) const fn take_lost(&mut self) -> u64 {
+        core::mem::replace(&mut self.lost, 0)
+    }
+
+    /// A frame was written.
+    #[cold]
+    pub(crate) const fn set_frame(&mut self, origin: Option<FrameOrigin>) {
+        self.frame = origin;
+    }
+
+    /// The frame that was written last came back inside the device.
+    #[cold]
+    pub(crate) fn frame_looped_back(&mut self, now: Time) {
+        if let Some(origin) = self.frame.take() {
+            self.push(now, DeviceEvent::LoopedBack(origin));
+        }
+    }
+
+    /// A send queue of Ethernet made the packets that are sent next.
+    #[cold]
+    pub(crate) fn begin_packets(&mut self, now: Time, qpn: Qpn, work: WorkName) {
+        let work = FrameWork::Wqe(work);
+        self.packets = Some(FrameOrigin { qpn, work, psn: None, again: None, built: Some(now) });
+    }
+
+    /// The frame that was written last is one of those packets.
+    #[cold]
+    pub(crate) const fn set_packet(&mut self) {
+        self.frame = self.packets;
+    }
+
+    /// The origin of the frame that was written last, once.
+    pub(crate) const fn take_frame(&mut self) -> Option<FrameOrigin> {
+        self.frame.take()
+    }
+}
+
+/// The memory of a host, whose reads are those of a kernel.
+pub(crate) struct ObservedMemory<'a> {
+    pub(crate) memory: &'a mut dyn HostMemory,
+    pub(crate) observer: &'a mut Observer,
+    pub(crate) now: Time,
+}
+
+impl HostMemory for ObservedMemory<'_> {
+    fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+        let bytes = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        self.observer.push(self.now, DeviceEvent::KernelRead { address: iova, bytes });
+        self.memory.read(iova, buffer)
+    }
+
+    fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        self.memory.write(iova, bytes)
+    }
+}

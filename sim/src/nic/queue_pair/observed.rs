@@ -1,0 +1,66 @@
+//! What an observer is told of a queue pair. Nothing here is called unless somebody observes.
+
+use super::replies::REPLY;
+use super::{Bus, QueuePair};
+use crate::nic::attached::Attached;
+use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, Observer};
+use crate::nic::send_queue::SendQueue;
+use crate::transport::{RequestPacket, RetransmissionCause};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::Time;
+
+impl QueuePair {
+    /// The doorbell was rung.
+    #[cold]
+    pub(super) fn doorbell_event(&self) -> DeviceEvent {
+        DeviceEvent::SendDoorbell { qpn: self.number(), posted: self.send.queue().posted() }
+    }
+
+    /// A frame of a request was written.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn observe_request<M>(&self, bus: &mut Bus<'_, M>, packet: &RequestPacket) {
+        let work = match self.send.work_of(packet.token) {
+            Some(work) if packet.token & REPLY == 0 => FrameWork::Wqe(work),
+            _ => FrameWork::KernelReply,
+        };
+        self.observe_frame(bus, work, packet.header.psn, packet.retransmission);
+    }
+
+    /// A frame for a request of the peer was written.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn observe_answer<M>(&self, bus: &mut Bus<'_, M>, psn: Psn) {
+        self.observe_frame(bus, FrameWork::Answer, psn, None);
+    }
+
+    fn observe_frame<M>(
+        &self,
+        bus: &mut Bus<'_, M>,
+        work: FrameWork,
+        psn: Psn,
+        again: Option<RetransmissionCause>,
+    ) {
+        if let Some(observer) = &mut bus.attached.observer {
+            let (qpn, psn, built) = (self.number(), Some(psn), Some(bus.now));
+            observer.set_frame(Some(FrameOrigin { qpn, work, psn, again, built }));
+        }
+    }
+}
+
+/// A queue pair took a WQE out of its ring; it is the newest.
+#[inline]
+pub(super) fn observe_fetch(attached: &mut Attached, now: Time, qpn: Qpn, queue: &SendQueue) {
+    if let Some(observer) = &mut attached.observer {
+        observe_newest(observer, now, qpn, queue);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn observe_newest(observer: &mut Observer, now: Time, qpn: Qpn, queue: &SendQueue) {
+    if let Some((work, bytes)) = queue.newest() {
+        observer.push(now, DeviceEvent::WqeFetched { qpn, work, bytes });
+    }
+}
