@@ -177,11 +177,19 @@ pub const HOUSE: &[CrateRules] = &[
         bans: &[],
     },
     CrateRules {
+        package: "bareverbs-cm",
+        directory: "exchange/cm",
+        knows: &["bareverbs_prm"],
+        layers: &[&["connection", "ip_ends", "message", "wishes", "compose", "manager", "receive", "ended"]],
+        pure: ALL,
+        bans: &[],
+    },
+    CrateRules {
         package: "bareverbs-uverbs",
         directory: "sim/uverbs",
-        knows: &["bareverbs_prm", "bareverbs_sim"],
+        knows: &["bareverbs_prm", "bareverbs_cm", "bareverbs_sim"],
         layers: &[
-            &["errno", "uapi", "host_settings", "cm"],
+            &["errno", "uapi", "host_settings"],
             &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list", "rdma_cm"],

@@ -40,14 +40,13 @@ pub struct Port {
 impl Port {
     /// The service ID of a port (IBTA annex A11).
     pub(crate) const fn service_id(self) -> u64 {
-        (self.space as u64) << 16 | self.number as u64
+        bareverbs_cm::service_id(self.space, self.number)
     }
 
     /// The port of a service ID; `None` if it is none.
     pub(crate) fn of_service(service_id: u64) -> Option<Self> {
-        let space = u16::try_from(service_id >> 16).ok()?;
-        let number = service_id as u16;
+        let (space, number) = bareverbs_cm::port_of_service(service_id)?;
         let known = [RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP].contains(&space);
-        (known && number != 0).then_some(Self { space, number })
+        known.then_some(Self { space, number })
     }
 }

@@ -1,13 +1,13 @@
 //! The kernel's queue pair of general services (IBTA v1.4 §3.9.2): management datagrams to and from queue pair 1 of the port, as
 //! `mlx5_ib` makes it. It sends and receives through the device like any queue pair, from memory of the kernel.
 
-use crate::cm::Sender;
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_completions::KernelCompletions;
 use crate::kernel_memory::{PAGE, page_list};
 use crate::key_changes::Belongings;
 use crate::process::Process;
 use alloc::vec::Vec;
+use bareverbs_cm::Sender;
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, ResetToInitQpIn, ResetToInitQpOut};

@@ -21,7 +21,6 @@ mod async_events;
 mod attributes;
 mod boot;
 mod call;
-mod cm;
 mod commands;
 mod completion_methods;
 mod connection_names;

@@ -2,11 +2,11 @@
 //! through the queue pair of general services.
 
 use crate::address_path::link_local_mac;
-use crate::cm::{Message, Path};
 use crate::connection_names::ConnectionFileId;
 use crate::general_services::{Outgoing, Receiver};
 use crate::process::Process;
 use crate::{Errno, Uverbs};
+use bareverbs_cm::{Message, Path};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 

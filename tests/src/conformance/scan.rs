@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 
 /// The crates that have tests.
-const MEMBERS: [&str; 6] = ["driver", "hal", "sim", "offload", "host-tools", "tests"];
+const MEMBERS: [&str; 7] = ["driver", "exchange", "hal", "sim", "offload", "host-tools", "tests"];
 
 /// One requirement and the test that proves it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

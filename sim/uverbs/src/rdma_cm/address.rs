@@ -1,7 +1,9 @@
 //! Addresses of sockets, as programs write them: `sockaddr_in`, `sockaddr_in6`, `sockaddr_ib`.
 
 use crate::uapi::SOCKADDR_STORAGE;
+use bareverbs_cm::{IP_ENDS, IpEnds};
 use bareverbs_prm::ids::Gid;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Families, as Linux numbers them.
 const INET: u16 = 2;
@@ -132,6 +134,16 @@ impl SocketAddress {
         self
     }
 
+    /// The end of a connection in terms of IP; an address of native InfiniBand has none.
+    fn ip_end(&self) -> SocketAddr {
+        let ip = match self {
+            Self::V4 { address, .. } => IpAddr::from(*address),
+            Self::V6 { address, .. } => IpAddr::from(*address),
+            Self::Native(_) => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        SocketAddr::new(ip, self.port())
+    }
+
     /// What the address says.
     pub(super) fn place(&self) -> Place {
         let gid = match self {
@@ -163,56 +175,32 @@ impl SocketAddress {
     }
 }
 
-/// Addresses of both ends before a program's private data (IBTA annex A11): 36 bytes.
+/// Addresses of both ends before a program's private data, as sockets name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddressHeader {
     pub(super) source: SocketAddress,
     pub(super) destination: SocketAddress,
 }
 
-/// Bytes of [`AddressHeader`].
-pub(super) const ADDRESS_HEADER: usize = 36;
-const HEADER_VERSION: u8 = 0;
-const VERSION_4: u8 = 4;
-const VERSION_6: u8 = 6;
-
 impl AddressHeader {
     /// The bytes; the destination's port is that of the service ID.
-    pub(super) fn write(&self) -> [u8; ADDRESS_HEADER] {
-        let mut bytes = [0; ADDRESS_HEADER];
-        bytes[0] = HEADER_VERSION;
-        bytes[1] = if matches!(self.source, SocketAddress::V6 { .. }) { VERSION_6 } else { VERSION_4 } << 4;
-        bytes[2..4].copy_from_slice(&self.source.port().to_be_bytes());
-        put(&mut bytes[4..20], &self.source);
-        put(&mut bytes[20..36], &self.destination);
-        bytes
+    pub(super) fn write(&self) -> [u8; IP_ENDS] {
+        IpEnds { source: self.source.ip_end(), destination: self.destination.ip_end() }.write()
     }
 
     /// Reads them; `None` if they are of another version.
     pub(super) fn parse(bytes: &[u8], destination_port: u16) -> Option<Self> {
-        let bytes: &[u8; ADDRESS_HEADER] = bytes.first_chunk()?;
-        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
-        let end = |at: usize, port| -> Option<SocketAddress> {
-            match bytes[1] >> 4 {
-                VERSION_4 => Some(SocketAddress::V4 { address: *bytes[at + 12..].first_chunk()?, port }),
-                VERSION_6 => {
-                    Some(SocketAddress::V6 { address: *bytes[at..].first_chunk()?, port, rest: [0; 8] })
-                }
-                _ => None,
-            }
-        };
-        let known = bytes[0] == HEADER_VERSION;
-        let ends = Self { source: end(4, port)?, destination: end(20, destination_port)? };
-        known.then_some(ends)
+        let IpEnds { source, destination } = IpEnds::parse(bytes, destination_port)?;
+        Some(Self { source: source.into(), destination: destination.into() })
     }
 }
 
-/// IPv4 addresses are in the last 4 of 16 bytes.
-fn put(place: &mut [u8], address: &SocketAddress) {
-    match address {
-        SocketAddress::V4 { address, .. } => place[12..16].copy_from_slice(address),
-        SocketAddress::V6 { address, .. } => place.copy_from_slice(address),
-        SocketAddress::Native(_) => {}
+impl From<SocketAddr> for SocketAddress {
+    fn from(end: SocketAddr) -> Self {
+        match end.ip() {
+            IpAddr::V4(address) => Self::V4 { address: address.octets(), port: end.port() },
+            IpAddr::V6(address) => Self::V6 { address: address.octets(), port: end.port(), rest: [0; 8] },
+        }
     }
 }
 
@@ -237,23 +225,6 @@ mod tests {
         }
         assert_eq!(SocketAddress::Native(native).named_space(), Some(0x0106));
         assert_eq!(SocketAddress::parse(&[1, 0, 0, 0, 0, 0, 0, 0]), None, "another family");
-    }
-
-    /// Requirement: RDMA IP CM Service A11: addresses of both ends before the private data of a program.
-    #[test]
-    fn ends_are_those_of_annex_a11() {
-        let ends = AddressHeader {
-            source: SocketAddress::V4 { address: [1, 2, 3, 4], port: 0x1234 },
-            destination: SocketAddress::V4 { address: [5, 6, 7, 8], port: 0x5678 },
-        };
-        let bytes = ends.write();
-        assert_eq!(bytes[..4], [0, 0x40, 0x12, 0x34]);
-        assert_eq!((&bytes[16..20], &bytes[32..36]), (&[1, 2, 3, 4][..], &[5, 6, 7, 8][..]));
-        assert_eq!(AddressHeader::parse(&bytes, 0x5678), Some(ends));
-        assert_eq!(AddressHeader::parse(&bytes[..35], 0), None);
-        let mut other = bytes;
-        other[0] = 1;
-        assert_eq!(AddressHeader::parse(&other, 0), None);
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Connecting, accepting, rejecting, parting.
 
-use super::address::{ADDRESS_HEADER, AddressHeader, SocketAddress};
+use super::address::{AddressHeader, SocketAddress};
 use super::call::CmCall;
 use super::identifier::{Identifier, Stage, qp_type};
 use crate::Errno;
-use crate::cm::{
-    Acceptance, CommunicationId, ConnectionState, Extension, Offer, Refusal, Role, Service, ServiceAnswer,
-    ServiceOffer, reason, reject, reply, request, service_reply, service_request,
-};
 use crate::connection_names::{ConnectionFileId, Port};
 use crate::process::Process;
 use crate::uapi::*;
 use alloc::vec::Vec;
+use bareverbs_cm::{
+    Acceptance, CommunicationId, ConnectionState, Extension, IP_ENDS, Offer, Refusal, Role, Service,
+    ServiceAnswer, ServiceOffer, reason, reject, reply, request, service_reply, service_request,
+};
 use bareverbs_prm::ids::Qpn;
 
 /// The Q_Key of datagrams, if a program names none (`RDMA_UDP_QKEY`).
@@ -174,12 +174,13 @@ const SERVICE_REJECTED: u8 = 2;
 
 fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errno> {
     let given_private =
-        private(&given.private_data, given.private_data_len, request::PRIVATE.len() - ADDRESS_HEADER)?;
+        private(&given.private_data, given.private_data_len, request::PRIVATE.len() - IP_ENDS)?;
     Ok(Offer {
         service_id: wanted(known)?,
         path: known.path.ok_or(Errno::Invalid)?,
         service: service(known.qp_type),
         qpn: Qpn::from_low_bits(given.qp_num & 0xff_ffff),
+        psn: None,
         shared_receives: given.srq != 0,
         responder_resources: given.responder_resources,
         initiator_depth: given.initiator_depth,
@@ -195,7 +196,7 @@ fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errn
 }
 
 fn service_offer(known: &Identifier, given: &CmConnParam) -> Result<ServiceOffer, Errno> {
-    let room = service_request::PRIVATE.len() - ADDRESS_HEADER;
+    let room = service_request::PRIVATE.len() - IP_ENDS;
     let given = private(&given.private_data, given.private_data_len, room)?;
     let path = known.path.ok_or(Errno::Invalid)?;
     Ok(ServiceOffer { service_id: wanted(known)?, path, private: with_ends(known, &given)? })
@@ -208,6 +209,7 @@ fn acceptance(wish: &CmAccept) -> Result<Acceptance, Errno> {
     }
     Ok(Acceptance {
         qpn: Qpn::from_low_bits(given.qp_num & 0xff_ffff),
+        psn: None,
         shared_receives: given.srq != 0,
         responder_resources: given.responder_resources,
         initiator_depth: given.initiator_depth,

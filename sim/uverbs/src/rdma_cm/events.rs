@@ -1,9 +1,9 @@
 //! What programs read: events of their identifiers.
 
 use super::identifier::Identifier;
-use crate::cm::{Extension, Message, Path, reject, reply, request, service_reply};
 use crate::connection_names::ConnectionFileId;
 use crate::uapi::{AhAttr, CmConnParam, CmEce, CmEventResp, CmUdParam, GlobalRoute};
+use bareverbs_cm::{Extension, Message, Path, reject, reply, request, service_reply};
 use bareverbs_prm::ids::Gid;
 use zerocopy::{FromZeros, IntoBytes};
 

@@ -3,8 +3,8 @@
 
 use super::address::{Place, SocketAddress};
 use super::state::PortFacts;
-use crate::cm::Path;
 use crate::uapi::RDMA_PS_UDP;
+use bareverbs_cm::Path;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
 

@@ -1,8 +1,8 @@
 //! Identifiers: a program's end of a connection, a listener, or a resolution, from its making to its destruction.
 
 use super::address::SocketAddress;
-use crate::cm::{CommunicationId, Extension, Path};
 use crate::connection_names::{ConnectionFileId, Port};
+use bareverbs_cm::{CommunicationId, Extension, Path};
 use bareverbs_prm::time::Time;
 
 /// Kinds of queue pairs, as programs number them.

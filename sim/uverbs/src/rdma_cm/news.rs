@@ -4,8 +4,8 @@ use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent, route};
 use super::identifier::Identifier;
 use crate::Errno;
-use crate::cm::{Event, Extension, Message, News, reject, service_reply};
 use crate::process::Process;
+use bareverbs_cm::{Event, Extension, Message, News, reject, service_reply};
 
 impl<P: Process> CmCall<'_, P> {
     /// Tells programs what has happened to their connections.

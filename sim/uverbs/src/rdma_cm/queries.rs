@@ -3,10 +3,10 @@
 use super::address::{SocketAddress, Storage};
 use super::call::{AnswerPlace, CmCall};
 use crate::Errno;
-use crate::cm::{Lids, Path};
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::*;
+use bareverbs_cm::{Lids, Path};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Which device is meant is told by its GUID: a process has one.

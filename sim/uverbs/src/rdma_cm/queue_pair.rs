@@ -6,10 +6,10 @@ use super::connections::DATAGRAM_Q_KEY;
 use super::events::route;
 use super::identifier::{Identifier, qp_type};
 use crate::Errno;
-use crate::cm::Connection;
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::*;
+use bareverbs_cm::Connection;
 use zerocopy::FromZeros;
 
 const PORT: u8 = 1;

@@ -1,17 +1,17 @@
 //! Requests of peers: which listener they are for, and what becomes of those that find none.
 
-use super::address::{ADDRESS_HEADER, AddressHeader, Place};
+use super::address::{AddressHeader, Place};
 use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent};
 use super::identifier::{Identifier, Stage, qp_type};
 use super::state::WaitingRequest;
-use crate::cm::{
-    CommunicationId, Extension, Kind, Message, Refusal, Service, ServiceAnswer, reason, request,
-    service_request,
-};
 use crate::connection_names::Port;
 use crate::process::Process;
 use alloc::vec::Vec;
+use bareverbs_cm::{
+    CommunicationId, Extension, IP_ENDS, Kind, Message, Refusal, Service, ServiceAnswer, reason, request,
+    service_request,
+};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 
@@ -112,10 +112,10 @@ impl<P: Process> CmCall<'_, P> {
         let Some(listener) = found.map(|(id, _)| *id) else { return false };
         if message.kind() == Kind::ServiceRequest {
             let private = message.private(service_request::PRIVATE);
-            let parameters = Parameters::of_service_request(private, ADDRESS_HEADER);
+            let parameters = Parameters::of_service_request(private, IP_ENDS);
             self.ask_program(id, listener, asked, &parameters, Extension::default());
         } else {
-            let parameters = Parameters::of_request(message, ADDRESS_HEADER);
+            let parameters = Parameters::of_request(message, IP_ENDS);
             if self.ask_program(id, listener, asked, &parameters, Extension::of(message)) {
                 self.cm.manager.acknowledge(id);
             }

@@ -9,11 +9,11 @@ use super::group_address::GroupAddress;
 use super::identifier::{Identifier, Stage};
 use super::naming::sized;
 use crate::Errno;
-use crate::cm::Path;
 use crate::connection_names::{ConnectionFileId, SubnetPort};
 use crate::process::Process;
 use crate::uapi::*;
 use alloc::vec::Vec;
+use bareverbs_cm::Path;
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Duration;
 

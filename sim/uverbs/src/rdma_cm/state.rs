@@ -3,10 +3,10 @@
 use super::address::SocketAddress;
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
-use crate::cm::{CommunicationId, Lids, Manager, Message, Path};
 use crate::connection_names::ConnectionFileId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use bareverbs_cm::{CommunicationId, Lids, Manager, Message, Path};
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 

@@ -14,7 +14,7 @@ use bareverbs_prm::time::Time;
 impl Manager {
     /// The process of this number, of the host with these GIDs, is gone. Connections to it end as if it had parted from them. One that
     /// has not answered our REQ yet may have been any process: that request goes on until its timeout.
-    pub(crate) fn handle_ended_peer(&mut self, now: Time, host: &[Gid], process: u8) {
+    pub fn handle_ended_peer(&mut self, now: Time, host: &[Gid], process: u8) {
         let is_its = |connection: &Connection| {
             host.contains(&connection.path.remote) && (connection.remote_id >> 24) as u8 == process
         };

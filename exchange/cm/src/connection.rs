@@ -7,33 +7,40 @@ use bareverbs_prm::time::{Duration, Time};
 
 /// Number of a connection on this side: the number of the process in the upper 8 bits, as with queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CommunicationId(pub(crate) u32);
+pub struct CommunicationId(
+    /// Local communication ID of messages.
+    pub u32,
+);
 
 /// LIDs of both ends of a path through an InfiniBand subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lids {
-    pub(crate) local: u16,
-    pub(crate) remote: u16,
+pub struct Lids {
+    /// Ours.
+    pub local: u16,
+    /// The peer's.
+    pub remote: u16,
 }
 
 /// Between whom messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) local: Gid,
-    pub(crate) remote: Gid,
+pub struct Path {
+    /// GID of our port.
+    pub local: Gid,
+    /// GID of the peer's.
+    pub remote: Gid,
     /// `None` on Ethernet.
-    pub(crate) lids: Option<Lids>,
+    pub lids: Option<Lids>,
 }
 
 impl Path {
     /// Whether packets have a global route header: RoCE's always, InfiniBand's to groups alone, since there is one subnet (IBTA
     /// v1.4 §8.1, §10.5.1).
-    pub(crate) fn is_global(&self) -> bool {
+    pub fn is_global(&self) -> bool {
         self.lids.is_none() || self.remote.is_multicast()
     }
 
     /// Limit of hops: that of RoCE is Linux's; a path within a subnet has none.
-    pub(crate) const fn hop_limit(&self) -> u8 {
+    pub const fn hop_limit(&self) -> u8 {
         if self.lids.is_none() { ROCE_HOPS } else { 0 }
     }
 }
@@ -43,8 +50,10 @@ const ROCE_HOPS: u8 = 64;
 
 /// What is to be connected (IBTA v1.4 §12.6.5, transport service type).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
+pub enum Service {
+    /// RC.
     ReliableConnection,
+    /// UC.
     UnreliableConnection,
     /// Extended reliable connection.
     Xrc,
@@ -52,51 +61,74 @@ pub(crate) enum Service {
 
 /// Who has sent a management datagram: on InfiniBand it has no global route header within a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sender {
+pub enum Sender {
+    /// By its global route header.
     Gid(Gid),
+    /// By its LID.
     Lid(u16),
 }
 
 /// Who began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// Has sent the REQ.
     Active,
+    /// Has got it.
     Passive,
 }
 
 /// Where a connection stands (IBTA v1.4 §12.9.6, §12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionState {
+pub enum ConnectionState {
+    /// A REQ is under way.
     RequestSent,
+    /// A REQ waits for its answer.
     RequestReceived,
+    /// A REP is under way.
     ReplySent,
+    /// A REP waits for the RTU.
     ReplyReceived,
+    /// Data may go.
     Established,
+    /// A DREQ is under way.
     DisconnectSent,
+    /// A DREQ waits for its DREP.
     DisconnectReceived,
+    /// It is over, but packets may be on their way.
     TimeWait,
     /// A service is being resolved (§12.11).
     ServiceRequestSent,
+    /// A peer resolves one.
     ServiceRequestReceived,
 }
 
 /// What both sides have agreed on, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) service: Service,
-    pub(crate) local_qpn: Qpn,
-    pub(crate) remote_qpn: Qpn,
-    pub(crate) send_psn: Psn,
-    pub(crate) receive_psn: Psn,
-    pub(crate) responder_resources: u8,
-    pub(crate) initiator_depth: u8,
-    pub(crate) retry_count: u8,
-    pub(crate) rnr_retry: u8,
+pub struct Terms {
+    /// Transport service.
+    pub service: Service,
+    /// Our queue pair.
+    pub local_qpn: Qpn,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// First PSN that we send.
+    pub send_psn: Psn,
+    /// First PSN that the peer sends.
+    pub receive_psn: Psn,
+    /// READs and atomics of the peer that we serve at a time.
+    pub responder_resources: u8,
+    /// READs and atomics of ours that the peer serves at a time.
+    pub initiator_depth: u8,
+    /// Retries after a timeout.
+    pub retry_count: u8,
+    /// Retries after a receiver was not ready; 7: without end.
+    pub rnr_retry: u8,
     /// Code of the local ACK timeout: 4.096 µs · 2^code.
-    pub(crate) ack_timeout: u8,
+    pub ack_timeout: u8,
     /// Code of the path MTU: 128 · 2^code bytes.
-    pub(crate) path_mtu: u8,
-    pub(crate) traffic_class: u8,
+    pub path_mtu: u8,
+    /// Traffic class of the path.
+    pub traffic_class: u8,
 }
 
 /// A message that is sent again until it is answered.
@@ -108,19 +140,23 @@ pub(crate) struct Repetition {
     pub(crate) pause: Duration,
 }
 
-/// See the module.
+/// One connection, or one resolution of a service.
 #[derive(Debug, Clone)]
-pub(crate) struct Connection {
-    pub(crate) role: Role,
-    pub(crate) state: ConnectionState,
-    pub(crate) path: Path,
+pub struct Connection {
+    /// Who began.
+    pub role: Role,
+    /// Where it stands.
+    pub state: ConnectionState,
+    /// Between whom.
+    pub path: Path,
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
     /// The exchange that it began with, by which a repeated request is known.
     pub(crate) first_transaction: u64,
     /// The exchange that the next answer belongs to.
     pub(crate) transaction: u64,
-    pub(crate) terms: Terms,
+    /// What was agreed on.
+    pub terms: Terms,
     pub(crate) repetition: Option<Repetition>,
     /// What is sent again when the other side repeats itself: an MRA, REP or RTU.
     pub(crate) answer: Option<Message>,

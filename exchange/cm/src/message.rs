@@ -14,15 +14,24 @@ const COMMON: [u8; 4] = [1, 0x07, 2, 0x03];
 
 /// Kinds of messages (IBTA v1.4 §12.6.4, table of attributes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// REQ.
     Request,
+    /// MRA.
     Receipt,
+    /// REJ.
     Reject,
+    /// REP.
     Reply,
+    /// RTU.
     ReadyToUse,
+    /// DREQ.
     DisconnectRequest,
+    /// DREP.
     DisconnectReply,
+    /// SIDR_REQ.
     ServiceRequest,
+    /// SIDR_REP.
     ServiceReply,
     /// Load alternate path, and whatever else there is.
     Other(u16),
@@ -55,7 +64,7 @@ impl Kind {
 
 /// Bits of a message: a number in big-endian order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Field {
+pub struct Field {
     /// Bits before it, from the end of the common header.
     at: usize,
     width: usize,
@@ -74,45 +83,46 @@ impl Field {
 }
 
 /// Bytes for programs at the end of a message.
-pub(crate) type Private = core::ops::Range<usize>;
+pub type Private = core::ops::Range<usize>;
 
 /// Both sides' numbers, in the same place in all messages but REQ and those of service resolution: the sender's comes first.
-pub(crate) const SENDER_ID: Field = Field::new(0, 32);
-pub(crate) const RECEIVER_ID: Field = Field::new(4, 32);
+pub const SENDER_ID: Field = Field::new(0, 32);
+pub const RECEIVER_ID: Field = Field::new(4, 32);
 
 /// REQ (IBTA v1.4 §12.6.5).
-pub(crate) mod request {
+#[expect(missing_docs, reason = "a constant is the field of its name in the table of the section")]
+pub mod request {
     use super::{Field, Private};
 
-    pub(crate) const LOCAL_ID: Field = Field::new(0, 32);
+    pub const LOCAL_ID: Field = Field::new(0, 32);
     /// Extension of later editions: who understands the attribute modifier.
-    pub(crate) const VENDOR_ID: Field = Field::new(5, 24);
-    pub(crate) const SERVICE_ID: Field = Field::new(8, 64);
-    pub(crate) const LOCAL_GUID: Field = Field::new(16, 64);
-    pub(crate) const LOCAL_QPN: Field = Field::new(32, 24);
-    pub(crate) const RESPONDER_RESOURCES: Field = Field::new(35, 8);
-    pub(crate) const INITIATOR_DEPTH: Field = Field::new(39, 8);
-    pub(crate) const REMOTE_TIMEOUT: Field = Field::bits(43, 7, 3);
-    pub(crate) const SERVICE_TYPE: Field = Field::bits(43, 2, 1);
-    pub(crate) const FLOW_CONTROL: Field = Field::bits(43, 0, 0);
-    pub(crate) const STARTING_PSN: Field = Field::new(44, 24);
-    pub(crate) const LOCAL_TIMEOUT: Field = Field::bits(47, 7, 3);
-    pub(crate) const RETRY_COUNT: Field = Field::bits(47, 2, 0);
-    pub(crate) const PARTITION_KEY: Field = Field::new(48, 16);
-    pub(crate) const PATH_MTU: Field = Field::bits(50, 7, 4);
-    pub(crate) const RNR_RETRY: Field = Field::bits(50, 2, 0);
-    pub(crate) const MAX_RETRIES: Field = Field::bits(51, 7, 4);
-    pub(crate) const SHARED_RECEIVES: Field = Field::bits(51, 3, 3);
-    pub(crate) const EXTENDED_TYPE: Field = Field::bits(51, 2, 0);
-    pub(crate) const LOCAL_LID: Field = Field::new(52, 16);
-    pub(crate) const REMOTE_LID: Field = Field::new(54, 16);
-    pub(crate) const LOCAL_GID_AT: usize = 56;
-    pub(crate) const REMOTE_GID_AT: usize = 72;
-    pub(crate) const TRAFFIC_CLASS: Field = Field::new(92, 8);
-    pub(crate) const HOP_LIMIT: Field = Field::new(93, 8);
-    pub(crate) const SUBNET_LOCAL: Field = Field::bits(94, 3, 3);
-    pub(crate) const ACK_TIMEOUT: Field = Field::bits(95, 7, 3);
-    pub(crate) const PRIVATE: Private = 140..232;
+    pub const VENDOR_ID: Field = Field::new(5, 24);
+    pub const SERVICE_ID: Field = Field::new(8, 64);
+    pub const LOCAL_GUID: Field = Field::new(16, 64);
+    pub const LOCAL_QPN: Field = Field::new(32, 24);
+    pub const RESPONDER_RESOURCES: Field = Field::new(35, 8);
+    pub const INITIATOR_DEPTH: Field = Field::new(39, 8);
+    pub const REMOTE_TIMEOUT: Field = Field::bits(43, 7, 3);
+    pub const SERVICE_TYPE: Field = Field::bits(43, 2, 1);
+    pub const FLOW_CONTROL: Field = Field::bits(43, 0, 0);
+    pub const STARTING_PSN: Field = Field::new(44, 24);
+    pub const LOCAL_TIMEOUT: Field = Field::bits(47, 7, 3);
+    pub const RETRY_COUNT: Field = Field::bits(47, 2, 0);
+    pub const PARTITION_KEY: Field = Field::new(48, 16);
+    pub const PATH_MTU: Field = Field::bits(50, 7, 4);
+    pub const RNR_RETRY: Field = Field::bits(50, 2, 0);
+    pub const MAX_RETRIES: Field = Field::bits(51, 7, 4);
+    pub const SHARED_RECEIVES: Field = Field::bits(51, 3, 3);
+    pub const EXTENDED_TYPE: Field = Field::bits(51, 2, 0);
+    pub const LOCAL_LID: Field = Field::new(52, 16);
+    pub const REMOTE_LID: Field = Field::new(54, 16);
+    pub const LOCAL_GID_AT: usize = 56;
+    pub const REMOTE_GID_AT: usize = 72;
+    pub const TRAFFIC_CLASS: Field = Field::new(92, 8);
+    pub const HOP_LIMIT: Field = Field::new(93, 8);
+    pub const SUBNET_LOCAL: Field = Field::bits(94, 3, 3);
+    pub const ACK_TIMEOUT: Field = Field::bits(95, 7, 3);
+    pub const PRIVATE: Private = 140..232;
 }
 
 /// MRA (IBTA v1.4 §12.6.6).
@@ -120,87 +130,91 @@ pub(crate) mod receipt {
     use super::Field;
 
     /// Which message was received: see [`super::of_message`].
-    pub(crate) const MESSAGE: Field = Field::bits(8, 7, 6);
-    pub(crate) const SERVICE_TIMEOUT: Field = Field::bits(9, 7, 3);
+    pub const MESSAGE: Field = Field::bits(8, 7, 6);
+    pub const SERVICE_TIMEOUT: Field = Field::bits(9, 7, 3);
 }
 
 /// REJ (IBTA v1.4 §12.6.7).
-pub(crate) mod reject {
+#[expect(missing_docs, reason = "a constant is the field of its name in the table of the section")]
+pub mod reject {
     use super::{Field, Private};
 
-    /// Which message is rejected: see [`super::of_message`].
-    pub(crate) const MESSAGE: Field = Field::bits(8, 7, 6);
+    /// Which message is rejected: 0 a REQ, 1 a REP, 2 none.
+    pub const MESSAGE: Field = Field::bits(8, 7, 6);
     /// Bytes of additional information, of which there are 72.
-    pub(crate) const INFO_LENGTH: Field = Field::bits(9, 7, 1);
-    pub(crate) const REASON: Field = Field::new(10, 16);
+    pub const INFO_LENGTH: Field = Field::bits(9, 7, 1);
+    pub const REASON: Field = Field::new(10, 16);
     /// The first bytes of the additional information: the GUID of who gave up.
-    pub(crate) const INFO_GUID: Field = Field::new(12, 64);
-    pub(crate) const PRIVATE: Private = 84..232;
+    pub const INFO_GUID: Field = Field::new(12, 64);
+    pub const PRIVATE: Private = 84..232;
 }
 
 /// Values of the fields that say which message an MRA or a REJ is about.
 pub(crate) mod of_message {
-    pub(crate) const REQUEST: u64 = 0;
-    pub(crate) const REPLY: u64 = 1;
-    pub(crate) const NONE: u64 = 2;
+    pub const REQUEST: u64 = 0;
+    pub const REPLY: u64 = 1;
+    pub const NONE: u64 = 2;
 }
 
 /// REP (IBTA v1.4 §12.6.8).
-pub(crate) mod reply {
+#[expect(missing_docs, reason = "a constant is the field of its name in the table of the section")]
+pub mod reply {
     use super::{Field, Private};
 
-    pub(crate) const LOCAL_QPN: Field = Field::new(12, 24);
-    pub(crate) const VENDOR_ID_HIGH: Field = Field::new(15, 8);
-    pub(crate) const VENDOR_ID_MIDDLE: Field = Field::new(19, 8);
-    pub(crate) const STARTING_PSN: Field = Field::new(20, 24);
-    pub(crate) const VENDOR_ID_LOW: Field = Field::new(23, 8);
-    pub(crate) const RESPONDER_RESOURCES: Field = Field::new(24, 8);
-    pub(crate) const INITIATOR_DEPTH: Field = Field::new(25, 8);
+    pub const LOCAL_QPN: Field = Field::new(12, 24);
+    pub const VENDOR_ID_HIGH: Field = Field::new(15, 8);
+    pub const VENDOR_ID_MIDDLE: Field = Field::new(19, 8);
+    pub const STARTING_PSN: Field = Field::new(20, 24);
+    pub const VENDOR_ID_LOW: Field = Field::new(23, 8);
+    pub const RESPONDER_RESOURCES: Field = Field::new(24, 8);
+    pub const INITIATOR_DEPTH: Field = Field::new(25, 8);
     /// Failover accepted: 0 accepted, 1 not supported, 2 refused.
-    pub(crate) const FAILOVER: Field = Field::bits(26, 2, 1);
-    pub(crate) const FLOW_CONTROL: Field = Field::bits(26, 0, 0);
-    pub(crate) const RNR_RETRY: Field = Field::bits(27, 7, 5);
-    pub(crate) const SHARED_RECEIVES: Field = Field::bits(27, 4, 4);
-    pub(crate) const LOCAL_GUID: Field = Field::new(28, 64);
-    pub(crate) const PRIVATE: Private = 36..232;
+    pub const FAILOVER: Field = Field::bits(26, 2, 1);
+    pub const FLOW_CONTROL: Field = Field::bits(26, 0, 0);
+    pub const RNR_RETRY: Field = Field::bits(27, 7, 5);
+    pub const SHARED_RECEIVES: Field = Field::bits(27, 4, 4);
+    pub const LOCAL_GUID: Field = Field::new(28, 64);
+    pub const PRIVATE: Private = 36..232;
 }
 
 /// DREQ (IBTA v1.4 §12.6.10).
 pub(crate) mod disconnect {
     use super::Field;
 
-    pub(crate) const REMOTE_QPN: Field = Field::new(8, 24);
+    pub const REMOTE_QPN: Field = Field::new(8, 24);
 }
 
 /// SIDR_REQ (IBTA v1.4 §12.11.1).
-pub(crate) mod service_request {
+#[expect(missing_docs, reason = "a constant is the field of its name in the table of the section")]
+pub mod service_request {
     use super::{Field, Private};
 
-    pub(crate) const REQUEST_ID: Field = Field::new(0, 32);
-    pub(crate) const PARTITION_KEY: Field = Field::new(4, 16);
-    pub(crate) const SERVICE_ID: Field = Field::new(8, 64);
-    pub(crate) const PRIVATE: Private = 16..232;
+    pub const REQUEST_ID: Field = Field::new(0, 32);
+    pub const PARTITION_KEY: Field = Field::new(4, 16);
+    pub const SERVICE_ID: Field = Field::new(8, 64);
+    pub const PRIVATE: Private = 16..232;
 }
 
 /// SIDR_REP (IBTA v1.4 §12.11.2).
-pub(crate) mod service_reply {
+#[expect(missing_docs, reason = "a constant is the field of its name in the table of the section")]
+pub mod service_reply {
     use super::{Field, Private};
 
-    pub(crate) const REQUEST_ID: Field = Field::new(0, 32);
-    pub(crate) const STATUS: Field = Field::new(4, 8);
-    pub(crate) const QPN: Field = Field::new(8, 24);
-    pub(crate) const SERVICE_ID: Field = Field::new(12, 64);
-    pub(crate) const Q_KEY: Field = Field::new(20, 32);
-    pub(crate) const PRIVATE: Private = 96..232;
+    pub const REQUEST_ID: Field = Field::new(0, 32);
+    pub const STATUS: Field = Field::new(4, 8);
+    pub const QPN: Field = Field::new(8, 24);
+    pub const SERVICE_ID: Field = Field::new(12, 64);
+    pub const Q_KEY: Field = Field::new(20, 32);
+    pub const PRIVATE: Private = 96..232;
 }
 
 /// A message.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Message([u8; SIZE]);
+pub struct Message([u8; SIZE]);
 
 impl Message {
     /// A message of a kind in an exchange; all else is zero.
-    pub(crate) fn new(kind: Kind, transaction: u64) -> Self {
+    pub fn new(kind: Kind, transaction: u64) -> Self {
         let mut bytes = [0; SIZE];
         bytes[..4].copy_from_slice(&COMMON);
         bytes[8..16].copy_from_slice(&transaction.to_be_bytes());
@@ -209,31 +223,33 @@ impl Message {
     }
 
     /// The message of a datagram's payload; `None` if it is of another class, version, method or length.
-    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+    pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: [u8; SIZE] = payload.try_into().ok()?;
         bytes.starts_with(&COMMON).then_some(Self(bytes))
     }
 
     /// The payload.
-    pub(crate) const fn bytes(&self) -> &[u8; SIZE] {
+    pub const fn bytes(&self) -> &[u8; SIZE] {
         &self.0
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    /// Which message it is.
+    pub fn kind(&self) -> Kind {
         Kind::from_raw(u16::from_be_bytes([self.0[16], self.0[17]]))
     }
 
     /// Number of the exchange that the message is part of.
-    pub(crate) fn transaction(&self) -> u64 {
+    pub fn transaction(&self) -> u64 {
         u64::from_be_bytes(self.bytes_at(8))
     }
 
     /// Attribute modifier: options of enhanced connection establishment.
-    pub(crate) fn modifier(&self) -> u32 {
+    pub fn modifier(&self) -> u32 {
         u32::from_be_bytes(self.bytes_at(20))
     }
 
-    pub(crate) fn set_modifier(&mut self, modifier: u32) {
+    /// Writes [`Self::modifier`].
+    pub fn set_modifier(&mut self, modifier: u32) {
         self.0[20..24].copy_from_slice(&modifier.to_be_bytes());
     }
 
@@ -244,23 +260,23 @@ impl Message {
     }
 
     /// Reads a field.
-    pub(crate) fn get(&self, field: Field) -> u64 {
+    pub fn get(&self, field: Field) -> u64 {
         let bit = |at: usize| u64::from(self.0[HEADER + at / 8] >> (7 - at % 8) & 1);
         (field.at..field.at + field.width).fold(0, |value, at| value << 1 | bit(at))
     }
 
     /// Reads a field of at most 32 bits.
-    pub(crate) fn get32(&self, field: Field) -> u32 {
+    pub fn get32(&self, field: Field) -> u32 {
         self.get(field) as u32
     }
 
     /// Reads a field of at most 8 bits.
-    pub(crate) fn get8(&self, field: Field) -> u8 {
+    pub fn get8(&self, field: Field) -> u8 {
         self.get(field) as u8
     }
 
     /// Writes the low bits of a value into a field.
-    pub(crate) fn set(&mut self, field: Field, value: impl Into<u64>) -> &mut Self {
+    pub fn set(&mut self, field: Field, value: impl Into<u64>) -> &mut Self {
         let value = value.into();
         for place in 0..field.width {
             let (at, bit) = (field.at + place, value >> (field.width - 1 - place) & 1);
@@ -271,24 +287,24 @@ impl Message {
     }
 
     /// The GID of the port that a REQ is for; `None` of other messages.
-    pub(crate) fn remote_gid(&self) -> Option<Gid> {
+    pub fn remote_gid(&self) -> Option<Gid> {
         let bytes = self.0.get(HEADER + request::REMOTE_GID_AT..)?.first_chunk();
         bytes.copied().map(Gid).filter(|_| self.kind() == Kind::Request)
     }
 
     /// Writes a GID.
-    pub(crate) fn set_gid(&mut self, at: usize, Gid(bytes): Gid) -> &mut Self {
+    pub fn set_gid(&mut self, at: usize, Gid(bytes): Gid) -> &mut Self {
         self.0[HEADER + at..HEADER + at + 16].copy_from_slice(&bytes);
         self
     }
 
     /// What a program, or who works for it, sends along.
-    pub(crate) fn private(&self, place: Private) -> &[u8] {
+    pub fn private(&self, place: Private) -> &[u8] {
         &self.0[HEADER + place.start..HEADER + place.end]
     }
 
     /// Writes what fits of `bytes`; callers have checked that all does.
-    pub(crate) fn set_private(&mut self, place: Private, bytes: &[u8]) -> &mut Self {
+    pub fn set_private(&mut self, place: Private, bytes: &[u8]) -> &mut Self {
         let place = &mut self.0[HEADER + place.start..HEADER + place.end];
         let length = place.len().min(bytes.len());
         place[..length].copy_from_slice(&bytes[..length]);

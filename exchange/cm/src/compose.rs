@@ -171,7 +171,7 @@ pub(super) fn set_extension(message: &mut Message, extension: Extension) {
 
 impl Extension {
     /// What a REQ or a REP says.
-    pub(crate) fn of(message: &Message) -> Self {
+    pub fn of(message: &Message) -> Self {
         let vendor_id = if message.kind() == Kind::Request {
             message.get32(request::VENDOR_ID)
         } else {

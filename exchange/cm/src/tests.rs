@@ -7,6 +7,7 @@ use super::{CommunicationId, ConnectionState, Path, Service};
 use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 
 const A: Gid = Gid::from_ipv4([198, 18, 0, 1]);
@@ -122,6 +123,7 @@ fn offer() -> Offer {
         path: Path { local: A, remote: B, lids: None },
         service: Service::ReliableConnection,
         qpn: Qpn::from_low_bits(0x41),
+        psn: None,
         shared_receives: false,
         responder_resources: 3,
         initiator_depth: 5,
@@ -139,6 +141,7 @@ fn offer() -> Offer {
 fn acceptance() -> Acceptance {
     Acceptance {
         qpn: Qpn::from_low_bits(0x0003_0042),
+        psn: None,
         shared_receives: false,
         responder_resources: 2,
         initiator_depth: 1,
@@ -165,6 +168,21 @@ fn both_sides_agree_on_what_was_offered() {
     assert_eq!((one.responder_resources, one.initiator_depth), (1, 2), "what the other accepted");
     assert_eq!((other.responder_resources, other.initiator_depth), (2, 1));
     assert_eq!((one.rnr_retry, other.rnr_retry), (4, 6), "each has the other's");
+}
+
+#[test]
+fn a_queue_pair_that_has_its_first_psn_keeps_it() {
+    let mut world = World::perfect();
+    let (now, [one, other]) = (world.now, [0x55, 0x77].map(Psn::new));
+    let active = world.sides[0].connect(now, &Offer { psn: Some(one), ..offer() }).unwrap();
+    let passive = world.event(1).unwrap().id;
+    let now = world.now;
+    world.sides[1].accept(now, passive, &Acceptance { psn: Some(other), ..acceptance() }).unwrap();
+    assert!(matches!(world.event(0), Some(Event { news: News::Replied(_), .. })));
+    let terms = |side: usize, id| world.sides[side].get(id).unwrap().terms;
+    let (active, passive) = (terms(0, active), terms(1, passive));
+    assert_eq!((active.send_psn, active.receive_psn), (one, other));
+    assert_eq!((passive.send_psn, passive.receive_psn), (other, one));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bareverbs_prm::time::Time;
 
 impl Manager {
     /// A message has come. One that is for another process of the host, or that fits nothing here, changes nothing.
-    pub(crate) fn handle(&mut self, now: Time, path: Path, message: &Message) {
+    pub fn handle(&mut self, now: Time, path: Path, message: &Message) {
         match message.kind() {
             Kind::Request => self.on_request(now, path, message),
             Kind::ServiceRequest => self.on_service_request(path, message),

@@ -25,49 +25,61 @@ const NO_FAILOVER: u8 = 1;
 const SERVICE_REJECTED: u8 = 2;
 
 /// Reasons of rejection (IBTA v1.4 §12.6.7.2).
-pub(crate) mod reason {
-    pub(crate) const NO_RESOURCES: u16 = 3;
-    pub(crate) const TIMEOUT: u16 = 4;
-    pub(crate) const INVALID_SERVICE_ID: u16 = 8;
-    pub(crate) const STALE_CONNECTION: u16 = 10;
-    pub(crate) const CONSUMER: u16 = 28;
+pub mod reason {
+    /// No resources.
+    pub const NO_RESOURCES: u16 = 3;
+    /// Whoever asked has given up.
+    pub const TIMEOUT: u16 = 4;
+    /// Nobody listens.
+    pub const INVALID_SERVICE_ID: u16 = 8;
+    /// The queue pair is that of a connection that is known and lives.
+    pub const STALE_CONNECTION: u16 = 10;
+    /// The program refuses.
+    pub const CONSUMER: u16 = 28;
 }
 
 /// What happened to a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) id: CommunicationId,
-    pub(crate) news: News,
+pub struct Event {
+    /// Which one.
+    pub id: CommunicationId,
+    /// What.
+    pub news: News,
 }
 
 /// See [`Event`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum News {
+pub enum News {
     /// A peer wants a connection: it waits for [`Manager::accept`], [`Manager::reject`] or [`Manager::forget`].
     Requested(Message),
     /// The peer accepts, and waits for [`Manager::ready`].
     Replied(Message),
+    /// The peer is ready.
     Established,
+    /// The peer refuses. The connection is gone.
     Rejected(Message),
     /// Nobody answers. The connection is gone.
     Unreachable,
+    /// The peer has parted from us, or agrees to part: it may wait for [`Manager::disconnect`].
     Disconnected {
         /// The peer has not answered.
         timed_out: bool,
     },
+    /// No packet of the connection is on its way any more. The connection is gone.
     TimeWaitOver,
     /// A peer asks for a service: it waits for [`Manager::answer_service`] or [`Manager::forget`].
     ServiceRequested(Message),
+    /// The peer has answered what was asked.
     ServiceResolved(Message),
 }
 
 /// A request does not fit the state of its connection, or the connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WrongState;
+pub struct WrongState;
 
 /// One side of all connections of a process; see the module.
 #[derive(Debug)]
-pub(crate) struct Manager {
+pub struct Manager {
     pub(super) guid: u64,
     /// The upper 8 bits of its connections' numbers.
     pub(super) process: u8,
@@ -81,7 +93,7 @@ pub(crate) struct Manager {
 impl Manager {
     /// Side of a port with this GUID, and of this process of its host. Numbers of connections begin somewhere, and starting PSNs
     /// follow from `seed`, so that peers of an earlier process do not take us for it.
-    pub(crate) fn new(guid: u64, process: u8, seed: u64) -> Self {
+    pub fn new(guid: u64, process: u8, seed: u64) -> Self {
         let (connections, outgoing, events) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
         let mut manager = Self { guid, process, next: 0, random: seed, connections, outgoing, events };
         manager.next = manager.next_random() as u32 & 0xff_ffff;
@@ -89,27 +101,27 @@ impl Manager {
     }
 
     /// A connection that lives.
-    pub(crate) fn get(&self, id: CommunicationId) -> Option<&Connection> {
+    pub fn get(&self, id: CommunicationId) -> Option<&Connection> {
         self.connections.get(&id)
     }
 
     /// Whether there is a message to be sent.
-    pub(crate) fn has_message(&self) -> bool {
+    pub fn has_message(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
     /// The next message to be sent.
-    pub(crate) fn poll_message(&mut self) -> Option<(Path, Message)> {
+    pub fn poll_message(&mut self) -> Option<(Path, Message)> {
         self.outgoing.pop_front()
     }
 
     /// What happened next.
-    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// When [`Self::handle_timeout`] has something to do.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
+    pub fn next_deadline(&self) -> Option<Time> {
         self.connections.values().filter_map(Connection::deadline).min()
     }
 
@@ -151,14 +163,14 @@ impl Manager {
     }
 
     /// Sends a REQ; `None` if there are too many connections.
-    pub(crate) fn connect(&mut self, now: Time, offer: &Offer) -> Option<CommunicationId> {
+    pub fn connect(&mut self, now: Time, offer: &Offer) -> Option<CommunicationId> {
         let id = self.new_id()?;
         let transaction = self.new_transaction(id);
         let terms = Terms {
             service: offer.service,
             local_qpn: offer.qpn,
             remote_qpn: Qpn::from_low_bits(0),
-            send_psn: self.new_psn(),
+            send_psn: offer.psn.unwrap_or_else(|| self.new_psn()),
             receive_psn: Psn::new(0),
             responder_resources: offer.responder_resources,
             initiator_depth: offer.initiator_depth,
@@ -199,7 +211,7 @@ impl Manager {
     }
 
     /// Sends an MRA: the answer takes a while, and the peer waits longer (IBTA v1.4 §12.6.6).
-    pub(crate) fn acknowledge(&mut self, id: CommunicationId) {
+    pub fn acknowledge(&mut self, id: CommunicationId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let about = match connection.state {
             ConnectionState::RequestReceived => of_message::REQUEST,
@@ -212,15 +224,11 @@ impl Manager {
     }
 
     /// Sends a REP.
-    pub(crate) fn accept(
-        &mut self,
-        now: Time,
-        id: CommunicationId,
-        answer: &Acceptance,
-    ) -> Result<(), WrongState> {
+    pub fn accept(&mut self, now: Time, id: CommunicationId, answer: &Acceptance) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::RequestReceived)?;
         let terms = &mut connection.terms;
         terms.local_qpn = answer.qpn;
+        terms.send_psn = answer.psn.unwrap_or(terms.send_psn);
         (terms.responder_resources, terms.initiator_depth) =
             (answer.responder_resources, answer.initiator_depth);
         connection.state = ConnectionState::ReplySent;
@@ -243,7 +251,7 @@ impl Manager {
     }
 
     /// Sends an RTU: the active side is ready.
-    pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<(), WrongState> {
+    pub fn ready(&mut self, id: CommunicationId) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ReplyReceived)?;
         connection.state = ConnectionState::Established;
         let message = Self::message(id, connection, Kind::ReadyToUse);
@@ -252,7 +260,7 @@ impl Manager {
     }
 
     /// Data has come over a connection whose RTU has not: it is established (IBTA v1.4 §12.9.7.1).
-    pub(crate) fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
+    pub fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ReplySent)?;
         (connection.state, connection.repetition) = (ConnectionState::Established, None);
         self.tell(id, News::Established);
@@ -260,7 +268,7 @@ impl Manager {
     }
 
     /// Sends a REJ and forgets the connection.
-    pub(crate) fn reject(&mut self, id: CommunicationId, refusal: &Refusal) -> Result<(), WrongState> {
+    pub fn reject(&mut self, id: CommunicationId, refusal: &Refusal) -> Result<(), WrongState> {
         let connection = self.connections.get(&id).ok_or(WrongState)?;
         let about = match connection.state {
             ConnectionState::RequestReceived => of_message::REQUEST,
@@ -280,7 +288,7 @@ impl Manager {
     }
 
     /// Ends an established connection with a DREQ, or answers that of the peer with a DREP.
-    pub(crate) fn disconnect(&mut self, now: Time, id: CommunicationId) -> Result<(), WrongState> {
+    pub fn disconnect(&mut self, now: Time, id: CommunicationId) -> Result<(), WrongState> {
         let transaction = self.new_transaction(id);
         let connection = self.connections.get_mut(&id).ok_or(WrongState)?;
         match connection.state {
@@ -309,7 +317,7 @@ impl Manager {
     }
 
     /// A program has destroyed its end: the peer is told what that means, and nobody here is told anything more.
-    pub(crate) fn destroy(&mut self, now: Time, id: CommunicationId) {
+    pub fn destroy(&mut self, now: Time, id: CommunicationId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.is_orphan = true;
         let refusal = |reason| Refusal { reason, private: Vec::new() };
@@ -344,12 +352,12 @@ impl Manager {
 
     /// Forgets a connection and says nothing to anybody: a request that another process of the host answers, or one for which
     /// there is no room; the peer asks again.
-    pub(crate) fn forget(&mut self, id: CommunicationId) {
+    pub fn forget(&mut self, id: CommunicationId) {
         self.connections.remove(&id);
     }
 
     /// Sends a SIDR_REQ; `None` if there are too many connections.
-    pub(crate) fn resolve_service(&mut self, now: Time, offer: &ServiceOffer) -> Option<CommunicationId> {
+    pub fn resolve_service(&mut self, now: Time, offer: &ServiceOffer) -> Option<CommunicationId> {
         let id = self.new_id()?;
         let transaction = self.new_transaction(id);
         let mut message = Message::new(Kind::ServiceRequest, transaction);
@@ -364,11 +372,7 @@ impl Manager {
     }
 
     /// Sends a SIDR_REP and forgets the question.
-    pub(crate) fn answer_service(
-        &mut self,
-        id: CommunicationId,
-        answer: &ServiceAnswer,
-    ) -> Result<(), WrongState> {
+    pub fn answer_service(&mut self, id: CommunicationId, answer: &ServiceAnswer) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ServiceRequestReceived)?;
         let mut message = Message::new(Kind::ServiceReply, connection.transaction);
         message.set(service_reply::REQUEST_ID, connection.remote_id);
@@ -383,7 +387,7 @@ impl Manager {
     }
 
     /// Does what is due: repeats what was not answered, gives up, ends waits.
-    pub(crate) fn handle_timeout(&mut self, now: Time) {
+    pub fn handle_timeout(&mut self, now: Time) {
         let is_due = |(_, connection): &(&CommunicationId, &Connection)| {
             connection.deadline().is_some_and(|deadline| deadline <= now)
         };
