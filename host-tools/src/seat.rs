@@ -5,7 +5,7 @@
 
 use crate::network::HostWish;
 use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP, on};
-use crate::port_address::{PortAddress, fill_table, mac_of_link_local};
+use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
 use crate::{Failure, network as networks};
 use anyhow::{Context as _, anyhow, bail};
 use bareverbs_core::device::GidError;
@@ -13,11 +13,11 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig, GidEntry};
 use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_hal_sim::real_time::RealTimeHal;
-use bareverbs_network::{Neighbours, NetworkIo, Wire};
+use bareverbs_network::{Neighbours, NetworkIo, Wire, virtual_host};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{PortType, RoceVersion};
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_serve::network::{NetworkDirectory, Ports};
 use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::{LinkLayer, Nic};
@@ -74,6 +74,8 @@ pub(crate) struct Seat {
     /// Longest time between two looks at a device that has nothing to say.
     pub(crate) rest: Duration,
     network: Option<NetworkDirectory>,
+    /// The host of the network whose device it is, and the number of this process there.
+    process: Option<(VirtualHost, u8)>,
     peer_mac: Option<MacAddress>,
 }
 
@@ -100,12 +102,14 @@ impl SeatArguments {
             DeviceSelector::Pci(_) => Duration::ZERO,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
-        let seat = Seat { gids: Vec::new(), rest, network: network.clone(), peer_mac: self.peer_mac };
-        let seated = Seated { seat, addresses: &self.addresses, host: self.host(), task };
+        let (gids, peer_mac) = (Vec::new(), self.peer_mac);
+        let seat = Seat { gids, rest, network: network.clone(), process: None, peer_mac };
+        let mut seated = Seated { seat, addresses: &self.addresses, host: self.host(), task };
         let (Some(host), Some(network)) = (self.host(), network) else {
             return self.device.with_configured_device(config, seated)?;
         };
-        let hal = plug(host, network).map_err(Failure::Input)?;
+        let (hal, number) = plug(host, network).map_err(Failure::Input)?;
+        seated.seat.process = Some((host.clone(), number));
         if let Some(script) = &self.faults {
             let [inbound, outbound] = [Direction::Inbound, Direction::Outbound]
                 .map(|direction| Some(script.faults(direction, Seed(self.seed))));
@@ -147,7 +151,7 @@ impl HostArguments {
     ) -> Result<T::Output, Failure> {
         let network = self.open_network(device).map_err(Failure::Input)?;
         let (Some(host), Some(network)) = (&self.host, network) else { return device.with_device(task) };
-        let hal = plug(host, network).map_err(Failure::Input)?;
+        let (hal, _) = plug(host, network).map_err(Failure::Input)?;
         on(hal, DeviceConfig::default(), task).map_err(|failure| failure.into_failure(device))
     }
 
@@ -169,17 +173,18 @@ impl HostArguments {
     }
 }
 
-/// The device of a host, with its cable in the network.
-fn plug(host: &VirtualHost, network: NetworkDirectory) -> anyhow::Result<RealTimeHal<Nic, NetworkIo>> {
+/// The device of a host, with its cable in the network, and the number of this process there.
+fn plug(host: &VirtualHost, network: NetworkDirectory) -> anyhow::Result<(RealTimeHal<Nic, NetworkIo>, u8)> {
     let wire = Wire::plug(network, host)?;
-    let nic = Nic::new(host.nic_config(wire.number()));
-    Ok(RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1))
+    let number = wire.number();
+    let nic = Nic::new(host.nic_config(number));
+    Ok((RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1), number))
 }
 
 impl Seat {
     /// A seat at a cable in one world in virtual time.
     pub(crate) fn in_world(gids: Vec<GidEntry>) -> Self {
-        Self { gids, rest: SHARED_REST, network: None, peer_mac: None }
+        Self { gids, rest: SHARED_REST, network: None, process: None, peer_mac: None }
     }
 
     /// The MAC address of the peer with a GID, or of the router before it.
@@ -192,6 +197,39 @@ impl Seat {
                  that the kernel does not have. Give --peer-mac, or let both ends use their link-local GIDs (-x)"
             )
         })
+    }
+
+    /// The GID of a peer that is named as programs name it to RDMA CM: a host of the network or an IP address, of the family of `own`.
+    pub(crate) fn gid_of_peer(&self, peer: &str, own: Gid) -> anyhow::Result<Gid> {
+        let of_family = |gid: &Gid| gid.to_ipv4().is_some() == own.to_ipv4().is_some();
+        let network = self.network.as_ref().filter(|network| network.has_host(peer));
+        let host = network.and_then(|network| virtual_host(network, peer));
+        let named: Vec<Gid> = match host {
+            Some(host) => host.gids(),
+            None => {
+                let resolved = (peer, 0).to_socket_addrs();
+                let resolved = resolved
+                    .with_context(|| format!("{peer:?} is no IP address and no name that has one"))?;
+                resolved.map(|address| gid_of(address.ip())).collect()
+            }
+        };
+        // A link-local address comes first in a table, as with the own one, and leads nowhere behind a router.
+        let found =
+            named.iter().copied().filter(of_family).max_by_key(|gid| mac_of_link_local(*gid).is_none());
+        found.with_context(|| {
+            format!("{peer} has no address of the family of {own}, which is this port's: choose another one with -x")
+        })
+    }
+
+    /// The ports of this process in its network of `bareverbs run`; `None` elsewhere: the device is nobody else's.
+    pub(crate) fn ports(&self) -> anyhow::Result<Option<Ports>> {
+        let (Some(network), Some((host, number))) = (&self.network, &self.process) else { return Ok(None) };
+        Ok(Some(Ports::of(network, host.name(), *number)?))
+    }
+
+    /// The upper 8 bits of communication IDs: the number of this process among those of its host.
+    pub(crate) fn process_number(&self) -> u8 {
+        self.process.as_ref().map_or(0, |(_, number)| *number)
     }
 
     /// The GID index to use: the one asked for, or the first of RoCEv2, IPv4 before IPv6.

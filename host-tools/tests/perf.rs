@@ -26,6 +26,9 @@ fn both_ends_agree_and_every_byte_is_compared() {
         &["atomic", "bw", "-n", "100"],
         &["send", "bw", "-n", "100", "-b", "-e"],
         &["send", "bw", "-n", "100", "-b", "-q", "2", "-c", "XRC"],
+        &["write", "bw", "-n", "100", "-R", "-q", "3"],
+        &["read", "lat", "-n", "20", "-R", "-o", "5"],
+        &["send", "bw", "-n", "100", "-R", "-b"],
     ] {
         let [client, server] = both(arguments);
         assert_eq!((client["role"].as_str(), server["role"].as_str()), (Some("client"), Some("server")));

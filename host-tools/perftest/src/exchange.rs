@@ -5,12 +5,15 @@
 //! MTU as a digit of IBTA's numbering and a zero byte. Then «hand shakes» that always carry the same line of hexadecimal
 //! text; how many there are, and what lies between them, differs from program to program. Last, for one-sided bandwidth
 //! tests, the client's report.
+//!
+//! With `-R` the same messages go as SENDs over a connection of RDMA CM, and a hand shake is a record of 56 bytes.
 
 use crate::Role;
-use crate::line::{Line, Listener, Meanwhile};
+use crate::line::{Carrier, DestinationForm, Line, Listener, Meanwhile};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -18,6 +21,8 @@ use std::time::Duration;
 pub const LENGTH: usize = 108;
 /// Bytes of a hand shake between ends on InfiniBand that use no GID.
 pub const LOCAL_LENGTH: usize = 59;
+/// Bytes of a hand shake as a record.
+pub const RECORD_LENGTH: usize = 56;
 /// What we say we are: the messages have had this form since 5.70. perftest reads no further than the first zero byte; behind it
 /// two of ours know each other.
 const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
@@ -83,6 +88,42 @@ impl Destination {
         )
     }
 
+    /// As sent over a connection of RDMA CM. Numbers in network order: 0 LID, 4 READs, 8 queue pair, 12 PSN, 16 key, 20 nothing, 24 address,
+    /// 32 GID, 48 shared receive queue, 52 GID index, which says nothing to the peer.
+    pub fn encode_record(&self) -> [u8; RECORD_LENGTH] {
+        let mut record = [0; RECORD_LENGTH];
+        let words = [
+            (0, self.lid.into()),
+            (4, self.outstanding_reads.into()),
+            (8, self.qpn.value()),
+            (12, self.psn.value()),
+            (16, self.rkey),
+            (48, self.shared_number()),
+        ];
+        for (at, word) in words {
+            record[at..at + 4].copy_from_slice(&u32::to_be_bytes(word));
+        }
+        record[24..32].copy_from_slice(&self.address.to_be_bytes());
+        record[32..48].copy_from_slice(&self.gid.0);
+        record
+    }
+
+    /// As received over a connection of RDMA CM.
+    pub fn parse_record(record: &[u8; RECORD_LENGTH]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_be_bytes(*record[at..].first_chunk()?));
+        let shared = Srqn::new(word(48)?)?;
+        Some(Self {
+            outstanding_reads: u8::try_from(word(4)?).ok()?,
+            qpn: Qpn::new(word(8)?)?,
+            psn: word(12).filter(|psn| *psn < 1 << 24).map(Psn::new)?,
+            rkey: word(16)?,
+            address: u64::from_be_bytes(*record[24..].first_chunk()?),
+            gid: Gid(*record[32..].first_chunk()?),
+            lid: u16::try_from(word(0)?).ok()?,
+            shared_queue: Some(shared).filter(|queue| queue.value() != 0),
+        })
+    }
+
     /// As received, with GID or without.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(line).ok()?.trim_end_matches('\0');
@@ -124,9 +165,8 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
 }
 
 /// A connection whose parameters are agreed.
-#[derive(Debug)]
-pub struct Session {
-    line: Line,
+pub struct Session<'a> {
+    carrier: Box<dyn Carrier + 'a>,
     role: Role,
     mtu: u32,
     version: [u8; 16],
@@ -147,7 +187,16 @@ pub struct BandwidthReport {
     pub message_rate: f64,
 }
 
-impl Session {
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (form, version) = (self.carrier.form(), self.peer_version());
+        let mut text = f.debug_struct("Session");
+        text.field("form", &form).field("role", &self.role).field("mtu", &self.mtu);
+        text.field("peer_version", &version).finish()
+    }
+}
+
+impl Session<'static> {
     /// Connects to a program that listens.
     pub fn connect(
         address: SocketAddr,
@@ -157,7 +206,7 @@ impl Session {
     ) -> Result<Self> {
         let mut line = Line::connect(address, &VERSION, limit, meanwhile)?;
         let version = line.receive(meanwhile)?;
-        Self { line, role: Role::Client, mtu: 0, version }.agree(mtu, meanwhile)
+        Self { carrier: Box::new(line), role: Role::Client, mtu: 0, version }.agree(mtu, meanwhile)
     }
 
     /// Takes the connection of a program.
@@ -167,10 +216,22 @@ impl Session {
         limit: Duration,
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Self> {
-        let mut line = listener.accept(limit, meanwhile)?;
-        let version = line.receive(meanwhile)?;
-        line.send(&VERSION)?;
-        Self { line, role: Role::Server, mtu: 0, version }.agree(mtu, meanwhile)
+        let line = listener.accept(limit, meanwhile)?;
+        Session::over(Box::new(line), Role::Server, mtu, meanwhile)
+    }
+}
+
+impl<'a> Session<'a> {
+    /// Begins over a connection that exists.
+    pub fn over(
+        carrier: Box<dyn Carrier + 'a>,
+        role: Role,
+        mtu: u32,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<Self> {
+        let mut session = Self { carrier, role, mtu: 0, version: [0; 16] };
+        session.version = session.swap(&VERSION, meanwhile)?;
+        session.agree(mtu, meanwhile)
     }
 
     /// Path MTU of the connection in bytes: the smaller of what both ends named.
@@ -192,12 +253,22 @@ impl Session {
     /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. Where no GID index is
     /// given to the program, which we know by our having no GID, the line is shorter.
     pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
-        let line = match own.gid.is_zero() {
-            true => self.swap(&own.encode_local(), meanwhile)?.to_vec(),
-            false => self.swap(&own.encode(), meanwhile)?.to_vec(),
+        let (said, parsed) = match (self.carrier.form(), own.gid.is_zero()) {
+            (DestinationForm::Record, _) => {
+                let record = self.swap(&own.encode_record(), meanwhile)?;
+                (record.to_vec(), Destination::parse_record(&record))
+            }
+            (DestinationForm::Text, true) => {
+                let line = self.swap(&own.encode_local(), meanwhile)?;
+                (line.to_vec(), Destination::parse(&line))
+            }
+            (DestinationForm::Text, false) => {
+                let line = self.swap(&own.encode(), meanwhile)?;
+                (line.to_vec(), Destination::parse(&line))
+            }
         };
-        Destination::parse(&line).with_context(|| {
-            format!("instead of a queue pair the peer says {:?}", String::from_utf8_lossy(&line))
+        parsed.with_context(|| {
+            format!("instead of a queue pair the peer says {:?}", String::from_utf8_lossy(&said))
         })
     }
 
@@ -242,17 +313,18 @@ impl Session {
     }
 
     fn swap<const N: usize>(&mut self, own: &[u8; N], meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
+        let mut peer = [0; N];
         match self.role {
             Role::Client => {
-                self.line.send(own)?;
-                self.line.receive(meanwhile)
+                self.carrier.send(own, meanwhile)?;
+                self.carrier.receive(&mut peer, meanwhile)?;
             }
             Role::Server => {
-                let peer = self.line.receive(meanwhile)?;
-                self.line.send(own)?;
-                Ok(peer)
+                self.carrier.receive(&mut peer, meanwhile)?;
+                self.carrier.send(own, meanwhile)?;
             }
         }
+        Ok(peer)
     }
 }
 
@@ -307,6 +379,28 @@ mod tests {
             (1, 16, Gid::default())
         );
         assert_eq!((destination.encode_local(), destination.address), (*line, 0x5556_8156_f001));
+    }
+
+    #[test]
+    fn a_record_has_its_numbers_where_the_programs_have_them() {
+        let own = Destination {
+            outstanding_reads: 16,
+            qpn: Qpn::from_low_bits(0x12_3456),
+            psn: Psn::new(0xabcdef),
+            rkey: 0x1122_3344,
+            address: 0x7f2b_0c0d_1000,
+            gid: Gid::from_ipv4([10, 0, 0, 1]),
+            lid: 11,
+            shared_queue: Srqn::new(0x77),
+        };
+        let record = own.encode_record();
+        assert_eq!(
+            record[..20],
+            [0, 0, 0, 11, 0, 0, 0, 16, 0, 0x12, 0x34, 0x56, 0, 0xab, 0xcd, 0xef, 0x11, 0x22, 0x33, 0x44]
+        );
+        assert_eq!(record[24..32], 0x7f2b_0c0d_1000_u64.to_be_bytes());
+        assert_eq!((&record[42..48], record[51]), (&[0xff, 0xff, 10, 0, 0, 1][..], 0x77));
+        assert_eq!(Destination::parse_record(&record), Some(own));
     }
 
     #[test]
@@ -403,6 +497,7 @@ mod tests {
             let own =
                 Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid, shared_queue };
             prop_assert_eq!(Destination::parse(&own.encode()), Some(own));
+            prop_assert_eq!(Destination::parse_record(&own.encode_record()), Some(own));
             let local = Destination { gid: Gid::default(), ..own };
             prop_assert_eq!(Destination::parse(&own.encode_local()), Some(local));
         }

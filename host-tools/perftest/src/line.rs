@@ -1,4 +1,5 @@
-//! A TCP connection that never blocks the NIC beside it: every wait lets the caller do a bit of work.
+//! What carries the messages of an exchange, and one such carrier: a TCP connection that never blocks the NIC beside it. Every wait lets the
+//! caller do a bit of work.
 
 use anyhow::{Context, Result, bail};
 use std::io::{ErrorKind, Read, Write};
@@ -7,6 +8,47 @@ use std::time::{Duration, Instant};
 
 /// What to do while waiting: step the NIC, then rest a moment. Its error ends the wait.
 pub type Meanwhile<'a> = dyn FnMut() -> Result<()> + 'a;
+
+/// How queue pairs are written in a hand shake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DestinationForm {
+    /// A line of hexadecimal text, as over TCP.
+    Text,
+    /// A record of numbers, as over a connection of RDMA CM.
+    Record,
+}
+
+/// Carries messages to the peer and back, each in one piece.
+pub trait Carrier {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn send(&mut self, message: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
+
+    /// Receives a message of just this length.
+    ///
+    /// # Errors
+    /// The connection is broken, the peer says nothing for too long, or a message has another length.
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
+
+    /// How queue pairs are written.
+    fn form(&self) -> DestinationForm;
+}
+
+impl Carrier for Line {
+    fn send(&mut self, message: &[u8], _: &mut Meanwhile<'_>) -> Result<()> {
+        Self::send(self, message)
+    }
+
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+        self.fill(message, meanwhile)
+    }
+
+    fn form(&self) -> DestinationForm {
+        DestinationForm::Text
+    }
+}
 
 /// One connection with a limit for every wait for the peer.
 #[derive(Debug)]
@@ -115,13 +157,19 @@ impl Line {
 
     /// Receives a message of exactly `N` bytes.
     pub fn receive<const N: usize>(&mut self, meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
-        let deadline = Instant::now() + self.limit;
         let mut message = [0; N];
+        self.fill(&mut message, meanwhile)?;
+        Ok(message)
+    }
+
+    fn fill(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+        let deadline = Instant::now() + self.limit;
+        let length = message.len();
         let mut filled = 0;
         while let Some(rest) = message.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.stream.read(rest) {
                 Ok(0) => bail!(
-                    "the peer hung up after {filled} of {N} bytes of a message; what it says itself tells why"
+                    "the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why"
                 ),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -130,7 +178,7 @@ impl Line {
                 Err(error) => return Err(error).context("the TCP connection to the peer"),
             }
         }
-        Ok(message)
+        Ok(())
     }
 }
 

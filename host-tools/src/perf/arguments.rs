@@ -152,7 +152,7 @@ struct PathArguments {
     /// Connection type: RC, UC, UD or XRC.
     #[arg(short, long, default_value = "RC")]
     connection: ConnectionType,
-    /// TCP port on which the ends meet.
+    /// Port on which the ends meet: of TCP, or with -R of RDMA CM.
     #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Path MTU in bytes. [default: that of the port]
@@ -179,7 +179,7 @@ struct PathArguments {
     /// Hop limit.
     #[arg(short = 'L', long = "hop_limit", alias = "hop-limit", default_value_t = 64)]
     hop_limit: u8,
-    /// Connect by the RDMA connection manager.
+    /// Meet and connect by RDMA CM: RC over Ethernet. The peer is named by its RDMA address.
     #[arg(short = 'R', long = "rdma_cm", alias = "rdma-cm")]
     rdma_cm: bool,
     /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.
@@ -227,7 +227,7 @@ fn parse_mtu(text: &str) -> Result<PathMtu, String> {
 }
 
 impl PerfArguments {
-    /// TCP port on which the ends meet.
+    /// Port on which the ends meet: of TCP, or with -R of RDMA CM.
     pub(crate) const fn port(&self) -> u16 {
         self.path.port
     }
@@ -280,6 +280,7 @@ impl PerfArguments {
                 unit: load.rate_units,
                 burst: load.burst,
             }),
+            rdma_cm: path.rdma_cm,
             peak: !self.report.no_peak && matches!(amount, Amount::Iterations(_)),
             gigabits: self.report.gigabits,
             timeout: std::time::Duration::from_secs(path.timeout),
@@ -297,10 +298,6 @@ impl PerfArguments {
     }
 
     fn transport(&self, operation: Operation) -> Result<Transport> {
-        ensure!(
-            !self.path.rdma_cm,
-            "-R: this program has no connection manager; leave the option out at both ends, they then meet over TCP alone"
-        );
         let transport = match self.path.connection {
             ConnectionType::Rc => Transport::Rc,
             ConnectionType::Uc => Transport::Uc,
@@ -310,6 +307,10 @@ impl PerfArguments {
                 bail!("-c DC: the driver has no dynamically connected transport; take RC, XRC, UC or UD")
             }
         };
+        ensure!(
+            !self.path.rdma_cm || transport == Transport::Rc,
+            "-R connects queue pairs of RC: leave -c out, or -R, at both ends"
+        );
         match (operation, transport) {
             (Operation::Send, _)
             | (_, Transport::Rc | Transport::Xrc)

@@ -33,6 +33,9 @@ const BLOCKS: u32 = 2;
 /// Bytes of a basic block.
 const BLOCK: u32 = 64;
 
+/// Words of the ledger that the queue pairs of `-R` take: that of general services, and that of the exchange.
+const CM_WORDS: u32 = 1024;
+
 /// A completion queue, and the channel that tells of it with `-e`.
 struct Completions<'d, H: Hal> {
     queue: CompletionQueue<&'d Device<H>>,
@@ -73,6 +76,7 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
         _ => (plan.queue_pairs, plan.rx_depth.next_power_of_two().max(2)),
     };
     let words = plan.queue_pairs * (2 * send_blocks(plan).next_power_of_two() + receives);
+    let (words, queues) = if plan.rdma_cm { (words + CM_WORDS, queues + 2) } else { (words, queues) };
     DeviceConfig {
         queue_pairs: config.queue_pairs.max(queues + 1),
         ledger_words: config.ledger_words.max(words.next_power_of_two()),
@@ -291,6 +295,16 @@ impl<'d, H: Hal> Bench<'d, H> {
             lane.connect(self.device, &remote, options)?;
         }
         Ok(())
+    }
+
+    /// Connects a queue pair as both ends have agreed by RDMA CM.
+    pub(crate) fn connect_lane(
+        &mut self,
+        lane: usize,
+        remote: &RemoteEndpoint,
+        options: ConnectOptions,
+    ) -> Result<()> {
+        self.lanes.get_mut(lane).context("a queue pair")?.connect(self.device, remote, options)
     }
 
     /// Posts the receive of message number `index` of a queue pair.

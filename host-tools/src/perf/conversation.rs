@@ -1,8 +1,9 @@
-//! A test with a peer in another process: perftest's exchange over TCP around the traffic.
+//! A test with a peer in another process: perftest's exchange, over TCP or a connection of RDMA CM, around the traffic.
 //!
 //! The order of the messages is perftest's, which differs from program to program. Our end is one of its two roles.
 
 use super::bench::Bench;
+use super::control::{CmMeeting, CmSide};
 use super::data::{self, DataCheck};
 use super::figures::Bandwidth;
 use super::plan::{Amount, Measure, Operation, Plan};
@@ -32,6 +33,8 @@ const REST: Duration = Duration::from_micros(500);
 pub(crate) enum Meeting {
     Connect(SocketAddr),
     Accept(Listener),
+    /// `-R`.
+    Cm(CmMeeting),
 }
 
 /// A test with a peer.
@@ -45,7 +48,9 @@ pub(crate) struct Conversation<'a> {
 struct Talk<'a, 'd, H: Hal> {
     plan: &'a Plan,
     seat: &'a Seat,
-    session: Session,
+    session: Session<'a>,
+    /// With `-R`.
+    cm: Option<&'a CmSide<'d, H>>,
     role: Role,
     bench: Bench<'d, H>,
 }
@@ -62,17 +67,23 @@ impl SeatedTask for Conversation<'_> {
         };
         let mtu = path_mtu(device, self.plan)?;
         let (bytes, timeout) = (bytes_of(mtu), self.plan.timeout);
-        let (role, session) = match &self.meeting {
-            Meeting::Connect(address) => {
+        let cm = match &self.meeting {
+            Meeting::Cm(meeting) => Some(CmSide::open(device, seat, self.plan, meeting, mtu)?),
+            Meeting::Connect(_) | Meeting::Accept(_) => None,
+        };
+        let (role, session) = match (&self.meeting, &cm) {
+            (Meeting::Connect(address), _) => {
                 (Role::Client, Session::connect(*address, bytes, timeout, &mut meanwhile)?)
             }
-            Meeting::Accept(listener) => {
+            (Meeting::Accept(listener), _) => {
                 (Role::Server, Session::accept(listener, bytes, timeout, &mut meanwhile)?)
             }
+            (Meeting::Cm(_), Some(cm)) => (cm.role(), cm.meet(device, bytes, timeout, &mut meanwhile)?),
+            (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("nobody has opened RDMA CM"))),
         };
         let plan = self.plan.for_mtu(session.mtu())?;
         let bench = Bench::set_up(device, seat, &plan, role == Role::Client)?;
-        let talk = Talk { plan: &plan, seat, session, role, bench };
+        let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench };
         Ok(talk.run()?)
     }
 }
@@ -112,6 +123,9 @@ impl<H: Hal> Talk<'_, '_, H> {
             true => Some(self.check_data()?),
             false => None,
         };
+        if let Some(cm) = self.cm {
+            cm.part()?;
+        }
         Ok(PerfOutcome {
             plan: self.plan.clone(),
             role: Some(self.role),
@@ -128,13 +142,20 @@ impl<H: Hal> Talk<'_, '_, H> {
 
     /// Exchanges the queue pairs and connects them.
     fn connect(&mut self) -> Result<()> {
+        let mtu = PathMtu::from_raw(self.session.mtu().ilog2() as u8 - 7);
+        if let Some(cm) = self.cm {
+            self.synchronise()?;
+            cm.connect_all(&mut self.bench, mtu)?;
+            self.synchronise()?;
+        }
         let is_send = self.plan.operation == Operation::Send;
         if self.plan.measure == Measure::Latency && !is_send {
             self.synchronise()?;
         }
         self.exchange_all()?;
-        let mtu = PathMtu::from_raw(self.session.mtu().ilog2() as u8 - 7);
-        self.bench.connect(self.seat, self.plan, mtu)?;
+        if self.cm.is_none() {
+            self.bench.connect(self.seat, self.plan, mtu)?;
+        }
         if is_send {
             self.synchronise()?;
         }

@@ -6,6 +6,7 @@
 mod arguments;
 pub(crate) mod bench;
 mod clock;
+mod control;
 pub(crate) mod conversation;
 mod data;
 mod figures;
@@ -27,6 +28,7 @@ use anyhow::{Context as _, anyhow};
 use arguments::OutputArguments;
 use bareverbs_perftest::line::Listener;
 use bench::device_config;
+use control::CmMeeting;
 use conversation::{Conversation, Meeting};
 use plan::Plan;
 use report::Occasion;
@@ -43,7 +45,8 @@ pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
 fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
     let plan = arguments.plan().map_err(Failure::Input)?;
     let seat = &arguments.seat;
-    let is_pair = arguments.peer.is_none()
+    let is_pair = !plan.rdma_cm
+        && arguments.peer.is_none()
         && seat.host().is_none()
         && matches!(seat.device, DeviceSelector::Simulated(_));
     let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan)? };
@@ -86,6 +89,7 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Fail
         )));
     }
     let meeting = match &arguments.peer {
+        peer if plan.rdma_cm => Meeting::Cm(CmMeeting { peer: peer.clone(), port }),
         Some(peer) => Meeting::Connect(seat.resolve(peer, port).map_err(Failure::Input)?),
         None => {
             let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, port).into());

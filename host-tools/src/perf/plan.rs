@@ -111,6 +111,8 @@ pub(crate) struct Plan {
     pub(crate) flow_label: u32,
     pub(crate) hop_limit: u8,
     pub(crate) rate_limit: Option<RateLimit>,
+    /// `-R`: both ends meet by RDMA CM.
+    pub(crate) rdma_cm: bool,
     pub(crate) peak: bool,
     pub(crate) gigabits: bool,
     /// How long nothing may happen.

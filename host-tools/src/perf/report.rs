@@ -98,6 +98,7 @@ const fn link_type(outcome: &PerfOutcome) -> &'static str {
 
 fn exchange_method(outcome: &PerfOutcome) -> String {
     match &outcome.peer_version {
+        Some(version) if outcome.plan.rdma_cm => format!("rdma_cm (the peer speaks perftest {version})"),
         Some(version) => format!("Ethernet (the peer speaks perftest {version})"),
         None => "within this process".to_owned(),
     }

@@ -4,8 +4,8 @@
 //! 4 status, 8 transaction, 16 attribute, 20 modifier, 24 RMPP header (not used: zero), 37 OUI, 40 data. The request has no data; the answer
 //! has the name of its machine there, as `host.domain` with a zero byte behind it.
 
-/// Bytes of a management datagram (IBTA v1.4 §13.4.2).
-pub(super) const DATAGRAM: usize = 256;
+use crate::general_services::DATAGRAM;
+
 const BASE_VERSION: u8 = 1;
 const PING_CLASS: u8 = 0x32;
 const CLASS_VERSION: u8 = 1;

@@ -47,7 +47,7 @@ fn begin<'a, 'd, H: Hal>(
     device: &'d Device<H>,
     seat: &Seat,
     door: &Door<'_>,
-) -> Result<(Session, ProbeLink<'a, 'd, H>)> {
+) -> Result<(Session<'static>, ProbeLink<'a, 'd, H>)> {
     let port = device.port()?;
     if port.state.is_down() {
         bail!("the port is down ({}); `bareverbs doctor` says what keeps it so", port.state);

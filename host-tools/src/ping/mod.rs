@@ -197,6 +197,7 @@ impl PingArguments {
             flow_label: 0,
             hop_limit: 64,
             rate_limit: None,
+            rdma_cm: false,
             peak: false,
             gigabits: false,
             timeout: std::time::Duration::from_secs(self.peer_timeout),

@@ -20,7 +20,7 @@ const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
 pub(super) struct PerftestTalk {
-    session: Session,
+    session: Session<'static>,
     own: Destination,
     peer: Destination,
 }

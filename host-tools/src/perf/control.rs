@@ -1,0 +1,278 @@
+//! `-R`: both ends meet by RDMA CM. The exchange goes over a connection of its own, and then the queue pairs of the test are connected by
+//! RDMA CM too, all of them at one port, as perftest does it.
+
+use super::bench::Bench;
+use super::plan::Plan;
+use crate::Failure;
+use crate::rdma_cm::{Agreement, ConnectionManager, OwnEnd, Wishes};
+use crate::seat::Seat;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bareverbs_cm::CommunicationId;
+use bareverbs_core::Device;
+use bareverbs_core::completion_queue::CompletionQueue;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
+use bareverbs_core::protection_domain::ProtectionDomain;
+use bareverbs_core::queue_pair::{QueuePair, QueuePairBuilder, Rc};
+use bareverbs_core::work_completion::WorkCompletion;
+use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
+use bareverbs_perftest::Role;
+use bareverbs_perftest::exchange::Session;
+use bareverbs_perftest::line::{Carrier, DestinationForm, Meanwhile};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::time::{Duration, Time};
+use std::cell::RefCell;
+
+/// Receives of the exchange, and bytes of each: no message is longer than a hand shake.
+const RECEIVES: u32 = 4;
+const SLOT: usize = 256;
+/// How long the peer has to part from the queue pairs of the test, and from the exchange, of which its program may be gone.
+const PARTING: Duration = Duration::from_secs(10);
+const LAST_PARTING: Duration = Duration::from_millis(500);
+
+/// Who asks whom.
+#[derive(Debug, Clone)]
+pub(crate) struct CmMeeting {
+    /// Name or address of the peer; `None` if this end waits.
+    pub(crate) peer: Option<String>,
+    pub(crate) port: u16,
+}
+
+/// Connections of RDMA CM that a test has.
+pub(crate) struct CmSide<'d, H: Hal> {
+    manager: RefCell<ConnectionManager<'d, H>>,
+    /// `None` if this end waits.
+    peer: Option<Gid>,
+    port: u16,
+    wishes: Wishes,
+    connections: RefCell<Vec<CommunicationId>>,
+}
+
+impl<'d, H: Hal> CmSide<'d, H> {
+    pub(crate) fn open(
+        device: &'d Device<H>,
+        seat: &'d Seat,
+        plan: &Plan,
+        meeting: &CmMeeting,
+        path_mtu: PathMtu,
+    ) -> Result<Self, Failure> {
+        let gid_index = seat.gid_index(plan.gid_index).map_err(Failure::Input)?;
+        let timeout = Duration::from_nanos(u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX));
+        let mut manager = ConnectionManager::open(device, seat, gid_index, timeout)?;
+        let own = seat.gids.get(usize::from(gid_index)).map(|entry| entry.gid);
+        let peer = meeting.peer.as_ref().map(|peer| {
+            let own = own.ok_or_else(|| anyhow!("the port has no GID index {gid_index}"))?;
+            seat.gid_of_peer(peer, own)
+        });
+        let peer = peer.transpose().map_err(Failure::Input)?;
+        if peer.is_none() {
+            manager.listen(meeting.port).map_err(Failure::Input)?;
+            eprintln!("waiting for the client at RDMA CM port {}", meeting.port);
+        }
+        let reads = if plan.operation.fetches() { 1 << plan.outstanding.max(1).ilog2() } else { 0 };
+        let wishes = Wishes {
+            path_mtu,
+            reads,
+            ack_timeout: plan.ack_timeout,
+            retry_count: plan.retry_count,
+            traffic_class: plan.traffic_class,
+        };
+        let (manager, connections) = (RefCell::new(manager), RefCell::new(Vec::new()));
+        Ok(Self { manager, peer, port: meeting.port, wishes, connections })
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        if self.peer.is_some() { Role::Client } else { Role::Server }
+    }
+
+    /// Meets the peer: the exchange begins over a connection of its own.
+    pub(crate) fn meet<'m>(
+        &'m self,
+        device: &'d Device<H>,
+        mtu: u32,
+        timeout: std::time::Duration,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<Session<'m>> {
+        let mut control = ControlLine::prepare(device, &self.manager, timeout)?;
+        let wishes = Wishes { reads: 0, ..self.wishes };
+        let own = control.own_end()?;
+        control.id = Some(self.connect_one(own, &wishes, |agreement| control.connect(agreement))?);
+        Session::over(Box::new(control), self.role(), mtu, meanwhile)
+    }
+
+    /// Connects the queue pairs of the test, in order, with the path MTU that both ends carry.
+    pub(crate) fn connect_all(&self, bench: &mut Bench<'d, H>, path_mtu: PathMtu) -> Result<()> {
+        let wishes = Wishes { path_mtu, ..self.wishes };
+        for lane in 0..bench.count() {
+            let own = bench.own.get(lane).context("a queue pair")?;
+            let own = OwnEnd { qpn: own.qpn, psn: own.psn };
+            let id = self.connect_one(own, &wishes, |agreement| {
+                bench.connect_lane(lane, &agreement.remote, agreement.options)
+            })?;
+            self.connections.borrow_mut().push(id);
+        }
+        Ok(())
+    }
+
+    /// Connects one queue pair: this end calls, or waits to be called.
+    fn connect_one(
+        &self,
+        own: OwnEnd,
+        wishes: &Wishes,
+        connect: impl FnOnce(&Agreement) -> Result<()>,
+    ) -> Result<CommunicationId> {
+        let mut manager = self.manager.borrow_mut();
+        let agreement = match self.peer {
+            Some(peer) => manager.call(peer, self.port, own, wishes)?,
+            None => manager.wait_for_request(wishes)?,
+        };
+        connect(&agreement)?;
+        match self.peer {
+            Some(_) => manager.ready(agreement.id)?,
+            None => manager.accept(&agreement, own, wishes)?,
+        }
+        Ok(agreement.id)
+    }
+
+    /// Parts from the queue pairs of the peer. Nothing is on its way to them any more.
+    pub(crate) fn part(&self) -> Result<()> {
+        if !self.manager.borrow_mut().part(&self.connections.borrow(), PARTING)? {
+            eprintln!(
+                "the peer has not parted from all queue pairs within {PARTING}; the figures are not touched by that"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The connection that the exchange goes over. Fields are in the order in which they must go.
+struct ControlLine<'m, 'd, H: Hal> {
+    queue_pair: ControlQueuePair<'d, H>,
+    sends: CompletionQueue<&'d Device<H>>,
+    receives: CompletionQueue<&'d Device<H>>,
+    memory: MemoryRegion<&'d Device<H>>,
+    #[allow(dead_code, reason = "it lives as long as what is in it")]
+    domain: ProtectionDomain<&'d Device<H>>,
+    device: &'d Device<H>,
+    manager: &'m RefCell<ConnectionManager<'d, H>>,
+    /// Once it is connected.
+    id: Option<CommunicationId>,
+    limit: Duration,
+}
+
+enum ControlQueuePair<'d, H: Hal> {
+    Prepared(bareverbs_core::queue_pair::PreparedQueuePair<&'d Device<H>, Rc>),
+    Connected(QueuePair<&'d Device<H>, Rc>),
+    Broken,
+}
+
+impl<'m, 'd, H: Hal> ControlLine<'m, 'd, H> {
+    fn prepare(
+        device: &'d Device<H>,
+        manager: &'m RefCell<ConnectionManager<'d, H>>,
+        timeout: std::time::Duration,
+    ) -> Result<Self> {
+        let domain = ProtectionDomain::allocate(device)?;
+        let bytes = (RECEIVES as usize + 1) * SLOT;
+        let memory = MemoryRegion::allocate(&domain, bytes, AccessFlags::LOCAL_WRITE)?;
+        let sends = CompletionQueue::builder(device).entries(RECEIVES).create()?;
+        let receives = CompletionQueue::builder(device).entries(RECEIVES).create()?;
+        let builder = QueuePairBuilder::new(&domain, &sends, &receives).send_queue(1).receive_queue(RECEIVES);
+        let mut queue_pair = builder.build().context("the queue pair of the exchange")?;
+        for slot in 0..RECEIVES as usize {
+            let slices = [memory.slice(slot * SLOT, SLOT)?];
+            queue_pair.post_receive(&ReceiveRequest::new(slot as u64, &slices))?;
+        }
+        let limit = Duration::from_nanos(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let queue_pair = ControlQueuePair::Prepared(queue_pair);
+        Ok(Self { queue_pair, sends, receives, memory, domain, device, manager, id: None, limit })
+    }
+
+    fn own_end(&self) -> Result<OwnEnd> {
+        let ControlQueuePair::Prepared(queue_pair) = &self.queue_pair else {
+            bail!("it is connected already")
+        };
+        let endpoint = queue_pair.endpoint(0)?;
+        Ok(OwnEnd { qpn: endpoint.qpn, psn: endpoint.psn })
+    }
+
+    fn connect(&mut self, agreement: &Agreement) -> Result<()> {
+        let prepared = core::mem::replace(&mut self.queue_pair, ControlQueuePair::Broken);
+        let ControlQueuePair::Prepared(prepared) = prepared else { bail!("it is connected already") };
+        let connected = prepared.connect(&agreement.remote, agreement.options);
+        self.queue_pair = ControlQueuePair::Connected(connected.context("the queue pair of the exchange")?);
+        Ok(())
+    }
+
+    fn queue_pair(&mut self) -> Result<&mut QueuePair<&'d Device<H>, Rc>> {
+        match &mut self.queue_pair {
+            ControlQueuePair::Connected(queue_pair) => Ok(queue_pair),
+            _ => bail!("the connection of the exchange is broken"),
+        }
+    }
+
+    /// Waits for the next completion of receives, or of sends.
+    fn wait(&mut self, of_receives: bool, meanwhile: &mut Meanwhile<'_>) -> Result<WorkCompletion> {
+        let hal = self.device.hal();
+        let deadline: Time = hal.now() + self.limit;
+        let mut completion = [WorkCompletion::EMPTY];
+        loop {
+            let queue = if of_receives { &mut self.receives } else { &mut self.sends };
+            if queue.poll(&mut completion)? == 1 {
+                break;
+            }
+            // The peer may have lost an answer of communication management.
+            self.manager.borrow_mut().step()?;
+            if hal.now() > deadline {
+                bail!(
+                    "the peer says nothing over the connection of the exchange, and the time for it is over"
+                );
+            }
+            meanwhile()?;
+        }
+        let [completion] = completion;
+        if !completion.is_success() {
+            bail!(
+                "the connection of the exchange broke with {}; what the peer says itself tells why",
+                completion.status
+            );
+        }
+        Ok(completion)
+    }
+}
+
+impl<H: Hal> Carrier for ControlLine<'_, '_, H> {
+    fn send(&mut self, message: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+        let at = RECEIVES as usize * SLOT;
+        self.memory.copy_in(at, message)?;
+        let slices = [self.memory.slice(at, message.len())?];
+        self.queue_pair()?.post_send(&WorkRequest::send(0, &slices))?;
+        self.wait(false, meanwhile).map(drop)
+    }
+
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+        let completion = self.wait(true, meanwhile)?;
+        let (slot, length) = (completion.wr_id as usize, completion.byte_count as usize);
+        if length != message.len() {
+            bail!("the peer sent {length} bytes of the exchange, and {} are next", message.len());
+        }
+        self.memory.copy_out(slot * SLOT, message)?;
+        let slices = [self.memory.slice(slot * SLOT, SLOT)?];
+        self.queue_pair()?.post_receive(&ReceiveRequest::new(slot as u64, &slices))?;
+        Ok(())
+    }
+
+    fn form(&self) -> DestinationForm {
+        DestinationForm::Record
+    }
+}
+
+impl<H: Hal> Drop for ControlLine<'_, '_, H> {
+    /// The peer's program may be gone, so nobody is told if it does not answer.
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let _ = self.manager.borrow_mut().part(&[id], LAST_PARTING);
+        }
+    }
+}

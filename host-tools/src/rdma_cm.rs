@@ -1,0 +1,467 @@
+//! RDMA CM for a device that no kernel has: connections by messages of communication management over the port's queue pair 1, with
+//! addresses of IP and ports (IBTA v1.4 chapter 12, annex A11).
+//!
+//! The other end may be Linux's RDMA CM or a program of `bareverbs run`. Ethernet ports only: on InfiniBand addresses of IP belong to
+//! IPoIB, and the way to them is the subnet administrator's to tell.
+//!
+//! Messages are handled while [`ConnectionManager`] is asked for something, and by [`ConnectionManager::step`]; whoever waits for other things
+//! calls it now and then, since a peer that has lost an answer asks again.
+
+use crate::Failure;
+use crate::general_services::{Arrived, GeneralServices};
+use crate::seat::Seat;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bareverbs_cm::{
+    Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Kind, Manager, Message, News,
+    Offer, PORT_SPACE_TCP, Path, Refusal, Service, Terms, port_of_service, reason, reject, request,
+    service_id,
+};
+use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::queue_pair::{AddressVector, ConnectOptions, RemoteEndpoint};
+use bareverbs_core::{AddressHandle, Device};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::psn::Psn;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::Ports;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::SystemTime;
+
+/// Hop limit of messages and connections, as Linux has it for RoCE.
+const HOPS: u8 = 64;
+/// Time between two requests to a peer that does not listen yet, as perftest has it.
+const NOT_YET: Duration = Duration::from_millis(100);
+/// Longest rest while a message is waited for: the device has to answer its packets.
+const REST: Duration = Duration::from_micros(200);
+/// Requests of peers that may wait to be taken.
+const MOST_REQUESTS: usize = 1024;
+/// Receivers that are not ready are asked again without end, as RDMA CM programs do.
+const RNR_RETRY: u8 = 7;
+/// First of the ports that stand for a program that has none of its own.
+const FIRST_EPHEMERAL: u16 = 0xc000;
+
+/// The own queue pair of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnEnd {
+    pub(crate) qpn: Qpn,
+    pub(crate) psn: Psn,
+}
+
+/// What every connection of a test has in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    pub(crate) path_mtu: PathMtu,
+    /// READs and atomics at a time, in either direction; a power of two, or 0.
+    pub(crate) reads: u8,
+    pub(crate) ack_timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) traffic_class: u8,
+}
+
+/// What a queue pair is connected with, as both ends agreed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agreement {
+    pub(crate) id: CommunicationId,
+    pub(crate) remote: RemoteEndpoint,
+    pub(crate) options: ConnectOptions,
+}
+
+/// One side of all connections of a device; see the module.
+pub(crate) struct ConnectionManager<'d, H: Hal> {
+    services: GeneralServices<'d, H>,
+    manager: Manager,
+    seat: &'d Seat,
+    /// Index of the own GID.
+    gid_index: u8,
+    /// The port in which connections are asked for, once [`Self::listen`] was called.
+    port: Option<u16>,
+    /// Ports of the host, if it has other processes.
+    ports: Option<Ports>,
+    requests: VecDeque<CommunicationId>,
+    /// The connection that an answer is waited for, and the answer.
+    awaited: Option<(CommunicationId, Option<News>)>,
+    /// How long is waited for a peer.
+    timeout: Duration,
+}
+
+impl<'d, H: Hal> ConnectionManager<'d, H> {
+    /// Opens the queue pair of general services.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] on InfiniBand, or if the port is down or has no such GID.
+    pub(crate) fn open(
+        device: &'d Device<H>,
+        seat: &'d Seat,
+        gid_index: u8,
+        timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let entry = seat.gids.get(usize::from(gid_index)).ok_or_else(|| {
+            Failure::Input(anyhow!(
+                "RDMA CM over InfiniBand needs addresses of IPoIB, which a device without kernel has not; leave -R out at both ends"
+            ))
+        })?;
+        if entry.version != RoceVersion::Version2 {
+            return Err(Failure::Input(anyhow!(
+                "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
+            )));
+        }
+        let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64);
+        let identity = device.identity().map_err(anyhow::Error::from)?;
+        Ok(Self {
+            services: GeneralServices::open(device)?,
+            manager: Manager::new(identity.guids.node, seat.process_number(), nanos),
+            seat,
+            gid_index,
+            port: None,
+            ports: seat.ports()?,
+            requests: VecDeque::new(),
+            awaited: None,
+            timeout,
+        })
+    }
+
+    fn hal(&self) -> &'d H {
+        self.services.device.hal()
+    }
+
+    fn own_gid(&self) -> Gid {
+        self.seat.gids.get(usize::from(self.gid_index)).map_or(Gid::default(), |entry| entry.gid)
+    }
+
+    /// From now on connections to a port are taken.
+    pub(crate) fn listen(&mut self, port: u16) -> Result<()> {
+        if let Some(ports) = &self.ports
+            && !ports.claim(PORT_SPACE_TCP, port)?
+        {
+            bail!(
+                "another process of this host has RDMA CM port {port}; choose another one with -p, at both ends"
+            );
+        }
+        self.port = Some(port);
+        Ok(())
+    }
+
+    /// Handles what has come and what is due, and sends what is to be sent.
+    pub(crate) fn step(&mut self) -> Result<()> {
+        let now = self.hal().now();
+        for arrived in self.services.take()? {
+            // Other classes are for services that are not here.
+            let Some(message) = Message::parse(&arrived.datagram) else { continue };
+            let Some(path) = self.path_of(&arrived, &message) else { continue };
+            self.manager.handle(now, path, &message);
+        }
+        self.manager.handle_timeout(now);
+        while let Some(Event { id, news }) = self.manager.poll_event() {
+            match news {
+                News::Requested(message) => self.on_request(id, &message),
+                News::ServiceRequested(_) => self.manager.destroy(now, id),
+                news => self.on_news(id, news),
+            }
+        }
+        self.flush()
+    }
+
+    /// Keeps an answer that is waited for. What becomes of other connections is seen where they stand.
+    fn on_news(&mut self, id: CommunicationId, news: News) {
+        if let Some((awaited, answer)) = &mut self.awaited
+            && *awaited == id
+            && answer.is_none()
+        {
+            *answer = Some(news);
+        }
+    }
+
+    /// The path to whoever sent a message; `None` if it came for no address of ours.
+    fn path_of(&self, arrived: &Arrived, message: &Message) -> Option<Path> {
+        let local = match message.kind() {
+            Kind::Request => message.remote_gid()?,
+            _ => self.own_gid(),
+        };
+        let is_ours = self.seat.gids.iter().any(|entry| entry.gid == local);
+        is_ours.then_some(Path { local, remote: arrived.source()?, lids: None })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        while self.manager.has_message() && self.services.may_send()? {
+            let Some((path, message)) = self.manager.poll_message() else { break };
+            // The way to a peer that is called was looked for before; a stranger to whom there is none gets no answer.
+            let Ok(way) = self.way(path) else { continue };
+            let destination = way.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
+            self.services.send(message.bytes(), &destination)?;
+        }
+        Ok(())
+    }
+
+    fn way(&self, path: Path) -> Result<AddressHandle> {
+        let vector = AddressVector {
+            gid_index: self.index_of(path.local)?,
+            gid: path.remote,
+            mac: self.seat.mac_of(path.remote)?,
+            hop_limit: HOPS,
+            traffic_class: 0,
+            flow_label: 0,
+            service_level: 0,
+            udp_source_port: 0,
+            lid: 0,
+        };
+        Ok(AddressHandle::new(&self.services.device, &vector)?)
+    }
+
+    /// The index of a GID of ours, of RoCE version 2.
+    fn index_of(&self, gid: Gid) -> Result<u8> {
+        let is_it =
+            |entry: &bareverbs_core::GidEntry| entry.gid == gid && entry.version == RoceVersion::Version2;
+        let found = self.seat.gids.iter().position(is_it);
+        Ok(found.with_context(|| format!("{gid} is no address of this port in RoCE version 2"))? as u8)
+    }
+
+    /// A peer asks for a connection: it waits to be taken, or is refused.
+    fn on_request(&mut self, id: CommunicationId, message: &Message) {
+        // Those that their peers have given up are in nobody's way.
+        self.requests.retain(|id| self.manager.get(*id).is_some());
+        let service = message.get(request::SERVICE_ID);
+        let is_reliable =
+            self.manager.get(id).is_some_and(|known| known.terms.service == Service::ReliableConnection);
+        let is_for_us = self.port.is_some_and(|port| service == service_id(PORT_SPACE_TCP, port));
+        if is_for_us && is_reliable && self.requests.len() < MOST_REQUESTS {
+            self.manager.acknowledge(id);
+            self.requests.push_back(id);
+        } else if self.speaks_for(service) {
+            let reason = if is_for_us { reason::CONSUMER } else { reason::INVALID_SERVICE_ID };
+            // The connection was asked for a moment ago, and is in the state for it.
+            let _ = self.manager.reject(id, &Refusal { reason, private: Vec::new() });
+        } else {
+            self.manager.forget(id);
+        }
+    }
+
+    /// Whether it is this process that refuses requests for a service: no other one of the host has the port, or comes before it.
+    fn speaks_for(&self, service: u64) -> bool {
+        let Some(ports) = &self.ports else { return true };
+        let is_ours = self.port.is_some_and(|port| service == service_id(PORT_SPACE_TCP, port));
+        let has_owner = port_of_service(service).is_some_and(|(space, port)| ports.has_owner(space, port));
+        is_ours || !has_owner && ports.is_first()
+    }
+
+    fn rest(&self) {
+        let hal = self.hal();
+        hal.relax(hal.now() + REST);
+    }
+
+    /// Asks a peer for a connection, and again while nobody listens there; gives what to connect the queue pair with. [`Self::ready`] says
+    /// that it is.
+    pub(crate) fn call(&mut self, peer: Gid, port: u16, own: OwnEnd, wishes: &Wishes) -> Result<Agreement> {
+        let deadline = self.hal().now() + self.timeout;
+        let offer = self.offer(peer, port, own, wishes);
+        self.way(offer.path)?;
+        loop {
+            let now = self.hal().now();
+            let id = self.manager.connect(now, &offer).context("there are too many connections")?;
+            match self.wait_for_answer(id, deadline)? {
+                News::Replied(_) => return self.agreement(id, wishes),
+                News::Rejected(message) if is_passing(&message) && self.hal().now() < deadline => {
+                    self.pause(NOT_YET)?;
+                }
+                News::Rejected(message) => bail!(
+                    "{peer} refuses the connection to RDMA CM port {port}: {}",
+                    reason_text(message.get(reject::REASON))
+                ),
+                news => bail!("{peer} does not answer at RDMA CM port {port} ({news:?})"),
+            }
+        }
+    }
+
+    fn offer(&self, peer: Gid, port: u16, own: OwnEnd, wishes: &Wishes) -> Offer {
+        let local = self.own_gid();
+        let ends = IpEnds {
+            source: SocketAddr::new(ip_of(local), FIRST_EPHEMERAL | own.qpn.value() as u16),
+            destination: SocketAddr::new(ip_of(peer), port),
+        };
+        Offer {
+            service_id: service_id(PORT_SPACE_TCP, port),
+            path: Path { local, remote: peer, lids: None },
+            service: Service::ReliableConnection,
+            qpn: own.qpn,
+            psn: Some(own.psn),
+            shared_receives: false,
+            responder_resources: wishes.reads,
+            initiator_depth: wishes.reads,
+            flow_control: false,
+            retry_count: wishes.retry_count,
+            rnr_retry: RNR_RETRY,
+            ack_timeout: wishes.ack_timeout,
+            path_mtu: wishes.path_mtu.raw(),
+            traffic_class: wishes.traffic_class,
+            extension: Extension::default(),
+            private: ends.write().to_vec(),
+        }
+    }
+
+    fn wait_for_answer(&mut self, id: CommunicationId, deadline: Time) -> Result<News> {
+        self.awaited = Some((id, None));
+        loop {
+            self.step()?;
+            if let Some(news) = self.awaited.as_mut().and_then(|(_, answer)| answer.take()) {
+                return Ok(news);
+            }
+            let now = self.hal().now();
+            if now > deadline {
+                self.manager.destroy(now, id);
+                self.flush()?;
+                bail!("the peer did not answer a request of RDMA CM within {}", self.timeout);
+            }
+            self.rest();
+        }
+    }
+
+    fn pause(&mut self, time: Duration) -> Result<()> {
+        let until = self.hal().now() + time;
+        while self.hal().now() < until {
+            self.step()?;
+            self.rest();
+        }
+        Ok(())
+    }
+
+    /// The queue pair of a connection that was called is connected.
+    pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<()> {
+        if self.manager.ready(id).is_err() {
+            bail!("the peer has ended the connection before it began");
+        }
+        self.step()
+    }
+
+    /// Waits for a peer that wants a connection; gives what to connect the queue pair with. [`Self::accept`] says that it is.
+    pub(crate) fn wait_for_request(&mut self, wishes: &Wishes) -> Result<Agreement> {
+        let deadline = self.hal().now() + self.timeout;
+        loop {
+            self.step()?;
+            if let Some(id) = self.requests.pop_front() {
+                // The peer may have given up.
+                if self.manager.get(id).is_some() {
+                    return self.agreement(id, wishes);
+                }
+            }
+            if self.hal().now() > deadline {
+                bail!("nobody asked for a connection of RDMA CM within {}", self.timeout);
+            }
+            self.rest();
+        }
+    }
+
+    /// Answers a request, whose queue pair is connected and has its receives.
+    pub(crate) fn accept(&mut self, agreement: &Agreement, own: OwnEnd, wishes: &Wishes) -> Result<()> {
+        let reads = if wishes.reads == 0 { 0 } else { agreement.options.max_reads };
+        let acceptance = Acceptance {
+            qpn: own.qpn,
+            psn: Some(own.psn),
+            shared_receives: false,
+            responder_resources: reads,
+            initiator_depth: reads,
+            flow_control: false,
+            rnr_retry: RNR_RETRY,
+            extension: Extension::default(),
+            private: Vec::new(),
+        };
+        let now = self.hal().now();
+        if self.manager.accept(now, agreement.id, &acceptance).is_err() {
+            bail!("the peer has given up its request for a connection");
+        }
+        self.step()
+    }
+
+    fn agreement(&self, id: CommunicationId, wishes: &Wishes) -> Result<Agreement> {
+        let connection = self.manager.get(id).context("the connection has ended before it began")?;
+        let (Terms { remote_qpn, receive_psn, path_mtu, .. }, Path { local, remote, .. }) =
+            (connection.terms, connection.path);
+        let reads = [wishes.reads, connection.terms.responder_resources, connection.terms.initiator_depth];
+        let reads = reads.into_iter().min().unwrap_or(0).max(1);
+        if !(PathMtu::Mtu256.raw()..=wishes.path_mtu.raw()).contains(&path_mtu) {
+            bail!(
+                "the peer wants a path MTU with the number {path_mtu} (IBTA), and this port carries up to {}",
+                wishes.path_mtu.raw()
+            );
+        }
+        Ok(Agreement {
+            id,
+            remote: RemoteEndpoint {
+                qpn: remote_qpn,
+                psn: receive_psn,
+                gid: remote,
+                mac: self.seat.mac_of(remote)?,
+                version: Some(RoceVersion::Version2),
+                lid: 0,
+            },
+            options: ConnectOptions {
+                gid_index: self.index_of(local)?,
+                path_mtu: PathMtu::from_raw(path_mtu),
+                ack_timeout: wishes.ack_timeout,
+                retry_count: wishes.retry_count,
+                rnr_retry: RNR_RETRY,
+                max_reads: 1 << reads.ilog2(),
+                hop_limit: HOPS,
+                traffic_class: connection.terms.traffic_class,
+                ..ConnectOptions::default()
+            },
+        })
+    }
+
+    /// Ends connections, whoever begins with it; false if a peer has not answered within `limit`.
+    pub(crate) fn part(&mut self, ids: &[CommunicationId], limit: Duration) -> Result<bool> {
+        let deadline = self.hal().now() + limit;
+        loop {
+            let now = self.hal().now();
+            for id in ids {
+                match self.state(*id) {
+                    // Data has come over it, so the peer has it, and only its RTU is missing.
+                    Some(ConnectionState::ReplySent) => {
+                        let _ = self.manager.establish(*id);
+                    }
+                    Some(ConnectionState::Established | ConnectionState::DisconnectReceived) => {
+                        let _ = self.manager.disconnect(now, *id);
+                    }
+                    _ => {}
+                }
+            }
+            self.step()?;
+            let has_ended =
+                |id: &CommunicationId| matches!(self.state(*id), None | Some(ConnectionState::TimeWait));
+            let have_ended = ids.iter().all(has_ended);
+            if have_ended && !self.manager.has_message() && self.services.is_idle()? || now > deadline {
+                return Ok(have_ended);
+            }
+            self.rest();
+        }
+    }
+
+    fn state(&self, id: CommunicationId) -> Option<ConnectionState> {
+        self.manager.get(id).map(|connection| connection.state)
+    }
+}
+
+/// Whether a peer may take the connection when it is asked again: it does not listen yet, or has not forgotten an earlier connection of the
+/// same queue pair.
+fn is_passing(message: &Message) -> bool {
+    let passing = [reason::INVALID_SERVICE_ID, reason::STALE_CONNECTION].map(u64::from);
+    passing.contains(&message.get(reject::REASON))
+}
+
+/// A reason of rejection in words (IBTA v1.4 §12.6.7.2).
+fn reason_text(number: u64) -> String {
+    let known = [
+        (reason::NO_RESOURCES, "it has no room for another one"),
+        (reason::TIMEOUT, "it has given up"),
+        (reason::INVALID_SERVICE_ID, "nobody listens there"),
+        (reason::STALE_CONNECTION, "it has an earlier connection of this queue pair"),
+        (reason::CONSUMER, "its program does not want it"),
+    ];
+    let found = known.iter().find(|(reason, _)| u64::from(*reason) == number);
+    found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))
+}
+
+/// The address of IP that a GID of RoCE stands for.
+fn ip_of(gid: Gid) -> IpAddr {
+    gid.to_ipv4().map_or_else(|| IpAddr::from(gid.0), IpAddr::from)
+}
