@@ -35,7 +35,7 @@ fn copies_at_every_alignment() {
     let dma = Dma::new(Boxed::new(256));
     let bytes: [u8; 40] = core::array::from_fn(|i| i as u8 + 1);
     for offset in 0..16 {
-        for length in (offset % STEP..40).step_by(STEP) {
+        for length in (0..40).step_by(STEP) {
             dma.fill(0, 256, 0xee).unwrap();
             dma.copy_in(offset, &bytes[..length]).unwrap();
             let mut out = [0; 60];
@@ -50,7 +50,7 @@ fn copies_at_every_alignment() {
 fn copies_end_where_memory_ends_that_is_not_aligned() {
     let dma = Dma::new(Part { whole: Boxed::new(64), start: 3, length: 30 });
     for offset in 0..30 {
-        for length in (offset % STEP..=30 - offset).step_by(STEP) {
+        for length in (0..=30 - offset).step_by(STEP) {
             dma.fill(0, 30, 0xee).unwrap();
             let bytes: vec::Vec<u8> = (1..=length as u8).collect();
             dma.copy_in(offset, &bytes).unwrap();
