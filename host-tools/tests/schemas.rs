@@ -77,7 +77,7 @@ fn every_tool_prints_what_its_schema_says() {
     fs::write(here.join("bad.bin"), [0xff; 8]).expect("a file");
     let mut checked = Checked::default();
     fs::write(here.join("rows.csv"), "key,value\na,1\nb,2\nc,3\n").expect("a file");
-    let words = ["demo", "--data", "rows.csv", "--loss", "0.01", "--capture", "run.pcapng"];
+    let words = ["demo", "--data", "rows.csv", "--loss", "0.01", "--capture", "run.pcapng", "--records"];
     let demo = output_of(here, &words);
     assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
     for words in [

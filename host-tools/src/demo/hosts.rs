@@ -27,6 +27,8 @@ pub struct SceneConfig {
     pub preset: Preset,
     /// How the memory of the hosts behaves.
     pub memory: MemoryConfig,
+    /// Whether a capture also has records of what devices and hosts do.
+    pub records: bool,
 }
 
 /// Lookups that a client may have under way.

@@ -47,6 +47,9 @@ pub struct DemoArguments {
     /// Write all frames to this file, as pcapng.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Write to the same file what hosts and devices did, each record a packet of text beside the frames; `report` shows them.
+    #[arg(long, requires = "capture")]
+    pub records: bool,
     /// Where simulated time goes.
     #[arg(long, default_value = "strom-10g", value_parser = preset_names())]
     pub preset: String,
@@ -90,7 +93,8 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
     // Only now, that nothing is wrong with the rest, a file may be overwritten.
     let capture = create_capture(arguments)?;
     let memory = MemoryConfig::default();
-    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory };
+    let records = arguments.records;
+    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory, records };
     let mut scene = Scene::build(&config, &data.rows, capture)?;
     let absent = ways::absent_keys(&data.rows);
     let ways = ways::run_all(&mut scene, &data.rows, &absent)?;

@@ -81,8 +81,10 @@ impl Scene {
         let (writer, table) = publish(&world, &server, rows)?;
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
-            if let Some(out) = capture {
-                world.start_recording(out);
+            match capture {
+                Some(out) if config.records => world.start_recording(out),
+                Some(out) => world.start_capture(out),
+                None => {}
             }
         });
         let mut parts = Wiring { table, served: Vec::new() };

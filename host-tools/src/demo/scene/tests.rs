@@ -14,7 +14,7 @@ use bareverbs::sim::MemoryConfig;
 use bareverbs::sim::run::preset::Preset;
 
 fn config(seed: u64, loss: f64) -> SceneConfig {
-    SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default() }
+    SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default(), records: false }
 }
 
 fn rows() -> Vec<Row> {

@@ -266,6 +266,7 @@ fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
         seed: 1,
         loss: 0.0,
         capture: Some(path("run.pcapng")),
+        records: true,
         preset: "strom-10g".into(),
         json: false,
     };
