@@ -1,5 +1,5 @@
 //! Nanoseconds a work request and a completion, by the clock. The workload is described in `rig`; instructions are counted by
-//! the example `data_path_instructions`.
+//! the example `data_path_instructions` of `bareverbs-core`.
 //!
 //! ```text
 //! cargo bench -p bareverbs-tests --bench data_path

@@ -4,10 +4,10 @@
 //! difference: what is not in the loop cancels out. `data_path_instructions ROW CHUNKS` is what callgrind runs.
 //!
 //! ```text
-//! cargo run --profile bench -p bareverbs-tests --example data_path_instructions
+//! cargo run --profile bench -p bareverbs-core --example data_path_instructions
 //! ```
 
-#[path = "../benches/rig/mod.rs"]
+#[path = "../../tests/benches/rig/mod.rs"]
 mod rig;
 
 use rig::{Bench, CHUNK, Row};
