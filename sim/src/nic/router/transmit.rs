@@ -63,6 +63,7 @@ impl Nic {
     }
 
     /// RDMA and Ethernet take turns.
+    #[inline(always)]
     fn next_frame<M: HostMemory>(
         &mut self,
         now: Time,
