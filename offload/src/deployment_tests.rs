@@ -253,7 +253,7 @@ fn what_the_verifier_refuses_is_told_with_its_instruction() {
     let error = Program::verify(&bad).expect_err("there is no register r11");
     assert!(matches!(error, DeployError::Illegal { instruction: 2, .. }));
     let (outcome, _) = scene.control(SET, &encode_set(MINE, [0; 32]));
-    assert_eq!(outcome, ControlOutcome::Refused { reason: error.number().0, instruction: 2 });
+    assert_eq!(outcome, ControlOutcome::Refused(error));
     assert_eq!(scene.send(tenant, MINE, &[]), Err(Status::NoKernel));
 }
 

@@ -5,6 +5,9 @@
 
 use core::fmt;
 
+/// Most bytes of [`Work::Send`]: the longest lookup request, and a piece of a program.
+pub const MAX_SEND: usize = 192;
+
 /// A part of the memory of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
@@ -26,7 +29,7 @@ pub struct Remote {
 /// One request to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work<'a> {
-    /// SEND these bytes.
+    /// SEND these bytes; at most [`MAX_SEND`].
     Send(&'a [u8]),
     /// StRoM's RPC Params: these bytes to the kernel with this op-code, on this region.
     RpcParameters {

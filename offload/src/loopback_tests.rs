@@ -20,32 +20,32 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-const SLOTS: usize = 4;
-const RECEIVES: usize = 4;
+pub(crate) const SLOTS: usize = 4;
+pub(crate) const RECEIVES: usize = 4;
 const HOST: u64 = 0x4000_0000;
-const WINDOW: u64 = 0x9_0000;
+pub(crate) const WINDOW: u64 = 0x9_0000;
 const MAX_VALUE: u32 = 65_536;
 const STRIDE: u64 = ClientConfig::stride(MAX_VALUE);
 
 /// One side of a wire; a WRITE or SEND lands in the other at once.
 #[derive(Default)]
-struct Side {
-    memory: Vec<u8>,
+pub(crate) struct Side {
+    pub(crate) memory: Vec<u8>,
     base: u64,
-    completions: VecDeque<Completion>,
+    pub(crate) completions: VecDeque<Completion>,
     receives: VecDeque<(u64, Part)>,
     calls: Vec<(u64, u32, Vec<u8>)>,
     room: Option<usize>,
 }
 
 #[derive(Clone)]
-struct Fake {
-    own: Rc<RefCell<Side>>,
+pub(crate) struct Fake {
+    pub(crate) own: Rc<RefCell<Side>>,
     peer: Rc<RefCell<Side>>,
     host: Rc<RefCell<Vec<u8>>>,
 }
 
-fn fabric(host: &Rc<RefCell<Vec<u8>>>) -> (Fake, Fake) {
+pub(crate) fn fabric(host: &Rc<RefCell<Vec<u8>>>) -> (Fake, Fake) {
     let client = Side { memory: vec![0; STRIDE as usize * SLOTS], base: WINDOW, ..Side::default() };
     let server = Side { memory: vec![0; memory_size(RECEIVES, SLOTS)], ..Side::default() };
     let (a, b) = (Rc::new(RefCell::new(client)), Rc::new(RefCell::new(server)));

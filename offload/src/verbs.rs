@@ -1,6 +1,6 @@
 //! An endpoint made of the driver's objects: queue pairs, one completion queue, one memory region.
 
-use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::endpoint::{Completion, Endpoint, MAX_SEND, Outcome, Part, PostError, Remote, Work};
 use crate::table::{MemoryFault, TableMemory};
 use bareverbs_core::completion_queue::CompletionQueue;
 use bareverbs_core::device::DeviceRef;
@@ -12,8 +12,8 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use core::ops::Deref;
 
-/// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline: the longest lookup request.
-pub const INLINE: u32 = 192;
+/// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline.
+pub const INLINE: u32 = MAX_SEND as u32;
 
 /// Queue pairs of one device that share a completion queue and a memory region.
 pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {

@@ -4,6 +4,7 @@ use super::slots::{NoSlot, SlotLayout};
 use crate::budget::Limits;
 use crate::endpoint::PostError;
 use crate::grant::Grant;
+use crate::kernel::Opcode;
 use crate::kernels::kv_layout::{MAX_KEY, object_size};
 use crate::status::Status;
 use crate::table::TableDescriptor;
@@ -16,6 +17,13 @@ use core::fmt;
 pub enum Way {
     /// A kernel on the cores of a DPU.
     KernelDpu(RegionHandle),
+    /// A program on the cores of a DPU, deployed under this op-code, that takes the parameters of the lookup kernel.
+    Program {
+        /// The op-code.
+        opcode: Opcode,
+        /// The region.
+        region: RegionHandle,
+    },
     /// A kernel in the NIC of the server.
     KernelNic(RegionHandle),
     /// RDMA READs of the table.

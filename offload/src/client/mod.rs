@@ -1,15 +1,17 @@
-//! The asking side: looks keys up in a remote table in one of three ways.
+//! The asking side: looks keys up in a remote table in one of four ways, and deploys programs.
 //!
 //! | way | request | answer |
 //! |---|---|---|
 //! | kernel on the DPU | SEND | RDMA WRITE with immediate into a response slot |
+//! | program on the DPU | the same, with the op-code of the program | the same |
 //! | kernel in the NIC | StRoM RPC Params | RDMA WRITE into a response slot, found by polling its request id |
 //! | plain READ | an RDMA READ for each element | the elements; the client walks by itself |
 //!
 //! [`KvClient`] never waits: [`KvClient::start`] begins a lookup, [`KvClient::poll`] ends some. [`slots`] and [`walk`]
-//! are pure.
+//! are pure. [`deployer`] deploys, lists and removes programs.
 
 mod config;
+pub mod deployer;
 pub mod slots;
 pub mod walk;
 
@@ -18,7 +20,7 @@ pub use config::{ClientConfig, Ended, LookupResult, StartError, Way};
 use crate::budget::Limits;
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::grant::{Checked, Grant};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Opcode};
 use crate::kernels::kv_layout::{MAX_KEY, object_size};
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::status::Status;
@@ -37,6 +39,20 @@ pub struct KvClient<const N: usize> {
     walks: [Option<Walk>; N],
     receives_posted: bool,
     broken: bool,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    opcode: Opcode,
+    region: RegionHandle,
+}
+
+impl Target {
+    /// The lookup kernel.
+    const fn kernel(region: RegionHandle) -> Self {
+        Self { opcode: KvLookup::OPCODE, region }
+    }
 }
 
 /// Work request id of a receive.
@@ -62,7 +78,8 @@ impl<const N: usize> KvClient<N> {
         self.post_receives(endpoint).map_err(StartError::Post)?;
         let loan = self.slots.lend(now + self.config.timeout).map_err(StartError::NoSlot)?;
         let posted = match self.config.way {
-            Way::KernelDpu(region) => self.send(endpoint, &loan, region, key),
+            Way::KernelDpu(region) => self.send(endpoint, &loan, Target::kernel(region), key),
+            Way::Program { opcode, region } => self.send(endpoint, &loan, Target { opcode, region }, key),
             Way::KernelNic(region) => self.call(endpoint, &loan, region, key),
             Way::Read { rkey, region } => self.walk(now, endpoint, &loan, rkey, region, key),
         };
@@ -74,7 +91,8 @@ impl<const N: usize> KvClient<N> {
 
     /// A WRITE with immediate takes a receive each; there is one for every slot.
     fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
-        if self.receives_posted || !matches!(self.config.way, Way::KernelDpu(_)) {
+        let by_send = matches!(self.config.way, Way::KernelDpu(_) | Way::Program { .. });
+        if self.receives_posted || !by_send {
             return Ok(());
         }
         for _ in 0..N {
@@ -84,9 +102,10 @@ impl<const N: usize> KvClient<N> {
         Ok(())
     }
 
-    fn request<'a>(&self, loan: &Loan, region: RegionHandle, parameters: &'a [u8]) -> Request<'a> {
+    fn request<'a>(&self, loan: &Loan, target: Target, parameters: &'a [u8]) -> Request<'a> {
+        let Target { opcode, region } = target;
         Request {
-            opcode: KvLookup::OPCODE,
+            opcode,
             request_id: loan.request_id,
             reply: loan.reply,
             deadline: self.config.limits.time,
@@ -101,13 +120,13 @@ impl<const N: usize> KvClient<N> {
         &self,
         endpoint: &mut impl Endpoint,
         loan: &Loan,
-        region: RegionHandle,
+        target: Target,
         key: &[u8],
     ) -> Result<(), StartError> {
         let mut buffer = [0; MAX_PARAMETERS];
         let parameters = encode_lookup(&self.config.table, key, &mut buffer)?;
         let mut message = [0; HEADER_SIZE + MAX_PARAMETERS];
-        let bytes = self.request(loan, region, parameters).encode_message(&mut message);
+        let bytes = self.request(loan, target, parameters).encode_message(&mut message);
         let bytes = bytes.ok_or(StartError::Refused(Status::BadParameters))?;
         endpoint.post(0, loan.request_id, Work::Send(bytes)).map_err(StartError::Post)
     }
@@ -122,7 +141,7 @@ impl<const N: usize> KvClient<N> {
         let mut buffer = [0; MAX_PARAMETERS];
         let parameters = encode_lookup(&self.config.table, key, &mut buffer)?;
         let mut block = [0; HEADER_SIZE + MAX_PARAMETERS];
-        let bytes = self.request(loan, region, parameters).encode_strom(&mut block);
+        let bytes = self.request(loan, Target::kernel(region), parameters).encode_strom(&mut block);
         let bytes = bytes.ok_or(StartError::Refused(Status::BadParameters))?;
         let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: region.0, bytes };
         endpoint.post(0, loan.request_id, work).map_err(StartError::Post)

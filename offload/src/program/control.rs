@@ -10,13 +10,16 @@
 //! | `PROG_LST` | first version 8 | up to two of: op-code 8, version 8, SHA-256 32, instructions 2, running 4, current 1, zero 1 |
 //!
 //! An answer begins with its outcome, 8 bytes: kind 1, zero 1, instruction 2, detail 4. `PROG_PUT` brings a program piece by piece, each
-//! piece where the last one ended, beginning at zero; `PROG_SET` verifies and deploys what was brought, if it has this digest.
+//! piece where the last one ended, beginning at zero; `PROG_SET` verifies and deploys what was brought, if it has this digest. What the
+//! verifier refuses is answered with its reason as detail, the instruction, and 8 bytes that the reason says besides.
 
 use super::code::Program;
 use super::limits::MAX_INSTRUCTIONS;
+use super::refusal::Refusal;
 use super::store::{Deployed, ProgramStore, StoreError};
 use super::verify::DeployError;
 use crate::kernel::{Caller, Opcode, Status};
+use core::fmt;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -31,9 +34,12 @@ pub const LIST: Opcode = Opcode(u64::from_be_bytes(*b"PROG_LST"));
 /// Most bytes of an answer.
 pub const MAX_ANSWER: usize = 128;
 
-const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
-/// Versions that one answer lists.
-const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
+/// Bytes of the parameters of `PROG_PUT` before the piece.
+pub const PUT_HEADER: usize = size_of::<PutBytes>();
+/// Most bytes of a program.
+pub const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
+/// Most versions that one answer lists.
+pub const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
 
 /// What became of a request for deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +56,16 @@ pub enum ControlOutcome {
         /// Bytes that were brought.
         bytes: u32,
     },
-    /// The verifier refused the program; [`DeployError`] has the reasons, `bareverbs kernel check` prints them.
-    Refused {
+    /// The verifier refused the program.
+    Refused(DeployError),
+    /// The verifier refused the program for a reason that this version does not know.
+    RefusedOtherwise {
         /// The number of the reason.
         reason: u32,
         /// The instruction.
         instruction: u16,
+        /// What the reason says besides.
+        value: u64,
     },
     /// All places are taken.
     Full {
@@ -114,7 +124,11 @@ impl ControlOutcome {
             0 => Self::Done,
             1 => Self::Gap { expected: detail },
             2 => Self::Digest { bytes: detail },
-            3 => Self::Refused { reason: detail, instruction },
+            3 => {
+                let (value, rest) = U64::ref_from_prefix(rest).ok()?;
+                let refusal = Refusal { reason: detail, instruction, value: value.get() };
+                return Some((refusal.into(), rest));
+            }
             4 => Self::Full { places: detail },
             5 => Self::Missing,
             6 => Self::Taken,
@@ -123,12 +137,25 @@ impl ControlOutcome {
         Some((outcome, rest))
     }
 
+    /// What a refusal by the verifier says besides.
+    fn value(self) -> Option<u64> {
+        match self {
+            Self::Refused(error) => Some(Refusal::from(error).value),
+            Self::RefusedOtherwise { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+
     fn bytes(self) -> OutcomeBytes {
         let (kind, detail, instruction) = match self {
+            Self::Refused(error) => {
+                let refusal = Refusal::from(error);
+                (3, refusal.reason, refusal.instruction)
+            }
+            Self::RefusedOtherwise { reason, instruction, .. } => (3, reason, instruction),
             Self::Done => (0, 0, 0),
             Self::Gap { expected } => (1, expected, 0),
             Self::Digest { bytes } => (2, bytes, 0),
-            Self::Refused { reason, instruction } => (3, reason, instruction),
             Self::Full { places } => (4, places, 0),
             Self::Missing => (5, 0, 0),
             Self::Taken => (6, 0, 0),
@@ -148,10 +175,43 @@ impl From<StoreError> for ControlOutcome {
     }
 }
 
-impl From<DeployError> for ControlOutcome {
-    fn from(error: DeployError) -> Self {
-        let (reason, instruction) = error.number();
-        Self::Refused { reason, instruction: instruction as u16 }
+impl From<Refusal> for ControlOutcome {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { reason, instruction, value } = refusal;
+        refusal.error().map_or(Self::RefusedOtherwise { reason, instruction, value }, Self::Refused)
+    }
+}
+
+impl fmt::Display for ControlOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Gap { expected } => {
+                write!(f, "the piece does not follow the {expected} bytes that were brought: begin again")
+            }
+            Self::Digest { bytes } => {
+                write!(
+                    f,
+                    "the {bytes} bytes that were brought are not the whole program of this digest: begin again"
+                )
+            }
+            Self::Refused(error) => write!(f, "the verifier refuses the program: {error}"),
+            Self::RefusedOtherwise { reason, instruction, .. } => {
+                write!(
+                    f,
+                    "the verifier refuses instruction {instruction} for reason {reason}, which this version does not know"
+                )
+            }
+            Self::Full { places } => {
+                write!(
+                    f,
+                    "all {places} places are taken: remove a program, or wait for the requests of old versions"
+                )
+            }
+            Self::Missing => f.write_str("no program is deployed under this op-code: list what is"),
+            Self::Taken => f.write_str("a kernel that is compiled in has this op-code: choose another one"),
+            Self::Unknown(kind) => write!(f, "outcome {kind}, which this version does not know"),
+        }
     }
 }
 
@@ -202,6 +262,9 @@ impl ControlAnswer {
     fn new(outcome: ControlOutcome) -> Self {
         let mut answer = Self { bytes: [0; MAX_ANSWER], length: 0 };
         answer.push(outcome.bytes().as_bytes());
+        if let Some(value) = outcome.value() {
+            answer.push(&value.to_be_bytes());
+        }
         answer
     }
 
@@ -270,7 +333,8 @@ impl Upload {
         if !whole {
             return Err(not_it);
         }
-        let program = Program::verify(self.bytes.get(..self.total).unwrap_or(&[]))?;
+        let program =
+            Program::verify(self.bytes.get(..self.total).unwrap_or(&[])).map_err(ControlOutcome::Refused)?;
         if program.digest() != *digest {
             return Err(not_it);
         }

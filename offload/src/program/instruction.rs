@@ -173,13 +173,65 @@ pub struct Condition {
     pub right: Operand,
 }
 
+/// What eBPF has and programs may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Loads from a packet.
+    PacketAccess = 1,
+    /// Maps, and addresses of variables.
+    Maps = 2,
+    /// Loads that extend the sign.
+    SignExtension = 3,
+    /// Atomic operations.
+    Atomics = 4,
+    /// Signed division, and moves that extend the sign.
+    SignedDivision = 5,
+    /// Byte swaps without a condition.
+    Swaps = 6,
+    /// Jumps of 32 bits.
+    LongJumps = 7,
+    /// Calls between functions of the program.
+    Functions = 8,
+    /// Calls of functions of Linux.
+    KernelFunctions = 9,
+}
+
+impl Feature {
+    /// All of them, by number less one.
+    pub const ALL: [Self; 9] = [
+        Self::PacketAccess,
+        Self::Maps,
+        Self::SignExtension,
+        Self::Atomics,
+        Self::SignedDivision,
+        Self::Swaps,
+        Self::LongJumps,
+        Self::Functions,
+        Self::KernelFunctions,
+    ];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::PacketAccess => "packet access",
+            Self::Maps => "maps, and addresses of variables",
+            Self::SignExtension => "loads that extend the sign (compile with -mcpu=v3)",
+            Self::Atomics => "atomic operations",
+            Self::SignedDivision => "signed division and moves that extend the sign (compile with -mcpu=v3)",
+            Self::Swaps => "unconditional byte swaps (compile with -mcpu=v3)",
+            Self::LongJumps => "long jumps (compile with -mcpu=v3)",
+            Self::Functions => "calls between functions (mark them always_inline)",
+            Self::KernelFunctions => "calls of functions of the kernel",
+        }
+    }
+}
+
 /// Why eight bytes are no instruction that a program may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Illegal {
     /// There is no such op-code.
     Opcode(u8),
     /// There is such an instruction, but programs may not have it.
-    Unsupported(&'static str),
+    Unsupported(Feature),
     /// A field that the instruction does not use is not zero.
     ReservedField,
     /// There is no such register.
@@ -216,12 +268,12 @@ impl Operation {
 fn constant(raw: Instruction, next: Option<&Instruction>) -> Result<Operation, Illegal> {
     if raw.opcode != n::LDDW {
         return Err(match raw.opcode & 0xe0 {
-            0x20 | 0x40 => Illegal::Unsupported("packet access"),
+            0x20 | 0x40 => Illegal::Unsupported(Feature::PacketAccess),
             _ => Illegal::Opcode(raw.opcode),
         });
     }
     if raw.source() != 0 {
-        return Err(Illegal::Unsupported("maps, and addresses of variables"));
+        return Err(Illegal::Unsupported(Feature::Maps));
     }
     let next = next.filter(|next| next.opcode == 0 && next.registers == 0 && next.offset.get() == 0);
     let high = next.ok_or(Illegal::CutConstant)?.immediate.get();
@@ -243,9 +295,9 @@ fn access(raw: Instruction) -> Result<Operation, Illegal> {
     match (raw.opcode & 0xe0, class) {
         (n::MEM, _) => {}
         (0x80, n::LDX) => {
-            return Err(Illegal::Unsupported("loads that extend the sign (compile with -mcpu=v3)"));
+            return Err(Illegal::Unsupported(Feature::SignExtension));
         }
-        (n::ATOMIC, n::STX) => return Err(Illegal::Unsupported("atomic operations")),
+        (n::ATOMIC, n::STX) => return Err(Illegal::Unsupported(Feature::Atomics)),
         _ => return Err(Illegal::Opcode(raw.opcode)),
     }
     let (destination, source, offset) = (raw.destination(), raw.source(), raw.offset.get());
@@ -285,9 +337,7 @@ fn compute(raw: Instruction) -> Result<Operation, Illegal> {
         return swap(raw, wide);
     }
     if raw.offset.get() != 0 {
-        return Err(Illegal::Unsupported(
-            "signed division and moves that extend the sign (compile with -mcpu=v3)",
-        ));
+        return Err(Illegal::Unsupported(Feature::SignedDivision));
     }
     let source = operand(raw)?;
     if code == n::NEG && source != Operand::Immediate(0) {
@@ -298,7 +348,7 @@ fn compute(raw: Instruction) -> Result<Operation, Illegal> {
 
 fn swap(raw: Instruction, wide: bool) -> Result<Operation, Illegal> {
     if wide {
-        return Err(Illegal::Unsupported("unconditional byte swaps (compile with -mcpu=v3)"));
+        return Err(Illegal::Unsupported(Feature::Swaps));
     }
     let bits = match raw.immediate.get() {
         16 => 16,
@@ -318,7 +368,7 @@ fn jump(raw: Instruction) -> Result<Operation, Illegal> {
     let register = raw.opcode & n::REGISTER != 0;
     match code {
         n::JA | n::CALL | n::EXIT if register => Err(Illegal::Opcode(raw.opcode)),
-        n::JA if !wide => Err(Illegal::Unsupported("long jumps (compile with -mcpu=v3)")),
+        n::JA if !wide => Err(Illegal::Unsupported(Feature::LongJumps)),
         n::CALL | n::EXIT if !wide => Err(Illegal::Opcode(raw.opcode)),
         n::CALL => call(raw),
         n::JA | n::EXIT if raw.registers != 0 || raw.immediate.get() != 0 => Err(Illegal::ReservedField),
@@ -340,8 +390,8 @@ fn call(raw: Instruction) -> Result<Operation, Illegal> {
             Helper::from_number(number).map(Operation::Call).ok_or(Illegal::Helper(number))
         }
         0 => Err(Illegal::ReservedField),
-        1 => Err(Illegal::Unsupported("calls between functions (mark them always_inline)")),
-        _ => Err(Illegal::Unsupported("calls of functions of the kernel")),
+        1 => Err(Illegal::Unsupported(Feature::Functions)),
+        _ => Err(Illegal::Unsupported(Feature::KernelFunctions)),
     }
 }
 
@@ -439,7 +489,7 @@ impl fmt::Display for Illegal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opcode(opcode) => write!(f, "there is no op-code {opcode:#04x}"),
-            Self::Unsupported(what) => write!(f, "programs may not have {what}"),
+            Self::Unsupported(feature) => write!(f, "programs may not have {}", feature.text()),
             Self::ReservedField => f.write_str("a field that the instruction does not use is not zero"),
             Self::Register(number) => write!(f, "there is no register r{number}"),
             Self::CutConstant => f.write_str("the second half of a 64-bit constant is missing"),

@@ -20,6 +20,7 @@ mod interpret;
 mod invocation;
 mod limits;
 mod memory;
+mod refusal;
 mod store;
 mod verify;
 
@@ -27,7 +28,7 @@ pub use code::Program;
 pub use deployment::{HostedInvocation, WithPrograms};
 pub use fault::Fault;
 pub use helpers::{BYTES_PER_FUEL, Helper};
-pub use instruction::{Condition, Illegal, Instruction, Operand, Operation};
+pub use instruction::{Condition, Feature, Illegal, Instruction, Operand, Operation};
 pub use invocation::{MAX_PARAMETERS, ProgramInvocation, Verb};
 pub use limits::{Fuel, MAX_INSTRUCTIONS, STACK, STATE};
 pub use store::{Deployed, ProgramRun, ProgramStore, StoreError};

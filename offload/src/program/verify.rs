@@ -170,25 +170,6 @@ fn check_jump(begins: &[bool], at: usize, offset: i16) -> Result<(), DeployError
     }
 }
 
-impl DeployError {
-    /// The reason as a number on the wire, and the instruction; zero where there is none.
-    pub const fn number(&self) -> (u32, usize) {
-        match *self {
-            Self::Empty => (1, 0),
-            Self::TooLong { .. } => (2, 0),
-            Self::NotWhole { .. } => (3, 0),
-            Self::Illegal { instruction, .. } => (4, instruction),
-            Self::FramePointer { instruction } => (5, instruction),
-            Self::JumpOutside { instruction, .. } => (6, instruction),
-            Self::JumpIntoConstant { instruction, .. } => (7, instruction),
-            Self::Shift { instruction, .. } => (8, instruction),
-            Self::DivisionByZero { instruction } => (9, instruction),
-            Self::StackOutside { instruction, .. } => (10, instruction),
-            Self::NoEnd { instruction } => (11, instruction),
-        }
-    }
-}
-
 impl fmt::Display for DeployError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
