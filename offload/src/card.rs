@@ -181,15 +181,15 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
     }
 
     fn submit(&mut self, copy: DmaCopy, submitted: Submitted) -> Result<(), PostError> {
-        if !self.has_room() {
-            return Err(PostError::Full);
-        }
         if self.waiting.is_full() {
             self.flush();
         }
-        let full = |_| PostError::Full;
-        self.submitted.push_back(submitted).map_err(|_| PostError::Full)?;
-        self.waiting.push(copy).map_err(full)
+        // A doorbell that fails breaks the queue. What is refused here must not stand among what was submitted: nothing would end it.
+        if !self.has_room() {
+            return Err(PostError::Full);
+        }
+        self.waiting.push(copy).map_err(|_| PostError::Full)?;
+        self.submitted.push_back(submitted).map_err(|_| PostError::Full)
     }
 
     fn completed(&mut self, completion: &WorkCompletion) -> Option<HostDmaDone> {

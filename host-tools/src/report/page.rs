@@ -64,18 +64,8 @@ impl Page<'_> {
     fn devices(&self, html: &mut String) -> anyhow::Result<()> {
         let device = &self.tally.device;
         if device.again.iter().any(|count| *count > 0) {
-            let lines = [
-                PlotLine { name: "timer", value: |step| step.again[RetransmissionCause::Timer as usize] },
-                PlotLine { name: "NAK", value: |step| step.again[RetransmissionCause::SequenceNak as usize] },
-                PlotLine {
-                    name: "implied NAK",
-                    value: |step| step.again[RetransmissionCause::ImpliedNak as usize],
-                },
-                PlotLine {
-                    name: "RNR NAK",
-                    value: |step| step.again[RetransmissionCause::ReceiverNotReady as usize],
-                },
-            ];
+            let lines = RetransmissionCause::ALL
+                .map(|cause| PlotLine::new(cause.name(), move |step| step.again[cause as usize]));
             let plot = lines_over_time(self.tally, "packets", &lines)?;
             section(html, "Packets sent again, by what the device says why", &plot);
         }
@@ -85,10 +75,10 @@ impl Page<'_> {
         let under_way = over_time(self.tally, "work requests", |step| step.device.under_way as f64)?;
         section(html, "Work requests under way: fetched and not ended, of all devices", &under_way);
         let lines = [
-            PlotLine { name: "doorbells", value: |step| step.device.doorbells },
-            PlotLine { name: "completions", value: |step| step.device.completions },
-            PlotLine { name: "completions in error", value: |step| step.device.errors },
-            PlotLine { name: "interrupts", value: |step| step.device.interrupts },
+            PlotLine::new("doorbells", |step| step.device.doorbells),
+            PlotLine::new("completions", |step| step.device.completions),
+            PlotLine::new("completions in error", |step| step.device.errors),
+            PlotLine::new("interrupts", |step| step.device.interrupts),
         ];
         let plot = lines_over_time(self.tally, "in a step of the axis", &lines)?;
         section(html, "Doorbells, completions and interrupts of all devices", &plot);

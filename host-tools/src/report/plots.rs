@@ -44,8 +44,14 @@ pub(super) fn over_time(
 
 /// A value that is drawn as a line.
 pub(super) struct PlotLine {
-    pub(super) name: &'static str,
-    pub(super) value: fn(&Interval) -> u64,
+    name: &'static str,
+    value: Box<dyn Fn(&Interval) -> u64>,
+}
+
+impl PlotLine {
+    pub(super) fn new(name: &'static str, value: impl Fn(&Interval) -> u64 + 'static) -> Self {
+        Self { name, value: Box::new(value) }
+    }
 }
 
 /// Several values of each step over the time in microseconds, with a legend.
@@ -57,7 +63,8 @@ pub(super) fn lines_over_time(
     let used = used_steps(tally);
     let width = tally.step_nanos as f64 / 1000.0;
     let steps = &tally.steps[..used];
-    let highest = lines.iter().flat_map(|line| steps.iter().map(line.value)).max().unwrap_or(0).max(1) as f64;
+    let highest =
+        lines.iter().flat_map(|line| steps.iter().map(&line.value)).max().unwrap_or(0).max(1) as f64;
     drawn(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)

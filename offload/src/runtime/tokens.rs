@@ -8,13 +8,13 @@ use bareverbs_prm::time::{Duration, Time};
 /// What a connection may use. The default is anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allowance {
-    /// One over the requests a second, whatever becomes of them.
+    /// Time between two requests at the allowed rate, whatever becomes of them.
     pub per_request: Duration,
-    /// One over the DMAs a second.
+    /// Time between two DMAs at the allowed rate.
     pub per_dma: Duration,
-    /// One over the bytes a second that are read.
+    /// Time for one byte that is read, at the allowed rate.
     pub per_byte: Duration,
-    /// How much of its long run a connection may use at once after a rest. One request or DMA is allowed after a rest however much it is.
+    /// How far ahead of its rate a connection may be after a rest. One request or DMA is allowed then, however large.
     pub burst: Duration,
 }
 

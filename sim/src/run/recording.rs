@@ -56,7 +56,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.recording.take().map_or(Ok(0), |recording| recording.capture.finish())
     }
 
-    /// The host of `node` begins something that is worth to be seen in a recording, such as a lookup; gives the number for
+    /// The host of `node` begins something worth seeing in a recording, such as a lookup; gives the number for
     /// [`Self::end_span`]. Nothing happens, and nothing is written, without a recording. Of the name the first 120 bytes count.
     pub fn begin_span(&mut self, node: NodeId, name: &str) -> u64 {
         let Some(recording) = &mut self.recording else { return 0 };
