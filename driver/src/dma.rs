@@ -10,6 +10,7 @@
 //! are for memory that one thread at a time has: the rings of an object whose methods take `&mut self`, and queues of the device behind a
 //! lock. The two counters of a doorbell record are two numbers of 32 bits, each always accessed as such.
 
+mod private_box;
 mod rings;
 mod run;
 mod user;
@@ -19,6 +20,7 @@ mod window;
 mod tests;
 
 pub use crate::memory_slice::RangeError;
+pub(crate) use private_box::PrivateBox;
 pub(crate) use rings::{BlockRing, Rings};
 pub use run::Run;
 pub use user::UserMemory;

@@ -315,3 +315,9 @@ fn capabilities_port_and_addresses() {
     assert_eq!(hal.firmware().addresses[&3], expected);
     device.set_gid(16, entry).expect_err("the table has 16 entries");
 }
+
+#[test]
+fn a_device_is_small_to_move() {
+    let size = size_of::<Device<FakeHal>>();
+    assert!(size <= 1024, "{size} bytes");
+}

@@ -1,7 +1,7 @@
 //! Bringing the device up, in named steps. If a step fails, [`shutdown`](super::shutdown) undoes the steps before it.
 
 use super::config::DeviceConfig;
-use super::control::Control;
+use super::control::{Control, PrivateControl};
 use super::error::{OpenCause, OpenError};
 use super::ledgers::Ledgers;
 use super::requests::{command_header, set_roce};
@@ -15,6 +15,7 @@ use crate::command::{
     CommandError, CommandQueue, CommandQueueConfig, HealthReport, REGISTER_HEADER, RegisterAccess, Request,
     Tail, access_register,
 };
+use crate::dma::PrivateBox;
 use crate::events::{EventQueue, event_mask};
 use crate::executor::CommandOutput;
 use crate::hal::{Hal, Mmio};
@@ -37,7 +38,7 @@ const COMPLETION_VERSION: u8 = 1;
 
 /// What the boot steps leave behind.
 pub(super) struct Booted<H: Hal> {
-    pub(super) control: spin::Mutex<Control<H>>,
+    pub(super) control: spin::Mutex<PrivateControl<H>>,
     pub(super) ledgers: Ledgers<H::Dma>,
     pub(super) capabilities: Capabilities,
     pub(super) uar: UarIndex,
@@ -87,15 +88,17 @@ impl<H: Hal> Boot<'_, H> {
         }
     }
 
-    fn command_interface(&mut self) -> Result<Control<H>, OpenCause> {
+    fn command_interface(&mut self) -> Result<PrivateControl<H>, OpenCause> {
         self.at(BootStep::WaitForFirmware);
         self.wait_for_firmware()?;
         self.at(BootStep::CheckInterface);
         let queue = self.check_interface()?;
         self.at(BootStep::CommandQueue);
-        let mut commands = CommandQueue::allocate(self.hal, queue)?;
-        commands.announce(self.hal);
-        Ok(Control::new(commands, self.config.command_timing(), self.config.observer))
+        let commands = CommandQueue::allocate(self.hal, queue)?;
+        let control = Control::new(commands, self.config.command_timing(), self.config.observer);
+        let mut control = PrivateBox::new(self.hal, control)?;
+        control.commands.announce(self.hal);
+        Ok(control)
     }
 
     /// Bit 31 of the register at 0x1fc reads one while firmware initialises.

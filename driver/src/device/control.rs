@@ -2,7 +2,7 @@
 //! One thread at a time works on it, behind the lock of [`Device::control`](super::Device::control).
 
 use crate::command::{CommandError, CommandQueue, DeviceLoss, Lane, Message, Request};
-use crate::dma::Dma;
+use crate::dma::{Dma, PrivateBox};
 use crate::events::{AsyncEvent, DeviceEvent, EventQueue, Inbox, decode};
 use crate::executor::{CommandExecutor, CommandOutput, CommandTiming};
 use crate::gid::GidEntry;
@@ -81,6 +81,9 @@ pub(crate) struct Control<H: Hal> {
     pending: heapless::Vec<PendingDestroy<H::Dma>, PENDING_DESTROYS>,
     leaked: u32,
 }
+
+/// The control part in memory of its own: pages and objects that wait make it large.
+pub(super) type PrivateControl<H> = PrivateBox<Control<H>, <H as Hal>::Dma>;
 
 impl<H: Hal> Control<H> {
     pub(super) fn new(

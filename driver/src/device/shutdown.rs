@@ -1,6 +1,6 @@
 //! Taking the device down: the steps of [`boot`](super::boot) backwards.
 
-use super::control::{Control, DestroyCommand};
+use super::control::{Control, DestroyCommand, PrivateControl};
 use super::error::CloseCause;
 use super::requests::{command_header, set_roce};
 use crate::boot_step::BootStep;
@@ -10,7 +10,7 @@ use crate::trace::TraceEvent;
 use bareverbs_prm::numbering::CommandOpcode;
 
 /// Takes the device down and frees the memory that it no longer uses.
-pub(super) fn release<H: Hal>(hal: &H, mut control: Control<H>) -> Result<(), CloseCause> {
+pub(super) fn release<H: Hal>(hal: &H, mut control: PrivateControl<H>) -> Result<(), CloseCause> {
     let result = take_down(hal, &mut control);
     let held = control.pages.held();
     control.pages.leak();
