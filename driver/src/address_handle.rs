@@ -120,7 +120,7 @@ impl AddressHandle {
         group: Gid,
     ) -> Result<Self, AddressHandleError> {
         let mac = group.multicast_mac().ok_or(AddressHandleError::NotMulticast { gid: group })?;
-        Self::new(device, &AddressVector { hop_limit: 64, ..vector_to(gid_index, group, mac) })
+        Self::new(device, &AddressVector::roce(gid_index, group, mac))
     }
 
     /// The path back to the sender of a datagram. `header` holds the [`ROUTE_HEADER`] bytes before the payload. `mac` is the Ethernet
@@ -144,7 +144,7 @@ impl AddressHandle {
         let entries = device.device().capabilities().roce_addresses;
         let found = table.take_while(|index| u16::from(*index) < entries).find(own);
         let gid_index = found.ok_or(AddressHandleError::NotOurs { gid: destination })?;
-        let vector = vector_to(gid_index, source, mac);
+        let vector = AddressVector::roce(gid_index, source, mac);
         Self::new(device, &AddressVector { traffic_class, flow_label, hop_limit: ANSWER_HOPS, ..vector })
     }
 
@@ -200,7 +200,12 @@ fn over_subnet<H: Hal>(
 ) -> Result<AddressVector, AddressHandleError> {
     let origin = completion.origin;
     let (lid, service_level) = (origin.lid(), origin.service_level());
-    let vector = AddressVector { lid, service_level, ..vector_to(0, Gid::default(), MacAddress::default()) };
+    let vector = AddressVector {
+        lid,
+        service_level,
+        hop_limit: 0,
+        ..AddressVector::roce(0, Gid::default(), MacAddress::default())
+    };
     if !origin.has_route_header() {
         return Ok(vector);
     }
@@ -219,20 +224,6 @@ fn set_route(segment: &mut Segment, vector: &AddressVector) {
         .set_grh_gid_fl(HAS_ROUTE | u32::from(vector.gid_index) << 20 | vector.flow_label)
         .set_rgid(vector.gid.0)
         .set_destination(EXTENDED);
-}
-
-fn vector_to(gid_index: u8, gid: Gid, mac: MacAddress) -> AddressVector {
-    AddressVector {
-        gid_index,
-        gid,
-        mac,
-        hop_limit: 0,
-        traffic_class: 0,
-        flow_label: 0,
-        service_level: 0,
-        udp_source_port: 0,
-        lid: 0,
-    }
 }
 
 fn check_limits(vector: &AddressVector) -> Result<(), AddressHandleError> {

@@ -26,3 +26,30 @@ pub struct AddressVector {
     /// and a GID of zero is a path within the subnet, whose packets have no global route header.
     pub lid: u16,
 }
+
+impl AddressVector {
+    /// The path to a peer on Ethernet: from entry `gid_index` of our own address table to `gid`, by the station `mac`, over at most 64 hops. The
+    /// rest is zero.
+    ///
+    /// ```
+    /// use bareverbs_core::queue_pair::AddressVector;
+    /// use bareverbs_prm::ids::{Gid, MacAddress};
+    ///
+    /// let peer = AddressVector::roce(0, Gid::from_ipv4([10, 0, 0, 2]), MacAddress([2, 0, 0, 0, 0, 2]));
+    /// let important = AddressVector { service_level: 3, ..peer };
+    /// assert_eq!((important.hop_limit, important.lid), (64, 0));
+    /// ```
+    pub const fn roce(gid_index: u8, gid: Gid, mac: MacAddress) -> Self {
+        Self {
+            gid_index,
+            gid,
+            mac,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+            service_level: 0,
+            udp_source_port: 0,
+            lid: 0,
+        }
+    }
+}
