@@ -42,6 +42,28 @@ type Action = Box<dyn FnOnce(&SimCluster)>;
 type Invariant = Rc<dyn Fn(&SimCluster) -> Result<(), String>>;
 
 /// Simulated hosts on switches, and what happens to them. Clones are the same cluster.
+///
+/// ```
+/// use bareverbs_cluster::SimCluster;
+/// use bareverbs_prm::time::Duration;
+///
+/// let cluster = SimCluster::new(7, 3);
+/// for index in 0..cluster.hosts() {
+///     cluster.boot(index, |host| async move {
+///         host.sleep(Duration::from_micros(50)).await;
+///         host.disk().append("log", b"up;");
+///         Ok(())
+///     });
+/// }
+/// cluster.schedule(Duration::from_micros(20), |cluster| cluster.crash(2));
+/// cluster.schedule(Duration::from_micros(40), |cluster| cluster.restart(2));
+/// cluster.always("a log only grows", |cluster| match cluster.disk(0).len("log") {
+///     0 | 3 => Ok(()),
+///     bytes => Err(format!("{bytes} bytes")),
+/// });
+/// let report = cluster.run(Duration::from_secs(1)).unwrap();
+/// assert_eq!(report.at.as_nanos(), 90_000, "the third host began anew after 40 µs");
+/// ```
 #[derive(Clone)]
 pub struct SimCluster {
     pub(crate) state: Rc<State>,

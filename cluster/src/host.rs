@@ -28,6 +28,25 @@ pub type TaskResult = Result<(), Box<dyn Error>>;
 const LOOK: Duration = Duration::from_micros(2);
 
 /// A host, seen by its own tasks. Clones are the same host, of the same boot.
+///
+/// ```
+/// use bareverbs_cluster::SimCluster;
+/// use bareverbs_prm::time::Duration;
+///
+/// let cluster = SimCluster::new(1, 2);
+/// cluster.boot(0, |host| async move {
+///     host.sleep(Duration::from_micros(5)).await;
+///     host.publish("address", b"here");
+///     Ok(())
+/// });
+/// cluster.boot(1, |host| async move {
+///     assert_eq!(host.lookup("address").await, b"here");
+///     let silence = host.timeout(Duration::from_micros(10), host.lookup("nobody says this")).await;
+///     assert!(silence.is_none());
+///     Ok(())
+/// });
+/// cluster.run(Duration::from_secs(1)).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Host {
     state: Rc<State>,

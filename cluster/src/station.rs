@@ -17,6 +17,29 @@ const REST: Duration = Duration::from_micros(20);
 pub type Peer = QueuePair<Handle>;
 
 /// The device of port 0 of a host, with a domain, a dispatcher and buffers. It ends with its tasks.
+///
+/// ```
+/// use bareverbs_cluster::{SimCluster, Station};
+/// use bareverbs_prm::time::Duration;
+///
+/// const TIMEOUT: Duration = Duration::from_millis(1);
+///
+/// let cluster = SimCluster::new(1, 2);
+/// cluster.boot(0, |host| async move {
+///     let station = Station::open(&host, 16, 64)?;
+///     let peer = station.dial("echo", TIMEOUT).await?;
+///     station.tell(&peer, b"hello").await?;
+///     assert_eq!(station.hear(&peer, TIMEOUT).await?, b"hello");
+///     Ok(())
+/// });
+/// cluster.boot(1, |host| async move {
+///     let (station, mut calls) = (Station::open(&host, 16, 64)?, 0);
+///     let peer = station.accept("echo", &mut calls).await?;
+///     let message = station.hear(&peer, TIMEOUT).await?;
+///     station.tell(&peer, &message).await
+/// });
+/// cluster.run(Duration::from_secs(1)).unwrap();
+/// ```
 pub struct Station {
     /// The host.
     pub host: Host,

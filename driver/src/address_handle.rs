@@ -37,6 +37,23 @@ const ANSWER_HOPS: u8 = 255;
 pub(crate) const WORDS: usize = Segment::SIZE / 8;
 
 /// The path to one port, checked when it is made.
+///
+/// ```
+/// use bareverbs_core::queue_pair::AddressVector;
+/// use bareverbs_core::{AddressHandle, DeviceRef, QueuePair, Ud, WorkRequest};
+/// use bareverbs_prm::ids::Qpn;
+/// use std::error::Error;
+///
+/// fn greet<D: DeviceRef>(
+///     queue_pair: &mut QueuePair<D, Ud>,
+///     device: &D,
+///     (peer, qpn, q_key): (AddressVector, Qpn, u32),
+/// ) -> Result<(), Box<dyn Error>> {
+///     let way = AddressHandle::new(device, &peer)?;
+///     queue_pair.post_send_to(&WorkRequest::send_inline(1, b"hello"), &way.destination(qpn, q_key))?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_ah")]
 pub struct AddressHandle {

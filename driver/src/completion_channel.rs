@@ -17,6 +17,18 @@ use core::fmt;
 const PENDING_EVENTS: usize = 64;
 
 /// An event queue for completions.
+///
+/// ```
+/// use bareverbs_core::{CompletionChannel, CompletionQueue, DeviceRef};
+/// use std::error::Error;
+///
+/// /// A queue whose completions raise the device's interrupt vector 0.
+/// fn queue<D: DeviceRef>(device: D) -> Result<(CompletionChannel<D>, CompletionQueue<D>), Box<dyn Error>> {
+///     let channel = CompletionChannel::create(device.clone(), 0, 64)?;
+///     let queue = CompletionQueue::builder(device).entries(256).channel(&channel).create()?;
+///     Ok((channel, queue))
+/// }
+/// ```
 #[doc(alias = "ibv_comp_channel")]
 pub struct CompletionChannel<D: DeviceRef> {
     device: D,

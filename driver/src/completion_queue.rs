@@ -44,6 +44,23 @@ impl Default for CompletionQueueConfig {
 }
 
 /// A completion queue. Dropped before its queue pairs, it goes away after them.
+///
+/// ```
+/// use bareverbs_core::{CompletionQueue, CompletionQueueConfig, DeviceRef, PollError, WorkCompletion};
+/// use std::error::Error;
+///
+/// fn queue<D: DeviceRef>(device: D) -> Result<CompletionQueue<D>, Box<dyn Error>> {
+///     Ok(CompletionQueue::create(device, CompletionQueueConfig { entries: 256 })?)
+/// }
+///
+/// /// Handles what has completed, and waits for nothing.
+/// fn drain<D: DeviceRef>(queue: &mut CompletionQueue<D>) -> Result<usize, PollError> {
+///     let mut batch = [WorkCompletion::default(); 32];
+///     let found = queue.poll(&mut batch)?;
+///     batch[..found].iter().filter(|done| !done.is_success()).for_each(|failed| println!("{}", failed.status));
+///     Ok(found)
+/// }
+/// ```
 #[doc(alias = "ibv_cq")]
 pub struct CompletionQueue<D: DeviceRef> {
     device: D,

@@ -12,6 +12,16 @@ use core::fmt;
 
 /// A set of counters. Queue pairs that are created with
 /// [`counter_set`](crate::QueuePairBuilder::counter_set) count in it; the counts stay when the queue pairs are destroyed.
+///
+/// ```
+/// use bareverbs_core::command::CommandError;
+/// use bareverbs_core::{CounterSet, DeviceRef};
+///
+/// /// Packets that did not come in order since the last look.
+/// fn out_of_order<D: DeviceRef>(counters: &CounterSet<D>) -> Result<u32, CommandError> {
+///     Ok(counters.read_and_clear()?.out_of_sequence)
+/// }
+/// ```
 pub struct CounterSet<D: DeviceRef> {
     device: D,
     id: u8,

@@ -72,6 +72,21 @@ pub(crate) fn is_same<D: DeviceRef>(a: &D, b: &D) -> bool {
 pub type DmaOf<D> = <<D as DeviceRef>::Hal as Hal>::Dma;
 
 /// An open device.
+///
+/// ```
+/// use bareverbs_core::hal::Hal;
+/// use bareverbs_core::{Device, DeviceConfig, GidEntry};
+/// use bareverbs_prm::ids::Gid;
+/// use std::error::Error;
+/// use std::rc::Rc;
+///
+/// fn open<H: Hal + 'static>(place: H, address: [u8; 4]) -> Result<Rc<Device<H>>, Box<dyn Error>> {
+///     let device = Rc::new(Device::open(place, DeviceConfig::default())?);
+///     let mac = device.port()?.mac;
+///     device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4(address), mac))?;
+///     Ok(device)
+/// }
+/// ```
 #[doc(alias = "ibv_context")]
 pub struct Device<H: Hal> {
     up: Option<Up<H>>,

@@ -100,6 +100,15 @@ impl fmt::Display for CopyError {
 impl core::error::Error for CopyError {}
 
 /// A copy: where from, where to.
+///
+/// ```
+/// use bareverbs_core::{DmaCopy, MemorySlice};
+///
+/// /// Data first, then the flag that says it is there.
+/// fn publish(data: (MemorySlice, MemorySlice), flag: (MemorySlice, MemorySlice)) -> [DmaCopy; 2] {
+///     [DmaCopy::new(1, data.0, data.1).signalled(false), DmaCopy::new(2, flag.0, flag.1).fence()]
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaCopy {
     id: u64,
@@ -131,6 +140,24 @@ impl DmaCopy {
 }
 
 /// A queue for copies. They complete into the completion queue it was made with, in the order in which they were posted.
+///
+/// ```
+/// use bareverbs_core::{
+///     CompletionQueue, DeviceRef, DmaCopy, DmaQueue, DmaQueueConfig, MemorySlice, ProtectionDomain,
+/// };
+/// use std::error::Error;
+///
+/// /// Copies a line of the host's memory to our own: one DMA, which completes under 7.
+/// fn fetch<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     completions: &CompletionQueue<D>,
+///     (theirs, ours): (MemorySlice, MemorySlice),
+/// ) -> Result<DmaQueue<D>, Box<dyn Error>> {
+///     let mut queue = DmaQueue::create(domain, completions, DmaQueueConfig::default())?;
+///     queue.post(&DmaCopy::new(7, theirs, ours))?;
+///     Ok(queue)
+/// }
+/// ```
 #[doc(alias = "mlx5dv_wr_memcpy")]
 pub struct DmaQueue<D: DeviceRef> {
     queue_pair: QueuePair<D, Rc>,

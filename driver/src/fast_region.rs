@@ -138,6 +138,24 @@ pub struct FastRegistration<'a> {
 }
 
 /// Memory whose pages are registered by work requests.
+///
+/// ```
+/// use bareverbs_core::fast_region::FastRegistration;
+/// use bareverbs_core::{AccessFlags, DeviceRef, FastRegion, ProtectionDomain, QueuePair};
+/// use std::error::Error;
+///
+/// /// Pages 3 and 1 become 8 KiB from address 0 on that a peer may read: no command, just a work request.
+/// fn offer<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     queue_pair: &mut QueuePair<D>,
+/// ) -> Result<FastRegion<D>, Box<dyn Error>> {
+///     let mut region = FastRegion::allocate(domain, 4, 12)?;
+///     let access = AccessFlags::REMOTE_READ;
+///     let update = region.register(&FastRegistration { pages: &[3, 1], address: 0, length: 8192, access })?;
+///     queue_pair.post_send(&update.request(1))?;
+///     Ok(region)
+/// }
+/// ```
 #[doc(alias = "ib_alloc_mr")]
 pub struct FastRegion<D: DeviceRef> {
     device: D,

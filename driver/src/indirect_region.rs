@@ -66,6 +66,21 @@ impl fmt::Display for IndirectError {
 impl core::error::Error for IndirectError {}
 
 /// Pieces under one key. Addresses count from zero.
+///
+/// ```
+/// use bareverbs_core::{AccessFlags, DeviceRef, IndirectRegion, MemoryRegion, ProtectionDomain};
+/// use std::error::Error;
+///
+/// /// The headers of one region and the data of another, as one range for peers.
+/// fn join<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     headers: &MemoryRegion<D>,
+///     data: &MemoryRegion<D>,
+/// ) -> Result<IndirectRegion<D>, Box<dyn Error>> {
+///     let pieces = [headers.slice(0, 64)?, data.slice(0, 65536)?];
+///     Ok(IndirectRegion::create(domain, &pieces, AccessFlags::REMOTE_READ)?)
+/// }
+/// ```
 #[doc(alias = "mlx5dv_create_mkey")]
 pub struct IndirectRegion<D: DeviceRef> {
     device: D,

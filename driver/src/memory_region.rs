@@ -37,6 +37,19 @@ pub enum RegionAddress {
 }
 
 /// A memory region.
+///
+/// ```
+/// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, ProtectionDomain, RemoteSlice};
+/// use std::error::Error;
+///
+/// /// Memory that peers may read, and what they need to know of its first 64 bytes.
+/// fn publish<D: DeviceRef>(domain: &ProtectionDomain<D>) -> Result<(MemoryRegion<D>, RemoteSlice), Box<dyn Error>> {
+///     let region = MemoryRegion::allocate(domain, 1 << 20, AccessFlags::REMOTE_READ)?;
+///     region.copy_in(0, b"read me")?;
+///     let first = region.remote(0).first(64)?;
+///     Ok((region, first))
+/// }
+/// ```
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion<D: DeviceRef> {
     device: D,

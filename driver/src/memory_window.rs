@@ -142,6 +142,27 @@ pub struct WindowRange {
 }
 
 /// A memory window.
+///
+/// ```
+/// use bareverbs_core::memory_window::WindowRange;
+/// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, MemoryWindow, ProtectionDomain, QueuePair, WindowType};
+/// use bareverbs_prm::ids::Mkey;
+/// use std::error::Error;
+///
+/// /// Lets the peer of one queue pair write to the first page of a region, under a key that can be taken away again.
+/// fn open_page<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     region: &MemoryRegion<D>,
+///     queue_pair: &mut QueuePair<D>,
+/// ) -> Result<(MemoryWindow<D>, Mkey), Box<dyn Error>> {
+///     let mut window = MemoryWindow::allocate(domain, WindowType::Type2)?;
+///     let access = AccessFlags::REMOTE_WRITE;
+///     let range = WindowRange { offset: 0, length: 4096, access, zero_based: true };
+///     let bind = window.bind(region, &range, queue_pair.qpn())?;
+///     queue_pair.post_send(&bind.request(1))?;
+///     Ok((window, bind.key()))
+/// }
+/// ```
 #[doc(alias = "ibv_mw")]
 pub struct MemoryWindow<D: DeviceRef> {
     device: D,

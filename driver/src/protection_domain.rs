@@ -7,6 +7,16 @@ use bareverbs_prm::ids::Pdn;
 use bareverbs_prm::numbering::CommandOpcode;
 
 /// A protection domain. Dropped before its regions and queue pairs, it goes away after them.
+///
+/// ```
+/// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, ProtectionDomain};
+/// use std::error::Error;
+///
+/// fn inbox<D: DeviceRef>(device: D) -> Result<MemoryRegion<D>, Box<dyn Error>> {
+///     let domain = ProtectionDomain::allocate(device)?;
+///     Ok(MemoryRegion::allocate(&domain, 4096, AccessFlags::LOCAL_WRITE)?)
+/// }
+/// ```
 #[derive(Debug)]
 #[doc(alias = "ibv_pd")]
 pub struct ProtectionDomain<D: DeviceRef> {

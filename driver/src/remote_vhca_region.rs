@@ -12,6 +12,21 @@ use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
 /// A region of another function. The owner may take it back at any time: then work requests that name it fail.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, MemorySlice, ProtectionDomain, RemoteVhcaRegion, SharedRegion};
+/// use std::error::Error;
+///
+/// /// On the Arm cores: the first line of a table that the host shares, for a [`DmaCopy`](bareverbs_core::DmaCopy).
+/// fn first_line<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     shared: &SharedRegion,
+/// ) -> Result<(RemoteVhcaRegion<D>, MemorySlice), Box<dyn Error>> {
+///     let table = RemoteVhcaRegion::open(domain, shared)?;
+///     let line = table.slice(0, 64)?;
+///     Ok((table, line))
+/// }
+/// ```
 pub struct RemoteVhcaRegion<D: DeviceRef> {
     device: D,
     domain: Pdn,

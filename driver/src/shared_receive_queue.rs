@@ -88,6 +88,29 @@ pub struct SharedReceiveQueueStatus {
 
 /// A shared receive queue. Dropped before its queue pairs, it goes away after them; what they receive until then is
 /// discarded.
+///
+/// ```
+/// use bareverbs_core::{
+///     DeviceRef, MemoryRegion, ProtectionDomain, ReceiveRequest, SharedReceiveQueue, SharedReceiveQueueConfig,
+/// };
+/// use std::error::Error;
+///
+/// /// Receives of 256 bytes for all queue pairs that are built with the queue; an event comes when fewer than 16 are left.
+/// fn receives<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     memory: &MemoryRegion<D>,
+/// ) -> Result<SharedReceiveQueue<D>, Box<dyn Error>> {
+///     let config = SharedReceiveQueueConfig { receives: 64, slices: 1 };
+///     let mut queue = SharedReceiveQueue::create(domain, config)?;
+///     let mut batch = queue.receive_batch();
+///     for index in 0..64 {
+///         batch.post(&ReceiveRequest::new(index as u64, &[memory.slice(index * 256, 256)?]))?;
+///     }
+///     batch.ring();
+///     queue.arm(16)?;
+///     Ok(queue)
+/// }
+/// ```
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue<D: DeviceRef> {
     device: D,

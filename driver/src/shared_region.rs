@@ -21,6 +21,13 @@ use core::fmt;
 const NOT_SHAREABLE: u32 = 0x17_2df6;
 
 /// The secret that the owner of a region sets and its users have to know. Draw all 32 bytes from a source of randomness.
+///
+/// ```
+/// use bareverbs_core::AccessKey;
+///
+/// assert!(AccessKey::new([0; 32]).is_err(), "a secret that is none");
+/// assert!(AccessKey::new(core::array::from_fn(|i| i as u8 * 7)).is_ok());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AccessKey([u8; ACCESS_KEY]);
 
@@ -60,6 +67,16 @@ impl core::error::Error for ConstantAccessKey {}
 
 /// What a user of another function needs to know of a region that its owner shares. What it says is checked when an alias is made of it,
 /// and again with every access.
+///
+/// ```
+/// use bareverbs_core::{AccessKey, DeviceRef, MemoryRegion, SharedRegion};
+/// use std::error::Error;
+///
+/// /// On the host: what the Arm cores of its card need to know. `random` comes from the system.
+/// fn share<D: DeviceRef>(table: &MemoryRegion<D>, random: [u8; 32]) -> Result<SharedRegion, Box<dyn Error>> {
+///     Ok(SharedRegion::share(table, AccessKey::new(random)?)?)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedRegion {
     /// The function of the owner.

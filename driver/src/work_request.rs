@@ -14,6 +14,24 @@ use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{fence_mode, masked_opmod, mmo, strom_opmod};
 
 /// Something to do for a send queue.
+///
+/// ```
+/// use bareverbs_core::queue_pair::PostError;
+/// use bareverbs_core::{DeviceRef, MemorySlice, QueuePair, RemoteSlice, WorkRequest};
+///
+/// /// Data, then a flag behind it, with one doorbell. Only the flag is reported: what is before it has ended by then.
+/// fn publish<D: DeviceRef>(
+///     queue_pair: &mut QueuePair<D>,
+///     data: MemorySlice,
+///     (place, flag): (RemoteSlice, RemoteSlice),
+/// ) -> Result<(), PostError> {
+///     let mut batch = queue_pair.send_batch();
+///     batch.post(&WorkRequest::write(1, &[data], place).signalled(false))?;
+///     batch.post(&WorkRequest::write_inline(2, &[1], flag))?;
+///     batch.ring();
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "ibv_send_wr")]
 pub struct WorkRequest<'a> {
@@ -27,6 +45,14 @@ pub struct WorkRequest<'a> {
 }
 
 /// Operands of an atomic compare and swap of a part of a word.
+///
+/// ```
+/// use bareverbs_core::work_request::MaskedCompareSwap;
+///
+/// /// Takes the lock in the lowest bit of a word if it is free, and leaves the other 63 bits as they are.
+/// const LOCK: MaskedCompareSwap = MaskedCompareSwap::new(0, 1, 1, 1);
+/// # let _ = LOCK;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedCompareSwap {
     operands: Segment,
@@ -44,6 +70,14 @@ impl MaskedCompareSwap {
 }
 
 /// Operands of an atomic fetch and add of fields of a word.
+///
+/// ```
+/// use bareverbs_core::work_request::MaskedFetchAdd;
+///
+/// /// Two counters of 32 bits in one word: each counts up by one, and neither carries into the other.
+/// const BOTH: MaskedFetchAdd = MaskedFetchAdd::new(1 << 32 | 1, 1 << 63 | 1 << 31);
+/// # let _ = BOTH;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedFetchAdd {
     operands: Segment,
@@ -302,6 +336,16 @@ impl<'a> WorkRequest<'a> {
 }
 
 /// Something to fill, for a receive queue.
+///
+/// ```
+/// use bareverbs_core::queue_pair::PostError;
+/// use bareverbs_core::{DeviceRef, MemorySlice, QueuePair, ReceiveRequest};
+///
+/// /// The first 16 bytes of the next message go to `header`, the rest to `body`.
+/// fn expect<D: DeviceRef>(queue_pair: &mut QueuePair<D>, header: MemorySlice, body: MemorySlice) -> Result<(), PostError> {
+///     queue_pair.post_receive(&ReceiveRequest::new(1, &[header, body]))
+/// }
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct ReceiveRequest<'a> {

@@ -7,6 +7,23 @@ use bareverbs_prm::ids::Xrcdn;
 use bareverbs_prm::numbering::CommandOpcode;
 
 /// An XRC domain. Dropped before its shared receive queues and queue pairs, it goes away after them.
+///
+/// ```
+/// use bareverbs_core::{
+///     CompletionQueue, DeviceRef, ProtectionDomain, SharedReceiveQueue, SharedReceiveQueueConfig, XrcDomain,
+/// };
+/// use std::error::Error;
+///
+/// /// Receives that any peer of the process may send to, whichever queue pair it came through.
+/// fn receives<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     completions: &CompletionQueue<D>,
+/// ) -> Result<SharedReceiveQueue<D>, Box<dyn Error>> {
+///     let xrc = XrcDomain::allocate(domain.device().clone())?;
+///     let config = SharedReceiveQueueConfig { receives: 128, slices: 1 };
+///     Ok(SharedReceiveQueue::create_xrc(domain, &xrc, completions, config)?)
+/// }
+/// ```
 #[derive(Debug)]
 #[doc(alias = "ibv_xrcd")]
 pub struct XrcDomain<D: DeviceRef> {

@@ -15,6 +15,21 @@ use std::time::Duration;
 const REST: Duration = Duration::from_millis(5);
 
 /// An exchange in which both ends have introduced themselves.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
+/// use bareverbs_exchange::{Introduction, Session};
+/// use std::error::Error;
+/// use std::time::Duration;
+///
+/// fn call<D: DeviceRef>(prepared: PreparedQueuePair<D>) -> Result<QueuePair<D>, Box<dyn Error>> {
+///     let own = Introduction::new("key-value store 1", prepared.endpoint(0)?);
+///     let mut session = Session::connect("server:18515", &own, Duration::from_secs(10))?;
+///     let queue_pair = prepared.connect(&session.peer().endpoint, Default::default())?;
+///     session.ready(Duration::from_secs(10))?; // now the server's queue pair receives
+///     Ok(queue_pair)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Session {
     line: Line,
@@ -24,6 +39,23 @@ pub struct Session {
 }
 
 /// Waits for others to call.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
+/// use bareverbs_exchange::{Introduction, Listener};
+/// use std::error::Error;
+/// use std::time::Duration;
+///
+/// /// The other end is the example of [`Session`](bareverbs_exchange::Session).
+/// fn serve<D: DeviceRef>(prepared: PreparedQueuePair<D>) -> Result<QueuePair<D>, Box<dyn Error>> {
+///     let listener = Listener::bind("0.0.0.0:18515")?;
+///     let own = Introduction::new("key-value store 1", prepared.endpoint(0)?);
+///     let mut session = listener.accept(&own, Duration::from_secs(60))?;
+///     let queue_pair = prepared.connect(&session.peer().endpoint, Default::default())?;
+///     session.ready(Duration::from_secs(10))?;
+///     Ok(queue_pair)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,

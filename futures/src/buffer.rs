@@ -13,6 +13,20 @@ use std::sync::{Arc, Mutex};
 
 /// Buffers of one size, in one memory region. Clones are the same pool. The region lives until the pool and all its buffers
 /// are gone.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, ProtectionDomain};
+/// use bareverbs_futures::{Buffer, BufferPool};
+/// use std::error::Error;
+///
+/// /// Waits until one of 16 buffers is free.
+/// async fn message<D: DeviceRef>(domain: &ProtectionDomain<D>) -> Result<Buffer<D>, Box<dyn Error>> {
+///     let pool = BufferPool::allocate(domain, 16, 4096)?;
+///     let mut buffer = pool.take().await;
+///     buffer.fill_from(b"hello")?;
+///     Ok(buffer)
+/// }
+/// ```
 pub struct BufferPool<D: DeviceRef> {
     shared: Arc<PoolMemory<D>>,
 }

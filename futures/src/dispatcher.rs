@@ -89,6 +89,21 @@ impl fmt::Display for RunError {
 impl core::error::Error for RunError {}
 
 /// Polls one completion queue for any number of queue pairs and tasks. Clones are the same dispatcher.
+///
+/// ```
+/// use bareverbs_core::DeviceRef;
+/// use bareverbs_futures::{Dispatcher, DispatcherConfig, InterruptSource, RunError};
+/// use std::error::Error;
+///
+/// /// The future runs beside the tasks that wait: spawn it. `interrupts` says when the device has raised vector 0.
+/// fn start<D: DeviceRef>(
+///     device: D,
+///     interrupts: impl InterruptSource,
+/// ) -> Result<(Dispatcher<D>, impl Future<Output = RunError>), Box<dyn Error>> {
+///     let dispatcher = Dispatcher::new(device, DispatcherConfig::default())?;
+///     Ok((dispatcher.clone(), dispatcher.run(interrupts)))
+/// }
+/// ```
 pub struct Dispatcher<D: DeviceRef> {
     state: Arc<DispatcherState<D>>,
 }

@@ -16,6 +16,28 @@ use core::fmt;
 use std::sync::{Arc, Mutex};
 
 /// A reliable connection that has no peer yet. It takes receives.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, ProtectionDomain};
+/// use bareverbs_futures::{BufferPool, Dispatcher, PreparedQueuePair};
+/// use std::error::Error;
+///
+/// /// Four receives wait before the peer learns of this end.
+/// fn prepare<D: DeviceRef>(
+///     dispatcher: &Dispatcher<D>,
+///     domain: &ProtectionDomain<D>,
+///     pool: &BufferPool<D>,
+/// ) -> Result<PreparedQueuePair<D>, Box<dyn Error>>
+/// where
+///     D: 'static,
+/// {
+///     let mut prepared = dispatcher.prepare(domain, |builder| builder.send_queue(32))?;
+///     for _ in 0..4 {
+///         prepared.post_receive(pool.try_take().ok_or("no buffer is free")?)?;
+///     }
+///     Ok(prepared)
+/// }
+/// ```
 pub struct PreparedQueuePair<D: DeviceRef> {
     // Destroyed first: then the device uses no buffer any more.
     prepared: bareverbs_core::PreparedQueuePair<D>,
@@ -24,6 +46,25 @@ pub struct PreparedQueuePair<D: DeviceRef> {
 
 /// A reliable connection. Clones are the same queue pair; it is destroyed when the last clone and the last future of it are
 /// gone.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, RemoteSlice};
+/// use bareverbs_futures::{Buffer, QueuePair};
+/// use std::error::Error;
+///
+/// /// Takes a ticket: the number that stood in the peer's memory, which is one more now.
+/// async fn ticket<D: DeviceRef>(
+///     peer: &QueuePair<D>,
+///     buffer: Buffer<D>,
+///     counter: RemoteSlice,
+/// ) -> Result<u64, Box<dyn Error>>
+/// where
+///     D: 'static,
+/// {
+///     let buffer = peer.fetch_add(buffer, counter, 1).await?.buffer;
+///     Ok(buffer.load_u64(0)?)
+/// }
+/// ```
 pub struct QueuePair<D: DeviceRef> {
     shared: Arc<Shared<D>>,
 }

@@ -36,6 +36,26 @@ struct Submitted {
 }
 
 /// A queue of at most `DEPTH` DMA work requests for `REGIONS` regions of the host.
+///
+/// ```
+/// use bareverbs_core::{CompletionQueue, DeviceRef, MemoryRegion, ProtectionDomain, RemoteVhcaRegion, SharedRegion};
+/// use bareverbs_offload::card::CardDma;
+/// use bareverbs_offload::grant::HostRegion;
+/// use std::error::Error;
+///
+/// /// On the Arm cores: a door to one region that the host shares. `memory` is where the runtime's buffers lie.
+/// fn door<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     completions: CompletionQueue<D>,
+///     memory: &MemoryRegion<D>,
+///     shared: &SharedRegion,
+/// ) -> Result<(CardDma<D, 4, 64>, HostRegion), Box<dyn Error>> {
+///     let mut door = CardDma::create(domain, completions, memory, 0)?;
+///     let region = RemoteVhcaRegion::open(domain, shared)?;
+///     let number = door.add(region).map_err(|_| "the door has room for four regions")?;
+///     Ok((door, number))
+/// }
+/// ```
 pub struct CardDma<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> {
     queue: DmaQueue<D>,
     config: DmaQueueConfig,

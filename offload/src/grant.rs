@@ -11,6 +11,16 @@ use core::fmt;
 pub struct HostRegion(pub u16);
 
 /// The right to read one region.
+///
+/// ```
+/// use bareverbs_offload::grant::Grant;
+///
+/// let grant = Grant::new(0x1000, 64)?;
+/// assert_eq!(grant.check(16, 8)?.address(), 0x1010);
+/// assert!(grant.check(60, 8).is_err(), "four bytes leave the region");
+/// assert!(Grant::new(u64::MAX, 2).is_err(), "a region that wraps");
+/// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     base: u64,

@@ -153,6 +153,22 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
 }
 
 /// A memory region that holds a table; `R` is a reference of any kind to the region.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, MemoryRegion};
+/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+/// use bareverbs_offload::verbs::RegionTable;
+/// use bareverbs_prm::time::Duration;
+/// use std::error::Error;
+/// use std::rc::Rc;
+///
+/// /// Makes an empty table in memory that peers can read.
+/// fn table<D: DeviceRef>(region: Rc<MemoryRegion<D>>) -> Result<TableDescriptor, Box<dyn Error>> {
+///     let config = TableConfig { buckets: 1024, overflow_lines: 256, seed: [3; 16], grace: Duration::from_micros(10) };
+///     let device = region.device().clone();
+///     Ok(*TableWriter::create(RegionTable::new(region, device), &config)?.descriptor())
+/// }
+/// ```
 pub struct RegionTable<R, D> {
     region: R,
     device: D,

@@ -20,6 +20,16 @@ const MINI_CHECKSUM: u8 = 1;
 
 /// Makes a completion queue. The default holds 256 completions of 64 bytes, and its events go to the device's own event
 /// queue ([`Device::poll_event`](crate::Device::poll_event)).
+///
+/// ```
+/// use bareverbs_core::{CompletionQueue, DeviceRef};
+/// use std::error::Error;
+///
+/// /// For queue pairs that complete many requests at once: successes come as mini entries, up to eight in the place of one.
+/// fn compressed<D: DeviceRef>(device: D) -> Result<CompletionQueue<D>, Box<dyn Error>> {
+///     Ok(CompletionQueue::builder(device).entries(4096).compressed().create()?)
+/// }
+/// ```
 #[must_use]
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[doc(alias = "mlx5dv_cq_init_attr")]

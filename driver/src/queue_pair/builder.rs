@@ -41,6 +41,24 @@ const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
 
 /// Creates a queue pair: a reliable connection, unless [`service`](Self::service) chooses another service.
+///
+/// ```
+/// use bareverbs_core::{
+///     CompletionQueue, ConnectOptions, DeviceRef, ProtectionDomain, QueuePair, QueuePairBuilder, RemoteEndpoint,
+/// };
+/// use std::error::Error;
+///
+/// /// `exchange` tells the peer our end, and us the peer's: over TCP, for example.
+/// fn connect<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     completions: &CompletionQueue<D>,
+///     exchange: impl FnOnce(RemoteEndpoint) -> RemoteEndpoint,
+/// ) -> Result<QueuePair<D>, Box<dyn Error>> {
+///     let prepared = QueuePairBuilder::new(domain, completions, completions).send_queue(256).max_inline(64).build()?;
+///     let peer = exchange(prepared.endpoint(0)?);
+///     Ok(prepared.connect(&peer, ConnectOptions::default())?)
+/// }
+/// ```
 #[must_use]
 #[doc(alias = "ibv_qp_init_attr")]
 #[doc(alias = "ibv_create_qp")]

@@ -12,6 +12,23 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A shared handle to a world whose nodes have simulated memory. Clones are the same world.
+///
+/// ```
+/// use bareverbs_core::{Device, DeviceConfig};
+/// use bareverbs_hal_sim::{MemoryConfig, SimWorld};
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_sim::nic::{Nic, NicConfig};
+/// use bareverbs_sim::run::Preset;
+///
+/// let world = SimWorld::new(1);
+/// let nodes = [1, 2].map(|number| {
+///     let nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, number])));
+///     world.add_node(&format!("host {number}"), nic, Preset::STROM_100G.node, MemoryConfig::default())
+/// });
+/// world.connect(nodes[0], nodes[1], Preset::STROM_100G.link).unwrap();
+/// let device = Device::open(world.hal(nodes[0]), DeviceConfig::default()).unwrap();
+/// assert_eq!(device.port().unwrap().mac, MacAddress([2, 0, 0, 0, 0, 1]));
+/// ```
 #[derive(Debug)]
 pub struct SimWorld<D = Nic> {
     world: Rc<RefCell<World<SimMemory, D>>>,

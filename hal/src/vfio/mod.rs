@@ -58,6 +58,18 @@ impl Default for VfioConfig {
 }
 
 /// The bus of a device in user space.
+///
+/// ```
+/// use bareverbs_core::{Device, DeviceConfig};
+/// use bareverbs_hal::vfio::{VfioConfig, VfioHal};
+/// use std::error::Error;
+///
+/// fn open(address: &str) -> Result<Device<VfioHal>, Box<dyn Error>> {
+///     let hal = VfioHal::open(address.parse()?, VfioConfig { vectors: 2, ..VfioConfig::default() })?;
+///     hal.warnings().iter().for_each(|finding| eprintln!("{finding}"));
+///     Ok(Device::open(hal, DeviceConfig::default())?)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct VfioHal {
     // Dropped in this order: the mapping of BAR0 keeps the device's file open.

@@ -49,6 +49,19 @@ impl Default for VfioUserConfig {
 }
 
 /// The bus of a device that another process serves.
+///
+/// ```
+/// use bareverbs_core::{Device, DeviceConfig};
+/// use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
+/// use std::error::Error;
+/// use std::path::Path;
+///
+/// /// The other side: `bareverbs serve --link eth --socket /tmp/nic0`.
+/// fn open() -> Result<Device<VfioUserHal>, Box<dyn Error>> {
+///     let hal = VfioUserHal::connect(Path::new("/tmp/nic0"), VfioUserConfig::default())?;
+///     Ok(Device::open(hal, DeviceConfig::default())?)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct VfioUserHal {
     window: RemoteBar,

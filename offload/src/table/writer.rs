@@ -57,6 +57,19 @@ enum Found {
 }
 
 /// The one who may change a table.
+///
+/// ```
+/// use bareverbs_offload::table::{TableConfig, TableWriter};
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// let mut memory = vec![0; 1 << 16];
+/// let config = TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], grace: Duration::from_micros(10) };
+/// let mut table = TableWriter::create(&mut memory[..], &config)?;
+/// table.insert(Time::ZERO, b"key", b"value")?;
+/// table.update(Time::ZERO, b"key", b"another value")?;
+/// assert_eq!(table.usage().entries, 1);
+/// # Ok::<(), bareverbs_offload::table::TableError>(())
+/// ```
 #[derive(Debug)]
 pub struct TableWriter<M> {
     memory: M,
