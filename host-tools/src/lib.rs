@@ -24,6 +24,7 @@ pub mod manual;
 pub mod monitor;
 mod network;
 pub mod output;
+mod outside_wire;
 pub mod perf;
 pub mod ping;
 pub mod place;

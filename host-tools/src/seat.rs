@@ -13,7 +13,7 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig, GidEntry};
 use bareverbs_hal_sim::MemoryConfig;
 use bareverbs_hal_sim::real_time::RealTimeHal;
-use bareverbs_network::{Neighbours, NetworkIo, Wire, virtual_host};
+use bareverbs_network::{Neighbours, NetworkIo, OutsideNeighbours, Wire, virtual_host};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{PortType, RoceVersion};
 use bareverbs_prm::time::{Duration, Time};
@@ -190,7 +190,11 @@ impl Seat {
     /// The MAC address of the peer with a GID, or of the router before it.
     pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
         let in_network = || Neighbours::new(self.network.clone()?).resolve(Time::ZERO, gid);
-        let found = self.peer_mac.or_else(in_network).or_else(|| mac_of_link_local(gid));
+        let outside = || {
+            let (host, _) = self.process.as_ref()?;
+            OutsideNeighbours::new(self.network.clone()?, host).resolve(Time::ZERO, gid)
+        };
+        let found = self.peer_mac.or_else(in_network).or_else(|| mac_of_link_local(gid)).or_else(outside);
         found.with_context(|| {
             format!(
                 "the MAC address of the peer is not known: its GID {gid} is not link-local, and nobody answers ARP for a device \
@@ -308,7 +312,8 @@ fn wait_until_active<H: Hal>(device: &Device<H>) -> Result<(), bareverbs_core::c
     Ok(())
 }
 
-fn parse_mac(text: &str) -> Result<MacAddress, String> {
+/// Reads the MAC address of one port.
+pub(crate) fn parse_mac(text: &str) -> Result<MacAddress, String> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut bytes {

@@ -223,7 +223,11 @@ pub const HOUSE: &[CrateRules] = &[
         package: "bareverbs-network",
         directory: "sim/network",
         knows: &["bareverbs_prm", "bareverbs_sim", "bareverbs_serve", "bareverbs_uverbs"],
-        layers: &[&["ring", "neighbours", "pace"], &["wire"], &["frame_io"]],
+        layers: &[
+            &["ring", "neighbours", "pace", "neighbour_message", "outside"],
+            &["wire", "discovery"],
+            &["frame_io", "bridge"],
+        ],
         pure: &[],
         bans: &[],
     },
@@ -413,7 +417,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_perftest",
         ],
         layers: &[
-            &["lib", "glue", "network", "output", "port_address", "general_services"],
+            &["lib", "glue", "network", "output", "outside_wire", "port_address", "general_services"],
             &["place", "counters", "traffic", "link_type"],
             &["seat"],
             &["rdma_cm"],

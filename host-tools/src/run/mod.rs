@@ -3,14 +3,17 @@
 //! This writes the files that describe the device, points the program's environment at them and at the library that answers
 //! for the device (`bareverbs-preload`), and becomes the program.
 
+mod bridge;
 mod export;
 mod files;
 mod network;
 mod program;
 
 use crate::network::HostWish;
+use crate::outside_wire::WireArguments;
 use crate::{Failure, network as networks};
 use anyhow::{Context, anyhow, bail};
+use bareverbs_network::Neighbour;
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
@@ -33,52 +36,59 @@ const LIBRARY: &str = "libbareverbs_preload.so";
 
 /// Run an unmodified program that finds a simulated RDMA device. Programs of different hosts reach each other if they are in
 /// the same network: `bareverbs run --host a -- ib_write_bw`, and in another terminal
-/// `bareverbs run --host b -- ib_write_bw a`.
+/// `bareverbs run --host b -- ib_write_bw a`. With --wire it runs no program, but carries frames between the network and somebody outside.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Virtual host that the program runs on; its name decides the addresses of its device.
-    #[arg(long, default_value = "host", value_parser = networks::parse_host)]
+    #[arg(long, default_value = "host", value_parser = networks::parse_host, conflicts_with = "wire")]
     pub host: VirtualHost,
     /// Network of the host. Programs in different networks do not know of each other.
     #[arg(long, default_value = "default", value_parser = networks::parse_name)]
     pub network: String,
     /// How many of the frames that the program sends and receives are lost, from 0 to 1; the same as --faults loss=…
-    #[arg(long, value_parser = parse_loss)]
+    #[arg(long, value_parser = parse_loss, conflicts_with = "wire")]
     pub loss: Option<String>,
     /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
-    #[arg(long, value_parser = parse_faults)]
+    #[arg(long, value_parser = parse_faults, conflicts_with = "wire")]
     pub faults: Option<String>,
     /// From what the chances of faults are drawn.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write all frames of the device to this file, as pcapng. A further process of the program that opens the device writes
     /// to a file with a number before the ending.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "wire")]
     pub capture: Option<PathBuf>,
     /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager). Hosts of one reach
     /// no hosts of the other. Default: that of the host's running programs, or eth.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wire")]
     pub link: Option<HostLink>,
     /// Address of the host, of IPv4 or IPv6; may be given several times. The first of IPv4 replaces the one that follows from the name.
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with = "wire")]
     pub ip: Vec<IpAddr>,
     /// Rate of the port in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames pass as fast as the machine can, at any.
     #[arg(long, default_value_t = 100, value_parser = parse_rate)]
     pub rate: u32,
     /// Pull the cable of a host out: its processes, also those that come later, reach nobody.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list"])]
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "wire"])]
     pub link_down: Option<String>,
     /// Plug the cable of a host in again.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "link_down"])]
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "link_down", "wire"])]
     pub link_up: Option<String>,
     /// Show the hosts of the network, their processes and what these have done.
-    #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults"])]
+    #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults", "wire"])]
     pub list: bool,
     /// Run nothing, but print the environment by which programs find the device, for a shell (`eval`) or a later step of CI.
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["command", "list", "link_down", "link_up"])]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["command", "list", "link_down", "link_up", "wire"])]
     pub print_env: Option<EnvironmentFormat>,
+    #[command(flatten)]
+    wire: WireArguments,
+    /// A neighbour at the other end of --wire that answers no ARP, as 10.0.0.1=02:00:00:00:00:01. May be given several
+    /// times.
+    #[arg(long, value_name = "IP=MAC", requires = "wire", conflicts_with = "command", value_parser = bridge::parse_neighbour)]
+    neighbor: Vec<Neighbour>,
     /// The program and its arguments.
-    #[arg(required_unless_present_any = ["list", "link_down", "link_up", "print_env"], trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present_any = ["list", "link_down", "link_up", "print_env", "wire"], conflicts_with = "wire",
+          trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
 }
 
@@ -123,6 +133,11 @@ fn parse_faults(text: &str) -> Result<String, String> {
 
 /// Becomes the program, and returns only if that cannot be; or shows who is there.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    if arguments.wire.is_asked_for() {
+        let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
+        let network = network.map_err(Failure::Input)?;
+        return bridge::run(network, &arguments.wire, &arguments.neighbor).map_err(Failure::Input);
+    }
     if arguments.list {
         let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
         crate::output::print(&network::list(&network.map_err(Failure::Input)?).to_string())?;

@@ -50,12 +50,21 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
             table.add_row(about.iter().cloned().chain(["-".into()]));
         }
     }
+    if let Some(said) = read(network.ask_outside(TIMEOUT)) {
+        let wire = said.get("wire").cloned().unwrap_or_default();
+        let cells = COLUMNS.iter().map(|column| said.get(*column).cloned().unwrap_or_default());
+        table.add_row(["(wire)".into(), wire, "-".into()].into_iter().chain(cells));
+    }
     table
 }
 
 /// What a process says of itself; `None` if it has ended. One that does not answer says nothing.
 fn ask(network: &NetworkDirectory, host: &str, number: u8) -> Option<BTreeMap<String, String>> {
-    match network.ask(host, number, TIMEOUT) {
+    read(network.ask(host, number, TIMEOUT))
+}
+
+fn read(answer: std::io::Result<String>) -> Option<BTreeMap<String, String>> {
+    match answer {
         Ok(said) => {
             let pair = |line: &str| line.split_once(' ').map(|(name, value)| (name.into(), value.into()));
             Some(said.lines().filter_map(pair).collect())

@@ -6,6 +6,7 @@
 
 use crate::Failure;
 use crate::link_type::settings::{CardSettings, LinkType};
+use crate::outside_wire::WireArguments;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::fabric::Fabric;
@@ -43,7 +44,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "MIB", requires = "capture", default_value_t = Recorder::DEFAULT_LIMIT >> 20)]
     pub capture_limit: u64,
     #[command(flatten)]
-    wire: Wire,
+    wire: WireArguments,
     /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
     #[arg(long)]
     pub faults: Option<FaultScript>,
@@ -57,36 +58,6 @@ pub struct ServeArguments {
     /// What to log besides what goes wrong.
     #[arg(long, value_enum)]
     pub trace: Vec<Trace>,
-}
-
-/// Both ends of a wire.
-#[derive(Debug, Args)]
-struct Wire {
-    /// Joins the one port, or the switch of the ports, with somebody outside. PATH, with --wire-to: a Unix datagram socket
-    /// that takes frames from another process, one a datagram, as QEMU's -netdev dgram sends them. tap:NAME: this machine's
-    /// network, by its TAP interface NAME, which is made and brought up if it is not there (--link eth only).
-    #[arg(long, value_name = "PATH|tap:NAME")]
-    wire: Option<PathBuf>,
-    /// Unix datagram socket to which frames for the other process go.
-    #[arg(long, value_name = "PATH", requires = "wire")]
-    wire_to: Option<PathBuf>,
-}
-
-impl Wire {
-    fn outside(&self) -> Result<Option<Outside>> {
-        let Some(wire) = &self.wire else { return Ok(None) };
-        let tap = wire.to_str().and_then(|wire| wire.strip_prefix("tap:"));
-        Ok(Some(match (tap, &self.wire_to) {
-            (Some(name), None) => Outside::Tap(name.to_owned()),
-            (Some(_), Some(_)) => bail!("--wire {} needs no --wire-to", wire.display()),
-            (None, Some(peer)) => Outside::datagram(wire, peer),
-            (None, None) => bail!(
-                "--wire {} is the path of a socket and needs --wire-to PATH, the socket of the other process; a TAP \
-                 interface is named by --wire tap:NAME",
-                wire.display()
-            ),
-        }))
-    }
 }
 
 /// Link layers.

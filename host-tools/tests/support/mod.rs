@@ -80,6 +80,18 @@ impl Hosts {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
+    /// Where their network is.
+    pub fn home(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What `bareverbs run --list` says of it.
+    pub fn list(&self) -> String {
+        let mut command = bareverbs(self.0.path(), &["run", "--list"]);
+        let output = command.env("XDG_RUNTIME_DIR", self.0.path()).output().expect("the program");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The command on a host.
     pub fn on(&self, host: &str, arguments: &[&str]) -> Command {
         let mut command = bareverbs(self.0.path(), arguments);

@@ -3,6 +3,9 @@
 //! **What this is.** A ring for each process that there were frames for, made when the first one came, and one from each
 //! process that had frames for us. The destination's MAC address names the host, the upper 8 bits of the queue pair its process.
 //!
+//! A frame for an address that no host of the network has goes to the bridge to the outside, if there is one; [`Wire::plug_bridge`] is the
+//! bridge's own cable, which passes nothing back to it.
+//!
 //! **What it may not do.** It never blocks. It loses no frame in silence: one for a process that lives waits until there is
 //! room, unless that process does not come for its frames for seconds; what is lost is counted.
 
@@ -11,7 +14,7 @@ use crate::ring::{Consumer, Producer};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::{
-    Greeting, Membership, NetworkDirectory, NetworkError, answer_status, has_hung_up,
+    Greeting, Membership, NeighbourQuestion, NetworkDirectory, NetworkError, answer_status, has_hung_up,
 };
 use bareverbs_sim::net::fault::destination_qpn;
 use bareverbs_sim::nic::LinkLayer;
@@ -25,6 +28,8 @@ use std::os::fd::OwnedFd;
 const LOOK: Duration = Duration::from_millis(2);
 /// How long a process that was not there is not looked for again.
 const ABSENCE: Duration = Duration::from_millis(20);
+/// How long an address that no host had goes to the bridge before hosts are looked through again.
+const ABROAD: Duration = Duration::from_millis(500);
 /// How long a process may leave its ring full before frames for it are dropped, as the watchdog of priority flow control
 /// does it in a switch.
 const WATCHDOG: Duration = Duration::from_secs(2);
@@ -34,6 +39,10 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 const LAST_FRAMES: Duration = Duration::from_millis(5);
 /// Connections that may be open from others.
 const MOST_INCOMING: usize = 1024;
+/// Questions for neighbours that the bridge has not taken up yet.
+const MOST_QUESTIONS: usize = 256;
+/// The bridge to the outside, among processes: no host has this address.
+const BRIDGE: Address = (MacAddress([0; 6]), 0);
 /// Queue pairs below this belong to the port and not to a process. IBTA v1.4 §3.5.3.
 const FIRST_OF_PROCESS: u32 = 2;
 
@@ -56,8 +65,25 @@ type Address = (MacAddress, u8);
 /// The way to another process.
 #[derive(Debug)]
 enum Outgoing {
-    Open { connection: OwnedFd, ring: Producer, full_since: Option<Time> },
-    Absent { until: Time },
+    Open {
+        connection: OwnedFd,
+        ring: Producer,
+        full_since: Option<Time>,
+    },
+    Absent {
+        until: Time,
+    },
+    /// No host has the address: its frames go to the bridge.
+    Abroad {
+        until: Time,
+    },
+}
+
+impl Outgoing {
+    /// Whether it has to be found out again where this leads.
+    fn is_stale(&self, now: Time) -> bool {
+        matches!(self, Self::Absent { until } | Self::Abroad { until } if now >= *until)
+    }
 }
 
 /// The way from another process.
@@ -114,6 +140,7 @@ pub struct EndedProcess {
 pub struct Wire {
     network: NetworkDirectory,
     membership: Membership,
+    /// The own address; that of the bridge for its cable.
     own: Address,
     /// What frames are like. Hosts of the other kind never meet ours.
     link: LinkLayer,
@@ -122,13 +149,15 @@ pub struct Wire {
     incoming: Vec<Incoming>,
     /// Processes that connected and said nothing yet, and when they did.
     strangers: Vec<(OwnedFd, Time)>,
+    /// Who asked the bridge for a neighbour.
+    questions: Vec<(OwnedFd, NeighbourQuestion)>,
     /// Processes that have ended, and of whose last frames some may not have been read; when that was seen.
     ended: Vec<(Address, Time)>,
     /// Whose ring is looked at next.
     turn: usize,
     look_at: Time,
-    /// Name of the own host.
-    host: String,
+    /// Name of the own host; none of the bridge.
+    host: Option<String>,
     has_cable: bool,
     counters: WireCounters,
 }
@@ -137,22 +166,35 @@ impl Wire {
     /// Plugs a device into a network, as a process of a host.
     pub fn plug(network: NetworkDirectory, host: &VirtualHost) -> Result<Self, NetworkError> {
         let membership = network.join(host.name())?;
-        Ok(Self {
-            own: (host.mac(), membership.number()),
-            link: host.link(),
+        let own = (host.mac(), membership.number());
+        let wire = Self::new(network, membership, own);
+        Ok(Self { link: host.link(), host: Some(host.name().to_owned()), ..wire })
+    }
+
+    /// The cable of the bridge to the outside: what the hosts of Ethernet send to nobody among them.
+    pub fn plug_bridge(network: NetworkDirectory) -> Result<Self, NetworkError> {
+        let membership = network.join_outside()?;
+        Ok(Self::new(network, membership, BRIDGE))
+    }
+
+    fn new(network: NetworkDirectory, membership: Membership, own: Address) -> Self {
+        Self {
+            own,
+            link: LinkLayer::Ethernet,
             membership,
             neighbours: Neighbours::new(network.clone()),
             network,
             outgoing: BTreeMap::new(),
             incoming: Vec::new(),
             strangers: Vec::new(),
+            questions: Vec::new(),
             ended: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
-            host: host.name().to_owned(),
+            host: None,
             has_cable: true,
             counters: WireCounters::default(),
-        })
+        }
     }
 
     /// Number of this process within its host.
@@ -181,6 +223,7 @@ impl Wire {
                 for mac in hosts {
                     self.copy_to_host(now, mac, frame);
                 }
+                self.copy_abroad(now, frame);
             }
             None => self.counters.unreachable += 1,
         }
@@ -202,7 +245,9 @@ impl Wire {
     /// A copy for every other process of a host. Copies do not wait: the others would get the frame twice.
     fn copy_to_host(&mut self, now: Time, mac: MacAddress, frame: &[u8]) {
         let Some(host) = self.neighbours.name(now, mac) else {
-            self.counters.unreachable += 1;
+            if !self.copy_abroad(now, frame) {
+                self.counters.unreachable += 1;
+            }
             return;
         };
         for number in self.network.processes(&host) {
@@ -212,10 +257,22 @@ impl Wire {
         }
     }
 
+    /// A copy for the bridge, if there may be one.
+    fn copy_abroad(&mut self, now: Time, frame: &[u8]) -> bool {
+        let leads_abroad = self.leads_abroad();
+        if leads_abroad && !self.send_to(now, BRIDGE, frame) {
+            self.counters.overrun += 1;
+        }
+        leads_abroad
+    }
+
+    /// Whether frames for nobody go to the bridge: its wire carries those of Ethernet, and the bridge itself has no other one.
+    fn leads_abroad(&self) -> bool {
+        self.link == LinkLayer::Ethernet && self.own != BRIDGE
+    }
+
     fn send_to(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
-        if let Some(Outgoing::Absent { until }) = self.outgoing.get(&address)
-            && now >= *until
-        {
+        if self.outgoing.get(&address).is_some_and(|way| way.is_stale(now)) {
             self.outgoing.remove(&address);
         }
         if !self.outgoing.contains_key(&address) {
@@ -226,6 +283,14 @@ impl Wire {
                 Err(_) => self.outgoing.insert(address, Outgoing::Absent { until: now + ABSENCE }),
             };
         }
+        match self.outgoing.get(&address) {
+            Some(Outgoing::Abroad { .. }) => self.send_to(now, BRIDGE, frame),
+            _ => self.push(now, address, frame),
+        }
+    }
+
+    /// Puts a frame into the ring of a process, if there is a way to it; false if it has to wait.
+    fn push(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
         let Some(Outgoing::Open { ring, full_since, .. }) = self.outgoing.get_mut(&address) else {
             self.counters.unreachable += 1;
             return true;
@@ -251,8 +316,15 @@ impl Wire {
 
     fn connect(&mut self, now: Time, address: Address) -> io::Result<Outgoing> {
         let (mac, number) = address;
-        let host = self.neighbours.name(now, mac).ok_or(ErrorKind::NotFound)?;
-        let connection = self.network.connect(&host, number)?;
+        let connection = if address == BRIDGE {
+            self.network.connect_outside()?
+        } else {
+            let Some(host) = self.neighbours.name(now, mac) else {
+                let way = self.leads_abroad().then_some(Outgoing::Abroad { until: now + ABROAD });
+                return way.ok_or_else(|| ErrorKind::NotFound.into());
+            };
+            self.network.connect(&host, number)?
+        };
         let (ring, file) = Producer::create()?;
         Greeting::Frames.send(&connection, Some(&file))?;
         Ok(Outgoing::Open { connection, ring, full_since: None })
@@ -281,7 +353,7 @@ impl Wire {
             return;
         }
         self.look_at = now + LOOK;
-        self.has_cable = self.network.has_cable(&self.host);
+        self.has_cable = self.host.as_ref().is_none_or(|host| self.network.has_cable(host));
         // What they sent before they went is read to its end.
         self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
         for incoming in &mut self.incoming {
@@ -290,7 +362,7 @@ impl Wire {
         let ended = &mut self.ended;
         self.outgoing.retain(|address, way| {
             let is_gone = matches!(way, Outgoing::Open { connection, .. } if has_hung_up(&*connection));
-            if is_gone {
+            if is_gone && *address != BRIDGE {
                 ended.push((*address, now));
             }
             !is_gone
@@ -316,11 +388,26 @@ impl Wire {
         Some(EndedProcess { mac, number })
     }
 
+    /// The next process that asked the bridge for a neighbour, and its question.
+    pub(crate) fn poll_question(&mut self) -> Option<(OwnedFd, NeighbourQuestion)> {
+        self.questions.pop()
+    }
+
+    /// The hosts of the network.
+    pub(crate) fn hosts(&mut self, now: Time) -> &[VirtualHost] {
+        self.neighbours.all(now)
+    }
+
     fn greet(&mut self, now: Time, stranger: OwnedFd, since: Time, status: &impl Fn() -> String) {
         match Greeting::receive(&stranger) {
             Ok((Greeting::Frames, Some(file))) => {
                 if let Ok(ring) = Consumer::open(&file) {
                     self.incoming.push(Incoming { connection: stranger, ring, ended: false });
+                }
+            }
+            Ok((Greeting::Neighbour(question), _)) => {
+                if self.own == BRIDGE && self.questions.len() < MOST_QUESTIONS {
+                    self.questions.push((stranger, question));
                 }
             }
             // Whoever asked and does not wait for the answer gets none.

@@ -7,7 +7,7 @@ use crate::nic_thread::{self, Duties, Step};
 use crate::own_work::OwnWork;
 use crate::program::Program;
 use crate::settings::Settings;
-use bareverbs_network::{Neighbours, Wire};
+use bareverbs_network::{Neighbours, OutsideNeighbours, Wire};
 use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_uverbs::uapi::IoctlHeader;
@@ -156,7 +156,8 @@ fn assemble() -> Result<Device, String> {
     let capture = settings.capture()?;
     let wire = Wire::plug(network.clone(), host).map_err(|error| error.to_string())?;
     let ports = Ports::of(network, host.name(), wire.number()).map_err(|error| error.to_string())?;
-    let mut program = Program::new(Neighbours::new(network.clone()), ports);
+    let outside = OutsideNeighbours::new(network.clone(), host);
+    let mut program = Program::new(Neighbours::new(network.clone()), outside, ports);
     let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.port_addresses(), &mut program);
     let mut uverbs = uverbs.map_err(|error| error.to_string())?;
     uverbs.observe(capture.is_some());

@@ -6,7 +6,7 @@ use crate::event_files::{EventFiles, Inode};
 #[cfg(target_arch = "x86_64")]
 use crate::guarded;
 use crate::memory::{self, Way};
-use bareverbs_network::Neighbours;
+use bareverbs_network::{Neighbours, OutsideNeighbours};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;
@@ -23,15 +23,23 @@ pub(crate) struct Program {
     pub(crate) event_files: EventFiles,
     pub(crate) connection_files: ConnectionFiles,
     neighbours: Neighbours,
+    outside: OutsideNeighbours,
     ports: Ports,
     /// Whether memory is accessed by this thread itself and not by the kernel for it.
     is_direct: bool,
 }
 
 impl Program {
-    pub(crate) fn new(neighbours: Neighbours, ports: Ports) -> Self {
-        let (event_files, connection_files) = (EventFiles::default(), ConnectionFiles::default());
-        Self { start: Instant::now(), event_files, connection_files, neighbours, ports, is_direct: false }
+    pub(crate) fn new(neighbours: Neighbours, outside: OutsideNeighbours, ports: Ports) -> Self {
+        Self {
+            start: Instant::now(),
+            event_files: EventFiles::default(),
+            connection_files: ConnectionFiles::default(),
+            neighbours,
+            outside,
+            ports,
+            is_direct: false,
+        }
     }
 
     /// The GIDs of the host with this MAC address; none if there is no such host.
@@ -143,12 +151,15 @@ impl Process for Program {
 
     fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
         let now = self.time();
-        self.neighbours.resolve(now, gid)
+        self.neighbours.resolve(now, gid).or_else(|| self.outside.resolve(now, gid))
     }
 
     fn is_reachable(&mut self, gid: Gid) -> bool {
         let now = self.time();
-        self.neighbours.has_process(now, gid)
+        if self.neighbours.resolve(now, gid).is_some() {
+            return self.neighbours.has_process(now, gid);
+        }
+        self.outside.look_up(now, gid).is_some()
     }
 
     fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort> {

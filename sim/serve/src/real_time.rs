@@ -14,6 +14,7 @@ mod outside;
 mod recorder;
 mod tally;
 mod tap;
+mod udp;
 mod unix_datagram;
 
 pub use fault_script::FaultScript;
@@ -22,6 +23,7 @@ pub use outside::{Outside, OutsideIo};
 pub use recorder::Recorder;
 pub(crate) use tally::Tally;
 pub use tap::TapIo;
+pub use udp::UdpIo;
 pub use unix_datagram::UnixDatagramIo;
 
 use bareverbs_prm::time::{Duration, Time};

@@ -24,6 +24,8 @@ pub enum NetworkError {
     TooLong(PathBuf),
     /// The host has no number left for a process.
     Full(String),
+    /// Another process is the network's bridge to the outside.
+    HasWire(PathBuf),
     /// Another process holds the lock of the network.
     Locked(PathBuf),
 }
@@ -52,6 +54,12 @@ impl fmt::Display for NetworkError {
                     "host {host} has {MOST_PROCESSES} processes with an open device already; use a further host"
                 )
             }
+            Self::HasWire(path) => write!(
+                f,
+                "the network at {} has a wire already, of another `bareverbs run --wire`; end that one, or choose another network \
+                 with --network",
+                path.display()
+            ),
             Self::Locked(path) => write!(
                 f,
                 "{} is locked by another process for seconds; is one of the network's programs stopped?",

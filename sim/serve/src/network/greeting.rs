@@ -1,5 +1,6 @@
 //! What a process says first when it has connected to another, and the answer of one that was asked how it is.
 
+use bareverbs_prm::ids::{Gid, MacAddress};
 use rustix::cmsg_space;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -14,6 +15,8 @@ pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"bvnet\0\0\0";
 /// Magic, version (4 bytes, little-endian), kind.
 const LENGTH: usize = 13;
+/// Length of a question behind them: the GID that is looked for, MAC address and GID of who asks.
+const QUESTION_LENGTH: usize = 38;
 /// Longest answer about a process.
 const LONGEST_STATUS: usize = 4096;
 
@@ -24,6 +27,37 @@ pub enum Greeting {
     Frames,
     /// It asks how the other is.
     Status,
+    /// It asks the bridge to the outside for a MAC address there.
+    Neighbour(NeighbourQuestion),
+}
+
+/// Who has a GID outside of the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeighbourQuestion {
+    /// What is looked for.
+    pub wanted: Gid,
+    /// MAC address of the host that asks.
+    pub asker_mac: MacAddress,
+    /// GID of the host that asks, of the family of the one that is looked for.
+    pub asker: Gid,
+}
+
+impl NeighbourQuestion {
+    fn encode(&self) -> [u8; QUESTION_LENGTH] {
+        let mut bytes = [0; QUESTION_LENGTH];
+        bytes[..16].copy_from_slice(&self.wanted.0);
+        bytes[16..22].copy_from_slice(&self.asker_mac.0);
+        bytes[22..].copy_from_slice(&self.asker.0);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; QUESTION_LENGTH] = bytes.try_into().ok()?;
+        let (wanted, rest) = bytes.split_first_chunk()?;
+        let (asker_mac, asker) = rest.split_first_chunk()?;
+        let asker = Gid(asker.try_into().ok()?);
+        Some(Self { wanted: Gid(*wanted), asker_mac: MacAddress(*asker_mac), asker })
+    }
 }
 
 impl Greeting {
@@ -31,20 +65,23 @@ impl Greeting {
         match self {
             Self::Frames => 1,
             Self::Status => 2,
+            Self::Neighbour(_) => 3,
         }
     }
 
-    fn encode(self) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12] = self.to_raw();
+    fn encode(self) -> Vec<u8> {
+        let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[self.to_raw()]].concat();
+        if let Self::Neighbour(question) = self {
+            bytes.extend_from_slice(&question.encode());
+        }
         bytes
     }
 
     fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let known = [Self::Frames, Self::Status].into_iter().find(|greeting| greeting.encode() == *bytes);
-        known.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
+        let question = bytes.get(LENGTH..).and_then(NeighbourQuestion::decode).map(Self::Neighbour);
+        let known = [Self::Frames, Self::Status].into_iter().chain(question);
+        let said = known.into_iter().find(|greeting| greeting.encode() == *bytes);
+        said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
     }
 
     /// Sends it, with a file for the other side.
@@ -65,7 +102,7 @@ impl Greeting {
     pub fn receive(connection: impl AsFd) -> io::Result<(Self, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut bytes = [0; LENGTH + 1];
+        let mut bytes = [0; LENGTH + QUESTION_LENGTH + 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received =
             rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;

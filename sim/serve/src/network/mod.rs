@@ -14,7 +14,7 @@ mod ports;
 mod socket;
 
 pub use error::{MOST_PROCESSES, NetworkError};
-pub use greeting::{Greeting, VERSION, answer_status, has_hung_up, receive_status};
+pub use greeting::{Greeting, NeighbourQuestion, VERSION, answer_status, has_hung_up, receive_status};
 pub use membership::Membership;
 pub use ports::Ports;
 
@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// Directory with a file for each host whose cable is pulled out.
 const CUT: &str = "cut";
+/// Socket of the process that has the wire to the outside.
+const OUTSIDE: &str = "outside";
 /// File of a host's settings, beside the sockets of its processes, whose names are numbers.
 const SETTINGS: &str = "settings";
 /// Longest name of a network.
@@ -206,17 +208,23 @@ impl NetworkDirectory {
     /// Asks a process how it is and waits so long for its answer. `WouldBlock`: it lives and does not answer; other errors:
     /// it has ended.
     pub fn ask(&self, host: &str, number: u8, timeout: Duration) -> io::Result<String> {
-        let connection = self.connect(host, number)?;
-        Greeting::Status.send(&connection, None)?;
-        let start = Instant::now();
-        loop {
-            match receive_status(&connection) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < timeout => {
-                    std::thread::sleep(PAUSE);
-                }
-                answered => return answered,
-            }
-        }
+        ask(&self.connect(host, number)?, timeout)
+    }
+
+    /// Connects to the process that has the wire to the outside; errors as with [`Self::connect`].
+    pub fn connect_outside(&self) -> io::Result<OwnedFd> {
+        socket::connect(&self.path.join(OUTSIDE))
+    }
+
+    /// Asks the process that has the wire to the outside how it is; errors as with [`Self::ask`].
+    pub fn ask_outside(&self, timeout: Duration) -> io::Result<String> {
+        ask(&self.connect_outside()?, timeout)
+    }
+
+    /// Makes this process the one that has the wire to the outside. It belongs to no host.
+    pub fn join_outside(&self) -> Result<Membership, NetworkError> {
+        let bound = self.locked(|| Membership::bind(&self.path.join(OUTSIDE), 0))??;
+        bound.ok_or_else(|| NetworkError::HasWire(self.path.clone()))
     }
 
     /// Makes this process one of the host's.
@@ -231,6 +239,20 @@ impl NetworkDirectory {
             }
         }
         Err(NetworkError::Full(host.to_owned()))
+    }
+}
+
+/// Asks who is at the other end of a connection how it is, and waits so long for the answer.
+fn ask(connection: &OwnedFd, timeout: Duration) -> io::Result<String> {
+    Greeting::Status.send(connection, None)?;
+    let start = Instant::now();
+    loop {
+        match receive_status(connection) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < timeout => {
+                std::thread::sleep(PAUSE);
+            }
+            answered => return answered,
+        }
     }
 }
 

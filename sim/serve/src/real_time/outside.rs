@@ -1,9 +1,10 @@
 //! Where a wire leads that leaves this process.
 
-use super::{FrameIo, TapIo, UnixDatagramIo};
+use super::{FrameIo, TapIo, UdpIo, UnixDatagramIo};
 use bareverbs_sim::nic::LinkLayer;
 use core::fmt::Debug;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -22,6 +23,13 @@ pub enum Outside {
         /// Path of the other side's.
         peer: PathBuf,
     },
+    /// A process of this or another machine, over UDP; see [`UdpIo::bind`].
+    Udp {
+        /// Address of this end.
+        own: SocketAddr,
+        /// Address of the other side.
+        peer: SocketAddr,
+    },
     /// This machine, by its TAP interface of that name; see [`TapIo::open`].
     Tap(String),
 }
@@ -36,6 +44,7 @@ impl Outside {
     pub fn open(&self, layer: LinkLayer) -> io::Result<Box<dyn OutsideIo>> {
         Ok(match (self, layer) {
             (Self::Datagram { own, peer }, _) => Box::new(UnixDatagramIo::bind(own, peer)?),
+            (Self::Udp { own, peer }, _) => Box::new(UdpIo::bind(*own, *peer)?),
             (Self::Tap(name), LinkLayer::Ethernet) => Box::new(TapIo::open(name)?),
             (Self::Tap(name), LinkLayer::InfiniBand) => {
                 let why =

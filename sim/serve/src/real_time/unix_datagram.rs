@@ -4,6 +4,7 @@ use super::FrameIo;
 use super::descriptor::{Buffer, is_later, wait_for};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,12 +19,24 @@ pub struct UnixDatagramIo {
 }
 
 impl UnixDatagramIo {
-    /// Listens at `own` and sends to `peer`, which need not be there yet. `own` is removed in the end.
+    /// Listens at `own` and sends to `peer`, which need not be there yet. `own` is removed in the end; one that a process which was killed
+    /// has left is taken over.
     pub fn bind(own: &Path, peer: &Path) -> io::Result<Self> {
-        let socket = UnixDatagram::bind(own)?;
+        if is_abandoned(own) {
+            std::fs::remove_file(own)?;
+        }
+        let socket = UnixDatagram::bind(own)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", own.display())))?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket, own: own.to_owned(), peer: peer.to_owned(), buffer: Buffer::default() })
     }
+}
+
+/// Whether a socket is there that nobody has open any more.
+fn is_abandoned(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
+    let answer = || UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    is_socket && answer().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 impl AsFd for UnixDatagramIo {
@@ -55,5 +68,22 @@ impl Drop for UnixDatagramIo {
     fn drop(&mut self) {
         // Nobody listens here any more; a path that is gone already is as good.
         let _ = std::fs::remove_file(&self.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_a_process_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [own, peer] = ["own", "peer"].map(|name| directory.path().join(name));
+        // What is left of one that was killed: nothing is removed.
+        drop(UnixDatagram::bind(&own).expect("free"));
+        let _living = UnixDatagramIo::bind(&own, &peer).expect("taken over");
+        let refusal = UnixDatagramIo::bind(&own, &peer).expect_err("somebody lives there");
+        assert_eq!(refusal.kind(), io::ErrorKind::AddrInUse);
+        assert!(refusal.to_string().contains("own"), "{refusal}");
     }
 }

@@ -1,0 +1,45 @@
+//! `bareverbs run --wire`: the process that carries frames between a network and a wire to the outside.
+
+use crate::outside_wire::WireArguments;
+use crate::port_address::gid_of;
+use crate::seat::parse_mac;
+use anyhow::{Context, Result};
+use bareverbs_network::{Bridge, Neighbour};
+use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_sim::nic::LinkLayer;
+
+/// Reads `--neighbor`.
+pub(super) fn parse_neighbour(text: &str) -> Result<Neighbour, String> {
+    let (ip, mac) = text.split_once('=').ok_or("write it as 10.0.0.1=02:00:00:00:00:01")?;
+    let ip = ip.parse().map_err(|_| format!("{ip:?} is no address of IPv4 or IPv6"))?;
+    Ok(Neighbour { gid: gid_of(ip), mac: parse_mac(mac)? })
+}
+
+/// Carries frames until it is ended or the wire is broken.
+pub(super) fn run(network: NetworkDirectory, wire: &WireArguments, neighbours: &[Neighbour]) -> Result<()> {
+    let outside = wire.outside()?.context("no wire is given")?;
+    let io = outside.open(LinkLayer::Ethernet).context("cannot take the end of the wire")?;
+    let place = network.path().display().to_string();
+    let mut bridge = Bridge::new(network, io, &wire.to_string(), neighbours.iter().copied())?;
+    eprintln!("bareverbs run: the network at {place} has the wire {wire}, until this process is ended");
+    Err(bridge.run()).with_context(|| format!("the wire {wire} is broken"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::ids::{Gid, MacAddress};
+
+    #[test]
+    fn a_neighbour_is_an_address_and_its_mac() {
+        let read = parse_neighbour("10.0.0.1=02:00:00:00:00:01").unwrap();
+        assert_eq!((read.gid, read.mac), (Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1])));
+        assert_eq!(
+            parse_neighbour("2001:db8::1=02:00:00:00:00:01").unwrap().gid.0[..4],
+            [0x20, 1, 0xd, 0xb8]
+        );
+        for text in ["10.0.0.1", "x=02:00:00:00:00:01", "10.0.0.1=33:33:00:00:00:01", "10.0.0.1=1"] {
+            assert!(parse_neighbour(text).is_err(), "{text}");
+        }
+    }
+}

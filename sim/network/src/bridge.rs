@@ -1,0 +1,213 @@
+//! The bridge between a network and a wire that leads outside of it.
+//!
+//! **What this is.** What hosts send to nobody among them goes to the wire, and what comes from the wire goes to the host whose MAC
+//! address it bears. Hosts have no kernel that would find neighbours: the bridge asks and answers for them.
+//!
+//! **What it may not do.** Nothing goes from the wire back to the wire, so that two networks that are joined make no circle. A side that
+//! does not take its frames loses them after a while, and stops neither the other side nor the bridge.
+
+use crate::discovery::{Answer, Discovery};
+use crate::neighbour_message::Neighbour;
+use crate::outside::answer_line;
+use crate::pace::Pace;
+use crate::wire::{Wire, WireCounters};
+use bareverbs_prm::ids::Gid;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::{NetworkDirectory, NetworkError, answer_status, has_hung_up};
+use bareverbs_serve::real_time::OutsideIo;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Frames that go one way before the other has its turn.
+const BATCH: usize = 64;
+/// How long the wire may take nothing before frames for it are lost.
+const WATCHDOG: Duration = Duration::from_millis(500);
+/// Processes that may wait for an answer at a time.
+const MOST_WAITING: usize = 256;
+
+/// A frame that could not go on yet.
+#[derive(Debug, Default)]
+struct Held {
+    frame: Vec<u8>,
+    since: Option<Time>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Bridge {
+    wire: Wire,
+    outside: Box<dyn OutsideIo>,
+    /// What the wire is called, for those who ask.
+    name: String,
+    discovery: Discovery,
+    /// Processes that asked for a neighbour.
+    waiting: Vec<(OwnedFd, Gid)>,
+    leaving: Held,
+    entering: Held,
+    /// Frames that the wire did not take.
+    lost: u64,
+    /// The wire does not take frames: each is tried once.
+    is_wire_stopped: bool,
+    start: Instant,
+    pace: Pace,
+}
+
+impl Bridge {
+    /// Joins a network with a wire, of which some neighbours are known.
+    pub fn new(
+        network: NetworkDirectory,
+        outside: Box<dyn OutsideIo>,
+        name: &str,
+        neighbours: impl IntoIterator<Item = Neighbour>,
+    ) -> Result<Self, NetworkError> {
+        Ok(Self {
+            wire: Wire::plug_bridge(network)?,
+            outside,
+            name: name.to_owned(),
+            discovery: Discovery::new(neighbours),
+            waiting: Vec::new(),
+            leaving: Held::default(),
+            entering: Held::default(),
+            lost: 0,
+            is_wire_stopped: false,
+            start: Instant::now(),
+            pace: Pace::new(),
+        })
+    }
+
+    /// Carries frames until the wire is broken, and says how.
+    pub fn run(&mut self) -> io::Error {
+        loop {
+            let now = self.now();
+            match self.step(now) {
+                Ok(busy) => self.pace.rest(now, busy, None),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+
+    /// Carries what is there; whether there was anything.
+    pub fn step(&mut self, now: Time) -> io::Result<bool> {
+        let (name, lost) = (&self.name, self.lost);
+        self.wire.look(now, |counters| status(name, lost, counters));
+        self.answer(now);
+        let found = self.discover(now)?;
+        let left = self.carry_out(now)?;
+        let entered = self.carry_in(now)?;
+        Ok(found | left | entered)
+    }
+
+    /// Questions of processes, and answers to those that were asked before.
+    fn answer(&mut self, now: Time) {
+        while let Some((connection, question)) = self.wire.poll_question() {
+            self.discovery.ask(now, question);
+            if self.waiting.len() < MOST_WAITING {
+                self.waiting.push((connection, question.wanted));
+            }
+        }
+        self.discovery.handle_timeout(now);
+        let discovery = &self.discovery;
+        self.waiting.retain(|(connection, gid)| {
+            let mac = match discovery.answer(now, *gid) {
+                Answer::Asked => return !has_hung_up(connection),
+                Answer::Known(mac) => Some(mac),
+                Answer::Nobody => None,
+            };
+            // Whoever asked and does not wait for the answer gets none.
+            drop(answer_status(connection, &answer_line(mac)));
+            false
+        });
+    }
+
+    /// Questions and answers of discovery go before other frames, unless one of these waits already.
+    fn discover(&mut self, now: Time) -> io::Result<bool> {
+        let mut busy = false;
+        while self.leaving.since.is_none() {
+            let Some(frame) = self.discovery.poll_frame() else { break };
+            self.leaving.frame = frame;
+            self.send_out(now)?;
+            busy = true;
+        }
+        Ok(busy)
+    }
+
+    fn carry_out(&mut self, now: Time) -> io::Result<bool> {
+        if self.leaving.since.is_some() && !self.send_out(now)? {
+            return Ok(false);
+        }
+        for count in 0..BATCH {
+            if !self.wire.receive(&mut self.leaving.frame) {
+                return Ok(count > 0);
+            }
+            if !self.send_out(now)? {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the frame that leaves; false if it has to wait. A wire that is stopped loses it.
+    fn send_out(&mut self, now: Time) -> io::Result<bool> {
+        let sent = match self.outside.send(&self.leaving.frame) {
+            // Nobody is at the other end, as in a cable that ends nowhere.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                self.lost += 1;
+                true
+            }
+            sent => sent?,
+        };
+        if sent {
+            (self.leaving.since, self.is_wire_stopped) = (None, false);
+            return Ok(true);
+        }
+        let since = *self.leaving.since.get_or_insert(now);
+        self.is_wire_stopped |= now - since > WATCHDOG;
+        if self.is_wire_stopped {
+            self.leaving.since = None;
+            self.lost += 1;
+        }
+        Ok(self.is_wire_stopped)
+    }
+
+    fn carry_in(&mut self, now: Time) -> io::Result<bool> {
+        // How long a process may keep it waiting is up to the cable.
+        if self.entering.since.is_some() && !self.send_in(now) {
+            return Ok(false);
+        }
+        for count in 0..BATCH {
+            if !self.outside.receive(&mut self.entering.frame)? {
+                return Ok(count > 0);
+            }
+            let hosts = self.wire.hosts(now);
+            if self.discovery.handle(now, &self.entering.frame, hosts) {
+                continue;
+            }
+            if !self.send_in(now) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_in(&mut self, now: Time) -> bool {
+        let sent = self.wire.send(now, &self.entering.frame);
+        self.entering.since = (!sent).then_some(now);
+        sent
+    }
+}
+
+/// How the bridge is, for `bareverbs run --list`.
+fn status(name: &str, lost: u64, wire: WireCounters) -> String {
+    let WireCounters { sent, received, unreachable, overrun } = wire;
+    format!(
+        "wire {name}\npid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-keys -\nsent {sent}\nreceived {received}\nlost {}\n",
+        std::process::id(),
+        unreachable + overrun + lost
+    )
+}

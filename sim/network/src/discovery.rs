@@ -1,0 +1,227 @@
+//! Neighbour discovery at the end of a wire: who outside has an address, and answers for the hosts of the network.
+//!
+//! Pure: frames and questions in, frames out. It believes the neighbours as a kernel does, and keeps as many as its table holds.
+
+use crate::neighbour_message::{Neighbour, NeighbourMessage};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::network::NeighbourQuestion;
+use bareverbs_uverbs::VirtualHost;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long an answer of a neighbour is good for.
+const GOOD_FOR: Duration = Duration::from_secs(30);
+/// Time between two questions for one address, and how many are asked (RFC 4861 §10 has a second; a wire of ours is shorter).
+const RETRY: Duration = Duration::from_millis(250);
+const TRIES: u32 = 3;
+/// Neighbours that are kept, addresses that are looked for at a time, frames that wait.
+const MOST_KNOWN: usize = 4096;
+const MOST_WANTED: usize = 256;
+const MOST_FRAMES: usize = 1024;
+
+/// What is known of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Who has it.
+    Known(MacAddress),
+    /// It is being asked for.
+    Asked,
+    /// Nobody answered.
+    Nobody,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    question: NeighbourQuestion,
+    tries: u32,
+    next: Time,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// Neighbours that were given and are never asked for.
+    fixed: BTreeMap<Gid, MacAddress>,
+    /// Neighbours that answered, and when that was.
+    known: BTreeMap<Gid, (MacAddress, Time)>,
+    wanted: BTreeMap<Gid, Wanted>,
+    outgoing: VecDeque<Vec<u8>>,
+}
+
+impl Discovery {
+    /// Knows what it is given.
+    pub fn new(fixed: impl IntoIterator<Item = Neighbour>) -> Self {
+        let fixed = fixed.into_iter().map(|Neighbour { gid, mac }| (gid, mac)).collect();
+        Self { fixed, ..Self::default() }
+    }
+
+    /// Begins to look for an address, unless it is known.
+    pub fn ask(&mut self, now: Time, question: NeighbourQuestion) {
+        let is_new =
+            self.known(now, question.wanted).is_none() && !self.wanted.contains_key(&question.wanted);
+        if is_new && self.wanted.len() < MOST_WANTED {
+            self.wanted.insert(question.wanted, Wanted { question, tries: 0, next: now });
+        }
+    }
+
+    /// What is known of an address by now.
+    pub fn answer(&self, now: Time, gid: Gid) -> Answer {
+        match self.known(now, gid) {
+            Some(mac) => Answer::Known(mac),
+            None if self.wanted.contains_key(&gid) => Answer::Asked,
+            None => Answer::Nobody,
+        }
+    }
+
+    fn known(&self, now: Time, gid: Gid) -> Option<MacAddress> {
+        let learned = self.known.get(&gid).filter(|(_, since)| now - *since < GOOD_FOR);
+        self.fixed.get(&gid).copied().or(learned.map(|(mac, _)| *mac))
+    }
+
+    /// A frame from outside; false if it is none of discovery.
+    pub fn handle(&mut self, now: Time, frame: &[u8], hosts: &[VirtualHost]) -> bool {
+        let Some(message) = NeighbourMessage::parse(frame) else { return false };
+        match message {
+            NeighbourMessage::Solicitation { sender, target } => {
+                self.learn(now, sender, hosts);
+                if let Some(host) = hosts.iter().find(|host| host.gids().contains(&target)) {
+                    let own = Neighbour { gid: target, mac: host.mac() };
+                    self.send(NeighbourMessage::Advertisement { sender: own, receiver: sender });
+                }
+            }
+            NeighbourMessage::Advertisement { sender, .. } => self.learn(now, sender, hosts),
+        }
+        true
+    }
+
+    /// Nobody outside gets an address of the network's own hosts by saying that it is his.
+    fn learn(&mut self, now: Time, neighbour: Neighbour, hosts: &[VirtualHost]) {
+        let Neighbour { gid, mac } = neighbour;
+        let is_one = !gid.is_zero() && gid.to_ipv4() != Some([0; 4]) && !gid.is_multicast();
+        if !is_one || hosts.iter().any(|host| host.gids().contains(&gid)) {
+            return;
+        }
+        if self.known.len() >= MOST_KNOWN {
+            self.known.retain(|_, (_, since)| now - *since < GOOD_FOR);
+        }
+        if self.known.len() < MOST_KNOWN || self.known.contains_key(&gid) {
+            self.known.insert(gid, (mac, now));
+            self.wanted.remove(&gid);
+        }
+    }
+
+    /// Asks again where nobody answered, and gives up in the end.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let due: Vec<Gid> =
+            self.wanted.iter().filter(|(_, wanted)| wanted.next <= now).map(|(gid, _)| *gid).collect();
+        for gid in due {
+            let Some(wanted) = self.wanted.get_mut(&gid).filter(|wanted| wanted.tries < TRIES) else {
+                self.wanted.remove(&gid);
+                continue;
+            };
+            (wanted.tries, wanted.next) = (wanted.tries + 1, now + RETRY);
+            let NeighbourQuestion { wanted: target, asker, asker_mac } = wanted.question;
+            let sender = Neighbour { gid: asker, mac: asker_mac };
+            self.send(NeighbourMessage::Solicitation { sender, target });
+        }
+    }
+
+    fn send(&mut self, message: NeighbourMessage) {
+        // Whoever asks faster than the wire takes answers asks again.
+        if self.outgoing.len() < MOST_FRAMES {
+            self.outgoing.push_back(message.compose());
+        }
+    }
+
+    /// The next frame for the wire.
+    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
+        self.outgoing.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: Neighbour =
+        Neighbour { gid: Gid::from_ipv4([10, 0, 0, 9]), mac: MacAddress([2, 0, 0, 0, 0, 9]) };
+
+    fn host() -> VirtualHost {
+        VirtualHost::new("a").unwrap()
+    }
+
+    fn own() -> Neighbour {
+        Neighbour { gid: host().gids()[0], mac: host().mac() }
+    }
+
+    fn question(wanted: Gid) -> NeighbourQuestion {
+        NeighbourQuestion { wanted, asker_mac: own().mac, asker: own().gid }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_neighbour_is_asked_for_until_it_answers() {
+        let mut discovery = Discovery::default();
+        discovery.ask(at(0), question(PEER.gid));
+        discovery.ask(at(0), question(PEER.gid));
+        discovery.handle_timeout(at(0));
+        let asked = NeighbourMessage::parse(&discovery.poll_frame().unwrap()).unwrap();
+        assert_eq!(asked, NeighbourMessage::Solicitation { sender: own(), target: PEER.gid });
+        assert!(discovery.poll_frame().is_none(), "one question for both");
+        discovery.handle_timeout(at(300));
+        assert!(discovery.poll_frame().is_some());
+        assert_eq!(discovery.answer(at(300), PEER.gid), Answer::Asked);
+        let answer = NeighbourMessage::Advertisement { sender: PEER, receiver: own() }.compose();
+        assert!(discovery.handle(at(301), &answer, &[host()]));
+        assert_eq!(discovery.answer(at(302), PEER.gid), Answer::Known(PEER.mac));
+        discovery.handle_timeout(at(600));
+        assert!(discovery.poll_frame().is_none());
+        assert_eq!(discovery.answer(at(60_000), PEER.gid), Answer::Nobody, "too long ago");
+    }
+
+    #[test]
+    fn nobody_is_an_answer_after_three_questions() {
+        let mut discovery = Discovery::default();
+        discovery.ask(at(0), question(PEER.gid));
+        let mut frames = 0;
+        for millis in 0..2000 {
+            discovery.handle_timeout(at(millis));
+            frames += usize::from(discovery.poll_frame().is_some());
+        }
+        assert_eq!((frames, discovery.answer(at(2000), PEER.gid)), (3, Answer::Nobody));
+    }
+
+    #[test]
+    fn it_answers_for_hosts_of_the_network_and_believes_nobody_who_says_he_is_one() {
+        let mut discovery = Discovery::default();
+        let asked = NeighbourMessage::Solicitation { sender: PEER, target: own().gid };
+        assert!(discovery.handle(at(0), &asked.compose(), &[host()]));
+        let answer = discovery.poll_frame().and_then(|frame| NeighbourMessage::parse(&frame));
+        assert_eq!(answer, Some(NeighbourMessage::Advertisement { sender: own(), receiver: PEER }));
+        assert_eq!(discovery.answer(at(1), PEER.gid), Answer::Known(PEER.mac), "who asks is known");
+        let thief = Neighbour { mac: PEER.mac, ..own() };
+        let claim = NeighbourMessage::Advertisement { sender: thief, receiver: PEER }.compose();
+        assert!(discovery.handle(at(2), &claim, &[host()]));
+        assert_eq!(discovery.answer(at(3), own().gid), Answer::Nobody);
+        assert!(!discovery.handle(at(4), &[0; 60], &[host()]), "not of discovery");
+    }
+
+    #[test]
+    fn what_was_given_is_never_asked_for_and_tables_have_a_limit() {
+        let mut discovery = Discovery::new([PEER]);
+        discovery.ask(at(0), question(PEER.gid));
+        assert_eq!(discovery.answer(at(100_000), PEER.gid), Answer::Known(PEER.mac));
+        for number in 0..MOST_WANTED as u32 * 2 {
+            discovery.ask(at(0), question(Gid::from_ipv4((0x0b00_0000 + number).to_be_bytes())));
+        }
+        assert_eq!(discovery.wanted.len(), MOST_WANTED);
+        for number in 0..MOST_KNOWN as u32 * 2 {
+            let gid = Gid::from_ipv4((0x0b00_0000 + number).to_be_bytes());
+            discovery.learn(at(0), Neighbour { gid, ..PEER }, &[]);
+        }
+        assert_eq!(discovery.known.len(), MOST_KNOWN);
+    }
+}
