@@ -2,6 +2,7 @@
 
 mod support;
 
+use bareverbs_sim::net::MANAGER_LID;
 use bareverbs_sim::wire::infiniband::{destination_lid, destination_qpn, virtual_lane};
 use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, VirtualHost};
@@ -54,7 +55,7 @@ fn a_port_of_infiniband_has_the_lid_of_its_host() {
     let attributes = [attribute(0, 1, 1), attribute(1, size_of::<QueryPortRespEx>(), BASE)];
     peer.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &attributes).unwrap();
     let port = peer.read::<QueryPortRespEx>(BASE).legacy_resp;
-    assert_eq!((port.lid, port.sm_lid, port.state, port.phys_state), (7, 7, 4, 5));
+    assert_eq!((port.lid, port.sm_lid, port.state, port.phys_state), (7, MANAGER_LID, 4, 5));
     assert_eq!((port.link_layer, port.flags, port.active_width, port.active_speed), (1, 0, 2, 32));
     assert_eq!((port.gid_tbl_len, port.pkey_tbl_len, port.active_mtu), (8, 128, 5));
 }

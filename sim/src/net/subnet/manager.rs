@@ -1,11 +1,13 @@
 //! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches the neighbour at each port of its switch.
 //!
-//! A neighbour is brought up by four requests: who are you (NodeInfo), be of these partitions (P_KeyTable), have this LID and
-//! be armed (PortInfo), be active (PortInfo). A request without an answer is repeated a few times. Every neighbour is looked
+//! A neighbour is brought up by five requests: who are you (NodeInfo), what are you called (NodeDescription), be of these partitions
+//! (P_KeyTable), have this LID and be armed (PortInfo), be active (PortInfo). A request without an answer is repeated a few times. Every neighbour is looked
 //! at again at each sweep; one that has forgotten everything, as after a reset, is brought up anew with the LID it had.
 
+use super::directory::{EndPort, Portrait};
+use super::management_port::{MANAGER_LID, SUBNET_TIMEOUT};
 use crate::wire::DEFAULT_PARTITION_KEY;
-use crate::wire::infiniband::FIRST_MULTICAST_LID;
+use crate::wire::management::attributes::PortInfo;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,8 +18,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
 const ATTEMPTS: u8 = 4;
 /// How often each neighbour is looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// `SubnetTimeOut`: 4.096 µs times 2 to this power.
-const SUBNET_TIMEOUT: u8 = 18;
+/// GUID of the switch, if it is given no other.
+const SWITCH_GUID: u64 = 0x0002_c903_0000_0001;
+/// The key by which requests are trusted, if there is no other: that of OpenSM.
+const SM_KEY: u64 = 1;
 /// P_Keys of one block of the table.
 const PARTITION_KEY_BLOCK: usize = 32;
 
@@ -29,14 +33,24 @@ pub struct SubnetConfig {
     /// Entries of every port's P_Key table, the first 32 of which count.
     pub partition_keys: Vec<u16>,
     /// LIDs of ports by their GUIDs, known from before, as OpenSM keeps them in `guid2lid`. One that is on no boundary of the mask
-    /// (IBTA v1.4 §4.1.3), or is that of a group, is forgotten.
+    /// (IBTA v1.4 §4.1.3), or is that of a group or of the manager, is forgotten.
     pub known_lids: BTreeMap<u64, u16>,
+    /// GUID of the switch and of its port 0, where the manager is.
+    pub guid: u64,
+    /// Who knows it is told more of the subnet (IBTA v1.4 §14.4.4). With 0 nobody is.
+    pub sm_key: u64,
 }
 
 impl Default for SubnetConfig {
     /// One LID a port, and the default partition.
     fn default() -> Self {
-        Self { lmc: 0, partition_keys: vec![DEFAULT_PARTITION_KEY], known_lids: BTreeMap::new() }
+        Self {
+            lmc: 0,
+            partition_keys: vec![DEFAULT_PARTITION_KEY],
+            known_lids: BTreeMap::new(),
+            guid: SWITCH_GUID,
+            sm_key: SM_KEY,
+        }
     }
 }
 
@@ -59,6 +73,7 @@ pub struct Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BringUp {
     Identify,
+    Describe,
     Partition,
     Arm,
     Activate,
@@ -68,8 +83,8 @@ enum BringUp {
 #[derive(Debug)]
 struct Neighbour {
     bring_up: BringUp,
-    /// `None` until it has said who it is.
-    guid: Option<u64>,
+    /// What it has said of itself.
+    portrait: Box<Portrait>,
     /// 0 until it has one.
     lid: u16,
     /// The request that has no answer yet; 0 if there is none.
@@ -102,7 +117,7 @@ impl Manager {
         config.partition_keys.truncate(PARTITION_KEY_BLOCK);
         let step = 1 << config.lmc;
         let mut lids = core::mem::take(&mut config.known_lids);
-        lids.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && *lid < FIRST_MULTICAST_LID);
+        lids.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && is_below_manager(*lid, step));
         Self {
             config,
             neighbours: BTreeMap::new(),
@@ -121,9 +136,12 @@ impl Manager {
         self.find_next_due();
     }
 
-    pub(super) fn handle_link_down(&mut self, port: u8) {
-        self.table_changed |= self.neighbours.remove(&port).is_some();
+    /// The GUID of the neighbour that was there, if it has said who it is.
+    pub(super) fn handle_link_down(&mut self, port: u8) -> Option<u64> {
+        let gone = self.neighbours.remove(&port);
+        self.table_changed |= gone.is_some();
         self.find_next_due();
+        gone.and_then(|neighbour| neighbour.guid())
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -142,7 +160,7 @@ impl Manager {
         if !expected || answer.status() != status::OK {
             return;
         }
-        neighbour.accept(now, answer.data());
+        neighbour.accept(now, answer);
         self.assign_lid(port);
         self.send_request(now, port);
         self.find_next_due();
@@ -169,11 +187,28 @@ impl Manager {
     pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
         self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(port, neighbour)| Member {
             port: usize::from(*port),
-            guid: neighbour.guid.unwrap_or(0),
+            guid: neighbour.portrait.node.port_guid(),
             lid: neighbour.lid,
             lmc: self.config.lmc,
             is_active: neighbour.bring_up == BringUp::Done,
         })
+    }
+
+    /// Neighbours that are up, as the administration knows them.
+    pub(super) fn end_ports(&self) -> impl Iterator<Item = EndPort<'_>> {
+        let up = self.neighbours.iter().filter(|(_, neighbour)| neighbour.bring_up == BringUp::Done);
+        up.map(|(port, neighbour)| EndPort {
+            lid: neighbour.lid,
+            lmc: self.config.lmc,
+            exit: Some(*port),
+            portrait: &neighbour.portrait,
+            partition_keys: &self.config.partition_keys,
+        })
+    }
+
+    /// Requests sent so far.
+    pub(super) const fn transactions(&self) -> u64 {
+        self.transactions
     }
 
     fn find_next_due(&mut self) {
@@ -182,7 +217,7 @@ impl Manager {
 
     /// A neighbour that is known by its GUID gets the LID it had, or a free one.
     fn assign_lid(&mut self, port: u8) {
-        let Some(guid) = self.neighbours.get(&port).and_then(|neighbour| neighbour.guid) else { return };
+        let Some(guid) = self.neighbours.get(&port).and_then(Neighbour::guid) else { return };
         let lid = self.lid_of(guid);
         if let Some(neighbour) = self.neighbours.get_mut(&port).filter(|neighbour| neighbour.lid != lid) {
             neighbour.lid = lid;
@@ -209,14 +244,15 @@ impl Manager {
         let taken: BTreeSet<u16> = self.lids.values().copied().collect();
         let step = 1 << self.config.lmc;
         let next = taken.last().map_or(step, |last| last + step);
-        let free = (step..FIRST_MULTICAST_LID).step_by(usize::from(step)).find(|lid| !taken.contains(lid));
-        if next < FIRST_MULTICAST_LID { Some(next) } else { free }
+        let free = (step..MANAGER_LID)
+            .step_by(usize::from(step))
+            .find(|lid| is_below_manager(*lid, step) && !taken.contains(lid));
+        if is_below_manager(next, step) { Some(next) } else { free }
     }
 
     /// Gives back the LIDs of ports that have gone.
     fn forget_absent(&mut self) {
-        let present: BTreeSet<u64> =
-            self.neighbours.values().filter_map(|neighbour| neighbour.guid).collect();
+        let present: BTreeSet<u64> = self.neighbours.values().filter_map(Neighbour::guid).collect();
         self.lids.retain(|guid, _| present.contains(guid));
     }
 
@@ -237,10 +273,10 @@ impl Manager {
 }
 
 impl Neighbour {
-    const fn new(now: Time) -> Self {
+    fn new(now: Time) -> Self {
         Self {
             bring_up: BringUp::Identify,
-            guid: None,
+            portrait: Box::new(Portrait::new()),
             lid: 0,
             transaction: 0,
             attempts: 0,
@@ -249,12 +285,24 @@ impl Neighbour {
         }
     }
 
+    /// `None` until it has said who it is.
+    fn guid(&self) -> Option<u64> {
+        Some(self.portrait.node.port_guid()).filter(|guid| *guid != 0)
+    }
+
     /// Takes the answer to the open request.
-    fn accept(&mut self, now: Time, data: &[u8]) {
-        let (before, state) = (self.bring_up, PortState::from_raw(data[32] & 0xf));
-        if before == BringUp::Identify {
-            self.guid = data[20..28].first_chunk().map(|guid| u64::from_be_bytes(*guid));
+    fn accept(&mut self, now: Time, answer: &SubnetPacket) {
+        let (before, portrait) = (self.bring_up, &mut self.portrait);
+        // An attribute is no longer than the bytes that every packet has for it.
+        match before {
+            BringUp::Identify => portrait.node = answer.read().unwrap_or_default(),
+            BringUp::Describe => portrait.description.copy_from_slice(answer.data()),
+            BringUp::Partition => {}
+            BringUp::Arm | BringUp::Activate | BringUp::Done => {
+                portrait.port = answer.read().unwrap_or_default();
+            }
         }
+        let state = PortState::from_raw(portrait.port.port_state());
         self.bring_up = before.next(state);
         (self.transaction, self.attempts, self.due) = (0, 0, now);
         match (before, self.bring_up) {
@@ -283,7 +331,8 @@ impl BringUp {
     /// What follows the answer of a port in this state.
     const fn next(self, state: Option<PortState>) -> Self {
         match (self, state) {
-            (Self::Identify, _) => Self::Partition,
+            (Self::Identify, _) => Self::Describe,
+            (Self::Describe, _) => Self::Partition,
             (Self::Partition, _) => Self::Arm,
             (Self::Arm, Some(PortState::Armed)) => Self::Activate,
             (Self::Activate | Self::Done, Some(PortState::Active)) => Self::Done,
@@ -296,6 +345,7 @@ impl BringUp {
 fn request(neighbour: &Neighbour, config: &SubnetConfig, transaction: u64) -> SubnetPacket {
     match neighbour.bring_up {
         BringUp::Identify => SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, transaction),
+        BringUp::Describe => SubnetPacket::request(Method::Get, attribute::NODE_DESCRIPTION, 0, transaction),
         BringUp::Partition => set_partition(config, transaction),
         BringUp::Arm => set_port_info(neighbour, config.lmc, PortState::Armed, transaction),
         BringUp::Activate => set_port_info(neighbour, config.lmc, PortState::Active, transaction),
@@ -311,14 +361,17 @@ fn set_partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
     packet
 }
 
-/// LID, mask and next state. The port reaches the manager at the port's own LID, since the switch has none.
+/// LID, mask, where the manager is, and next state.
 fn set_port_info(neighbour: &Neighbour, lmc: u8, state: PortState, transaction: u64) -> SubnetPacket {
     let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
-    let (lid, data) = (neighbour.lid.to_be_bytes(), packet.data_mut());
-    data[16..18].copy_from_slice(&lid);
-    data[18..20].copy_from_slice(&lid);
-    data[32] = state as u8;
-    data[34] = lmc;
-    data[51] = SUBNET_TIMEOUT;
+    let mut wish = PortInfo::new();
+    wish.set_lid(neighbour.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
+    wish.set_port_state(state as u8).set_subnet_timeout(SUBNET_TIMEOUT);
+    packet.write(&wish);
     packet
+}
+
+/// Whether the LIDs of a port end before that of the manager.
+const fn is_below_manager(lid: u16, lids: u16) -> bool {
+    lid <= MANAGER_LID - lids
 }

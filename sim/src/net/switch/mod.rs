@@ -11,7 +11,7 @@
 mod address_table;
 
 use super::port_set::PortSet;
-use super::subnet::{Member, Subnet, SubnetConfig};
+use super::subnet::{Management, Member, Subnet, SubnetConfig};
 use address_table::AddressTable;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
@@ -51,7 +51,7 @@ pub struct SwitchCounters {
     /// Frames that went nowhere: their destination is behind the port they came from, or on InfiniBand nobody has it, or they
     /// are too short to have one.
     pub filtered: u64,
-    /// Management packets that went to the manager of the subnet.
+    /// Packets that went to the manager of the subnet, or to the agents in its node.
     pub managed: u64,
     /// Frames whose source was not learned because the table was full.
     pub not_learned: u64,
@@ -168,8 +168,8 @@ impl Switch {
         }
     }
 
-    /// Sets the ports of an InfiniBand multicast group, as the subnet's administration does when ports join (IBTA v1.4
-    /// §18.2.4.3.3). False if `lid` is not that of a group, there is no room for another, or the switch is of Ethernet.
+    /// Sets the ports of an InfiniBand multicast group from outside, as the subnet's administration does for its own groups when ports
+    /// join (IBTA v1.4 §18.2.4.3.3). False if `lid` is not that of a group, there is no room for another, or the switch is of Ethernet.
     pub fn set_multicast_ports(&mut self, lid: u16, ports: PortSet) -> bool {
         match &mut self.table {
             Table::Ethernet(_) => false,
@@ -297,16 +297,35 @@ fn switch_infiniband(
     frame: &[u8],
 ) -> Exits {
     if Subnet::is_management(frame) {
-        let taken = subnet.handle_management(now, ingress, frame);
-        counters.managed += u64::from(taken);
-        counters.filtered += u64::from(!taken);
-        return Exits::None;
+        return switch_management(subnet, counters, now, ingress, frame);
     }
     if let Some(group) = subnet.group(frame) {
         counters.flooded += 1;
         return Exits::Group(group.without(ingress));
     }
-    one_of(subnet.exit(frame), ingress, counters)
+    let exit = subnet.exit(frame);
+    if exit.is_none() && subnet.handle_own(now, frame) {
+        counters.managed += 1;
+        return Exits::None;
+    }
+    one_of(exit, ingress, counters)
+}
+
+/// Gives a packet of the management lane to the manager, or forwards it if it goes by LID to somebody else.
+#[cold]
+fn switch_management(
+    subnet: &mut Subnet,
+    counters: &mut SwitchCounters,
+    now: Time,
+    ingress: usize,
+    frame: &[u8],
+) -> Exits {
+    match subnet.handle_management(now, ingress, frame) {
+        Management::Forward(exit) => return one_of(exit, ingress, counters),
+        Management::Taken => counters.managed += 1,
+        Management::Lost => counters.filtered += 1,
+    }
+    Exits::None
 }
 
 /// Out of the port that leads there, unless the frame came from it.

@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use super::verbs::{Node, create_qp, data};
-use crate::net::{Egress, PortSet, SubnetConfig, Switch};
+use crate::net::{Egress, MANAGER_LID, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::management::{Method, SubnetPacket, attribute};
 use bareverbs_prm::command::ib_port::{
@@ -126,7 +126,7 @@ fn the_manager_gives_lids_and_makes_ports_active() {
     let mut pair = Pair::new(SubnetConfig { lmc: 1, partition_keys, ..SubnetConfig::default() });
     let (one, two) = (pair.port(0), pair.port(1));
     assert_eq!((one.lid(), one.lmc(), one.port_state(), one.port_physical_state()), (2, 1, 4, 5));
-    assert_eq!((two.lid(), two.sm_lid(), two.vport_state(), two.subnet_timeout()), (4, 4, 4, 18));
+    assert_eq!((two.lid(), two.sm_lid(), two.vport_state(), two.subnet_timeout()), (4, MANAGER_LID, 4, 18));
     let changes: Vec<u8> = core::iter::from_fn(|| pair.nodes[0].poll_event())
         .filter(|event| event.kind() == EventType::PortChange)
         .map(|event| event.sub_type())

@@ -49,7 +49,7 @@ fn the_manager_brings_ports_up_in_virtual_time() {
     assert_eq!(members(&world, switch), []);
     world.run_until(Time::ZERO + Duration::from_micros(20));
     assert_eq!(members(&world, switch), [(1, true), (2, true)]);
-    assert_eq!(world.switch_counters(switch).map(|counters| counters.managed), Some(8));
+    assert_eq!(world.switch_counters(switch).map(|counters| counters.managed), Some(10));
 }
 
 #[test]

@@ -53,6 +53,10 @@ layout! {
     bits vl_stall_count / set_vl_stall_count: u8 = 10[15:13], "VLStallCount";
     bits hoq_life / set_hoq_life: u8 = 10[12:8], "HOQLife";
     bits operational_vls / set_operational_vls: u8 = 10[7:4], "OperationalVLs";
+    bits partition_enforcement_inbound / set_partition_enforcement_inbound: bool = 10[3:3], "PartitionEnforcementInbound";
+    bits partition_enforcement_outbound / set_partition_enforcement_outbound: bool = 10[2:2], "PartitionEnforcementOutbound";
+    bits filter_raw_inbound / set_filter_raw_inbound: bool = 10[1:1], "FilterRawInbound";
+    bits filter_raw_outbound / set_filter_raw_outbound: bool = 10[0:0], "FilterRawOutbound";
     bits m_key_violations / set_m_key_violations: u16 = 11[31:16], "M_KeyViolations";
     bits p_key_violations / set_p_key_violations: u16 = 11[15:0], "P_KeyViolations";
     bits q_key_violations / set_q_key_violations: u16 = 12[31:16], "Q_KeyViolations";
@@ -62,10 +66,22 @@ layout! {
     bits resp_time_value / set_resp_time_value: u8 = 13[28:24], "RespTimeValue";
     bits local_phy_errors / set_local_phy_errors: u8 = 13[23:20], "LocalPhyErrors";
     bits overrun_errors / set_overrun_errors: u8 = 13[19:16], "OverrunErrors";
+    bits max_credit_hint / set_max_credit_hint: u16 = 13[15:0], "MaxCreditHint";
+    bits link_round_trip_latency / set_link_round_trip_latency: u32 = 14[23:0], "LinkRoundTripLatency";
     bits capability_mask2 / set_capability_mask2: u16 = 15[31:16], "CapabilityMask2";
     bits link_speed_ext_active / set_link_speed_ext_active: u8 = 15[15:12], "LinkSpeedExtActive";
     bits link_speed_ext_supported / set_link_speed_ext_supported: u8 = 15[11:8], "LinkSpeedExtSupported";
     bits link_speed_ext_enabled / set_link_speed_ext_enabled: u8 = 15[4:0], "LinkSpeedExtEnabled";
+}
+
+layout! {
+    /// SMInfo (IBTA v1.4 §14.2.5.13).
+    pub struct SmInfo, "SMInfo", 6;
+    wide guid / set_guid: u64 = 0, "GUID";
+    wide sm_key / set_sm_key: u64 = 2, "SM_Key";
+    bits act_count / set_act_count: u32 = 4[31:0], "ActCount";
+    bits priority / set_priority: u8 = 5[31:28], "Priority";
+    bits sm_state / set_sm_state: u8 = 5[27:24], "SMState";
 }
 
 layout! {

@@ -35,6 +35,19 @@ impl GeneralPacket {
         (bytes[0] == super::BASE_VERSION).then_some(Self { bytes, route: *route, source, partition_key })
     }
 
+    /// The queue pair that sent it.
+    pub const fn source(&self) -> Qpn {
+        self.source
+    }
+
+    /// The LID of the port that sent it. `None` off InfiniBand.
+    pub const fn source_lid(&self) -> Option<u16> {
+        match self.route.network {
+            Network::InfiniBand(local) => Some(local.source),
+            _ => None,
+        }
+    }
+
     /// Its P_Key.
     pub const fn partition_key(&self) -> u16 {
         self.partition_key

@@ -1,8 +1,10 @@
 //! Management datagrams, 256 bytes each (IBTA v1.4 §13.4): those of subnet management to queue pair 0, over the virtual lane that
 //! nothing else uses (§14.2), and those of general services to queue pair 1.
 //!
-//! **Where to read first.** [`SubnetPacket`]; `attributes` for what a datagram carries, `general` for queue pair 1.
+//! **Where to read first.** [`SubnetPacket`]; `attributes` for what a datagram carries, `general` for queue pair 1, `administration` for
+//! the records of the subnet.
 
+pub mod administration;
 pub mod attributes;
 mod general;
 
@@ -57,6 +59,8 @@ pub mod class {
     pub const LID_ROUTED: u8 = 0x01;
     /// Subnet management, directed route.
     pub const DIRECTED_ROUTE: u8 = 0x81;
+    /// Subnet administration.
+    pub const ADMINISTRATION: u8 = 0x03;
     /// Performance management.
     pub const PERFORMANCE: u8 = 0x04;
 }
@@ -174,6 +178,8 @@ impl PortState {
 pub mod status {
     /// Done.
     pub const OK: u16 = 0;
+    /// The agent is busy: ask again later.
+    pub const BUSY: u16 = 1;
     /// There is no such class here, or not of this version.
     pub const BAD_VERSION: u16 = 1 << 2;
     /// The agent does not know the method.
@@ -269,6 +275,11 @@ impl SubnetPacket {
 
     const fn is_directed(&self) -> bool {
         self.0[1] == DIRECTED_ROUTE
+    }
+
+    /// Whether it goes by LIDs rather than by ports on its way.
+    pub const fn is_lid_routed(&self) -> bool {
+        !self.is_directed()
     }
 
     /// Whether it is on its way back to who asked (IBTA v1.4 §14.2.2).

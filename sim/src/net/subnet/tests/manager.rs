@@ -1,52 +1,11 @@
 //! The manager against ports that answer, forget, and say nothing.
 
-use super::*;
+use super::{Agent, converse, subnet};
 use crate::net::switch::{Egress, Switch};
-use crate::wire::management::{Method, PortState, attribute, status};
-use bareverbs_prm::time::Duration;
-
-/// A port that does what it is told.
-struct Agent {
-    guid: u64,
-    lid: u16,
-    lmc: u8,
-    state: PortState,
-    keys: [u8; 64],
-}
-
-impl Agent {
-    fn new(guid: u64) -> Self {
-        Self { guid, lid: 0, lmc: 0, state: PortState::Initialize, keys: [0; 64] }
-    }
-
-    fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
-        let mut packet = SubnetPacket::of(&parse(frame).expect("a packet")).expect("of management");
-        assert!(packet.arrive(1));
-        match (packet.method(), packet.attribute().0) {
-            (Method::Get, attribute::NODE_INFO) => {
-                packet.data_mut()[20..28].copy_from_slice(&self.guid.to_be_bytes());
-            }
-            (Method::Set, attribute::PARTITION_KEYS) => self.keys.copy_from_slice(packet.data()),
-            (Method::Set, attribute::PORT_INFO) => {
-                let data = packet.data();
-                self.lid = u16::from_be_bytes([data[16], data[17]]);
-                self.lmc = data[34] & 7;
-                self.state = PortState::from_raw(data[32] & 0xf).expect("a state");
-            }
-            (Method::Get, attribute::PORT_INFO) => packet.data_mut()[32] = self.state as u8,
-            other => panic!("{other:?}"),
-        }
-        packet.answer(status::OK);
-        packet.to_frame(0, 0).0.into_bytes()
-    }
-}
-
-fn converse(switch: &mut Switch, agents: &mut [Agent], now: Time) {
-    while let Some(Egress::Own { port, frame, .. }) = switch.poll() {
-        let answer = agents[port].answer(&frame);
-        assert_eq!(exit(switch, now, port, &answer), None);
-    }
-}
+use crate::net::{MANAGER_LID, SubnetConfig};
+use crate::wire::infiniband::parse;
+use crate::wire::management::{PortState, SubnetPacket};
+use bareverbs_prm::time::{Duration, Time};
 
 /// The one port by which a frame leaves.
 fn exit(switch: &mut Switch, now: Time, ingress: usize, frame: &[u8]) -> Option<usize> {
@@ -55,17 +14,6 @@ fn exit(switch: &mut Switch, now: Time, ingress: usize, frame: &[u8]) -> Option<
         Some(Egress::Forward { port }) => Some(port),
         _ => None,
     }
-}
-
-fn subnet(lmc: u8) -> (Switch, Vec<Agent>) {
-    let partition_keys = vec![0xffff, 0x8001];
-    let mut switch = Switch::infiniband(SubnetConfig { lmc, partition_keys, ..SubnetConfig::default() });
-    let mut agents = vec![Agent::new(0xa), Agent::new(0xb)];
-    for port in 0..2 {
-        switch.handle_link(Time::ZERO, port, true);
-    }
-    converse(&mut switch, &mut agents, Time::ZERO);
-    (switch, agents)
 }
 
 fn packet_to(lid: u16) -> Vec<u8> {
@@ -80,6 +28,7 @@ fn every_port_becomes_active_with_a_lid_of_its_own() {
     let (mut switch, agents) = subnet(0);
     assert!(agents.iter().all(|agent| agent.state == PortState::Active));
     assert_eq!((agents[0].lid, agents[1].lid), (1, 2));
+    assert!(agents.iter().all(|agent| agent.manager_lid == MANAGER_LID));
     assert_eq!(agents[0].keys[..6], [0xff, 0xff, 0x80, 1, 0, 0]);
     assert_eq!(exit(&mut switch, Time::ZERO, 0, &packet_to(2)), Some(1));
     assert_eq!(exit(&mut switch, Time::ZERO, 1, &packet_to(1)), Some(0));
@@ -191,10 +140,11 @@ fn lids_of_ports_that_have_gone_are_given_again() {
 
 #[test]
 fn a_port_gets_the_lid_that_the_manager_knows_for_its_guid() {
-    let known_lids = [(0xb, 7), (0xc, 0xc001), (0xd, 0)].into();
+    let known_lids = [(0xb, 7), (0xc, 0xc001), (0xe, MANAGER_LID), (0xd, 0)].into();
     let mut switch = Switch::infiniband(SubnetConfig { known_lids, ..SubnetConfig::default() });
-    let mut agents: Vec<Agent> = [0xb, 0xa, 0xc].map(Agent::new).into();
-    (0..3).for_each(|port| switch.handle_link(Time::ZERO, port, true));
+    let mut agents: Vec<Agent> = [0xb, 0xa, 0xc, 0xe].map(Agent::new).into();
+    (0..4).for_each(|port| switch.handle_link(Time::ZERO, port, true));
     converse(&mut switch, &mut agents, Time::ZERO);
-    assert_eq!([agents[0].lid, agents[1].lid, agents[2].lid], [7, 8, 9], "a group's LID is nobody's");
+    let lids: Vec<u16> = agents.iter().map(|agent| agent.lid).collect();
+    assert_eq!(lids, [7, 8, 9, 10], "neither a group's LID nor the manager's is given");
 }

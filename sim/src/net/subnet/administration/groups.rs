@@ -1,0 +1,411 @@
+//! Multicast groups and who is in them: MCMemberRecord (IBTA v1.4 §15.2.5.17).
+//!
+//! A port joins, and makes a group that there is none of, by a SubnAdmSet; it leaves by a SubnAdmDelete. A group ends with its last full
+//! member, but for those that were there from the start: the broadcast group of IP of each partition (RFC 4391, section 5).
+
+use super::rate;
+use super::selector::{EXACTLY, Selector};
+use crate::net::port_set::PortSet;
+use crate::net::subnet::directory::{Directory, EndPort, full_member, is_same_partition};
+use crate::net::subnet::management_port::SUBNET_TIMEOUT;
+use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
+use crate::wire::management::administration::{McMemberRecord, status};
+use core::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// MulticastGroups that there can be: as many as a switch forwards to.
+pub(super) const GROUPS: usize = 1024;
+/// Bits of `JoinState`.
+const FULL_MEMBER: u8 = 1;
+const NON_MEMBER: u8 = 2;
+const SEND_ONLY_FULL_MEMBER: u8 = 8;
+/// Members in these states hear the group; a group lives as long as it has members in those.
+const HEARS: u8 = FULL_MEMBER | NON_MEMBER;
+const KEEPS: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
+/// Q_Key, MTU and rate of the broadcast groups of IP: 2048 bytes and 10 Gb/s, which every port has.
+const BROADCAST_Q_KEY: u32 = 0x0b1b;
+const MTU_2048: u8 = 4;
+const RATE_10_GBPS: u8 = 3;
+const LINK_LOCAL_SCOPE: u8 = 2;
+/// Signature of the groups whose GID was made here (IBTA v1.4 §15.2.5.17).
+const OWN_SIGNATURE: [u8; 2] = [0xa0, 0x1b];
+
+/// Bits of the component mask.
+pub(super) mod component {
+    pub(super) const MGID: u64 = 1;
+    pub(super) const PORT_GID: u64 = 1 << 1;
+    pub(super) const Q_KEY: u64 = 1 << 2;
+    pub(super) const MLID: u64 = 1 << 3;
+    pub(super) const MTU_SELECTOR: u64 = 1 << 4;
+    pub(super) const MTU: u64 = 1 << 5;
+    pub(super) const TRAFFIC_CLASS: u64 = 1 << 6;
+    pub(super) const PARTITION_KEY: u64 = 1 << 7;
+    pub(super) const RATE_SELECTOR: u64 = 1 << 8;
+    pub(super) const RATE: u64 = 1 << 9;
+    pub(super) const LIFE_TIME_SELECTOR: u64 = 1 << 10;
+    pub(super) const LIFE_TIME: u64 = 1 << 11;
+    pub(super) const SERVICE_LEVEL: u64 = 1 << 12;
+    pub(super) const FLOW_LABEL: u64 = 1 << 13;
+    pub(super) const HOP_LIMIT: u64 = 1 << 14;
+    pub(super) const SCOPE: u64 = 1 << 15;
+    pub(super) const JOIN_STATE: u64 = 1 << 16;
+    pub(super) const PROXY_JOIN: u64 = 1 << 17;
+}
+
+/// What a request to join or to leave has to have, and what one that makes a group has to have.
+const JOIN: u64 = component::MGID | component::PORT_GID | component::JOIN_STATE;
+const CREATE: u64 = JOIN
+    | component::Q_KEY
+    | component::TRAFFIC_CLASS
+    | component::PARTITION_KEY
+    | component::FLOW_LABEL
+    | component::SERVICE_LEVEL;
+
+#[derive(Debug)]
+struct MulticastGroup {
+    /// What is common to all members.
+    record: McMemberRecord,
+    /// It was there from the start and stays without members.
+    is_permanent: bool,
+    /// By the GUID of the port.
+    members: BTreeMap<u64, Membership>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Membership {
+    gid: [u8; 16],
+    state: u8,
+    is_proxy: bool,
+}
+
+/// A request about groups, and who has sent it.
+pub(super) struct GroupRequest<'a> {
+    pub(super) record: &'a McMemberRecord,
+    pub(super) mask: u64,
+    pub(super) requester: EndPort<'a>,
+}
+
+/// All groups; see the module.
+#[derive(Debug)]
+pub(super) struct MulticastGroups {
+    by_gid: BTreeMap<[u8; 16], MulticastGroup>,
+    /// MulticastGroups of whose members the switch has to be told.
+    changed: BTreeSet<u16>,
+    /// Counts the GIDs that were made here.
+    made: u32,
+}
+
+impl MulticastGroups {
+    /// The broadcast groups of IP, one for each partition.
+    pub(super) fn new(partition_keys: &[u16]) -> Self {
+        let mut groups = Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0 };
+        let keys: BTreeSet<u16> =
+            partition_keys.iter().filter(|key| **key != 0).copied().map(full_member).collect();
+        // The default partition is the highest, and has the first LID.
+        for (key, lid) in keys.into_iter().rev().zip(FIRST_MULTICAST_LID..) {
+            let record = broadcast(key, lid);
+            groups.by_gid.insert(
+                record.mgid(),
+                MulticastGroup { record, is_permanent: true, members: BTreeMap::new() },
+            );
+        }
+        groups
+    }
+
+    /// SubnAdmSet: the port joins, and makes the group if there is none. `is_free` says whether the switch has no use for a LID.
+    pub(super) fn join(
+        &mut self,
+        request: &GroupRequest<'_>,
+        directory: &Directory<'_>,
+        is_free: impl Fn(u16) -> bool,
+    ) -> Result<McMemberRecord, u16> {
+        let port = joining_port(request, directory)?;
+        let (record, mask) = (request.record, request.mask);
+        let is_nowhere = mask & component::PARTITION_KEY != 0 && record.partition_key() & 0x7fff == 0;
+        if record.join_state() == 0 || is_nowhere {
+            return Err(status::REQUEST_INVALID);
+        }
+        let common = match self.by_gid.get(&record.mgid()) {
+            Some(group) => {
+                group.check_modify(request, port.guid())?;
+                group.record
+            }
+            None => self.plan(request, &port, is_free)?,
+        };
+        if !agrees(&common, record, mask) || !is_reached(&common, &port) {
+            return Err(status::REQUEST_INVALID);
+        }
+        let is_proxy = port.guid() != request.requester.guid();
+        let new = || MulticastGroup { record: common, is_permanent: false, members: BTreeMap::new() };
+        let group = self.by_gid.entry(common.mgid()).or_insert_with(new);
+        let membership =
+            group.members.entry(port.guid()).or_insert(Membership { gid: port.gid(), state: 0, is_proxy });
+        membership.state |= record.join_state();
+        self.changed.insert(common.mlid());
+        Ok(membership.record(&common))
+    }
+
+    /// SubnAdmDelete: the port leaves (o15-0.1.14).
+    pub(super) fn leave(
+        &mut self,
+        request: &GroupRequest<'_>,
+        directory: &Directory<'_>,
+    ) -> Result<McMemberRecord, u16> {
+        let (record, guid) = (request.record, joining_port(request, directory)?.guid());
+        let group = self.by_gid.get_mut(&record.mgid()).ok_or(status::REQUEST_INVALID)?;
+        group.check_modify(request, guid)?;
+        let membership = group.members.get_mut(&guid).ok_or(status::REQUEST_INVALID)?;
+        let leaves = record.join_state();
+        if leaves == 0 || leaves & !membership.state != 0 {
+            return Err(status::REQUEST_INVALID);
+        }
+        membership.state &= !leaves;
+        let answer = membership.record(&group.record);
+        if membership.state == 0 {
+            group.members.remove(&guid);
+        }
+        self.changed.insert(answer.mlid());
+        self.end_empty();
+        Ok(answer)
+    }
+
+    /// The port is no more in the subnet.
+    pub(super) fn forget(&mut self, guid: u64) {
+        for group in self.by_gid.values_mut() {
+            if group.members.remove(&guid).is_some() {
+                self.changed.insert(group.record.mlid());
+            }
+        }
+        self.end_empty();
+    }
+
+    /// Records that match. Who does not know the SM_Key is told of groups, but not who is in them (IBTA v1.4 §15.2.5.17).
+    pub(super) fn find(&self, request: &GroupRequest<'_>, is_trusted: bool) -> Vec<McMemberRecord> {
+        let heard = self.by_gid.values().filter(|group| {
+            request.requester.hears(full_member(group.record.partition_key()))
+                && is_chosen(&group.record, request.record, request.mask)
+        });
+        let mut found = Vec::new();
+        for group in heard {
+            let members = || group.members.values().filter(|member| member.is_chosen(request));
+            if is_trusted {
+                found.extend(members().map(|member| member.record(&group.record)));
+            } else if members().next().is_some() || !asks_for_member(request.mask) {
+                found.push(group.record);
+            }
+        }
+        found
+    }
+
+    /// The next group whose members have changed, and the ports that lead to them.
+    pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, PortSet)> {
+        let lid = self.changed.pop_first()?;
+        let group = self.by_gid.values().find(|group| group.record.mlid() == lid);
+        let members = group.into_iter().flat_map(|group| &group.members);
+        let hearing = members.filter(|(_, member)| member.state & HEARS != 0);
+        let exits = hearing.filter_map(|(guid, _)| directory.by_guid(*guid)?.exit);
+        Some((lid, exits.fold(PortSet::default(), |ports, exit| ports.with(exit.into()))))
+    }
+
+    /// MulticastGroups without a member that keeps them end, and so does the membership of all others.
+    fn end_empty(&mut self) {
+        let changed = &mut self.changed;
+        self.by_gid.retain(|_, group| {
+            let lives = group.is_permanent || group.members.values().any(|member| member.state & KEEPS != 0);
+            if !lives {
+                changed.insert(group.record.mlid());
+            }
+            lives
+        });
+    }
+
+    /// A group that the request makes, if it may (o15-0.2.3).
+    fn plan(
+        &mut self,
+        request: &GroupRequest<'_>,
+        port: &EndPort<'_>,
+        is_free: impl Fn(u16) -> bool,
+    ) -> Result<McMemberRecord, u16> {
+        let (wish, mask) = (request.record, request.mask);
+        if wish.join_state() & KEEPS == 0 {
+            return Err(status::REQUEST_INVALID);
+        }
+        if mask & CREATE != CREATE {
+            return Err(status::INSUFFICIENT_COMPONENTS);
+        }
+        let mut record = *wish;
+        record.set_mgid(self.group_gid(wish, mask, &request.requester.gid())?);
+        record
+            .set_scope(record.mgid()[1] & 0xf)
+            .set_port_gid([0; 16])
+            .set_join_state(0)
+            .set_proxy_join(false);
+        let mtu = planned_mtu(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
+        let rate = planned_rate(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
+        record.set_mtu_selector(EXACTLY).set_mtu(mtu).set_rate_selector(EXACTLY).set_rate(rate);
+        record.set_life_time_selector(EXACTLY);
+        if mask & component::LIFE_TIME == 0 {
+            record.set_life_time(SUBNET_TIMEOUT);
+        }
+        if mask & component::HOP_LIMIT == 0 {
+            record.set_hop_limit(0);
+        }
+        record.set_mlid(self.free_lid(is_free).ok_or(status::NO_RESOURCES)?);
+        Ok(record)
+    }
+
+    /// The GID that is wished, or for none one that is made here.
+    fn group_gid(&mut self, wish: &McMemberRecord, mask: u64, requester: &[u8; 16]) -> Result<[u8; 16], u16> {
+        let wished = wish.mgid();
+        if wished != [0; 16] {
+            return if is_group_gid(&wished) { Ok(wished) } else { Err(status::REQUEST_INVALID) };
+        }
+        let scope = if mask & component::SCOPE != 0 { wish.scope() } else { LINK_LOCAL_SCOPE };
+        // There are fewer groups than numbers, so this ends.
+        loop {
+            self.made = self.made.wrapping_add(1);
+            let mut gid = [0; 16];
+            (gid[0], gid[1]) = (0xff, 0x10 | scope);
+            gid[2..4].copy_from_slice(&OWN_SIGNATURE);
+            gid[4..12].copy_from_slice(&requester[..8]);
+            gid[12..].copy_from_slice(&self.made.to_be_bytes());
+            if !self.by_gid.contains_key(&gid) {
+                return Ok(gid);
+            }
+        }
+    }
+
+    fn free_lid(&self, is_free: impl Fn(u16) -> bool) -> Option<u16> {
+        if self.by_gid.len() >= GROUPS {
+            return None;
+        }
+        let taken: BTreeSet<u16> = self.by_gid.values().map(|group| group.record.mlid()).collect();
+        (FIRST_MULTICAST_LID..PERMISSIVE_LID).find(|lid| !taken.contains(lid) && is_free(*lid))
+    }
+}
+
+impl MulticastGroup {
+    /// A membership is changed by the port itself, or if somebody else made it, by whoever is in the partition (o15-0.2.1).
+    fn check_modify(&self, request: &GroupRequest<'_>, guid: u64) -> Result<(), u16> {
+        let Some(membership) = self.members.get(&guid) else { return Ok(()) };
+        let may = match membership.is_proxy {
+            true => request.requester.hears(full_member(self.record.partition_key())),
+            false => request.requester.guid() == guid,
+        };
+        if may { Ok(()) } else { Err(status::REQUEST_INVALID) }
+    }
+}
+
+impl Membership {
+    fn record(&self, common: &McMemberRecord) -> McMemberRecord {
+        let mut record = *common;
+        record.set_port_gid(self.gid).set_join_state(self.state).set_proxy_join(self.is_proxy);
+        record
+    }
+
+    fn is_chosen(&self, request: &GroupRequest<'_>) -> bool {
+        let (record, asks) = (request.record, |component: u64| request.mask & component != 0);
+        (!asks(component::PORT_GID) || record.port_gid() == self.gid)
+            && (!asks(component::JOIN_STATE) || record.join_state() == self.state)
+            && (!asks(component::PROXY_JOIN) || record.proxy_join() == self.is_proxy)
+    }
+}
+
+/// Whether a mask has components of a member rather than of its group.
+const fn asks_for_member(mask: u64) -> bool {
+    mask & (component::PORT_GID | component::JOIN_STATE | component::PROXY_JOIN) != 0
+}
+
+/// The port that joins or leaves, if the request has all that it needs and its sender may speak for the port.
+fn joining_port<'a>(request: &GroupRequest<'_>, directory: &Directory<'a>) -> Result<EndPort<'a>, u16> {
+    if request.mask & JOIN != JOIN {
+        return Err(status::INSUFFICIENT_COMPONENTS);
+    }
+    let gid = request.record.port_gid();
+    let Some(port) = directory.by_gid(&gid) else {
+        let is_foreign = gid[..8] != request.requester.gid()[..8];
+        return Err(if is_foreign { status::INVALID_GID } else { status::REQUEST_INVALID });
+    };
+    let is_own = port.guid() == request.requester.guid();
+    if is_own || port.common_key(&request.requester).is_some() {
+        Ok(port)
+    } else {
+        Err(status::REQUEST_INVALID)
+    }
+}
+
+/// Whether a port may be in a group: it hears the partition, and its link is as fast and takes packets as long.
+fn is_reached(group: &McMemberRecord, port: &EndPort<'_>) -> bool {
+    let info = &port.portrait.port;
+    port.hears(full_member(group.partition_key()))
+        && info.neighbor_mtu() >= group.mtu()
+        && rate::rank(rate::of_port(info)) >= rate::rank(group.rate())
+}
+
+/// Whether a group is what a request to join it says of it. Scope and LID are not its sender's to choose.
+fn agrees(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+    let asks = |component: u64| mask & component != 0;
+    (!asks(component::Q_KEY) || wish.q_key() == group.q_key())
+        && (!asks(component::PARTITION_KEY) || is_same_partition(wish.partition_key(), group.partition_key()))
+        && (!asks(component::TRAFFIC_CLASS) || wish.traffic_class() == group.traffic_class())
+        && (!asks(component::SERVICE_LEVEL) || wish.service_level() == group.service_level())
+        && (!asks(component::FLOW_LABEL) || wish.flow_label() == group.flow_label())
+        && (!asks(component::HOP_LIMIT) || wish.hop_limit() == group.hop_limit())
+        && quantities_suit(group, wish, mask)
+}
+
+fn quantities_suit(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+    let asks = |component: u64| mask & component == component;
+    let suits = |selector: u8, order: Ordering| Selector::from_raw(selector).suits(order);
+    let rates = rate::rank(group.rate()).cmp(&rate::rank(wish.rate()));
+    (!asks(component::MTU_SELECTOR | component::MTU)
+        || suits(wish.mtu_selector(), group.mtu().cmp(&wish.mtu())))
+        && (!asks(component::RATE_SELECTOR | component::RATE) || suits(wish.rate_selector(), rates))
+        && (!asks(component::LIFE_TIME_SELECTOR | component::LIFE_TIME)
+            || suits(wish.life_time_selector(), group.life_time().cmp(&wish.life_time())))
+}
+
+/// Whether a query chooses a group.
+fn is_chosen(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+    let asks = |component: u64| mask & component != 0;
+    (!asks(component::MGID) || wish.mgid() == group.mgid())
+        && (!asks(component::MLID) || wish.mlid() == group.mlid())
+        && (!asks(component::SCOPE) || wish.scope() == group.scope())
+        && agrees(group, wish, mask)
+}
+
+/// The MTU of a new group; `None` for one that the port does not have.
+fn planned_mtu(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
+    let asks = mask & component::MTU_SELECTOR != 0 && mask & component::MTU != 0;
+    let selector = if asks { Selector::from_raw(wish.mtu_selector()) } else { Selector::Largest };
+    selector.choose(wish.mtu(), port.portrait.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
+}
+
+/// The rate of a new group; `None` for one that the port does not have.
+fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
+    let most = rate::of_port(&port.portrait.port);
+    if mask & component::RATE_SELECTOR == 0 || mask & component::RATE == 0 {
+        return Some(most);
+    }
+    let selector = Selector::from_raw(wish.rate_selector());
+    selector.choose(rate::rank(wish.rate())?, rate::rank(most)?).and_then(rate::of_rank)
+}
+
+/// Whether a GID is one that a port may choose for a group: a multicast one without reserved flags, whose signature is not that of GIDs
+/// made here (o15-0.1.5). MulticastGroups of IP have their own rules (RFC 4391, section 4).
+fn is_group_gid(gid: &[u8; 16]) -> bool {
+    let (flags, scope) = (gid[1] >> 4, gid[1] & 0xf);
+    gid[0] == 0xff && flags & 0xe == 0 && !(gid[2..4] == OWN_SIGNATURE && scope == LINK_LOCAL_SCOPE)
+}
+
+/// The broadcast group of IP in a partition.
+fn broadcast(key: u16, lid: u16) -> McMemberRecord {
+    let [high, low] = key.to_be_bytes();
+    let mut record = McMemberRecord::new();
+    record.set_mgid([0xff, 0x12, 0x40, 0x1b, high, low, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    record.set_q_key(BROADCAST_Q_KEY).set_mlid(lid).set_partition_key(key).set_scope(LINK_LOCAL_SCOPE);
+    record.set_mtu_selector(EXACTLY).set_mtu(MTU_2048);
+    record.set_rate_selector(EXACTLY).set_rate(RATE_10_GBPS);
+    record.set_life_time_selector(EXACTLY).set_life_time(SUBNET_TIMEOUT);
+    record
+}

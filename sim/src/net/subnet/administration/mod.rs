@@ -1,0 +1,299 @@
+//! The subnet's administration (IBTA v1.4 §15): who asks queue pair 1 of the manager's LID is told of nodes, ports and paths, and joins
+//! multicast groups.
+//!
+//! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for the records that are more than what ports say of
+//! themselves, `transfer` for answers that are longer than a datagram.
+//!
+//! **What it may not do.** It keeps no services, tells nobody of events, and has records of nodes, ports, paths and members only. What is asked
+//! with an SM_Key that is not the manager's has no answer.
+
+mod components;
+mod groups;
+mod paths;
+mod rate;
+mod record_list;
+mod selector;
+mod transfer;
+
+use super::directory::{Directory, EndPort};
+use super::management_port::SUBNET_TIMEOUT;
+use crate::net::port_set::PortSet;
+use crate::wire::FrameBuffer;
+use crate::wire::management::administration::{
+    AdministrationPacket, CLASS_VERSION, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord, SaHeader,
+    method, record, status as sa_status,
+};
+use crate::wire::management::attributes::ClassPortInfo;
+use crate::wire::management::{GeneralPacket, Method, SIZE, attribute, class, status};
+use bareverbs_prm::field::Layout;
+use bareverbs_prm::time::Time;
+use groups::{GroupRequest, MulticastGroups};
+use paths::PathRequest;
+use record_list::RecordList;
+use std::collections::VecDeque;
+use transfer::{ACTIVE, Transfers};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// `CapabilityMask`: multicast of datagrams; PortInfoRecord is found by single bits of CapabilityMask. `CapabilityMask2`: full members
+/// that only send (IBTA v1.4 §15.2.4.1).
+const CAPABILITIES: u16 = 1 << 9 | 1 << 13;
+const CAPABILITIES2: u32 = 1 << 12;
+/// Answers that may wait for the switch. It takes them after each frame, so these are those of one.
+const WAITING: usize = 256;
+/// `Options` of PortInfoRecord: CapabilityMask in the request has bits that have to be set, and others do not count; and its bit in the mask.
+const MATCH_BITS: u8 = 0x80;
+const CAPABILITY_MASK: u64 = 1 << 7;
+/// The bit of the component mask for the LID of NodeRecord and PortInfoRecord.
+const LID: u64 = 1;
+const GET_TABLE: Method = Method::from_raw(method::GET_TABLE);
+const DELETE: Method = Method::from_raw(method::DELETE);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Administration {
+    sm_key: u64,
+    groups: MulticastGroups,
+    transfers: Transfers,
+    answers: VecDeque<(FrameBuffer, u32)>,
+}
+
+/// One request whose sender is known.
+struct AdministrationRequest<'a> {
+    packet: &'a AdministrationPacket,
+    requester: EndPort<'a>,
+    is_trusted: bool,
+}
+
+impl Administration {
+    pub(super) fn new(sm_key: u64, partition_keys: &[u16]) -> Self {
+        let groups = MulticastGroups::new(partition_keys);
+        Self { sm_key, groups, transfers: Transfers::default(), answers: VecDeque::new() }
+    }
+
+    /// A datagram for queue pair 1. `is_free` says whether the switch has no use for the LID of a group.
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Time,
+        question: GeneralPacket,
+        directory: &Directory<'_>,
+        is_free: impl Fn(u16) -> bool,
+    ) {
+        let packet = AdministrationPacket::of(question.bytes());
+        let is_ours =
+            packet.mad.class() == class::ADMINISTRATION && packet.mad.class_version() == CLASS_VERSION;
+        if is_ours && packet.rmpp.flags() & ACTIVE != 0 {
+            if let Some(said) = self.transfers.handle_packet(now, &question, &packet) {
+                self.send(&question, &said.to_bytes());
+            }
+            return;
+        }
+        let requester = question.source_lid().and_then(|lid| directory.by_lid(lid));
+        let (Some(requester), true) = (requester, packet.method().has_answer()) else { return };
+        if !is_ours {
+            return self.refuse_class(&question);
+        }
+        let key = packet.sa.sm_key();
+        if key != 0 && key != self.sm_key {
+            return;
+        }
+        let request = AdministrationRequest { packet: &packet, requester, is_trusted: key != 0 };
+        match self.perform(&request, directory, is_free) {
+            Ok(records) => self.answer(now, question, packet, records),
+            Err(status) => self.refuse(&question, packet, status),
+        }
+    }
+
+    /// The port is no more in the subnet.
+    pub(super) fn forget(&mut self, guid: u64) {
+        self.groups.forget(guid);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        for (frame, icrc) in self.transfers.handle_timeout(now) {
+            self.push(frame, icrc);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.transfers.poll_timeout()
+    }
+
+    /// The next packet for an end port.
+    pub(super) fn poll_packet(&mut self) -> Option<(FrameBuffer, u32)> {
+        self.answers.pop_front().or_else(|| self.transfers.poll())
+    }
+
+    /// The next group whose ports have changed.
+    pub(super) fn poll_group(&mut self, directory: &Directory<'_>) -> Option<(u16, PortSet)> {
+        self.groups.poll_change(directory)
+    }
+
+    /// Whether nobody waits for the rest of an answer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.transfers.is_empty()
+    }
+
+    fn perform(
+        &mut self,
+        request: &AdministrationRequest<'_>,
+        directory: &Directory<'_>,
+        is_free: impl Fn(u16) -> bool,
+    ) -> Result<RecordList, u16> {
+        match (request.packet.mad.attribute(), request.packet.method()) {
+            (_, Method::Other(raw)) if !matches!(raw, 0x12..=0x15) => Err(status::BAD_METHOD),
+            (attribute::CLASS_PORT_INFO, Method::Get) => RecordList::of([class_port_info()]),
+            (record::NODE, Method::Get | GET_TABLE) => request.nodes(directory),
+            (record::PORT_INFO, Method::Get | GET_TABLE) => request.ports(directory),
+            (record::PATH, Method::Get | GET_TABLE) => request.paths(directory),
+            (record::MC_MEMBER, Method::Get | GET_TABLE) => {
+                let group = request.record::<McMemberRecord>()?;
+                RecordList::of(self.groups.find(&request.group(&group), request.is_trusted))
+            }
+            (record::MC_MEMBER, Method::Set) => {
+                let group = request.record::<McMemberRecord>()?;
+                RecordList::of([self.groups.join(&request.group(&group), directory, is_free)?])
+            }
+            (record::MC_MEMBER, DELETE) => {
+                let group = request.record::<McMemberRecord>()?;
+                RecordList::of([self.groups.leave(&request.group(&group), directory)?])
+            }
+            _ => Err(status::UNSUPPORTED),
+        }
+    }
+
+    /// A table goes by reliable transfer, however short it is; other answers have exactly one record (C15-0.1.30).
+    fn answer(
+        &mut self,
+        now: Time,
+        question: GeneralPacket,
+        mut packet: AdministrationPacket,
+        records: RecordList,
+    ) {
+        let is_table = packet.method() == GET_TABLE;
+        match records.count() {
+            0 if !is_table => return self.refuse(&question, packet, sa_status::NO_RECORDS),
+            2.. if !is_table => return self.refuse(&question, packet, sa_status::TOO_MANY_RECORDS),
+            _ => {}
+        }
+        let mask = packet.sa.component_mask();
+        packet.mad.set_method(packet.method().answered()).set_status(status::OK);
+        packet.sa = SaHeader::new();
+        packet.sa.set_component_mask(mask).set_attribute_offset((records.stride / 8) as u16);
+        if !is_table {
+            packet.data.fill(0);
+            packet.data[..records.bytes.len()].copy_from_slice(&records.bytes);
+            return self.send(&question, &packet.to_bytes());
+        }
+        if !self.transfers.begin(now, question.clone(), packet.clone(), records.bytes) {
+            self.refuse(&question, AdministrationPacket::of(question.bytes()), status::BUSY);
+        }
+    }
+
+    /// The answer that only says what is wrong.
+    fn refuse(&mut self, question: &GeneralPacket, mut packet: AdministrationPacket, status: u16) {
+        packet.mad.set_method(packet.method().answered()).set_status(status);
+        // Nobody learns a key from what was refused.
+        packet.sa.set_sm_key(0);
+        self.send(question, &packet.to_bytes());
+    }
+
+    /// There is no agent of the class here, or not of this version of it.
+    fn refuse_class(&mut self, question: &GeneralPacket) {
+        let (mut bytes, mut header) = (*question.bytes(), question.header());
+        let answered = Method::from_raw(header.method()).answered();
+        header.set_method(answered).set_status(status::BAD_VERSION);
+        header.write_to(&mut bytes);
+        self.send(question, &bytes);
+    }
+
+    fn send(&mut self, question: &GeneralPacket, bytes: &[u8; SIZE]) {
+        if let Some((frame, icrc)) = question.answer_frame(bytes) {
+            self.push(frame, icrc);
+        }
+    }
+
+    /// One for which there is no room is lost, as datagrams are: its reader asks again.
+    fn push(&mut self, frame: FrameBuffer, icrc: u32) {
+        if self.answers.len() < WAITING {
+            self.answers.push_back((frame, icrc));
+        }
+    }
+}
+
+impl AdministrationRequest<'_> {
+    fn mask(&self) -> u64 {
+        self.packet.sa.component_mask()
+    }
+
+    fn record<T: FromBytes>(&self) -> Result<T, u16> {
+        self.packet.record().ok_or(sa_status::REQUEST_INVALID)
+    }
+
+    fn group<'a>(&'a self, record: &'a McMemberRecord) -> GroupRequest<'a> {
+        GroupRequest { record, mask: self.mask(), requester: self.requester }
+    }
+
+    /// End ports that the requester may know of: itself, and those of its partitions (IBTA v1.4 §15.4.1).
+    fn visible<'a>(&'a self, directory: &'a Directory<'_>) -> impl Iterator<Item = &'a EndPort<'a>> {
+        let sees = |end: &&EndPort<'_>| {
+            end.guid() == self.requester.guid() || end.common_key(&self.requester).is_some()
+        };
+        directory.0.iter().filter(sees)
+    }
+
+    /// NodeRecord: one for each end port.
+    fn nodes(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+        let (wish, mask) = (self.record::<NodeRecord>()?, self.mask());
+        let places = components::chosen(&NodeRecord::INFO, components::NODE, mask & !LID);
+        let mut found = RecordList::new(NodeRecord::SIZE);
+        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.lid())) {
+            let mut record = NodeRecord::new();
+            record.set_lid(end.lid).set_node_description(end.portrait.description);
+            *record.node_info_mut() = end.portrait.node;
+            if components::agree(&places, wish.as_bytes(), record.as_bytes()) {
+                found.push(&record)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// PortInfoRecord of end ports. Its M_Key is shown to nobody who does not know the SM_Key (IBTA v1.4 §15.4.1.2).
+    fn ports(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+        let (wish, mask) = (self.record::<PortInfoRecord>()?, self.mask());
+        let by_bits = wish.options() & MATCH_BITS != 0 && mask & CAPABILITY_MASK != 0;
+        let special = if by_bits { LID | CAPABILITY_MASK } else { LID };
+        let places = components::chosen(&PortInfoRecord::INFO, components::PORT_INFO, mask & !special);
+        let wanted = if by_bits { wish.port_info().capability_mask() } else { 0 };
+        let mut found = RecordList::new(PortInfoRecord::SIZE);
+        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.end_port_lid()))
+        {
+            let mut record = PortInfoRecord::new();
+            *record.port_info_mut() = end.portrait.port;
+            if !self.is_trusted {
+                record.port_info_mut().set_m_key(0);
+            }
+            record.set_end_port_lid(end.lid).set_port_num(end.portrait.port.local_port_num());
+            let has_bits = record.port_info().capability_mask() & wanted == wanted;
+            if has_bits && components::agree(&places, wish.as_bytes(), record.as_bytes()) {
+                found.push(&record)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn paths(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+        let record = self.record::<PathRecord>()?;
+        let is_get = self.packet.method() == Method::Get;
+        let request = PathRequest { record: &record, mask: self.mask(), requester: self.requester, is_get };
+        let mut found = RecordList::new(PathRecord::SIZE);
+        request.find(directory, &mut found)?;
+        Ok(found)
+    }
+}
+
+fn class_port_info() -> ClassPortInfo {
+    let mut info = ClassPortInfo::new();
+    info.set_base_version(1).set_class_version(CLASS_VERSION).set_capability_mask(CAPABILITIES);
+    info.set_capability_mask2(CAPABILITIES2).set_resp_time_value(SUBNET_TIMEOUT);
+    info
+}

@@ -1,0 +1,165 @@
+//! PathRecord: ways between end ports (IBTA v1.4 §15.2.5.16).
+//!
+//! Every path is reversible, has service level 0 unless another one is asked for, and carries any traffic class.
+
+use super::rate;
+use super::record_list::RecordList;
+use super::selector::{EXACTLY, Selector};
+use crate::net::subnet::directory::{Directory, EndPort};
+use crate::net::subnet::management_port::SUBNET_TIMEOUT;
+use crate::wire::management::administration::{PathRecord, status};
+
+/// Bits of the component mask.
+mod component {
+    pub(super) const DGID: u64 = 1 << 2;
+    pub(super) const SGID: u64 = 1 << 3;
+    pub(super) const DLID: u64 = 1 << 4;
+    pub(super) const SLID: u64 = 1 << 5;
+    pub(super) const RAW_TRAFFIC: u64 = 1 << 6;
+    pub(super) const FLOW_LABEL: u64 = 1 << 8;
+    pub(super) const HOP_LIMIT: u64 = 1 << 9;
+    pub(super) const TRAFFIC_CLASS: u64 = 1 << 10;
+    pub(super) const NUMBER_OF_PATHS: u64 = 1 << 12;
+    pub(super) const PARTITION_KEY: u64 = 1 << 13;
+    pub(super) const SERVICE_LEVEL: u64 = 1 << 15;
+    pub(super) const MTU_SELECTOR: u64 = 1 << 16;
+    pub(super) const MTU: u64 = 1 << 17;
+    pub(super) const RATE_SELECTOR: u64 = 1 << 18;
+    pub(super) const RATE: u64 = 1 << 19;
+    pub(super) const LIFE_TIME_SELECTOR: u64 = 1 << 20;
+    pub(super) const LIFE_TIME: u64 = 1 << 21;
+}
+
+/// What is asked.
+pub(super) struct PathRequest<'a> {
+    pub(super) record: &'a PathRecord,
+    pub(super) mask: u64,
+    pub(super) requester: EndPort<'a>,
+    /// A SubnAdmGet wants one path between two ports.
+    pub(super) is_get: bool,
+}
+
+impl PathRequest<'_> {
+    fn asks(&self, component: u64) -> bool {
+        self.mask & component == component
+    }
+
+    /// Adds all paths that match.
+    pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
+        let wish = self.record;
+        if self.asks(component::RAW_TRAFFIC) && wish.raw_traffic() {
+            return Ok(());
+        }
+        let sgid = self.asks(component::SGID).then(|| wish.sgid());
+        let slid = self.asks(component::SLID).then(|| wish.slid());
+        let dgid = self.asks(component::DGID).then(|| wish.dgid());
+        let dlid = self.asks(component::DLID).then(|| wish.dlid());
+        let sources = self.ends(directory, sgid, slid)?;
+        let destinations = self.ends(directory, dgid, dlid)?;
+        for source in &sources {
+            for destination in &destinations {
+                if let Some(path) = self.path(source, destination) {
+                    self.add_lids(path, [source, destination], found)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// End ports that a GID and a LID name, as far as the requester may know of them.
+    fn ends<'a>(
+        &self,
+        directory: &Directory<'a>,
+        gid: Option<[u8; 16]>,
+        lid: Option<u16>,
+    ) -> Result<Vec<EndPort<'a>>, u16> {
+        if gid.is_some_and(|gid| directory.by_gid(&gid).is_none()) {
+            return Err(status::INVALID_GID);
+        }
+        let named = directory.0.iter().filter(|end| {
+            gid.is_none_or(|gid| end.gid() == gid)
+                && lid.is_none_or(|lid| end.owns_lid(lid))
+                && (end.guid() == self.requester.guid() || end.common_key(&self.requester).is_some())
+        });
+        Ok(named.copied().collect())
+    }
+
+    /// The path between two ports but for its LIDs, if there is one as it is wished.
+    fn path(&self, source: &EndPort<'_>, destination: &EndPort<'_>) -> Option<PathRecord> {
+        let (wish, mut path) = (self.record, PathRecord::new());
+        path.set_sgid(source.gid()).set_dgid(destination.gid()).set_reversible(true).set_number_of_paths(1);
+        path.set_partition_key(self.partition_key(source, destination)?);
+        if self.asks(component::SERVICE_LEVEL) {
+            path.set_service_level(wish.service_level());
+        }
+        if self.asks(component::TRAFFIC_CLASS) {
+            path.set_traffic_class(wish.traffic_class());
+        }
+        if self.asks(component::FLOW_LABEL) {
+            path.set_flow_label(wish.flow_label());
+        }
+        if self.asks(component::HOP_LIMIT) {
+            path.set_hop_limit(wish.hop_limit());
+        }
+        let [from, to] = [source, destination].map(|end| &end.portrait.port);
+        path.set_mtu_selector(EXACTLY).set_mtu(self.mtu(from.neighbor_mtu().min(to.neighbor_mtu()))?);
+        let rate = rate::slower(rate::of_port(from), rate::of_port(to));
+        path.set_rate_selector(EXACTLY).set_rate(self.rate(rate)?);
+        path.set_life_time_selector(EXACTLY).set_life_time(self.life_time()?);
+        Some(path)
+    }
+
+    /// The P_Key of a path: the wished one if both ends have it, as the source has it in its table.
+    fn partition_key(&self, source: &EndPort<'_>, destination: &EndPort<'_>) -> Option<u16> {
+        if !self.asks(component::PARTITION_KEY) {
+            return source.common_key(destination);
+        }
+        let wished = self.record.partition_key();
+        let mut own = source.partition_keys.iter().copied();
+        // Without the bit of full members.
+        own.find(|key| key << 1 == wished << 1 && destination.hears(*key))
+    }
+
+    /// MTU, rate and life time of a path that can have `most`, if they can be as is wished.
+    fn mtu(&self, most: u8) -> Option<u8> {
+        let asks = self.asks(component::MTU_SELECTOR | component::MTU);
+        let selector = if asks { Selector::from_raw(self.record.mtu_selector()) } else { Selector::Largest };
+        selector.choose(self.record.mtu(), most).filter(|mtu| *mtu > 0)
+    }
+
+    fn rate(&self, most: u8) -> Option<u8> {
+        if !self.asks(component::RATE_SELECTOR | component::RATE) {
+            return Some(most);
+        }
+        let selector = Selector::from_raw(self.record.rate_selector());
+        selector.choose(rate::rank(self.record.rate())?, rate::rank(most)?).and_then(rate::of_rank)
+    }
+
+    fn life_time(&self) -> Option<u8> {
+        let asks = self.asks(component::LIFE_TIME_SELECTOR | component::LIFE_TIME);
+        let selector =
+            if asks { Selector::from_raw(self.record.life_time_selector()) } else { Selector::Largest };
+        selector.choose(self.record.life_time(), SUBNET_TIMEOUT)
+    }
+
+    /// The path once for each pair of LIDs, as often as is wished.
+    fn add_lids(
+        &self,
+        mut path: PathRecord,
+        [source, destination]: [&EndPort<'_>; 2],
+        found: &mut RecordList,
+    ) -> Result<(), u16> {
+        let wish = self.record;
+        let all = 1_u16 << source.lmc.max(destination.lmc);
+        let wished = self.asks(component::NUMBER_OF_PATHS).then(|| u16::from(wish.number_of_paths()));
+        let is_one = self.is_get || self.asks(component::SLID | component::DLID);
+        let paths = if is_one { 1 } else { wished.unwrap_or(all).min(all) };
+        for index in 0..paths {
+            let lid = |end: &EndPort<'_>| end.lid + (index & ((1 << end.lmc) - 1));
+            let slid = if self.asks(component::SLID) { wish.slid() } else { lid(source) };
+            let dlid = if self.asks(component::DLID) { wish.dlid() } else { lid(destination) };
+            found.push(path.set_slid(slid).set_dlid(dlid))?;
+        }
+        Ok(())
+    }
+}

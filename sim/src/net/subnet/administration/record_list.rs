@@ -1,0 +1,45 @@
+//! Records of one answer, each from a multiple of 8 bytes on (IBTA v1.4 §15.2.1.1).
+
+use crate::wire::management::administration::status;
+use bareverbs_prm::field::Layout;
+use zerocopy::{Immutable, IntoBytes};
+
+/// Most bytes of records in one answer.
+const MOST_BYTES: usize = 4 << 20;
+
+/// See the module.
+pub(super) struct RecordList {
+    pub(super) bytes: Vec<u8>,
+    /// From the beginning of one record to that of the next.
+    pub(super) stride: usize,
+}
+
+impl RecordList {
+    pub(super) const fn new(size: usize) -> Self {
+        Self { bytes: Vec::new(), stride: size.next_multiple_of(8) }
+    }
+
+    pub(super) fn of<T: IntoBytes + Immutable + Layout>(
+        records: impl IntoIterator<Item = T>,
+    ) -> Result<Self, u16> {
+        let mut list = Self::new(T::SIZE);
+        records.into_iter().try_for_each(|record| list.push(&record))?;
+        Ok(list)
+    }
+
+    /// Adds one, if the answer has room.
+    pub(super) fn push(&mut self, record: &(impl IntoBytes + Immutable)) -> Result<(), u16> {
+        let end = self.bytes.len() + self.stride;
+        if end > MOST_BYTES {
+            return Err(status::NO_RESOURCES);
+        }
+        self.bytes.extend_from_slice(record.as_bytes());
+        self.bytes.resize(end, 0);
+        Ok(())
+    }
+
+    /// Records so far.
+    pub(super) const fn count(&self) -> usize {
+        self.bytes.len() / self.stride
+    }
+}

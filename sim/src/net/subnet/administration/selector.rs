@@ -1,0 +1,63 @@
+//! What a request wants of a quantity, beside its value: more, less, exactly that, or the largest there is (IBTA v1.4 §15.2.5.16).
+
+use core::cmp::Ordering;
+
+/// A selector of its two bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Selector {
+    Greater,
+    Less,
+    Exactly,
+    Largest,
+}
+
+/// The bits of [`Selector::Exactly`], which all answers have.
+pub(super) const EXACTLY: u8 = 2;
+
+impl Selector {
+    pub(super) const fn from_raw(raw: u8) -> Self {
+        match raw & 3 {
+            0 => Self::Greater,
+            1 => Self::Less,
+            EXACTLY => Self::Exactly,
+            _ => Self::Largest,
+        }
+    }
+
+    /// Whether a quantity suits that compares with the wanted one like this.
+    pub(super) fn suits(self, order: Ordering) -> bool {
+        match self {
+            Self::Greater => order.is_gt(),
+            Self::Less => order.is_lt(),
+            Self::Exactly => order.is_eq(),
+            Self::Largest => true,
+        }
+    }
+
+    /// The largest quantity that suits where `most` is possible, and so is everything below.
+    pub(super) fn choose(self, wished: u8, most: u8) -> Option<u8> {
+        match self {
+            Self::Greater => (most > wished).then_some(most),
+            Self::Less => Some(most.min(wished.checked_sub(1)?)),
+            Self::Exactly => (wished <= most).then_some(wished),
+            Self::Largest => Some(most),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requirement: IBTA v1.4 §15.2.5.16: a selector asks for more than the value, less, exactly that, or the largest there is.
+    #[test]
+    fn what_is_chosen_suits() {
+        for (raw, wished, most) in
+            (0..4).flat_map(|raw| (0..6).flat_map(move |w| (0..6).map(move |m| (raw, w, m))))
+        {
+            let selector = Selector::from_raw(raw);
+            let best = (0..=most).rev().find(|value| selector.suits(value.cmp(&wished)));
+            assert_eq!(selector.choose(wished, most), best, "{selector:?} {wished} of {most}");
+        }
+    }
+}

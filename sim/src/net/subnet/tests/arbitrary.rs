@@ -1,0 +1,88 @@
+//! Whatever comes to the manager: it does not panic, answers no more than it may, and only what has an answer.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Bytes of a datagram whose fields are often those that there are.
+fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
+    let known = |values: &'static [u8]| prop_oneof![3 => prop::sample::select(values), 1 => any::<u8>()];
+    let header = (
+        known(&[1]),
+        known(&[0x01, 0x03, 0x81]),
+        known(&[1, 2]),
+        known(&[1, 2, 5, 7, 0x12, 0x15, 0x81, 0x92]),
+        known(&[0x01, 0x10, 0x11, 0x12, 0x15, 0x20, 0x35, 0x38]),
+        known(&[0, 1, 3, 7]),
+        known(&[0, 1, 2, 3, 4]),
+    );
+    let mask = prop_oneof![Just(0_u64), Just(0x1_0083), any::<u64>()];
+    (header, mask, prop::collection::vec(any::<u8>(), SIZE), any::<bool>()).prop_map(
+        |((base, class, version, method, number, flags, kind), mask, rest, is_plain)| {
+            let mut bytes: [u8; SIZE] = rest.try_into().expect("its length");
+            bytes[..4].copy_from_slice(&[base, class, version, method]);
+            bytes[16..18].copy_from_slice(&[0, number]);
+            bytes[24..27].copy_from_slice(&[1, kind, flags]);
+            bytes[48..56].copy_from_slice(&mask.to_be_bytes());
+            if is_plain {
+                bytes[36..44].fill(0);
+                bytes[57..72].copy_from_slice(&gid(0xa)[1..]);
+                bytes[72..88].copy_from_slice(&gid(0xb));
+            }
+            bytes
+        },
+    )
+}
+
+/// Whether a datagram to queue pair 1 may have an answer (IBTA v1.4 §13.4.5, §13.6.2).
+fn may_be_answered(bytes: &[u8; SIZE]) -> bool {
+    let packet = AdministrationPacket::of(bytes);
+    let is_ours = packet.mad.class() == class::ADMINISTRATION && packet.mad.class_version() == CLASS_VERSION;
+    let is_transfer = is_ours && packet.rmpp.flags() & 1 != 0;
+    let ends = matches!(packet.rmpp.kind(), 3 | 4);
+    let has_key = !is_ours || is_transfer || matches!(packet.sa.sm_key(), 0 | SM_KEY);
+    let is_asked = matches!(packet.mad.method(), 1 | 2 | 6 | 0x12..=0x15);
+    packet.mad.base_version() == 1 && has_key && if is_transfer { !ends } else { is_asked }
+}
+
+proptest! {
+    /// Requirement: IBTA v1.4 §13.4.5: whatever comes to queue pair 1 of the manager, only what has an answer is answered, as an answer, to who
+    /// asked, and with its transaction.
+    #[test]
+    fn only_what_has_an_answer_is_answered(datagrams in prop::collection::vec(datagram(), 1..12)) {
+        let (mut switch, agents) = subnet(0);
+        for bytes in &datagrams {
+            let answers = send(&mut switch, &agents, 0, bytes);
+            prop_assert!(answers.is_empty() || may_be_answered(bytes), "{answers:?}");
+            for answer in answers {
+                prop_assert_eq!(answer.mad.method() & 0x80, 0x80);
+                prop_assert_eq!(answer.mad.transaction(), MadHeader::of(bytes).transaction());
+            }
+        }
+    }
+
+    /// Requirement: IBTA v1.4 §14.2.2: whatever comes on the management lane, only questions whose route ends at the switch are answered.
+    #[test]
+    fn only_questions_on_the_management_lane_are_answered(bytes in datagram(), lid in any::<u16>()) {
+        let (mut switch, agents) = subnet(0);
+        let Some(packet) = SubnetPacket::from_payload(&bytes) else { return Ok(()) };
+        for destination in [MANAGER_LID, lid] {
+            let (frame, _) = packet.to_frame(agents[0].lid, destination);
+            switch.handle_frame(Time::ZERO, 0, &frame);
+            let answers = core::iter::from_fn(|| switch.poll()).filter(|egress| matches!(egress, Egress::Own { .. }));
+            let may = packet.method().has_answer() && !packet.is_returning();
+            prop_assert!(answers.count() <= usize::from(may));
+        }
+    }
+
+    #[test]
+    fn scraps_are_not_answered(frame in prop::collection::vec(any::<u8>(), 0..400), to_manager in any::<bool>()) {
+        let (mut switch, _) = subnet(0);
+        let mut frame = frame;
+        if to_manager && frame.len() > 4 {
+            frame[2..4].copy_from_slice(&MANAGER_LID.to_be_bytes());
+        }
+        switch.handle_frame(Time::ZERO, 0, &frame);
+        let said = switch.poll().is_some_and(|egress| matches!(egress, Egress::Own { .. }));
+        prop_assert!(!said);
+    }
+}

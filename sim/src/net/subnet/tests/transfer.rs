@@ -1,0 +1,166 @@
+//! Answers of several segments.
+
+use super::*;
+use crate::wire::management::administration::{NodeRecord, record};
+use bareverbs_prm::time::Duration;
+
+type Edit<'a> = &'a dyn Fn(&mut AdministrationPacket);
+
+const ALL_NODES: [u8; 0] = [];
+
+/// A subnet whose table of nodes takes many segments, and the request for it.
+fn crowd() -> (Switch, Vec<Agent>, AdministrationPacket) {
+    let agents = (1..=40).map(Agent::new).collect();
+    let (switch, agents) = subnet_of(SubnetConfig::default(), agents);
+    (switch, agents, request(method::GET_TABLE, record::NODE, 0, &ALL_NODES))
+}
+
+fn numbers(segments: &[AdministrationPacket]) -> Vec<u32> {
+    segments.iter().map(|segment| segment.rmpp.segment()).collect()
+}
+
+/// Requirement: IBTA v1.4 §13.6.2.1: segments are numbered from 1; the first has the length of all, the last its own, and both count the header
+/// of the class in each segment.
+#[test]
+fn a_table_arrives_in_segments() {
+    let (mut switch, agents, all) = crowd();
+    let [first] = &send(&mut switch, &agents, 0, &all.to_bytes())[..] else { panic!("one segment") };
+    // 41 records of 112 bytes are 22 segments of 200 and one of 192.
+    assert_eq!((first.rmpp.version(), first.rmpp.flags(), first.rmpp.length()), (1, 3, 23 * 20 + 41 * 112));
+    assert_eq!(first.sa.attribute_offset(), 14);
+    let rest = send(&mut switch, &agents, 0, &acknowledge(first, 1, 100).to_bytes());
+    assert_eq!(numbers(&rest), (2..=23).collect::<Vec<_>>());
+    assert_eq!((rest[0].rmpp.flags(), rest[0].rmpp.length()), (1, 0));
+    assert_eq!((rest[21].rmpp.flags(), rest[21].rmpp.length()), (5, 20 + 192));
+    assert!(!switch.is_settled_since(Time::ZERO), "somebody waits");
+    assert!(send(&mut switch, &agents, 0, &acknowledge(first, 23, 100).to_bytes()).is_empty());
+    let (nodes, segments) = table::<NodeRecord>(&mut switch, &agents, 3, &all);
+    assert_eq!((nodes.len(), segments), (41, 23));
+}
+
+/// Requirement: IBTA v1.4 §13.6.6: the sender begins with one segment, and sends no more than the receiver has room for.
+#[test]
+fn the_window_of_the_receiver_is_kept() {
+    let (mut switch, agents, all) = crowd();
+    let mut arrived = send(&mut switch, &agents, 0, &all.to_bytes());
+    assert_eq!(numbers(&arrived), [1]);
+    let first = arrived.remove(0);
+    let mut acknowledge_with = |number, window| {
+        numbers(&send(&mut switch, &agents, 0, &acknowledge(&first, number, window).to_bytes()))
+    };
+    assert_eq!(acknowledge_with(1, 4), [2, 3, 4]);
+    assert_eq!(acknowledge_with(1, 4), []);
+    assert_eq!(acknowledge_with(3, 6), [5, 6]);
+    assert_eq!(acknowledge_with(2, 9), [], "an old one");
+}
+
+/// Requirement: IBTA v1.4 §13.6.6: what is not acknowledged in time is sent again; after a few times the sender ends the transfer.
+#[test]
+fn segments_are_sent_again_and_given_up() {
+    let (mut switch, agents, all) = crowd();
+    let mut arrived = send(&mut switch, &agents, 0, &all.to_bytes());
+    let first = arrived.remove(0);
+    send(&mut switch, &agents, 0, &acknowledge(&first, 1, 3).to_bytes());
+    let mut heard = Vec::new();
+    // Sweeps ask the ports themselves in between: those answers are not ours.
+    for round in 1..=6 {
+        switch.handle_timeout(Time::ZERO + Duration::from_millis(200 * round));
+        while let Some(Egress::Own { frame, .. }) = switch.poll() {
+            let packet = parse(&frame).unwrap();
+            if packet.bth.destination.value() == ASKER {
+                heard.push(AdministrationPacket::of(packet.payload.try_into().unwrap()));
+            }
+        }
+    }
+    let abort = heard.pop().expect("it ends");
+    assert_eq!(numbers(&heard), [2, 3].repeat(5));
+    assert_eq!((abort.rmpp.kind(), abort.rmpp.status(), abort.rmpp.flags()), (4, 126, 1));
+    assert!(send(&mut switch, &agents, 0, &acknowledge(&first, 1, 9).to_bytes()).is_empty(), "it has ended");
+}
+
+/// Requirement: IBTA v1.4 §13.6.2.2: what contradicts the protocol ends the transfer with its reason; STOP and ABORT have no answer.
+#[test]
+fn what_contradicts_the_protocol_ends_the_transfer() {
+    let (mut switch, agents, all) = crowd();
+    let edits: [(Edit<'_>, Option<(u8, u8)>); 7] = [
+        (
+            &|packet| {
+                packet.rmpp.set_segment(3).set_length(2);
+            },
+            Some((4, 122)),
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_segment(9).set_length(9);
+            },
+            Some((4, 123)),
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_kind(7);
+            },
+            Some((4, 121)),
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_version(2);
+            },
+            Some((4, 125)),
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_kind(1);
+            },
+            Some((3, 1)),
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_kind(3);
+            },
+            None,
+        ),
+        (
+            &|packet| {
+                packet.rmpp.set_kind(4).set_status(118);
+            },
+            None,
+        ),
+    ];
+    for (edit, expected) in edits {
+        let first = send(&mut switch, &agents, 0, &all.to_bytes()).remove(0);
+        let mut packet = acknowledge(&first, 1, 1);
+        edit(&mut packet);
+        let said = send(&mut switch, &agents, 0, &packet.to_bytes());
+        let said: Vec<_> = said.iter().map(|packet| (packet.rmpp.kind(), packet.rmpp.status())).collect();
+        assert_eq!(said, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// Requirement: IBTA v1.4 §15.4.1: a table without a record is an answer of no records.
+#[test]
+fn an_empty_table_is_an_answer() {
+    let (mut switch, agents, _) = crowd();
+    let mut wish = NodeRecord::new();
+    wish.set_lid(0x777);
+    let none = request(method::GET_TABLE, record::NODE, 1, &wish);
+    let answer = ask(&mut switch, &agents, 0, &none);
+    assert_eq!((answer.mad.status(), answer.rmpp.flags(), answer.rmpp.length()), (0, 7, 20));
+    assert!(send(&mut switch, &agents, 0, &acknowledge(&answer, 1, 1).to_bytes()).is_empty());
+    assert_eq!(switch.poll_timeout().map(|due| due > Time::ZERO + Duration::from_millis(200)), Some(true));
+}
+
+/// Answers under way have room; who finds none is told to ask later.
+#[test]
+fn there_is_an_end_to_answers_under_way() {
+    let (mut switch, agents, mut all) = crowd();
+    let mut refused = None;
+    for transaction in 0..2_000 {
+        all.mad.set_transaction(transaction);
+        let answer = ask(&mut switch, &agents, 0, &all);
+        if answer.mad.status() != 0 {
+            refused = Some((transaction, answer.mad.status()));
+            break;
+        }
+    }
+    assert_eq!(refused, Some((1_024, status::BUSY)));
+}

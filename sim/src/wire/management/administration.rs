@@ -1,0 +1,201 @@
+//! Datagrams of the subnet's administration (IBTA v1.4 §15.2.1): the header that they have, with that of reliable transfer of more than
+//! one segment (§13.6.2), and the records that they carry (§15.2.5).
+
+use super::attributes::{NodeInfo, PortInfo};
+use super::{MadHeader, Method, SIZE};
+use bareverbs_prm::layout;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The only version of the class (IBTA v1.4 §15.2.1).
+pub const CLASS_VERSION: u8 = 2;
+/// Where a record begins, and the most bytes of records in one datagram.
+const DATA_AT: usize = 56;
+/// See [`DATA_AT`].
+pub const DATA: usize = SIZE - DATA_AT;
+/// Where the header of reliable transfer begins, and that of the class.
+const RMPP_AT: usize = MadHeader::SIZE;
+const SA_AT: usize = RMPP_AT + RmppHeader::SIZE;
+
+/// Methods of the class beside those that all have (IBTA v1.4 §15.2.2).
+pub mod method {
+    /// SubnAdmGetTable.
+    pub const GET_TABLE: u8 = 0x12;
+    /// SubnAdmDelete.
+    pub const DELETE: u8 = 0x15;
+}
+
+/// Attributes of the class (IBTA v1.4 §15.2.5).
+pub mod record {
+    /// NodeRecord.
+    pub const NODE: u16 = 0x11;
+    /// PortInfoRecord.
+    pub const PORT_INFO: u16 = 0x12;
+    /// PathRecord.
+    pub const PATH: u16 = 0x35;
+    /// MCMemberRecord.
+    pub const MC_MEMBER: u16 = 0x38;
+}
+
+/// `status` of the class (IBTA v1.4 §15.2.3).
+pub mod status {
+    /// There is no room for what was asked.
+    pub const NO_RESOURCES: u16 = 0x0100;
+    /// A request that contradicts itself, the subnet, or what its sender may do.
+    pub const REQUEST_INVALID: u16 = 0x0200;
+    /// Nothing matches.
+    pub const NO_RECORDS: u16 = 0x0300;
+    /// More than one record matches a SubnAdmGet.
+    pub const TOO_MANY_RECORDS: u16 = 0x0400;
+    /// A GID that is none of this subnet.
+    pub const INVALID_GID: u16 = 0x0500;
+    /// The component mask lacks what the request needs.
+    pub const INSUFFICIENT_COMPONENTS: u16 = 0x0600;
+}
+
+layout! {
+    /// The header of reliable transfer (IBTA v1.4 §13.6.2).
+    pub struct RmppHeader, "RMPPHeader", 3;
+    bits version / set_version: u8 = 0[31:24], "RMPPVersion";
+    bits kind / set_kind: u8 = 0[23:16], "RMPPType";
+    bits response_time / set_response_time: u8 = 0[15:11], "RRespTime";
+    bits flags / set_flags: u8 = 0[10:8], "RMPPFlags";
+    bits status / set_status: u8 = 0[7:0], "RMPPStatus";
+    bits segment / set_segment: u32 = 1[31:0], "SegmentNumber";
+    bits length / set_length: u32 = 2[31:0], "PayloadLength";
+}
+
+layout! {
+    /// The header of the class (IBTA v1.4 §15.2.1.1).
+    pub struct SaHeader, "SAHeader", 5;
+    wide sm_key / set_sm_key: u64 = 0, "SM_Key";
+    bits attribute_offset / set_attribute_offset: u16 = 2[31:16], "AttributeOffset";
+    wide component_mask / set_component_mask: u64 = 3, "ComponentMask";
+}
+
+layout! {
+    /// NodeRecord (IBTA v1.4 §15.2.5.2).
+    pub struct NodeRecord, "NodeRecord", 27;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    part node_info / node_info_mut: NodeInfo = 1, "NodeInfo";
+    bytes node_description / set_node_description: 64 = 11, "NodeDescription";
+}
+
+layout! {
+    /// PortInfoRecord (IBTA v1.4 §15.2.5.3).
+    pub struct PortInfoRecord, "PortInfoRecord", 17;
+    bits end_port_lid / set_end_port_lid: u16 = 0[31:16], "EndPortLID";
+    bits port_num / set_port_num: u8 = 0[15:8], "PortNum";
+    bits options / set_options: u8 = 0[7:0], "Options";
+    part port_info / port_info_mut: PortInfo = 1, "PortInfo";
+}
+
+layout! {
+    /// PathRecord (IBTA v1.4 §15.2.5.16).
+    pub struct PathRecord, "PathRecord", 16;
+    wide service_id / set_service_id: u64 = 0, "ServiceID";
+    bytes dgid / set_dgid: 16 = 2, "DGID";
+    bytes sgid / set_sgid: 16 = 6, "SGID";
+    bits dlid / set_dlid: u16 = 10[31:16], "DLID";
+    bits slid / set_slid: u16 = 10[15:0], "SLID";
+    bits raw_traffic / set_raw_traffic: bool = 11[31:31], "RawTraffic";
+    bits flow_label / set_flow_label: u32 = 11[27:8], "FlowLabel";
+    bits hop_limit / set_hop_limit: u8 = 11[7:0], "HopLimit";
+    bits traffic_class / set_traffic_class: u8 = 12[31:24], "TClass";
+    bits reversible / set_reversible: bool = 12[23:23], "Reversible";
+    bits number_of_paths / set_number_of_paths: u8 = 12[22:16], "NumbPath";
+    bits partition_key / set_partition_key: u16 = 12[15:0], "P_Key";
+    bits qos_class / set_qos_class: u16 = 13[31:20], "QosClass";
+    bits service_level / set_service_level: u8 = 13[19:16], "SL";
+    bits mtu_selector / set_mtu_selector: u8 = 13[15:14], "MtuSelector";
+    bits mtu / set_mtu: u8 = 13[13:8], "Mtu";
+    bits rate_selector / set_rate_selector: u8 = 13[7:6], "RateSelector";
+    bits rate / set_rate: u8 = 13[5:0], "Rate";
+    bits life_time_selector / set_life_time_selector: u8 = 14[31:30], "PacketLifeTimeSelector";
+    bits life_time / set_life_time: u8 = 14[29:24], "PacketLifeTime";
+    bits preference / set_preference: u8 = 14[23:16], "Preference";
+}
+
+layout! {
+    /// MCMemberRecord (IBTA v1.4 §15.2.5.17).
+    pub struct McMemberRecord, "MCMemberRecord", 13;
+    bytes mgid / set_mgid: 16 = 0, "MGID";
+    bytes port_gid / set_port_gid: 16 = 4, "PortGID";
+    bits q_key / set_q_key: u32 = 8[31:0], "Q_Key";
+    bits mlid / set_mlid: u16 = 9[31:16], "MLID";
+    bits mtu_selector / set_mtu_selector: u8 = 9[15:14], "MTUSelector";
+    bits mtu / set_mtu: u8 = 9[13:8], "MTU";
+    bits traffic_class / set_traffic_class: u8 = 9[7:0], "TClass";
+    bits partition_key / set_partition_key: u16 = 10[31:16], "P_Key";
+    bits rate_selector / set_rate_selector: u8 = 10[15:14], "RateSelector";
+    bits rate / set_rate: u8 = 10[13:8], "Rate";
+    bits life_time_selector / set_life_time_selector: u8 = 10[7:6], "PacketLifeTimeSelector";
+    bits life_time / set_life_time: u8 = 10[5:0], "PacketLifeTime";
+    bits service_level / set_service_level: u8 = 11[31:28], "SL";
+    bits flow_label / set_flow_label: u32 = 11[27:8], "FlowLabel";
+    bits hop_limit / set_hop_limit: u8 = 11[7:0], "HopLimit";
+    bits scope / set_scope: u8 = 12[31:28], "Scope";
+    bits join_state / set_join_state: u8 = 12[27:24], "JoinState";
+    bits proxy_join / set_proxy_join: bool = 12[23:23], "ProxyJoin";
+}
+
+/// One datagram of the class.
+#[derive(Debug, Clone)]
+pub struct AdministrationPacket {
+    /// The header that all datagrams have.
+    pub mad: MadHeader,
+    /// The header of reliable transfer.
+    pub rmpp: RmppHeader,
+    /// The header of the class.
+    pub sa: SaHeader,
+    /// The record that a request has, or a segment of the records of an answer.
+    pub data: [u8; DATA],
+}
+
+impl AdministrationPacket {
+    /// The datagram of its bytes.
+    pub fn of(bytes: &[u8; SIZE]) -> Self {
+        let mut data = [0; DATA];
+        data.copy_from_slice(&bytes[DATA_AT..]);
+        Self { mad: read(bytes), rmpp: read(&bytes[RMPP_AT..]), sa: read(&bytes[SA_AT..]), data }
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        bytes[..RMPP_AT].copy_from_slice(self.mad.as_bytes());
+        bytes[RMPP_AT..SA_AT].copy_from_slice(self.rmpp.as_bytes());
+        bytes[SA_AT..DATA_AT].copy_from_slice(self.sa.as_bytes());
+        bytes[DATA_AT..].copy_from_slice(&self.data);
+        bytes
+    }
+
+    /// The record of a request.
+    pub fn record<T: FromBytes>(&self) -> Option<T> {
+        T::read_from_prefix(&self.data).ok().map(|(record, _)| record)
+    }
+
+    /// What is asked.
+    pub fn method(&self) -> Method {
+        Method::from_raw(self.mad.method())
+    }
+}
+
+/// A header at the beginning of bytes that are longer.
+fn read<T: FromBytes + Default>(bytes: &[u8]) -> T {
+    T::read_from_prefix(bytes).map_or_else(|_| T::default(), |(header, _)| header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_survives_its_bytes() {
+        let bytes: [u8; SIZE] = core::array::from_fn(|index| index as u8);
+        let packet = AdministrationPacket::of(&bytes);
+        assert_eq!((packet.rmpp.version(), packet.rmpp.segment()), (24, 0x1c1d_1e1f));
+        assert_eq!((packet.sa.sm_key(), packet.sa.attribute_offset()), (0x2425_2627_2829_2a2b, 0x2c2d));
+        assert_eq!((packet.sa.component_mask(), packet.data[0]), (0x3031_3233_3435_3637, 56));
+        assert_eq!(packet.to_bytes(), bytes);
+    }
+}
