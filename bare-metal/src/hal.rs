@@ -171,6 +171,7 @@ impl BareHal {
     }
 }
 
+// ANCHOR: hal
 impl Hal for BareHal {
     type Mmio = Bar;
     type Dma = Dma;
@@ -199,6 +200,7 @@ impl Hal for BareHal {
         core::hint::spin_loop();
     }
 }
+// ANCHOR_END: hal
 
 #[cfg(test)]
 mod tests {

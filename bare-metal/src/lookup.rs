@@ -54,6 +54,7 @@ impl<T, E: fmt::Display> OrSay<T> for Result<T, E> {
     }
 }
 
+// ANCHOR: run
 /// Opens the device on `hal`, looks everything up, and closes it.
 pub fn run<H: Hal>(hal: H, console: &mut impl Console) -> Result<(), Failed> {
     let config =
@@ -68,6 +69,7 @@ pub fn run<H: Hal>(hal: H, console: &mut impl Console) -> Result<(), Failed> {
     }
     device.close().or_say(console, "closing the device").map(drop)
 }
+// ANCHOR_END: run
 
 /// A console that does not take a line loses it; there is no other place to complain.
 fn say(console: &mut impl Console, line: fmt::Arguments<'_>) {

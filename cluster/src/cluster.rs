@@ -272,7 +272,8 @@ impl SimCluster {
     }
 
     fn fail(&self, cause: FailureCause) -> Box<Failure> {
-        Box::new(Failure { cause, at: self.now(), seed: self.state.seed })
+        let rounds = self.state.hosts.borrow().iter().filter_map(|host| host.last_round.clone()).collect();
+        Box::new(Failure { cause, at: self.now(), seed: self.state.seed, rounds })
     }
 }
 

@@ -15,6 +15,20 @@ pub struct Report {
     pub digest: u64,
 }
 
+/// How the last round of a host ended that [`Station::serve`](crate::Station::serve) or [`Station::keep`](crate::Station::keep) ran: with an error,
+/// since a connection that breaks is one. Those begin anew, so it fails nothing; a mistake in the round itself is only seen here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRound {
+    /// The host.
+    pub host: usize,
+    /// What the connection was about.
+    pub topic: String,
+    /// When, in virtual time.
+    pub at: Time,
+    /// The error.
+    pub error: String,
+}
+
 /// A run that failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -24,6 +38,8 @@ pub struct Failure {
     pub at: Time,
     /// The seed of the cluster.
     pub seed: u64,
+    /// The last round of each host that had any.
+    pub rounds: Vec<EndedRound>,
 }
 
 /// Why a run failed.
@@ -55,7 +71,7 @@ pub enum FailureCause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cause, at, seed } = self;
+        let Self { cause, at, seed, rounds } = self;
         write!(f, "at {at} (seed {seed}): ")?;
         match cause {
             FailureCause::Invariant { name, text } => {
@@ -67,7 +83,15 @@ impl fmt::Display for Failure {
             FailureCause::Unfinished { hosts, world } => {
                 write!(f, "the limit of the run came, and tasks of hosts {hosts:?} have not ended; {world}")
             }
-        }
+        }?;
+        rounds.iter().try_for_each(|round| write!(f, "\n{round}"))
+    }
+}
+
+impl fmt::Display for EndedRound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, topic, at, error } = self;
+        write!(f, "host {host}: its last round of '{topic}' ended at {at}: {error}")
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a task knows of its host: devices, clock, disk, and a board to find its peers.
 
 use crate::executor::TimerId;
+use crate::failure::EndedRound;
 use crate::state::{Port, State};
 use bareverbs_core::device::OpenError;
 use bareverbs_core::{Device, DeviceConfig, GidEntry};
@@ -57,6 +58,13 @@ pub struct Host {
 impl Host {
     pub(crate) fn new(state: Rc<State>, index: usize, boot: u32) -> Self {
         Self { state, index, boot }
+    }
+
+    /// Keeps how a round ended, for who asks why a run failed.
+    pub(crate) fn note_round(&self, topic: &str, error: &dyn Error) {
+        let (host, at) = (self.index, self.state.world.now());
+        let ended = EndedRound { host, topic: topic.to_owned(), at, error: error.to_string() };
+        self.state.host(host, |state| state.last_round = Some(ended));
     }
 
     /// Its number, from 0.

@@ -28,7 +28,7 @@ mod trial;
 pub use cluster::{ClusterConfig, SimCluster};
 pub use control::Capture;
 pub use explore::{TestResult, explore, find_failure};
-pub use failure::{Failure, FailureCause, Report};
+pub use failure::{EndedRound, Failure, FailureCause, Report};
 pub use fault::{Fault, FaultKind};
 pub use host::{Disk, Handle, Host, HostInterrupt, Sleep, TaskResult};
 pub use limits::Exploration;

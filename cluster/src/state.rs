@@ -2,6 +2,7 @@
 
 use crate::clock::HostClock;
 use crate::executor::{Executor, TaskFuture, TaskId};
+use crate::failure::EndedRound;
 use bareverbs_hal_sim::SimWorld;
 use bareverbs_sim::run::{LinkId, NodeId, SwitchId};
 use core::cell::RefCell;
@@ -42,6 +43,8 @@ pub(crate) struct HostState {
     pub(crate) boots: u32,
     pub(crate) tasks: Vec<(Boot, bool)>,
     pub(crate) disk: Rc<RefCell<BTreeMap<String, Vec<u8>>>>,
+    /// How the last round of a station ended.
+    pub(crate) last_round: Option<EndedRound>,
 }
 
 /// A port of a host: a function with a port of its own, and its cable.

@@ -97,7 +97,7 @@ impl Station {
     }
 
     /// Accepts call after call to `topic`, and runs `round` again and again with each peer until it breaks: then the peer is gone, and may
-    /// call anew. Ends only with an error.
+    /// call anew. Ends only with an error. How the last round ended is in [`Failure::rounds`](crate::Failure::rounds).
     ///
     /// # Errors
     /// A connection could not be made.
@@ -105,12 +105,21 @@ impl Station {
         let mut calls = 0;
         loop {
             let peer = self.accept(topic, &mut calls).await?;
-            while round(&peer).await.is_ok() {}
+            self.run_rounds(topic, &peer, &round).await;
+        }
+    }
+
+    /// Runs `round` until it ends with an error.
+    async fn run_rounds(&self, topic: &str, peer: &Peer, round: &impl AsyncFn(&Peer) -> TaskResult) {
+        loop {
+            if let Err(error) = round(peer).await {
+                return self.host.note_round(topic, &*error);
+            }
         }
     }
 
     /// Calls `topic`, and runs `round` again and again until it breaks; then calls anew after 20 µs. So it does if nobody answers for `timeout`.
-    /// Never ends: spawn it.
+    /// Never ends: spawn it. How the last round ended is in [`Failure::rounds`](crate::Failure::rounds).
     ///
     /// # Errors
     /// None.
@@ -122,7 +131,7 @@ impl Station {
     ) -> TaskResult {
         loop {
             if let Ok(peer) = self.dial(topic, timeout).await {
-                while round(&peer).await.is_ok() {}
+                self.run_rounds(topic, &peer, &round).await;
             }
             self.host.sleep(REST).await;
         }

@@ -28,7 +28,8 @@ mod waiting;
 const REPOSITORY: &str = "https://github.com/bareverbs/bareverbs";
 
 /// Where included code may come from: what cargo compiles with the workspace's tests.
-const COMPILED: [&str; 4] = ["bareverbs/examples/", "hal/examples/", "offload/src/", "tests/tests/book/"];
+const COMPILED: [&str; 5] =
+    ["bare-metal/src/", "bareverbs/examples/", "hal/examples/", "offload/src/", "tests/tests/book/"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()

@@ -56,6 +56,26 @@ fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
     times
 }
 
+/// A round that breaks is begun anew, so its error fails nothing. A run that fails for want of it says what it was.
+#[test]
+fn a_mistake_in_a_round_is_told_when_the_run_fails() {
+    let cluster = SimCluster::new(1, 2);
+    cluster.boot(0, |host| async move {
+        let station = Station::open(&host, 32, 64)?;
+        station.keep("question", TIMEOUT, async |peer| station.tell(peer, b"and?").await).await
+    });
+    cluster.serve(1, |host| async move {
+        let station = Station::open(&host, 32, 64)?;
+        let round =
+            async |peer: &_| Err(format!("no answer to {:?}", station.hear(peer, TIMEOUT).await?).into());
+        station.serve("question", round).await
+    });
+    let failure = cluster.run(Duration::from_millis(20)).expect_err("nobody ends");
+    let round = failure.rounds.iter().find(|round| round.host == 1).expect("a round of host 1");
+    assert_eq!((round.topic.as_str(), round.error.as_str()), ("question", "no answer to [97, 110, 100, 63]"));
+    assert!(failure.to_string().contains("host 1: its last round of 'question' ended at "), "{failure}");
+}
+
 #[test]
 fn hosts_talk_and_the_same_seed_does_the_same_again() {
     let run = |seed| {
