@@ -54,6 +54,11 @@ impl EndPort<'_> {
         self.partition_keys.iter().any(|own| is_same_partition(*own, theirs))
     }
 
+    /// Whether another port may know of it: itself, and ports of its partitions (IBTA v1.4 §15.4.1).
+    pub(super) fn is_visible_to(&self, requester: &EndPort<'_>) -> bool {
+        self.guid() == requester.guid() || self.common_key(requester).is_some()
+    }
+
     /// The first P_Key of this port by which the other one hears it.
     pub(super) fn common_key(&self, other: &EndPort<'_>) -> Option<u16> {
         self.partition_keys.iter().copied().find(|key| other.hears(*key))

@@ -48,6 +48,8 @@ pub struct Subnet {
     groups: BTreeMap<u16, PortSet>,
     /// Answers of the own port's agent: port, frame, invariant CRC.
     answers: VecDeque<(usize, Vec<u8>, u32)>,
+    /// Whether there may be packets to be sent: most frames that pass leave none.
+    has_packets: bool,
 }
 
 /// What becomes of a packet of the management lane.
@@ -73,6 +75,7 @@ impl Subnet {
             linear: Vec::new(),
             groups: BTreeMap::new(),
             answers: VecDeque::new(),
+            has_packets: false,
         }
     }
 
@@ -120,6 +123,7 @@ impl Subnet {
     }
 
     pub(super) fn handle_link(&mut self, now: Time, port: usize, up: bool) {
+        self.has_packets = true;
         match u8::try_from(port) {
             Ok(port) if up && usize::from(port) < SWITCH_PORTS => {
                 self.own_port.count_port(port + 1);
@@ -139,6 +143,7 @@ impl Subnet {
 
     /// A packet of the management lane that came in by a port.
     pub(super) fn handle_management(&mut self, now: Time, port: usize, frame: &[u8]) -> Management {
+        self.has_packets = true;
         let packet = parse(frame).ok();
         let management = packet.as_ref().and_then(SubnetPacket::of);
         let (Some(packet), Some(management), Ok(port)) = (packet, management, u8::try_from(port)) else {
@@ -161,6 +166,7 @@ impl Subnet {
         if destination_lid(frame) != Some(MANAGER_LID) {
             return false;
         }
+        self.has_packets = true;
         let packet = parse(frame).ok().filter(|packet| self.hears(packet));
         let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
         let (directory, groups) = (directory(&self.manager, &self.own_port), &self.groups);
@@ -170,6 +176,7 @@ impl Subnet {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.has_packets = true;
         self.manager.handle_timeout(now);
         self.administration.handle_timeout(now);
     }
@@ -180,13 +187,22 @@ impl Subnet {
     }
 
     /// The next packet of the manager, or of the agents in its node: port, frame, invariant CRC.
+    #[inline]
     pub(super) fn poll_packet(&mut self) -> Option<(usize, Vec<u8>, u32)> {
-        if let Some((port, mut packet)) = self.manager.poll_packet() {
-            packet.leave_by(port + 1);
-            let (frame, icrc) = packet.to_frame(0, 0);
-            return Some((usize::from(port), frame.into_bytes(), icrc));
+        if !self.has_packets {
+            return None;
         }
-        self.answers.pop_front().or_else(|| self.poll_administration())
+        let packet =
+            self.poll_manager().or_else(|| self.answers.pop_front()).or_else(|| self.poll_administration());
+        self.has_packets = packet.is_some();
+        packet
+    }
+
+    fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
+        let (port, mut packet) = self.manager.poll_packet()?;
+        packet.leave_by(port + 1);
+        let (frame, icrc) = packet.to_frame(0, 0);
+        Some((usize::from(port), frame.into_bytes(), icrc))
     }
 
     /// The next packet of the administration. One for a port that has gone is lost.

@@ -23,7 +23,7 @@ use bareverbs_prm::wqe::AddressVector;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
-type Mad = [u8; SIZE];
+pub(super) type Mad = [u8; SIZE];
 
 const GRH: u64 = 40;
 const HOP_POINTER: usize = 6;
@@ -189,7 +189,7 @@ fn port_info_is_set_in_the_order_of_states() {
 }
 
 /// A datagram queue pair of management in place of the node's, ready to send.
-fn make_management(node: &mut Node, service: ServiceType) {
+pub(super) fn make_management(node: &mut Node, service: ServiceType) {
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
         c.set_st(service);
     })
@@ -202,7 +202,7 @@ fn make_management(node: &mut Node, service: ServiceType) {
     }
 }
 
-fn post_mad(node: &mut Node, lid: u16, qpn: u32, mad: &Mad) {
+pub(super) fn post_mad(node: &mut Node, lid: u16, qpn: u32, mad: &Mad) {
     node.host.memory.put(node.mr.iova, mad);
     let mut vector = AddressVector::new();
     vector.set_qkey(GENERAL_SERVICES_QKEY & !(1 << 31)).set_destination(1 << 31 | qpn).set_rlid(lid);
@@ -213,13 +213,13 @@ fn post_mad(node: &mut Node, lid: u16, qpn: u32, mad: &Mad) {
     node.post(WqeOpcode::Send, &segments);
 }
 
-fn post_receive(node: &mut Node) {
+pub(super) fn post_receive(node: &mut Node) {
     let sge = node.mr.sge(0x1000, 40 + SIZE as u32);
     node.post_receive(&[sge]);
 }
 
 /// What the latest receive holds, if there is one.
-fn received(node: &mut Node) -> Option<Mad> {
+pub(super) fn received(node: &mut Node) -> Option<Mad> {
     let entry = core::iter::from_fn(|| node.poll()).find(|entry| entry.opcode() == CqeOpcode::ResponderSend);
     entry.map(|_| node.host.memory.slice(node.mr.iova + 0x1000 + GRH, SIZE).try_into().expect("a datagram"))
 }

@@ -1,10 +1,12 @@
 //! Two InfiniBand ports at a switch with the subnet's manager: LIDs, states, packets between devices, partitions.
 
 use super::host::Host;
+use super::management::{make_management, post_mad, post_receive, received};
 use super::verbs::{Node, create_qp, data};
 use crate::net::{Egress, MANAGER_LID, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
-use crate::wire::management::{Method, SubnetPacket, attribute};
+use crate::wire::management::administration::{AdministrationPacket, McMemberRecord, PathRecord, record};
+use crate::wire::management::{Method, SIZE, SubnetPacket, attribute, class};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryVportCounterIn,
     QueryVportCounterOut,
@@ -227,11 +229,15 @@ impl Pair {
 
     /// The first node sends to the LID of the group, with or without a global route header. How many copies each node gets.
     fn send_to_group(&mut self, global: bool) -> [usize; 2] {
+        self.send_to_lid(GROUP_LID, global)
+    }
+
+    fn send_to_lid(&mut self, lid: u16, global: bool) -> [usize; 2] {
         self.nodes.iter_mut().for_each(|node| node.post_receive(&[node.mr.sge(0x1000, 48)]));
         let first = &mut self.nodes[0];
         first.host.memory.put(first.mr.iova, b"to group");
         let mut vector = AddressVector::new();
-        vector.set_qkey(QKEY).set_destination(1 << 31 | 0xff_ffff).set_rlid(GROUP_LID);
+        vector.set_qkey(QKEY).set_destination(1 << 31 | 0xff_ffff).set_rlid(lid);
         vector.set_grh_gid_fl(u32::from(global) << 30).set_rgid(GROUP.0).set_hop_limit(1);
         let segments = [vector.as_bytes(), &data(first.mr.sge(0, 8))].concat();
         first.post(WqeOpcode::Send, &segments);
@@ -263,6 +269,69 @@ fn a_datagram_to_a_group_crosses_the_switch() {
     assert_eq!(pair.send_to_group(false), [0, 0]);
     let [sent, received] = pair.nodes.each_mut().map(vport_counters);
     assert_eq!((sent.transmitted_ib_multicast_packets(), received.received_ib_multicast_packets()), (3, 2));
+}
+
+impl Pair {
+    /// A request to the subnet's administration from a node whose queue pair is that of general services, and the answer that comes back
+    /// there.
+    fn ask(
+        &mut self,
+        index: usize,
+        method: u8,
+        number: u16,
+        mask: u64,
+        record: &[u8],
+    ) -> AdministrationPacket {
+        let node = &mut self.nodes[index];
+        post_receive(node);
+        let mut packet = AdministrationPacket::of(&[0; SIZE]);
+        packet.mad.set_base_version(1).set_class(class::ADMINISTRATION).set_class_version(2);
+        packet.mad.set_method(method).set_attribute(number).set_transaction(9);
+        packet.sa.set_component_mask(mask);
+        packet.data[..record.len()].copy_from_slice(record);
+        post_mad(node, MANAGER_LID, 1, &packet.to_bytes());
+        self.run();
+        AdministrationPacket::of(&received(&mut self.nodes[index]).expect("an answer"))
+    }
+
+    fn gid(&self, index: usize) -> [u8; 16] {
+        self.nodes[index].host.nic.port.addresses()[0].source_l3_address()
+    }
+}
+
+/// Requirement: IBTA v1.4 §15.4.1: the subnet's administration answers queue pair 1 of a port at the LID that PortInfo has for the manager.
+#[test]
+fn the_administration_answers_queue_pair_1_of_a_port() {
+    let mut pair = Pair::new(SubnetConfig::default());
+    make_management(&mut pair.nodes[0], ServiceType::Qp1);
+    let mut wish = PathRecord::new();
+    wish.set_sgid(pair.gid(0)).set_dgid(pair.gid(1)).set_number_of_paths(1);
+    let answer = pair.ask(0, 1, record::PATH, 1 << 2 | 1 << 3 | 1 << 12, wish.as_bytes());
+    let path: PathRecord = answer.record().expect("a path");
+    assert_eq!((answer.mad.method(), answer.mad.status(), answer.mad.transaction()), (0x81, 0, 9));
+    assert_eq!((path.slid(), path.dlid(), path.mtu(), path.partition_key()), (1, 2, 5, 0xffff));
+}
+
+/// Requirement: IBTA v1.4 §15.2.5.17: a port that has joined a group at the administration hears it at the group's LID until it leaves.
+#[test]
+fn a_port_that_joins_a_group_hears_it() {
+    for (leaves, copies) in [(false, [0, 1]), (true, [0, 0])] {
+        let mut pair = Pair::new(SubnetConfig::default());
+        make_management(&mut pair.nodes[1], ServiceType::Qp1);
+        let mut wish = McMemberRecord::new();
+        wish.set_mgid(GROUP.0).set_port_gid(pair.gid(1)).set_join_state(1);
+        wish.set_q_key(QKEY).set_partition_key(0xffff);
+        let answer = pair.ask(1, 2, record::MC_MEMBER, 0x1_30c7, wish.as_bytes());
+        let member: McMemberRecord = answer.record().expect("a member");
+        assert_eq!((answer.mad.status(), member.mlid()), (0, 0xc001));
+        if leaves {
+            let answer = pair.ask(1, 0x15, record::MC_MEMBER, 0x1_0003, wish.as_bytes());
+            assert_eq!((answer.mad.method(), answer.mad.status()), (0x95, 0));
+        }
+        pair.nodes.iter_mut().for_each(make_datagram);
+        join(&mut pair.nodes[1], GROUP);
+        assert_eq!(pair.send_to_lid(0xc001, true), copies);
+    }
 }
 
 /// Requirement: IBTA v1.4 §10.5.1: groups may share a LID; ports tell them apart by their GIDs

@@ -30,6 +30,10 @@ pub mod record {
     pub const NODE: u16 = 0x11;
     /// PortInfoRecord.
     pub const PORT_INFO: u16 = 0x12;
+    /// LinkRecord.
+    pub const LINK: u16 = 0x20;
+    /// ServiceRecord.
+    pub const SERVICE: u16 = 0x31;
     /// PathRecord.
     pub const PATH: u16 = 0x35;
     /// MCMemberRecord.
@@ -87,6 +91,30 @@ layout! {
     bits port_num / set_port_num: u8 = 0[15:8], "PortNum";
     bits options / set_options: u8 = 0[7:0], "Options";
     part port_info / port_info_mut: PortInfo = 1, "PortInfo";
+}
+
+layout! {
+    /// LinkRecord (IBTA v1.4 §15.2.5.13).
+    pub struct LinkRecord, "LinkRecord", 2;
+    bits from_lid / set_from_lid: u16 = 0[31:16], "FromLID";
+    bits from_port / set_from_port: u8 = 0[15:8], "FromPort";
+    bits to_port / set_to_port: u8 = 0[7:0], "ToPort";
+    bits to_lid / set_to_lid: u16 = 1[31:16], "ToLID";
+}
+
+layout! {
+    /// ServiceRecord (IBTA v1.4 §15.2.5.14).
+    pub struct ServiceRecord, "ServiceRecord", 44;
+    wide service_id / set_service_id: u64 = 0, "ServiceID";
+    bytes gid / set_gid: 16 = 2, "ServiceGID";
+    bits partition_key / set_partition_key: u16 = 6[31:16], "ServiceP_Key";
+    bits lease / set_lease: u32 = 7[31:0], "ServiceLease";
+    bytes key / set_key: 16 = 8, "ServiceKey";
+    bytes name / set_name: 64 = 12, "ServiceName";
+    bytes data8 / set_data8: 16 = 28, "ServiceData8";
+    bytes data16 / set_data16: 16 = 32, "ServiceData16";
+    bytes data32 / set_data32: 16 = 36, "ServiceData32";
+    bytes data64 / set_data64: 16 = 40, "ServiceData64";
 }
 
 layout! {

@@ -1,18 +1,20 @@
-//! The subnet's administration (IBTA v1.4 §15): who asks queue pair 1 of the manager's LID is told of nodes, ports and paths, and joins
-//! multicast groups.
+//! The subnet's administration (IBTA v1.4 §15): who asks queue pair 1 of the manager's LID is told of nodes, ports, links and paths, joins
+//! multicast groups, and offers services.
 //!
 //! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for the records that are more than what ports say of
 //! themselves, `transfer` for answers that are longer than a datagram.
 //!
-//! **What it may not do.** It keeps no services, tells nobody of events, and has records of nodes, ports, paths and members only. What is asked
+//! **What it may not do.** It tells nobody of events, and has records of nodes, ports, links, paths, members and services only. What is asked
 //! with an SM_Key that is not the manager's has no answer.
 
 mod components;
 mod groups;
+mod links;
 mod paths;
 mod rate;
 mod record_list;
 mod selector;
+mod services;
 mod transfer;
 
 use super::directory::{Directory, EndPort};
@@ -20,16 +22,18 @@ use super::management_port::SUBNET_TIMEOUT;
 use crate::net::port_set::PortSet;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
-    AdministrationPacket, CLASS_VERSION, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord, SaHeader,
-    method, record, status as sa_status,
+    AdministrationPacket, CLASS_VERSION, LinkRecord, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord,
+    SaHeader, ServiceRecord, method, record, status as sa_status,
 };
 use crate::wire::management::attributes::ClassPortInfo;
 use crate::wire::management::{GeneralPacket, Method, SIZE, attribute, class, status};
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::time::Time;
 use groups::{GroupRequest, MulticastGroups};
+use links::LinkRequest;
 use paths::PathRequest;
 use record_list::RecordList;
+use services::{ServiceRequest, Services};
 use std::collections::VecDeque;
 use transfer::{ACTIVE, Transfers};
 use zerocopy::{FromBytes, IntoBytes};
@@ -53,6 +57,7 @@ const DELETE: Method = Method::from_raw(method::DELETE);
 pub(super) struct Administration {
     sm_key: u64,
     groups: MulticastGroups,
+    services: Services,
     transfers: Transfers,
     answers: VecDeque<(FrameBuffer, u32)>,
 }
@@ -67,7 +72,13 @@ struct AdministrationRequest<'a> {
 impl Administration {
     pub(super) fn new(sm_key: u64, partition_keys: &[u16]) -> Self {
         let groups = MulticastGroups::new(partition_keys);
-        Self { sm_key, groups, transfers: Transfers::default(), answers: VecDeque::new() }
+        Self {
+            sm_key,
+            groups,
+            services: Services::default(),
+            transfers: Transfers::default(),
+            answers: VecDeque::new(),
+        }
     }
 
     /// A datagram for queue pair 1. `is_free` says whether the switch has no use for the LID of a group.
@@ -97,7 +108,7 @@ impl Administration {
             return;
         }
         let request = AdministrationRequest { packet: &packet, requester, is_trusted: key != 0 };
-        match self.perform(&request, directory, is_free) {
+        match self.perform(now, &request, directory, is_free) {
             Ok(records) => self.answer(now, question, packet, records),
             Err(status) => self.refuse(&question, packet, status),
         }
@@ -135,6 +146,7 @@ impl Administration {
 
     fn perform(
         &mut self,
+        now: Time,
         request: &AdministrationRequest<'_>,
         directory: &Directory<'_>,
         is_free: impl Fn(u16) -> bool,
@@ -144,6 +156,8 @@ impl Administration {
             (attribute::CLASS_PORT_INFO, Method::Get) => RecordList::of([class_port_info()]),
             (record::NODE, Method::Get | GET_TABLE) => request.nodes(directory),
             (record::PORT_INFO, Method::Get | GET_TABLE) => request.ports(directory),
+            (record::SERVICE, _) => self.perform_service(now, request, directory),
+            (record::LINK, Method::Get | GET_TABLE) => request.links(directory),
             (record::PATH, Method::Get | GET_TABLE) => request.paths(directory),
             (record::MC_MEMBER, Method::Get | GET_TABLE) => {
                 let group = request.record::<McMemberRecord>()?;
@@ -157,6 +171,22 @@ impl Administration {
                 let group = request.record::<McMemberRecord>()?;
                 RecordList::of([self.groups.leave(&request.group(&group), directory)?])
             }
+            _ => Err(status::UNSUPPORTED),
+        }
+    }
+
+    fn perform_service(
+        &mut self,
+        now: Time,
+        request: &AdministrationRequest<'_>,
+        directory: &Directory<'_>,
+    ) -> Result<RecordList, u16> {
+        let record = request.record::<ServiceRecord>()?;
+        let wish = ServiceRequest { record: &record, mask: request.mask(), requester: request.requester };
+        match request.packet.method() {
+            Method::Get | GET_TABLE => RecordList::of(self.services.find(now, &wish, request.is_trusted)),
+            Method::Set => RecordList::of([self.services.register(now, &wish, directory)?]),
+            DELETE => RecordList::of([self.services.remove(now, &wish, directory)?]),
             _ => Err(status::UNSUPPORTED),
         }
     }
@@ -192,7 +222,7 @@ impl Administration {
     /// The answer that only says what is wrong.
     fn refuse(&mut self, question: &GeneralPacket, mut packet: AdministrationPacket, status: u16) {
         packet.mad.set_method(packet.method().answered()).set_status(status);
-        // Nobody learns a key from what was refused.
+        // No answer has the key (C15-0.1.5).
         packet.sa.set_sm_key(0);
         self.send(question, &packet.to_bytes());
     }
@@ -233,12 +263,9 @@ impl AdministrationRequest<'_> {
         GroupRequest { record, mask: self.mask(), requester: self.requester }
     }
 
-    /// End ports that the requester may know of: itself, and those of its partitions (IBTA v1.4 §15.4.1).
+    /// End ports that the requester may know of.
     fn visible<'a>(&'a self, directory: &'a Directory<'_>) -> impl Iterator<Item = &'a EndPort<'a>> {
-        let sees = |end: &&EndPort<'_>| {
-            end.guid() == self.requester.guid() || end.common_key(&self.requester).is_some()
-        };
-        directory.0.iter().filter(sees)
+        directory.0.iter().filter(|end| end.is_visible_to(&self.requester))
     }
 
     /// NodeRecord: one for each end port.
@@ -278,6 +305,14 @@ impl AdministrationRequest<'_> {
                 found.push(&record)?;
             }
         }
+        Ok(found)
+    }
+
+    fn links(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+        let record = self.record::<LinkRecord>()?;
+        let request = LinkRequest { record: &record, mask: self.mask(), requester: self.requester };
+        let mut found = RecordList::new(LinkRecord::SIZE);
+        request.find(directory, &mut found)?;
         Ok(found)
     }
 

@@ -79,7 +79,7 @@ impl PathRequest<'_> {
         let named = directory.0.iter().filter(|end| {
             gid.is_none_or(|gid| end.gid() == gid)
                 && lid.is_none_or(|lid| end.owns_lid(lid))
-                && (end.guid() == self.requester.guid() || end.common_key(&self.requester).is_some())
+                && end.is_visible_to(&self.requester)
         });
         Ok(named.copied().collect())
     }

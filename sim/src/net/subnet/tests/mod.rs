@@ -2,10 +2,12 @@
 
 mod arbitrary;
 mod groups;
+mod links;
 mod manager;
 mod own_port;
 mod paths;
 mod records;
+mod services;
 mod transfer;
 
 use super::*;

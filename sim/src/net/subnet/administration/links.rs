@@ -1,0 +1,56 @@
+//! LinkRecord: which port is joined to which by a cable (IBTA v1.4 §15.2.5.13). Each cable is seen from both ends.
+
+use super::record_list::RecordList;
+use crate::net::subnet::directory::{Directory, EndPort};
+use crate::wire::management::administration::LinkRecord;
+
+/// Bits of the component mask.
+mod component {
+    pub(super) const FROM_LID: u64 = 1;
+    pub(super) const FROM_PORT: u64 = 1 << 1;
+    pub(super) const TO_PORT: u64 = 1 << 2;
+    pub(super) const TO_LID: u64 = 1 << 3;
+}
+
+/// One end of a cable: a port of a node that has a LID.
+#[derive(Clone, Copy)]
+struct LinkEnd<'a> {
+    node: EndPort<'a>,
+    port: u8,
+}
+
+/// What is asked.
+pub(super) struct LinkRequest<'a> {
+    pub(super) record: &'a LinkRecord,
+    pub(super) mask: u64,
+    pub(super) requester: EndPort<'a>,
+}
+
+impl LinkRequest<'_> {
+    /// Adds all links that match.
+    pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
+        // The end port that no port of the switch leads to is its own.
+        let Some(switch) = directory.0.iter().find(|end| end.exit.is_none()) else { return Ok(()) };
+        for end in &directory.0 {
+            let Some(exit) = end.exit.filter(|_| end.is_visible_to(&self.requester)) else { continue };
+            let near = LinkEnd { node: *switch, port: exit + 1 };
+            let far = LinkEnd { node: *end, port: end.portrait.port.local_port_num() };
+            for (from, to) in [(near, far), (far, near)] {
+                if self.chooses(&from, &to) {
+                    let mut record = LinkRecord::new();
+                    record.set_from_lid(from.node.lid).set_from_port(from.port);
+                    found.push(record.set_to_lid(to.node.lid).set_to_port(to.port))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn chooses(&self, from: &LinkEnd<'_>, to: &LinkEnd<'_>) -> bool {
+        let (wish, asks) = (self.record, |component: u64| self.mask & component != 0);
+        (!asks(component::FROM_LID) || from.node.owns_lid(wish.from_lid()))
+            && (!asks(component::FROM_PORT) || from.port == wish.from_port())
+            && (!asks(component::TO_PORT) || to.port == wish.to_port())
+            && (!asks(component::TO_LID) || to.node.owns_lid(wish.to_lid()))
+    }
+}
