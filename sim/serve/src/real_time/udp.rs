@@ -1,14 +1,54 @@
 //! Frames over UDP: one frame a datagram, as QEMU's `-netdev dgram` with sockets of IP sends and takes them.
+//!
+//! Nothing of UDP holds a sender back, and a reliable connection repeats all that came behind a frame that was lost. So a sender goes no
+//! faster than a receiver with a buffer like its own can bear ([`Pacer`]).
 
 use super::descriptor::{Buffer, is_later, wait_for};
 use super::{FrameIo, Tally};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Bytes of datagrams that may wait for us: nothing holds a sender back, and what finds no room is lost.
+/// Bytes of datagrams that may wait for us: what finds no room is lost.
 const RECEIVE_BUFFER: usize = 8 << 20;
+/// How long a receiver may be without a processor on a busy machine, in which a buffer may become full.
+const RECEIVER_PAUSE: Duration = Duration::from_millis(8);
+/// A part of the buffer that may be filled at once.
+const BURST: u64 = 4;
+/// What the kernel counts for a datagram besides its bytes, which it rounds up to the next power of two.
+const DATAGRAM_COST: u64 = 768;
+
+/// How fast a sender goes: bytes of the other side's buffer that it may fill.
+#[derive(Debug)]
+struct Pacer {
+    /// Bytes of the buffer.
+    capacity: u64,
+    /// Bytes that may be filled now.
+    room: u64,
+    /// When that was so.
+    since: Instant,
+}
+
+impl Pacer {
+    fn new(capacity: u64) -> Self {
+        Self { capacity, room: capacity / BURST, since: Instant::now() }
+    }
+
+    /// Whether a frame may be sent, which it then is.
+    fn admit(&mut self, now: Instant, length: usize) -> bool {
+        let passed = (now - self.since).min(RECEIVER_PAUSE).as_nanos() as u64;
+        let drained = passed * self.capacity / RECEIVER_PAUSE.as_nanos() as u64;
+        let room = (self.room + drained).min(self.capacity / BURST);
+        let cost = (length as u64).next_power_of_two() + DATAGRAM_COST;
+        // A buffer that is smaller than four frames takes one at a time.
+        if room < cost && room < self.capacity / BURST {
+            return false;
+        }
+        (self.room, self.since) = (room.saturating_sub(cost), now);
+        true
+    }
+}
 
 /// One end of a wire: a socket of our own, which takes datagrams of the other side's alone.
 #[derive(Debug)]
@@ -16,6 +56,7 @@ pub struct UdpIo {
     socket: UdpSocket,
     peer: SocketAddr,
     buffer: Buffer,
+    pacer: Pacer,
     lost: Tally,
 }
 
@@ -30,7 +71,9 @@ impl UdpIo {
         socket.set_nonblocking(true)?;
         // The kernel gives as much as it gives to everybody (net.core.rmem_max), and says nothing of the rest.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
-        Ok(Self { socket, peer, buffer: Buffer::default(), lost: Tally::default() })
+        let capacity = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
+        let pacer = Pacer::new(capacity as u64);
+        Ok(Self { socket, peer, buffer: Buffer::default(), pacer, lost: Tally::default() })
     }
 }
 
@@ -49,6 +92,9 @@ impl AsFd for UdpIo {
 impl FrameIo for UdpIo {
     /// While nobody is at the other side frames are lost and counted.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        if !self.pacer.admit(Instant::now(), frame.len()) {
+            return Ok(false);
+        }
         match self.socket.send(frame) {
             Ok(_) => Ok(true),
             Err(error) if is_later(&error) => Ok(false),
@@ -108,6 +154,23 @@ mod tests {
             assert!(receiver.receive(&mut frame).expect("a frame"));
             assert_eq!(frame, bytes);
         }
+    }
+
+    #[test]
+    fn a_sender_fills_a_buffer_in_no_less_than_a_pause_of_its_receiver() {
+        let mut pacer = Pacer::new(400_000);
+        let start = pacer.since;
+        let mut admitted = |micros| {
+            let now = start + Duration::from_micros(micros);
+            (0..1000).filter(|_| pacer.admit(now, 4096)).count() as u64 * (4096 + DATAGRAM_COST)
+        };
+        let at_once = admitted(0);
+        assert!((90_000..=100_000).contains(&at_once), "{at_once}");
+        assert_eq!(admitted(0), 0);
+        let later: u64 = (1..=80).map(|step| admitted(step * 100)).sum();
+        assert!((380_000..=400_000).contains(&later), "{later}");
+        assert!(admitted(1_000_000) <= 100_000, "a long silence saves up no more");
+        assert!(Pacer::new(100).admit(start, 4096), "one frame, whatever the buffer");
     }
 
     #[test]
