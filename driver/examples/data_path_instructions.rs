@@ -76,12 +76,16 @@ fn function(row: Row) -> &'static str {
         Row::Write8Batch | Row::Write4KBatch | Row::Send64Batch | Row::Read4KBatch | Row::FetchAddBatch => {
             "timed_batch_of_sends"
         }
+        Row::MakeWrite8 => "timed_making_of_writes",
+        Row::MakeSend64 => "timed_making_of_sends",
         Row::Receive => "timed_receive",
         Row::ReceiveBatch => "timed_batch_of_receives",
-        Row::Poll | Row::PollReceive | Row::SharedPoll => "timed_poll",
-        Row::PollBatch | Row::PollReceiveBatch | Row::PollCompressed | Row::SharedPollBatch => {
-            "timed_batch_of_polls"
-        }
+        Row::Poll | Row::PollTurns | Row::PollReceive | Row::SharedPoll => "timed_poll",
+        Row::PollBatch
+        | Row::PollTurnsBatch
+        | Row::PollReceiveBatch
+        | Row::PollCompressed
+        | Row::SharedPollBatch => "timed_batch_of_polls",
         Row::SharedReceive => "timed_shared_receive",
         Row::SharedReceiveBatch => "timed_batch_of_shared_receives",
         Row::PollEmpty => "timed_empty_poll",

@@ -14,6 +14,7 @@ mod notify;
 mod poll;
 mod resize;
 mod session;
+mod turns;
 mod wait;
 
 pub use builder::CompletionQueueBuilder;

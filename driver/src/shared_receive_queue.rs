@@ -158,8 +158,9 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let device = self.device.device();
-        self.ring.write(device.ledgers(), request)?;
-        publish_record(&SharedPublication { hal: device.hal(), ring: &self.ring });
+        let (hal, ledgers) = (device.hal(), device.ledgers());
+        self.ring.write(ledgers, request)?;
+        publish_record(&SharedPublication { hal, ring: &self.ring });
         Ok(())
     }
 

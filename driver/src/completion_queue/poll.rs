@@ -1,4 +1,5 @@
-//! Polling: successes of cached queue pairs take the [fast path](super::fast), everything else the general one.
+//! Polling: successes of cached queue pairs take the [fast path](super::fast), those of queue pairs that take [turns](super::turns)
+//! another one, everything else the general one.
 
 use super::cache::{CachedQueuePair, Completed, QueuePairCache};
 use super::entries::{BadRun, hand_back};
@@ -62,18 +63,19 @@ impl<D: DeviceRef> CompletionQueue<D> {
     ) -> Result<usize, PollError> {
         let mut discards = self.consumer.size();
         while let Some(places @ [_, ..]) = completions.get_mut(count..) {
-            // The fast path of another cached queue pair, perhaps.
+            let taken = match self.take_turns(places) {
+                0 => self.take_compressed(places),
+                turns => turns,
+            };
+            count += taken;
+            // The fast path of the queue pair that is cached now, perhaps.
+            let Some(places @ [_, ..]) = completions.get_mut(count..) else { break };
             let (more, end) = self.take_fast::<false>(places);
             count += more;
             match end {
                 FastEnd::Finished => break,
-                FastEnd::OtherPath if more > 0 => continue,
+                FastEnd::OtherPath if taken + more > 0 => continue,
                 FastEnd::OtherPath => (),
-            }
-            let taken = self.take_compressed(places);
-            if taken > 0 {
-                count += taken;
-                continue;
             }
             match self.look() {
                 Ok(PollOutcome::Nothing) => break,

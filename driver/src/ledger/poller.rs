@@ -11,6 +11,10 @@ pub trait Half: Debug + Copy {
     const SIDE: Side;
     /// The identity that its completions must prove.
     fn identity(record: &impl Record) -> u64;
+    /// Where the slots are: the first one above, the number of them but one below.
+    fn range(record: &impl Record) -> u64;
+    /// How far the poller went.
+    fn tail(record: &impl Record) -> u32;
     /// How far the poster went; what it wrote before is visible from then on.
     fn head(record: &impl Record) -> u32;
     /// Makes known how far the poller went, and with it all that it read before.
@@ -33,6 +37,14 @@ macro_rules! half {
             #[inline(always)]
             fn identity(record: &impl Record) -> u64 {
                 record.load::<{ $side.identity() }>(Ordering::Relaxed)
+            }
+            #[inline(always)]
+            fn range(record: &impl Record) -> u64 {
+                record.load::<{ $side.range() }>(Ordering::Relaxed)
+            }
+            #[inline(always)]
+            fn tail(record: &impl Record) -> u32 {
+                record.load::<{ $side.tail() }>(Ordering::Relaxed) as u32
             }
             #[inline(always)]
             fn head(record: &impl Record) -> u32 {
@@ -76,15 +88,24 @@ impl<Q: Half> Poller<Q> {
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
-        if words.load(record + Q::SIDE.identity(), Ordering::Relaxed) != identity.0 {
+        Self::find(words, records, identity).map(|(poller, _)| poller)
+    }
+
+    /// [`Self::resolve`] with the record.
+    #[inline(always)]
+    pub fn find<W: Words>(
+        words: &W,
+        records: usize,
+        identity: Identity,
+    ) -> Option<(Self, impl Record + use<'_, W, Q>)> {
+        let first = ((identity.user_index() & (records - 1)) * RECORD_WORDS) as u32;
+        let record = words.record(first)?;
+        if Q::identity(&record) != identity.0 {
             return None;
         }
-        let range = words.load(record + Q::SIDE.range(), Ordering::Relaxed);
-        let head = words.load(record + Q::SIDE.head(), Ordering::Acquire) as u32;
-        let tail = words.load(record + Q::SIDE.tail(), Ordering::Relaxed) as u32;
-        let (record, base, mask) = (record as u32, (range >> 32) as u32, range as u32);
-        Some(Self { identity, record, base, mask, head, tail, queue: PhantomData })
+        let (range, head, tail) = (Q::range(&record), Q::head(&record), Q::tail(&record));
+        let (base, mask) = ((range >> 32) as u32, range as u32);
+        Some((Self { identity, record: first, base, mask, head, tail, queue: PhantomData }, record))
     }
 
     /// The record.

@@ -119,6 +119,22 @@ impl<S: Service> Rig<S> {
         (queue, pair)
     }
 
+    /// Another queue pair with as many `sends` and no receives, on the same completion queues.
+    pub fn another(&self, sends: u32) -> QueuePair<Handle> {
+        QueuePairBuilder::new(&self.domain, &self.send, &self.receive)
+            .send_queue(sends)
+            .receive_queue(0)
+            .build()
+            .unwrap()
+            .connect(&peer(), ConnectOptions::default())
+            .unwrap()
+    }
+
+    /// The `user_index` that the device knows a queue pair by.
+    pub fn user_index(&self, pair: &QueuePair<Handle>) -> u32 {
+        self.hal.firmware().pairs[&pair.qpn().value()].context.user_index()
+    }
+
     /// The entry of a shared receive queue, and the one that it names.
     pub fn shared_bytes(&self, queue: &SharedReceiveQueue<Handle>, entry: u16) -> (Vec<u8>, u16) {
         let firmware = self.hal.firmware();

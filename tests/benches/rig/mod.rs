@@ -23,6 +23,8 @@ use support::objects::{Handle, Rig, Shape};
 pub const CHUNK: usize = 256;
 /// Work requests of a batch.
 pub const BATCH: usize = 32;
+/// Queue pairs that complete in turn.
+const PAIRS: usize = 32;
 
 const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x7f00_0000_1000, 1 << 20, Mkey::new(0x1234_5600));
 
@@ -53,10 +55,18 @@ pub enum Row {
     FetchAdd,
     /// The same, 32 a doorbell.
     FetchAddBatch,
+    /// RDMA WRITE of 8 bytes inline, made and posted, one call each.
+    MakeWrite8,
+    /// SEND of 64 bytes inline, made and posted, one call each.
+    MakeSend64,
     /// A requester's success, one call each.
     Poll,
     /// The same, 32 a call.
     PollBatch,
+    /// Requesters' successes of 32 queue pairs in turn, one call each.
+    PollTurns,
+    /// The same, 32 a call.
+    PollTurnsBatch,
     /// A responder's success, one call each.
     PollReceive,
     /// The same, 32 a call.
@@ -79,7 +89,7 @@ impl Row {
     /// All rows with their name and the instructions that libmlx5 needs without locks, where they are known. It has no code
     /// for compressed completions: that row stands beside its plain ones. For shared receive queues nobody measured it: its
     /// figures are those of queues of one queue pair.
-    pub const ALL: [(Self, &'static str, Option<u32>); 22] = [
+    pub const ALL: [(Self, &'static str, Option<u32>); 26] = [
         (Self::Write8, "post_send write 8 B inline x1", Some(379)),
         (Self::Write8Batch, "post_send write 8 B inline x32", Some(221)),
         (Self::Write4K, "post_send write 4 KiB x1", Some(349)),
@@ -90,10 +100,14 @@ impl Row {
         (Self::Read4KBatch, "post_send read 4 KiB x32", None),
         (Self::FetchAdd, "post_send fetch and add x1", None),
         (Self::FetchAddBatch, "post_send fetch and add x32", None),
+        (Self::MakeWrite8, "make and post write 8 B inline x1", Some(379)),
+        (Self::MakeSend64, "make and post send 64 B inline x1", Some(391)),
         (Self::Receive, "post_receive x1", Some(129)),
         (Self::ReceiveBatch, "post_receive x32", Some(73)),
         (Self::Poll, "poll requester x1", Some(179)),
         (Self::PollBatch, "poll requester x32", Some(108)),
+        (Self::PollTurns, "poll 32 queue pairs in turn x1", None),
+        (Self::PollTurnsBatch, "poll 32 queue pairs in turn x32", None),
         (Self::PollReceive, "poll responder x1", Some(241)),
         (Self::PollReceiveBatch, "poll responder x32", Some(170)),
         (Self::PollCompressed, "poll requester compressed x32", Some(108)),
@@ -109,7 +123,8 @@ impl Row {
         match self {
             Self::Write8 | Self::Write8Batch | Self::Write4K | Self::Write4KBatch => Some(1),
             Self::Read4K | Self::Read4KBatch | Self::FetchAdd | Self::FetchAddBatch => Some(1),
-            Self::Send64 | Self::Send64Batch => Some(2),
+            Self::MakeWrite8 => Some(1),
+            Self::Send64 | Self::Send64Batch | Self::MakeSend64 => Some(2),
             _ => None,
         }
     }
@@ -127,6 +142,10 @@ pub struct Bench {
     shared: (SharedReceiveQueue<Handle>, QueuePair<Handle>),
     /// The entry that the device takes next.
     head: u16,
+    /// Queue pairs that complete in turn, and the entries of their completions.
+    turns: Vec<(QueuePair<Handle>, CompletionEntry)>,
+    /// Requests that each of them has posted.
+    turned: u16,
 }
 
 impl Bench {
@@ -138,7 +157,8 @@ impl Bench {
         let slice = [rig.region.slice(0, 4096).unwrap()];
         let word = [rig.region.slice(0, 8).unwrap()];
         let shared = rig.share(1023);
-        Self { rig, entry, sent: 0, received: 0, slice, word, shared, head: 0 }
+        let turns = (0..PAIRS).map(|_| in_turn(&rig, entry)).collect();
+        Self { rig, entry, sent: 0, received: 0, slice, word, shared, head: 0, turns, turned: 0 }
     }
 
     /// The device completes the send at `counter`.
@@ -171,14 +191,29 @@ impl Bench {
     fn complete_shared(&mut self) {
         let mut entry = self.entry;
         let (queue, pair) = &self.shared;
-        let user_index = self.rig.hal.firmware().pairs[&pair.qpn().value()].context.user_index();
         entry.set_opcode(CqeOpcode::ResponderSend).set_byte_count(64);
-        entry.set_qpn(pair.qpn()).set_user_index(user_index);
+        entry.set_qpn(pair.qpn()).set_user_index(self.rig.user_index(pair));
         for _ in 0..CHUNK {
             entry.set_wqe_counter(self.head);
             self.rig.complete_receive(entry);
             self.head = self.rig.shared_bytes(queue, self.head).1;
         }
+    }
+
+    /// All queue pairs post as many requests, and the device completes one of each in turn.
+    fn complete_in_turn(&mut self) {
+        let each = (CHUNK / PAIRS) as u16;
+        let request = WorkRequest::write(7, &self.slice, REMOTE);
+        for (pair, _) in &mut self.turns {
+            (0..each).for_each(|_| pair.post_send(&request).unwrap());
+        }
+        for counter in (0..each).map(|index| self.turned.wrapping_add(index)) {
+            for (_, entry) in &mut self.turns {
+                entry.set_wqe_counter(counter);
+                self.rig.complete_send(*entry);
+            }
+        }
+        self.turned = self.turned.wrapping_add(each);
     }
 
     /// Makes the queues ready for a chunk.
@@ -196,6 +231,7 @@ impl Bench {
                 self.run(Row::ReceiveBatch, |work| work());
                 (0..CHUNK).for_each(|_| self.complete_receive());
             }
+            Row::PollTurns | Row::PollTurnsBatch => self.complete_in_turn(),
             Row::SharedPoll | Row::SharedPollBatch => {
                 self.run(Row::SharedReceiveBatch, |work| work());
                 self.complete_shared();
@@ -232,8 +268,12 @@ impl Bench {
             Row::Write4KBatch => clock(&mut || timed_batch_of_sends(pair, &write4k)),
             Row::Receive => clock(&mut || timed_receive(pair, &receives[0])),
             Row::ReceiveBatch => clock(&mut || timed_batch_of_receives(pair, &receives)),
-            Row::Poll => clock(&mut || timed_poll(send)),
-            Row::PollBatch | Row::PollCompressed => clock(&mut || timed_batch_of_polls(send)),
+            Row::MakeWrite8 => clock(&mut || timed_making_of_writes(pair, b"8 bytes!")),
+            Row::MakeSend64 => clock(&mut || timed_making_of_sends(pair, &[7; 64])),
+            Row::Poll | Row::PollTurns => clock(&mut || timed_poll(send)),
+            Row::PollBatch | Row::PollCompressed | Row::PollTurnsBatch => {
+                clock(&mut || timed_batch_of_polls(send))
+            }
             Row::PollReceive => clock(&mut || timed_poll(receive)),
             Row::PollReceiveBatch => clock(&mut || timed_batch_of_polls(receive)),
             Row::PollEmpty => clock(&mut || timed_empty_poll(send)),
@@ -268,13 +308,37 @@ impl Bench {
     fn check_empty(&self) {
         assert_eq!(self.shared.0.outstanding(), 0);
         assert_eq!((self.rig.pair.sends_outstanding(), self.rig.pair.receives_outstanding()), (0, 0));
+        assert!(self.turns.iter().all(|(pair, _)| pair.sends_outstanding() == 0));
     }
+}
+
+/// A queue pair that completes in turn with others, and the entry of its completions, which is like `entry`.
+fn in_turn(rig: &Rig, mut entry: CompletionEntry) -> (QueuePair<Handle>, CompletionEntry) {
+    let pair = rig.another(64);
+    entry.set_qpn(pair.qpn()).set_user_index(rig.user_index(&pair));
+    (pair, entry)
 }
 
 #[inline(never)]
 fn timed_send(pair: &mut QueuePair<Handle>, request: &WorkRequest<'_>) {
     for _ in 0..CHUNK {
         pair.post_send(black_box(request)).unwrap();
+    }
+}
+
+/// The bytes and their number are known only when it runs.
+#[inline(never)]
+fn timed_making_of_writes(pair: &mut QueuePair<Handle>, bytes: &[u8]) {
+    for id in 0..CHUNK as u64 {
+        pair.post_send(&WorkRequest::write_inline(id, black_box(bytes), REMOTE)).unwrap();
+    }
+}
+
+/// As [`timed_making_of_writes`].
+#[inline(never)]
+fn timed_making_of_sends(pair: &mut QueuePair<Handle>, bytes: &[u8]) {
+    for id in 0..CHUNK as u64 {
+        pair.post_send(&WorkRequest::send_inline(id, black_box(bytes))).unwrap();
     }
 }
 
