@@ -179,7 +179,11 @@ mod tests {
     }
 
     fn kernels(region: u64) -> (NicKernels<KvLookup>, RegionHandle) {
-        let cost = KernelCost { dispatch: Duration::from_nanos(7), per_dma: Duration::from_nanos(20) };
+        let cost = KernelCost {
+            dispatch: Duration::from_nanos(7),
+            per_dma: Duration::from_nanos(20),
+            ..KernelCost::FREE
+        };
         let kernels = NicKernels::new(NicRuntime::new(Limits::default(), cost));
         let region = kernels.admit(CALLER, WINDOW, Grant::new(BASE, region).expect("no wrap")).expect("room");
         (kernels, region)

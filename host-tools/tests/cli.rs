@@ -60,7 +60,7 @@ fn check(found: &Value, rows: u64) {
     assert_eq!(found["rows"], rows);
     let ways = found["ways"].as_array().expect("ways");
     let names: Vec<&str> = ways.iter().filter_map(|way| way["name"].as_str()).collect();
-    assert_eq!(names, ["kernel-dpu", "kernel-nic", "read"]);
+    assert_eq!(names, ["kernel-dpu", "kernel-nic", "read", "program"]);
     for way in ways {
         assert_eq!((&way["lookups"], &way["verified"]), (&found["rows"], &found["rows"]));
         assert_eq!(way["absent_confirmed"], rows.div_ceil(10).min(1000));
@@ -125,6 +125,18 @@ fn a_file_of_ones_own() {
         );
         check(&found, 50);
     }
+}
+
+#[test]
+fn a_program_that_is_replaced_while_it_answers_is_told_in_the_report() {
+    let files = Files::new("swaps");
+    let path = files.write("data.csv", "a,1\nb,2\nc,3\n");
+    let found = json(&demo(&["--json", "--data", &path, "--swaps", "20", "--loss", "0.01"]));
+    check(&found, 3);
+    assert_eq!(found["program_swaps"], 20);
+    let text = demo(&["--data", &path, "--swaps", "5"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("replaced 5 times") && text.contains("all verified"), "{text}");
 }
 
 #[test]

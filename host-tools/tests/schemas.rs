@@ -88,6 +88,7 @@ fn every_tool_prints_what_its_schema_says() {
         "gids --device sim:ib",
         "gids --address 10.0.0.1/24@7 --address 2001:db8::1/64 --peer 10.0.0.9",
         "demo --data rows.csv",
+        "demo --data rows.csv --swaps 3 --loss 0.01",
         "demo --data rows.csv --loss 0.01 --preset bf3-arm",
         "perf write bw -n 20",
         "perf write bw -a -b -n 20",

@@ -12,9 +12,12 @@ pub struct KernelCost {
     pub dispatch: Duration,
     /// For each DMA, on top of what the DMA engine itself takes.
     pub per_dma: Duration,
+    /// For each unit of fuel of a program: an instruction, or 16 bytes of a checksum.
+    pub per_fuel: Duration,
 }
 
 impl KernelCost {
     /// Nothing is charged: the costs are real.
-    pub const FREE: Self = Self { dispatch: Duration::ZERO, per_dma: Duration::ZERO };
+    pub const FREE: Self =
+        Self { dispatch: Duration::ZERO, per_dma: Duration::ZERO, per_fuel: Duration::ZERO };
 }

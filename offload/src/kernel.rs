@@ -107,6 +107,11 @@ pub trait Deployment {
     fn payload(&self, invocation: &mut Self::Invocation, payload: &[u8], grant: &Grant) -> Step;
     /// See [`Kernel::computed`].
     fn computed<'a>(&'a self, invocation: &'a Self::Invocation) -> &'a [u8];
+    /// Fuel that an invocation has used so far; what is compiled in uses none.
+    fn fuel_used(&self, invocation: &Self::Invocation) -> u32 {
+        let _ = invocation;
+        0
+    }
     /// An invocation that was begun has ended. Called once for each.
     fn ended(&mut self, invocation: Self::Invocation);
 }

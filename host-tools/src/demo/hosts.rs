@@ -4,9 +4,10 @@ use bareverbs::device::Device;
 use bareverbs::memory_region::MemoryRegion;
 use bareverbs::offload::card::CardDma;
 use bareverbs::offload::client::KvClient;
+use bareverbs::offload::client::deployer::Deployer;
 use bareverbs::offload::dpu::DpuServer;
-use bareverbs::offload::kernel::CompiledIn;
 use bareverbs::offload::kernels::BuiltInKernels;
+use bareverbs::offload::program::WithPrograms;
 use bareverbs::offload::table::TableWriter;
 use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
 use bareverbs::protection_domain::ProtectionDomain;
@@ -33,14 +34,19 @@ pub struct SceneConfig {
 
 /// Lookups that a client may have under way.
 pub(super) const WINDOW: usize = 8;
-/// Invocations on the DPU at a time.
-pub(super) const DPU_SLOTS: usize = WINDOW;
+/// Connections of the DPU: who calls the kernel, who calls the program, who deploys it.
+pub(super) const DPU_CONNECTIONS: usize = 3;
+/// Invocations on the DPU at a time: two windows of lookups, and a request for deployment.
+pub(super) const DPU_SLOTS: usize = 2 * WINDOW + 1;
+/// Versions of programs on the DPU.
+pub(super) const PLACES: usize = 4;
 
 /// Receive buffers of the DPU: one for each lookup that may be under way.
 pub(super) const RECEIVES: usize = WINDOW;
 
 pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
-pub(super) type Server = DpuServer<CompiledIn<BuiltInKernels>, DPU_SLOTS, 1, RECEIVES>;
+pub(super) type Server =
+    DpuServer<WithPrograms<BuiltInKernels, PLACES>, DPU_SLOTS, DPU_CONNECTIONS, RECEIVES>;
 /// The DPU's door to the one region that its host shares.
 pub(super) type TableDoor = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
@@ -50,6 +56,14 @@ pub(super) struct Host {
     pub(super) node: NodeId,
     pub(super) device: Handle,
     pub(super) domain: ProtectionDomain<Handle>,
+}
+
+pub(super) type DpuEndpoint = VerbsEndpoint<Handle, DPU_CONNECTIONS>;
+
+/// Who deploys programs, with its own queue pair, completion queue and memory.
+pub(super) struct Operator {
+    pub(super) deployer: Deployer,
+    pub(super) endpoint: VerbsEndpoint<Handle, 1>,
 }
 
 /// A client with its own queue pair, completion queue and memory.

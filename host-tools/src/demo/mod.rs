@@ -1,15 +1,18 @@
 //! `bareverbs demo`: a key-value file in the memory of a simulated server, and a client on another simulated host that
-//! fetches every key three ways and believes nothing that it did not compare.
+//! fetches every key four ways and believes nothing that it did not compare.
 //!
 //! * [`data`]: the file.
-//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring` boots and connects them.
+//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring` and `dpu_wiring` boot and connect them, `swaps`
+//!   deploys the program.
 //! * [`ways`]: the lookups.
 //! * [`report`]: what was found.
 
 pub mod data;
+mod dpu_wiring;
 pub mod hosts;
 pub mod report;
 pub mod scene;
+mod swaps;
 pub mod way_name;
 pub mod ways;
 mod wiring;
@@ -50,6 +53,9 @@ pub struct DemoArguments {
     /// Write to the same file what hosts and devices did, each record a packet of text beside the frames; `report` shows them.
     #[arg(long, requires = "capture")]
     pub records: bool,
+    /// Replace the deployed program so often while it answers.
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    pub swaps: u64,
     /// Where simulated time goes.
     #[arg(long, default_value = "strom-10g", value_parser = preset_names())]
     pub preset: String,
@@ -97,7 +103,7 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
     let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory, records };
     let mut scene = Scene::build(&config, &data.rows, capture)?;
     let absent = ways::absent_keys(&data.rows);
-    let ways = ways::run_all(&mut scene, &data.rows, &absent)?;
+    let ways = ways::run_all(&mut scene, &data.rows, &absent, arguments.swaps)?;
     let frames = scene.finish_capture()?;
     let report = Report {
         schema: report::SCHEMA,
@@ -106,6 +112,7 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
         loss: arguments.loss,
         preset: preset.name,
         digest: format!("{:016x}", scene.digest()),
+        program_swaps: Some(arguments.swaps).filter(|swaps| *swaps > 0),
         ways,
     };
     Ok((report, context(arguments, &data, absent.len(), frames)))

@@ -57,6 +57,9 @@ pub struct Report {
     pub preset: &'static str,
     /// Digest of all that happened on the wire; the same seed gives the same digest.
     pub digest: String,
+    /// How often the deployed program was replaced while it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_swaps: Option<u64>,
     /// One report a way.
     pub ways: Vec<WayReport>,
 }
@@ -194,6 +197,9 @@ impl Report {
             "sim: simulated time under the latency preset {}, not a measurement of any device\nseed {}, loss {}, digest {}",
             self.preset, self.seed, self.loss, self.digest
         );
+        if let Some(swaps) = self.program_swaps {
+            let _ = write!(footing, "\nthe program was replaced {swaps} times while it answered");
+        }
         if let Some((path, frames)) = &context.capture {
             let _ = write!(footing, "\n{frames} frames captured in {path}");
         }
@@ -238,6 +244,7 @@ mod tests {
             loss: 0.01,
             preset: "strom-10g",
             digest: "00ff".into(),
+            program_swaps: None,
             ways,
         }
     }

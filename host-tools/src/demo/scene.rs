@@ -1,5 +1,5 @@
 //! The scene: a client, a server and a DPU on one switch, each with a driver of its own; the table in the memory of the server; and the
-//! three connections over which it is asked. Server and DPU are two functions of one card: the DPU reads the table by DMA work requests, under
+//! connections over which it is asked. Server and DPU are two functions of one card: the DPU reads the table by DMA work requests, under
 //! an alias of the memory key that the server shares.
 //!
 //! ```text
@@ -8,7 +8,8 @@
 //! ```
 
 use super::data::Row;
-use super::hosts::{Asker, Handle, Host, SceneConfig, Server, TableDoor, Writer};
+use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDoor, Writer};
+use super::swaps::Swaps;
 use super::way_name::WayName;
 use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
 use crate::glue::{NicKernels, NicRuntime};
@@ -17,7 +18,6 @@ use bareverbs::offload::client::LookupResult;
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
 use bareverbs::offload::table::TableError;
-use bareverbs::offload::verbs::VerbsEndpoint;
 use bareverbs::prm::time::{Duration, Time};
 use bareverbs::sim::SimWorld;
 use bareverbs::sim::net::SwitchConfig;
@@ -42,9 +42,11 @@ pub struct LookedUp {
 
 /// Everything that takes part. Fields are dropped in this order: users before what they use.
 pub struct Scene {
-    askers: [Asker; 3],
+    askers: [Asker; 4],
+    operator: Operator,
+    swaps: Swaps,
     dpu: Server,
-    dpu_endpoint: VerbsEndpoint<Handle, 1>,
+    dpu_endpoint: DpuEndpoint,
     dma: TableDoor,
     table: Writer,
     kernels: NicKernels<BuiltInKernels>,
@@ -88,15 +90,17 @@ impl Scene {
             }
         });
         let mut parts = Wiring { table, served: Vec::new() };
-        let (dpu_way, dpu_server, dpu_endpoint, dma) = parts.ask_dpu(&client, &dpu, config)?;
+        let on_dpu = parts.ask_dpu(&client, &dpu, config)?;
         let nic_way = parts.ask_nic(&client, &server, &kernels)?;
         let read_way = parts.ask_by_read(&client, &server)?;
-        let buffer = vec![0; dpu_way.client.buffer_size()];
-        Ok(Self {
-            askers: [dpu_way, nic_way, read_way],
-            dpu: dpu_server,
-            dpu_endpoint,
-            dma,
+        let buffer = vec![0; on_dpu.kernel.client.buffer_size()];
+        let mut scene = Self {
+            askers: [on_dpu.kernel, nic_way, read_way, on_dpu.program],
+            operator: on_dpu.operator,
+            swaps: Swaps::new()?,
+            dpu: on_dpu.server,
+            dpu_endpoint: on_dpu.endpoint,
+            dma: on_dpu.door,
             table: writer,
             kernels,
             _served: parts.served,
@@ -105,7 +109,9 @@ impl Scene {
             scratch: vec![0; MAX_OBJECT as usize],
             buffer,
             invocation: None,
-        })
+        };
+        scene.deploy()?;
+        Ok(scene)
     }
 
     /// Looks `key` up and waits, in simulated time, until that has ended.
@@ -119,6 +125,32 @@ impl Scene {
         Ok(LookedUp { result, value, nanos: self.world.now().since(begin).as_nanos() })
     }
 
+    /// Deploys the lookup, and waits, in simulated time, until that is done.
+    fn deploy(&mut self) -> anyhow::Result<()> {
+        self.swap(1);
+        loop {
+            let now = self.world.now();
+            let active = self.serve(now);
+            self.swaps.go_on(now, &mut self.operator)?;
+            if self.swaps_left() == 0 {
+                return Ok(());
+            }
+            if !active {
+                self.wait(None)?;
+            }
+        }
+    }
+
+    /// From now on the program is replaced so often, whatever else is under way.
+    pub const fn swap(&mut self, times: u64) {
+        self.swaps.want(times);
+    }
+
+    /// How often the program has yet to be replaced.
+    pub const fn swaps_left(&self) -> u64 {
+        self.swaps.left()
+    }
+
     fn start(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<u64> {
         let asker = &mut self.askers[way as usize];
         asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
@@ -129,12 +161,13 @@ impl Scene {
         loop {
             let now = self.world.now();
             let active = self.serve(now);
+            self.swaps.go_on(now, &mut self.operator)?;
             let asker = &mut self.askers[way as usize];
             if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
                 return Ok(result);
             }
             if !active {
-                self.wait(way)?;
+                self.wait(Some(way))?;
             }
         }
     }
@@ -153,7 +186,7 @@ impl Scene {
         let accepted = self.dpu.runtime().counters().accepted;
         let replies = self.dpu.counters().replies;
         let active = self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch);
-        if active {
+        if active && !self.swaps.under_way() {
             self.show_invocations(accepted, replies);
         }
         active
@@ -182,11 +215,12 @@ impl Scene {
     }
 
     /// Goes on to the next moment when anything can happen.
-    fn wait(&self, way: WayName) -> anyhow::Result<()> {
+    fn wait(&self, way: Option<WayName>) -> anyhow::Result<()> {
         let due = self.world.with(|world| world.next_event());
         let server = self.dpu.poll_timeout(&self.dma);
-        let client = self.askers[way as usize].client.poll_timeout();
-        match [due, server, client].into_iter().flatten().min() {
+        let client = way.and_then(|way| self.askers[way as usize].client.poll_timeout());
+        let operator = self.operator.deployer.poll_timeout();
+        match [due, server, client, operator].into_iter().flatten().min() {
             Some(due) => {
                 self.world.run_until(due);
                 Ok(())

@@ -12,11 +12,13 @@ pub enum WayName {
     KernelNic,
     /// RDMA READs.
     Read,
+    /// A program on the cores of a DPU, deployed over the wire.
+    Program,
 }
 
 impl WayName {
     /// All ways, in the order of the report.
-    pub const ALL: [Self; 3] = [Self::KernelDpu, Self::KernelNic, Self::Read];
+    pub const ALL: [Self; 4] = [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program];
 
     /// The name as reports have it.
     pub const fn text(self) -> &'static str {
@@ -24,6 +26,7 @@ impl WayName {
             Self::KernelDpu => "kernel-dpu",
             Self::KernelNic => "kernel-nic",
             Self::Read => "read",
+            Self::Program => "program",
         }
     }
 }

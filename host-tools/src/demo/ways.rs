@@ -27,15 +27,43 @@ pub fn absent_keys(rows: &[Row]) -> Vec<Vec<u8>> {
 }
 
 /// Looks up all rows and all absent keys on all ways.
-pub fn run_all(scene: &mut Scene, rows: &[Row], absent: &[Vec<u8>]) -> anyhow::Result<Vec<WayReport>> {
+pub fn run_all(
+    scene: &mut Scene,
+    rows: &[Row],
+    absent: &[Vec<u8>],
+    swaps: u64,
+) -> anyhow::Result<Vec<WayReport>> {
     let total = WayName::ALL.len() * (rows.len() + absent.len());
     let progress = progress_bar(total as u64);
     let reports = WayName::ALL.map(|way| {
         progress.set_message(way.text());
+        if way == WayName::Program {
+            scene.swap(swaps);
+        }
         run_way(scene, way, rows, absent, &progress)
     });
     progress.finish_and_clear();
-    reports.into_iter().collect()
+    let reports = reports.into_iter().collect::<anyhow::Result<_>>()?;
+    look_up_until_swapped(scene, rows)?;
+    Ok(reports)
+}
+
+/// Goes on looking up, beyond what is reported, until the program was replaced as often as was asked for.
+fn look_up_until_swapped(scene: &mut Scene, rows: &[Row]) -> anyhow::Result<()> {
+    let mut rows = rows.iter().cycle();
+    while scene.swaps_left() > 0
+        && let Some(row) = rows.next()
+    {
+        let found = scene.lookup(WayName::Program, &row.key)?;
+        if found.result.ended != Ended::Found || found.value != row.value {
+            bail!(
+                "{} while it is replaced: {:?}",
+                lookup_text(WayName::Program, &row.key),
+                found.result.ended
+            );
+        }
+    }
+    Ok(())
 }
 
 /// On standard error, and only if that is a terminal.

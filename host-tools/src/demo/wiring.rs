@@ -1,9 +1,7 @@
 //! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
 
 use super::data::Row;
-use super::hosts::{
-    Asker, DPU_SLOTS, Handle, Host, RECEIVES, SceneConfig, Server, TableDoor, WINDOW, Writer,
-};
+use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDoor, WINDOW, Writer};
 use crate::glue::NicKernels;
 use anyhow::{Context as _, anyhow};
 use bareverbs::device::{Device, DeviceConfig};
@@ -14,11 +12,10 @@ use bareverbs::offload::card::CardDma;
 use bareverbs::offload::client::slots::SlotLayout;
 use bareverbs::offload::client::{ClientConfig, KvClient, Way};
 use bareverbs::offload::cost::KernelCost;
-use bareverbs::offload::dpu::{self, DpuServer};
 use bareverbs::offload::grant::{Grant, HostRegion};
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, object_size};
-use bareverbs::offload::runtime::{ResponseWindow, Runtime};
+use bareverbs::offload::runtime::ResponseWindow;
 use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
 use bareverbs::offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs::prm::ids::{Gid, MacAddress, VhcaId};
@@ -34,9 +31,9 @@ use rand_core::RngCore;
 use std::rc::Rc;
 
 /// Sends of each queue pair.
-const DEPTH: u32 = 64;
+pub(super) const DEPTH: u32 = 64;
 /// How long a client waits for an answer. Lost frames are sent again long before.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one invocation may take on the server.
 const KERNEL_TIME: Duration = Duration::from_millis(1);
 
@@ -56,8 +53,11 @@ pub(super) fn limits() -> Limits {
     Limits { time: KERNEL_TIME, ..Limits::default() }
 }
 
+/// An instruction of a program. Interpreting one takes 1.6 ns on the processor that builds this; an Arm core of a BlueField is slower.
+const PER_FUEL: Duration = Duration::from_nanos(2);
+
 pub(super) const fn kernel_cost(cost: run::KernelCost) -> KernelCost {
-    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma }
+    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma, per_fuel: PER_FUEL }
 }
 
 /// Adds host `number` to the world, boots its driver and gives it the address 10.0.0.`number`.
@@ -145,41 +145,19 @@ pub(super) struct Wiring {
 }
 
 /// A queue pair that is not connected, with what it uses.
-struct Loose {
-    queue_pair: PreparedQueuePair<Handle>,
-    completions: CompletionQueue<Handle>,
+pub(super) struct Loose {
+    pub(super) queue_pair: PreparedQueuePair<Handle>,
+    pub(super) completions: CompletionQueue<Handle>,
 }
 
 impl Wiring {
-    pub(super) fn ask_dpu(
-        &self,
-        client: &Host,
-        dpu: &Host,
-        config: &SceneConfig,
-    ) -> anyhow::Result<(Asker, Server, VerbsEndpoint<Handle, 1>, TableDoor)> {
-        let memory = dpu::memory_size(RECEIVES, DPU_SLOTS);
-        let dpu_region = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
-            .context("allocating memory of the DPU")?;
-        let (door, shared) = self.door(dpu, &dpu_region)?;
-        let slots = self.slots(client)?;
-        let ((queue_pair, completions), far) = join(loose(client)?, loose(dpu)?)?;
-        let mut endpoint = VerbsEndpoint::new([far.0], far.1, dpu_region, DEPTH);
-        let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.dpu_kernel));
-        let id = runtime.connect(window(&slots), WINDOW as u16).context("admitting the client")?;
-        let table =
-            Grant::within(shared, self.table.address, self.table.length).context("granting the table")?;
-        let region = runtime.grant(id, table).context("granting the table")?;
-        let mut server = DpuServer::new(runtime);
-        server.serve(&mut endpoint, 0, id).context("posting receives of the DPU")?;
-        let asker = self.asker(Way::KernelDpu(region), queue_pair, completions, slots);
-        Ok((asker, server, endpoint, door))
-    }
-
     /// The DPU's way into the memory of its host: an alias of the table, and DMA work requests.
-    fn door(&self, dpu: &Host, memory: &MemoryRegion<Handle>) -> anyhow::Result<(TableDoor, HostRegion)> {
-        let entries = CompletionQueueConfig { entries: DPU_SLOTS as u32 };
-        let completions =
-            CompletionQueue::create(dpu.device.clone(), entries).context("creating a completion queue")?;
+    pub(super) fn door(
+        &self,
+        dpu: &Host,
+        memory: &MemoryRegion<Handle>,
+    ) -> anyhow::Result<(TableDoor, HostRegion)> {
+        let completions = completions(dpu, DPU_SLOTS as u32)?;
         let alias = RemoteVhcaRegion::open(&dpu.domain, &self.table.shared)
             .context("making an alias of the table")?;
         let mut door = CardDma::create(&dpu.domain, completions, memory, 0)
@@ -214,14 +192,17 @@ impl Wiring {
         Grant::new(self.table.address, self.table.length).context("granting the table")
     }
 
-    /// Memory of the client for response slots.
-    fn slots(&self, client: &Host) -> anyhow::Result<MemoryRegion<Handle>> {
-        let length = ClientConfig::stride(self.table.max_value) as usize * WINDOW;
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")
+    /// The table as the DPU reaches it, in this region of its door.
+    pub(super) fn grant_within(&self, region: HostRegion) -> anyhow::Result<Grant> {
+        Grant::within(region, self.table.address, self.table.length).context("granting the table")
     }
 
-    fn asker(
+    /// Memory of the client for response slots.
+    pub(super) fn slots(&self, client: &Host) -> anyhow::Result<MemoryRegion<Handle>> {
+        response_slots(client, ClientConfig::stride(self.table.max_value) as usize * WINDOW)
+    }
+
+    pub(super) fn asker(
         &self,
         way: Way,
         queue_pair: QueuePair<Handle>,
@@ -242,34 +223,53 @@ impl Wiring {
     }
 }
 
-fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
+/// Memory of the client that servers write to.
+pub(super) fn response_slots(client: &Host, length: usize) -> anyhow::Result<MemoryRegion<Handle>> {
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")
+}
+
+pub(super) fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
     ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
 }
 
-fn loose(host: &Host) -> anyhow::Result<Loose> {
-    let entries = CompletionQueueConfig { entries: 2 * DEPTH };
-    let completions =
-        CompletionQueue::create(host.device.clone(), entries).context("creating a completion queue")?;
-    let queue_pair = QueuePairBuilder::new(&host.domain, &completions, &completions)
+pub(super) fn completions(host: &Host, entries: u32) -> anyhow::Result<CompletionQueue<Handle>> {
+    CompletionQueue::create(host.device.clone(), CompletionQueueConfig { entries })
+        .context("creating a completion queue")
+}
+
+pub(super) fn prepared(
+    host: &Host,
+    completions: &CompletionQueue<Handle>,
+) -> anyhow::Result<PreparedQueuePair<Handle>> {
+    QueuePairBuilder::new(&host.domain, completions, completions)
         .send_queue(DEPTH)
         .receive_queue(DEPTH)
         .max_inline(INLINE)
         .build()
-        .context("creating a queue pair")?;
-    Ok(Loose { queue_pair, completions })
+        .context("creating a queue pair")
+}
+
+pub(super) fn loose(host: &Host) -> anyhow::Result<Loose> {
+    let completions = completions(host, 2 * DEPTH)?;
+    Ok(Loose { queue_pair: prepared(host, &completions)?, completions })
 }
 
 /// A connected queue pair, with its completion queue.
 pub(super) type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
 
 fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
+    let (near, far) = connect(a.queue_pair, b.queue_pair)?;
+    Ok(((near, a.completions), (far, b.completions)))
+}
+
+pub(super) fn connect(
+    a: PreparedQueuePair<Handle>,
+    b: PreparedQueuePair<Handle>,
+) -> anyhow::Result<(QueuePair<Handle>, QueuePair<Handle>)> {
     // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
     let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
-    let (near, far) = (
-        a.queue_pair.endpoint(0).context("our side of the connection")?,
-        b.queue_pair.endpoint(0).context("their side of the connection")?,
-    );
-    let queue_pair = a.queue_pair.connect(&far, options).context("connecting")?;
-    let peer = b.queue_pair.connect(&near, options).context("connecting")?;
-    Ok(((queue_pair, a.completions), (peer, b.completions)))
+    let near = a.endpoint(0).context("our side of the connection")?;
+    let far = b.endpoint(0).context("their side of the connection")?;
+    Ok((a.connect(&far, options).context("connecting")?, b.connect(&near, options).context("connecting")?))
 }

@@ -1,7 +1,7 @@
 //! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
 //! pass, what their instructions are, and what they do to the memory of a file, step by step.
 
-mod load;
+pub(crate) mod load;
 mod trial;
 
 use crate::Failure;

@@ -53,7 +53,7 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// The stride of slots for values of up to `max_value` bytes that all three ways can use.
+    /// The stride of slots for values of up to `max_value` bytes that all ways can use.
     pub const fn stride(max_value: u32) -> u64 {
         let object = object_size(MAX_KEY, max_value as usize) as u64;
         let slot = SlotLayout::min_stride(max_value);

@@ -99,6 +99,13 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
         }
     }
 
+    fn fuel_used(&self, invocation: &Self::Invocation) -> u32 {
+        match invocation {
+            HostedInvocation::Program(run) => run.invocation().fuel_used(),
+            HostedInvocation::CompiledIn(_) | HostedInvocation::Control(_) => 0,
+        }
+    }
+
     fn ended(&mut self, invocation: Self::Invocation) {
         if let HostedInvocation::Program(run) = invocation {
             self.store.ended(&run);

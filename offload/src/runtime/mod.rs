@@ -269,7 +269,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             dma_in_flight: false,
             phase: Phase::Answered,
         };
-        invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch);
+        let fuel = self.cost.per_fuel.saturating_mul(self.deployment.fuel_used(&invocation.kernel).into());
+        invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch + fuel);
         self.slots[free].occupy(invocation);
         Ok(())
     }
@@ -328,7 +329,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             let at = now + self.cost.per_dma;
             let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
             if granted || mutated("revoked_bytes") {
-                invocation.dma_done(&self.deployment, now, at, result);
+                invocation.dma_done(&self.deployment, now, self.cost, result);
             } else {
                 invocation.end(Status::Revoked, at);
             }

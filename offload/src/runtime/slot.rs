@@ -3,6 +3,7 @@
 use super::connection::ConnectionId;
 use super::traffic::{Body, Reply, Source, Tag};
 use crate::budget::{Budget, Next};
+use crate::cost::KernelCost;
 use crate::grant::{Checked, Grant};
 use crate::host_dma::DmaFault;
 use crate::kernel::{Deployment, Emission, Step};
@@ -135,13 +136,16 @@ impl<I> Invocation<I> {
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
         now: Time,
-        at: Time,
+        cost: KernelCost,
         result: Result<&[u8], DmaFault>,
     ) {
+        let at = now + cost.per_dma;
         match result {
             Ok(bytes) if bytes.len() == self.fetched as usize => {
+                let before = deployment.fuel_used(&self.kernel);
                 let step = deployment.dma_done(&mut self.kernel, bytes, &self.grant);
-                self.take_step(deployment, step, now, at);
+                let fuel = deployment.fuel_used(&self.kernel).saturating_sub(before);
+                self.take_step(deployment, step, now, at + cost.per_fuel.saturating_mul(fuel.into()));
             }
             Err(DmaFault::TakenBack) => self.end(Status::TakenBack, at),
             _ => self.end(Status::DmaFault, at),

@@ -11,8 +11,11 @@ use proptest::prelude::*;
 
 const BASE: u64 = 0x7000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x1000, rkey: 0xabcd };
-const COST: KernelCost =
-    KernelCost { dispatch: Duration::from_nanos(100), per_dma: Duration::from_nanos(30) };
+const COST: KernelCost = KernelCost {
+    dispatch: Duration::from_nanos(100),
+    per_dma: Duration::from_nanos(30),
+    per_fuel: Duration::ZERO,
+};
 
 fn micros(n: u64) -> Time {
     Time::ZERO + Duration::from_micros(n)

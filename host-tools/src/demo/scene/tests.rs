@@ -12,6 +12,7 @@ use bareverbs::offload::table::TableMemory;
 use bareverbs::offload::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer, slot_size};
 use bareverbs::sim::MemoryConfig;
 use bareverbs::sim::run::preset::Preset;
+use std::collections::BTreeMap;
 
 fn config(seed: u64, loss: f64) -> SceneConfig {
     SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default(), records: false }
@@ -81,6 +82,51 @@ fn a_window_of_lookups_is_answered() {
     }
 }
 
+/// Looks up in windows until the program was replaced so often; returns how many lookups there were.
+fn look_up_while_swapping(scene: &mut Scene, rows: &[Row], times: u64) -> u64 {
+    let (mut asked, mut lookups) = (BTreeMap::new(), 0);
+    scene.swap(times);
+    let mut next = rows.iter().enumerate().cycle();
+    while scene.swaps_left() > 0 || !asked.is_empty() {
+        while asked.len() < 4 && scene.swaps_left() > 0 {
+            let (index, row) = next.next().expect("there are rows");
+            let id = scene.start(WayName::Program, &row.key).expect("a slot");
+            assert!(asked.insert(id, index).is_none(), "no id twice");
+        }
+        let result = scene.finish(WayName::Program).expect("runs");
+        let index = asked.remove(&result.request_id).expect("asked once, answered once");
+        assert_eq!(result.ended, Ended::Found, "row {index} after {lookups} lookups");
+        assert!(scene.buffer[..result.length as usize] == rows[index].value, "row {index}");
+        lookups += 1;
+    }
+    lookups
+}
+
+#[test]
+fn a_program_is_replaced_a_thousand_times_while_it_answers_and_no_lookup_notices() {
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.value.len() <= 1000).collect();
+    for loss in [0.0, 0.01] {
+        let mut scene = Scene::build(&config(14, loss), &rows, None).expect("boots");
+        let lookups = look_up_while_swapping(&mut scene, &rows, 1_000);
+        assert!(lookups > 1_000, "{lookups} lookups were under way meanwhile");
+        // The last replies are being acknowledged.
+        while scene.dpu.runtime().running() > 0 {
+            let now = scene.world.now();
+            if !scene.serve(now) {
+                scene.wait(None).expect("goes on");
+            }
+        }
+        let runtime = scene.dpu.runtime();
+        assert_eq!(runtime.counters().dropped, 0);
+        let deployed: Vec<_> = runtime.deployment().store().list().collect();
+        let [only] = deployed[..] else { panic!("{deployed:?}") };
+        assert_eq!((only.version, only.current, only.running), (1_001, true, 0));
+        let counters = scene.dpu.counters();
+        assert_eq!((counters.lost_replies, counters.broken), (0, 0));
+        check_all(&mut scene, &rows);
+    }
+}
+
 #[test]
 fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
     let (old, new) = (vec![1; 900], vec![2; 300]);
@@ -105,7 +151,7 @@ fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
                     // Too many changes within a grace period are refused; then the value stays as it is.
                     let _ = scene.update(b"key", value);
                 }
-                scene.wait(way).expect("goes on");
+                scene.wait(Some(way)).expect("goes on");
             };
             assert_eq!(result.ended, Ended::Found);
             let value = &scene.buffer[..result.length as usize];
@@ -187,7 +233,7 @@ fn trailer_in(scene: &mut Scene, way: WayName, slot: usize) -> Option<Trailer> {
         let now = scene.world.now();
         if !scene.serve(now) {
             scene.world.with(|world| world.wake_at(end));
-            scene.wait(way).expect("goes on");
+            scene.wait(Some(way)).expect("goes on");
         }
     }
     let endpoint = &mut scene.askers[way as usize].endpoint;

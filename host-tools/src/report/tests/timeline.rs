@@ -269,6 +269,7 @@ fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
         records: true,
         preset: "strom-10g".into(),
         json: false,
+        swaps: 0,
     };
     demo::execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"));
     let arguments = ReportArguments {
@@ -285,7 +286,7 @@ fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
         slices.iter().filter(|slice| slice.contains(name)).count()
     };
     // Three rows and a key that is absent.
-    for way in ["kernel-dpu", "kernel-nic", "read"] {
+    for way in ["kernel-dpu", "kernel-nic", "read", "program"] {
         assert_eq!(
             count("client/host", &format!("lookup: {way}")),
             4,
@@ -293,7 +294,7 @@ fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
             imported.slices.get("client/host")
         );
     }
-    assert_eq!(count("dpu/host", "kernel: lookup"), 4);
+    assert_eq!(count("dpu/host", "kernel: lookup"), 8, "the kernel and the program");
     assert_eq!(count("server/kernel", "kernel 0x"), 4, "{:?}", imported.slices.keys());
     assert!(count("server/kernel: reads of host memory", "kernel-read") >= 4);
     let report: Value = serde_json::from_str(&json).expect("JSON");

@@ -123,7 +123,7 @@ impl Peer {
         let bytes = dpu::memory_size(RECEIVES, WINDOW);
         let memory = MemoryRegion::allocate(&self.domain, bytes, AccessFlags::LOCAL_WRITE)?;
         let mut endpoint = VerbsEndpoint::new([queue_pair], completions, memory, DEPTH);
-        let cost = KernelCost { dispatch: Duration::ZERO, per_dma: Duration::ZERO };
+        let cost = KernelCost::FREE;
         let mut runtime = Runtime::new(Limits { time: KERNEL_TIME, ..Limits::default() }, cost);
         let Window { address, length, rkey } = offer.slots;
         let id = runtime.connect(ResponseWindow { address, length, rkey }, WINDOW as u16)?;

@@ -1,0 +1,70 @@
+//! The operator at work: deploys the lookup as a program over the wire, and replaces it while it answers.
+
+use super::dpu_wiring::PROGRAM;
+use super::hosts::Operator;
+use crate::kernel::load::load;
+use anyhow::{Context as _, anyhow};
+use bareverbs::offload::client::deployer::{DeployFailure, DeployerEvent};
+use bareverbs::offload::program::control::ControlOutcome;
+use bareverbs::prm::time::Time;
+
+/// `offload/programs/kv_lookup.c`, as clang compiled it.
+static LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
+/// The instruction `exit`.
+const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// What is to be deployed.
+pub(super) struct Swaps {
+    /// Programs that do the same and have different digests: the second has an instruction more, which is never reached.
+    programs: [Vec<u8>; 2],
+    wanted: u64,
+    done: u64,
+    under_way: bool,
+}
+
+impl Swaps {
+    /// Nothing to be deployed yet.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let lookup = load(LOOKUP, None).context("reading the lookup program")?;
+        let longer = [&lookup[..], &EXIT].concat();
+        Ok(Self { programs: [lookup, longer], wanted: 0, done: 0, under_way: false })
+    }
+
+    /// Whether the operator is at work.
+    pub(super) const fn under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// The program is to be replaced so often besides.
+    pub(super) const fn want(&mut self, times: u64) {
+        self.wanted += times;
+    }
+
+    /// How often it has yet to be replaced.
+    pub(super) const fn left(&self) -> u64 {
+        self.wanted - self.done
+    }
+
+    /// Begins what is to be deployed next, and takes note of what was.
+    pub(super) fn go_on(&mut self, now: Time, operator: &mut Operator) -> anyhow::Result<()> {
+        let Operator { deployer, endpoint } = operator;
+        if !self.under_way && self.left() > 0 {
+            let program = &self.programs[(self.done % 2) as usize];
+            deployer.deploy(now, endpoint, PROGRAM, program).context("deploying a program")?;
+            self.under_way = true;
+        }
+        match deployer.poll(now, endpoint) {
+            Some(DeployerEvent::Deployed { .. }) => (self.done, self.under_way) = (self.done + 1, false),
+            // Requests of old versions hold all places: they end.
+            Some(DeployerEvent::Failed(DeployFailure::Refused(ControlOutcome::Full { .. }))) => {
+                self.under_way = false;
+            }
+            Some(DeployerEvent::Failed(failure)) => {
+                return Err(anyhow!(failure)).context("deploying a program");
+            }
+            Some(other) => return Err(anyhow!("nobody asked for {other:?}")),
+            None => {}
+        }
+        Ok(())
+    }
+}
