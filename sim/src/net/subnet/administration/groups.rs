@@ -13,7 +13,7 @@ use crate::wire::management::administration::{McMemberRecord, status};
 use core::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// MulticastGroups that there can be: as many as a switch forwards to.
+/// Groups that there can be: as many as a switch forwards to.
 pub(super) const GROUPS: usize = 1024;
 /// Bits of `JoinState`.
 const FULL_MEMBER: u8 = 1;
@@ -89,7 +89,7 @@ pub(super) struct GroupRequest<'a> {
 #[derive(Debug)]
 pub(super) struct MulticastGroups {
     by_gid: BTreeMap<[u8; 16], MulticastGroup>,
-    /// MulticastGroups of whose members the switch has to be told.
+    /// Groups of whose members the switch has to be told.
     changed: BTreeSet<u16>,
     /// Counts the GIDs that were made here.
     made: u32,
@@ -207,7 +207,7 @@ impl MulticastGroups {
         Some((lid, exits.fold(PortSet::default(), |ports, exit| ports.with(exit.into()))))
     }
 
-    /// MulticastGroups without a member that keeps them end, and so does the membership of all others.
+    /// Groups without a member that keeps them end, and so does the membership of all others.
     fn end_empty(&mut self) {
         let changed = &mut self.changed;
         self.by_gid.retain(|_, group| {
@@ -392,7 +392,7 @@ fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<
 }
 
 /// Whether a GID is one that a port may choose for a group: a multicast one without reserved flags, whose signature is not that of GIDs
-/// made here (o15-0.1.5). MulticastGroups of IP have their own rules (RFC 4391, section 4).
+/// made here (o15-0.1.5). Groups of IP have their own rules (RFC 4391, section 4).
 fn is_group_gid(gid: &[u8; 16]) -> bool {
     let (flags, scope) = (gid[1] >> 4, gid[1] & 0xf);
     gid[0] == 0xff && flags & 0xe == 0 && !(gid[2..4] == OWN_SIGNATURE && scope == LINK_LOCAL_SCOPE)
