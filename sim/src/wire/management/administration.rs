@@ -8,9 +8,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The only version of the class (IBTA v1.4 §15.2.1).
 pub const CLASS_VERSION: u8 = 2;
-/// Where a record begins, and the most bytes of records in one datagram.
+/// Where a record begins.
 const DATA_AT: usize = 56;
-/// See [`DATA_AT`].
+/// The most bytes of records in one datagram.
 pub const DATA: usize = SIZE - DATA_AT;
 /// Where the header of reliable transfer begins, and that of the class.
 const RMPP_AT: usize = MadHeader::SIZE;
