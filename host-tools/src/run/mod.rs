@@ -233,7 +233,8 @@ fn describe(home: &Path, host: &VirtualHost, rate: u32) -> anyhow::Result<PathBu
     let config = NicConfig { speed, ..host.nic_config(0) };
     let device = Uverbs::boot(config, &host.port_addresses(), &mut Nobody)
         .context("the simulated device does not come up")?;
-    files::write(home, &sysfs::tree(device.attributes(), &config))
+    let described = sysfs::DescribedDevice { attributes: device.attributes(), config: &config };
+    files::write(home, &sysfs::tree(&[described]))
 }
 
 #[cfg(test)]

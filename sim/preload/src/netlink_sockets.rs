@@ -10,7 +10,7 @@ use crate::own_work::OwnWork;
 use crate::paths;
 use crate::settings::Settings;
 use bareverbs_serve::network::NetworkDirectory;
-use bareverbs_uverbs::netlink::{self, Inventory, ObjectCounts};
+use bareverbs_uverbs::netlink::{self, Inventory, InventoryDevice, ObjectCounts};
 use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs};
 use core::ffi::{c_int, c_void};
 use core::time::Duration;
@@ -97,7 +97,8 @@ fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
     let found = found().ok_or(rustix::io::Errno::NODEV)?;
     let port = port_of(theirs)?;
     let objects = if netlink::asks_for_objects(datagram) { found.objects() } else { ObjectCounts::default() };
-    let answers = netlink::answer(datagram, port, &Inventory { attributes: &found.attributes, objects });
+    let device = InventoryDevice { attributes: &found.attributes, objects };
+    let answers = netlink::answer(datagram, port, &Inventory(&[device]));
     let ours = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,

@@ -1,7 +1,8 @@
 //! Which paths lead elsewhere: those of `sysfs::REPLACED`, to the directory that `bareverbs run` made.
 
 use bareverbs_serve::network::environment::DIRECTORY;
-use bareverbs_uverbs::sysfs::{CONNECTION_FILE, DEVICE_FILE, REPLACED};
+use bareverbs_uverbs::DeviceIndex;
+use bareverbs_uverbs::sysfs::{CONNECTION_FILE, REPLACED};
 use core::ffi::{CStr, c_char};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,7 +49,7 @@ impl Redirected {
         let mut instead = directory.to_owned().into_vec();
         instead.extend_from_slice(text);
         let special = match text {
-            _ if text == DEVICE_FILE.as_bytes() => Special::Device,
+            _ if DeviceIndex::of_device_file(text) == DeviceIndex::new(0) => Special::Device,
             _ if text == CONNECTION_FILE.as_bytes() => Special::Connections,
             _ => Special::None,
         };

@@ -1,7 +1,8 @@
-//! The files that describe the device: what Linux shows of an mlx5 function under `/sys` and `/dev`, as a list of paths below
+//! The files that describe the devices of a host: what Linux shows of mlx5 functions under `/sys` and `/dev`, as a list of paths below
 //! a directory of one's own.
 
 use crate::attributes::{DeviceAttributes, InfiniBandPort};
+use crate::device_index::DeviceIndex;
 use crate::uapi::RDMA_USER_CM_ABI_VERSION;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,9 +10,8 @@ use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{NicConfig, PortSpeed, VENDOR_ID};
 
-/// The PCI function, on a bus that machines do not have.
-const FUNCTION: &str = "0000:e1:00.0";
-const FUNCTION_PATH: &str = "sys/devices/pci0000:e0/0000:e1:00.0";
+/// Where the functions are.
+const BUS_PATH: &str = "sys/devices/pci0000:e0";
 /// `uverbs` interface revision of the kernel, and mlx5's own.
 const VERBS_ABI: u32 = 6;
 const PROVIDER_ABI: u32 = 1;
@@ -35,8 +35,6 @@ pub const REPLACED: &[&str] = &[
     "/dev/infiniband",
 ];
 
-/// The device file.
-pub const DEVICE_FILE: &str = "/dev/infiniband/uverbs0";
 /// The file of connection management.
 pub const CONNECTION_FILE: &str = "/dev/infiniband/rdma_cm";
 
@@ -60,15 +58,32 @@ pub struct Entry {
     pub node: Node,
 }
 
-/// Everything that describes the device, directories before what they contain.
-pub fn tree(attributes: &DeviceAttributes, config: &NicConfig) -> Vec<Entry> {
+/// A device that is described.
+#[derive(Debug, Clone, Copy)]
+pub struct DescribedDevice<'a> {
+    /// What the kernel knows of it.
+    pub attributes: &'a DeviceAttributes,
+    /// How it was made.
+    pub config: &'a NicConfig,
+}
+
+/// Everything that describes the devices, which are numbered in order, directories before what they contain. Those that have no number
+/// ([`DeviceIndex::all`]) are left out.
+pub fn tree(devices: &[DescribedDevice<'_>]) -> Vec<Entry> {
     let mut tree = Tree::default();
-    pci_function(&mut tree, attributes);
-    ib_device(&mut tree, attributes);
-    port(&mut tree, attributes, config);
-    verbs_device(&mut tree);
+    for (index, device) in DeviceIndex::all().zip(devices) {
+        pci_function(&mut tree, index, device.attributes);
+        ib_device(&mut tree, index, device.attributes);
+        port(&mut tree, index, device);
+        verbs_device(&mut tree, index);
+        device_classes(&mut tree, index);
+    }
     classes(&mut tree);
     tree.entries
+}
+
+fn function_path(index: DeviceIndex) -> String {
+    format!("{BUS_PATH}/{}", index.function())
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +114,7 @@ impl Tree {
     }
 }
 
-fn pci_function(tree: &mut Tree, attributes: &DeviceAttributes) {
+fn pci_function(tree: &mut Tree, index: DeviceIndex, attributes: &DeviceAttributes) {
     let (vendor, device) = (VENDOR_ID, attributes.device_id);
     let modalias = format!("pci:v{vendor:08X}d{device:08X}sv{vendor:08X}sd00000000bc02sc00i00");
     for (name, line) in [
@@ -115,11 +130,12 @@ fn pci_function(tree: &mut Tree, attributes: &DeviceAttributes) {
         ("numa_node", "-1".into()),
         ("local_cpus", "ffffffff".into()),
     ] {
-        tree.file(FUNCTION_PATH, name, &line);
+        tree.file(&function_path(index), name, &line);
     }
     let header = configuration(device);
-    tree.add(format!("{FUNCTION_PATH}/config"), Node::File(header.to_vec()));
-    tree.link("sys/bus/pci/devices/0000:e1:00.0", &format!("../../../devices/pci0000:e0/{FUNCTION}"));
+    tree.add(format!("{}/config", function_path(index)), Node::File(header.to_vec()));
+    let function = index.function();
+    tree.link(&format!("sys/bus/pci/devices/{function}"), &format!("../../../devices/pci0000:e0/{function}"));
 }
 
 /// The regions of the function: first address, last address and flags of six base addresses and the ROM. It has none, since
@@ -139,8 +155,8 @@ fn configuration(device: u16) -> [u8; 64] {
     header
 }
 
-fn ib_device(tree: &mut Tree, attributes: &DeviceAttributes) {
-    let device = format!("{FUNCTION_PATH}/infiniband/mlx5_0");
+fn ib_device(tree: &mut Tree, index: DeviceIndex, attributes: &DeviceAttributes) {
+    let device = format!("{}/infiniband/{}", function_path(index), index.name());
     let [major, minor, subminor] = attributes.firmware_revision;
     let board = attributes.board_id.split(|&byte| byte == 0).next().unwrap_or(&[]);
     for (name, line) in [
@@ -155,12 +171,13 @@ fn ib_device(tree: &mut Tree, attributes: &DeviceAttributes) {
     ] {
         tree.file(&device, name, &line);
     }
-    tree.link(&format!("{device}/device"), &format!("../../../{FUNCTION}"));
+    tree.link(&format!("{device}/device"), &format!("../../../{}", index.function()));
 }
 
 /// Port 1. Entries of the GID table that are empty have no attributes, and those of InfiniBand have no interface.
-fn port(tree: &mut Tree, attributes: &DeviceAttributes, config: &NicConfig) {
-    let port = format!("{FUNCTION_PATH}/infiniband/mlx5_0/ports/1");
+fn port(tree: &mut Tree, index: DeviceIndex, device: &DescribedDevice<'_>) {
+    let DescribedDevice { attributes, config } = device;
+    let port = format!("{}/infiniband/{}/ports/1", function_path(index), index.name());
     let told = attributes.infiniband;
     let number = |of: fn(&InfiniBandPort) -> u32| told.as_ref().map_or(0, of);
     for (name, line) in [
@@ -191,20 +208,29 @@ fn port(tree: &mut Tree, attributes: &DeviceAttributes, config: &NicConfig) {
     }
 }
 
-fn verbs_device(tree: &mut Tree) {
-    let verbs = format!("{FUNCTION_PATH}/infiniband_verbs/uverbs0");
-    tree.file(&verbs, "ibdev", "mlx5_0");
+fn verbs_device(tree: &mut Tree, index: DeviceIndex) {
+    let verbs = format!("{}/infiniband_verbs/{}", function_path(index), index.verbs_name());
+    tree.file(&verbs, "ibdev", &index.name());
     tree.file(&verbs, "dev", NULL_DEVICE);
     tree.file(&verbs, "abi_version", &format!("{PROVIDER_ABI}"));
-    tree.link(&format!("{verbs}/device"), &format!("../../../{FUNCTION}"));
+    tree.link(&format!("{verbs}/device"), &format!("../../../{}", index.function()));
 }
 
+/// The ways by which programs find a device.
+fn device_classes(tree: &mut Tree, index: DeviceIndex) {
+    let function = format!("../../devices/pci0000:e0/{}", index.function());
+    let (name, verbs) = (index.name(), index.verbs_name());
+    tree.link(&format!("sys/class/infiniband/{name}"), &format!("{function}/infiniband/{name}"));
+    tree.link(
+        &format!("sys/class/infiniband_verbs/{verbs}"),
+        &format!("{function}/infiniband_verbs/{verbs}"),
+    );
+    tree.link(&format!("dev/infiniband/{verbs}"), "/dev/null");
+}
+
+/// What all devices have in common.
 fn classes(tree: &mut Tree) {
-    let function = format!("../../devices/pci0000:e0/{FUNCTION}");
-    tree.link("sys/class/infiniband/mlx5_0", &format!("{function}/infiniband/mlx5_0"));
     tree.file("sys/class/infiniband_verbs", "abi_version", &format!("{VERBS_ABI}"));
-    tree.link("sys/class/infiniband_verbs/uverbs0", &format!("{function}/infiniband_verbs/uverbs0"));
-    tree.link("dev/infiniband/uverbs0", "/dev/null");
     tree.file("sys/class/misc/rdma_cm", "abi_version", &format!("{RDMA_USER_CM_ABI_VERSION}"));
     tree.file("sys/class/misc/rdma_cm", "dev", NULL_DEVICE);
     tree.link("dev/infiniband/rdma_cm", "/dev/null");
@@ -229,4 +255,39 @@ fn guid(guid: u64) -> String {
 fn groups(Gid(bytes): Gid) -> String {
     let groups: Vec<String> = bytes.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
     groups.join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nobody, Uverbs, VirtualHost};
+
+    #[test]
+    fn each_device_has_files_of_its_own_and_their_links_lead_to_them() {
+        let hosts = ["a", "b"].map(|name| VirtualHost::new(name).unwrap());
+        let configs = hosts.each_ref().map(|host| host.nic_config(0));
+        let booted =
+            [0, 1].map(|at| Uverbs::boot(configs[at], &hosts[at].port_addresses(), &mut Nobody).unwrap());
+        let devices =
+            [0, 1].map(|at| DescribedDevice { attributes: booted[at].attributes(), config: &configs[at] });
+        let entries = tree(&devices);
+        let node = |path: &str| &entries.iter().find(|entry| entry.path == path).expect(path).node;
+        for (at, host) in hosts.iter().enumerate() {
+            let Node::Link(target) = node(&format!("sys/class/infiniband/mlx5_{at}")) else {
+                panic!("no link")
+            };
+            let device = target.replace("../../", "sys/");
+            let gid = groups(host.gids()[0]) + "\n";
+            assert_eq!(*node(&format!("{device}/ports/1/gids/0")), Node::File(gid.into_bytes()));
+            let Node::Link(target) = node(&format!("sys/class/infiniband_verbs/uverbs{at}")) else {
+                panic!("no link")
+            };
+            let name = format!("mlx5_{at}\n").into_bytes();
+            assert_eq!(*node(&(target.replace("../../", "sys/") + "/ibdev")), Node::File(name));
+            assert_eq!(*node(&format!("dev/infiniband/uverbs{at}")), Node::Link("/dev/null".into()));
+        }
+        let mut paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+        paths.sort_unstable();
+        assert!(paths.windows(2).all(|pair| pair[0] != pair[1]), "no path is there twice");
+    }
 }

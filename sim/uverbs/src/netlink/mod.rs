@@ -4,12 +4,13 @@
 //! **What this is.** A datagram of requests in, datagrams of answers out, as `ib_core` gives them (`linux/rdma_netlink.h`).
 //!
 //! **What it may not do.** It changes nothing: requests that would are refused, and so is what it does not know
-//! (`EOPNOTSUPP`). It knows of no device but ours.
+//! (`EOPNOTSUPP`). It knows of no devices but ours.
 
 mod message;
 
 use crate::Errno;
 use crate::attributes::DeviceAttributes;
+use crate::device_index::DeviceIndex;
 use crate::files::Object;
 use crate::sysfs::NULL_DEVICE_NUMBER;
 use crate::uapi::{
@@ -31,9 +32,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use message::{Reply, RequestMessage, flag};
 
-/// The device: its index, name and only port.
-const INDEX: u32 = 0;
-const NAME: &str = "mlx5_0";
+/// The only port of each device.
 const PORT: u32 = 1;
 /// The interface that stands for the port's; see the GID table.
 const INTERFACE: (u32, &str) = (1, "lo");
@@ -137,14 +136,18 @@ impl ObjectCounts {
     }
 }
 
-/// What there is to tell.
+/// A device that there is to tell of.
 #[derive(Debug, Clone, Copy)]
-pub struct Inventory<'a> {
-    /// The device.
+pub struct InventoryDevice<'a> {
+    /// What the kernel knows of it.
     pub attributes: &'a DeviceAttributes,
-    /// Objects of all processes of the host.
+    /// Objects on it of all processes of the host.
     pub objects: ObjectCounts,
 }
+
+/// What there is to tell: the devices in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Inventory<'a>(pub &'a [InventoryDevice<'a>]);
 
 /// Whether a datagram of requests wants to know of objects: what other answers say never changes.
 pub fn asks_for_objects(datagram: &[u8]) -> bool {
@@ -163,69 +166,85 @@ fn command(request: &RequestMessage<'_>) -> Option<u16> {
 }
 
 fn answer_one(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -> Vec<Vec<u8>> {
-    let mut reply = request.reply(port);
-    let written = fill(request, &mut reply, inventory);
+    let written = replies(request, port, inventory);
     if request.has(flag::DUMP) {
-        let message = written.is_ok().then(|| reply.finish());
-        return message.into_iter().chain([request.done(port, written.err())]).collect();
+        let error = written.as_ref().err().copied();
+        let messages = written.unwrap_or_default().into_iter().map(Reply::finish);
+        return messages.chain([request.done(port, error)]).collect();
     }
     match written {
-        Ok(()) if request.has(flag::ACK) => vec![reply.finish(), request.acknowledge(port, None)],
-        Ok(()) => vec![reply.finish()],
+        Ok(replies) => {
+            let acknowledgement = request.has(flag::ACK).then(|| request.acknowledge(port, None));
+            replies.into_iter().map(Reply::finish).chain(acknowledgement).collect()
+        }
         Err(error) => vec![request.acknowledge(port, Some(error))],
     }
 }
 
-fn fill(request: &RequestMessage<'_>, reply: &mut Reply, inventory: &Inventory<'_>) -> Result<(), Errno> {
-    let attributes = inventory.attributes;
-    let is_dump = request.has(flag::DUMP);
+/// A dump of devices or of objects tells of all devices, everything else of the one that it names.
+fn replies(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -> Result<Vec<Reply>, Errno> {
+    let command = command(request).ok_or(Errno::Invalid)?;
+    let tells_all = match command {
+        RDMA_NLDEV_CMD_SYS_GET => return Ok(vec![system(request.reply(port))]),
+        RDMA_NLDEV_CMD_GET | RDMA_NLDEV_CMD_RES_GET => request.has(flag::DUMP),
+        RDMA_NLDEV_CMD_PORT_GET | RDMA_NLDEV_CMD_GET_CHARDEV => false,
+        _ => return Err(Errno::NotSupported),
+    };
+    let devices = DeviceIndex::all().zip(inventory.0);
+    let wanted = if tells_all { None } else { Some(named_index(request, inventory)?) };
+    let told = devices.filter(|(index, _)| wanted.is_none_or(|wanted| wanted == *index));
+    told.map(|(index, device)| {
+        let mut reply = request.reply(port);
+        fill(request, &mut reply, index, device)?;
+        Ok(reply)
+    })
+    .collect()
+}
+
+/// Devices belong to all network namespaces, and memory is copied when a process forks.
+fn system(mut reply: Reply) -> Reply {
+    reply.put_u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);
+    reply.put_u8(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, 1);
+    reply
+}
+
+fn fill(
+    request: &RequestMessage<'_>,
+    reply: &mut Reply,
+    index: DeviceIndex,
+    device: &InventoryDevice<'_>,
+) -> Result<(), Errno> {
     match command(request).ok_or(Errno::Invalid)? {
-        RDMA_NLDEV_CMD_GET => {
-            if !is_dump {
-                check_index(request)?;
-            }
-            put_device(reply, attributes);
-        }
+        RDMA_NLDEV_CMD_GET => put_device(reply, index, device.attributes),
         RDMA_NLDEV_CMD_PORT_GET => {
-            check_index(request)?;
-            if !is_dump && request.number(RDMA_NLDEV_ATTR_PORT_INDEX) != Some(PORT) {
+            let is_there = request.number(RDMA_NLDEV_ATTR_PORT_INDEX) == Some(PORT);
+            if !is_there && !request.has(flag::DUMP) {
                 return Err(Errno::Invalid);
             }
-            put_port(reply, attributes);
+            put_port(reply, index, device.attributes);
         }
-        RDMA_NLDEV_CMD_SYS_GET => {
-            // Devices belong to all network namespaces, and memory is copied when a process forks.
-            reply.put_u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);
-            reply.put_u8(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, 1);
-        }
-        RDMA_NLDEV_CMD_GET_CHARDEV => put_device_file(request, reply)?,
-        RDMA_NLDEV_CMD_RES_GET => {
-            if !is_dump {
-                check_index(request)?;
-            }
-            put_objects(reply, &inventory.objects);
-        }
+        RDMA_NLDEV_CMD_GET_CHARDEV => put_device_file(request, reply, index)?,
+        RDMA_NLDEV_CMD_RES_GET => put_objects(reply, index, &device.objects),
         _ => return Err(Errno::NotSupported),
     }
     Ok(())
 }
 
-fn check_index(request: &RequestMessage<'_>) -> Result<(), Errno> {
-    match request.number(RDMA_NLDEV_ATTR_DEV_INDEX) {
-        Some(INDEX) => Ok(()),
-        Some(_) => Err(Errno::NoDevice),
-        None => Err(Errno::Invalid),
-    }
+/// The device that a request names.
+fn named_index(request: &RequestMessage<'_>, inventory: &Inventory<'_>) -> Result<DeviceIndex, Errno> {
+    let number = request.number(RDMA_NLDEV_ATTR_DEV_INDEX).ok_or(Errno::Invalid)?;
+    let index = DeviceIndex::new(number).filter(|index| usize::from(index.number()) < inventory.0.len());
+    index.ok_or(Errno::NoDevice)
 }
 
-fn put_name(reply: &mut Reply) {
-    reply.put_u32(RDMA_NLDEV_ATTR_DEV_INDEX, INDEX);
-    reply.put_text(RDMA_NLDEV_ATTR_DEV_NAME, NAME);
+fn put_name(reply: &mut Reply, index: DeviceIndex) {
+    reply.put_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index.number().into());
+    reply.put_text(RDMA_NLDEV_ATTR_DEV_NAME, &index.name());
 }
 
-fn put_device(reply: &mut Reply, attributes: &DeviceAttributes) {
+fn put_device(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttributes) {
     let [major, minor, subminor] = attributes.firmware_revision;
-    put_name(reply);
+    put_name(reply, index);
     reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
     reply.put_u64(RDMA_NLDEV_ATTR_CAP_FLAGS, attributes.device_flags().into());
     reply.put_text(RDMA_NLDEV_ATTR_FW_VERSION, &format!("{major}.{minor}.{subminor:04}"));
@@ -238,8 +257,8 @@ fn put_device(reply: &mut Reply, attributes: &DeviceAttributes) {
 }
 
 /// A port of Ethernet has an interface, one of InfiniBand what its subnet's manager said.
-fn put_port(reply: &mut Reply, attributes: &DeviceAttributes) {
-    put_name(reply);
+fn put_port(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttributes) {
+    put_name(reply, index);
     reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
     if let Some(told) = &attributes.infiniband {
         let prefix = attributes.gids.first().and_then(|gid| gid.0.first_chunk()).copied();
@@ -259,20 +278,19 @@ fn put_port(reply: &mut Reply, attributes: &DeviceAttributes) {
 }
 
 /// There is a device file for verbs only.
-fn put_device_file(request: &RequestMessage<'_>, reply: &mut Reply) -> Result<(), Errno> {
+fn put_device_file(request: &RequestMessage<'_>, reply: &mut Reply, index: DeviceIndex) -> Result<(), Errno> {
     if request.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE).ok_or(Errno::Invalid)? != b"uverbs" {
         return Err(Errno::NotSupported);
     }
-    check_index(request)?;
     reply.put_u64(RDMA_NLDEV_ATTR_CHARDEV, NULL_DEVICE_NUMBER);
     reply.put_u64(RDMA_NLDEV_ATTR_CHARDEV_ABI, MLX5_ABI);
-    reply.put_text(RDMA_NLDEV_ATTR_CHARDEV_NAME, "uverbs0");
+    reply.put_text(RDMA_NLDEV_ATTR_CHARDEV_NAME, &index.verbs_name());
     reply.put_u32(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_DRIVER_MLX5);
     Ok(())
 }
 
-fn put_objects(reply: &mut Reply, objects: &ObjectCounts) {
-    put_name(reply);
+fn put_objects(reply: &mut Reply, index: DeviceIndex, objects: &ObjectCounts) {
+    put_name(reply, index);
     reply.nest(RDMA_NLDEV_ATTR_RES_SUMMARY, |reply| {
         for (name, count) in objects.named() {
             reply.nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY, |reply| {

@@ -33,7 +33,12 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
 fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let attributes = attributes();
     let objects = ObjectCounts { queue_pairs: 3, ..ObjectCounts::default() };
-    let answers = answer(request, SOCKET, &Inventory { attributes: &attributes, objects });
+    ask_of(&[InventoryDevice { attributes: &attributes, objects }], request)
+}
+
+/// The same, of these devices.
+fn ask_of(devices: &[InventoryDevice<'_>], request: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let answers = answer(request, SOCKET, &Inventory(devices));
     let whole = |bytes: &Vec<u8>| {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!((word(0) as usize, word(8), word(12)), (bytes.len(), SEQUENCE, SOCKET));
@@ -57,8 +62,31 @@ fn a_dump_of_devices_has_ours_and_an_end() {
 }
 
 #[test]
+fn of_two_devices_a_dump_tells_of_both_and_a_request_of_the_one_that_it_names() {
+    let attributes = attributes();
+    let with = |queue_pairs| {
+        let objects = ObjectCounts { queue_pairs, ..ObjectCounts::default() };
+        InventoryDevice { attributes: &attributes, objects }
+    };
+    let devices = [with(3), with(4)];
+    let has =
+        |answer: &(u16, Vec<u8>), name: &[u8]| answer.1.windows(name.len()).any(|window| window == name);
+    for command in [RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_RES_GET] {
+        let answers = ask_of(&devices, &request(command, flag::DUMP, &[]));
+        assert_eq!(answers.len(), 3);
+        assert!(has(&answers[0], b"mlx5_0\0") && has(&answers[1], b"mlx5_1\0"), "{answers:?}");
+        assert_eq!(answers[2], (3, error(0)));
+    }
+    let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &[1, 0, 0, 0][..]), (RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0")];
+    let file = ask_of(&devices, &request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, &named));
+    assert!(file.len() == 1 && has(&file[0], b"uverbs1\0"), "{file:?}");
+    let third = [(RDMA_NLDEV_ATTR_DEV_INDEX, &[2, 0, 0, 0][..])];
+    assert_eq!(&ask_of(&devices, &request(RDMA_NLDEV_CMD_GET, 0, &third))[0].1[..4], error(19));
+}
+
+#[test]
 fn a_device_file_is_told_of_by_kind() {
-    let index = INDEX.to_ne_bytes();
+    let index = 0_u32.to_ne_bytes();
     let file = |kind: &[u8]| {
         let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &index[..]), (RDMA_NLDEV_ATTR_CHARDEV_TYPE, kind)];
         ask(&request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, &named)).remove(0)
@@ -108,7 +136,8 @@ fn what_no_library_sends_does_no_harm() {
 
 fn ask_anything(bytes: &[u8]) {
     let attributes = attributes_once();
-    answer(bytes, SOCKET, &Inventory { attributes, objects: ObjectCounts::default() });
+    let device = InventoryDevice { attributes, objects: ObjectCounts::default() };
+    answer(bytes, SOCKET, &Inventory(&[device]));
 }
 
 fn attributes_once() -> &'static DeviceAttributes {

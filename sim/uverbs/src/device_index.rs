@@ -1,0 +1,74 @@
+//! Which device of a host: `mlx5_0`, `mlx5_1` and so on. As with a card of several ports each is a function of its own.
+
+use alloc::format;
+use alloc::string::String;
+
+/// Devices that a host can have: the functions of one slot of a PCI bus.
+pub const MOST_DEVICES: u8 = 8;
+/// What stands before the number of a device file.
+const DEVICE_FILES: &str = "/dev/infiniband/uverbs";
+
+/// Number of a device among those of its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct DeviceIndex(u8);
+
+impl DeviceIndex {
+    /// The device of a number; `None` if a host has no room for so many.
+    pub fn new(number: u32) -> Option<Self> {
+        u8::try_from(number).ok().filter(|number| *number < MOST_DEVICES).map(Self)
+    }
+
+    /// Every one, from the first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..MOST_DEVICES).map(Self)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Name of the device.
+    pub fn name(self) -> String {
+        format!("mlx5_{}", self.0)
+    }
+
+    /// Name of its device file.
+    pub fn verbs_name(self) -> String {
+        format!("uverbs{}", self.0)
+    }
+
+    /// Its PCI function, on a bus that machines do not have.
+    pub fn function(self) -> String {
+        format!("0000:e1:00.{}", self.0)
+    }
+
+    /// The device whose file has this path; `None` for other paths.
+    pub fn of_device_file(path: &[u8]) -> Option<Self> {
+        match path.strip_prefix(DEVICE_FILES.as_bytes())? {
+            [digit @ b'0'..=b'9'] => Self::new(u32::from(digit - b'0')),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_decides_names_and_the_path_of_the_file() {
+        let second = DeviceIndex::new(1).unwrap();
+        assert_eq!(DeviceIndex::of_device_file(b"/dev/infiniband/uverbs1"), Some(second));
+        assert_eq!(
+            [second.name(), second.verbs_name(), second.function()],
+            ["mlx5_1", "uverbs1", "0000:e1:00.1"]
+        );
+        for path in
+            ["/dev/infiniband/uverbs", "/dev/infiniband/uverbs8", "/dev/infiniband/uverbs10", "/dev/null"]
+        {
+            assert_eq!(DeviceIndex::of_device_file(path.as_bytes()), None, "{path}");
+        }
+        assert_eq!((DeviceIndex::all().count(), DeviceIndex::new(8)), (8, None));
+    }
+}
