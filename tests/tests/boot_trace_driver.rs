@@ -205,12 +205,12 @@ fn name_of(inbox: &[u8]) -> (CommandOpcode, u16) {
 }
 
 /// Bytes of an input that are a matter of this machine and this device: addresses of pages, capabilities, how many pages,
-/// vector, page size, events and pages of the event queue. Its pages are as large as its address allows.
+/// vector, events and address of the event queue.
 fn own_bytes(opcode: CommandOpcode) -> &'static [(usize, usize)] {
     match opcode {
         CommandOpcode::ManagePages => &[(12, usize::MAX)],
         CommandOpcode::SetHcaCap => &[(16, usize::MAX)],
-        CommandOpcode::CreateEq => &[(38, 41), (88, 120), (272, usize::MAX)],
+        CommandOpcode::CreateEq => &[(38, 40), (88, 120), (272, 280)],
         _ => &[],
     }
 }

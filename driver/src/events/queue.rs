@@ -14,6 +14,13 @@ use zerocopy::FromBytes;
 /// Interrupt vectors have 12 bits; a greater number is one that no device has.
 const MAX_VECTOR: u16 = 0xfff;
 
+/// A ring occupies whole pages of the device.
+const SMALLEST_PAGE: usize = 4096;
+
+/// A ring is aligned to its length up to here, so that the device's list of its pages is one entry wherever the memory came from.
+/// Longer rings have a list: not every place has memory that is aligned to megabytes.
+const LARGEST_ALIGNMENT: usize = 1 << 16;
+
 /// The event queue in memory.
 pub(crate) struct EventQueue<M> {
     pub(crate) ring: Dma<M>,
@@ -42,7 +49,8 @@ impl<M: DmaMemory> EventQueue<M> {
         let entries = entries.clamp(2, 1 << 20).next_power_of_two();
         let consumer = Consumer::new(entries.trailing_zeros() as u8);
         let entries = consumer.size() as usize;
-        let ring = Dma::allocate(hal, (entries * BLOCK).max(4096), 4096)?;
+        let length = (entries * BLOCK).max(SMALLEST_PAGE);
+        let ring = Dma::allocate(hal, length, length.min(LARGEST_ALIGNMENT))?;
         for window in (0..entries).filter_map(|index| ring.block(index)) {
             window.store_be32::<60>(1);
         }
