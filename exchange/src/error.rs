@@ -23,10 +23,18 @@ pub enum Awaited {
     Call,
     /// That it takes what we send.
     Room,
+    /// Who calls.
+    Name,
+    /// The number that its proof is to cover.
+    Challenge,
+    /// The proof that it knows the key.
+    Proof,
     /// Its introduction.
     Introduction,
     /// That it is ready.
     Ready,
+    /// Whether it hangs up.
+    End,
 }
 
 impl fmt::Display for Awaited {
@@ -34,8 +42,12 @@ impl fmt::Display for Awaited {
         f.write_str(match self {
             Self::Call => "for a call",
             Self::Room => "until it takes what we send",
+            Self::Name => "for its name",
+            Self::Challenge => "for the number that a proof needs",
+            Self::Proof => "for the proof that it knows the key",
             Self::Introduction => "for its introduction",
             Self::Ready => "until it is ready",
+            Self::End => "for its end",
         })
     }
 }
@@ -111,6 +123,23 @@ pub enum ExchangeCause {
         /// The queue pair.
         qpn: Qpn,
     },
+    /// Nobody of the caller's name is known here.
+    UnknownName {
+        /// The name.
+        name: String,
+    },
+    /// The caller does not know the key of its name.
+    WrongKey {
+        /// The name.
+        name: String,
+    },
+    /// The end that was called does not know the key of our name.
+    Impostor {
+        /// Our name.
+        name: String,
+    },
+    /// The operating system has no random number.
+    Random(io::Error),
     /// The peer hung up and said why.
     Refused {
         /// What it said.
@@ -141,7 +170,9 @@ impl fmt::Display for ExchangeCause {
                 )
             }
             Self::Own(error) => write!(f, "what this end wants to send cannot be sent: {error}"),
+            Self::Random(error) => write!(f, "the operating system has no random number: {error}"),
             Self::TimedOut { .. } | Self::Closed { .. } | Self::Connection { .. } => self.fmt_broken(f),
+            Self::UnknownName { .. } | Self::WrongKey { .. } | Self::Impostor { .. } => self.fmt_key(f),
             _ => self.fmt_peer(f),
         }
     }
@@ -165,6 +196,23 @@ impl ExchangeCause {
             Self::Connection { awaited, error } => {
                 write!(f, "the connection broke while we waited {awaited}: {error}")
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who does not know a key.
+    fn fmt_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownName { name } => {
+                write!(f, "it says to be {name:?}, and nobody of that name is known here")
+            }
+            Self::WrongKey { name } => {
+                write!(f, "it says to be {name:?}, and does not know the key of that name")
+            }
+            Self::Impostor { name } => write!(
+                f,
+                "it did not prove that it knows the key of {name:?}, and nothing it said was used; is that the address that was meant?"
+            ),
             _ => Ok(()),
         }
     }
@@ -203,17 +251,21 @@ impl ExchangeCause {
         }
     }
 
-    /// Whether the fault lies in what the peer sent, so that it should be told.
-    pub(crate) fn is_for_the_peer(&self) -> bool {
+    /// What the peer should be told, if the fault lies in what it sent. A name that is unknown and a key that is wrong look the same, so that
+    /// nobody can find names by trying.
+    pub(crate) fn for_the_peer(&self) -> Option<String> {
         use ExchangeCause as C;
-        matches!(
-            self,
+        match self {
+            C::UnknownName { name } | C::WrongKey { name } => Some(format!(
+                "nobody called {name:?} who has this key is known here; do name and key come from the owner of this end?"
+            )),
             C::OtherVersion { .. }
-                | C::OutOfTurn { .. }
-                | C::Peer(_)
-                | C::OtherPurpose { .. }
-                | C::Ourselves { .. }
-        )
+            | C::OutOfTurn { .. }
+            | C::Peer(_)
+            | C::OtherPurpose { .. }
+            | C::Ourselves { .. } => Some(self.to_string()),
+            _ => None,
+        }
     }
 
     /// A message that says to be longer than any.
@@ -225,7 +277,9 @@ impl ExchangeCause {
 impl std::error::Error for ExchangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
-            ExchangeCause::Address(error) | ExchangeCause::Listen(error) => Some(error),
+            ExchangeCause::Address(error) | ExchangeCause::Listen(error) | ExchangeCause::Random(error) => {
+                Some(error)
+            }
             ExchangeCause::Unreachable { error, .. } | ExchangeCause::Connection { error, .. } => Some(error),
             ExchangeCause::Peer(error) | ExchangeCause::Own(error) => Some(error),
             _ => None,

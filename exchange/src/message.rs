@@ -6,6 +6,7 @@
 //!                48 bytes of data (4)   52 purpose, slices of 24 bytes each, data
 //! ready          nothing
 //! refusal        text, UTF-8
+//! name, challenge, proof: see `proof`
 //! ```
 //!
 //! The head has this form in every version, so that two versions can tell each other which they are.
@@ -25,6 +26,8 @@ const MAX_SLICES: usize = 1024;
 const MAX_DATA: usize = 64 * 1024;
 /// Longest text of a refusal.
 pub(crate) const MAX_REFUSAL: usize = 1024;
+/// Longest name of a caller.
+const MAX_NAME: usize = 64;
 /// Longest body of any message.
 pub(crate) const MAX_BODY: usize = FIXED + MAX_PURPOSE + MAX_SLICES * RemoteSlice::BYTES + MAX_DATA;
 
@@ -115,6 +118,8 @@ pub enum Limit {
     Data,
     /// Bytes of a message behind its head.
     Body,
+    /// Bytes of a caller's name.
+    Name,
 }
 
 impl Limit {
@@ -125,6 +130,7 @@ impl Limit {
             Self::Slices => MAX_SLICES,
             Self::Data => MAX_DATA,
             Self::Body => MAX_BODY,
+            Self::Name => MAX_NAME,
         }
     }
 
@@ -134,6 +140,7 @@ impl Limit {
             Self::Slices => "slices of memory",
             Self::Data => "bytes of data",
             Self::Body => "bytes of message",
+            Self::Name => "bytes of name",
         }
     }
 }
@@ -202,6 +209,9 @@ pub(crate) enum Kind {
     Introduction,
     Ready,
     Refusal,
+    Name,
+    Challenge,
+    Proof,
     Unknown(u16),
 }
 
@@ -211,6 +221,9 @@ impl Kind {
             Self::Introduction => 1,
             Self::Ready => 2,
             Self::Refusal => 3,
+            Self::Name => 4,
+            Self::Challenge => 5,
+            Self::Proof => 6,
             Self::Unknown(value) => value,
         }
     }
@@ -222,6 +235,9 @@ impl From<u16> for Kind {
             1 => Self::Introduction,
             2 => Self::Ready,
             3 => Self::Refusal,
+            4 => Self::Name,
+            5 => Self::Challenge,
+            6 => Self::Proof,
             other => Self::Unknown(other),
         }
     }
@@ -265,7 +281,7 @@ impl Head {
     }
 }
 
-fn check(limit: Limit, found: usize) -> Result<(), MessageError> {
+pub(crate) fn check(limit: Limit, found: usize) -> Result<(), MessageError> {
     if found > limit.largest() { Err(MessageError::TooMany { limit, found }) } else { Ok(()) }
 }
 

@@ -32,10 +32,10 @@ const REST: Duration = Duration::from_millis(5);
 /// ```
 #[derive(Debug)]
 pub struct Session {
-    line: Line,
-    address: String,
-    peer: Introduction,
-    path_mtu: PathMtu,
+    pub(crate) line: Line,
+    pub(crate) address: String,
+    pub(crate) peer: Introduction,
+    pub(crate) path_mtu: PathMtu,
 }
 
 /// Waits for others to call.
@@ -59,7 +59,7 @@ pub struct Session {
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Session {
@@ -78,7 +78,7 @@ impl Session {
         Self::begin(stream, address.to_owned(), deadline, own, introduce)
     }
 
-    fn begin(
+    pub(crate) fn begin(
         stream: TcpStream,
         address: String,
         deadline: Deadline,
@@ -87,7 +87,7 @@ impl Session {
     ) -> Result<Self, ExchangeError> {
         let mut line = Line(stream);
         let peer = introduce(&mut line).map_err(|cause| hang_up(&mut line, &address, cause, deadline))?;
-        let path_mtu = if own.path_mtu.raw() < peer.path_mtu.raw() { own.path_mtu } else { peer.path_mtu };
+        let path_mtu = smaller(own.path_mtu, peer.path_mtu);
         Ok(Self { line, address, peer, path_mtu })
     }
 
@@ -113,6 +113,16 @@ impl Session {
             expect(Kind::Ready, message.kind, Awaited::Ready)
         });
         answer.map_err(|cause| hang_up(&mut self.line, &self.address, cause, deadline))
+    }
+
+    /// Waits for `limit` whether the peer hangs up, which is how a program says that it needs the other no more. `None`: it is still there.
+    pub fn ended(&mut self, limit: Duration) -> Option<ExchangeError> {
+        let cause = match self.line.receive(Awaited::End, Deadline::after(limit)) {
+            Err(ExchangeCause::TimedOut { received: 0, .. }) => return None,
+            Err(cause) => cause,
+            Ok(message) => ExchangeCause::OutOfTurn { awaited: Awaited::End, kind: message.kind.value() },
+        };
+        Some(failed(&self.address, cause))
     }
 
     /// Hangs up and tells the peer why: it fails with [`ExchangeCause::Refused`]. At most 1,024 bytes of the reason are sent.
@@ -159,7 +169,7 @@ impl Listener {
         Session::begin(stream, address.to_string(), deadline, own, introduce)
     }
 
-    fn take(&self, deadline: Deadline) -> Result<(TcpStream, SocketAddr), ExchangeCause> {
+    pub(crate) fn take(&self, deadline: Deadline) -> Result<(TcpStream, SocketAddr), ExchangeCause> {
         let awaited = Awaited::Call;
         loop {
             match self.listener.accept() {
@@ -182,7 +192,7 @@ impl Listener {
 }
 
 /// Connects to the first address of a name that answers, again and again until the deadline.
-fn dial(address: &str, deadline: Deadline) -> Result<TcpStream, ExchangeCause> {
+pub(crate) fn dial(address: &str, deadline: Deadline) -> Result<TcpStream, ExchangeCause> {
     let places: Vec<SocketAddr> = address.to_socket_addrs().map_err(ExchangeCause::Address)?.collect();
     let mut attempts = 0;
     let mut last = io::Error::from(ErrorKind::TimedOut);
@@ -217,7 +227,17 @@ fn receive_introduction(
 ) -> Result<Introduction, ExchangeCause> {
     let message = line.receive(Awaited::Introduction, deadline)?;
     expect(Kind::Introduction, message.kind, Awaited::Introduction)?;
-    let peer = Introduction::decode(&message.body).map_err(ExchangeCause::Peer)?;
+    understand(&message.body, own)
+}
+
+/// The smaller of two path MTUs.
+pub(crate) fn smaller(a: PathMtu, b: PathMtu) -> PathMtu {
+    if a.raw() < b.raw() { a } else { b }
+}
+
+/// Reads the introduction of a peer that shall be there for the same as this end.
+pub(crate) fn understand(body: &[u8], own: &Introduction) -> Result<Introduction, ExchangeCause> {
+    let peer = Introduction::decode(body).map_err(ExchangeCause::Peer)?;
     if peer.purpose != own.purpose {
         return Err(ExchangeCause::OtherPurpose { ours: own.purpose.clone(), theirs: peer.purpose });
     }
@@ -227,18 +247,23 @@ fn receive_introduction(
     Ok(peer)
 }
 
-fn expect(expected: Kind, found: Kind, awaited: Awaited) -> Result<(), ExchangeCause> {
+pub(crate) fn expect(expected: Kind, found: Kind, awaited: Awaited) -> Result<(), ExchangeCause> {
     if expected == found { Ok(()) } else { Err(ExchangeCause::OutOfTurn { awaited, kind: found.value() }) }
 }
 
 /// Tells the peer what it did wrong, if that is what happened.
-fn hang_up(line: &mut Line, address: &str, cause: ExchangeCause, deadline: Deadline) -> ExchangeError {
-    if cause.is_for_the_peer() {
-        line.refuse(&cause.to_string(), deadline);
+pub(crate) fn hang_up(
+    line: &mut Line,
+    address: &str,
+    cause: ExchangeCause,
+    deadline: Deadline,
+) -> ExchangeError {
+    if let Some(reason) = cause.for_the_peer() {
+        line.refuse(&reason, deadline);
     }
     failed(address, cause)
 }
 
-fn failed(address: &str, cause: ExchangeCause) -> ExchangeError {
+pub(crate) fn failed(address: &str, cause: ExchangeCause) -> ExchangeError {
     ExchangeError { address: address.to_owned(), cause }
 }

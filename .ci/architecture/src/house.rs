@@ -303,8 +303,8 @@ pub const HOUSE: &[CrateRules] = &[
         package: "bareverbs-exchange",
         directory: "exchange",
         knows: &["bareverbs_prm", "bareverbs_core"],
-        layers: &[&["message"], &["error"], &["line"], &["session"]],
-        pure: &["message"],
+        layers: &[&["message"], &["error", "proof"], &["line"], &["session"], &["call"]],
+        pure: &["message", "proof"],
         bans: &[],
     },
     CrateRules {

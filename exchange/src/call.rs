@@ -1,0 +1,256 @@
+//! Calls of which each end proves to the other that it knows a key.
+//!
+//! ```text
+//! caller                      the end that is called
+//! name, number          ->
+//!                       <-    number
+//! introduction, proof   ->    the proof holds: only now the introduction is read
+//!                       <-    introduction, proof
+//! ready                 <->   ready
+//! ```
+//! A listener answers a call in two steps, so that it may make its queue pair for a caller that it knows.
+
+use crate::error::{Awaited, ExchangeCause, ExchangeError};
+use crate::line::{Deadline, Line};
+use crate::message::{Introduction, Kind};
+use crate::proof::{Credentials, Name, Nonce, SharedKey, Transcript, decode_challenge};
+use crate::session::{Listener, Session, dial, expect, failed, hang_up, smaller, understand};
+use std::time::Duration;
+
+/// A call that nothing is known of but where it comes from.
+#[derive(Debug)]
+pub struct IncomingCall {
+    line: Line,
+    address: String,
+}
+
+/// A call of somebody who proved to know the key of its name.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
+/// use bareverbs_exchange::{Introduction, Listener, SharedKey};
+/// use std::error::Error;
+/// use std::time::Duration;
+///
+/// /// The other end calls with `Session::connect_as`.
+/// fn serve<D: DeviceRef>(prepared: PreparedQueuePair<D>, key: &SharedKey) -> Result<QueuePair<D>, Box<dyn Error>> {
+///     let (listener, limit) = (Listener::bind("0.0.0.0:18515")?, Duration::from_secs(10));
+///     let known = |name: &str| (name == "shop").then(|| key.clone());
+///     let call = listener.call(Duration::from_secs(60))?.prove("key-value store 1", known, limit)?;
+///     let own = Introduction::new("key-value store 1", prepared.endpoint(0)?);
+///     let queue_pair = prepared.connect(&call.peer().endpoint, Default::default())?;
+///     call.answer(&own, limit)?.ready(limit)?;
+///     Ok(queue_pair)
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ProvenCall {
+    line: Line,
+    address: String,
+    name: String,
+    key: SharedKey,
+    nonces: [Nonce; 2],
+    introduction: Vec<u8>,
+    peer: Introduction,
+}
+
+impl Session {
+    /// As [`Session::connect`], with a listener that asks for a name and a key, and proves that it knows the key itself.
+    ///
+    /// # Errors
+    /// As [`Session::connect`]; the listener does not know the name or the key, or did not prove that it does.
+    pub fn connect_as(
+        address: &str,
+        own: &Introduction,
+        credentials: &Credentials,
+        limit: Duration,
+    ) -> Result<Self, ExchangeError> {
+        let deadline = Deadline::after(limit);
+        let stream = dial(address, deadline).map_err(|cause| failed(address, cause))?;
+        let introduce = |line: &mut Line| introduce(line, own, credentials, deadline);
+        Self::begin(stream, address.to_owned(), deadline, own, introduce)
+    }
+}
+
+/// The caller's part.
+fn introduce(
+    line: &mut Line,
+    own: &Introduction,
+    credentials: &Credentials,
+    deadline: Deadline,
+) -> Result<Introduction, ExchangeCause> {
+    let Credentials { name, key } = credentials;
+    let said = Name { nonce: number()?, name: name.clone() };
+    line.send(Kind::Name, &said.encode().map_err(ExchangeCause::Own)?, deadline)?;
+    let challenge = receive(line, Kind::Challenge, Awaited::Challenge, deadline)?;
+    let called_nonce = decode_challenge(&challenge).map_err(ExchangeCause::Peer)?;
+    let introduction = own.encode().map_err(ExchangeCause::Own)?;
+    let transcript = Transcript {
+        name,
+        caller_nonce: &said.nonce,
+        called_nonce: &called_nonce,
+        introduction: &introduction,
+    };
+    line.send(Kind::Introduction, &introduction, deadline)?;
+    line.send(Kind::Proof, &transcript.of_caller(key), deadline)?;
+    let theirs = receive(line, Kind::Introduction, Awaited::Introduction, deadline)?;
+    let proof = receive(line, Kind::Proof, Awaited::Proof, deadline)?;
+    if !transcript.is_of_called(key, &theirs, &proof) {
+        return Err(ExchangeCause::Impostor { name: name.clone() });
+    }
+    understand(&theirs, own)
+}
+
+impl Listener {
+    /// Takes the next call and says nothing yet. Several can be answered at a time, each in a thread of its own.
+    ///
+    /// # Errors
+    /// Nobody calls within `limit`.
+    pub fn call(&self, limit: Duration) -> Result<IncomingCall, ExchangeError> {
+        let taken = self.take(Deadline::after(limit)).map_err(|cause| failed(&self.address, cause));
+        taken.map(|(stream, address)| IncomingCall { line: Line(stream), address: address.to_string() })
+    }
+}
+
+impl IncomingCall {
+    /// Where it comes from.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Hangs up and tells the caller why.
+    pub fn refuse(mut self, reason: &str) {
+        self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
+    }
+
+    /// Asks the caller for its name, and for a proof that it knows the key which `key_of` gives for it. It must be there for `purpose`.
+    ///
+    /// # Errors
+    /// The caller does not prove it within `limit`. It is told, in the same words for a name that is unknown and for a key that is wrong.
+    pub fn prove(
+        mut self,
+        purpose: &str,
+        key_of: impl FnOnce(&str) -> Option<SharedKey>,
+        limit: Duration,
+    ) -> Result<ProvenCall, ExchangeError> {
+        let deadline = Deadline::after(limit);
+        match ask(&mut self.line, key_of, deadline) {
+            Ok(asked) if asked.peer.purpose == purpose => Ok(asked.of(self)),
+            Ok(asked) => {
+                let cause = ExchangeCause::OtherPurpose { ours: purpose.into(), theirs: asked.peer.purpose };
+                Err(hang_up(&mut self.line, &self.address, cause, deadline))
+            }
+            Err(cause) => Err(hang_up(&mut self.line, &self.address, cause, deadline)),
+        }
+    }
+}
+
+/// What a caller has proven.
+struct Asked {
+    name: String,
+    key: SharedKey,
+    nonces: [Nonce; 2],
+    introduction: Vec<u8>,
+    peer: Introduction,
+}
+
+impl Asked {
+    fn of(self, call: IncomingCall) -> ProvenCall {
+        let (Self { name, key, nonces, introduction, peer }, IncomingCall { line, address }) = (self, call);
+        ProvenCall { line, address, name, key, nonces, introduction, peer }
+    }
+}
+
+/// The part of the end that is called, until the proof.
+fn ask(
+    line: &mut Line,
+    key_of: impl FnOnce(&str) -> Option<SharedKey>,
+    deadline: Deadline,
+) -> Result<Asked, ExchangeCause> {
+    let said = receive(line, Kind::Name, Awaited::Name, deadline)?;
+    let Name { nonce, name } = Name::decode(&said).map_err(ExchangeCause::Peer)?;
+    let nonces = [nonce, number()?];
+    line.send(Kind::Challenge, &nonces[1], deadline)?;
+    let introduction = receive(line, Kind::Introduction, Awaited::Introduction, deadline)?;
+    let proof = receive(line, Kind::Proof, Awaited::Proof, deadline)?;
+    let [caller_nonce, called_nonce] = &nonces;
+    let transcript = Transcript { name: &name, caller_nonce, called_nonce, introduction: &introduction };
+    let known = key_of(&name);
+    // An unknown name takes as long as a wrong key: its proof is held against a key that nobody has.
+    let key = known.clone().map_or_else(|| number().map(SharedKey::new), Ok)?;
+    let proven = transcript.is_of_caller(&key, &proof);
+    match known {
+        None => Err(ExchangeCause::UnknownName { name }),
+        Some(_) if !proven => Err(ExchangeCause::WrongKey { name }),
+        Some(key) => {
+            let peer = Introduction::decode(&introduction).map_err(ExchangeCause::Peer)?;
+            Ok(Asked { name, key, nonces, introduction, peer })
+        }
+    }
+}
+
+impl ProvenCall {
+    /// Who calls.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it calls from.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it said.
+    pub fn peer(&self) -> &Introduction {
+        &self.peer
+    }
+
+    /// Introduces this end, and proves that it knows the key.
+    ///
+    /// # Errors
+    /// The caller does not take it within `limit`, or has this end's own queue pair.
+    pub fn answer(mut self, own: &Introduction, limit: Duration) -> Result<Session, ExchangeError> {
+        let deadline = Deadline::after(limit);
+        match self.say(own, deadline) {
+            Err(cause) => Err(hang_up(&mut self.line, &self.address, cause, deadline)),
+            Ok(()) => {
+                let path_mtu = smaller(own.path_mtu, self.peer.path_mtu);
+                Ok(Session { line: self.line, address: self.address, peer: self.peer, path_mtu })
+            }
+        }
+    }
+
+    fn say(&mut self, own: &Introduction, deadline: Deadline) -> Result<(), ExchangeCause> {
+        understand(&self.introduction, own)?;
+        let theirs = own.encode().map_err(ExchangeCause::Own)?;
+        let [caller_nonce, called_nonce] = &self.nonces;
+        let introduction = &self.introduction;
+        let transcript = Transcript { name: &self.name, caller_nonce, called_nonce, introduction };
+        let proof = transcript.of_called(&self.key, &theirs);
+        self.line.send(Kind::Introduction, &theirs, deadline)?;
+        self.line.send(Kind::Proof, &proof, deadline)
+    }
+
+    /// Hangs up and tells the caller why.
+    pub fn refuse(mut self, reason: &str) {
+        self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
+    }
+}
+
+fn receive(
+    line: &mut Line,
+    kind: Kind,
+    awaited: Awaited,
+    deadline: Deadline,
+) -> Result<Vec<u8>, ExchangeCause> {
+    let message = line.receive(awaited, deadline)?;
+    expect(kind, message.kind, awaited)?;
+    Ok(message.body)
+}
+
+/// A number that is used once, from the operating system.
+fn number() -> Result<Nonce, ExchangeCause> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| ExchangeCause::Random(error.into()))?;
+    Ok(bytes)
+}

@@ -1,0 +1,266 @@
+//! How an end proves that it knows a key without sending it: HMAC-SHA256 over all that was said so far, with a fresh number of each end.
+//!
+//! ```text
+//! name           0 the caller's number (32)   32 its name
+//! challenge      0 the number of the end that is called (32)
+//! proof          0 HMAC-SHA256 (32)
+//! ```
+//! The caller's proof covers its name, both numbers and its introduction; the other end's covers its own introduction besides. So nobody in
+//! between can change an introduction, or send an old one again. What is said can be read by whoever carries it.
+
+use crate::message::{Limit, MessageError, check};
+use core::fmt;
+use core::str::FromStr;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Bytes of a number that is used once.
+const NONCE: usize = 32;
+/// What the caller's proof begins with, and that of the end that is called: neither can be used as the other.
+const CALLER: &[u8] = b"bareverbs exchange 1: caller\0";
+const CALLED: &[u8] = b"bareverbs exchange 1: called\0";
+
+/// A number that is used once.
+pub(crate) type Nonce = [u8; NONCE];
+/// What shows that an end knows the key.
+pub(crate) type Proof = [u8; 32];
+
+/// A secret of 32 bytes that two ends share. Its text is 64 hexadecimal digits, as `openssl rand -hex 32` makes them; it is never printed.
+///
+/// ```
+/// use bareverbs_exchange::SharedKey;
+///
+/// let digits = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
+/// assert!(digits.parse::<SharedKey>().is_ok());
+/// assert_eq!("secret".parse::<SharedKey>().unwrap_err().to_string(), "a key is 64 hexadecimal digits, this text has 6 letters");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedKey([u8; 32]);
+
+/// Text that is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedKeyError {
+    letters: usize,
+    /// The first letter that is no digit, counted from one.
+    letter: Option<usize>,
+}
+
+/// Who calls, and the key that proves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The name, 1 to 64 bytes.
+    pub name: String,
+    /// The key that the other end knows under this name.
+    pub key: SharedKey,
+}
+
+impl SharedKey {
+    /// A key of these bytes. They must come from a source of randomness.
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// HMAC pads a key with zeros to the length of a block.
+    fn hmac(&self) -> Hmac<Sha256> {
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(&self.0);
+        Hmac::new(&block.into())
+    }
+
+    fn mac(&self, label: &[u8], transcript: &Transcript<'_>) -> Hmac<Sha256> {
+        let mut mac = self.hmac();
+        mac.update(label);
+        for part in [transcript.name.as_bytes(), transcript.caller_nonce, transcript.called_nonce] {
+            add(&mut mac, part);
+        }
+        add(&mut mac, transcript.introduction);
+        mac
+    }
+}
+
+/// Parts are told apart by their lengths.
+fn add(mac: &mut Hmac<Sha256>, part: &[u8]) {
+    mac.update(&(part.len() as u64).to_be_bytes());
+    mac.update(part);
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedKey(not shown)")
+    }
+}
+
+impl FromStr for SharedKey {
+    type Err = SharedKeyError;
+
+    fn from_str(text: &str) -> Result<Self, SharedKeyError> {
+        let digits: Vec<char> = text.trim().chars().collect();
+        let letter = digits.iter().position(|digit| !digit.is_ascii_hexdigit()).map(|at| at + 1);
+        let wrong = SharedKeyError { letters: digits.len(), letter };
+        let mut bytes = [0; 32];
+        if digits.len() != 2 * bytes.len() {
+            return Err(wrong);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let value = pair.iter().try_fold(0, |value, digit| Some(value * 16 + digit.to_digit(16)?));
+            *byte = value.and_then(|value| u8::try_from(value).ok()).ok_or(wrong)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for SharedKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.letter {
+            Some(letter) if self.letters == 64 => {
+                write!(f, "a key is 64 hexadecimal digits, letter {letter} of this text is none")
+            }
+            _ => write!(f, "a key is 64 hexadecimal digits, this text has {} letters", self.letters),
+        }
+    }
+}
+
+impl core::error::Error for SharedKeyError {}
+
+/// What both ends said before a proof.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transcript<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) caller_nonce: &'a Nonce,
+    pub(crate) called_nonce: &'a Nonce,
+    /// Body of the caller's introduction.
+    pub(crate) introduction: &'a [u8],
+}
+
+impl Transcript<'_> {
+    /// The caller's proof.
+    pub(crate) fn of_caller(&self, key: &SharedKey) -> Proof {
+        key.mac(CALLER, self).finalize().into_bytes().into()
+    }
+
+    /// Whether the caller knows the key. It takes the same time for every wrong proof.
+    pub(crate) fn is_of_caller(&self, key: &SharedKey, proof: &[u8]) -> bool {
+        key.mac(CALLER, self).verify_slice(proof).is_ok()
+    }
+
+    fn called(&self, key: &SharedKey, introduction: &[u8]) -> Hmac<Sha256> {
+        let mut mac = key.mac(CALLED, self);
+        add(&mut mac, introduction);
+        mac
+    }
+
+    /// The proof of the end that is called, which introduces itself like this.
+    pub(crate) fn of_called(&self, key: &SharedKey, introduction: &[u8]) -> Proof {
+        self.called(key, introduction).finalize().into_bytes().into()
+    }
+
+    /// Whether the end that is called knows the key.
+    pub(crate) fn is_of_called(&self, key: &SharedKey, introduction: &[u8], proof: &[u8]) -> bool {
+        self.called(key, introduction).verify_slice(proof).is_ok()
+    }
+}
+
+/// What a caller that has a name says first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) nonce: Nonce,
+    pub(crate) name: String,
+}
+
+impl Name {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, MessageError> {
+        check_name(&self.name)?;
+        Ok([&self.nonce[..], self.name.as_bytes()].concat())
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, MessageError> {
+        let (nonce, name) = body
+            .split_first_chunk()
+            .ok_or(MessageError::Length { expected: NONCE + 1, found: body.len() })?;
+        let name = core::str::from_utf8(name).map_err(|_| MessageError::NotText)?;
+        check_name(name)?;
+        Ok(Self { nonce: *nonce, name: name.to_owned() })
+    }
+}
+
+fn check_name(name: &str) -> Result<(), MessageError> {
+    match name.len() {
+        0 => Err(MessageError::Length { expected: NONCE + 1, found: NONCE }),
+        length => check(Limit::Name, length),
+    }
+}
+
+/// The number in a challenge.
+pub(crate) fn decode_challenge(body: &[u8]) -> Result<Nonce, MessageError> {
+    body.try_into().map_err(|_| MessageError::Length { expected: NONCE, found: body.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NONCES: [Nonce; 2] = [[1; NONCE], [2; NONCE]];
+
+    fn transcript<'a>(name: &'a str, introduction: &'a [u8]) -> Transcript<'a> {
+        Transcript { name, caller_nonce: &NONCES[0], called_nonce: &NONCES[1], introduction }
+    }
+
+    /// RFC 4231, test case 1 needs a key of 20 bytes; zeros behind a short key do not change HMAC, so it is a test of these 32.
+    #[test]
+    fn the_mac_is_that_of_rfc_4231() {
+        let mut key = [0; 32];
+        key[..20].fill(0x0b);
+        let mut mac = SharedKey::new(key).hmac();
+        mac.update(b"Hi There");
+        let expected = "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7";
+        let found: [u8; 32] = mac.finalize().into_bytes().into();
+        assert_eq!(found.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), expected);
+    }
+
+    #[test]
+    fn a_proof_holds_for_what_was_said_and_for_nothing_else() {
+        let (key, other) = (SharedKey::new([7; 32]), SharedKey::new([8; 32]));
+        let said = transcript("shop", b"introduction");
+        let proof = said.of_caller(&key);
+        assert!(said.is_of_caller(&key, &proof));
+        assert!(!said.is_of_caller(&other, &proof) && !said.is_of_caller(&key, &proof[..31]));
+        for changed in [
+            transcript("sho", b"introduction"),
+            transcript("shopi", b"ntroduction"),
+            transcript("shop", b"introductiom"),
+            Transcript { caller_nonce: &NONCES[1], ..said },
+            Transcript { called_nonce: &NONCES[0], ..said },
+        ] {
+            assert!(!changed.is_of_caller(&key, &proof), "{changed:?}");
+        }
+        let called = said.of_called(&key, b"own");
+        assert!(said.is_of_called(&key, b"own", &called) && !said.is_of_called(&key, b"owm", &called));
+        assert!(!said.is_of_called(&key, b"", &proof), "a proof is not sent back as the other's");
+    }
+
+    #[test]
+    fn keys_are_digits_and_are_not_printed() {
+        let key: SharedKey = format!(" {}\n", "0f".repeat(32)).parse().unwrap();
+        assert_eq!(key, SharedKey::new([15; 32]));
+        assert!(!format!("{key:?}").contains("15"));
+        let complaint = |text: &str| text.parse::<SharedKey>().unwrap_err().to_string();
+        assert!(complaint(&"0".repeat(63)).ends_with("has 63 letters"));
+        assert!(complaint(&format!("{}g", "0".repeat(63))).contains("letter 64"));
+        assert!(complaint(&"é".repeat(64)).contains("letter 1 "));
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_read_again_and_other_bytes_refused(nonce: Nonce, name in "\\PC{0,70}", bytes: Vec<u8>) {
+            let said = Name { nonce, name };
+            match said.encode() {
+                Ok(body) => prop_assert_eq!(Name::decode(&body), Ok(said)),
+                Err(_) => prop_assert!(said.name.is_empty() || said.name.len() > Limit::Name.largest()),
+            }
+            if let Ok(read) = Name::decode(&bytes) {
+                prop_assert_eq!(read.encode(), Ok(bytes));
+            }
+        }
+    }
+}
