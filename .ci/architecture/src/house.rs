@@ -464,7 +464,8 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["house", "mentions", "ratchet", "sources"],
             &["modules", "sizes"],
-            &["resolve", "words"],
+            &["resolve", "examples"],
+            &["words"],
             &["arrows"],
             &["cycles", "rules"],
             &["draw"],

@@ -7,6 +7,7 @@
 mod arrows;
 mod cycles;
 mod draw;
+mod examples;
 mod house;
 mod mentions;
 mod modules;

@@ -255,6 +255,32 @@ fn words_are_counted() {
 }
 
 #[test]
+fn a_type_that_an_application_makes_wants_an_example() {
+    let missing = |text: &str| {
+        let parts = [("leaf/src/low.rs", text), ("leaf/src/lib.rs", ROOMS), MANIFEST];
+        let (modules, _) = leaf(&parts);
+        let counts = words::count(&modules, &Sources::of(&parts));
+        counts
+            [&("the-leaf".to_owned(), "types that an application makes and that have no example".to_owned())]
+    };
+    assert_eq!(missing("pub struct T; impl T { pub fn new() -> Result<Self, E> {} }"), 1);
+    assert_eq!(missing("pub struct T; impl T { pub fn make(n: u8) -> Arc<T> {} }"), 1);
+    assert_eq!(
+        missing("/// ```\n/// T::new();\n/// ```\npub struct T; impl T { pub fn new() -> Self {} }"),
+        0
+    );
+    assert_eq!(
+        missing("pub struct T; impl T {\n/// ```\n/// T::new();\n/// ```\npub fn new() -> Self {} }"),
+        0
+    );
+    // What only this crate sees, what nobody can make, and what one gets from another value.
+    assert_eq!(missing("pub(crate) struct T; impl T { pub fn new() -> Self {} }"), 0);
+    assert_eq!(missing("pub struct T; impl T { pub(crate) fn new() -> Self {} }"), 0);
+    assert_eq!(missing("pub struct T; impl T { pub fn next(&self) -> Self {} }"), 0);
+    assert_eq!(missing("mod inner { pub struct T; impl T { pub fn new() -> Self {} } }"), 0);
+}
+
+#[test]
 fn a_count_may_fall_and_not_rise() {
     let counts = |number| Counts::from([(("crate".to_owned(), "things".to_owned()), number)]);
     assert!(ratchet::check(&counts(3), &counts(3)).is_empty());

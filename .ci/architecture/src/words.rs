@@ -1,5 +1,6 @@
-//! Words: type names that stand for two things in one crate, tuples as parameters, citations that lead nowhere.
+//! Words: type names that stand for two things in one crate, tuples as parameters, citations that lead nowhere, types without an example.
 
+use crate::examples;
 use crate::house::CrateRules;
 use crate::modules::Modules;
 use crate::ratchet::Counts;
@@ -10,6 +11,7 @@ use std::fmt::Write;
 const REPEATED_TYPES: &str = "repeated type names";
 const TUPLE_PARAMETERS: &str = "functions that take a tuple";
 const LOST_CITATIONS: &str = "citations that lead nowhere";
+const MISSING_EXAMPLES: &str = "types that an application makes and that have no example";
 
 /// What a citation of a document begins with that is not in this repository.
 const LOST: &str = concat!("contract", " §");
@@ -50,6 +52,7 @@ fn find(modules: &Modules, sources: &Sources) -> BTreeMap<String, Found> {
                 (REPEATED_TYPES, repeated_types(modules, package)),
                 (TUPLE_PARAMETERS, tuple_parameters(modules, package)),
                 (LOST_CITATIONS, lost_citations(rules, sources)),
+                (MISSING_EXAMPLES, missing_examples(modules, sources, package)),
             ];
             (rules.package.to_owned(), Found::from(found))
         })
@@ -72,6 +75,16 @@ fn tuple_parameters(modules: &Modules, package: usize) -> Vec<String> {
     let named = modules
         .flat_map(|(_, module)| module.tuple_functions.iter().map(|name| format!("{name}: {}", module.file)));
     named.collect()
+}
+
+/// Of the crates that are meant for applications; the others have no users outside of this repository.
+fn missing_examples(modules: &Modules, sources: &Sources, package: usize) -> Vec<String> {
+    let rules = &modules.house[package];
+    let manifest = sources.get(&rules.manifest()).unwrap_or_default();
+    if manifest.contains("publish.workspace = true") || manifest.contains("publish = false") {
+        return Vec::new();
+    }
+    examples::missing(modules, sources, package)
 }
 
 fn lost_citations(rules: &CrateRules, sources: &Sources) -> Vec<String> {

@@ -1,0 +1,148 @@
+//! Types that an application makes: each has an example that the compiler checks, at the type or at a function that makes one.
+
+use crate::mentions;
+use crate::modules::{ModuleId, Modules};
+use crate::sources::Sources;
+use std::collections::{BTreeMap, BTreeSet};
+use syn::{Attribute, FnArg, ImplItem, Item, ReturnType, Type, UseTree, Visibility};
+
+/// What is known of a type of one crate.
+#[derive(Debug, Default)]
+struct Made {
+    /// The file that declares it.
+    file: String,
+    /// Whether a public function makes one out of something else.
+    is_made: bool,
+    /// Whether an example stands there.
+    has_example: bool,
+}
+
+/// The modules of one library, parsed.
+type Parsed = BTreeMap<ModuleId, syn::File>;
+
+/// The types of a library that somebody outside can make and that have no example.
+pub fn missing(modules: &Modules, sources: &Sources, package: usize) -> Vec<String> {
+    let parsed = parse(modules, sources, package);
+    let mut types = BTreeMap::new();
+    for (id, file) in &parsed {
+        declare(&mut types, &modules.get(*id).file, &file.items);
+    }
+    for file in parsed.values() {
+        file.items.iter().for_each(|item| implement(&mut types, item));
+    }
+    let public = public_names(modules, &parsed);
+    let missing =
+        types.into_iter().filter(|(name, made)| made.is_made && !made.has_example && public.contains(name));
+    missing.map(|(name, made)| format!("{name}: {}", made.file)).collect()
+}
+
+/// The files of a library. What does not parse is left to whoever reads the modules.
+fn parse(modules: &Modules, sources: &Sources, package: usize) -> Parsed {
+    let is_of_library = |id: ModuleId| modules.get(modules.root(id)).name == "lib";
+    let own = modules
+        .iter()
+        .filter(|(id, module)| module.package == package && !module.inline && is_of_library(*id));
+    own.filter_map(|(id, module)| Some((id, syn::parse_file(sources.get(&module.file)?).ok()?))).collect()
+}
+
+fn declare(types: &mut BTreeMap<String, Made>, file: &str, items: &[Item]) {
+    for item in items {
+        let (name, attributes, visibility) = match item {
+            Item::Struct(item) => (&item.ident, &item.attrs, &item.vis),
+            Item::Enum(item) => (&item.ident, &item.attrs, &item.vis),
+            _ => continue,
+        };
+        if is_public(visibility) && !mentions::is_test(attributes) {
+            let has_example = has_example(attributes);
+            types.insert(name.to_string(), Made { file: file.to_owned(), is_made: false, has_example });
+        }
+    }
+}
+
+/// Notes what the inherent functions of a type say.
+fn implement(types: &mut BTreeMap<String, Made>, item: &Item) {
+    let Item::Impl(item) = item else { return };
+    let (None, Some(name)) = (&item.trait_, name_of(&item.self_ty)) else { return };
+    let Some(made) = types.get_mut(&name) else { return };
+    for function in &item.items {
+        let ImplItem::Fn(function) = function else { continue };
+        if !is_public(&function.vis) || mentions::is_test(&function.attrs) {
+            continue;
+        }
+        let takes_one = matches!(function.sig.inputs.first(), Some(FnArg::Receiver(_)));
+        made.is_made |= !takes_one && gives(&function.sig.output, &name);
+        made.has_example |= has_example(&function.attrs);
+    }
+}
+
+/// Whether a function gives a value of the type, itself or inside of something: `Self`, `Result<Self, E>`, `Arc<Name>`.
+fn gives(output: &ReturnType, name: &str) -> bool {
+    struct Finder<'a>(&'a str, bool);
+    impl syn::visit::Visit<'_> for Finder<'_> {
+        fn visit_ident(&mut self, ident: &proc_macro2::Ident) {
+            self.1 |= ident == "Self" || ident == self.0;
+        }
+    }
+    let ReturnType::Type(_, output) = output else { return false };
+    let mut finder = Finder(name, false);
+    syn::visit::Visit::visit_type(&mut finder, output);
+    finder.1
+}
+
+/// The names that the library shows: what is public in modules that are public from the root down, and what those hand on.
+fn public_names(modules: &Modules, parsed: &Parsed) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, file) in parsed.iter().filter(|(id, _)| is_shown(modules, parsed, **id)) {
+        file.items.iter().for_each(|item| show(&mut names, item));
+    }
+    names
+}
+
+fn show(names: &mut BTreeSet<String>, item: &Item) {
+    match item {
+        Item::Struct(item) if is_public(&item.vis) => drop(names.insert(item.ident.to_string())),
+        Item::Enum(item) if is_public(&item.vis) => drop(names.insert(item.ident.to_string())),
+        Item::Use(item) if is_public(&item.vis) => hand_on(names, &item.tree),
+        _ => {}
+    }
+}
+
+fn hand_on(names: &mut BTreeSet<String>, tree: &UseTree) {
+    match tree {
+        UseTree::Path(path) => hand_on(names, &path.tree),
+        UseTree::Name(name) => drop(names.insert(name.ident.to_string())),
+        UseTree::Rename(rename) => drop(names.insert(rename.ident.to_string())),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| hand_on(names, tree)),
+        UseTree::Glob(_) => {}
+    }
+}
+
+/// Whether every `mod` from the root down to this one is public.
+fn is_shown(modules: &Modules, parsed: &Parsed, id: ModuleId) -> bool {
+    let module = modules.get(id);
+    let Some(parent) = module.parent else { return true };
+    let declares =
+        |item: &Item| matches!(item, Item::Mod(item) if item.ident == module.name && is_public(&item.vis));
+    let is_public = parsed.get(&parent).is_some_and(|file| file.items.iter().any(declares));
+    is_public && is_shown(modules, parsed, parent)
+}
+
+fn is_public(visibility: &Visibility) -> bool {
+    matches!(visibility, Visibility::Public(_))
+}
+
+fn has_example(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => {
+            matches!(&pair.value, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if text.value().trim_start().starts_with("```"))
+        }
+        _ => false,
+    })
+}
+
+fn name_of(own: &Type) -> Option<String> {
+    match own {
+        Type::Path(path) => Some(path.path.segments.last()?.ident.to_string()),
+        _ => None,
+    }
+}
