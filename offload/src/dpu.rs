@@ -37,6 +37,8 @@ pub struct DpuCounters {
     pub lost_replies: u64,
     /// Connections that broke.
     pub broken: u64,
+    /// Requests that could not be copied out of their receive buffers, and got no answer.
+    pub unreadable: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +107,25 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             self.post_receive(endpoint, index, buffer)?;
         }
         Ok(())
+    }
+
+    /// Whether requests of connection `index` are taken.
+    pub fn is_served(&self, index: usize) -> bool {
+        self.ids.get(index).is_some_and(Option::is_some)
+    }
+
+    /// Ends connection `index`: nothing that was asked there is answered any more. Replies under way still use their staging buffers, so its
+    /// queue pair has to complete or flush them before another one takes the place.
+    pub fn dismiss(&mut self, index: usize) {
+        if let Some(id) = self.ids.get_mut(index).and_then(Option::take) {
+            self.runtime.disconnect(id);
+            self.forget(index);
+        }
+    }
+
+    /// Whether nothing that was asked is still to be answered.
+    pub fn is_idle(&self) -> bool {
+        self.runtime.running() == 0 && self.arrived.iter().all(Deque::is_empty)
     }
 
     /// Drops requests and credits of whoever had connection `index` before.
@@ -185,10 +206,9 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         if id & KIND == REPLY {
             self.runtime.reply_done(Tag::from_bits(id & !KIND));
         }
-        if let Some(id) = self.ids.get_mut(connection).and_then(Option::take) {
+        if self.is_served(connection) {
             self.counters.broken += 1;
-            self.runtime.disconnect(id);
-            self.forget(connection);
+            self.dismiss(connection);
         }
     }
 
@@ -228,15 +248,18 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     fn admit(&mut self, now: Time, endpoint: &mut impl Endpoint, arrived: Arrived) {
         let Arrived { connection, buffer, length } = arrived;
         let mut message = [0; RECEIVE_SIZE];
-        let Some(bytes) = message.get_mut(..length) else { return };
-        let copied = endpoint.copy_out(receive_offset::<RECEIVES>(connection, buffer), bytes);
-        let Some(id) = self.ids[connection].filter(|_| copied.is_ok()) else { return };
-        let admission = self.runtime.handle_message(now, id, bytes);
+        let at = receive_offset::<RECEIVES>(connection, buffer);
+        let request = copied(endpoint, at, message.get_mut(..length));
+        // Requests of a connection leave with it.
+        let Some(id) = self.ids[connection] else { return };
+        let admission = request.map(|bytes| self.runtime.handle_message(now, id, bytes));
         if self.post_receive(endpoint, connection, buffer).is_ok() {
             self.credits[connection] = self.credits[connection].saturating_add(1);
         }
-        if let Admission::Refused(reply) = admission {
-            self.send(endpoint, &reply);
+        match admission {
+            Some(Admission::Refused(reply)) => self.send(endpoint, &reply),
+            Some(Admission::Accepted | Admission::Dropped(_)) => {}
+            None => self.counters.unreadable += 1,
         }
     }
 
@@ -337,6 +360,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         self.credits[connection] -= u16::from(credits);
         Ok(())
     }
+}
+
+/// The bytes at this offset, if there is room for them and they can be copied.
+fn copied<'b>(endpoint: &impl Endpoint, at: usize, buffer: Option<&'b mut [u8]>) -> Option<&'b [u8]> {
+    let bytes = buffer?;
+    endpoint.copy_out(at, bytes).ok()?;
+    Some(bytes)
 }
 
 fn connection_of(ids: &[Option<ConnectionId>], id: ConnectionId) -> Option<usize> {

@@ -27,6 +27,7 @@ pub mod grant;
 pub mod host_dma;
 pub mod kernel;
 pub mod kernels;
+pub mod own_memory;
 pub mod program;
 pub mod runtime;
 pub mod status;

@@ -1,5 +1,7 @@
 //! Client, DPU and a kernel in the NIC over a scripted network: what is hard to provoke over a good one.
 
+mod connections;
+
 use crate::budget::Limits;
 use crate::client::slots::{NoSlot, SlotLayout};
 use crate::client::{ClientConfig, Ended, KvClient, LookupResult, StartError, Way};
@@ -16,7 +18,7 @@ use crate::status::Status;
 use crate::table::{TableConfig, TableDescriptor, TableWriter};
 use crate::wire::RegionHandle;
 use bareverbs_prm::time::{Duration, Time};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -36,6 +38,8 @@ pub(crate) struct Side {
     receives: VecDeque<(u64, Part)>,
     calls: Vec<(u64, u32, Vec<u8>)>,
     room: Option<usize>,
+    /// Copies that fail.
+    unreadable: Cell<usize>,
 }
 
 #[derive(Clone)]
@@ -132,6 +136,10 @@ impl Endpoint for Fake {
     }
     fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), PostError> {
         let own = self.own.borrow();
+        if own.unreadable.get() > 0 {
+            own.unreadable.set(own.unreadable.get() - 1);
+            return Err(PostError::BadRequest);
+        }
         buffer.copy_from_slice(own.memory.get(offset..offset + buffer.len()).ok_or(PostError::BadRequest)?);
         Ok(())
     }
@@ -567,24 +575,4 @@ fn a_read_that_was_flushed_is_asked_for_again_under_its_tag() {
         turn(&mut scene, &mut dma);
     }
     assert_eq!(dma.asked, [dma.asked[0]; 4]);
-}
-
-#[test]
-fn the_next_tenant_of_a_connection_inherits_neither_requests_nor_credits() {
-    let mut scene = Scene::new(Kind::Dpu);
-    scene.far.own.borrow_mut().room = Some(0);
-    (0..SLOTS).for_each(|_| assert!(scene.start(&[2, 1, 2]).is_ok()));
-    scene.serve();
-    scene.far.done(1 << 62, Outcome::Failed);
-    scene.far.own.borrow_mut().room = None;
-    while scene.serve() {}
-    scene.far.own.borrow_mut().receives.clear();
-    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
-    let window = ResponseWindow { address: WINDOW, length: STRIDE * SLOTS as u64, rkey: 1 };
-    let id = dpu.runtime().connect(window, SLOTS as u16).expect("room");
-    dpu.serve(&mut scene.far, 0, id).expect("receives fit");
-    let accepted = dpu.runtime().counters().accepted;
-    while scene.serve() {}
-    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
-    assert_eq!((dpu.runtime().counters().accepted, dpu.counters().replies), (accepted, 0));
 }

@@ -68,6 +68,8 @@ statuses! {
     NotAllowed = 16, "this connection may not deploy programs: the owner of the DPU allows it";
     /// The host took the memory back while it was being read, or was reset.
     TakenBack = 17, "the host no longer shares the memory: ask its owner to share it again";
+    /// The server ends what runs and begins nothing more.
+    ShuttingDown = 18, "the server is being shut down: ask again when it is back";
 }
 
 impl fmt::Display for Status {

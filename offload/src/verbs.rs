@@ -6,7 +6,7 @@ use bareverbs_core::completion_queue::CompletionQueue;
 use bareverbs_core::device::DeviceRef;
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::memory_region::{MemoryRegion, MemorySlice, RemoteSlice};
-use bareverbs_core::queue_pair::{self, QueuePair};
+use bareverbs_core::queue_pair::{self, ModifyError, QueuePair};
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
@@ -15,9 +15,9 @@ use core::ops::Deref;
 /// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline.
 pub const INLINE: u32 = MAX_SEND as u32;
 
-/// Queue pairs of one device that share a completion queue and a memory region.
+/// Queue pairs of one device that share a completion queue and a memory region. Connections may be there from the beginning, or come and go.
 pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {
-    queue_pairs: [QueuePair<D>; CONNECTIONS],
+    queue_pairs: [Option<QueuePair<D>>; CONNECTIONS],
     completions: CompletionQueue<D>,
     region: MemoryRegion<D>,
     /// Sends that were posted and have not completed, by connection.
@@ -31,13 +31,71 @@ pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {
 impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
     /// An endpoint of connected queue pairs that all complete in `completions`, were built for `depth` sends, and take
     /// [`INLINE`] bytes inline.
-    pub const fn new(
+    pub fn new(
         queue_pairs: [QueuePair<D>; CONNECTIONS],
         completions: CompletionQueue<D>,
         region: MemoryRegion<D>,
         depth: u32,
     ) -> Self {
+        Self { queue_pairs: queue_pairs.map(Some), ..Self::vacant(completions, region, depth) }
+    }
+
+    /// An endpoint without connections, for queue pairs as [`VerbsEndpoint::new`] takes them.
+    pub fn vacant(completions: CompletionQueue<D>, region: MemoryRegion<D>, depth: u32) -> Self {
+        let queue_pairs = core::array::from_fn(|_| None);
         Self { queue_pairs, completions, region, outstanding: [0; CONNECTIONS], depth, faulty: false }
+    }
+
+    /// The first connection that has no queue pair.
+    pub fn vacancy(&self) -> Option<usize> {
+        self.queue_pairs.iter().position(Option::is_none)
+    }
+
+    /// Gives a vacant connection a queue pair.
+    ///
+    /// # Errors
+    /// [`PostError::BadRequest`]: the connection has one, or does not exist. The new one is destroyed.
+    pub fn attach(&mut self, connection: usize, queue_pair: QueuePair<D>) -> Result<(), PostError> {
+        match self.queue_pairs.get_mut(connection) {
+            Some(place @ None) => {
+                *place = Some(queue_pair);
+                self.outstanding[connection] = 0;
+                Ok(())
+            }
+            _ => Err(PostError::BadRequest),
+        }
+    }
+
+    /// Moves the queue pair of a connection to ERROR: all that is outstanding completes as failed.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn break_off(&mut self, connection: usize) -> Result<(), ModifyError> {
+        self.queue_pairs
+            .get_mut(connection)
+            .and_then(Option::as_mut)
+            .map_or(Ok(()), QueuePair::modify_to_error)
+    }
+
+    /// Whether all sends of a connection have completed.
+    pub fn is_sent(&self, connection: usize) -> bool {
+        self.outstanding.get(connection).is_none_or(|outstanding| *outstanding == 0)
+    }
+
+    /// Whether nothing is outstanding on a connection, neither send nor receive.
+    pub fn is_flushed(&self, connection: usize) -> bool {
+        let queue_pair = self.queue_pairs.get(connection).and_then(Option::as_ref);
+        queue_pair.is_none_or(|pair| pair.sends_outstanding() == 0 && pair.receives_outstanding() == 0)
+    }
+
+    /// Takes the queue pair of a connection, which is vacant then. Completions of it are not seen any more: wait until it
+    /// [is flushed](VerbsEndpoint::is_flushed).
+    pub fn detach(&mut self, connection: usize) -> Option<QueuePair<D>> {
+        self.queue_pairs.get_mut(connection)?.take()
+    }
+
+    fn queue_pair(&mut self, connection: usize) -> Result<&mut QueuePair<D>, PostError> {
+        self.queue_pairs.get_mut(connection).and_then(Option::as_mut).ok_or(PostError::Broken)
     }
 
     /// The memory.
@@ -45,19 +103,25 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
         &self.region
     }
 
+    /// Where the queue pairs complete, for one that is to be attached.
+    pub const fn completions(&self) -> &CompletionQueue<D> {
+        &self.completions
+    }
+
     fn slice(&self, part: Part) -> Result<MemorySlice, PostError> {
         self.region.slice(part.offset, part.length as usize).map_err(|_| PostError::BadRequest)
     }
 
     fn post_request(&mut self, connection: usize, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let queue_pair = self.queue_pairs.get_mut(connection).ok_or(PostError::Broken)?;
-        queue_pair.post_send(request).map_err(post_error)?;
+        self.queue_pair(connection)?.post_send(request).map_err(post_error)?;
         self.outstanding[connection] += 1;
         Ok(())
     }
 
     fn completed(&mut self, completion: &WorkCompletion) -> Option<Completion> {
-        let connection = self.queue_pairs.iter().position(|qp| qp.qpn() == completion.qpn)?;
+        let is_of =
+            |pair: &Option<QueuePair<D>>| pair.as_ref().is_some_and(|pair| pair.qpn() == completion.qpn);
+        let connection = self.queue_pairs.iter().position(is_of)?;
         let received = matches!(
             completion.opcode,
             WorkCompletionOpcode::Receive | WorkCompletionOpcode::ReceiveRdmaWithImmediate
@@ -117,8 +181,8 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
 
     fn post_receive(&mut self, connection: usize, id: u64, into: Part) -> Result<(), PostError> {
         let slice = if into.length == 0 { None } else { Some(self.slice(into)?) };
-        let queue_pair = self.queue_pairs.get_mut(connection).ok_or(PostError::Broken)?;
-        queue_pair.post_receive(&ReceiveRequest::new(id, slice.as_slice())).map_err(post_error)
+        let request = ReceiveRequest::new(id, slice.as_slice());
+        self.queue_pair(connection)?.post_receive(&request).map_err(post_error)
     }
 
     fn poll(&mut self) -> Option<Completion> {

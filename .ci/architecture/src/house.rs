@@ -289,7 +289,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["kernels", "wire"],
             &["budget", "program"],
             &["runtime", "table"],
-            &["verbs", "card", "client", "dpu"],
+            &["verbs", "card", "own_memory", "client", "dpu"],
         ],
         pure: ALL,
         bans: &[Ban {

@@ -82,6 +82,8 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     limits: Limits,
     cost: KernelCost,
     counters: Counters,
+    /// Whether nothing new begins.
+    draining: bool,
 }
 
 impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLOTS, CONNECTIONS> {
@@ -106,7 +108,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             limits,
             cost,
             counters: Counters::default(),
+            draining: false,
         }
+    }
+
+    /// From now on what runs is answered, and nothing else begins: requests are refused with [`Status::ShuttingDown`].
+    pub const fn drain(&mut self) {
+        self.draining = true;
     }
 
     /// Adds a connection that may have replies written to `window` and run `share` invocations at a time.
@@ -235,6 +243,9 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// Starts the kernel and gives it a slot, or says why not.
     fn start(&mut self, now: Time, connection: ConnectionId, request: &Request<'_>) -> Result<(), Status> {
+        if self.draining {
+            return Err(Status::ShuttingDown);
+        }
         let grant = match self.connections.region(connection, request.region) {
             Ok(grant) => *grant,
             Err(_) if !self.deployment.needs_region(request.opcode) => Grant::NONE,

@@ -1,0 +1,163 @@
+//! A door to memory of the server itself: for a service whose processor reads the table where it lies, with no card and no other host in between.
+//!
+//! Nothing is asked of a device. A request is carried out by a copy when its end is asked for, so that the runtime has the same turns as with a
+//! queue of DMA work requests.
+
+use crate::endpoint::{Endpoint, Part, PostError};
+use crate::grant::HostRegion;
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
+use crate::table::TableMemory;
+use heapless::Deque;
+
+/// Bytes that are copied at a time.
+const PIECE: usize = 512;
+
+#[derive(Debug, Clone, Copy)]
+struct Copying {
+    tag: u64,
+    address: u64,
+    part: Part,
+    /// Whether the memory is written.
+    writes: bool,
+}
+
+/// Memory that the server can reach by itself, as region zero; addresses count from its start. At most `DEPTH` requests wait.
+///
+/// ```
+/// use bareverbs_offload::grant::HostRegion;
+/// use bareverbs_offload::endpoint::Part;
+/// use bareverbs_offload::host_dma::HostDma;
+/// use bareverbs_offload::own_memory::OwnMemory;
+///
+/// let mut bytes = [0; 256];
+/// let mut door = OwnMemory::<_, 4>::new(&mut bytes[..]);
+/// let into = Part { offset: 0, length: 64 };
+/// assert!(door.submit_read(7, HostRegion(0), 192, into).is_ok());
+/// assert!(door.submit_read(8, HostRegion(0), 193, into).is_err(), "a byte too far");
+/// ```
+#[derive(Debug)]
+pub struct OwnMemory<M, const DEPTH: usize> {
+    memory: M,
+    asked: Deque<Copying, DEPTH>,
+}
+
+impl<M: TableMemory, const DEPTH: usize> OwnMemory<M, DEPTH> {
+    /// A door to `memory`.
+    pub const fn new(memory: M) -> Self {
+        Self { memory, asked: Deque::new() }
+    }
+
+    fn submit(&mut self, region: HostRegion, request: Copying) -> Result<(), PostError> {
+        let end = request.address.checked_add(request.part.length.into());
+        if region != HostRegion(0) || end.is_none_or(|end| end > self.memory.length()) {
+            return Err(PostError::BadRequest);
+        }
+        self.asked.push_back(request).map_err(|_| PostError::Full)
+    }
+
+    /// Carries a request out, piece by piece.
+    fn carry_out(&mut self, request: &Copying, endpoint: &mut impl Endpoint) -> Result<(), DmaFault> {
+        let Copying { address, part, writes, .. } = *request;
+        let mut buffer = [0; PIECE];
+        let mut done = 0;
+        while done < part.length as usize {
+            let length = (part.length as usize - done).min(PIECE);
+            let piece = buffer.get_mut(..length).ok_or(DmaFault::Memory)?;
+            let (there, here) = (address + done as u64, part.offset + done);
+            let copied = if writes {
+                endpoint.copy_out(here, piece).is_ok() && self.memory.write(there, piece).is_ok()
+            } else {
+                self.memory.read(there, piece).is_ok() && endpoint.copy_in(here, piece).is_ok()
+            };
+            if !copied {
+                return Err(DmaFault::Memory);
+            }
+            done += length;
+        }
+        Ok(())
+    }
+}
+
+impl<M: TableMemory, const DEPTH: usize> HostDma for OwnMemory<M, DEPTH> {
+    fn has_room(&self) -> bool {
+        !self.asked.is_full()
+    }
+
+    fn submit_read(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        into: Part,
+    ) -> Result<(), PostError> {
+        self.submit(region, Copying { tag, address, part: into, writes: false })
+    }
+
+    fn submit_write(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        from: Part,
+    ) -> Result<(), PostError> {
+        self.submit(region, Copying { tag, address, part: from, writes: true })
+    }
+
+    fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
+        let request = self.asked.pop_front()?;
+        let end = self.carry_out(&request, memory).map_or_else(DmaEnd::Fault, |()| DmaEnd::Done);
+        Some(HostDmaDone { tag: request.tag, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback_tests::fabric;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    const REGION: HostRegion = HostRegion(0);
+
+    #[test]
+    fn reads_and_writes_of_any_length_arrive_whole_and_in_order() {
+        let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
+        let mut memory: Vec<u8> = (0..5000_u32).map(|n| (n % 251) as u8).collect();
+        let expected = memory.clone();
+        let mut door = OwnMemory::<_, 4>::new(memory.as_mut_slice());
+        for (tag, length) in [1, 511, 512, 513, 1500].into_iter().enumerate() {
+            let (tag, part) = (tag as u64, Part { offset: 64, length });
+            door.submit_read(tag, REGION, 3000, part).expect("room");
+            assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
+            let mut found = vec![0; length as usize];
+            endpoint.copy_out(64, &mut found).expect("inside");
+            assert_eq!(found, expected[3000..][..length as usize]);
+        }
+        door.submit_write(9, REGION, 0, Part { offset: 64, length: 1500 }).expect("room");
+        door.submit_read(10, REGION, 100, Part { offset: 0, length: 10 }).expect("room");
+        let tags = [(); 2].map(|()| door.poll(&mut endpoint).expect("an end").tag);
+        assert_eq!((tags, door.poll(&mut endpoint)), ([9, 10], None));
+        let mut found = [0; 10];
+        endpoint.copy_out(0, &mut found).expect("inside");
+        assert_eq!(found, expected[3100..3110]);
+    }
+
+    #[test]
+    fn what_leaves_the_memory_or_does_not_fit_is_refused() {
+        let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
+        let mut memory = vec![0; 100];
+        let mut door = OwnMemory::<_, 2>::new(memory.as_mut_slice());
+        let part = |length| Part { offset: 0, length };
+        for (region, address, length) in [(0, 0, 101), (0, 100, 1), (0, u64::MAX, 1), (1, 0, 1)] {
+            let refused = door.submit_read(1, HostRegion(region), address, part(length));
+            assert_eq!(refused, Err(PostError::BadRequest), "{region} {address} {length}");
+        }
+        // A part outside of the endpoint is found when it is copied.
+        door.submit_read(5, REGION, 0, Part { offset: usize::MAX / 2, length: 1 }).expect("room");
+        let end = DmaEnd::Fault(DmaFault::Memory);
+        assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag: 5, end }));
+        assert!(door.has_room() && door.submit_read(1, REGION, 0, part(1)).is_ok());
+        assert!(door.submit_write(2, REGION, 0, part(1)).is_ok() && !door.has_room());
+        assert_eq!(door.submit_read(3, REGION, 0, part(1)), Err(PostError::Full));
+    }
+}
