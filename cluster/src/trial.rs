@@ -11,6 +11,17 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
 /// What a test is run with. Everything in it was drawn from the seed, or is what shrinking left of that.
+///
+/// ```
+/// use bareverbs_cluster::{Exploration, SimCluster, Trial};
+///
+/// let drawn = Trial::of_seed(6, &Exploration::DEFAULT);
+/// assert_eq!(drawn.to_string().parse(), Ok(drawn), "the line of a report replays the trial");
+///
+/// let trial: Trial = "seed=6 hosts=3 operations=4 crash:1@120000ns+2000000ns".parse().unwrap();
+/// let cluster = SimCluster::of(&trial);
+/// assert_eq!((cluster.hosts(), trial.faults.len()), (3, 1));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
     /// The seed of the cluster; draws everything else that is left to chance.

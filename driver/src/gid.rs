@@ -7,6 +7,16 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode, RoceL3Type, RoceVersion};
 
 /// An entry of the RoCE address table.
+///
+/// ```
+/// use bareverbs_core::GidEntry;
+/// use bareverbs_prm::ids::{Gid, MacAddress};
+///
+/// let mac = MacAddress([2, 0, 0, 0, 0, 1]);
+/// let entry = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), mac);
+/// let tagged = GidEntry { vlan: Some(100), ..entry };
+/// assert_eq!((entry.vlan, tagged.vlan), (None, Some(100)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_gid_entry")]
 pub struct GidEntry {

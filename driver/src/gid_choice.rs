@@ -20,6 +20,18 @@ use bareverbs_prm::numbering::RoceVersion;
 use core::fmt;
 
 /// Whom an entry shall reach, and how.
+///
+/// ```
+/// use bareverbs_core::GidEntry;
+/// use bareverbs_core::gid_choice::{GidWish, suits};
+/// use bareverbs_prm::ids::{Gid, MacAddress};
+///
+/// let own = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1]));
+/// let wish = GidWish::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
+/// assert_eq!(suits(&own, &wish), Ok(126), "the addresses differ in their last two bits");
+/// let tagged = GidWish { vlan: Some(7), ..wish };
+/// assert_eq!(suits(&own, &tagged).unwrap_err().to_string(), "its frames carry no tag; the peer is in VLAN 7");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidWish {
     /// The peer's address.

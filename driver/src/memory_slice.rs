@@ -4,6 +4,15 @@ use bareverbs_prm::ids::Mkey;
 use core::fmt;
 
 /// A piece of a memory region: a scatter/gather element.
+///
+/// ```
+/// use bareverbs_core::MemorySlice;
+/// use bareverbs_prm::ids::Mkey;
+///
+/// let header = MemorySlice::from_raw(0x10_0000_0000, 64, Mkey::new(0x0012_3456));
+/// let body = MemorySlice { address: header.address + 4096, length: 1024, ..header };
+/// assert_eq!((body.address, body.lkey), (0x10_0000_1000, header.lkey));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 #[doc(alias = "ibv_sge")]

@@ -42,6 +42,15 @@ pub(crate) fn synchronize(entry: &impl OwnedEntry) {
 }
 
 /// Where software is in a ring that the device fills: a 24-bit counter, its slot and its phase.
+///
+/// ```
+/// use bareverbs_core::testing::Consumer;
+///
+/// let mut consumer = Consumer::new(2);
+/// assert_eq!((consumer.size(), consumer.slot(), consumer.phase()), (4, 0, 0));
+/// (0..5).for_each(|_| consumer.advance());
+/// assert_eq!((consumer.counter(), consumer.slot(), consumer.phase()), (5, 1, 1), "the second pass");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
     index: u32,

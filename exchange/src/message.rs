@@ -32,6 +32,22 @@ const MAX_NAME: usize = 64;
 pub(crate) const MAX_BODY: usize = FIXED + MAX_PURPOSE + MAX_SLICES * RemoteSlice::BYTES + MAX_DATA;
 
 /// What one end tells the other.
+///
+/// ```
+/// use bareverbs_core::{DeviceRef, MemoryRegion, PreparedQueuePair};
+/// use bareverbs_exchange::Introduction;
+/// use bareverbs_prm::numbering::PathMtu;
+/// use std::error::Error;
+///
+/// /// What a server tells whoever calls: its queue pair, and the memory that may be read.
+/// fn introduce<D: DeviceRef>(
+///     prepared: &PreparedQueuePair<D>,
+///     log: &MemoryRegion<D>,
+/// ) -> Result<Introduction, Box<dyn Error>> {
+///     let own = Introduction::new("replicated log 2", prepared.endpoint(0)?).offering(log.remote(0));
+///     Ok(Introduction { path_mtu: PathMtu::Mtu4096, data: b"term 7".to_vec(), ..own })
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Introduction {
     /// What the connection is for, and in which version: both ends must say the same. Up to 255 bytes.

@@ -79,6 +79,16 @@ layout! {
 }
 
 /// The CQ doorbell as software writes it: 64 bits, big-endian on the bus.
+///
+/// ```
+/// use bareverbs_prm::doorbell::CqArm;
+/// use bareverbs_prm::ids::Cqn;
+///
+/// let cqn = Cqn::from_low_bits(0x42);
+/// let arm = CqArm { sequence: 1, solicited_only: false, consumer_index: 5, cqn };
+/// assert_eq!(arm.to_raw(), 0x1000_0005_0000_0042);
+/// assert_eq!(CqArm::from_raw(0x1000_0005_0000_0042), arm);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CqArm {
     /// Sequence number of the arming, 2 bits.

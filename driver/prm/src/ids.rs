@@ -123,6 +123,14 @@ object_number! {
 }
 
 /// A memory key as work requests and packets carry it: 24-bit index, 8-bit variant.
+///
+/// ```
+/// use bareverbs_prm::ids::{Mkey, MkeyIndex};
+///
+/// let key = Mkey::from_parts(MkeyIndex::from_low_bits(0x1234), 0x56);
+/// assert_eq!(key, Mkey::new(0x0012_3456));
+/// assert_eq!((key.index().value(), key.variant()), (0x1234, 0x56));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mkey(u32);
 
@@ -178,6 +186,15 @@ impl fmt::Display for Mkey {
 }
 
 /// A 48-bit Ethernet address in transmission order.
+///
+/// ```
+/// use bareverbs_prm::ids::MacAddress;
+///
+/// let mac = MacAddress([0x02, 0, 0, 0, 0xaa, 0x07]);
+/// assert_eq!(mac.to_string(), "02:00:00:00:aa:07");
+/// assert_eq!((mac.high(), mac.low()), (0x0200, 0xaa07));
+/// assert_eq!(MacAddress::from_parts(0x0200, 0xaa07), mac);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MacAddress(pub [u8; 6]);
 
@@ -211,6 +228,16 @@ impl fmt::Display for MacAddress {
 }
 
 /// A 128-bit global identifier in transmission order. RoCEv2 over IPv4 uses `::ffff:a.b.c.d` (RoCEv2 A17.4.1.1).
+///
+/// ```
+/// use bareverbs_prm::ids::Gid;
+///
+/// let gid = Gid::from_ipv4([10, 0, 0, 1]);
+/// assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
+/// assert_eq!(gid.to_ipv4(), Some([10, 0, 0, 1]));
+/// let group = Gid::from_ipv4([239, 1, 2, 3]);
+/// assert_eq!(group.multicast_mac().unwrap().to_string(), "01:00:5e:01:02:03");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Gid(pub [u8; 16]);
 

@@ -4,6 +4,16 @@ use crate::field::FieldValue;
 use core::fmt;
 
 /// A packet sequence number, 24 bits, circular.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+///
+/// let last = Psn::new(0xff_ffff);
+/// let next = last.add(1);
+/// assert_eq!(next.value(), 0);
+/// assert_eq!(next.distance_from(last), 1);
+/// assert!(last.is_before(next));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 

@@ -7,6 +7,14 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 /// A span of time in picoseconds.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+///
+/// let packet = Duration::from_nanos(84) + Duration::from_picos(500);
+/// assert_eq!(packet.to_string(), "84.500 ns");
+/// assert_eq!(packet.saturating_mul(1_000).as_nanos(), 84_500);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Duration(u64);
 
@@ -76,6 +84,15 @@ impl fmt::Display for Duration {
 }
 
 /// An instant: picoseconds since an unnamed epoch.
+///
+/// ```
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// let posted = Time::from_picos(2_000_000);
+/// let completed = posted + Duration::from_nanos(1_850);
+/// assert_eq!(completed.since(posted), Duration::from_nanos(1_850));
+/// assert_eq!(posted.since(completed), Duration::ZERO);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

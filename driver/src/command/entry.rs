@@ -90,6 +90,17 @@ fn overlay(source: &[u8], offset: usize, out: &mut [u8]) {
 }
 
 /// An input: the fixed part, then the tail, then zeros up to the length.
+///
+/// ```
+/// use bareverbs_core::testing::{Request, Tail};
+/// use bareverbs_prm::command::pages::ManagePagesIn;
+/// use bareverbs_prm::numbering::CommandOpcode;
+///
+/// let pages = [0x10_0000_0000, 0x10_0000_1000];
+/// let mut give = ManagePagesIn::new();
+/// give.set_opcode(CommandOpcode::ManagePages).set_op_mod(1).set_input_num_entries(2);
+/// let request = Request::with_tail(&give, Tail::Addresses(&pages));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     fixed: &'a [u8],

@@ -175,6 +175,20 @@ impl fmt::Display for InterfaceBusy {
 impl core::error::Error for InterfaceBusy {}
 
 /// What firmware says of itself in the health buffer of the initialization segment.
+///
+/// ```
+/// use bareverbs_core::Device;
+/// use bareverbs_core::hal::Hal;
+///
+/// /// Whether the firmware of a device needs somebody's help.
+/// fn is_ill<H: Hal>(device: &Device<H>) -> bool {
+///     let health = device.health();
+///     if health.syndrome.raw() != 0 {
+///         eprintln!("{health}");
+///     }
+///     health.device_gone || health.reset_requested
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthReport {
     /// What is wrong; 0 if nothing.

@@ -76,6 +76,26 @@ struct Slot {
 }
 
 /// The queue, its mailboxes and what is under way in each slot.
+///
+/// ```
+/// use bareverbs_core::hal::Hal;
+/// use bareverbs_core::testing::{CommandQueue, CommandQueueConfig, Lane, Request};
+/// use bareverbs_prm::command::hca::NopIn;
+/// use bareverbs_prm::numbering::CommandOpcode;
+/// use std::error::Error;
+///
+/// /// Hands the device a queue of 32 slots and a NOP.
+/// fn begin<H: Hal>(hal: &H) -> Result<CommandQueue<H::Dma>, Box<dyn Error>> {
+///     let config = CommandQueueConfig { log_size: 5, log_stride: 6, mailbox_blocks: 64 };
+///     let mut queue = CommandQueue::allocate(hal, config)?;
+///     queue.announce(hal);
+///     let mut nop = NopIn::new();
+///     nop.set_opcode(CommandOpcode::Nop);
+///     let _ticket = queue.submit(hal, &Request::new(&nop), 16, Lane::Regular)?;
+///     assert!(!queue.is_idle());
+///     Ok(queue)
+/// }
+/// ```
 pub struct CommandQueue<M> {
     page: Dma<M>,
     pool: MailboxPool<M>,

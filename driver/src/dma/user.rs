@@ -4,6 +4,25 @@ use crate::hal::{DmaMemory, Hal, HalError};
 use core::ptr::NonNull;
 
 /// Memory of the caller that the device may reach until this is dropped; see [`Hal::map_user`].
+///
+/// ```
+/// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, ProtectionDomain, UserMemory};
+/// use core::ptr::NonNull;
+/// use std::error::Error;
+///
+/// /// Registers a page of the application.
+/// ///
+/// /// # Safety
+/// /// The page outlives the region, and nobody refers to its bytes.
+/// unsafe fn register<D: DeviceRef>(
+///     domain: &ProtectionDomain<D>,
+///     page: NonNull<u8>,
+/// ) -> Result<MemoryRegion<D>, Box<dyn Error>> {
+///     // SAFETY: the caller promises it.
+///     let memory = unsafe { UserMemory::map(domain.device().device().hal(), page, 4096) }?;
+///     Ok(MemoryRegion::register(domain, memory, AccessFlags::LOCAL_WRITE)?)
+/// }
+/// ```
 pub struct UserMemory<M>(M);
 
 impl<M: DmaMemory> UserMemory<M> {

@@ -14,6 +14,18 @@ use rand_core::RngCore;
 use std::collections::VecDeque;
 
 /// How the memory of a simulated host behaves.
+///
+/// ```
+/// use bareverbs_core::hal::HalError;
+/// use bareverbs_hal_sim::{MemoryConfig, SimMemory};
+/// use bareverbs_sim::run::Seed;
+///
+/// let config = MemoryConfig { capacity: 1 << 20, ..MemoryConfig::unforgiving() };
+/// let memory = SimMemory::new(config, Seed(1).stream("memory"));
+/// assert!(memory.is_unforgiving());
+/// let refused = memory.allocate(2 << 20, 4096).unwrap_err();
+/// assert_eq!(refused, HalError::OutOfDmaMemory { length: 2 << 20, alignment: 4096 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// Bytes that may be allocated at once.

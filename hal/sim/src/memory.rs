@@ -13,6 +13,21 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The memory of one simulated host as its device sees it. Clones are the same memory.
+///
+/// ```
+/// use bareverbs_core::hal::DmaMemory;
+/// use bareverbs_hal_sim::{MemoryConfig, SimMemory};
+/// use bareverbs_sim::nic::HostMemory;
+/// use bareverbs_sim::run::Seed;
+///
+/// let mut memory = SimMemory::new(MemoryConfig::default(), Seed(1).stream("memory"));
+/// let page = memory.allocate(4096, 4096).unwrap();
+/// let iova = page.iova();
+/// memory.write(iova, b"from the device").unwrap();
+/// drop(page);
+/// let fault = memory.write(iova, b"too late").unwrap_err();
+/// assert_eq!((fault.iova, fault.write), (iova, true));
+/// ```
 #[derive(Debug, Clone)]
 pub struct SimMemory {
     arena: Rc<RefCell<Arena>>,

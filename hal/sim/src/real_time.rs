@@ -16,6 +16,24 @@ use std::io;
 use std::rc::Rc;
 
 /// The bus of one device in real time. Clones are the same bus.
+///
+/// ```no_run
+/// use bareverbs_core::{Device, DeviceConfig};
+/// use bareverbs_hal_sim::MemoryConfig;
+/// use bareverbs_hal_sim::real_time::RealTimeHal;
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_serve::real_time::UdpIo;
+/// use bareverbs_sim::nic::{Nic, NicConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1])));
+/// let wire = UdpIo::bind("10.0.0.1:9000".parse()?, "10.0.0.2:9000".parse()?)?;
+/// let hal = RealTimeHal::new(nic, wire, MemoryConfig::default(), 1);
+/// let device = Device::open(hal.clone(), DeviceConfig::default())?;
+/// assert!(hal.take_failure().is_none(), "the wire holds");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RealTimeHal<D, F> {
     mmio: RealTimeMmio<D, F>,

@@ -19,6 +19,30 @@ const NO_ADDRESS: u64 = u64::MAX;
 const PAGE: usize = 4096;
 
 /// Memory of one device.
+///
+/// ```
+/// use bareverbs_core::hal::DmaMemory;
+/// use bareverbs_hal::memory::{Arena, ArenaConfig, Mapper, Piece, Stretch};
+/// use std::sync::Arc;
+///
+/// /// A device that uses the addresses of the processor.
+/// struct SharedAddresses;
+///
+/// // SAFETY: the one stretch is the whole piece, at its own addresses.
+/// unsafe impl Mapper for SharedAddresses {
+///     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
+///         let iova = piece.start.as_ptr().addr() as u64;
+///         Ok(vec![Stretch { offset: 0, iova, length: piece.length }])
+///     }
+///     fn unmap(&self, _stretch: &Stretch) {}
+/// }
+///
+/// let config = ArenaConfig { segment: 64 << 10, huge_pages: false, ..ArenaConfig::default() };
+/// let arena = Arc::new(Arena::new(SharedAddresses, config).unwrap());
+/// let ring = arena.allocate(4096, 4096).unwrap();
+/// assert_eq!(ring.iova(), ring.as_ptr().as_ptr().addr() as u64);
+/// assert_eq!(arena.report().used, 4096);
+/// ```
 pub struct Arena<M: Mapper> {
     mapper: M,
     config: ArenaConfig,

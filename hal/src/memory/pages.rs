@@ -42,6 +42,17 @@ impl fmt::Display for PageKind {
 }
 
 /// Huge pages of one size that the system keeps.
+///
+/// ```
+/// use bareverbs_hal::memory::{HugePagePool, PageKind, huge_page_command};
+/// use std::path::Path;
+///
+/// let pool = HugePagePool::read(Path::new("/"), PageKind::Huge);
+/// if pool.free < 32 {
+///     println!("{} pages of 2 MiB are free; to have 32: {}", pool.free, huge_page_command(64 << 20));
+/// }
+/// assert_eq!(HugePagePool::read(Path::new("/"), PageKind::Small), HugePagePool::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HugePagePool {
     /// Pages in the pool.

@@ -25,6 +25,16 @@ use std::path::{Path, PathBuf};
 pub const VFIO_PCI: &str = "vfio-pci";
 
 /// A file system tree with `sys`, `proc` and `dev`.
+///
+/// ```
+/// use bareverbs_hal::pci::Tree;
+///
+/// for function in Tree::default().functions() {
+///     let driver = function.driver.as_deref().unwrap_or("no driver");
+///     println!("{} {}: {driver}", function.address, function.name());
+/// }
+/// assert_eq!(Tree::at("/nowhere").functions(), []);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     root: PathBuf,

@@ -79,6 +79,18 @@ impl fmt::Display for Finding {
 }
 
 /// What the device shall be opened for.
+///
+/// ```
+/// use bareverbs_hal::pci::{Need, State, Tree};
+///
+/// /// Whether a function can be opened with 64 MiB of memory. What is in the way is printed.
+/// fn can_be_opened(address: &str) -> Result<bool, Box<dyn std::error::Error>> {
+///     let need = Need::of_this_process(64 << 20, false);
+///     let findings = Tree::default().preflight(address.parse()?, &need)?;
+///     let bad = findings.iter().filter(|finding| finding.state == State::Bad);
+///     Ok(bad.inspect(|finding| eprintln!("{finding}")).count() == 0)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// Bytes of memory that the device shall reach from the beginning.

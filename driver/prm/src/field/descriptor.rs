@@ -31,6 +31,15 @@ pub enum ByteOrder {
 }
 
 /// Where a field stands in its structure.
+///
+/// ```
+/// use bareverbs_prm::cqe::CompletionEntry;
+/// use bareverbs_prm::field::Field;
+///
+/// let counter = CompletionEntry::FIELDS.wqe_counter;
+/// assert_eq!((counter.offset(), counter.width()), (60, 16));
+/// assert_eq!(Field::from_key(counter.key()), counter);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     bit_offset: u32,

@@ -13,6 +13,16 @@ use bareverbs_prm::numbering::QpState::{self, Error, Init, Reset, Rtr, Rts, SqDr
 use bareverbs_prm::numbering::ServiceType;
 
 /// A column of the table. XRC has two, because the initiator only sends and the target only receives.
+///
+/// ```
+/// use bareverbs_core::queue_pair::transitions::{Attributes, Column, TRANSITIONS};
+/// use bareverbs_prm::numbering::{QpState, ServiceType};
+///
+/// let column = Column::of(ServiceType::Ud, true);
+/// assert_eq!(column, Column::Ud);
+/// let to_send = TRANSITIONS.iter().find(|step| (step.from, step.to) == (QpState::Rtr, QpState::Rts)).unwrap();
+/// assert_eq!(to_send.required.of(column), Attributes::SEND_PSN);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     /// Reliable connection.
