@@ -39,6 +39,19 @@ impl Limits {
 }
 
 /// What an invocation has used up of its limits.
+///
+/// ```
+/// use bareverbs_offload::budget::{Budget, Limits, Next};
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::kernel::{Status, Step};
+/// use bareverbs_prm::time::Time;
+///
+/// let line = Grant::new(0x1000, 64)?.check(0, 64)?;
+/// let mut budget = Budget::new(Limits { hops: 1, ..Limits::default() }, Time::ZERO);
+/// assert_eq!(budget.charge(Step::Fetch(line), Time::ZERO), Next::Read(line));
+/// assert_eq!(budget.charge(Step::Fetch(line), Time::ZERO), Next::End(Status::HopLimit));
+/// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     limits: Limits,

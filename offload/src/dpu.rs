@@ -49,6 +49,27 @@ struct Arrived {
 }
 
 /// A server with `RECEIVES` receive buffers for each of `CONNECTIONS` connections.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::cost::KernelCost;
+/// use bareverbs_offload::dpu::DpuServer;
+/// use bareverbs_offload::endpoint::Endpoint;
+/// use bareverbs_offload::kernel::CompiledIn;
+/// use bareverbs_offload::kernels::BuiltInKernels;
+/// use bareverbs_offload::runtime::{ResponseWindow, Runtime};
+/// use std::error::Error;
+///
+/// type Server = DpuServer<CompiledIn<BuiltInKernels>, 8, 1, 16>;
+///
+/// /// Takes requests of one client. The endpoint has `dpu::memory_size(16, 8)` bytes.
+/// fn serve(endpoint: &mut impl Endpoint, client: ResponseWindow) -> Result<Server, Box<dyn Error>> {
+///     let mut server = Server::new(Runtime::new(Limits::default(), KernelCost::FREE));
+///     let id = server.runtime().connect(client, 8)?;
+///     server.serve(endpoint, 0, id)?;
+///     Ok(server)
+/// }
+/// ```
 pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize> {
     runtime: Runtime<D, SLOTS, CONNECTIONS>,
     ids: [Option<ConnectionId>; CONNECTIONS],

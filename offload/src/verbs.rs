@@ -16,6 +16,24 @@ use core::ops::Deref;
 pub const INLINE: u32 = MAX_SEND as u32;
 
 /// Queue pairs of one device that share a completion queue and a memory region. Connections may be there from the beginning, or come and go.
+///
+/// ```
+/// use bareverbs_core::{CompletionQueue, DeviceRef, MemoryRegion, QueuePair};
+/// use bareverbs_offload::endpoint::PostError;
+/// use bareverbs_offload::verbs::VerbsEndpoint;
+///
+/// /// A server's endpoint: clients come and go, up to four at a time. Queue pairs are built for 64 sends.
+/// fn endpoint<D: DeviceRef>(
+///     completions: CompletionQueue<D>,
+///     region: MemoryRegion<D>,
+///     first: QueuePair<D>,
+/// ) -> Result<VerbsEndpoint<D, 4>, PostError> {
+///     let mut endpoint = VerbsEndpoint::vacant(completions, region, 64);
+///     let connection = endpoint.vacancy().ok_or(PostError::Full)?;
+///     endpoint.attach(connection, first)?;
+///     Ok(endpoint)
+/// }
+/// ```
 pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {
     queue_pairs: [Option<QueuePair<D>>; CONNECTIONS],
     completions: CompletionQueue<D>,

@@ -87,6 +87,28 @@ pub const fn slot_size(max_response: u32) -> u64 {
 }
 
 /// A request, decoded; everything in it is an allegation.
+///
+/// ```
+/// use bareverbs_offload::kernel::Kernel;
+/// use bareverbs_offload::kernels::aggregate::Aggregate;
+/// use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request};
+/// use bareverbs_prm::time::Duration;
+///
+/// let request = Request {
+///     opcode: Aggregate::OPCODE,
+///     request_id: 1,
+///     reply: ReplyTo { address: 0x9000, rkey: 0x1234_5600, max_response: 256, slot: 0 },
+///     deadline: Duration::from_micros(100),
+///     hop_limit: 64,
+///     region: RegionHandle(0),
+///     parameters: &[0; 32],
+///     payload: &[],
+/// };
+/// let mut buffer = [0; 128];
+/// let message = request.encode_message(&mut buffer).unwrap();
+/// assert_eq!(message.len(), 64 + 32);
+/// assert_eq!(Request::parse_message(message), Ok(request));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// What is asked for.
@@ -302,6 +324,23 @@ struct TrailerBytes {
 }
 
 /// The end of a reply: how it went.
+///
+/// ```
+/// use bareverbs_offload::status::Status;
+/// use bareverbs_offload::wire::Trailer;
+///
+/// let trailer = Trailer {
+///     status: Status::Ok,
+///     hops: 2,
+///     length: 64,
+///     retries: 0,
+///     credits: 1,
+///     server_nanos: 3_140,
+///     version: 7,
+///     request_id: 1,
+/// };
+/// assert_eq!(Trailer::parse(&trailer.encode()), Some(trailer));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// How it ended.
@@ -355,6 +394,15 @@ impl Trailer {
 }
 
 /// The immediate of a reply by RDMA WRITE with immediate.
+///
+/// ```
+/// use bareverbs_offload::status::Status;
+/// use bareverbs_offload::wire::Immediate;
+///
+/// let immediate = Immediate { slot: 3, status: Status::NotFound, credits: 2 };
+/// assert_eq!(immediate.encode(), 0x0003_0102);
+/// assert_eq!(Immediate::decode(0x0003_0102), immediate);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Immediate {
     /// The slot that was written.

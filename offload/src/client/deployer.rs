@@ -103,6 +103,26 @@ enum Stage {
 }
 
 /// Deploys, lists and removes programs over connection 0 of its endpoint.
+///
+/// ```
+/// use bareverbs_offload::client::deployer::{DeployFailure, Deployer, DeployerConfig};
+/// use bareverbs_offload::endpoint::Endpoint;
+/// use bareverbs_offload::kernel::Opcode;
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// /// Begins to deploy a program; `Deployer::poll` tells how it went. The memory of the endpoint is at `address`.
+/// fn deploy(
+///     endpoint: &mut impl Endpoint,
+///     address: u64,
+///     rkey: u32,
+///     program: &[u8],
+/// ) -> Result<Deployer, DeployFailure> {
+///     let config = DeployerConfig { address, rkey, credits: 1, timeout: Duration::from_millis(10) };
+///     let mut deployer = Deployer::new(config);
+///     deployer.deploy(Time::ZERO, endpoint, Opcode(0x11), program)?;
+///     Ok(deployer)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Deployer {
     timeout: Duration,

@@ -31,6 +31,29 @@ use slots::{Loan, Slots};
 use walk::{Walk, WalkStep};
 
 /// A client with at most `N` lookups at a time, over connection 0 of its endpoint.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::client::slots::SlotLayout;
+/// use bareverbs_offload::client::{ClientConfig, KvClient, StartError, Way};
+/// use bareverbs_offload::endpoint::Endpoint;
+/// use bareverbs_offload::table::TableDescriptor;
+/// use bareverbs_offload::wire::RegionHandle;
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// /// A client of a DPU that looks one key up. `slots` is the memory of the endpoint as the server knows it.
+/// fn client(
+///     endpoint: &mut impl Endpoint,
+///     slots: SlotLayout,
+///     table: TableDescriptor,
+///     region: RegionHandle,
+/// ) -> Result<KvClient<4>, StartError> {
+///     let (way, timeout, limits) = (Way::KernelDpu(region), Duration::from_millis(5), Limits::default());
+///     let mut client = KvClient::new(ClientConfig { way, table, layout: slots, credits: 4, timeout, limits });
+///     client.start(Time::ZERO, endpoint, b"user:4711")?;
+///     Ok(client)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct KvClient<const N: usize> {
     config: ClientConfig,

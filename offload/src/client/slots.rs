@@ -83,6 +83,19 @@ pub struct Loan {
 }
 
 /// `N` response slots (at most 65,536) and the credits to use them.
+///
+/// ```
+/// use bareverbs_offload::client::slots::{SlotLayout, Slots};
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// let stride = SlotLayout::min_stride(1024);
+/// let layout = SlotLayout { address: 0x9000, rkey: 0x1234_5600, stride, max_response: 1024 };
+/// let mut slots: Slots<2> = Slots::new(layout, 8);
+/// let loan = slots.lend(Time::ZERO + Duration::from_millis(1)).unwrap();
+/// assert_eq!((loan.reply.address, loan.reply.slot), (0x9000, 0));
+/// assert!(slots.settle_request(0, loan.request_id), "the answer is waited for");
+/// assert!(!slots.settle_request(0, loan.request_id), "and not a second time");
+/// ```
 #[derive(Debug)]
 pub struct Slots<const N: usize> {
     layout: SlotLayout,

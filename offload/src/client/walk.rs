@@ -12,6 +12,31 @@ use crate::table::TableDescriptor;
 use bareverbs_prm::time::Time;
 
 /// One lookup by READs.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::client::walk::{Walk, WalkStep};
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::table::{TableConfig, TableWriter};
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut memory = vec![0; 4096];
+/// let config = TableConfig { buckets: 4, overflow_lines: 4, seed: [3; 16], grace: Duration::ZERO };
+/// let mut writer = TableWriter::create(&mut memory[..], &config)?;
+/// writer.insert(Time::ZERO, b"user:4711", b"Ada")?;
+/// let (table, region) = (*writer.descriptor(), Grant::new(0x10_0000, 4096)?);
+///
+/// let (mut walk, mut step) = Walk::start(Time::ZERO, &table, region, b"user:4711", Limits::default())?;
+/// while let WalkStep::Read(range) = step {
+///     // A client would READ these bytes of the server.
+///     let bytes = &memory[range.offset() as usize..][..range.length() as usize];
+///     step = walk.read_done(Time::ZERO, bytes);
+/// }
+/// assert!(matches!(step, WalkStep::Found(value) if value.length == 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Walk {
     kernel: KvLookup,

@@ -16,6 +16,14 @@ pub const PARAMETERS: usize = QUERY;
 pub const ANSWER: usize = size_of::<AnswerBytes>();
 
 /// What came out.
+///
+/// ```
+/// use bareverbs_offload::kernels::aggregate::{ANSWER, Totals};
+///
+/// let mut answer = [0; ANSWER];
+/// (answer[7], answer[23], answer[31], answer[39]) = (2, 30, 10, 20);
+/// assert_eq!(Totals::parse(&answer), Some(Totals { count: 2, sum: 30, least: 10, greatest: 20 }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Records that satisfy the predicate.

@@ -6,6 +6,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bits within an element: `bits` bits of the word at `position`, from bit `shift` upwards.
 ///
 /// The word has 4 bytes if the bits lie in its low 32, else 8.
+///
+/// ```
+/// use bareverbs_offload::kernels::field::Field;
+///
+/// let length = Field::word(4).bits(32, 16);
+/// assert_eq!(length, Field { position: 4, relative: false, shift: 32, bits: 16 });
+/// assert!(Field::after_key(2).relative, "eight bytes behind the key that matched");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
     /// Where the word begins, in units of 4 bytes from the start of the element.

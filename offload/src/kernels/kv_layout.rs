@@ -57,6 +57,14 @@ const fn tail_offset(key: usize, value: usize) -> usize {
 }
 
 /// Where an object lies: offset and size in one word.
+///
+/// ```
+/// use bareverbs_offload::kernels::kv_layout::ObjectRef;
+///
+/// let object = ObjectRef::new(0x400, 48).unwrap();
+/// assert_eq!((object.offset(), object.size(), object.bits()), (0x400, 48, 0x400_0003));
+/// assert_eq!(ObjectRef::new(0x408, 48), None, "objects lie at multiples of 16");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectRef(u64);
 
@@ -109,6 +117,17 @@ pub struct LineSlot {
 }
 
 /// A bucket line, decoded.
+///
+/// ```
+/// use bareverbs_offload::kernels::kv_layout::{Line, LineSlot, ObjectRef, Torn};
+///
+/// let mut line = Line { sequence: 4, ..Line::default() };
+/// line.slots[0] = LineSlot { fingerprint: 0xa129_ca61, object: ObjectRef::new(0x400, 48).unwrap() };
+/// let mut bytes = line.encode();
+/// assert_eq!(Line::parse(&bytes), Ok(line));
+/// bytes[15] ^= 1;
+/// assert_eq!(Line::parse(&bytes), Err(Torn::Mismatch));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Line {
     /// The references.
@@ -224,6 +243,15 @@ pub fn parse_object(bytes: &[u8]) -> Result<Object<'_>, Torn> {
 }
 
 /// What stands around key and value in an object.
+///
+/// ```
+/// use bareverbs_offload::kernels::kv_layout::{ObjectFrame, hash_key, parse_object};
+///
+/// let (key, value) = (b"user:4711", b"Ada");
+/// let frame = ObjectFrame::new(hash_key(&[3; 16], key), key, value, 1).unwrap();
+/// let object = [frame.header(), key, value, frame.end()].concat();
+/// assert_eq!(parse_object(&object).unwrap().value, value);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectFrame {
     header: [u8; HEADER_SIZE],

@@ -14,6 +14,17 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What a lookup is told: the hash of the key, where the table lies in the region, and the key itself.
+///
+/// ```
+/// use bareverbs_offload::kernels::kv_layout::hash_key;
+/// use bareverbs_offload::kernels::kv_lookup::{MAX_PARAMETERS, Parameters};
+///
+/// let key = b"user:4711";
+/// let parameters = Parameters { hash: hash_key(&[3; 16], key), lines: 64, buckets: 1024, key };
+/// let mut buffer = [0; MAX_PARAMETERS];
+/// let bytes = parameters.encode(&mut buffer).unwrap();
+/// assert_eq!(Parameters::parse(bytes), Ok(parameters));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters<'a> {
     /// [`super::kv_layout::hash_key`] of the key.

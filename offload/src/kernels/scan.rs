@@ -22,6 +22,27 @@ pub const MAX_STRIDE: u16 = 1024;
 pub const QUERY: usize = size_of::<QueryBytes>();
 
 /// Which records are looked at, which of them count, and which column of those is taken.
+///
+/// ```
+/// use bareverbs_offload::kernel::Status;
+/// use bareverbs_offload::kernels::field::{ByteOrder, Field, Predicate};
+/// use bareverbs_offload::kernels::scan::ScanQuery;
+///
+/// // The second word of those records of 32 bytes whose first word is greater than 100.
+/// let query = ScanQuery {
+///     start: 4096,
+///     records: 1_000,
+///     stride: 32,
+///     order: ByteOrder::LittleEndian,
+///     compared: Field::word(0),
+///     predicate: Predicate::GreaterThan,
+///     operand: 100,
+///     column: Field::word(2),
+/// };
+/// assert_eq!(ScanQuery::parse(&query.encode()), Ok(query));
+/// let outside = ScanQuery { column: Field::word(8), ..query };
+/// assert_eq!(ScanQuery::parse(&outside.encode()), Err(Status::BadParameters));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanQuery {
     /// Offset of the first record in the region.

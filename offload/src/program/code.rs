@@ -8,6 +8,17 @@ use sha2::{Digest, Sha256};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A program that was verified.
+///
+/// ```
+/// use bareverbs_offload::program::{Instruction, Program};
+/// use zerocopy::IntoBytes;
+///
+/// // r0 = 0, which is the verb "done"; exit.
+/// let code = [Instruction::new(0xb7, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
+/// let program = Program::verify(code.as_bytes()).unwrap();
+/// assert_eq!(program.instructions(), code);
+/// assert!(Program::verify(code[..1].as_bytes()).is_err(), "it runs over its end");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Program {
     code: [Instruction; MAX_INSTRUCTIONS],

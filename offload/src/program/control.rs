@@ -42,6 +42,15 @@ pub const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
 pub const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
 
 /// What became of a request for deployment.
+///
+/// ```
+/// use bareverbs_offload::program::control::ControlOutcome;
+///
+/// let answer = [1, 0, 0, 0, 0, 0, 0, 124];
+/// let (outcome, rest) = ControlOutcome::parse(&answer).unwrap();
+/// assert_eq!(outcome, ControlOutcome::Gap { expected: 124 }, "the next piece begins at byte 124");
+/// assert!(rest.is_empty());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlOutcome {
     /// It was done.

@@ -8,6 +8,21 @@ use crate::grant::Grant;
 use crate::kernel::{Caller, CompiledIn, Deployment, Emission, KernelSet, Opcode, Status, Step};
 
 /// The kernels of `S`, and programs in `PLACES` versions. A program cannot take the op-code of a kernel.
+///
+/// ```
+/// use bareverbs_offload::kernel::{Kernel, Opcode};
+/// use bareverbs_offload::kernels::{BuiltInKernels, kv_lookup::KvLookup};
+/// use bareverbs_offload::program::{Fuel, Instruction, Program, StoreError, WithPrograms};
+/// use zerocopy::IntoBytes;
+///
+/// // r0 = 0, which is the verb "done"; exit.
+/// let code = [Instruction::new(0xb7, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
+/// let program = Program::verify(code.as_bytes()).unwrap();
+/// let mut deployment: WithPrograms<BuiltInKernels, 4> = WithPrograms::new(Fuel::default());
+/// assert_eq!(deployment.deploy(Opcode(0x11), program.clone()), Ok(1));
+/// let taken = deployment.deploy(KvLookup::OPCODE, program);
+/// assert_eq!(taken, Err(StoreError::Taken(KvLookup::OPCODE)));
+/// ```
 pub struct WithPrograms<S, const PLACES: usize> {
     compiled_in: CompiledIn<S>,
     store: ProgramStore<PLACES>,

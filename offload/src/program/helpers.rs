@@ -7,6 +7,13 @@ use core::fmt;
 pub const BYTES_PER_FUEL: u32 = 16;
 
 /// A function that a program may call by its number.
+///
+/// ```
+/// use bareverbs_offload::program::Helper;
+///
+/// assert_eq!(Helper::from_number(1), Some(Helper::Crc32c));
+/// assert_eq!(Helper::from_number(4), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Helper {
     /// 1: `crc32c(bytes, length)`: the Castagnoli checksum.

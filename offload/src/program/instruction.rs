@@ -11,6 +11,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const FRAME_POINTER: u8 = 10;
 
 /// One slot of a program; a constant of 64 bits takes two.
+///
+/// ```
+/// use bareverbs_offload::program::{Instruction, Operation};
+///
+/// let code = [Instruction::new(0xb7, 0, 0, 0, 1), Instruction::new(0x95, 0, 0, 0, 0)];
+/// let text = |at| Operation::decode(&code, at).map(|operation| operation.to_string());
+/// assert_eq!([text(0), text(1)], [Ok("r0 = 1".to_owned()), Ok("exit".to_owned())]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Instruction {
@@ -96,6 +104,14 @@ pub enum Operand {
 }
 
 /// What an instruction does. It is printed as LLVM prints it, but for helpers, which have names.
+///
+/// ```
+/// use bareverbs_offload::program::{Helper, Illegal, Instruction, Operation};
+///
+/// let call = |helper| Operation::decode(&[Instruction::new(0x85, 0, 0, 0, helper)], 0);
+/// assert_eq!(call(1), Ok(Operation::Call(Helper::Crc32c)));
+/// assert_eq!(call(99), Err(Illegal::Helper(99)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `destination op= source`, in 64 or in 32 bits; `op` is one of RFC 9669's numbers, without class.

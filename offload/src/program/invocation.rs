@@ -39,6 +39,20 @@ enum Event {
 }
 
 /// One request that a program answers.
+///
+/// ```
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::kernel::{Status, Step};
+/// use bareverbs_offload::program::{Fuel, Instruction, Program, ProgramInvocation};
+/// use zerocopy::IntoBytes;
+///
+/// // r0 = 0, which is the verb "done"; exit.
+/// let code = [Instruction::new(0xb7, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
+/// let program = Program::verify(code.as_bytes()).unwrap();
+/// let grant = Grant::new(0x1000, 4096).unwrap();
+/// let (invocation, step) = ProgramInvocation::start(&program, Fuel::default(), b"parameters", &grant).unwrap();
+/// assert_eq!((step, invocation.fuel_used()), (Step::Done(Status::Ok), 2));
+/// ```
 #[derive(Debug, Clone)]
 pub struct ProgramInvocation {
     parameters: [u8; MAX_PARAMETERS],

@@ -49,6 +49,20 @@ struct Version {
 }
 
 /// At most `PLACES` versions of programs, 4 KiB each.
+///
+/// ```
+/// use bareverbs_offload::kernel::Opcode;
+/// use bareverbs_offload::program::{Fuel, Instruction, Program, ProgramStore};
+/// use zerocopy::IntoBytes;
+///
+/// // r0 = 0, which is the verb "done"; exit.
+/// let code = [Instruction::new(0xb7, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
+/// let program = Program::verify(code.as_bytes()).unwrap();
+/// let mut store: ProgramStore<4> = ProgramStore::new(Fuel::default());
+/// assert_eq!(store.deploy(Opcode(0x11), program.clone()), Ok(1));
+/// assert_eq!(store.deploy(Opcode(0x11), program), Ok(2), "the next version");
+/// assert_eq!(store.list().map(|deployed| deployed.version).collect::<Vec<_>>(), [2]);
+/// ```
 pub struct ProgramStore<const PLACES: usize> {
     places: [Option<Version>; PLACES],
     last: u64,

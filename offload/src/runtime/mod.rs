@@ -73,6 +73,26 @@ pub struct Counters {
 }
 
 /// Runs at most `SLOTS` (1 to 64) invocations for at most `CONNECTIONS` connections.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::cost::KernelCost;
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::kernel::CompiledIn;
+/// use bareverbs_offload::kernels::BuiltInKernels;
+/// use bareverbs_offload::runtime::{Admission, DropReason, ResponseWindow, Runtime};
+/// use bareverbs_prm::time::Time;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut runtime: Runtime<CompiledIn<BuiltInKernels>, 8, 2> = Runtime::new(Limits::default(), KernelCost::FREE);
+/// let window = ResponseWindow { address: 0x9000, length: 0x1000, rkey: 0x1234_5600 };
+/// let tenant = runtime.connect(window, 4)?;
+/// let _region = runtime.grant(tenant, Grant::new(0x10_0000, 1 << 20)?)?;
+/// let admission = runtime.handle_message(Time::ZERO, tenant, b"no request");
+/// assert_eq!(admission, Admission::Dropped(DropReason::Unintelligible));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> {
     deployment: D,
     slots: [Slot<D::Invocation>; SLOTS],

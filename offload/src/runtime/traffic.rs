@@ -6,6 +6,13 @@ use crate::wire::Trailer;
 
 /// Names an invocation: the number of its slot, which is also that of its staging buffer, and a generation, so that what
 /// comes late for an invocation that ended is not taken for its successor's.
+///
+/// ```
+/// use bareverbs_offload::runtime::Tag;
+///
+/// let tag = Tag::from_bits(0x0705);
+/// assert_eq!((tag.buffer(), tag.to_bits()), (5, 0x0705));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     buffer: u8,

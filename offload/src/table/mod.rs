@@ -76,6 +76,18 @@ pub struct TableConfig {
 }
 
 /// Where the parts of a table are; what a client must know to look anything up.
+///
+/// ```
+/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+/// use bareverbs_prm::time::Duration;
+///
+/// let mut memory = vec![0; 1 << 16];
+/// let config = TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], grace: Duration::from_micros(10) };
+/// let descriptor = *TableWriter::create(&mut memory[..], &config)?.descriptor();
+/// assert_eq!((descriptor.lines, descriptor.heap), (64, 64 + 80 * 64));
+/// assert_eq!(TableDescriptor::parse(&descriptor.encode()), Some(descriptor));
+/// # Ok::<(), bareverbs_offload::table::TableError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableDescriptor {
     /// Lines that hashes point at.

@@ -42,6 +42,18 @@ pub enum Action {
 }
 
 /// One rule. The first row that applies decides; if none does, the walk ends with [`Status::NotFound`].
+///
+/// ```
+/// use bareverbs_offload::kernels::field::{Field, Predicate};
+/// use bareverbs_offload::kernels::traversal::{Action, Row};
+///
+/// // Ends at the key at word 0; else follows the pointer at word 2.
+/// let rows = [
+///     Row::when(Predicate::Equal, 1 << 0, Action::Emit),
+///     Row::otherwise(Action::Follow).pointer(Field::word(2)),
+/// ];
+/// assert_eq!(rows[1].predicate, Predicate::Always);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// Where keys begin: bit n stands for the word at byte 4n. The lowest position that satisfies the predicate counts.
@@ -77,6 +89,28 @@ pub enum Length {
 }
 
 /// What a traversal is told.
+///
+/// ```
+/// use bareverbs_offload::kernels::field::{ByteOrder, Field, Predicate};
+/// use bareverbs_offload::kernels::traversal::{Action, Length, Row, TraversalTable, Value};
+///
+/// // A list whose elements are key, pointer to the next one, value: finds the value of key 42.
+/// let equal = Row::when(Predicate::Equal, 1, Action::Emit);
+/// let next = Row::otherwise(Action::Follow).pointer(Field::word(2));
+/// let table = TraversalTable {
+///     start: 64,
+///     pointer_base: 0x7f12_0000_0000,
+///     element: 24,
+///     order: ByteOrder::LittleEndian,
+///     value: Value::Inline(Field::word(4)),
+///     length: Length::Fixed(8),
+///     rows: [equal, next, Row::END, Row::END],
+///     keys: [42, 0, 0, 0, 0, 0, 0, 0],
+///     key_count: 1,
+/// };
+/// assert_eq!(TraversalTable::parse(&table.encode()), Ok(table));
+/// assert!(!TraversalTable { element: 8, ..table }.fits(), "pointer and value leave the element");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraversalTable {
     /// Offset of the first element in the region.
