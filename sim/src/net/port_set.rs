@@ -26,6 +26,11 @@ impl PortSet {
         self
     }
 
+    /// Whether `port` is in it.
+    pub const fn has(&self, port: usize) -> bool {
+        port < PORTS && self.0[port / 64] >> (port % 64) & 1 != 0
+    }
+
     /// Whether no port is in it.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; PORTS / 64]

@@ -27,8 +27,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
             next += 1;
             if let End::Switch { switch, port: entrance } = end {
                 let ways = self.switches[switch.index()].egress.iter().enumerate();
-                let onwards = ways.filter(|(port, _)| *port != entrance);
-                ends.extend(onwards.map(|(_, way)| self.ways[*way].to));
+                let onwards = ways.filter(|(port, _)| *port != entrance).map(|(_, way)| self.ways[*way].to);
+                let new: Vec<End> =
+                    onwards.filter(|to| !ends.iter().any(|end| end.place() == to.place())).collect();
+                ends.extend(new);
             }
         }
         let addresses = ends.iter().filter_map(|end| self.address(*end)).collect();

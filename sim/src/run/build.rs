@@ -12,8 +12,7 @@ use super::world::World;
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
-use crate::net::subnet::SWITCH_PORTS;
-use crate::net::{Member, PortSet, SubnetConfig, Switch, SwitchConfig, SwitchCounters};
+use crate::net::{Member, PortSet, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig, SwitchCounters};
 use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
@@ -38,6 +37,17 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.add_switch_of(name, config, Switch::infiniband(subnet))
     }
 
+    /// Adds a further InfiniBand switch, for a subnet that [`Self::add_subnet`] has begun: the manager there finds it when a chain of cables
+    /// leads to it. InfiniBand switches may have several cables between them, and be joined in circles.
+    pub fn add_subnet_switch(
+        &mut self,
+        name: &str,
+        config: SwitchConfig,
+        subnet: &SubnetSwitchConfig,
+    ) -> SwitchId {
+        self.add_switch_of(name, config, Switch::infiniband_without_manager(subnet))
+    }
+
     fn add_switch_of(&mut self, name: &str, config: SwitchConfig, switch: Switch) -> SwitchId {
         let id = SwitchId(self.switches.len() as u32);
         let (name, timer) = (name.to_owned(), Timer::IDLE);
@@ -58,9 +68,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.check_port(a)?;
         self.check_port(b)?;
         if self.is_joined(a, b) {
-            return Err(TopologyError::Loop);
+            self.check_loop(a, b)?;
+        } else {
+            self.check_managers(a, b)?;
         }
-        self.check_subnets(a, b)?;
         let (side_a, side_b) = (self.side(a), self.side(b));
         side_a.check_addresses(&side_b)?;
         let link = LinkId(self.ways.len() as u32 / 2);
@@ -226,25 +237,48 @@ impl<M: HostMemory, D: Device> World<M, D> {
             }
             NodeOrSwitch::Switch(switch) => {
                 let entry = self.switches.get(switch.index()).ok_or(TopologyError::Unknown)?;
-                let is_full = entry.switch.is_infiniband() && entry.switch.ports() >= SWITCH_PORTS;
-                if is_full { Err(TopologyError::SwitchFull(switch)) } else { Ok(()) }
+                if entry.switch.has_room() { Ok(()) } else { Err(TopologyError::SwitchFull(switch)) }
             }
         }
     }
 
-    /// A manager sends its packets over one hop, so it does not reach beyond its own switch.
-    fn check_subnets(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
-        let is_subnet = |place| match place {
-            NodeOrSwitch::Node(_) => false,
-            NodeOrSwitch::Switch(switch) => self.switches[switch.index()].switch.is_infiniband(),
+    /// Only InfiniBand switches find their way where there are several.
+    fn check_loop(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
+        let knows_ways = |place| self.infiniband_switch(place).is_some();
+        if a != b && knows_ways(a) && knows_ways(b) { Ok(()) } else { Err(TopologyError::Loop) }
+    }
+
+    /// A subnet has one manager.
+    fn check_managers(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
+        let is_managed = |place| {
+            let switches = self.reached(place).into_iter().filter_map(|place| self.infiniband_switch(place));
+            switches.into_iter().any(Switch::has_manager)
         };
-        if is_subnet(a) && is_subnet(b) { Err(TopologyError::SecondSubnetSwitch) } else { Ok(()) }
+        let are_switches = self.infiniband_switch(a).is_some() && self.infiniband_switch(b).is_some();
+        if are_switches && is_managed(a) && is_managed(b) {
+            return Err(TopologyError::SecondSubnetManager);
+        }
+        Ok(())
+    }
+
+    fn infiniband_switch(&self, place: NodeOrSwitch) -> Option<&Switch> {
+        match place {
+            NodeOrSwitch::Node(_) => None,
+            NodeOrSwitch::Switch(switch) => {
+                Some(&self.switches[switch.index()].switch).filter(|switch| switch.is_infiniband())
+            }
+        }
     }
 
     /// Whether a frame can already get from `a` to `b`: another cable would let it run in circles, and the switches have no
     /// spanning tree protocol.
     fn is_joined(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> bool {
-        let mut reached = vec![a];
+        self.reached(a).contains(&b)
+    }
+
+    /// Everything that a chain of cables joins with a place.
+    fn reached(&self, place: NodeOrSwitch) -> Vec<NodeOrSwitch> {
+        let mut reached = vec![place];
         let mut next = 0;
         while let Some(&port) = reached.get(next) {
             next += 1;
@@ -256,7 +290,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 }
             }
         }
-        reached.contains(&b)
+        reached
     }
 
     fn plug(&mut self, port: NodeOrSwitch, way: usize) -> End {

@@ -47,7 +47,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     fn leave_switch(&mut self, switch: SwitchId, port: usize, id: FrameId) {
         let entry = &mut self.switches[switch.index()];
-        let way = entry.egress[port];
+        let Some(&way) = entry.egress.get(port) else {
+            // The port has no cable.
+            return self.frames.give_back(id);
+        };
         let frame = self.frames.get_mut(id);
         if self.ways[way].queue.has_room(self.now, frame.bytes.len()) {
             let ready = self.now + entry.config.latency;

@@ -2,7 +2,6 @@
 
 use crate::net::fault::Faults;
 use crate::net::queue::EgressQueue;
-use crate::net::subnet::SWITCH_PORTS;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use core::fmt;
@@ -60,12 +59,12 @@ pub enum TopologyError {
     Unknown,
     /// The port of the node has a cable already.
     PortInUse(NodeId),
-    /// The two are joined already, directly or through switches.
+    /// The two are joined already, directly or through switches, and they are not InfiniBand switches, whose manager knows more than one way.
     Loop,
     /// The two are not joined by a link.
     NotJoined,
-    /// Both are InfiniBand switches, but the manager of a subnet knows one switch only.
-    SecondSubnetSwitch,
+    /// Both InfiniBand switches have a subnet manager, or are joined with one that has.
+    SecondSubnetManager,
     /// The InfiniBand switch has no port left.
     SwitchFull(SwitchId),
     /// Two nodes of one network have the same MAC address.
@@ -85,11 +84,11 @@ impl fmt::Display for TopologyError {
                 f.write_str("the two are joined already: a second way would let frames run in circles")
             }
             Self::NotJoined => f.write_str("the two ports are not joined by a link: connect them first"),
-            Self::SecondSubnetSwitch => {
-                f.write_str("an InfiniBand subnet has one switch here: join the nodes to that one")
-            }
+            Self::SecondSubnetManager => f.write_str(
+                "both switches are in a subnet with a manager: add one of them by add_subnet_switch, which has none",
+            ),
             Self::SwitchFull(switch) => {
-                write!(f, "all {SWITCH_PORTS} ports of InfiniBand switch {} have a cable", switch.0)
+                write!(f, "all ports of InfiniBand switch {} have a cable: use another switch", switch.0)
             }
             Self::SameAddress(mac) => {
                 write!(f, "two nodes behind the same switch have the MAC address {mac}: give one another")

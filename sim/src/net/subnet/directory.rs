@@ -1,95 +1,66 @@
 //! What the manager knows of the end ports of its subnet, for who is asked about them.
 
-use crate::wire::management::attributes::{NodeInfo, PortInfo};
+use super::agent::SwitchAgent;
+use super::end_port::EndPort;
+use super::manager::Manager;
+use super::switch_port::SwitchPort;
+use crate::wire::management::attributes::PortInfo;
 
-/// The bit of a P_Key that says whether a member is a full one (IBTA v1.4 §10.9.1.1).
-const FULL_MEMBER: u16 = 1 << 15;
-/// Bytes of NodeDescription.
-pub(super) const DESCRIPTION: usize = 64;
-
-/// What an end port and its node have said of themselves.
-#[derive(Debug, Clone)]
-pub(super) struct Portrait {
-    pub(super) node: NodeInfo,
-    pub(super) description: [u8; DESCRIPTION],
-    pub(super) port: PortInfo,
-}
-
-impl Portrait {
-    pub(super) const fn new() -> Self {
-        Self { node: NodeInfo::new(), description: [0; DESCRIPTION], port: PortInfo::new() }
-    }
-}
-
-/// An end port that has a LID.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EndPort<'a> {
-    /// Its first LID.
-    pub(super) lid: u16,
-    /// It has `1 << lmc` of them.
-    pub(super) lmc: u8,
-    /// The port of the switch that leads to it: its own port 0, or, counted from 0, an external one.
-    pub(super) exit: Option<u8>,
-    pub(super) portrait: &'a Portrait,
-    /// Its P_Key table.
-    pub(super) partition_keys: &'a [u16],
-}
-
-impl EndPort<'_> {
-    pub(super) fn guid(&self) -> u64 {
-        self.portrait.node.port_guid()
-    }
-
-    pub(super) fn gid(&self) -> [u8; 16] {
-        let gid = u128::from(self.portrait.port.gid_prefix()) << 64 | u128::from(self.guid());
-        gid.to_be_bytes()
-    }
-
-    pub(super) fn owns_lid(&self, lid: u16) -> bool {
-        lid >> self.lmc == self.lid >> self.lmc
-    }
-
-    /// Whether it hears packets with this P_Key (IBTA v1.4 §10.9.3).
-    pub(super) fn hears(&self, theirs: u16) -> bool {
-        self.partition_keys.iter().any(|own| is_same_partition(*own, theirs))
-    }
-
-    /// Whether another port may know of it: itself, and ports of its partitions (IBTA v1.4 §15.4.1).
-    pub(super) fn is_visible_to(&self, requester: &EndPort<'_>) -> bool {
-        self.guid() == requester.guid() || self.common_key(requester).is_some()
-    }
-
-    /// The first P_Key of this port by which the other one hears it.
-    pub(super) fn common_key(&self, other: &EndPort<'_>) -> Option<u16> {
-        self.partition_keys.iter().copied().find(|key| other.hears(*key))
-    }
-}
-
-/// Whether two keys are of one partition, and not both of limited members (IBTA v1.4 §10.9.1.1).
-pub(super) const fn is_same_partition(one: u16, other: u16) -> bool {
-    let base = one & !FULL_MEMBER;
-    base != 0 && base == other & !FULL_MEMBER && (one | other) & FULL_MEMBER != 0
-}
-
-/// The key of a full member of the partition.
-pub(super) const fn full_member(key: u16) -> u16 {
-    key | FULL_MEMBER
-}
-
-/// All end ports that have a LID.
+/// All end ports that have a LID, and what joins them.
 #[derive(Debug)]
-pub(super) struct Directory<'a>(pub(super) Vec<EndPort<'a>>);
+pub(super) struct Directory<'a> {
+    pub(super) ends: Vec<EndPort<'a>>,
+    /// Cables between switches.
+    pub(super) cables: Vec<[SwitchPort; 2]>,
+    manager: &'a Manager,
+    own: &'a SwitchAgent,
+}
 
 impl<'a> Directory<'a> {
+    /// All that the manager knows, and port 0 of its own switch, where it is.
+    pub(super) fn new(manager: &'a Manager, own: &'a SwitchAgent) -> Self {
+        let ends = manager.end_ports().chain([own_port(own)]).collect();
+        Self { ends, cables: manager.cables().into_iter().collect(), manager, own }
+    }
+
     pub(super) fn by_lid(&self, lid: u16) -> Option<EndPort<'a>> {
-        self.0.iter().find(|end| end.owns_lid(lid)).copied()
+        self.ends.iter().find(|end| end.owns_lid(lid)).copied()
     }
 
     pub(super) fn by_gid(&self, gid: &[u8; 16]) -> Option<EndPort<'a>> {
-        self.0.iter().find(|end| end.gid() == *gid).copied()
+        self.ends.iter().find(|end| end.gid() == *gid).copied()
     }
 
     pub(super) fn by_guid(&self, guid: u64) -> Option<EndPort<'a>> {
-        self.0.iter().find(|end| end.guid() == guid).copied()
+        self.ends.iter().find(|end| end.guid() == guid).copied()
+    }
+
+    /// Port 0 of a switch.
+    pub(super) fn switch(&self, guid: u64) -> Option<EndPort<'a>> {
+        self.ends.iter().find(|end| end.at == SwitchPort { switch: guid, port: 0 }).copied()
+    }
+
+    /// What the ports between switches that packets leave by on their way from one end port to a LID say of themselves; `None` if there is no way.
+    pub(super) fn hops(&self, from: &EndPort<'_>, lid: u16) -> Option<Vec<&'a PortInfo>> {
+        let hops = self.manager.plan().hops(from.at.switch, lid)?;
+        hops.into_iter().map(|at| self.port_info(at)).collect()
+    }
+
+    fn port_info(&self, at: SwitchPort) -> Option<&'a PortInfo> {
+        match at.switch == self.own.guid() {
+            true => self.own.port(at.port),
+            false => self.manager.port_info(at),
+        }
+    }
+}
+
+/// Port 0 of the manager's switch.
+pub(super) fn own_port(own: &SwitchAgent) -> EndPort<'_> {
+    EndPort {
+        lid: own.lid(),
+        lmc: 0,
+        at: SwitchPort { switch: own.guid(), port: 0 },
+        portrait: own.portrait(),
+        partition_keys: own.partition_keys(),
     }
 }

@@ -1,63 +1,35 @@
-//! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches the neighbour at each port of its switch.
+//! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches what is at the ports of its switch, and of the switches behind it.
 //!
-//! A neighbour is brought up by five requests: who are you (NodeInfo), what are you called (NodeDescription), be of these partitions
-//! (P_KeyTable), have this LID and be armed (PortInfo), be active (PortInfo). A request without an answer is repeated a few times. Every neighbour is looked
-//! at again at each sweep; one that has forgotten everything, as after a reset, is brought up anew with the LID it had.
+//! It asks by directed routes who is at a linked port. An adapter's port is brought up there (`neighbour`); a switch is asked for its ports
+//! (`remote_switch`), and so on. When nobody is left to be asked, ways are planned (`plan`, `routing`), and the tables of the switches are written.
+//! A request without an answer is repeated a few times. Everybody is looked at again at each sweep; a port that has forgotten everything, as after
+//! a reset, is brought up anew with the LID it had. A switch says by a trap that a link has come or gone, and if the trap is lost, at the sweep.
 
-use super::directory::{EndPort, Portrait};
-use super::management_port::{MANAGER_LID, SUBNET_TIMEOUT};
+use super::agent::MANAGER_LID;
+use super::config::SubnetConfig;
+use super::end_port::EndPort;
+use super::lids::Lids;
+use super::neighbour::{BringUp, Neighbour};
+use super::plan::{GroupPort, Place, Plan};
+use super::remote_switch::RemoteSwitch;
+use super::switch_port::SwitchPort;
 use crate::wire::DEFAULT_PARTITION_KEY;
-use crate::wire::management::attributes::PortInfo;
-use crate::wire::management::{Method, PortState, SubnetPacket, attribute, status};
-use bareverbs_prm::time::{Duration, Time};
+use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo};
+use crate::wire::management::{HOPS, Method, SubnetPacket, attribute, status};
+use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How long an answer may take.
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// How often a request is sent before the manager gives up until the next sweep.
-const ATTEMPTS: u8 = 4;
-/// How often each neighbour is looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// GUID of the switch, if it is given no other.
-const SWITCH_GUID: u64 = 0x0002_c903_0000_0001;
-/// The key by which requests are trusted, if there is no other: that of OpenSM.
-const SM_KEY: u64 = 1;
+/// Switches that a manager takes on: a node that makes up ever more of them is believed so many.
+const SWITCHES: usize = 128;
 /// P_Keys of one block of the table.
 const PARTITION_KEY_BLOCK: usize = 32;
-
-/// How a subnet is managed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubnetConfig {
-    /// LID mask control: every port has `1 << lmc` LIDs; at most 7.
-    pub lmc: u8,
-    /// Entries of every port's P_Key table, the first 32 of which count.
-    pub partition_keys: Vec<u16>,
-    /// LIDs of ports by their GUIDs, known from before, as OpenSM keeps them in `guid2lid`. One that is on no boundary of the mask
-    /// (IBTA v1.4 §4.1.3), or is that of a group or of the manager, is forgotten.
-    pub known_lids: BTreeMap<u64, u16>,
-    /// GUID of the switch and of its port 0, where the manager is.
-    pub guid: u64,
-    /// Who knows it is told more of the subnet (IBTA v1.4 §14.4.4). With 0 nobody is.
-    pub sm_key: u64,
-}
-
-impl Default for SubnetConfig {
-    /// One LID a port, and the default partition.
-    fn default() -> Self {
-        Self {
-            lmc: 0,
-            partition_keys: vec![DEFAULT_PARTITION_KEY],
-            known_lids: BTreeMap::new(),
-            guid: SWITCH_GUID,
-            sm_key: SM_KEY,
-        }
-    }
-}
 
 /// A port that has a LID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Port of the switch.
+    /// GUID of the switch that it is at.
+    pub switch: u64,
+    /// Port of that switch, counted from 0.
     pub port: usize,
     /// GUID of the port behind it.
     pub guid: u64,
@@ -69,45 +41,31 @@ pub struct Member {
     pub is_active: bool,
 }
 
-/// The request that a neighbour is to be sent next, or was sent.
+/// Whom a request asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BringUp {
-    Identify,
-    Describe,
-    Partition,
-    Arm,
-    Activate,
-    Done,
-}
-
-#[derive(Debug)]
-struct Neighbour {
-    bring_up: BringUp,
-    /// What it has said of itself.
-    portrait: Box<Portrait>,
-    /// 0 until it has one.
-    lid: u16,
-    /// The request that has no answer yet; 0 if there is none.
-    transaction: u64,
-    /// How often it was sent.
-    attempts: u8,
-    /// When it is sent again, or the next sweep.
-    due: Time,
-    /// When it was last found in order, or given up.
-    checked: Option<Time>,
+enum Asked {
+    Port(SwitchPort),
+    Switch(u64),
 }
 
 /// The manager; see the module.
 #[derive(Debug)]
 pub(super) struct Manager {
     config: SubnetConfig,
-    neighbours: BTreeMap<u8, Neighbour>,
-    /// LIDs by GUID, also of ports that have gone: they get them again.
-    lids: BTreeMap<u64, u16>,
+    neighbours: BTreeMap<SwitchPort, Neighbour>,
+    switches: BTreeMap<u64, RemoteSwitch>,
+    lids: Lids,
     transactions: u64,
+    /// Requests that wait for an answer.
+    open: BTreeMap<u64, Asked>,
+    /// Packets, and the port that they leave by.
     packets: VecDeque<(u8, SubnetPacket)>,
-    table_changed: bool,
-    /// The earliest `due` of all neighbours.
+    /// GUIDs of ports that have gone.
+    departed: VecDeque<u64>,
+    /// Cables or LIDs are others than those of the plan.
+    is_changed: bool,
+    plan: Plan,
+    /// The earliest deadline of all.
     next_due: Option<Time>,
 }
 
@@ -115,55 +73,76 @@ impl Manager {
     pub(super) fn new(mut config: SubnetConfig) -> Self {
         config.lmc = config.lmc.min(7);
         config.partition_keys.truncate(PARTITION_KEY_BLOCK);
-        let step = 1 << config.lmc;
-        let mut lids = core::mem::take(&mut config.known_lids);
-        lids.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && is_below_manager(*lid, step));
+        let lids = Lids::new(config.lmc, core::mem::take(&mut config.known_lids));
         Self {
             config,
             neighbours: BTreeMap::new(),
+            switches: BTreeMap::new(),
             lids,
             transactions: 0,
+            open: BTreeMap::new(),
             packets: VecDeque::new(),
-            table_changed: false,
+            departed: VecDeque::new(),
+            is_changed: true,
+            plan: Plan::default(),
             next_due: None,
         }
     }
 
-    pub(super) fn handle_link_up(&mut self, now: Time, port: u8) {
-        self.neighbours.insert(port, Neighbour::new(now));
-        self.table_changed = true;
-        self.send_request(now, port);
+    /// The link of a port of the own switch has come or gone.
+    pub(super) fn handle_link(&mut self, now: Time, port: u8, up: bool) {
+        let at = SwitchPort { switch: self.config.guid, port };
+        self.unplug(at);
+        if up {
+            self.plug(now, at);
+        }
         self.find_next_due();
-    }
-
-    /// The GUID of the neighbour that was there, if it has said who it is.
-    pub(super) fn handle_link_down(&mut self, port: u8) -> Option<u64> {
-        let gone = self.neighbours.remove(&port);
-        self.table_changed |= gone.is_some();
-        self.find_next_due();
-        gone.and_then(|neighbour| neighbour.guid())
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        let due = self.neighbours.iter().filter(|(_, neighbour)| neighbour.due <= now);
-        let ports: Vec<u8> = due.map(|(port, _)| *port).collect();
-        for port in ports {
-            self.send_request(now, port);
+        let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.exchange.due() <= now);
+        let switches = self.switches.iter().filter(|(_, switch)| switch.exchange.due() <= now);
+        let due: Vec<Asked> = ports
+            .map(|(at, _)| Asked::Port(*at))
+            .chain(switches.map(|(guid, _)| Asked::Switch(*guid)))
+            .collect();
+        for target in due {
+            self.send_request(now, target);
         }
         self.find_next_due();
     }
 
-    /// An answer of the neighbour at `port`. One to an old request, or that refuses, changes nothing.
+    /// An answer that came in by a port of the own switch. One to an old request, or that refuses, changes nothing.
     pub(super) fn handle_answer(&mut self, now: Time, port: u8, answer: &SubnetPacket) {
-        let Some(neighbour) = self.neighbours.get_mut(&port) else { return };
-        let expected = answer.method() == Method::Response && answer.transaction() == neighbour.transaction;
-        if !expected || answer.status() != status::OK {
+        let transaction = answer.transaction();
+        let Some(target) = self.open.get(&transaction).copied() else { return };
+        let is_way = self.route(target).is_some_and(|route| route.first() == Some(&port));
+        if answer.method() != Method::Response || answer.status() != status::OK || !is_way {
             return;
         }
-        neighbour.accept(now, answer);
-        self.assign_lid(port);
-        self.send_request(now, port);
+        self.open.remove(&transaction);
+        match target {
+            Asked::Port(at) => self.hear_port(now, at, answer),
+            Asked::Switch(guid) => self.hear_switch(now, guid, answer),
+        }
+        self.send_request(now, target);
         self.find_next_due();
+    }
+
+    /// A trap; whether it is of somebody in the subnet, who then is told that it was heard (IBTA v1.4 §13.4.9).
+    pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket) -> bool {
+        let notice: Option<Notice> = trap.read().filter(|_| trap.attribute().0 == attribute::NOTICE);
+        let Some(notice) = notice.filter(Notice::is_generic) else { return false };
+        let lid = notice.issuer_lid();
+        let switch = self.switches.iter_mut().find(|(_, switch)| lid != 0 && switch.lid == lid);
+        if let Some((guid, switch)) = switch {
+            let guid = *guid;
+            switch.look_again();
+            self.wake(now, guid);
+            self.find_next_due();
+            return true;
+        }
+        self.members().any(|member| lid >> member.lmc == member.lid >> member.lmc)
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
@@ -174,19 +153,68 @@ impl Manager {
         self.next_due
     }
 
-    /// Whether every neighbour was found in order, or given up, after `time`.
-    pub(super) fn is_settled_since(&self, time: Time) -> bool {
-        self.neighbours.values().all(|neighbour| neighbour.checked.is_some_and(|checked| checked > time))
+    /// GUID of the next port that has gone.
+    pub(super) fn poll_departed(&mut self) -> Option<u64> {
+        self.departed.pop_front()
     }
 
-    /// Whether LIDs have moved since the last call.
-    pub(super) const fn take_table_change(&mut self) -> bool {
-        core::mem::replace(&mut self.table_changed, false)
+    /// Whether everybody was found in order, or given up, after `time`.
+    pub(super) fn is_settled_since(&self, time: Time) -> bool {
+        let mut ports = self.neighbours.values().map(|neighbour| &neighbour.exchange);
+        let mut switches = self.switches.values().map(|switch| &switch.exchange);
+        ports.all(|exchange| exchange.is_settled_since(time))
+            && switches.all(|exchange| exchange.is_settled_since(time))
+    }
+
+    /// Plans anew if cables or LIDs have changed and nobody is left who may tell of more; whether it did.
+    pub(super) fn take_plan_change(&mut self) -> bool {
+        if !self.is_changed || !self.switches.is_empty() && self.is_exploring() {
+            return false;
+        }
+        self.is_changed = false;
+        let own = SwitchPort { switch: self.config.guid, port: 0 };
+        let places = [Place { at: own, lid: MANAGER_LID, lids: 1, is_end: true }];
+        let switches = self.switches.iter().filter(|(_, switch)| switch.lid != 0).map(|(guid, switch)| {
+            let at = SwitchPort { switch: *guid, port: 0 };
+            Place { at, lid: switch.lid, lids: 1, is_end: false }
+        });
+        let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0);
+        let lids = 1 << self.config.lmc;
+        let ports = ports.map(|(at, neighbour)| Place { at: *at, lid: neighbour.lid, lids, is_end: true });
+        self.plan = Plan::new(
+            [own.switch].into_iter().chain(self.switches.keys().copied()),
+            self.cables(),
+            places.into_iter().chain(switches).chain(ports),
+        );
+        true
+    }
+
+    /// Has the other switches' tables written as they are planned, with these groups.
+    pub(super) fn write_tables(&mut self, now: Time, groups: &BTreeMap<u16, Vec<GroupPort>>) {
+        if self.switches.is_empty() {
+            return;
+        }
+        let mut multicast = self.plan.multicast(groups);
+        let guids: Vec<u64> = self.switches.keys().copied().collect();
+        for guid in guids {
+            let mut blocks = self.plan.linear(guid);
+            blocks.append(&mut multicast.remove(&guid).unwrap_or_default());
+            if let Some(switch) = self.switches.get_mut(&guid) {
+                switch.want(blocks);
+            }
+            self.wake(now, guid);
+        }
+        self.find_next_due();
+    }
+
+    pub(super) const fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(port, neighbour)| Member {
-            port: usize::from(*port),
+        self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(at, neighbour)| Member {
+            switch: at.switch,
+            port: usize::from(at.port) - 1,
             guid: neighbour.portrait.node.port_guid(),
             lid: neighbour.lid,
             lmc: self.config.lmc,
@@ -194,16 +222,43 @@ impl Manager {
         })
     }
 
-    /// Neighbours that are up, as the administration knows them.
+    /// Ports that are up, and port 0 of other switches, as the administration knows them.
     pub(super) fn end_ports(&self) -> impl Iterator<Item = EndPort<'_>> {
         let up = self.neighbours.iter().filter(|(_, neighbour)| neighbour.bring_up == BringUp::Done);
-        up.map(|(port, neighbour)| EndPort {
+        let ports = up.map(|(at, neighbour)| EndPort {
             lid: neighbour.lid,
             lmc: self.config.lmc,
-            exit: Some(*port),
+            at: *at,
             portrait: &neighbour.portrait,
             partition_keys: &self.config.partition_keys,
-        })
+        });
+        let switches = self.switches.iter().filter(|(_, switch)| switch.has_lid());
+        ports.chain(switches.map(|(guid, switch)| EndPort {
+            lid: switch.lid,
+            lmc: 0,
+            at: SwitchPort { switch: *guid, port: 0 },
+            portrait: &switch.portrait,
+            partition_keys: &[DEFAULT_PARTITION_KEY],
+        }))
+    }
+
+    /// Cables between switches, each once.
+    pub(super) fn cables(&self) -> BTreeSet<[SwitchPort; 2]> {
+        let cables = self.neighbours.iter().filter_map(|(at, neighbour)| Some([*at, neighbour.as_switch()?]));
+        let known = cables.filter(|[_, far]| self.knows_switch(far.switch));
+        known.map(|[near, far]| if near < far { [near, far] } else { [far, near] }).collect()
+    }
+
+    /// What the cable's port of another switch has said of itself.
+    pub(super) fn port_info(&self, at: SwitchPort) -> Option<&PortInfo> {
+        self.switches.get(&at.switch)?.port(at.port)
+    }
+
+    /// Ports of the own switch whose neighbours may send.
+    pub(super) fn raised_ports(&self) -> impl Iterator<Item = u8> + '_ {
+        let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
+        let ready = |bring_up| matches!(bring_up, BringUp::Activate | BringUp::Done | BringUp::Switch);
+        own.filter(move |(_, neighbour)| ready(neighbour.bring_up)).map(|(at, _)| at.port)
     }
 
     /// Requests sent so far.
@@ -211,167 +266,177 @@ impl Manager {
         self.transactions
     }
 
+    fn knows_switch(&self, guid: u64) -> bool {
+        guid == self.config.guid || self.switches.contains_key(&guid)
+    }
+
     fn find_next_due(&mut self) {
-        self.next_due = self.neighbours.values().map(|neighbour| neighbour.due).min();
+        let ports = self.neighbours.values().map(|neighbour| neighbour.exchange.due());
+        let switches = self.switches.values().map(|switch| switch.exchange.due());
+        self.next_due = ports.chain(switches).min().filter(|due| *due < Time::MAX);
+    }
+
+    /// Whether somebody may yet tell of a switch or a cable.
+    fn is_exploring(&self) -> bool {
+        let asked =
+            |neighbour: &Neighbour| neighbour.bring_up == BringUp::Identify && neighbour.exchange.is_open();
+        self.neighbours.values().any(asked) || self.switches.values().any(|switch| !switch.is_explored())
+    }
+
+    fn plug(&mut self, now: Time, at: SwitchPort) {
+        self.neighbours.insert(at, Neighbour::new(now));
+        self.is_changed = true;
+        self.send_request(now, Asked::Port(at));
+    }
+
+    fn unplug(&mut self, at: SwitchPort) {
+        let Some(gone) = self.neighbours.remove(&at) else { return };
+        self.is_changed = true;
+        self.departed.extend(gone.port_guid());
+        if let Some(far) = gone.as_switch() {
+            // The cable has gone from both its ends, whoever tells first.
+            let back = self.neighbours.get(&far).and_then(Neighbour::as_switch);
+            self.neighbours.retain(|end, _| *end != far || back != Some(at));
+            self.find_routes();
+        }
+    }
+
+    fn hear_port(&mut self, now: Time, at: SwitchPort, answer: &SubnetPacket) {
+        let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
+        neighbour.accept(now, answer);
+        let node = neighbour.portrait.node;
+        if let Some(far) = neighbour.as_switch() {
+            self.hear_of_switch(now, far.switch, node);
+        } else {
+            self.assign_lid(at);
+        }
+        if let Some(switch) = self.switches.get_mut(&at.switch) {
+            switch.raise(at.port);
+            self.wake(now, at.switch);
+        }
+    }
+
+    /// Somebody says to be a switch.
+    fn hear_of_switch(&mut self, now: Time, guid: u64, node: NodeInfo) {
+        self.is_changed = true;
+        if guid == 0 || self.knows_switch(guid) || self.switches.len() >= SWITCHES {
+            return;
+        }
+        let mut switch = RemoteSwitch::new(now, node);
+        switch.lid = self.lid_of(node.port_guid());
+        self.switches.insert(guid, switch);
+        self.find_routes();
+        self.send_request(now, Asked::Switch(guid));
+    }
+
+    fn hear_switch(&mut self, now: Time, guid: u64, answer: &SubnetPacket) {
+        let news = self.switches.get_mut(&guid).and_then(|switch| switch.accept(now, answer));
+        let Some(news) = news else { return };
+        let at = SwitchPort { switch: guid, port: news.port };
+        if !news.is_linked || news.was_down {
+            self.unplug(at);
+        }
+        if news.is_linked && self.knows_switch(guid) && !self.neighbours.contains_key(&at) {
+            self.plug(now, at);
+        }
+    }
+
+    /// Finds the shortest directed route to each switch. One that none leads to has gone, with all that is at it.
+    fn find_routes(&mut self) {
+        let mut routes: BTreeMap<u64, Vec<u8>> = [(self.config.guid, Vec::new())].into();
+        let mut queue = VecDeque::from([self.config.guid]);
+        while let Some(guid) = queue.pop_front() {
+            let route = routes.get(&guid).cloned().unwrap_or_default();
+            for (port, far) in self.switches_at(guid) {
+                if route.len() < HOPS - 1 && self.knows_switch(far) && !routes.contains_key(&far) {
+                    routes.insert(far, [&route[..], &[port]].concat());
+                    queue.push_back(far);
+                }
+            }
+        }
+        for (guid, switch) in &mut self.switches {
+            switch.route = routes.remove(guid).unwrap_or_default();
+        }
+        self.switches.retain(|_, switch| !switch.route.is_empty());
+        let (own, switches) = (self.config.guid, &self.switches);
+        let is_gone = |at: &SwitchPort| at.switch != own && !switches.contains_key(&at.switch);
+        let gone = self.neighbours.iter().filter(|(at, _)| is_gone(at));
+        self.departed.extend(gone.filter_map(|(_, neighbour)| neighbour.port_guid()));
+        self.neighbours.retain(|at, _| !is_gone(at));
+    }
+
+    /// Ports of a switch, and the switches behind them.
+    fn switches_at(&self, guid: u64) -> Vec<(u8, u64)> {
+        let ports = SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX };
+        let neighbours = self.neighbours.range(ports);
+        neighbours.filter_map(|(at, neighbour)| Some((at.port, neighbour.as_switch()?.switch))).collect()
+    }
+
+    /// The ports by which a request leaves nodes on its way.
+    fn route(&self, target: Asked) -> Option<Vec<u8>> {
+        let to_switch = |guid| match guid == self.config.guid {
+            true => Some(Vec::new()),
+            false => self.switches.get(&guid).map(|switch| switch.route.clone()),
+        };
+        match target {
+            Asked::Switch(guid) => to_switch(guid),
+            Asked::Port(at) => Some([to_switch(at.switch)?, vec![at.port]].concat()),
+        }
     }
 
     /// A neighbour that is known by its GUID gets the LID it had, or a free one.
-    fn assign_lid(&mut self, port: u8) {
-        let Some(guid) = self.neighbours.get(&port).and_then(Neighbour::guid) else { return };
+    fn assign_lid(&mut self, at: SwitchPort) {
+        let Some(guid) = self.neighbours.get(&at).and_then(Neighbour::port_guid) else { return };
         let lid = self.lid_of(guid);
-        if let Some(neighbour) = self.neighbours.get_mut(&port).filter(|neighbour| neighbour.lid != lid) {
+        if let Some(neighbour) = self.neighbours.get_mut(&at).filter(|neighbour| neighbour.lid != lid) {
             neighbour.lid = lid;
-            self.table_changed = true;
+            self.is_changed = true;
         }
     }
 
+    /// 0 if there are more ports than LIDs.
     fn lid_of(&mut self, guid: u64) -> u16 {
-        if let Some(lid) = self.lids.get(&guid) {
-            return *lid;
-        }
-        let lid = self.free_lid().or_else(|| {
-            self.forget_absent();
-            self.free_lid()
-        });
-        // 254 ports of 128 LIDs each leave some of 48 Ki free, so this is never 0.
-        let lid = lid.unwrap_or(0);
-        self.lids.insert(guid, lid);
-        lid
+        let ports = self.neighbours.values().filter_map(Neighbour::port_guid);
+        let switches = self.switches.values().map(|switch| switch.portrait.node.port_guid());
+        self.lids.of(guid, || ports.chain(switches).collect()).unwrap_or(0)
     }
 
-    /// The first LID above all others that is on a boundary of the mask (IBTA v1.4 §4.1.3), or one that was given back.
-    fn free_lid(&self) -> Option<u16> {
-        let taken: BTreeSet<u16> = self.lids.values().copied().collect();
-        let step = 1 << self.config.lmc;
-        let next = taken.last().map_or(step, |last| last + step);
-        let free = (step..MANAGER_LID)
-            .step_by(usize::from(step))
-            .find(|lid| is_below_manager(*lid, step) && !taken.contains(lid));
-        if is_below_manager(next, step) { Some(next) } else { free }
-    }
-
-    /// Gives back the LIDs of ports that have gone.
-    fn forget_absent(&mut self) {
-        let present: BTreeSet<u64> = self.neighbours.values().filter_map(Neighbour::guid).collect();
-        self.lids.retain(|guid, _| present.contains(guid));
-    }
-
-    /// Sends the request that a neighbour is at, again if need be; one that is up rests until the next sweep, and so does
-    /// one that does not answer.
-    fn send_request(&mut self, now: Time, port: u8) {
-        let Some(neighbour) = self.neighbours.get_mut(&port) else { return };
-        if neighbour.rests(now) {
-            return;
-        }
-        self.transactions += 1;
-        let packet = request(neighbour, &self.config, self.transactions);
-        neighbour.transaction = self.transactions;
-        neighbour.attempts += 1;
-        neighbour.due = now + RESPONSE_TIMEOUT;
-        self.packets.push_back((port, packet));
-    }
-}
-
-impl Neighbour {
-    fn new(now: Time) -> Self {
-        Self {
-            bring_up: BringUp::Identify,
-            portrait: Box::new(Portrait::new()),
-            lid: 0,
-            transaction: 0,
-            attempts: 0,
-            due: now,
-            checked: None,
+    /// Asks a switch at once if there is something to ask.
+    fn wake(&mut self, now: Time, guid: u64) {
+        let Some(switch) = self.switches.get_mut(&guid) else { return };
+        if !switch.exchange.is_open() && !switch.is_configured() {
+            switch.exchange.end(now);
+            self.send_request(now, Asked::Switch(guid));
         }
     }
 
-    /// `None` until it has said who it is.
-    fn guid(&self) -> Option<u64> {
-        Some(self.portrait.node.port_guid()).filter(|guid| *guid != 0)
-    }
-
-    /// Takes the answer to the open request.
-    fn accept(&mut self, now: Time, answer: &SubnetPacket) {
-        let (before, portrait) = (self.bring_up, &mut self.portrait);
-        // An attribute is no longer than the bytes that every packet has for it.
-        match before {
-            BringUp::Identify => portrait.node = answer.read().unwrap_or_default(),
-            BringUp::Describe => portrait.description.copy_from_slice(answer.data()),
-            BringUp::Partition => {}
-            BringUp::Arm | BringUp::Activate | BringUp::Done => {
-                portrait.port = answer.read().unwrap_or_default();
+    /// Sends the request that somebody is at, again if need be; who is up rests until the next sweep, and so does who does not answer.
+    fn send_request(&mut self, now: Time, target: Asked) {
+        let Some(route) = self.route(target) else { return };
+        let transaction = self.transactions + 1;
+        let (exchange, mut packet) = match target {
+            Asked::Port(at) => {
+                let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
+                if neighbour.exchange.rests(now) {
+                    return;
+                }
+                let packet = neighbour.request(&self.config, transaction);
+                (&mut neighbour.exchange, packet)
             }
-        }
-        let state = PortState::from_raw(portrait.port.port_state());
-        self.bring_up = before.next(state);
-        (self.transaction, self.attempts, self.due) = (0, 0, now);
-        match (before, self.bring_up) {
-            (_, BringUp::Done) => {
-                self.due = now + SWEEP_INTERVAL;
-                self.checked = Some(now);
+            Asked::Switch(guid) => {
+                let Some(switch) = self.switches.get_mut(&guid) else { return };
+                if switch.exchange.rests(now) {
+                    return;
+                }
+                let packet = switch.request(transaction);
+                (&mut switch.exchange, packet)
             }
-            // It says that it did what it did not do. Asked at once it would keep both busy.
-            (BringUp::Arm | BringUp::Activate, BringUp::Identify) => self.due = now + RESPONSE_TIMEOUT,
-            _ => {}
-        }
+        };
+        self.open.remove(&exchange.transaction());
+        exchange.begin(now, transaction);
+        self.open.insert(transaction, target);
+        self.transactions = transaction;
+        let leaves = packet.leave_along(&route);
+        self.packets.extend(route.first().filter(|_| leaves).map(|port| (*port, packet)));
     }
-
-    /// Whether there is nothing to send now. After the last attempt there is not until the next sweep.
-    fn rests(&mut self, now: Time) -> bool {
-        if self.attempts >= ATTEMPTS {
-            self.attempts = 0;
-            self.due = now + SWEEP_INTERVAL;
-            self.checked = Some(now);
-        }
-        self.due > now
-    }
-}
-
-impl BringUp {
-    /// What follows the answer of a port in this state.
-    const fn next(self, state: Option<PortState>) -> Self {
-        match (self, state) {
-            (Self::Identify, _) => Self::Describe,
-            (Self::Describe, _) => Self::Partition,
-            (Self::Partition, _) => Self::Arm,
-            (Self::Arm, Some(PortState::Armed)) => Self::Activate,
-            (Self::Activate | Self::Done, Some(PortState::Active)) => Self::Done,
-            _ => Self::Identify,
-        }
-    }
-}
-
-/// The packet of the request that a neighbour is at.
-fn request(neighbour: &Neighbour, config: &SubnetConfig, transaction: u64) -> SubnetPacket {
-    match neighbour.bring_up {
-        BringUp::Identify => SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, transaction),
-        BringUp::Describe => SubnetPacket::request(Method::Get, attribute::NODE_DESCRIPTION, 0, transaction),
-        BringUp::Partition => set_partition(config, transaction),
-        BringUp::Arm => set_port_info(neighbour, config.lmc, PortState::Armed, transaction),
-        BringUp::Activate => set_port_info(neighbour, config.lmc, PortState::Active, transaction),
-        BringUp::Done => SubnetPacket::request(Method::Get, attribute::PORT_INFO, 1, transaction),
-    }
-}
-
-fn set_partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
-    let mut packet = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 0, transaction);
-    for (to, key) in packet.data_mut().chunks_exact_mut(2).zip(&config.partition_keys) {
-        to.copy_from_slice(&key.to_be_bytes());
-    }
-    packet
-}
-
-/// LID, mask, where the manager is, and next state.
-fn set_port_info(neighbour: &Neighbour, lmc: u8, state: PortState, transaction: u64) -> SubnetPacket {
-    let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
-    let mut wish = PortInfo::new();
-    wish.set_lid(neighbour.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
-    wish.set_port_state(state as u8).set_subnet_timeout(SUBNET_TIMEOUT);
-    packet.write(&wish);
-    packet
-}
-
-/// Whether the LIDs of a port end before that of the manager.
-const fn is_below_manager(lid: u16, lids: u16) -> bool {
-    lid <= MANAGER_LID - lids
 }

@@ -1,55 +1,74 @@
-//! An InfiniBand subnet of one switch: its forwarding tables, and the manager that fills them.
+//! An InfiniBand switch and its part in the management of its subnet: forwarding tables, the agent of its node, and, in one switch of the
+//! subnet, the manager.
 //!
-//! **What this is.** [`Subnet`] tells the switch around it where a LID leads (IBTA v1.4 §18.2.4.3). The manager behind the
-//! switch's port 0 finds who is at each port, gives LIDs, fills the linear table and makes the ports active. At its LID,
-//! [`MANAGER_LID`], answer an agent of subnet management and, at queue pair 1, the subnet's administration.
+//! **What this is.** [`Subnet`] tells the switch around it where a LID leads (IBTA v1.4 §18.2.4.3). The agent answers packets of subnet
+//! management, and passes on those whose directed route goes on. Behind port 0 of one switch is the manager: it finds who is at the ports of
+//! all switches, gives LIDs, has the tables filled and makes the ports active. At its LID, [`MANAGER_LID`], answers also, at queue
+//! pair 1, the subnet's administration.
 //!
-//! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Further switches are not modelled. Ports
-//! join groups by the administration; a group can be set from outside, too. **Where to read first.** `manager`, then
+//! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Ports join groups by the administration; a group can be
+//! set from outside, too. No switch has an agent at queue pair 1 but for that of the manager. **Where to read first.** `manager`, then `routing`, then
 //! `administration`.
 
 mod administration;
+mod agent;
+mod config;
 mod directory;
-mod management_port;
+mod end_port;
+mod exchange;
+mod forwarding;
+mod lids;
 mod manager;
+mod neighbour;
+mod plan;
+mod remote_switch;
+mod routing;
+mod switch_port;
 
-pub use management_port::MANAGER_LID;
-pub use manager::{Member, SubnetConfig};
+pub use agent::MANAGER_LID;
+pub use config::{SubnetConfig, SubnetSwitchConfig};
+pub use manager::Member;
 
 use super::port_set::PortSet;
 use crate::wire::infiniband::{
     FIRST_MULTICAST_LID, MANAGEMENT_LANE, PERMISSIVE_LID, destination_lid, parse, virtual_lane,
 };
-use crate::wire::management::{GENERAL_SERVICES_QKEY, GeneralPacket, SubnetPacket};
-use crate::wire::{Network, Packet};
+use crate::wire::management::{GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket};
+use crate::wire::{LocalRoute, Network, Packet};
 use administration::Administration;
+use agent::{ManagerState, SwitchAgent};
 use bareverbs_prm::time::Time;
-use directory::{Directory, EndPort};
-use management_port::ManagementPort;
+use directory::{Directory, own_port};
+use forwarding::ForwardingTables;
 use manager::Manager;
+use plan::GroupPort;
 use std::collections::{BTreeMap, VecDeque};
 
 /// External ports of a switch: directed routes name them in a byte, of which 255 is no port (IBTA v1.4 §14.2.2).
 pub const SWITCH_PORTS: usize = 254;
-/// Groups of a multicast forwarding table that are set from outside. The administration has as many.
-const GROUPS: usize = 1024;
-/// Answers of the own agent that may wait. The switch takes them after each packet, so these are those of one.
+/// Packets of the own node that may wait. The switch takes them after each packet, so these are those of one.
 const WAITING: usize = 64;
 
-/// Tables of a switch and their manager; see the module.
+/// Tables of a switch, its agent, and perhaps the manager; see the module.
 #[derive(Debug)]
 pub struct Subnet {
-    manager: Box<Manager>,
-    own_port: Box<ManagementPort>,
-    administration: Box<Administration>,
-    /// Linear forwarding table: port by LID.
-    linear: Vec<Option<u8>>,
-    /// Multicast forwarding table.
-    groups: BTreeMap<u16, PortSet>,
-    /// Answers of the own port's agent: port, frame, invariant CRC.
+    tables: ForwardingTables,
+    agent: Box<SwitchAgent>,
+    managing: Option<Box<Managing>>,
+    /// Packets of the own agent, and those that it passes on: port, frame, invariant CRC.
     answers: VecDeque<(usize, Vec<u8>, u32)>,
     /// Whether there may be packets to be sent: most frames that pass leave none.
     has_packets: bool,
+}
+
+/// What is in the manager's switch only.
+#[derive(Debug)]
+struct Managing {
+    manager: Manager,
+    administration: Administration,
+    /// Ports of groups by their LIDs.
+    groups: BTreeMap<u16, Vec<GroupPort>>,
+    sm_key: u64,
 }
 
 /// What becomes of a packet of the management lane.
@@ -59,21 +78,36 @@ pub(super) enum Management {
     Taken,
     /// It goes on by its LID, or nowhere.
     Forward(Option<usize>),
+    /// It goes on by the next port of its directed route, with a trace of having been here.
+    Passed,
     /// It is none, or its route does not end here and goes nowhere else.
     Lost,
 }
 
 impl Subnet {
-    pub(super) fn new(config: SubnetConfig) -> Self {
-        let (guid, sm_key, keys) = (config.guid, config.sm_key, &config.partition_keys);
-        let own_port = Box::new(ManagementPort::new(guid, sm_key, keys));
-        let administration = Box::new(Administration::new(sm_key, keys));
+    /// A switch with the manager of the subnet.
+    pub(super) fn of_manager(config: SubnetConfig) -> Self {
+        let (sm_key, keys) = (config.sm_key, &config.partition_keys);
+        let agent = SwitchAgent::of_manager(config.guid, keys);
+        let administration = Administration::new(sm_key, keys);
+        let groups = BTreeMap::new();
+        let mut subnet = Self::new(agent);
+        let manager = Manager::new(config);
+        subnet.managing = Some(Box::new(Managing { manager, administration, groups, sm_key }));
+        subnet.follow_manager(Time::ZERO);
+        subnet
+    }
+
+    /// A switch that a manager elsewhere has to find.
+    pub(super) fn of(config: &SubnetSwitchConfig) -> Self {
+        Self::new(SwitchAgent::of(config))
+    }
+
+    fn new(agent: SwitchAgent) -> Self {
         Self {
-            manager: Box::new(Manager::new(config)),
-            own_port,
-            administration,
-            linear: Vec::new(),
-            groups: BTreeMap::new(),
+            tables: ForwardingTables::default(),
+            agent: Box::new(agent),
+            managing: None,
             answers: VecDeque::new(),
             has_packets: false,
         }
@@ -88,57 +122,54 @@ impl Subnet {
     /// The port that leads to the LID a packet is for.
     #[inline]
     pub(super) fn exit(&self, frame: &[u8]) -> Option<usize> {
-        let port = *self.linear.get(usize::from(destination_lid(frame)?))?;
-        port.map(usize::from)
+        self.tables.exit(destination_lid(frame)?)
     }
 
     /// The ports of the group that a packet is for.
     #[inline]
     pub(super) fn group(&self, frame: &[u8]) -> Option<PortSet> {
         let lid = destination_lid(frame).filter(|lid| *lid >= FIRST_MULTICAST_LID)?;
-        self.groups.get(&lid).copied()
+        self.tables.group(lid)
     }
 
     pub(super) fn set_group(&mut self, lid: u16, ports: PortSet) -> bool {
-        if !(FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&lid) {
-            return false;
-        }
-        if ports.is_empty() {
-            self.groups.remove(&lid);
-            return true;
-        }
-        let has_room = self.groups.len() < GROUPS || self.groups.contains_key(&lid);
-        if has_room {
-            self.groups.insert(lid, ports);
-        }
-        has_room
+        self.tables.set_group(lid, ports)
+    }
+
+    /// Cables that the switch has ports for.
+    pub(super) fn port_limit(&self) -> usize {
+        self.agent.fixed_ports().unwrap_or(SWITCH_PORTS)
+    }
+
+    pub(super) const fn has_manager(&self) -> bool {
+        self.managing.is_some()
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        self.manager.members()
+        self.managing.iter().flat_map(|managing| managing.manager.members())
     }
 
     pub(super) fn is_settled_since(&self, time: Time) -> bool {
-        self.manager.is_settled_since(time) && self.administration.is_idle()
+        let settled = |managing: &Managing| {
+            managing.manager.is_settled_since(time) && managing.administration.is_idle()
+        };
+        self.managing.as_deref().is_none_or(settled) && self.agent.poll_timeout().is_none()
     }
 
     pub(super) fn handle_link(&mut self, now: Time, port: usize, up: bool) {
+        // No directed route names a port beyond, so its neighbour stays unconfigured.
+        let Some(number) =
+            u8::try_from(port + 1).ok().filter(|number| usize::from(*number) <= self.port_limit())
+        else {
+            return;
+        };
         self.has_packets = true;
-        match u8::try_from(port) {
-            Ok(port) if up && usize::from(port) < SWITCH_PORTS => {
-                self.own_port.count_port(port + 1);
-                self.manager.handle_link_up(now, port);
-            }
-            Ok(port) => {
-                if let Some(guid) = self.manager.handle_link_down(port) {
-                    self.administration.forget(guid);
-                    self.fill_groups();
-                }
-            }
-            // No directed route names such a port, so its neighbour stays unconfigured.
-            Err(_) => {}
+        self.agent.handle_link(now, number, up);
+        if let Some(managing) = &mut self.managing {
+            managing.manager.handle_link(now, number, up);
         }
-        self.fill_linear();
+        self.follow_manager(now);
+        self.send_trap(now);
     }
 
     /// A packet of the management lane that came in by a port.
@@ -146,16 +177,27 @@ impl Subnet {
         self.has_packets = true;
         let packet = parse(frame).ok();
         let management = packet.as_ref().and_then(SubnetPacket::of);
-        let (Some(packet), Some(management), Ok(port)) = (packet, management, u8::try_from(port)) else {
+        let local = packet.as_ref().and_then(local_route);
+        let (Some(local), Some(mut management), Ok(ingress)) = (local, management, u8::try_from(port + 1))
+        else {
             return Management::Lost;
         };
-        let lid = destination_lid(frame).unwrap_or(PERMISSIVE_LID);
-        if management.is_lid_routed() && lid != MANAGER_LID && lid != PERMISSIVE_LID {
+        let is_own = local.destination == PERMISSIVE_LID
+            || self.agent.lid() != 0 && local.destination == self.agent.lid();
+        if management.is_lid_routed() && !is_own {
             return Management::Forward(self.exit(frame));
         }
-        let taken = match management.is_returning() {
-            true => self.take_answer(now, port, management),
-            false => self.answer_question(port, management, &packet),
+        if let Some(exit) = management.pass(ingress) {
+            return self.pass_on(exit, &management);
+        }
+        let taken = match management.method() {
+            _ if management.is_returning() => self.take_answer(now, ingress, management),
+            Method::Trap => self.take_trap(now, ingress, &management, &local),
+            Method::TrapRepress => {
+                self.agent.repress(management.transaction());
+                true
+            }
+            _ => self.answer_question(ingress, management, &local),
         };
         if taken { Management::Taken } else { Management::Lost }
     }
@@ -169,21 +211,29 @@ impl Subnet {
         self.has_packets = true;
         let packet = parse(frame).ok().filter(|packet| self.hears(packet));
         let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
-        let (directory, groups) = (directory(&self.manager, &self.own_port), &self.groups);
-        self.administration.handle_packet(now, question, &directory, |lid| !groups.contains_key(&lid));
-        self.fill_groups();
+        let Some(managing) = &mut self.managing else { return false };
+        let directory = Directory::new(&managing.manager, &self.agent);
+        let tables = &self.tables;
+        managing.administration.handle_packet(now, question, &directory, |lid| !tables.has_group(lid));
+        self.fill_groups(now);
         true
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.has_packets = true;
-        self.manager.handle_timeout(now);
-        self.administration.handle_timeout(now);
+        if let Some(managing) = &mut self.managing {
+            managing.manager.handle_timeout(now);
+            managing.administration.handle_timeout(now);
+        }
+        self.follow_manager(now);
+        self.send_trap(now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let due = [self.manager.poll_timeout(), self.administration.poll_timeout()];
-        due.into_iter().flatten().min()
+        let managing = self.managing.as_deref();
+        let manager = managing.and_then(|managing| managing.manager.poll_timeout());
+        let administration = managing.and_then(|managing| managing.administration.poll_timeout());
+        [manager, administration, self.agent.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The next packet of the manager, or of the agents in its node: port, frame, invariant CRC.
@@ -199,16 +249,15 @@ impl Subnet {
     }
 
     fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
-        let (port, mut packet) = self.manager.poll_packet()?;
-        packet.leave_by(port + 1);
+        let (port, packet) = self.managing.as_mut()?.manager.poll_packet()?;
         let (frame, icrc) = packet.to_frame(0, 0);
-        Some((usize::from(port), frame.into_bytes(), icrc))
+        Some((usize::from(port) - 1, frame.into_bytes(), icrc))
     }
 
     /// The next packet of the administration. One for a port that has gone is lost.
     fn poll_administration(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         loop {
-            let (frame, icrc) = self.administration.poll_packet()?;
+            let (frame, icrc) = self.managing.as_mut()?.administration.poll_packet()?;
             if let Some(port) = self.exit(&frame) {
                 return Some((port, frame.into_bytes(), icrc));
             }
@@ -217,76 +266,135 @@ impl Subnet {
 
     /// Whether the own port takes a packet: with the Q_Key of general services, in a partition that it is of, and to its GID if to any.
     fn hears(&self, packet: &Packet<'_>) -> bool {
-        let Network::InfiniBand(local) = packet.route.network else { return false };
+        let Some(local) = local_route(packet) else { return false };
         let q_key = packet.service_header.deth().map(|deth| deth.q_key);
         q_key == Some(GENERAL_SERVICES_QKEY)
-            && self.own_end_port().hears(packet.bth.partition_key)
-            && local.global.is_none_or(|global| self.own_port.owns_gid(global.destination.to_bits()))
+            && own_port(&self.agent).hears(packet.bth.partition_key)
+            && local.global.is_none_or(|global| self.agent.owns_gid(global.destination.to_bits()))
     }
 
-    fn own_end_port(&self) -> EndPort<'_> {
-        end_port(&self.own_port)
+    fn take_answer(&mut self, now: Time, ingress: u8, mut answer: SubnetPacket) -> bool {
+        let Some(managing) = self.managing.as_mut().filter(|_| answer.arrive(0)) else { return false };
+        managing.manager.handle_answer(now, ingress, &answer);
+        self.follow_manager(now);
+        true
     }
 
-    fn take_answer(&mut self, now: Time, port: u8, mut answer: SubnetPacket) -> bool {
-        let arrived = answer.arrive(0);
-        if arrived {
-            self.manager.handle_answer(now, port, &answer);
-            self.fill_linear();
+    /// A trap is heard by the manager, and who sent it is told so (IBTA v1.4 §13.4.9).
+    fn take_trap(&mut self, now: Time, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
+        let Some(managing) = &mut self.managing else { return false };
+        if !trap.is_lid_routed() || !managing.manager.handle_trap(now, trap) {
+            return false;
         }
-        arrived
+        let mut heard = SubnetPacket::lid_routed(Method::TrapRepress, trap.attribute().0, trap.transaction());
+        heard.data_mut().copy_from_slice(trap.data());
+        self.send_back(ingress, &heard, local);
+        self.follow_manager(now);
+        true
     }
 
-    /// The answer leaves as the question came: by the same port, to the LID that asked.
-    fn answer_question(&mut self, port: u8, mut question: SubnetPacket, packet: &Packet<'_>) -> bool {
-        let Network::InfiniBand(local) = packet.route.network else { return false };
-        let has_answer = self.own_port.answer(&mut question, port + 1, self.manager.transactions());
-        if has_answer && self.answers.len() < WAITING {
-            let (frame, icrc) = question.to_frame(MANAGER_LID, local.source);
-            self.answers.push_back((usize::from(port), frame.into_bytes(), icrc));
+    /// The answer leaves as the question came: by the same port, or by that which leads to the LID that asked.
+    fn answer_question(&mut self, ingress: u8, mut question: SubnetPacket, local: &LocalRoute) -> bool {
+        let manager = self.managing.as_deref().map(|managing| ManagerState {
+            sm_key: managing.sm_key,
+            activity: managing.manager.transactions(),
+        });
+        let has_answer = self.agent.answer(&mut question, ingress, &mut self.tables, manager);
+        if has_answer {
+            self.send_back(ingress, &question, local);
         }
         has_answer
     }
 
-    /// Takes over the ports of groups that have changed.
-    fn fill_groups(&mut self) {
-        let directory = directory(&self.manager, &self.own_port);
-        while let Some((lid, ports)) = self.administration.poll_group(&directory) {
-            match ports.is_empty() {
-                true => self.groups.remove(&lid),
-                false => self.groups.insert(lid, ports),
-            };
+    fn send_back(&mut self, ingress: u8, packet: &SubnetPacket, asked: &LocalRoute) {
+        let exit = self.tables.exit(asked.source).filter(|_| packet.is_lid_routed());
+        self.send(exit.unwrap_or(usize::from(ingress) - 1), packet, asked.source);
+    }
+
+    /// One for which there is no room is lost, as on the management lane of real switches.
+    fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) {
+        if self.answers.len() < WAITING {
+            let (frame, icrc) = packet.to_frame(self.agent.lid(), destination);
+            self.answers.push_back((port, frame.into_bytes(), icrc));
         }
     }
 
-    /// Takes over the table that the manager wants, if it wants another.
-    fn fill_linear(&mut self) {
-        if !self.manager.take_table_change() {
+    /// A directed route goes on. One by a port without a link is lost.
+    fn pass_on(&mut self, exit: u8, packet: &SubnetPacket) -> Management {
+        let is_port =
+            exit != 0 && self.agent.port(exit).is_some_and(|info| info.port_state() > PortState::Down as u8);
+        if is_port {
+            self.send(usize::from(exit) - 1, packet, PERMISSIVE_LID);
+        }
+        if is_port { Management::Passed } else { Management::Lost }
+    }
+
+    fn send_trap(&mut self, now: Time) {
+        let Some((trap, manager)) = self.agent.poll_trap(now) else { return };
+        if let Some(exit) = self.tables.exit(manager) {
+            self.send(exit, &trap, manager);
+        }
+    }
+
+    /// Does what follows from what the manager has learned: ports leave their groups, and tables change.
+    fn follow_manager(&mut self, now: Time) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        let mut has_left = false;
+        while let Some(guid) = managing.manager.poll_departed() {
+            managing.administration.forget(guid);
+            has_left = true;
+        }
+        managing.manager.raised_ports().for_each(|port| self.agent.raise(port));
+        if managing.manager.take_plan_change() {
+            self.tables.clear_linear();
+            for (place, ports) in managing.manager.plan().linear(self.agent.guid()) {
+                self.tables.set_linear_block(place.modifier as u16, &ports);
+            }
+            managing.manager.write_tables(now, &managing.groups);
+            managing.place_groups(&mut self.tables, self.agent.guid());
+        }
+        if has_left {
+            self.fill_groups(now);
+        }
+    }
+
+    /// Takes over the ports of groups that have changed.
+    fn fill_groups(&mut self, now: Time) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        let directory = Directory::new(&managing.manager, &self.agent);
+        let mut changed = Vec::new();
+        while let Some(change) = managing.administration.poll_group(&directory) {
+            changed.push(change);
+        }
+        if changed.is_empty() {
             return;
         }
-        self.linear.clear();
-        for Member { port, lid, lmc, .. } in self.manager.members() {
-            let end = usize::from(lid) + (1 << lmc);
-            if self.linear.len() < end {
-                self.linear.resize(end, None);
-            }
-            self.linear[usize::from(lid)..end].fill(u8::try_from(port).ok());
+        for (lid, ports) in changed {
+            let exits = managing.manager.plan().group(&ports).remove(&self.agent.guid());
+            self.tables.set_group(lid, exits.unwrap_or_default());
+            match ports.is_empty() {
+                true => managing.groups.remove(&lid),
+                false => managing.groups.insert(lid, ports),
+            };
+        }
+        managing.manager.write_tables(now, &managing.groups);
+    }
+}
+
+impl Managing {
+    /// Ports of the own switch for all groups, after ways have changed.
+    fn place_groups(&self, tables: &mut ForwardingTables, own: u64) {
+        for (lid, ports) in &self.groups {
+            let exits = self.manager.plan().group(ports).remove(&own);
+            tables.set_group(*lid, exits.unwrap_or_default());
         }
     }
 }
 
-/// All end ports of the subnet, that of the manager among them.
-fn directory<'a>(manager: &'a Manager, own_port: &'a ManagementPort) -> Directory<'a> {
-    Directory(manager.end_ports().chain([end_port(own_port)]).collect())
-}
-
-fn end_port(own_port: &ManagementPort) -> EndPort<'_> {
-    EndPort {
-        lid: MANAGER_LID,
-        lmc: 0,
-        exit: None,
-        portrait: own_port.portrait(),
-        partition_keys: own_port.partition_keys(),
+fn local_route(packet: &Packet<'_>) -> Option<LocalRoute> {
+    match packet.route.network {
+        Network::InfiniBand(local) => Some(local),
+        _ => None,
     }
 }
 

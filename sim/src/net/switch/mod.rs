@@ -3,15 +3,15 @@
 //! **What this is.** One pure state machine that both runners host, the world in virtual time and the fabric of threads in
 //! real time. Inputs are `handle_*`; [`Switch::poll`] gives what leaves and by which port; [`Switch::poll_timeout`] gives the
 //! next deadline. The link layers differ in their table only: an Ethernet switch learns addresses (IEEE 802.1D §7.8), the
-//! tables of an InfiniBand switch are filled by the subnet's manager (IBTA v1.4 §18.2.4.3), which lives inside.
+//! tables of an InfiniBand switch are filled by the subnet's manager (IBTA v1.4 §18.2.4.3), which lives in one of the subnet's switches.
 //!
 //! **What it may not do.** It has no queue and no delay: where frames wait and which of them find no room is the runner's.
-//! It changes no byte of a frame.
+//! It changes no byte of a frame, but for directed routes of subnet management, which note where they have been.
 
 mod address_table;
 
 use super::port_set::PortSet;
-use super::subnet::{Management, Member, Subnet, SubnetConfig};
+use super::subnet::{Management, Member, Subnet, SubnetConfig, SubnetSwitchConfig};
 use address_table::AddressTable;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
@@ -59,7 +59,7 @@ pub struct SwitchCounters {
     pub tail_dropped: u64,
 }
 
-/// A frame that leaves a switch.
+/// A frame that leaves a switch. By a port without a cable, which whoever manages a subnet may have written into a table, it goes nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
     /// The frame that came in leaves by this port and by no other.
@@ -120,7 +120,12 @@ impl Switch {
 
     /// An InfiniBand switch without ports, and the manager of its subnet.
     pub fn infiniband(config: SubnetConfig) -> Self {
-        Self::new(Table::InfiniBand(Subnet::new(config)))
+        Self::new(Table::InfiniBand(Subnet::of_manager(config)))
+    }
+
+    /// A further switch of an InfiniBand subnet, without cables, which the manager in another one has to find.
+    pub fn infiniband_without_manager(config: &SubnetSwitchConfig) -> Self {
+        Self::new(Table::InfiniBand(Subnet::of(config)))
     }
 
     const fn new(table: Table) -> Self {
@@ -138,6 +143,19 @@ impl Switch {
     /// Whether it is a switch of InfiniBand.
     pub const fn is_infiniband(&self) -> bool {
         matches!(self.table, Table::InfiniBand(_))
+    }
+
+    /// Whether it is a switch of InfiniBand with a manager.
+    pub const fn has_manager(&self) -> bool {
+        match &self.table {
+            Table::Ethernet(_) => false,
+            Table::InfiniBand(subnet) => subnet.has_manager(),
+        }
+    }
+
+    /// Whether another cable finds a port.
+    pub fn has_room(&self) -> bool {
+        self.subnet().is_none_or(|subnet| self.ports < subnet.port_limit())
     }
 
     /// Adds a port without a cable and gives its number.
@@ -311,7 +329,7 @@ fn switch_infiniband(
     one_of(exit, ingress, counters)
 }
 
-/// Gives a packet of the management lane to the manager, or forwards it if it goes by LID to somebody else.
+/// Gives a packet of the management lane to the manager and the agent, or forwards it if it goes to somebody else.
 #[cold]
 fn switch_management(
     subnet: &mut Subnet,
@@ -322,6 +340,7 @@ fn switch_management(
 ) -> Exits {
     match subnet.handle_management(now, ingress, frame) {
         Management::Forward(exit) => return one_of(exit, ingress, counters),
+        Management::Passed => counters.forwarded += 1,
         Management::Taken => counters.managed += 1,
         Management::Lost => counters.filtered += 1,
     }

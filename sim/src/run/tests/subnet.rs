@@ -106,13 +106,13 @@ fn silent_ports_do_not_keep_the_world_busy_and_groups_reach_them() {
 }
 
 #[test]
-fn a_subnet_has_one_switch_of_so_many_ports_and_no_ethernet() {
+fn a_subnet_has_one_manager_a_switch_so_many_ports_and_no_ethernet() {
     let (mut world, switch, _) = subnet(1, (0..SWITCH_PORTS).map(|_| Player::new(1).of_infiniband()));
     let extra = world.add_node("extra", Player::default(), Bytes::default(), Latency::default());
     assert_eq!(world.connect(extra, switch, LINK), Err(TopologyError::SwitchFull(switch)));
     let second = world.add_subnet("second", SwitchConfig::default(), SubnetConfig::default());
     let third = world.add_subnet("third", SwitchConfig::default(), SubnetConfig::default());
-    assert_eq!(world.connect(second, third, LINK), Err(TopologyError::SecondSubnetSwitch));
+    assert_eq!(world.connect(second, third, LINK), Err(TopologyError::SecondSubnetManager));
     world.connect(extra, second, LINK).unwrap();
     assert!(!world.device(extra).link_up, "an Ethernet port at an InfiniBand switch");
 }

@@ -20,6 +20,42 @@ layout! {
 }
 
 layout! {
+    /// SwitchInfo (IBTA v1.4 §14.2.5.4).
+    pub struct SwitchInfo, "SwitchInfo", 5;
+    bits linear_cap / set_linear_cap: u16 = 0[31:16], "LinearFDBCap";
+    bits random_cap / set_random_cap: u16 = 0[15:0], "RandomFDBCap";
+    bits multicast_cap / set_multicast_cap: u16 = 1[31:16], "MulticastFDBCap";
+    bits linear_top / set_linear_top: u16 = 1[15:0], "LinearFDBTop";
+    bits default_port / set_default_port: u8 = 2[31:24], "DefaultPort";
+    bits default_multicast_primary / set_default_multicast_primary: u8 = 2[23:16], "DefaultMulticastPrimaryPort";
+    bits default_multicast_not_primary / set_default_multicast_not_primary: u8 = 2[15:8], "DefaultMulticastNotPrimaryPort";
+    bits life_time / set_life_time: u8 = 2[7:3], "LifeTimeValue";
+    bits port_state_change / set_port_state_change: bool = 2[2:2], "PortStateChange";
+    bits lids_per_port / set_lids_per_port: u16 = 3[31:16], "LIDsPerPort";
+    bits partition_enforcement_cap / set_partition_enforcement_cap: u16 = 3[15:0], "PartitionEnforcementCap";
+    bits inbound_enforcement_cap / set_inbound_enforcement_cap: bool = 4[31:31], "InboundEnforcementCap";
+    bits outbound_enforcement_cap / set_outbound_enforcement_cap: bool = 4[30:30], "OutboundEnforcementCap";
+    bits filter_raw_inbound_cap / set_filter_raw_inbound_cap: bool = 4[29:29], "FilterRawInboundCap";
+    bits filter_raw_outbound_cap / set_filter_raw_outbound_cap: bool = 4[28:28], "FilterRawOutboundCap";
+    bits enhanced_port0 / set_enhanced_port0: bool = 4[27:27], "EnhancedPort0";
+    bits multicast_top / set_multicast_top: u16 = 4[15:0], "MulticastFDBTop";
+}
+
+layout! {
+    /// Notice (IBTA v1.4 §13.4.8.2).
+    pub struct Notice, "Notice", 16;
+    bits is_generic / set_generic: bool = 0[31:31], "IsGeneric";
+    bits kind / set_kind: u8 = 0[30:24], "Type";
+    bits producer / set_producer: u32 = 0[23:0], "ProducerType";
+    bits trap / set_trap: u16 = 1[31:16], "TrapNumber";
+    bits issuer_lid / set_issuer_lid: u16 = 1[15:0], "IssuerLID";
+    bits toggle / set_toggle: bool = 2[31:31], "NoticeToggle";
+    bits count / set_count: u16 = 2[30:16], "NoticeCount";
+    bits lid / set_lid: u16 = 2[15:0], "DataDetails";
+    bytes details / set_details: 52 = 3, "DataDetails.Rest";
+}
+
+layout! {
     /// PortInfo (IBTA v1.4 §14.2.5.6).
     pub struct PortInfo, "PortInfo", 16;
     wide m_key / set_m_key: u64 = 0, "M_Key";

@@ -38,6 +38,8 @@ const DIRECTION: u16 = 1 << 15;
 const ATTRIBUTE_AT: usize = 64;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
+/// Most hops of a directed route: the first of the 64 bytes of a path counts for none (IBTA v1.4 §14.2.1.2).
+pub const HOPS: usize = SIZE - RETURN_PATH - 1;
 
 layout! {
     /// The header that all management datagrams have (IBTA v1.4 §13.4.3).
@@ -128,6 +130,14 @@ pub mod attribute {
     pub const NODE_DESCRIPTION: u16 = 0x10;
     /// NodeInfo.
     pub const NODE_INFO: u16 = 0x11;
+    /// Notice.
+    pub const NOTICE: u16 = 0x02;
+    /// SwitchInfo.
+    pub const SWITCH_INFO: u16 = 0x12;
+    /// LinearForwardingTable.
+    pub const LINEAR_FORWARDING: u16 = 0x19;
+    /// MulticastForwardingTable.
+    pub const MULTICAST_FORWARDING: u16 = 0x1b;
     /// GUIDInfo.
     pub const GUID_INFO: u16 = 0x14;
     /// PortInfo.
@@ -146,6 +156,14 @@ pub mod attribute {
     pub const PORT_COUNTERS: u16 = 0x12;
     /// PortCountersExtended (IBTA v1.4 §16.1.4.11).
     pub const PORT_COUNTERS_EXTENDED: u16 = 0x1d;
+}
+
+/// `NodeType` of NodeInfo (IBTA v1.4 §14.2.5.3).
+pub mod node_type {
+    /// A channel adapter.
+    pub const CHANNEL_ADAPTER: u8 = 1;
+    /// A switch.
+    pub const SWITCH: u8 = 2;
 }
 
 /// States of a port (IBTA v1.4 §14.2.5.6).
@@ -209,8 +227,18 @@ impl SubnetPacket {
 
     /// Enters the one hop of a directed route, out of port `exit`.
     pub fn leave_by(&mut self, exit: u8) {
-        (self.0[6], self.0[7]) = (1, 1);
-        self.0[INITIAL_PATH + 1] = exit;
+        self.leave_along(&[exit]);
+    }
+
+    /// Enters a directed route by the ports it leaves nodes by, the first of which is the sender's; one of no ports stays where it is.
+    /// False if there are more than [`HOPS`].
+    pub fn leave_along(&mut self, exits: &[u8]) -> bool {
+        if exits.len() > HOPS {
+            return false;
+        }
+        (self.0[6], self.0[7]) = (1, exits.len() as u8);
+        self.0[INITIAL_PATH + 1..][..exits.len()].copy_from_slice(exits);
+        true
     }
 
     /// The packet of a payload that has its length and a class of subnet management.
@@ -313,6 +341,37 @@ impl SubnetPacket {
         true
     }
 
+    /// The port by which a directed route leaves a switch that it came into by port `ingress`, there or back; `None` if it does not go on
+    /// from here (IBTA v1.4 §14.2.2.2, §14.2.2.4). The hop pointer moves, and a question notes the way back.
+    pub fn pass(&mut self, ingress: u8) -> Option<u8> {
+        let (pointer, count) = (self.0[6], self.0[7]);
+        let at = usize::from(pointer);
+        if !self.is_directed() || usize::from(count) > HOPS {
+            return None;
+        }
+        if u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0 {
+            if pointer < 2 || pointer > count {
+                return None;
+            }
+            self.0[6] = pointer - 1;
+            return Some(self.0[RETURN_PATH + at - 1]);
+        }
+        if pointer == 0 || pointer >= count {
+            return None;
+        }
+        self.0[RETURN_PATH + at] = ingress;
+        self.0[6] = pointer + 1;
+        Some(self.0[INITIAL_PATH + at + 1])
+    }
+
+    /// A LID-routed packet that nobody has asked for, or that answers one of those: a trap, or its repression.
+    pub fn lid_routed(method: Method, attribute: u16, transaction: u64) -> Self {
+        let mut packet = Self::request(method, attribute, 0, transaction);
+        packet.0[1] = LID_ROUTED;
+        packet.0[32..36].fill(0);
+        packet
+    }
+
     /// Makes the answer of a question that has arrived by the link, with the attribute's bytes as they are: the hop pointer moves
     /// back (IBTA v1.4 §14.2.2.3).
     pub fn answer(&mut self, status: u16) {
@@ -399,6 +458,19 @@ mod tests {
         assert!(back.arrive(0));
         assert_eq!((back.method(), back.status(), back.data()[0]), (Method::Response, status::OK, 9));
         assert_eq!(u16::from_be_bytes([back.0[4], back.0[5]]), DIRECTION);
+    }
+
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route of several hops leaves each switch by the next port of its path, and comes back by the
+    /// ports that were noted.
+    #[test]
+    fn a_directed_route_passes_switches() {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1);
+        assert!(asked.leave_along(&[3, 7, 9]) && !asked.clone().leave_along(&[1; 64]));
+        assert_eq!((asked.pass(11), asked.pass(12), asked.pass(13)), (Some(7), Some(9), None));
+        assert!(asked.arrive(5));
+        asked.answer(status::OK);
+        assert_eq!((asked.pass(1), asked.pass(1), asked.pass(1)), (Some(12), Some(11), None));
+        assert!(asked.arrive(3));
     }
 
     #[test]

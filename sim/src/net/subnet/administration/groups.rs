@@ -5,9 +5,10 @@
 
 use super::rate;
 use super::selector::{EXACTLY, Selector};
-use crate::net::port_set::PortSet;
-use crate::net::subnet::directory::{Directory, EndPort, full_member, is_same_partition};
-use crate::net::subnet::management_port::SUBNET_TIMEOUT;
+use crate::net::subnet::agent::SUBNET_TIMEOUT;
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::{EndPort, full_member, is_same_partition};
+use crate::net::subnet::plan::GroupPort;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::administration::{McMemberRecord, status};
 use core::cmp::Ordering;
@@ -198,13 +199,15 @@ impl MulticastGroups {
     }
 
     /// The next group whose members have changed, and the ports that lead to them.
-    pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, PortSet)> {
+    pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         let lid = self.changed.pop_first()?;
         let group = self.by_gid.values().find(|group| group.record.mlid() == lid);
         let members = group.into_iter().flat_map(|group| &group.members);
-        let hearing = members.filter(|(_, member)| member.state & HEARS != 0);
-        let exits = hearing.filter_map(|(guid, _)| directory.by_guid(*guid)?.exit);
-        Some((lid, exits.fold(PortSet::default(), |ports, exit| ports.with(exit.into()))))
+        let ports = members.filter_map(|(guid, member)| {
+            let at = directory.by_guid(*guid)?.at;
+            Some(GroupPort { at, hears: member.state & HEARS != 0 })
+        });
+        Some((lid, ports.collect()))
     }
 
     /// Groups without a member that keeps them end, and so does the membership of all others.

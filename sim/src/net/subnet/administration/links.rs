@@ -1,7 +1,9 @@
 //! LinkRecord: which port is joined to which by a cable (IBTA v1.4 §15.2.5.13). Each cable is seen from both ends.
 
 use super::record_list::RecordList;
-use crate::net::subnet::directory::{Directory, EndPort};
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::EndPort;
+use crate::net::subnet::switch_port::SwitchPort;
 use crate::wire::management::administration::LinkRecord;
 
 /// Bits of the component mask.
@@ -29,12 +31,17 @@ pub(super) struct LinkRequest<'a> {
 impl LinkRequest<'_> {
     /// Adds all links that match.
     pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
-        // The end port that no port of the switch leads to is its own.
-        let Some(switch) = directory.0.iter().find(|end| end.exit.is_none()) else { return Ok(()) };
-        for end in &directory.0 {
-            let Some(exit) = end.exit.filter(|_| end.is_visible_to(&self.requester)) else { continue };
-            let near = LinkEnd { node: *switch, port: exit + 1 };
-            let far = LinkEnd { node: *end, port: end.portrait.port.local_port_num() };
+        let adapters =
+            directory.ends.iter().filter(|end| end.at.port != 0 && end.is_visible_to(&self.requester));
+        let adapters = adapters.filter_map(|end| {
+            let near = LinkEnd { node: directory.switch(end.at.switch)?, port: end.at.port };
+            Some((near, LinkEnd { node: *end, port: end.portrait.port.local_port_num() }))
+        });
+        let between = directory.cables.iter().filter_map(|[one, other]| {
+            let end = |at: &SwitchPort| Some(LinkEnd { node: directory.switch(at.switch)?, port: at.port });
+            Some((end(one)?, end(other)?))
+        });
+        for (near, far) in adapters.chain(between) {
             for (from, to) in [(near, far), (far, near)] {
                 if self.chooses(&from, &to) {
                     let mut record = LinkRecord::new();

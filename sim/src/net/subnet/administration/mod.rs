@@ -17,9 +17,10 @@ mod selector;
 mod services;
 mod transfer;
 
-use super::directory::{Directory, EndPort};
-use super::management_port::SUBNET_TIMEOUT;
-use crate::net::port_set::PortSet;
+use super::agent::SUBNET_TIMEOUT;
+use super::directory::Directory;
+use super::end_port::EndPort;
+use super::plan::GroupPort;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
     AdministrationPacket, CLASS_VERSION, LinkRecord, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord,
@@ -135,7 +136,7 @@ impl Administration {
     }
 
     /// The next group whose ports have changed.
-    pub(super) fn poll_group(&mut self, directory: &Directory<'_>) -> Option<(u16, PortSet)> {
+    pub(super) fn poll_group(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         self.groups.poll_change(directory)
     }
 
@@ -265,7 +266,7 @@ impl AdministrationRequest<'_> {
 
     /// End ports that the requester may know of.
     fn visible<'a>(&'a self, directory: &'a Directory<'_>) -> impl Iterator<Item = &'a EndPort<'a>> {
-        directory.0.iter().filter(|end| end.is_visible_to(&self.requester))
+        directory.ends.iter().filter(|end| end.is_visible_to(&self.requester))
     }
 
     /// NodeRecord: one for each end port.

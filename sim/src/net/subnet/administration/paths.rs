@@ -5,8 +5,9 @@
 use super::rate;
 use super::record_list::RecordList;
 use super::selector::{EXACTLY, Selector};
-use crate::net::subnet::directory::{Directory, EndPort};
-use crate::net::subnet::management_port::SUBNET_TIMEOUT;
+use crate::net::subnet::agent::SUBNET_TIMEOUT;
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::EndPort;
 use crate::wire::management::administration::{PathRecord, status};
 
 /// Bits of the component mask.
@@ -58,7 +59,7 @@ impl PathRequest<'_> {
         let destinations = self.ends(directory, dgid, dlid)?;
         for source in &sources {
             for destination in &destinations {
-                if let Some(path) = self.path(source, destination) {
+                if let Some(path) = self.path(directory, source, destination) {
                     self.add_lids(path, [source, destination], found)?;
                 }
             }
@@ -76,7 +77,7 @@ impl PathRequest<'_> {
         if gid.is_some_and(|gid| directory.by_gid(&gid).is_none()) {
             return Err(status::INVALID_GID);
         }
-        let named = directory.0.iter().filter(|end| {
+        let named = directory.ends.iter().filter(|end| {
             gid.is_none_or(|gid| end.gid() == gid)
                 && lid.is_none_or(|lid| end.owns_lid(lid))
                 && end.is_visible_to(&self.requester)
@@ -85,7 +86,12 @@ impl PathRequest<'_> {
     }
 
     /// The path between two ports but for its LIDs, if there is one as it is wished.
-    fn path(&self, source: &EndPort<'_>, destination: &EndPort<'_>) -> Option<PathRecord> {
+    fn path(
+        &self,
+        directory: &Directory<'_>,
+        source: &EndPort<'_>,
+        destination: &EndPort<'_>,
+    ) -> Option<PathRecord> {
         let (wish, mut path) = (self.record, PathRecord::new());
         path.set_sgid(source.gid()).set_dgid(destination.gid()).set_reversible(true).set_number_of_paths(1);
         path.set_partition_key(self.partition_key(source, destination)?);
@@ -101,9 +107,11 @@ impl PathRequest<'_> {
         if self.asks(component::HOP_LIMIT) {
             path.set_hop_limit(wish.hop_limit());
         }
-        let [from, to] = [source, destination].map(|end| &end.portrait.port);
-        path.set_mtu_selector(EXACTLY).set_mtu(self.mtu(from.neighbor_mtu().min(to.neighbor_mtu()))?);
-        let rate = rate::slower(rate::of_port(from), rate::of_port(to));
+        let mut links = directory.hops(source, destination.lid)?;
+        links.extend([&source.portrait.port, &destination.portrait.port]);
+        let mtu = links.iter().map(|link| link.neighbor_mtu()).min()?;
+        path.set_mtu_selector(EXACTLY).set_mtu(self.mtu(mtu)?);
+        let rate = links.into_iter().map(rate::of_port).reduce(rate::slower)?;
         path.set_rate_selector(EXACTLY).set_rate(self.rate(rate)?);
         path.set_life_time_selector(EXACTLY).set_life_time(self.life_time()?);
         Some(path)

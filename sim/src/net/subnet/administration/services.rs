@@ -1,7 +1,8 @@
 //! ServiceRecord: what ports offer, by name and number, for as long as a lease runs (IBTA v1.4 §15.2.5.14).
 
 use super::components;
-use crate::net::subnet::directory::{Directory, EndPort};
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::EndPort;
 use crate::wire::management::administration::{ServiceRecord, status};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! Whatever comes to the manager: it does not panic, answers no more than it may, and only what has an answer.
 
+use super::further_switch::further_switch;
 use super::*;
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
         known(&[0x01, 0x03, 0x81]),
         known(&[1, 2]),
         known(&[1, 2, 5, 7, 0x12, 0x15, 0x81, 0x92]),
-        known(&[0x01, 0x10, 0x11, 0x12, 0x15, 0x20, 0x31, 0x35, 0x38]),
+        known(&[0x01, 0x02, 0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x19, 0x1b, 0x20, 0x31, 0x35, 0x38]),
         known(&[0, 1, 3, 7]),
         known(&[0, 1, 2, 3, 4]),
     );
@@ -71,6 +72,27 @@ proptest! {
             let answers = core::iter::from_fn(|| switch.poll()).filter(|egress| matches!(egress, Egress::Own { .. }));
             let may = packet.method().has_answer() && !packet.is_returning();
             prop_assert!(answers.count() <= usize::from(may));
+        }
+    }
+
+    /// Requirement: IBTA v1.4 §14.2.2: whatever comes on the management lane to a switch without a manager, only questions whose route ends there
+    /// are answered, and only directed routes that go on are passed on, by a port with a link.
+    #[test]
+    fn a_further_switch_survives_arbitrary_packets(datagrams in prop::collection::vec((datagram(), any::<(u8, u8)>()), 1..20)) {
+        let mut switch = further_switch();
+        for (mut bytes, (pointer, count)) in datagrams {
+            (bytes[6], bytes[7]) = (pointer % 5, count % 5);
+            bytes[128..192].iter_mut().for_each(|port| *port %= 6);
+            let Some(packet) = SubnetPacket::from_payload(&bytes) else { continue };
+            switch.handle_frame(Time::ZERO, 1, &packet.to_frame(9, PERMISSIVE_LID).0);
+            let sent: Vec<Egress> = core::iter::from_fn(|| switch.poll()).collect();
+            prop_assert!(sent.len() <= 1, "{sent:?}");
+            let passes = packet.clone().pass(2).is_some();
+            prop_assert!(sent.is_empty() || passes || packet.method().has_answer() && !packet.is_returning());
+            for egress in sent {
+                let Egress::Own { port, .. } = egress else { return Err(TestCaseError::fail("no LID is known")) };
+                prop_assert!(port < 3);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! A switch with the subnet's manager, and ports that do what they are told.
 
 mod arbitrary;
+mod further_switch;
 mod groups;
 mod links;
 mod manager;

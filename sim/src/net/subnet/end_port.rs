@@ -1,0 +1,85 @@
+//! End ports: what they have said of themselves, and which of them hear each other.
+
+use super::switch_port::SwitchPort;
+use crate::wire::management::attributes::{NodeInfo, PortInfo};
+
+/// The bit of a P_Key that says whether a member is a full one (IBTA v1.4 §10.9.1.1).
+const FULL_MEMBER: u16 = 1 << 15;
+/// Bytes of NodeDescription.
+pub(super) const DESCRIPTION: usize = 64;
+
+/// What an end port and its node have said of themselves.
+#[derive(Debug, Clone)]
+pub(super) struct Portrait {
+    pub(super) node: NodeInfo,
+    pub(super) description: [u8; DESCRIPTION],
+    pub(super) port: PortInfo,
+}
+
+impl Portrait {
+    /// Sets NodeDescription, as far as it has room.
+    pub(super) fn describe(&mut self, text: &str) {
+        let length = text.len().min(DESCRIPTION);
+        self.description = [0; DESCRIPTION];
+        self.description[..length].copy_from_slice(&text.as_bytes()[..length]);
+    }
+
+    pub(super) const fn new() -> Self {
+        Self { node: NodeInfo::new(), description: [0; DESCRIPTION], port: PortInfo::new() }
+    }
+}
+
+/// An end port that has a LID.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndPort<'a> {
+    /// Its first LID.
+    pub(super) lid: u16,
+    /// It has `1 << lmc` of them.
+    pub(super) lmc: u8,
+    /// The port of a switch that leads to it: the cable's, or port 0 of the switch itself.
+    pub(super) at: SwitchPort,
+    pub(super) portrait: &'a Portrait,
+    /// Its P_Key table.
+    pub(super) partition_keys: &'a [u16],
+}
+
+impl EndPort<'_> {
+    pub(super) fn guid(&self) -> u64 {
+        self.portrait.node.port_guid()
+    }
+
+    pub(super) fn gid(&self) -> [u8; 16] {
+        let gid = u128::from(self.portrait.port.gid_prefix()) << 64 | u128::from(self.guid());
+        gid.to_be_bytes()
+    }
+
+    pub(super) fn owns_lid(&self, lid: u16) -> bool {
+        lid >> self.lmc == self.lid >> self.lmc
+    }
+
+    /// Whether it hears packets with this P_Key (IBTA v1.4 §10.9.3).
+    pub(super) fn hears(&self, theirs: u16) -> bool {
+        self.partition_keys.iter().any(|own| is_same_partition(*own, theirs))
+    }
+
+    /// Whether another port may know of it: itself, and ports of its partitions (IBTA v1.4 §15.4.1).
+    pub(super) fn is_visible_to(&self, requester: &EndPort<'_>) -> bool {
+        self.guid() == requester.guid() || self.common_key(requester).is_some()
+    }
+
+    /// The first P_Key of this port by which the other one hears it.
+    pub(super) fn common_key(&self, other: &EndPort<'_>) -> Option<u16> {
+        self.partition_keys.iter().copied().find(|key| other.hears(*key))
+    }
+}
+
+/// Whether two keys are of one partition, and not both of limited members (IBTA v1.4 §10.9.1.1).
+pub(super) const fn is_same_partition(one: u16, other: u16) -> bool {
+    let base = one & !FULL_MEMBER;
+    base != 0 && base == other & !FULL_MEMBER && (one | other) & FULL_MEMBER != 0
+}
+
+/// The key of a full member of the partition.
+pub(super) const fn full_member(key: u16) -> u16 {
+    key | FULL_MEMBER
+}

@@ -1,0 +1,51 @@
+//! LIDs by GUID, also of ports that have gone: they get them again.
+
+use super::agent::MANAGER_LID;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lids {
+    by_guid: BTreeMap<u64, u16>,
+    /// LIDs of a port.
+    step: u16,
+}
+
+impl Lids {
+    /// With those that are known from before. One that is on no boundary of the mask (IBTA v1.4 §4.1.3), or is that of a group or of the
+    /// manager, is forgotten.
+    pub(super) fn new(lmc: u8, mut known: BTreeMap<u64, u16>) -> Self {
+        let step = 1 << lmc;
+        known.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && is_below_manager(*lid, step));
+        Self { by_guid: known, step }
+    }
+
+    /// The first LID of a port: the one it had, or a free one. `None` if every LID is that of a port which is `present`.
+    pub(super) fn of(&mut self, guid: u64, present: impl FnOnce() -> BTreeSet<u64>) -> Option<u16> {
+        if let Some(lid) = self.by_guid.get(&guid) {
+            return Some(*lid);
+        }
+        let lid = self.free().or_else(|| {
+            let present = present();
+            self.by_guid.retain(|guid, _| present.contains(guid));
+            self.free()
+        })?;
+        self.by_guid.insert(guid, lid);
+        Some(lid)
+    }
+
+    /// The first LID above all others that is on a boundary of the mask (IBTA v1.4 §4.1.3), or one that was given back.
+    fn free(&self) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.by_guid.values().copied().collect();
+        let next = taken.last().map_or(self.step, |last| last + self.step);
+        let free = (self.step..MANAGER_LID)
+            .step_by(usize::from(self.step))
+            .find(|lid| is_below_manager(*lid, self.step) && !taken.contains(lid));
+        if is_below_manager(next, self.step) { Some(next) } else { free }
+    }
+}
+
+/// Whether the LIDs of a port end before that of the manager.
+const fn is_below_manager(lid: u16, lids: u16) -> bool {
+    lid <= MANAGER_LID - lids
+}

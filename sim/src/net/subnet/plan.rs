@@ -1,0 +1,155 @@
+//! What the manager makes of the cables that it has found: switches, ways through them, and the tables that they are to have.
+
+use super::forwarding::{LINEAR_BLOCK, NO_PORT, multicast_bytes, multicast_places};
+use super::remote_switch::{BlockPlace, Blocks};
+use super::routing::{Cable, Cables, RoutedPort, Routes};
+use super::switch_port::SwitchPort;
+use crate::net::port_set::PortSet;
+use crate::wire::management::attribute;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A port that has to do with a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupPort {
+    pub(super) at: SwitchPort,
+    /// Whether it hears the group; one that does not may send.
+    pub(super) hears: bool,
+}
+
+/// An end port and its LIDs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) at: SwitchPort,
+    pub(super) lid: u16,
+    pub(super) lids: u16,
+    /// See [`RoutedPort::is_end`].
+    pub(super) is_end: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    indices: BTreeMap<u64, usize>,
+    guids: Vec<u64>,
+    cables: Cables,
+    routes: Routes,
+    /// Place of each LID among the ways.
+    ways: BTreeMap<u16, usize>,
+    /// Linear tables.
+    linear: Vec<Blocks>,
+}
+
+impl Plan {
+    /// `cables` join ports of these switches; those of other ones do not count.
+    pub(super) fn new(
+        switches: impl IntoIterator<Item = u64>,
+        cables: impl IntoIterator<Item = [SwitchPort; 2]>,
+        places: impl IntoIterator<Item = Place>,
+    ) -> Self {
+        let guids: Vec<u64> = switches.into_iter().collect();
+        let indices: BTreeMap<u64, usize> = guids.iter().copied().zip(0..).collect();
+        let cables = by_switch(&indices, cables);
+        let destinations: Vec<RoutedPort> = places
+            .into_iter()
+            .filter_map(|Place { at, lid, lids, is_end }| {
+                let switch = *indices.get(&at.switch)?;
+                Some(RoutedPort { switch, port: at.port, lid, lids, is_end })
+            })
+            .collect();
+        let routes = Routes::new(&cables, &destinations);
+        let ways = routes.ways.iter().zip(0..).map(|(way, place)| (way.lid, place)).collect();
+        let linear = linear_blocks(&routes, guids.len());
+        Self { indices, guids, cables, routes, ways, linear }
+    }
+
+    /// The linear table of a switch.
+    pub(super) fn linear(&self, switch: u64) -> Blocks {
+        let index = self.indices.get(&switch);
+        index.and_then(|index| self.linear.get(*index)).cloned().unwrap_or_default()
+    }
+
+    /// The cables' ports by which packets leave switches on their way from a switch to a LID, without that to the LID itself; `None` if no
+    /// way leads there.
+    pub(super) fn hops(&self, from: u64, lid: u16) -> Option<Vec<SwitchPort>> {
+        let way = self.routes.ways.get(*self.ways.get(&lid)?)?;
+        let mut at = *self.indices.get(&from)?;
+        let mut hops = Vec::new();
+        while hops.len() <= self.guids.len() {
+            let port = way.ports[at]?;
+            let Some((_, next, _)) = self.cables[at].iter().find(|cable| cable.0 == port) else {
+                return Some(hops);
+            };
+            hops.push(SwitchPort { switch: self.guids[at], port });
+            at = *next;
+        }
+        None
+    }
+
+    /// The ports, counted from 0, by which each switch forwards a group.
+    pub(super) fn group(&self, ports: &[GroupPort]) -> BTreeMap<u64, PortSet> {
+        let mut exits: BTreeMap<u64, PortSet> = BTreeMap::new();
+        let mut add = |switch: u64, port: u8| {
+            let set = exits.entry(switch).or_default();
+            *set = port.checked_sub(1).map_or(*set, |port| set.with(port.into()));
+        };
+        let switches: BTreeSet<usize> =
+            ports.iter().filter_map(|port| self.indices.get(&port.at.switch)).copied().collect();
+        for (switch, port) in self.routes.tree.branches(&switches.into_iter().collect::<Vec<_>>()) {
+            add(self.guids[switch], port);
+        }
+        ports.iter().filter(|port| port.hears).for_each(|port| add(port.at.switch, port.at.port));
+        exits
+    }
+
+    /// The multicast table of each switch, as blocks.
+    pub(super) fn multicast(&self, groups: &BTreeMap<u16, Vec<GroupPort>>) -> BTreeMap<u64, Blocks> {
+        let mut by_switch: BTreeMap<u64, BTreeMap<u16, PortSet>> = BTreeMap::new();
+        for (lid, ports) in groups {
+            for (switch, exits) in self.group(ports) {
+                by_switch.entry(switch).or_default().insert(*lid, exits);
+            }
+        }
+        by_switch.into_iter().map(|(switch, groups)| (switch, multicast_blocks(&groups))).collect()
+    }
+}
+
+/// Cables by switch, from both ends.
+fn by_switch(indices: &BTreeMap<u64, usize>, cables: impl IntoIterator<Item = [SwitchPort; 2]>) -> Cables {
+    let mut sides: Vec<BTreeSet<Cable>> = vec![BTreeSet::new(); indices.len()];
+    for [one, other] in cables {
+        let (Some(near), Some(far)) = (indices.get(&one.switch), indices.get(&other.switch)) else {
+            continue;
+        };
+        if near != far {
+            sides[*near].insert((one.port, *far, other.port));
+            sides[*far].insert((other.port, *near, one.port));
+        }
+    }
+    sides.into_iter().map(|side| side.into_iter().collect()).collect()
+}
+
+fn linear_blocks(routes: &Routes, switches: usize) -> Vec<Blocks> {
+    let mut tables = vec![Blocks::new(); switches];
+    for way in &routes.ways {
+        let modifier = u32::from(way.lid / LINEAR_BLOCK);
+        let place = BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier };
+        for (table, port) in tables.iter_mut().zip(&way.ports) {
+            if let Some(port) = port {
+                let block = table.entry(place).or_insert([NO_PORT; LINEAR_BLOCK as usize]);
+                block[usize::from(way.lid % LINEAR_BLOCK)] = *port;
+            }
+        }
+    }
+    tables
+}
+
+fn multicast_blocks(groups: &BTreeMap<u16, PortSet>) -> Blocks {
+    let places: BTreeSet<(u16, u8)> =
+        groups.iter().flat_map(|(lid, ports)| multicast_places(*lid, *ports)).collect();
+    let block = |(block, position): (u16, u8)| {
+        let modifier = u32::from(position) << 28 | u32::from(block);
+        let bytes = multicast_bytes(block, position, |lid| groups.get(&lid).copied());
+        (BlockPlace { attribute: attribute::MULTICAST_FORWARDING, modifier }, bytes)
+    };
+    places.into_iter().map(block).collect()
+}

@@ -1,0 +1,268 @@
+//! A switch that the manager configures over the links: what it has said of itself, what it is to be, and the next request that brings it there.
+
+use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
+use super::end_port::{DESCRIPTION, Portrait};
+use super::exchange::Exchange;
+use super::forwarding::NO_PORT;
+use crate::wire::infiniband::PERMISSIVE_LID;
+use crate::wire::management::attributes::{NodeInfo, PortInfo, SwitchInfo};
+use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
+use bareverbs_prm::time::Time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of a block of a forwarding table.
+pub(super) type Block = [u8; 64];
+/// Which block of which table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BlockPlace {
+    pub(super) attribute: u16,
+    pub(super) modifier: u32,
+}
+/// Blocks of forwarding tables; one that is not there has no entries.
+pub(super) type Blocks = BTreeMap<BlockPlace, Block>;
+
+/// What the manager asks of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SwitchRequest {
+    Describe,
+    /// SwitchInfo: whether ports have changed.
+    Inspect,
+    /// SwitchInfo: the manager has noticed.
+    Notice,
+    ReadPort(u8),
+    /// LID of port 0, and where the manager is.
+    Address,
+    Raise(u8, PortState),
+    Write(BlockPlace),
+}
+
+/// What has become known of a port of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PortNews {
+    pub(super) port: u8,
+    pub(super) is_linked: bool,
+    /// Its link has been down since the manager looked last.
+    pub(super) was_down: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct RemoteSwitch {
+    /// Its port is port 0.
+    pub(super) portrait: Box<Portrait>,
+    /// Of port 0; 0 until it has one.
+    pub(super) lid: u16,
+    /// Ports by which a directed route leads from the manager to it.
+    pub(super) route: Vec<u8>,
+    pub(super) exchange: Exchange,
+    ports: Vec<PortInfo>,
+    /// `None`: to be asked for.
+    info: Option<SwitchInfo>,
+    is_described: bool,
+    unread: BTreeSet<u8>,
+    /// Ports that are to be active.
+    raised: BTreeSet<u8>,
+    wanted: Blocks,
+    written: Blocks,
+    dirty: BTreeSet<BlockPlace>,
+    asked: Option<SwitchRequest>,
+}
+
+impl RemoteSwitch {
+    /// One that has said who it is.
+    pub(super) fn new(now: Time, node: NodeInfo) -> Self {
+        let mut portrait = Box::new(Portrait::new());
+        portrait.node = node;
+        Self {
+            portrait,
+            lid: 0,
+            route: Vec::new(),
+            exchange: Exchange::new(now),
+            ports: vec![PortInfo::new(); usize::from(node.num_ports()) + 1],
+            info: None,
+            is_described: false,
+            unread: (0..=node.num_ports()).collect(),
+            raised: BTreeSet::new(),
+            wanted: Blocks::new(),
+            written: Blocks::new(),
+            dirty: BTreeSet::new(),
+            asked: None,
+        }
+    }
+
+    /// Something has happened to it: its ports are to be looked at.
+    pub(super) const fn look_again(&mut self) {
+        self.info = None;
+    }
+
+    /// A port whose neighbour is known is made active.
+    pub(super) fn raise(&mut self, port: u8) {
+        self.raised.insert(port);
+    }
+
+    /// Whether its port 0 has the LID that it is to have.
+    pub(super) fn has_lid(&self) -> bool {
+        self.lid != 0 && self.portrait.port.lid() == self.lid
+    }
+
+    /// What a port has said of itself; port 0 is that of the switch.
+    pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
+        self.ports.get(usize::from(port))
+    }
+
+    /// The forwarding tables that it is to have.
+    pub(super) fn want(&mut self, wanted: Blocks) {
+        let places = wanted.keys().chain(self.written.keys());
+        let differ = |place: &BlockPlace| block(&wanted, *place) != block(&self.written, *place);
+        self.dirty = places.copied().filter(differ).collect();
+        self.wanted = wanted;
+    }
+
+    /// Whether an answer may yet tell of ports.
+    pub(super) fn is_explored(&self) -> bool {
+        !self.exchange.is_open() || self.info.is_some() && self.unread.is_empty()
+    }
+
+    /// Whether it has all that it is to have.
+    pub(super) fn is_configured(&self) -> bool {
+        self.next_request().is_none()
+    }
+
+    /// The next request, or a look at what has changed.
+    pub(super) fn request(&mut self, transaction: u64) -> SubnetPacket {
+        let request = self.next_request().unwrap_or(SwitchRequest::Inspect);
+        self.asked = Some(request);
+        self.packet(request, transaction)
+    }
+
+    /// Takes the answer to the open request.
+    pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket) -> Option<PortNews> {
+        let asked = self.asked.take();
+        let news = asked.and_then(|asked| self.learn(asked, answer));
+        self.exchange.end(now);
+        match self.next_request() {
+            None => self.exchange.settle(now),
+            next if next == asked => self.exchange.pause(now),
+            Some(_) => {}
+        }
+        news
+    }
+
+    fn learn(&mut self, asked: SwitchRequest, answer: &SubnetPacket) -> Option<PortNews> {
+        match asked {
+            SwitchRequest::Describe => {
+                self.portrait.description = answer.data().try_into().unwrap_or([0; DESCRIPTION]);
+                self.is_described = true;
+            }
+            SwitchRequest::Inspect => self.info = answer.read(),
+            SwitchRequest::Notice => {
+                let changed = self.info.is_some_and(|info| info.port_state_change());
+                self.info = answer.read();
+                if changed {
+                    self.unread.extend(1..=self.portrait.node.num_ports());
+                }
+            }
+            SwitchRequest::ReadPort(port) => {
+                self.unread.remove(&port);
+                return self.learn_port(port, answer.read()?);
+            }
+            SwitchRequest::Address => {
+                self.ports[0] = answer.read()?;
+                self.portrait.port = self.ports[0];
+            }
+            SwitchRequest::Raise(port, _) => *self.ports.get_mut(usize::from(port))? = answer.read()?,
+            SwitchRequest::Write(place) => {
+                self.written.insert(place, answer.data().try_into().ok()?);
+                if block(&self.written, place) == block(&self.wanted, place) {
+                    self.dirty.remove(&place);
+                }
+            }
+        }
+        None
+    }
+
+    fn learn_port(&mut self, port: u8, info: PortInfo) -> Option<PortNews> {
+        let before = core::mem::replace(self.ports.get_mut(usize::from(port))?, info);
+        if port == 0 {
+            self.portrait.port = info;
+            return None;
+        }
+        let (was, state) = (before.port_state(), info.port_state());
+        let is_linked = state > PortState::Down as u8;
+        let was_down = was <= PortState::Down as u8 || state < was || state == PortState::Initialize as u8;
+        if !is_linked || was_down {
+            self.raised.remove(&port);
+        }
+        Some(PortNews { port, is_linked, was_down })
+    }
+
+    fn next_request(&self) -> Option<SwitchRequest> {
+        if !self.is_described {
+            return Some(SwitchRequest::Describe);
+        }
+        let Some(info) = self.info else { return Some(SwitchRequest::Inspect) };
+        if info.port_state_change() || info.linear_top() != MANAGER_LID {
+            return Some(SwitchRequest::Notice);
+        }
+        if let Some(port) = self.unread.first() {
+            return Some(SwitchRequest::ReadPort(*port));
+        }
+        let own = self.ports.first()?;
+        if self.lid != 0 && (own.lid(), own.master_sm_lid()) != (self.lid, MANAGER_LID) {
+            return Some(SwitchRequest::Address);
+        }
+        let mut raised = self.raised.iter().copied();
+        let raise = raised.find_map(|port| Some(SwitchRequest::Raise(port, self.next_state(port)?)));
+        raise.or_else(|| self.dirty.first().map(|place| SwitchRequest::Write(*place)))
+    }
+
+    /// The state that leads a port on to be active.
+    fn next_state(&self, port: u8) -> Option<PortState> {
+        match PortState::from_raw(self.port(port)?.port_state())? {
+            PortState::Initialize => Some(PortState::Armed),
+            PortState::Armed => Some(PortState::Active),
+            PortState::Down | PortState::Active => None,
+        }
+    }
+
+    fn packet(&self, request: SwitchRequest, transaction: u64) -> SubnetPacket {
+        let packet =
+            |method, attribute, modifier| SubnetPacket::request(method, attribute, modifier, transaction);
+        match request {
+            SwitchRequest::Describe => packet(Method::Get, attribute::NODE_DESCRIPTION, 0),
+            SwitchRequest::Inspect => packet(Method::Get, attribute::SWITCH_INFO, 0),
+            SwitchRequest::ReadPort(port) => packet(Method::Get, attribute::PORT_INFO, port.into()),
+            SwitchRequest::Notice => {
+                let mut packet = packet(Method::Set, attribute::SWITCH_INFO, 0);
+                let mut wish = self.info.unwrap_or_default();
+                wish.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
+                packet.write(wish.set_life_time(SUBNET_TIMEOUT).set_port_state_change(true));
+                packet
+            }
+            SwitchRequest::Address => {
+                let mut packet = packet(Method::Set, attribute::PORT_INFO, 0);
+                let mut wish = self.ports.first().copied().unwrap_or_default();
+                wish.set_lid(self.lid).set_master_sm_lid(MANAGER_LID).set_subnet_timeout(SUBNET_TIMEOUT);
+                packet.write(wish.set_port_state(0).set_port_physical_state(0));
+                packet
+            }
+            SwitchRequest::Raise(port, state) => {
+                let mut packet = packet(Method::Set, attribute::PORT_INFO, port.into());
+                let mut wish = self.port(port).copied().unwrap_or_default();
+                packet.write(wish.set_port_state(state as u8).set_port_physical_state(0));
+                packet
+            }
+            SwitchRequest::Write(place) => {
+                let mut packet = packet(Method::Set, place.attribute, place.modifier);
+                packet.data_mut().copy_from_slice(&block(&self.wanted, place));
+                packet
+            }
+        }
+    }
+}
+
+/// A block of tables of which only those with entries are there.
+fn block(blocks: &Blocks, place: BlockPlace) -> Block {
+    let empty = if place.attribute == attribute::LINEAR_FORWARDING { NO_PORT } else { 0 };
+    blocks.get(&place).copied().unwrap_or([empty; 64])
+}

@@ -1,0 +1,141 @@
+//! A switch without a manager: what its agent shows and takes, and its traps.
+
+use super::*;
+use crate::net::SubnetSwitchConfig;
+use crate::wire::management::attributes::{Notice, SwitchInfo};
+use bareverbs_prm::time::Duration;
+
+/// One of four ports, the first three of which have a link.
+pub(super) fn further_switch() -> Switch {
+    let config = SubnetSwitchConfig { guid: 0x51, ports: 4, description: "rack 7".into() };
+    let mut switch = Switch::infiniband_without_manager(&config);
+    (0..3).for_each(|port| switch.handle_link(Time::ZERO, port, true));
+    assert_eq!(switch.poll(), None, "it knows no manager");
+    switch
+}
+
+/// The answer to a directed route of one hop that comes in by port 2, counted from 1.
+fn ask(switch: &mut Switch, mut question: SubnetPacket) -> SubnetPacket {
+    question.leave_by(1);
+    switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
+    let Some(Egress::Own { port: 1, frame, .. }) = switch.poll() else { panic!("no answer") };
+    SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management")
+}
+
+fn get(switch: &mut Switch, number: u16, modifier: u32) -> SubnetPacket {
+    ask(switch, SubnetPacket::request(Method::Get, number, modifier, 3))
+}
+
+fn set(switch: &mut Switch, number: u16, modifier: u32, wish: &(impl IntoBytes + Immutable)) -> u16 {
+    let mut packet = SubnetPacket::request(Method::Set, number, modifier, 4);
+    packet.write(wish);
+    ask(switch, packet).status()
+}
+
+/// Gives it LID 7, and a manager at LID 9 behind its third port.
+fn configure(switch: &mut Switch) {
+    let mut info = PortInfo::new();
+    assert_eq!(set(switch, attribute::PORT_INFO, 0, info.set_lid(7).set_master_sm_lid(9)), status::OK);
+    let mut block = [255_u8; 64];
+    block[9] = 3;
+    assert_eq!(set(switch, attribute::LINEAR_FORWARDING, 0, &block), status::OK);
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.4: SwitchInfo says what tables a switch has and that a port has changed, until 1 is written there.
+#[test]
+fn a_switch_says_that_a_port_has_changed() {
+    let mut switch = further_switch();
+    let mut info: SwitchInfo = get(&mut switch, attribute::SWITCH_INFO, 0).read().unwrap();
+    assert_eq!((info.linear_cap(), info.multicast_cap(), info.random_cap()), (0xc000, 1024, 0));
+    assert!(info.port_state_change());
+    info.set_port_state_change(false).set_linear_top(40);
+    assert_eq!(set(&mut switch, attribute::SWITCH_INFO, 0, &info), status::OK);
+    let mut info: SwitchInfo = get(&mut switch, attribute::SWITCH_INFO, 0).read().unwrap();
+    assert_eq!((info.port_state_change(), info.linear_top()), (true, 40), "0 changes nothing");
+    assert_eq!(set(&mut switch, attribute::SWITCH_INFO, 0, info.set_port_state_change(true)), status::OK);
+    let mut info: SwitchInfo = get(&mut switch, attribute::SWITCH_INFO, 0).read().unwrap();
+    assert!(!info.port_state_change());
+    assert_eq!(set(&mut switch, attribute::SWITCH_INFO, 0, info.set_linear_top(0xc000)), status::INVALID);
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.6: a port of a switch becomes active by way of armed, and a port without a link has no next state.
+#[test]
+fn ports_have_states() {
+    let mut switch = further_switch();
+    let state_of = |switch: &mut Switch, port| {
+        get(switch, attribute::PORT_INFO, port).read::<PortInfo>().unwrap().port_state()
+    };
+    let raise = |switch: &mut Switch, port, state| {
+        set(switch, attribute::PORT_INFO, port, PortInfo::new().set_port_state(state))
+    };
+    assert_eq!((state_of(&mut switch, 1), state_of(&mut switch, 4)), (2, 1));
+    assert_eq!(raise(&mut switch, 1, 4), status::INVALID);
+    assert_eq!((raise(&mut switch, 1, 3), raise(&mut switch, 1, 4), state_of(&mut switch, 1)), (0, 0, 4));
+    assert_eq!((raise(&mut switch, 1, 1), state_of(&mut switch, 1)), (0, 2), "it trains anew");
+    assert_eq!((raise(&mut switch, 4, 3), raise(&mut switch, 5, 3)), (status::INVALID, status::INVALID));
+    assert_eq!(get(&mut switch, attribute::PORT_INFO, 5).status(), status::INVALID);
+}
+
+#[test]
+fn a_switch_shows_its_name_guid_and_keys() {
+    let mut switch = further_switch();
+    assert!(get(&mut switch, attribute::NODE_DESCRIPTION, 0).data().starts_with(b"rack 7\0"));
+    let node: NodeInfo = get(&mut switch, attribute::NODE_INFO, 0).read().unwrap();
+    assert_eq!((node.node_guid(), node.num_ports(), node.local_port_num()), (0x51, 4, 2));
+    assert_eq!(get(&mut switch, attribute::GUID_INFO, 0).data()[..8], 0x51_u64.to_be_bytes());
+    assert_eq!(get(&mut switch, attribute::PARTITION_KEYS, 0).data()[..4], [0xff, 0xff, 0, 0]);
+    assert_eq!(get(&mut switch, attribute::GUID_INFO, 1).status(), status::INVALID);
+    assert_eq!(get(&mut switch, attribute::PARTITION_KEYS, 1 << 16).status(), status::INVALID);
+    assert_eq!(get(&mut switch, attribute::SM_INFO, 0).status(), status::UNSUPPORTED, "no manager");
+}
+
+/// Requirement: IBTA v1.4 §18.2.4.3: a switch forwards a packet by the port that its tables have for the LID, or the group.
+#[test]
+fn packets_go_where_the_tables_say() {
+    let mut switch = further_switch();
+    configure(&mut switch);
+    switch.handle_frame(Time::ZERO, 0, &[0, 2, 0, 9, 0, 0, 0, 0]);
+    assert_eq!(switch.poll(), Some(Egress::Forward { port: 2 }));
+    let mut groups = [0; 64];
+    groups[3] = 0b1110;
+    assert_eq!(set(&mut switch, attribute::MULTICAST_FORWARDING, 0, &groups), status::OK);
+    assert_eq!(get(&mut switch, attribute::MULTICAST_FORWARDING, 0).data(), groups);
+    switch.handle_frame(Time::ZERO, 0, &[0, 3, 0xc0, 1, 0, 0, 0, 0]);
+    assert_eq!(
+        (switch.poll(), switch.poll()),
+        (Some(Egress::Copy { port: 1 }), Some(Egress::Copy { port: 2 }))
+    );
+    for (number, modifier) in [(attribute::LINEAR_FORWARDING, 768), (attribute::MULTICAST_FORWARDING, 0x200)]
+    {
+        assert_eq!(get(&mut switch, number, modifier).status(), status::INVALID);
+    }
+}
+
+/// Requirement: IBTA v1.4 §13.4.9: a trap is sent again until it is repressed, or a few times.
+#[test]
+fn a_trap_is_sent_until_it_is_heard() {
+    let mut switch = further_switch();
+    configure(&mut switch);
+    let trap = |switch: &mut Switch| {
+        let Some(Egress::Own { port: 2, frame, .. }) = switch.poll() else { return None };
+        SubnetPacket::of(&parse(&frame).expect("a packet"))
+    };
+    switch.handle_link(Time::ZERO, 0, false);
+    let first = trap(&mut switch).expect("a trap");
+    let notice: Notice = first.read().unwrap();
+    assert_eq!((first.method(), notice.trap(), notice.issuer_lid(), notice.lid()), (Method::Trap, 128, 7, 7));
+    let due = switch.poll_timeout().expect("it is sent again");
+    assert_eq!(due, Time::ZERO + Duration::from_nanos(4_096 << 18));
+    switch.handle_timeout(due);
+    assert_eq!(trap(&mut switch), Some(first.clone()));
+    let heard = SubnetPacket::lid_routed(Method::TrapRepress, attribute::NOTICE, first.transaction());
+    switch.handle_frame(due, 2, &heard.to_frame(9, 7).0);
+    assert_eq!((switch.poll(), switch.poll_timeout()), (None, None));
+    switch.handle_link(due, 0, true);
+    let mut sent = 0;
+    while let Some(due) = switch.poll_timeout() {
+        sent += u32::from(trap(&mut switch).is_some());
+        switch.handle_timeout(due);
+    }
+    assert_eq!(sent, 5);
+}
