@@ -1,11 +1,11 @@
 //! Networks of `bareverbs run`: where they are, and who is in them.
 
 use anyhow::{Context, Result, bail};
-use bareverbs_network::virtual_host;
+use bareverbs_network::{virtual_host, virtual_ports};
 use bareverbs_serve::network::{NetworkDirectory, is_network_name};
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
-use bareverbs_uverbs::{HostSettings, VirtualHost};
+use bareverbs_uverbs::{DeviceIndex, HostSettings, VirtualHost};
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -34,13 +34,24 @@ pub(crate) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
 /// What a command wants of its host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostWish {
-    /// Link layer of its port; `None` leaves it as it is.
+    /// Link layer of its ports; `None` leaves it as it is.
     pub(crate) link: Option<LinkLayer>,
-    /// Its addresses; none leaves them as they are.
+    /// How many devices of one port each it has; `None` leaves that as it is.
+    pub(crate) ports: Option<u8>,
+    /// Its addresses; none leaves them as they are. Those of a family go to its ports in turn.
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Makes a host known in its network, and gives it with all that is set of it.
+impl HostWish {
+    /// What is wanted of one of so many ports: it has its share of the addresses.
+    fn of_port(&self, port: DeviceIndex, ports: u8) -> Self {
+        let of_family = |v4: bool| self.addresses.iter().filter(move |address| address.is_ipv4() == v4);
+        let turns = |v4| of_family(v4).skip(port.number().into()).step_by(ports.max(1).into());
+        Self { addresses: turns(true).chain(turns(false)).copied().collect(), ..self.clone() }
+    }
+}
+
+/// Makes a host known in its network, and gives it, at its first device, with all that is set of it.
 ///
 /// What is not asked for stays as it is while processes of the host run, and is the default otherwise. Fails if the host would have an
 /// address of another one, or if something else is asked for than what its processes have.
@@ -49,28 +60,65 @@ pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWis
     network.locked(|| settle(network, host, wish))?
 }
 
+/// A host that is known, at each of its devices.
+pub(crate) fn ports(network: &NetworkDirectory, host: &VirtualHost) -> Result<Vec<VirtualHost>> {
+    let trouble =
+        || format!("the settings of host {} in {} make no sense", host.name(), network.path().display());
+    virtual_ports(network, host.name()).with_context(trouble)
+}
+
 /// See [`add`]; nobody else changes the network meanwhile.
 fn settle(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
-    let name = host.name();
-    let others = network.hosts();
-    let others =
-        others.iter().filter(|other| *other != name).filter_map(|other| virtual_host(network, other));
-    let others: Vec<VirtualHost> = others.collect();
-    let before: HostSettings = network.settings(name).parse().unwrap_or_default();
-    let settings = wanted(wish, &before, network.has_process(name), &others)
-        .with_context(|| format!("host {name} has running programs"))?;
-    let host = host.clone().with(settings);
-    if let Some(other) = others.iter().find(|other| clashes(&host, other)) {
-        bail!(
-            "host {name} would have the address of host {}, which is in this network already: addresses follow from names \
-             or are given with --ip; choose another --host or --ip",
-            other.name()
-        );
+    let known = network.hosts();
+    let known = known.iter().filter_map(|name| virtual_host(network, name));
+    let mut others: Vec<VirtualHost> = known.filter(|other| other.host_name() != host.name()).collect();
+    let count = wanted_ports(network, host, wish)?;
+    let mut settled = Vec::new();
+    for port in
+        host.clone().with(HostSettings { further_devices: count - 1, ..HostSettings::default() }).ports()
+    {
+        let mut settings = wanted(network, &port, &wish.of_port(port.device(), count), &others)?;
+        if settled.is_empty() {
+            settings.further_devices = count - 1;
+        }
+        let port = port.with(settings);
+        if let Some(other) = others.iter().find(|other| clashes(&port, other)) {
+            bail!(
+                "host {} would have the address of host {}, which is in this network already: addresses follow from names \
+                 or are given with --ip; choose another --host or --ip",
+                port.name(),
+                other.name()
+            );
+        }
+        others.push(port.clone());
+        settled.push(port);
     }
-    if *host.settings() != before {
-        network.set_settings(name, &host.settings().to_string())?;
+    for port in &settled {
+        network.add_host(port.name())?;
+        if *port.settings() != settings_of(network, port) {
+            network.set_settings(port.name(), &port.settings().to_string())?;
+        }
     }
-    Ok(host)
+    settled.into_iter().next().context("a host has one port at least")
+}
+
+fn settings_of(network: &NetworkDirectory, port: &VirtualHost) -> HostSettings {
+    network.settings(port.name()).parse().unwrap_or_default()
+}
+
+/// How many ports the host is to have.
+fn wanted_ports(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<u8> {
+    let is_running = network.has_process(host.name());
+    let before = settings_of(network, host).further_devices + 1;
+    match wish.ports {
+        Some(asked) if is_running && asked != before => bail!(
+            "host {} has running programs, and {before} ports: --ports {asked} differs; wait until they have ended, or choose another \
+             --host",
+            host.name()
+        ),
+        Some(asked) => Ok(asked.max(1)),
+        None => Ok(if is_running { before } else { 1 }),
+    }
 }
 
 fn clashes(host: &VirtualHost, other: &VirtualHost) -> bool {
@@ -78,21 +126,27 @@ fn clashes(host: &VirtualHost, other: &VirtualHost) -> bool {
     other.mac() == host.mac() || host.addresses().iter().any(|address| taken.contains(address))
 }
 
-/// The settings that a command asks for. A port keeps the LID that it had once, as long as nobody else has it.
+/// The settings that a command asks for, of one port, beside these others. A port keeps the LID that it had once, as long as
+/// nobody else has it.
 fn wanted(
+    network: &NetworkDirectory,
+    port: &VirtualHost,
     wish: &HostWish,
-    before: &HostSettings,
-    is_running: bool,
     others: &[VirtualHost],
 ) -> Result<HostSettings> {
+    let before = settings_of(network, port);
+    let is_running = network.has_process(port.host_name());
     let default = if is_running { before.link() } else { LinkLayer::Ethernet };
     let link = wish.link.unwrap_or(default);
-    let addresses = match (&wish.addresses, is_running) {
-        (none, true) if none.is_empty() => &before.addresses,
-        (asked, _) => asked,
+    let addresses = match &wish.addresses {
+        none if none.is_empty() && is_running => &before.addresses,
+        asked => asked,
     };
     if is_running && (link != before.link() || *addresses != before.addresses) {
-        bail!("--link or --ip differ from theirs; wait until they have ended, or choose another --host");
+        bail!(
+            "host {} has running programs, and --link or --ip differ from theirs; wait until they have ended, or choose another --host",
+            port.host_name()
+        );
     }
     let taken: Vec<u16> = others.iter().filter_map(|other| other.settings().lid).collect();
     let free = |lid: &u16| !taken.contains(lid);
@@ -106,7 +160,7 @@ fn wanted(
                 .context("no LID is left")?,
         ),
     };
-    Ok(HostSettings { lid, addresses: addresses.clone() })
+    Ok(HostSettings { lid, addresses: addresses.clone(), ..HostSettings::default() })
 }
 
 /// The user's own directory for what is forgotten at the next boot.

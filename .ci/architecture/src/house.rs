@@ -189,7 +189,7 @@ pub const HOUSE: &[CrateRules] = &[
         directory: "sim/uverbs",
         knows: &["bareverbs_prm", "bareverbs_cm", "bareverbs_sim"],
         layers: &[
-            &["errno", "uapi", "host_settings", "device_index"],
+            &["errno", "uapi", "host_settings", "device_index", "ip_network"],
             &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list", "rdma_cm"],

@@ -11,7 +11,7 @@ use super::message::{
 use super::wishes::{Acceptance, Offer, Refusal, ServiceAnswer, ServiceOffer};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
@@ -80,7 +80,9 @@ pub struct WrongState;
 /// One side of all connections of a process; see the module.
 #[derive(Debug)]
 pub struct Manager {
-    pub(super) guid: u64,
+    guid: u64,
+    /// Further ports of the host, by their GIDs: a device each, with a GUID of its own.
+    further_guids: BTreeMap<Gid, u64>,
     /// The upper 8 bits of its connections' numbers.
     pub(super) process: u8,
     next: u32,
@@ -95,9 +97,22 @@ impl Manager {
     /// follow from `seed`, so that peers of an earlier process do not take us for it.
     pub fn new(guid: u64, process: u8, seed: u64) -> Self {
         let (connections, outgoing, events) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
-        let mut manager = Self { guid, process, next: 0, random: seed, connections, outgoing, events };
+        let further_guids = BTreeMap::new();
+        let mut manager =
+            Self { guid, further_guids, process, next: 0, random: seed, connections, outgoing, events };
         manager.next = manager.next_random() as u32 & 0xff_ffff;
         manager
+    }
+
+    /// Speaks for a further port as well, which has these GIDs and another device. Peers tell queue pairs of two devices apart by the
+    /// devices' GUIDs.
+    pub fn add_port(&mut self, guid: u64, gids: &[Gid]) {
+        self.further_guids.extend(gids.iter().map(|gid| (*gid, guid)));
+    }
+
+    /// GUID of the device whose port is at our end of a path.
+    fn guid_of(&self, path: Path) -> u64 {
+        self.further_guids.get(&path.local).copied().unwrap_or(self.guid)
     }
 
     /// A connection that lives.
@@ -180,7 +195,8 @@ impl Manager {
             path_mtu: offer.path_mtu,
             traffic_class: offer.traffic_class,
         };
-        let message = request_message(self.guid, id, transaction, offer, &terms);
+        let guid = self.guid_of(offer.path);
+        let message = request_message(guid, id, transaction, offer, &terms);
         let connection = begin(Role::Active, ConnectionState::RequestSent, offer.path, transaction, terms);
         self.connections.insert(id, connection);
         self.ask(now, id, message);
@@ -232,7 +248,7 @@ impl Manager {
         (terms.responder_resources, terms.initiator_depth) =
             (answer.responder_resources, answer.initiator_depth);
         connection.state = ConnectionState::ReplySent;
-        let terms = *terms;
+        let (terms, path) = (*terms, connection.path);
         let mut message = Self::message(id, connection, Kind::Reply);
         message.set(reply::LOCAL_QPN, answer.qpn.value()).set(reply::STARTING_PSN, terms.send_psn.value());
         message.set(reply::RESPONDER_RESOURCES, terms.responder_resources);
@@ -241,7 +257,7 @@ impl Manager {
         message.set(reply::SHARED_RECEIVES, answer.shared_receives);
         message.set_private(reply::PRIVATE, &answer.private);
         set_extension(&mut message, answer.extension);
-        message.set(reply::LOCAL_GUID, self.guid);
+        message.set(reply::LOCAL_GUID, self.guid_of(path));
         self.ask(now, id, message);
         Ok(())
     }
@@ -280,7 +296,8 @@ impl Manager {
         message.set(reject::MESSAGE, about).set(reject::REASON, refusal.reason);
         message.set_private(reject::PRIVATE, &refusal.private);
         if refusal.reason == reason::TIMEOUT {
-            message.set(reject::INFO_LENGTH, size_of::<u64>() as u8).set(reject::INFO_GUID, self.guid);
+            let guid = self.guid_of(connection.path);
+            message.set(reject::INFO_LENGTH, size_of::<u64>() as u8).set(reject::INFO_GUID, guid);
         }
         self.outgoing.push_back((connection.path, message));
         self.forget(id);

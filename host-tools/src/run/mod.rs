@@ -17,7 +17,8 @@ use bareverbs_network::Neighbour;
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
-use bareverbs_uverbs::{HostSettings, Nobody, Uverbs, VirtualHost, sysfs};
+use bareverbs_uverbs::sysfs::DescribedDevice;
+use bareverbs_uverbs::{HostSettings, MOST_DEVICES, Nobody, Uverbs, VirtualHost, sysfs};
 use clap::{Args, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
@@ -62,17 +63,23 @@ pub struct RunArguments {
     /// no hosts of the other. Default: that of the host's running programs, or eth.
     #[arg(long, conflicts_with = "wire")]
     pub link: Option<HostLink>,
-    /// Address of the host, of IPv4 or IPv6; may be given several times. The first of IPv4 replaces the one that follows from the name.
+    /// How many RDMA devices the host has, mlx5_0, mlx5_1 and so on, with a port and addresses each: 1 to 8. The second one's address has the
+    /// name HOST-mlx5_1. Default: as many as the host's running programs have, or 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_DEVICES)), conflicts_with = "wire")]
+    pub ports: Option<u8>,
+    /// Address of the host, of IPv4 or IPv6; may be given several times. The first of IPv4 replaces the one that follows from the name. With
+    /// --ports those of a family go to the ports in turn: the first to mlx5_0, the second to mlx5_1.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with = "wire")]
     pub ip: Vec<IpAddr>,
     /// Rate of the port in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames pass as fast as the machine can, at any.
     #[arg(long, default_value_t = 100, value_parser = parse_rate)]
     pub rate: u32,
-    /// Pull the cable of a host out: its processes, also those that come later, reach nobody.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "wire"])]
+    /// Pull the cables of a host out, or with the number of a device only this one's: its processes, also those that come later, reach nobody
+    /// by it.
+    #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "wire"])]
     pub link_down: Option<String>,
-    /// Plug the cable of a host in again.
-    #[arg(long, value_name = "HOST", conflicts_with_all = ["command", "list", "link_down", "wire"])]
+    /// Plug them in again.
+    #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "link_down", "wire"])]
     pub link_up: Option<String>,
     /// Show the hosts of the network, their processes and what these have done.
     #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults", "wire"])]
@@ -181,9 +188,13 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     let library = library()?;
     let home = networks::home()?;
     let network = networks::open(&home, &arguments.network)?;
-    let wish = HostWish { link: arguments.link.map(LinkLayer::from), addresses: arguments.ip.clone() };
-    let host = networks::add(&network, &arguments.host, &wish)?;
-    command.env(environment::DIRECTORY, describe(&home, &host, arguments.rate)?);
+    let wish = HostWish {
+        link: arguments.link.map(LinkLayer::from),
+        ports: arguments.ports,
+        addresses: arguments.ip.clone(),
+    };
+    let ports = networks::ports(&network, &networks::add(&network, &arguments.host, &wish)?)?;
+    command.env(environment::DIRECTORY, describe(&home, &ports, arguments.rate)?);
     command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
     let faults: Vec<&str> =
@@ -227,14 +238,18 @@ fn library() -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes the files that describe the device of a host with a port of this rate and gives their directory.
-fn describe(home: &Path, host: &VirtualHost, rate: u32) -> anyhow::Result<PathBuf> {
+/// Writes the files that describe the devices of a host, whose ports have this rate, and gives their directory.
+fn describe(home: &Path, ports: &[VirtualHost], rate: u32) -> anyhow::Result<PathBuf> {
     let speed = PortSpeed::from_gbps(rate).context("a port has no such rate")?;
-    let config = NicConfig { speed, ..host.nic_config(0) };
-    let device = Uverbs::boot(config, &host.port_addresses(), &mut Nobody)
-        .context("the simulated device does not come up")?;
-    let described = sysfs::DescribedDevice { attributes: device.attributes(), config: &config };
-    files::write(home, &sysfs::tree(&[described]))
+    let boot = |port: &VirtualHost| {
+        let config = NicConfig { speed, ..port.nic_config(0) };
+        let device = Uverbs::boot(config, &port.port_addresses(), &mut Nobody);
+        Ok((device.context("the simulated device does not come up")?, config))
+    };
+    let devices = ports.iter().map(boot).collect::<anyhow::Result<Vec<_>>>()?;
+    let described =
+        devices.iter().map(|(device, config)| DescribedDevice { attributes: device.attributes(), config });
+    files::write(home, &sysfs::tree(&described.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]
@@ -254,7 +269,7 @@ mod tests {
     #[test]
     fn the_files_of_a_host_are_written_once() {
         let home = tempfile::tempdir().unwrap();
-        let describe = |host| describe(home.path(), host, 100);
+        let describe = |host: &VirtualHost| describe(home.path(), core::slice::from_ref(host), 100);
         let host = VirtualHost::new("a").unwrap();
         let directory = describe(&host).unwrap();
         let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
@@ -304,12 +319,55 @@ mod tests {
         assert_eq!(add("b", infiniband).settings().lid, Some(2));
         assert_eq!(add("b", None).settings().lid, None, "nothing of it runs, and nothing was asked for");
         assert_eq!(add("d", infiniband).settings().lid, Some(2), "the first that is free");
-        let directory = describe(home.path(), &add("c", infiniband), 100).unwrap();
+        let directory = describe(home.path(), &[add("c", infiniband)], 100).unwrap();
         let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
         let port = "sys/class/infiniband/mlx5_0/ports/1";
         assert_eq!(line(&format!("{port}/lid")), "0x3\n");
         assert_eq!(line(&format!("{port}/link_layer")), "InfiniBand\n");
         assert_eq!(line(&format!("{port}/gid_attrs/types/0")), "IB/RoCE v1\n");
+    }
+
+    #[test]
+    fn a_host_of_two_ports_has_two_devices_with_names_and_addresses_of_their_own() {
+        let home = tempfile::tempdir().unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
+        let host = VirtualHost::new("a").unwrap();
+        let wish = |ports, text: &str| HostWish {
+            ports,
+            addresses: text.split_whitespace().map(|address| parse_address(address).unwrap()).collect(),
+            ..HostWish::default()
+        };
+        let add = |wish: &HostWish| networks::ports(&network, &networks::add(&network, &host, wish)?);
+        let ports = add(&wish(Some(2), "10.0.0.1 2001:db8::1 10.0.1.1 10.0.0.2")).unwrap();
+        assert_eq!(ports.iter().map(VirtualHost::name).collect::<Vec<_>>(), ["a", "a-mlx5_1"]);
+        assert_eq!(
+            ports[0].addresses(),
+            ["10.0.0.1", "10.0.0.2", "2001:db8::1"].map(|ip| ip.parse::<IpAddr>().unwrap())
+        );
+        assert_eq!(ports[1].addresses(), ["10.0.1.1".parse::<IpAddr>().unwrap()]);
+        let directory = describe(home.path(), &ports, 100).unwrap();
+        let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
+        assert_eq!(line("sys/class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
+        assert_eq!(line("sys/bus/pci/devices/0000:e1:00.1/device"), "0x1017\n");
+        let list = network::list(&network).to_string();
+        assert!(list.contains("a-mlx5_1") && list.contains("10.0.1.1"), "{list}");
+        network::set_cable(&network, "a:1", false).unwrap();
+        assert_eq!(["a", "a-mlx5_1"].map(|name| network.has_cable(name)), [true, false]);
+        network::set_cable(&network, "a", false).unwrap();
+        network::set_cable(&network, "a:1", true).unwrap();
+        assert_eq!(["a", "a-mlx5_1"].map(|name| network.has_cable(name)), [false, true]);
+        for (named, said) in [("a:2", "2 devices"), ("b", "its hosts are: a"), ("a:x", "a:x")] {
+            let refusal = network::set_cable(&network, named, true).unwrap_err().to_string();
+            assert!(refusal.contains(said), "{refusal}");
+        }
+        let refusal = add(&wish(Some(2), "10.0.0.1 10.0.0.1")).unwrap_err().to_string();
+        assert!(refusal.contains("a-mlx5_1") && refusal.contains("--ip"), "{refusal}");
+        assert_eq!(
+            add(&HostWish::default()).unwrap().len(),
+            1,
+            "nothing of it runs, and nothing was asked for"
+        );
+        assert!(!network::list(&network).to_string().contains("mlx5_1"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who is in a network, its cables, and where captures go.
 
 use anyhow::{Context, Result, bail};
-use bareverbs_network::virtual_host;
+use bareverbs_network::{virtual_host, virtual_ports};
 use bareverbs_serve::network::NetworkDirectory;
 use comfy_table::{Table, presets};
 use std::collections::BTreeMap;
@@ -16,16 +16,28 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const COLUMNS: [&str; 8] =
     ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
 
-/// Pulls the cable of a host out or plugs it in.
-pub(super) fn set_cable(network: &NetworkDirectory, host: &str, plugged_in: bool) -> Result<()> {
-    if !network.has_host(host) {
+/// Pulls the cables of a host out or plugs them in: `HOST`, or `HOST:DEVICE` for the cable of one device.
+pub(super) fn set_cable(network: &NetworkDirectory, named: &str, plugged_in: bool) -> Result<()> {
+    let (host, number) = named.split_once(':').map_or((named, None), |(host, number)| (host, Some(number)));
+    let ports = if network.has_host(host) { virtual_ports(network, host) } else { None };
+    let Some(ports) = ports else {
         bail!(
             "there is no host {host:?} in the network at {}; its hosts are: {}",
             network.path().display(),
             network.hosts().join(", ")
         );
-    }
-    Ok(network.set_cable(host, plugged_in)?)
+    };
+    let wanted = match number {
+        None => ports.as_slice(),
+        Some(number) => {
+            let port = number.parse::<usize>().ok().and_then(|number| ports.get(number));
+            let count = ports.len();
+            core::slice::from_ref(port.with_context(|| {
+                format!("{named:?} names no device: host {host} has {count} devices, counted from 0")
+            })?)
+        }
+    };
+    Ok(wanted.iter().try_for_each(|port| network.set_cable(port.name(), plugged_in))?)
 }
 
 /// Hosts and processes of a network with what they say of themselves.

@@ -6,6 +6,7 @@ use crate::neighbour_message::{Neighbour, NeighbourMessage};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::NeighbourQuestion;
+use bareverbs_sim::nic::LinkLayer;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -84,7 +85,7 @@ impl Discovery {
         match message {
             NeighbourMessage::Solicitation { sender, target } => {
                 self.learn(now, sender, hosts);
-                if let Some(host) = hosts.iter().find(|host| host.gids().contains(&target)) {
+                if let Some(host) = hosts.iter().find(|host| is_beside(host, target)) {
                     let own = Neighbour { gid: target, mac: host.mac() };
                     self.send(NeighbourMessage::Advertisement { sender: own, receiver: sender });
                 }
@@ -98,7 +99,7 @@ impl Discovery {
     fn learn(&mut self, now: Time, neighbour: Neighbour, hosts: &[VirtualHost]) {
         let Neighbour { gid, mac } = neighbour;
         let is_one = !gid.is_zero() && gid.to_ipv4() != Some([0; 4]) && !gid.is_multicast();
-        if !is_one || hosts.iter().any(|host| host.gids().contains(&gid)) {
+        if !is_one || hosts.iter().any(|host| is_beside(host, gid)) {
             return;
         }
         if self.known.len() >= MOST_KNOWN {
@@ -137,6 +138,11 @@ impl Discovery {
     pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
         self.outgoing.pop_front()
     }
+}
+
+/// Whether a host has an address on the wire: ports of InfiniBand are not on it, and nobody asks for their GIDs by these protocols.
+fn is_beside(host: &VirtualHost, gid: Gid) -> bool {
+    host.link() == LinkLayer::Ethernet && host.gids().contains(&gid)
 }
 
 #[cfg(test)]
@@ -207,6 +213,19 @@ mod tests {
         assert!(discovery.handle(at(2), &claim, &[host()]));
         assert_eq!(discovery.answer(at(3), own().gid), Answer::Nobody);
         assert!(!discovery.handle(at(4), &[0; 60], &[host()]), "not of discovery");
+    }
+
+    #[test]
+    fn it_does_not_answer_for_ports_of_infiniband() {
+        let mut discovery = Discovery::default();
+        let port = host().with("lid 5".parse().unwrap());
+        let link_local = port.gids()[0];
+        let asker = Neighbour { gid: Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]), ..PEER };
+        let asked = NeighbourMessage::Solicitation { sender: asker, target: link_local };
+        assert!(discovery.handle(at(0), &asked.compose(), &[port]));
+        assert!(discovery.poll_frame().is_none());
+        assert!(discovery.handle(at(1), &asked.compose(), &[host()]), "the same address on Ethernet");
+        assert!(discovery.poll_frame().is_some());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use bridge::Bridge;
 pub use discovery::{Answer, Discovery};
 pub use frame_io::NetworkIo;
 pub use neighbour_message::{Neighbour, NeighbourMessage};
-pub use neighbours::{Neighbours, virtual_host};
+pub use neighbours::{Neighbours, virtual_host, virtual_ports};
 pub use outside::OutsideNeighbours;
 pub use pace::Pace;
 pub use wire::{EndedProcess, Wire, WireCounters};

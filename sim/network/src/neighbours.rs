@@ -3,14 +3,28 @@
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::NetworkDirectory;
-use bareverbs_uverbs::{SubnetPort, VirtualHost};
+use bareverbs_uverbs::{HostSettings, SubnetPort, VirtualHost};
 
 /// How long a look into the network's directory is good for.
 const FRESH: Duration = Duration::from_millis(20);
 
-/// A host of a network, with what is set of it; `None` if it has no name of a host, or its settings make no sense.
+/// A host of a network at the device that the name says, with what is set of it; `None` if that is no name of a host, the host has no
+/// such device, or its settings make no sense.
 pub fn virtual_host(network: &NetworkDirectory, name: &str) -> Option<VirtualHost> {
-    Some(VirtualHost::new(name)?.with(network.settings(name).parse().ok()?))
+    let host = VirtualHost::of_port(name)?;
+    let settings = |name: &str| network.settings(name).parse::<HostSettings>().ok();
+    let number = host.device().number();
+    if number != 0 && settings(host.host_name())?.further_devices < number {
+        return None;
+    }
+    let settings = settings(host.name())?;
+    Some(host.with(settings))
+}
+
+/// A host of a network at each of its devices, with what is set of them; `None` as with [`virtual_host`].
+pub fn virtual_ports(network: &NetworkDirectory, name: &str) -> Option<Vec<VirtualHost>> {
+    let host = virtual_host(network, name)?;
+    host.ports().map(|port| virtual_host(network, port.name())).collect()
 }
 
 /// The hosts of a network, as they were when it was looked at last.

@@ -166,9 +166,20 @@ impl Wire {
     /// Plugs a device into a network, as a process of a host.
     pub fn plug(network: NetworkDirectory, host: &VirtualHost) -> Result<Self, NetworkError> {
         let membership = network.join(host.name())?;
+        Ok(Self::of_host(network, membership, host))
+    }
+
+    /// Plugs all devices of a host into a network, a cable each. The process has the same number at all of them.
+    pub fn plug_all(network: &NetworkDirectory, ports: &[VirtualHost]) -> Result<Vec<Self>, NetworkError> {
+        let names: Vec<&str> = ports.iter().map(VirtualHost::name).collect();
+        let joined = network.join_all(&names)?.into_iter().zip(ports);
+        Ok(joined.map(|(membership, port)| Self::of_host(network.clone(), membership, port)).collect())
+    }
+
+    fn of_host(network: NetworkDirectory, membership: Membership, host: &VirtualHost) -> Self {
         let own = (host.mac(), membership.number());
         let wire = Self::new(network, membership, own);
-        Ok(Self { link: host.link(), host: Some(host.name().to_owned()), ..wire })
+        Self { link: host.link(), host: Some(host.name().to_owned()), ..wire }
     }
 
     /// The cable of the bridge to the outside: what the hosts of Ethernet send to nobody among them.

@@ -11,7 +11,7 @@ use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work;
 use crate::paths::{Redirected, Special};
-use bareverbs_uverbs::{Errno, Mapping};
+use bareverbs_uverbs::{DeviceIndex, Errno, Mapping};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr::null_mut;
 use libc::{mode_t, off_t, size_t, ssize_t};
@@ -32,7 +32,8 @@ fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
     }
     let opened = keeping_errno(|| match path.special() {
         Special::Connections => connection_calls::open(),
-        _ => open_device(descriptor),
+        Special::Device(index) => open_device(index, descriptor),
+        Special::None => Ok(descriptor),
     });
     if opened != Ok(descriptor) {
         call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
@@ -40,8 +41,8 @@ fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
     opened.unwrap_or_else(fail)
 }
 
-fn open_device(descriptor: c_int) -> Result<c_int, Errno> {
-    let file = device::open()?;
+fn open_device(index: DeviceIndex, descriptor: c_int) -> Result<c_int, Errno> {
+    let file = device::open(index)?;
     if descriptors::insert(descriptor, Descriptor::Device(file)) {
         return Ok(descriptor);
     }

@@ -1,4 +1,4 @@
-//! The device of this process: made when a device file is opened for the first time, gone with the process. A child after
+//! The devices of this process: made when a device file is opened for the first time, gone with the process. A child after
 //! `fork` has none until it opens one.
 
 use crate::descriptors;
@@ -7,11 +7,15 @@ use crate::nic_thread::{self, Duties, Step};
 use crate::own_work::OwnWork;
 use crate::program::Program;
 use crate::settings::Settings;
-use bareverbs_network::{Neighbours, OutsideNeighbours, Wire};
+use bareverbs_network::{EndedProcess, Neighbours, OutsideNeighbours, Wire};
+use bareverbs_prm::time::Time;
 use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_uverbs::uapi::IoctlHeader;
-use bareverbs_uverbs::{ConnectionFileId, Errno, EventFileId, FileId, Mapping, Uverbs};
+use bareverbs_uverbs::{
+    CommandFailure, ConnectionFileId, Connections, DeviceIndex, Errno, EventFileId, FileId, Mapping, Uverbs,
+    VirtualHost,
+};
 use core::cell::RefCell;
 use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
@@ -23,28 +27,40 @@ const HEADER: usize = size_of::<IoctlHeader>();
 /// Times that the NIC's thread lets others go first before it insists.
 const COURTESY: usize = 100;
 
+/// All devices of the host, as this process has them.
 struct Device {
-    uverbs: Uverbs,
+    /// In the order of their numbers.
+    devices: Vec<Uverbs>,
+    connections: Connections,
     program: Program,
-    /// `None` after the NIC's thread has failed.
-    link: Option<Link>,
+    /// Of each device; `None` after the NIC's thread has failed.
+    links: Option<Vec<Link>>,
 }
 
 impl Device {
     /// Lets a program do something about connections. Messages leave at once: the program may end as soon as it has told its peer
     /// that it does.
-    fn uverbs_and_program<T>(&mut self, work: impl FnOnce(&mut Uverbs, &mut Program) -> T) -> T {
-        let Self { uverbs, program, link } = self;
-        let done = work(uverbs, program);
-        if let Some(link) = link {
+    fn manage_connections<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connections, &mut [Uverbs], &mut Program) -> T,
+    ) -> T {
+        let Self { devices, connections, program, links } = self;
+        let done = work(connections, devices, program);
+        for (link, uverbs) in links.iter_mut().flatten().zip(devices) {
             link.transmit(program.time(), uverbs, program);
         }
-        program.connection_files.show(|file| uverbs.waiting_connection_events(file));
+        program.connection_files.show(|file| connections.waiting_events(file));
         done
+    }
+
+    /// A device, and the program that asks it for something.
+    fn at(&mut self, index: DeviceIndex) -> Result<(&mut Uverbs, &mut Program), Errno> {
+        let device = self.devices.get_mut(usize::from(index.number())).ok_or(Errno::NoDevice)?;
+        Ok((device, &mut self.program))
     }
 }
 
-/// The device, which lives until the process ends; null before the first file is opened, and in a new child.
+/// The devices, which live until the process ends; null before the first file is opened, and in a new child.
 static DEVICE: AtomicPtr<Mutex<Device>> = AtomicPtr::new(core::ptr::null_mut());
 /// Whoever makes the device holds this.
 static MAKING: Mutex<()> = Mutex::new(());
@@ -99,9 +115,7 @@ extern "C" fn forget_in_child() {
     WAITING.store(0, Ordering::Relaxed);
     descriptors::inherit();
     if let Some(Held { device: Some(mut device), .. }) = held {
-        if let Some(link) = device.link.take() {
-            link.abandon();
-        }
+        device.links.take().into_iter().flatten().for_each(Link::abandon);
         device.program.event_files.clear();
         device.program.connection_files.clear();
     }
@@ -121,7 +135,7 @@ fn device() -> Result<Locked, Errno> {
     WAITING.fetch_add(1, Ordering::Relaxed);
     let device = lock();
     WAITING.fetch_sub(1, Ordering::Relaxed);
-    device.filter(|device| device.link.is_some()).ok_or(Errno::Io)
+    device.filter(|device| device.links.is_some()).ok_or(Errno::Io)
 }
 
 /// Makes the device, unless another thread was faster. What goes wrong is told in a sentence: a program knows only an error
@@ -152,16 +166,26 @@ fn make() -> Result<(), Errno> {
 
 fn assemble() -> Result<Device, String> {
     let settings = Settings::read()?;
-    let (host, network) = (&settings.host, &settings.network);
+    let (hosts, network) = (&settings.ports, &settings.network);
+    let host = hosts.first().ok_or("the host has no device")?;
     let capture = settings.capture()?;
-    let wire = Wire::plug(network.clone(), host).map_err(|error| error.to_string())?;
-    let ports = Ports::of(network, host.name(), wire.number()).map_err(|error| error.to_string())?;
+    let wires = Wire::plug_all(network, hosts).map_err(|error| error.to_string())?;
+    let number = wires.first().map_or(0, Wire::number);
+    let ports = Ports::of(network, host.name(), number).map_err(|error| error.to_string())?;
     let outside = OutsideNeighbours::new(network.clone(), host);
     let mut program = Program::new(Neighbours::new(network.clone()), outside, ports);
-    let uverbs = Uverbs::boot(settings.nic_config(wire.number()), &host.port_addresses(), &mut program);
-    let mut uverbs = uverbs.map_err(|error| error.to_string())?;
-    uverbs.observe(capture.is_some());
-    Ok(Device { uverbs, program, link: Some(Link::new(wire, &settings, capture)) })
+    let boot = |host: &VirtualHost| {
+        let device = Uverbs::boot(settings.nic_config(host, number), &host.port_addresses(), &mut program)?;
+        let mut device = device.numbered(host.device());
+        device.observe(capture.is_some());
+        Ok(device)
+    };
+    let devices = hosts.iter().map(boot).collect::<Result<Vec<_>, CommandFailure>>();
+    let devices = devices.map_err(|error| error.to_string())?;
+    let connections = Connections::new(&devices, &mut program);
+    let link = |(wire, host)| Link::new(wire, &settings, host, capture.as_ref());
+    let links = Some(wires.into_iter().zip(hosts).map(link).collect());
+    Ok(Device { devices, connections, program, links })
 }
 
 /// One round of the NIC's thread; `None` if there is nothing to do any more.
@@ -173,58 +197,90 @@ fn step() -> Option<Step> {
         std::thread::yield_now();
     }
     let mut device = lock()?;
-    let Device { uverbs, program, link } = &mut *device;
-    let link = link.as_mut()?;
+    let Device { devices, connections, program, links } = &mut *device;
+    let links = links.as_mut()?;
     let now = program.time();
-    let mut busy = program.directly(|program| {
-        let rang = uverbs.sweep(now, program);
-        let moved = link.step(now, uverbs, program);
-        uverbs.advance(now, program);
-        rang | moved
-    });
+    let mut busy = program.directly(|program| work(now, Parts { devices, connections, links, program }));
     program.event_files.flush();
-    while let Some(record) = uverbs.poll_event() {
-        program.event_files.put(record);
-        busy = true;
+    for uverbs in &mut *devices {
+        while let Some(record) = uverbs.poll_event() {
+            program.event_files.put(record);
+            busy = true;
+        }
     }
-    program.connection_files.show(|file| uverbs.waiting_connection_events(file));
-    let wakeup = [uverbs.next_wakeup(), link.next_wakeup()].into_iter().flatten().min();
+    program.connection_files.show(|file| connections.waiting_events(file));
+    let of_devices = devices.iter().filter_map(Uverbs::next_wakeup);
+    let of_links = links.iter().filter_map(Link::next_wakeup);
+    let wakeup = of_devices.chain(of_links).chain(connections.next_wakeup()).min();
     Some(Step { now: program.time(), busy, wakeup })
+}
+
+/// What the NIC's thread works with.
+struct Parts<'a> {
+    devices: &'a mut [Uverbs],
+    connections: &'a mut Connections,
+    links: &'a mut [Link],
+    program: &'a mut Program,
+}
+
+/// Moves frames and messages, and lets time pass; whether there was anything to move.
+fn work(now: Time, Parts { devices, connections, links, program }: Parts<'_>) -> bool {
+    let mut busy = false;
+    for (uverbs, link) in devices.iter_mut().zip(&mut *links) {
+        busy |= uverbs.sweep(now, program);
+        busy |= link.take_in(now, uverbs, program);
+        uverbs.advance(now, program);
+    }
+    for link in &mut *links {
+        while let Some(EndedProcess { mac, number }) = link.poll_ended(now) {
+            let host = program.gids_of(mac);
+            connections.handle_ended_peer(devices, program, &host, number);
+        }
+    }
+    connections.advance(now, devices, program);
+    busy |= connections.settle(now, devices, program);
+    for (uverbs, link) in devices.iter_mut().zip(&mut *links) {
+        busy |= link.transmit(now, uverbs, program);
+    }
+    busy
 }
 
 /// The NIC's thread has failed: the device is unplugged and answers no more.
 fn give_up() {
     if let Some(mut device) = lock() {
-        device.link = None;
+        device.links = None;
     }
 }
 
-/// Opens the device file.
-pub(crate) fn open() -> Result<FileId, Errno> {
+/// Opens the file of a device.
+pub(crate) fn open(index: DeviceIndex) -> Result<FileId, Errno> {
     make()?;
-    Ok(device()?.uverbs.open())
+    Ok(device()?.at(index)?.0.open())
 }
 
 /// Closes a file of the device.
 pub(crate) fn close(file: FileId) {
-    if let Ok(mut device) = device() {
-        let Device { uverbs, program, .. } = &mut *device;
+    if let Ok(mut device) = device()
+        && let Ok((uverbs, program)) = device.at(file.device())
+    {
         uverbs.close(program, file);
     }
 }
 
 /// The program has closed a file of events.
 pub(crate) fn close_event_file(file: EventFileId) {
-    if let Ok(mut device) = device() {
-        device.uverbs.close_event_file(file);
-        device.program.event_files.remove(file);
+    if let Ok(mut device) = device()
+        && let Ok((uverbs, program)) = device.at(file.device())
+    {
+        uverbs.close_event_file(file);
+        program.event_files.remove(file);
     }
 }
 
 /// `RDMA_VERBS_IOCTL` with the request at `address`.
 pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
     let mut device = device()?;
-    let Device { uverbs, program, .. } = &mut *device;
+    let (uverbs, program) = device.at(file.device())?;
     let mut length = [0; 2];
     program.read(address, &mut length)?;
     let length = usize::from(u16::from_ne_bytes(length));
@@ -255,12 +311,12 @@ pub(crate) enum Written {
 pub(crate) fn open_connections() -> Result<(ConnectionFileId, OwnedFd), Errno> {
     make()?;
     let mut device = device()?;
-    let Device { uverbs, program, .. } = &mut *device;
-    let file = uverbs.open_connections();
+    let Device { devices, connections, program, .. } = &mut *device;
+    let file = connections.open();
     match program.connection_files.open(file) {
         Ok(descriptor) => Ok((file, descriptor)),
         Err(_) => {
-            uverbs.close_connections(program, file);
+            connections.close(devices, program, file);
             Err(Errno::NoMemory)
         }
     }
@@ -269,7 +325,7 @@ pub(crate) fn open_connections() -> Result<(ConnectionFileId, OwnedFd), Errno> {
 /// Closes a file of connection management.
 pub(crate) fn close_connections(file: ConnectionFileId) {
     if let Ok(mut device) = device() {
-        device.uverbs_and_program(|uverbs, program| uverbs.close_connections(program, file));
+        device.manage_connections(|connections, devices, program| connections.close(devices, program, file));
         device.program.connection_files.remove(file);
     }
 }
@@ -278,7 +334,7 @@ pub(crate) fn close_connections(file: ConnectionFileId) {
 /// process that is killed they learn by the timers of their transport.
 extern "C" fn part_at_exit() {
     if let Ok(mut device) = device() {
-        device.uverbs_and_program(Uverbs::close_all_connections);
+        device.manage_connections(Connections::close_all);
     }
 }
 
@@ -299,7 +355,9 @@ pub(crate) fn write_connections(
     let mut command = vec![0; length.min(LONGEST_COMMAND)];
     let done = device.program.read(address, &mut command).map_err(Errno::from);
     let done = done.and_then(|()| {
-        device.uverbs_and_program(|uverbs, program| uverbs.write_connections(program, file, &command))
+        device.manage_connections(|connections, devices, program| {
+            connections.write(devices, program, file, &command)
+        })
     });
     match done {
         Ok(()) => Written::Done,
@@ -321,6 +379,6 @@ pub(crate) fn end_connection_wait(file: ConnectionFileId) {
 /// What `mmap` of the file means.
 pub(crate) fn map(file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
     let mut device = device()?;
-    let Device { uverbs, program, .. } = &mut *device;
+    let (uverbs, program) = device.at(file.device())?;
     uverbs.map(program, file, offset, length)
 }

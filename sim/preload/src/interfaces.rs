@@ -1,25 +1,24 @@
-//! The network interface of the virtual host: programs that look for RDMA devices by the addresses of interfaces (`getifaddrs`)
-//! find it beside those of the machine. It is in that list only.
+//! The network interfaces of the virtual host, one of each device: programs that look for RDMA devices by the addresses of interfaces (`getifaddrs`)
+//! find them beside those of the machine. They are in that list only.
 
 use crate::names::own_addresses;
 use crate::next::call_next;
-use core::ffi::{CStr, c_int};
+use bareverbs_uverbs::{DeviceIndex, ipv4_prefix};
+use core::ffi::c_int;
 use core::net::Ipv4Addr;
 use core::ptr::{null_mut, slice_from_raw_parts_mut};
 use libc::{ifaddrs, sockaddr_in};
 use std::sync::{Mutex, PoisonError};
 
-const NAME: &CStr = c"bareverbs0";
+/// The name of the first device's interface; those of the others count on.
+const NAME: &[u8; 11] = b"bareverbs0\0";
 const FLAGS: c_int = libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST;
-/// Virtual hosts are in 198.18.0.0/15, and addresses that were chosen in a network of 256.
-const VIRTUAL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-const NETMASK: Ipv4Addr = Ipv4Addr::new(255, 254, 0, 0);
-const CHOSEN_NETMASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 
 /// An entry of the list, and what it points to.
 #[repr(C)]
 struct Interface {
     entry: ifaddrs,
+    name: [u8; 11],
     address: sockaddr_in,
     netmask: sockaddr_in,
     broadcast: sockaddr_in,
@@ -38,21 +37,24 @@ fn socket_address(address: Ipv4Addr) -> sockaddr_in {
 }
 
 impl Interface {
-    fn new(address: Ipv4Addr) -> Self {
+    fn new(device: DeviceIndex, address: Ipv4Addr) -> Self {
         let entry = ifaddrs {
             ifa_next: null_mut(),
-            ifa_name: NAME.as_ptr().cast_mut(),
+            ifa_name: null_mut(),
             ifa_flags: FLAGS.cast_unsigned(),
             ifa_addr: null_mut(),
             ifa_netmask: null_mut(),
             ifa_ifu: null_mut(),
             ifa_data: null_mut(),
         };
-        let is_chosen = address & NETMASK != VIRTUAL;
-        let netmask = if is_chosen { CHOSEN_NETMASK } else { NETMASK };
+        let mut name = *NAME;
+        // The last but the zero at the end.
+        name[NAME.len() - 2] += device.number();
+        let netmask = Ipv4Addr::from(!(u32::MAX >> ipv4_prefix(address.octets())));
         let broadcast = address | !netmask;
         Self {
             entry,
+            name,
             address: socket_address(address),
             netmask: socket_address(netmask),
             broadcast: socket_address(broadcast),
@@ -61,11 +63,13 @@ impl Interface {
 }
 
 /// A list of our interfaces in front of another.
-fn in_front_of(rest: *mut ifaddrs, addresses: &[Ipv4Addr]) -> *mut ifaddrs {
-    let mut ours: Box<[Interface]> = addresses.iter().map(|&address| Interface::new(address)).collect();
+fn in_front_of(rest: *mut ifaddrs, addresses: &[(DeviceIndex, Ipv4Addr)]) -> *mut ifaddrs {
+    let mut ours: Box<[Interface]> =
+        addresses.iter().map(|&(device, address)| Interface::new(device, address)).collect();
     let mut next = rest;
     for interface in ours.iter_mut().rev() {
-        let Interface { entry, address, netmask, broadcast } = interface;
+        let Interface { entry, name, address, netmask, broadcast } = interface;
+        entry.ifa_name = (&raw mut *name).cast();
         entry.ifa_next = next;
         entry.ifa_addr = (&raw mut *address).cast();
         entry.ifa_netmask = (&raw mut *netmask).cast();
@@ -78,7 +82,7 @@ fn in_front_of(rest: *mut ifaddrs, addresses: &[Ipv4Addr]) -> *mut ifaddrs {
     first
 }
 
-/// As in the C library, with the virtual host's interface in front.
+/// As in the C library, with the virtual host's interfaces in front.
 ///
 /// # Safety
 /// As in the C library.

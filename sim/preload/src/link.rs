@@ -1,14 +1,14 @@
 //! Between device and wire: faults, the capture, and frames that have to wait.
 
 use crate::program::Program;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{Lane, Recorder};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::wire::FrameBuffer;
-use bareverbs_uverbs::Uverbs;
+use bareverbs_uverbs::{Uverbs, VirtualHost};
 
 /// Frames that are taken from the wire before the device is asked for its own.
 const RECEIVE_BATCH: usize = 64;
@@ -40,13 +40,20 @@ struct Lanes {
 }
 
 impl Link {
-    pub(crate) fn new(wire: Wire, settings: &Settings, capture: Option<Recorder>) -> Self {
+    /// The link of a port of this process; its frames go to the capture, if there is one.
+    pub(crate) fn new(
+        wire: Wire,
+        settings: &Settings,
+        port: &VirtualHost,
+        capture: Option<&Recorder>,
+    ) -> Self {
+        let capture = capture.map(|capture| settings::interface(capture, port));
         let lanes = settings.faults.as_ref().map(|script| {
-            let seed = settings.seed_of(wire.number());
+            let seed = settings.seed_of(port, wire.number());
             let mut lanes = Lanes::default();
             let of_link = |direction| {
                 let faults = script.faults(direction, seed);
-                let is_infiniband = settings.host.link() == LinkLayer::InfiniBand;
+                let is_infiniband = port.link() == LinkLayer::InfiniBand;
                 if is_infiniband { faults.of_infiniband() } else { faults }
             };
             lanes.inbound.set_faults(Some(of_link(Direction::Inbound)));
@@ -68,21 +75,20 @@ impl Link {
         [lanes.inbound.next_due(), lanes.outbound.next_due()].into_iter().flatten().min()
     }
 
-    /// Frames to and from the device; whether there were any.
-    pub(crate) fn step(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
+    /// Frames for the device, and what has become of its cable; whether there were any.
+    pub(crate) fn take_in(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         self.wire.look(now, |counters| status(uverbs, counters));
         self.watch_capture(uverbs);
         if self.has_cable != self.wire.has_cable() {
             self.has_cable = self.wire.has_cable();
             uverbs.set_link_up(now, program, self.has_cable);
         }
-        let received = self.receive(now, uverbs, program);
-        while let Some(EndedProcess { mac, number }) = self.wire.poll_ended(now) {
-            let host = program.gids_of(mac);
-            uverbs.handle_ended_peer(program, &host, number);
-        }
-        let sent = self.transmit(now, uverbs, program);
-        received | sent
+        self.receive(now, uverbs, program)
+    }
+
+    /// The next process that frames went to and that has ended.
+    pub(crate) fn poll_ended(&mut self, now: Time) -> Option<EndedProcess> {
+        self.wire.poll_ended(now)
     }
 
     fn receive(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {

@@ -1,14 +1,14 @@
-//! Names and addresses of virtual hosts. A name has the address that the host's device has, so that both kinds of connections
+//! Names and addresses of virtual hosts. A name has the address that the host's first device has, or the device that the name says, so that both kinds of connections
 //! reach it: RDMA through the device, TCP through this machine, whose own TCP carries what goes to such an address.
 //!
 //! Names that the network does not know, and programs that were started without `bareverbs run`, go to the C library as they
 //! are.
 
 use crate::next::call_next;
-use bareverbs_network::virtual_host;
+use bareverbs_network::{virtual_host, virtual_ports};
 use bareverbs_serve::network::{NetworkDirectory, environment};
 use bareverbs_sim::nic::LinkLayer;
-use bareverbs_uverbs::{HostSettings, VirtualHost};
+use bareverbs_uverbs::{DeviceIndex, HostSettings, VirtualHost};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ptr::null_mut;
@@ -24,13 +24,18 @@ fn network() -> Option<&'static NetworkDirectory> {
     FOUND.get_or_init(find).as_ref()
 }
 
-/// The IPv4 addresses of the Ethernet port of the host that this program runs on; none if it was started without `bareverbs run`.
-pub(crate) fn own_addresses() -> &'static [Ipv4Addr] {
-    static FOUND: OnceLock<Vec<Ipv4Addr>> = OnceLock::new();
+/// The IPv4 addresses of the Ethernet ports of the host that this program runs on, with the numbers of their devices; none if it was started
+/// without `bareverbs run`.
+pub(crate) fn own_addresses() -> &'static [(DeviceIndex, Ipv4Addr)] {
+    static FOUND: OnceLock<Vec<(DeviceIndex, Ipv4Addr)>> = OnceLock::new();
     let find = || {
-        let host = virtual_host(network()?, &std::env::var(environment::HOST).ok()?)?;
-        let addresses = host.addresses().into_iter().filter(|_| host.link() == LinkLayer::Ethernet);
-        Some(addresses.filter_map(ipv4).collect())
+        let ports = virtual_ports(network()?, &std::env::var(environment::HOST).ok()?)?;
+        let ethernet = ports.iter().filter(|port| port.link() == LinkLayer::Ethernet);
+        let numbered = |port: &VirtualHost| {
+            let device = port.device();
+            port.addresses().into_iter().filter_map(ipv4).map(move |address| (device, address))
+        };
+        Some(ethernet.flat_map(numbered).collect())
     };
     FOUND.get_or_init(|| find().unwrap_or_default())
 }
@@ -79,8 +84,9 @@ unsafe fn virtual_address(name: *const c_char, ipv6: bool) -> Option<CString> {
         Ok(IpAddr::V4(v4)) if ipv6 => v4.to_ipv6_mapped().into(),
         Ok(address) => address,
         Err(_) => {
-            let network = network().filter(|network| network.has_host(name))?;
-            address_of(&virtual_host(network, name)?, ipv6)
+            let network = network()?;
+            let host = virtual_host(network, name).filter(|host| network.has_host(host.name()))?;
+            address_of(&host, ipv6)
         }
     };
     CString::new(address.to_string()).ok()

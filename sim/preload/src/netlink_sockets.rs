@@ -11,7 +11,7 @@ use crate::paths;
 use crate::settings::Settings;
 use bareverbs_serve::network::NetworkDirectory;
 use bareverbs_uverbs::netlink::{self, Inventory, InventoryDevice, ObjectCounts};
-use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs};
+use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs, VirtualHost};
 use core::ffi::{c_int, c_void};
 use core::time::Duration;
 use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
@@ -27,32 +27,37 @@ const LONGEST: usize = 1 << 16;
 /// How long another process of the host may take to say what it has.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The device, as it is before a program uses it.
+/// A device, as it is before a program uses it.
 #[derive(Debug)]
 struct Found {
     attributes: DeviceAttributes,
-    host: String,
+    /// Name of the host at this device.
+    port: String,
     network: NetworkDirectory,
 }
 
-/// The device of this host; `None` if there cannot be one, which opening it says in a sentence.
-fn found() -> Option<&'static Found> {
-    static FOUND: OnceLock<Option<Found>> = OnceLock::new();
+/// The devices of this host; `None` if there can be none, which opening one says in a sentence.
+fn found() -> Option<&'static [Found]> {
+    static FOUND: OnceLock<Option<Vec<Found>>> = OnceLock::new();
     let find = || {
         let settings = Settings::read().ok()?;
-        let config = settings.nic_config(0);
-        let Settings { host, network, .. } = settings;
-        let device = Uverbs::boot(config, &host.port_addresses(), &mut Nobody).ok()?;
-        Some(Found { attributes: device.attributes().clone(), host: host.name().to_owned(), network })
+        settings.ports.iter().map(|port| boot(&settings, port)).collect()
     };
-    FOUND.get_or_init(find).as_ref()
+    FOUND.get_or_init(find).as_deref()
+}
+
+fn boot(settings: &Settings, port: &VirtualHost) -> Option<Found> {
+    let config = settings.nic_config(port, 0);
+    let device = Uverbs::boot(config, &port.port_addresses(), &mut Nobody).ok()?;
+    let network = settings.network.clone();
+    Some(Found { attributes: device.attributes().clone(), port: port.name().to_owned(), network })
 }
 
 impl Found {
     /// Objects of all processes of the host. One that does not answer counts as one without.
     fn objects(&self) -> ObjectCounts {
-        let processes = self.network.processes(&self.host);
-        let said = processes.iter().filter_map(|&number| self.network.ask(&self.host, number, TIMEOUT).ok());
+        let processes = self.network.processes(&self.port);
+        let said = processes.iter().filter_map(|&number| self.network.ask(&self.port, number, TIMEOUT).ok());
         said.fold(ObjectCounts::default(), |sum, said| sum.and(&ObjectCounts::from_lines(&said)))
     }
 }
@@ -96,9 +101,13 @@ fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
     let theirs = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let found = found().ok_or(rustix::io::Errno::NODEV)?;
     let port = port_of(theirs)?;
-    let objects = if netlink::asks_for_objects(datagram) { found.objects() } else { ObjectCounts::default() };
-    let device = InventoryDevice { attributes: &found.attributes, objects };
-    let answers = netlink::answer(datagram, port, &Inventory(&[device]));
+    let asks_for_objects = netlink::asks_for_objects(datagram);
+    let described = |found: &'static Found| {
+        let objects = if asks_for_objects { found.objects() } else { ObjectCounts::default() };
+        InventoryDevice { attributes: &found.attributes, objects }
+    };
+    let devices: Vec<InventoryDevice<'_>> = found.iter().map(described).collect();
+    let answers = netlink::answer(datagram, port, &Inventory(&devices));
     let ours = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,

@@ -19,8 +19,8 @@ fn directory() -> Option<&'static OsStr> {
 pub(crate) enum Special {
     /// Nothing that needs this library.
     None,
-    /// The device file.
-    Device,
+    /// The file of a device.
+    Device(DeviceIndex),
     /// The file of connection management.
     Connections,
 }
@@ -48,10 +48,10 @@ impl Redirected {
         let Some(directory) = directory() else { return unchanged };
         let mut instead = directory.to_owned().into_vec();
         instead.extend_from_slice(text);
-        let special = match text {
-            _ if DeviceIndex::of_device_file(text) == DeviceIndex::new(0) => Special::Device,
-            _ if text == CONNECTION_FILE.as_bytes() => Special::Connections,
-            _ => Special::None,
+        let special = match DeviceIndex::of_device_file(text) {
+            Some(index) => Special::Device(index),
+            None if text == CONNECTION_FILE.as_bytes() => Special::Connections,
+            None => Special::None,
         };
         Self { instead: CString::new(instead).ok(), special, ..unchanged }
     }

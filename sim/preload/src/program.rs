@@ -154,6 +154,11 @@ impl Process for Program {
         self.neighbours.resolve(now, gid).or_else(|| self.outside.resolve(now, gid))
     }
 
+    fn look_up(&mut self, gid: Gid) -> Option<MacAddress> {
+        let now = self.time();
+        self.neighbours.resolve(now, gid).or_else(|| self.outside.look_up(now, gid))
+    }
+
     fn is_reachable(&mut self, gid: Gid) -> bool {
         let now = self.time();
         if self.neighbours.resolve(now, gid).is_some() {

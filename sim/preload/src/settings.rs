@@ -1,6 +1,6 @@
 //! What `bareverbs run` wants of the library: its environment variables, read.
 
-use bareverbs_network::virtual_host;
+use bareverbs_network::virtual_ports;
 use bareverbs_serve::network::{NetworkDirectory, environment};
 use bareverbs_serve::real_time::{FaultScript, Recorder};
 use bareverbs_sim::net::LinkType;
@@ -18,7 +18,8 @@ const MOST_CAPTURES: u32 = 1000;
 /// The settings of this process.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) host: VirtualHost,
+    /// The host at each of its devices.
+    pub(crate) ports: Vec<VirtualHost>,
     pub(crate) network: NetworkDirectory,
     pub(crate) faults: Option<FaultScript>,
     pub(crate) seed: u64,
@@ -36,7 +37,7 @@ impl Settings {
         let name = variable(environment::HOST).unwrap_or_default();
         let path = env::var_os(environment::NETWORK).ok_or(format!("{} is not set", environment::NETWORK))?;
         let network = NetworkDirectory::open(Path::new(&path)).map_err(|error| error.to_string())?;
-        let host = virtual_host(&network, &name).ok_or(format!(
+        let ports = virtual_ports(&network, &name).ok_or(format!(
             "{} names no host of the network at {}: {name:?}",
             environment::HOST,
             network.path().display()
@@ -49,40 +50,27 @@ impl Settings {
             .unwrap_or(Some(PortSpeed::Gbps100))
             .ok_or(format!("{} is none of a port", environment::RATE))?;
         let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { host, network, faults, seed, capture, speed })
+        Ok(Self { ports, network, faults, seed, capture, speed })
     }
 
-    /// The part of the host's device that is in one of its processes.
-    pub(crate) fn nic_config(&self, process: u8) -> NicConfig {
-        NicConfig { speed: self.speed, ..self.host.nic_config(process) }
+    /// The part of a device of the host that is in one of its processes.
+    pub(crate) fn nic_config(&self, port: &VirtualHost, process: u8) -> NicConfig {
+        NicConfig { speed: self.speed, ..port.nic_config(process) }
     }
 
-    /// What frames are called in a capture.
-    const fn link_type(&self) -> LinkType {
-        match self.host.link() {
-            LinkLayer::Ethernet => LinkType::Ethernet,
-            LinkLayer::InfiniBand => LinkType::InfiniBand,
-        }
-    }
-
-    /// Seed of this process's faults: different on every host and in every process of it.
-    pub(crate) fn seed_of(&self, number: u8) -> Seed {
-        Seed(self.seed ^ u64::from(self.host.mac().low()) ^ u64::from(number) << 32)
+    /// Seed of the faults of a device of this process: different on every host, in every process of it, and at each of its ports.
+    pub(crate) fn seed_of(&self, port: &VirtualHost, number: u8) -> Seed {
+        Seed(self.seed ^ u64::from(port.mac().low()) ^ u64::from(number) << 32)
     }
 
     /// Begins the capture of this process: in the file that was asked for, or, if another process has that, in one with a
-    /// number before its ending.
+    /// number before its ending. It has no interface yet; see [`interface`].
     pub(crate) fn capture(&self) -> Result<Option<Recorder>, String> {
         let Some(wanted) = &self.capture else { return Ok(None) };
         for number in 1..=MOST_CAPTURES {
             let path = numbered(wanted, number);
             match File::create_new(&path) {
-                Ok(file) => {
-                    let name = format!("{} {}", self.host.name(), std::process::id());
-                    return Ok(Some(
-                        Recorder::of_file(file, Recorder::DEFAULT_LIMIT).interface(&name, self.link_type()),
-                    ));
-                }
+                Ok(file) => return Ok(Some(Recorder::of_file(file, Recorder::DEFAULT_LIMIT))),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(format!("cannot write the capture {}: {error}", path.display()));
@@ -91,6 +79,15 @@ impl Settings {
         }
         Err(format!("{} and {MOST_CAPTURES} files beside it are captures already", wanted.display()))
     }
+}
+
+/// The interface of a capture that has the frames of a port.
+pub(crate) fn interface(capture: &Recorder, port: &VirtualHost) -> Recorder {
+    let link = match port.link() {
+        LinkLayer::Ethernet => LinkType::Ethernet,
+        LinkLayer::InfiniBand => LinkType::InfiniBand,
+    };
+    capture.interface(&format!("{} {}", port.name(), std::process::id()), link)
 }
 
 /// `x.pcapng`, `x.2.pcapng`, `x.3.pcapng`.

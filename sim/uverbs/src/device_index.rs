@@ -7,6 +7,10 @@ use alloc::string::String;
 pub const MOST_DEVICES: u8 = 8;
 /// What stands before the number of a device file.
 const DEVICE_FILES: &str = "/dev/infiniband/uverbs";
+/// Where the device stands in the number of a file.
+const FILE_BITS: u32 = 29;
+/// Numbers of files of a device: two fewer than there could be, so that callers have some for themselves.
+const FILE_NUMBERS: u32 = (1 << FILE_BITS) - 2;
 
 /// Number of a device among those of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -21,6 +25,11 @@ impl DeviceIndex {
     /// Every one, from the first.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..MOST_DEVICES).map(Self)
+    }
+
+    /// The device whose file has this number; see [`FileNumbers`].
+    pub(crate) const fn of_file(raw: u32) -> Self {
+        Self((raw >> FILE_BITS) as u8)
     }
 
     /// The number.
@@ -52,6 +61,32 @@ impl DeviceIndex {
     }
 }
 
+/// Numbers for the files that a device opens: those of two devices of a process differ, and say whose they are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FileNumbers {
+    index: DeviceIndex,
+    next: u32,
+}
+
+impl FileNumbers {
+    /// Those of a device.
+    pub(crate) const fn of(index: DeviceIndex) -> Self {
+        Self { index, next: 0 }
+    }
+
+    /// The number that [`Self::take`] gives next.
+    pub(crate) const fn next(&self) -> u32 {
+        (self.index.0 as u32) << FILE_BITS | self.next
+    }
+
+    /// The next number.
+    pub(crate) const fn take(&mut self) -> u32 {
+        let number = self.next();
+        self.next = (self.next + 1) % FILE_NUMBERS;
+        number
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +105,15 @@ mod tests {
             assert_eq!(DeviceIndex::of_device_file(path.as_bytes()), None, "{path}");
         }
         assert_eq!((DeviceIndex::all().count(), DeviceIndex::new(8)), (8, None));
+    }
+
+    #[test]
+    fn numbers_of_files_say_whose_they_are() {
+        for index in DeviceIndex::all() {
+            let mut numbers = FileNumbers { next: FILE_NUMBERS - 1, ..FileNumbers::of(index) };
+            let taken = [numbers.take(), numbers.take()];
+            assert_eq!(taken.map(DeviceIndex::of_file), [index; 2]);
+            assert!(taken[0] < u32::MAX - 1 && taken[1] == FileNumbers::of(index).next());
+        }
     }
 }

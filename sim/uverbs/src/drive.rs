@@ -1,13 +1,16 @@
-//! How a device is driven: what whoever runs the program does again and again, from one thread.
+//! How devices are driven: what whoever runs the program does again and again, from one thread. With several devices the first four lines
+//! are done for each.
 //!
 //! ```text
 //! loop {
 //!     busy  = uverbs.sweep(now, process);            // doorbells that the program rang
 //!     while a frame has come { uverbs.handle_frame(now, process, frame) }
 //!     uverbs.advance(now, process);                  // timers
+//!     connections.advance(now, devices, process);
+//!     busy |= connections.settle(now, devices, process);
 //!     while uverbs.poll_frame(now, process, &mut frame).is_some() { send(frame) }
 //!     while let Some(record) = uverbs.poll_event() { put it into its file }
-//!     if !busy { sleep until uverbs.next_wakeup(), a frame, or some microseconds: doorbells wake nobody }
+//!     if !busy { sleep until a next_wakeup(), a frame, or some microseconds: doorbells wake nobody }
 //! }
 //! ```
 //!
@@ -22,6 +25,11 @@ use bareverbs_sim::nic::{FrameOrigin, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
 
 impl Uverbs {
+    /// What follows every input of the device: interrupts are served.
+    fn settle<P: Process>(&mut self, now: Time, process: &mut P) {
+        self.device.serve_interrupts(now, process);
+    }
+
     /// Reads the doorbell records of all live queues in the memory of the program, and rings the device for those that
     /// changed. Whether any did.
     pub fn sweep<P: Process>(&mut self, now: Time, process: &mut P) -> bool {
@@ -40,17 +48,13 @@ impl Uverbs {
             subnet.handle_timeout(now);
             subnet.speak(&mut self.device.commands, now, process);
         }
-        if self.rdma_cm.next_wakeup().is_some_and(|due| due <= now) {
-            self.rdma_cm.advance(process, now);
-            self.exchange(now, process);
-        }
         self.settle(now, process);
     }
 
     /// When [`Self::advance`] has something to do; it may find that nothing is due.
     pub fn next_wakeup(&self) -> Option<Time> {
         let subnet = self.device.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
-        [self.nic().poll_timeout(), self.rdma_cm.next_wakeup(), subnet].into_iter().flatten().min()
+        [self.nic().poll_timeout(), subnet].into_iter().flatten().min()
     }
 
     /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.

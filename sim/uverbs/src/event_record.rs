@@ -1,5 +1,6 @@
 //! What a program reads from a file of events.
 
+use crate::device_index::DeviceIndex;
 use crate::uapi::AsyncEventDesc;
 use zerocopy::IntoBytes;
 
@@ -11,6 +12,11 @@ impl EventFileId {
     /// The file of a number that [`Self::raw`] gave.
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
+    }
+
+    /// Whose it is.
+    pub const fn device(self) -> DeviceIndex {
+        DeviceIndex::of_file(self.0)
     }
 
     /// A number for tables of the caller's; never `u32::MAX`.

@@ -6,6 +6,7 @@
 //! knows how many it had not read, since it takes them away ([`Process::discard_events`]); the rest was read.
 
 use crate::Errno;
+use crate::device_index::{DeviceIndex, FileNumbers};
 use crate::event_record::{EventFileId, EventFileKind, EventRecord};
 use crate::files::FileId;
 use crate::process::Process;
@@ -23,13 +24,18 @@ struct EventFile {
 #[derive(Debug, Default)]
 pub(crate) struct EventFiles {
     files: BTreeMap<EventFileId, EventFile>,
-    next: u32,
+    numbers: FileNumbers,
     waiting: VecDeque<EventRecord>,
     /// Records handed out, by file and element.
     handed_out: BTreeMap<(EventFileId, u64), u32>,
 }
 
 impl EventFiles {
+    /// Further files have numbers of this device.
+    pub(crate) fn numbered(&mut self, index: DeviceIndex) {
+        self.numbers = FileNumbers::of(index);
+    }
+
     /// Makes a file and gives the number of its descriptor.
     pub(crate) fn open<P: Process>(
         &mut self,
@@ -37,10 +43,9 @@ impl EventFiles {
         owner: FileId,
         kind: EventFileKind,
     ) -> Result<i32, Errno> {
-        let file = EventFileId::from_raw(self.next);
+        let file = EventFileId::from_raw(self.numbers.next());
         let descriptor = process.open_event_file(file, kind)?;
-        // Two values fewer, so that callers have some for themselves.
-        self.next = (self.next + 1) % (u32::MAX - 1);
+        self.numbers.take();
         self.files.insert(file, EventFile { owner, kind });
         Ok(descriptor)
     }

@@ -2,6 +2,7 @@
 //! dies with its file at the latest.
 
 use crate::Errno;
+use crate::device_index::DeviceIndex;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
@@ -14,6 +15,11 @@ impl FileId {
     /// The file of a number that [`Self::raw`] gave.
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
+    }
+
+    /// Whose it is.
+    pub const fn device(self) -> DeviceIndex {
+        DeviceIndex::of_file(self.0)
     }
 
     /// A number for tables of the caller's; never `u32::MAX`.

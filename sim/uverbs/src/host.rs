@@ -1,7 +1,13 @@
-//! Virtual hosts: a name, from which follow the addresses of its device.
+//! Virtual hosts: a name, from which follow the addresses of its devices.
+//!
+//! A host may have several devices of one port each, as a card of several ports shows itself under Linux. Each of them is a [`VirtualHost`] of
+//! its own, with its own addresses, cable and place in the network: `a` is host `a` at its first device, `a-mlx5_1` at its second.
 
 use crate::connection_names::SubnetPort;
+use crate::device_index::DeviceIndex;
 use crate::host_settings::HostSettings;
+use crate::ip_network::DERIVED;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,10 +21,17 @@ const LONGEST_NAME: usize = 32;
 /// Queue pairs of a process, logarithm: they fit into a block of numbers.
 const LOG_MAX_QP: u8 = 15;
 
-/// A virtual host. Equal names are the same host, on every machine, unless something else was set.
+/// Between the name of a host and the number of one of its devices, in the name of its port. No name of a host has an underscore.
+const DEVICE_MARK: &str = "-mlx5_";
+/// The first bits of all MAC addresses: locally administered.
+const MAC_BEGINNING: u64 = 0x02c9 << 32;
+
+/// A virtual host at one of its devices; see the module. Equal names are the same host, on every machine, unless something else was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualHost {
+    /// In the network.
     name: String,
+    device: DeviceIndex,
     hash: u32,
     settings: HostSettings,
 }
@@ -37,15 +50,49 @@ pub struct PortAddresses {
 }
 
 impl VirtualHost {
-    /// The host of a name; `None` unless it has 1 to 32 letters, digits, hyphens or dots.
+    /// The host of a name, at its first device; `None` unless it has 1 to 32 letters, digits, hyphens or dots.
     pub fn new(name: &str) -> Option<Self> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
         let fits = (1..=LONGEST_NAME).contains(&name.len());
         (fits && name.bytes().all(good)).then(|| Self {
             name: name.into(),
+            device: DeviceIndex::default(),
             hash: hash(name),
             settings: HostSettings::default(),
         })
+    }
+
+    /// The host of a name in a network, which says at which device: `a`, or `a-mlx5_1`.
+    pub fn of_port(name: &str) -> Option<Self> {
+        let Some((host, number)) = name.rsplit_once(DEVICE_MARK) else { return Self::new(name) };
+        let number = number.parse().ok().filter(|_| number.len() == 1);
+        Some(Self::new(host)?.at(DeviceIndex::new(number?)?))
+    }
+
+    /// The same host at another device, of which nothing is set.
+    #[must_use]
+    pub fn at(&self, device: DeviceIndex) -> Self {
+        let host = self.host_name();
+        let name = match device.number() {
+            0 => host.into(),
+            number => format!("{host}{DEVICE_MARK}{number}"),
+        };
+        Self { name, device, hash: self.hash, settings: HostSettings::default() }
+    }
+
+    /// The same host at each device that it has, if this is it at its first one. Nothing is set of them.
+    pub fn ports(&self) -> impl Iterator<Item = Self> + '_ {
+        DeviceIndex::all().take(usize::from(self.settings.further_devices) + 1).map(|device| self.at(device))
+    }
+
+    /// At which device this is.
+    pub const fn device(&self) -> DeviceIndex {
+        self.device
+    }
+
+    /// The name of the host, whatever the device.
+    pub fn host_name(&self) -> &str {
+        self.name.split_once(DEVICE_MARK).map_or(&self.name, |(host, _)| host)
     }
 
     /// The same host with settings.
@@ -64,21 +111,24 @@ impl VirtualHost {
         self.settings.link()
     }
 
-    /// The name.
+    /// The name in the network.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// MAC address of the device: locally administered.
+    /// MAC address of the device: locally administered. Those of a host follow each other, as those of a card do.
     pub const fn mac(&self) -> MacAddress {
-        let [a, b, c, d] = self.hash.to_be_bytes();
-        MacAddress([0x02, 0xc9, a, b, c, d])
+        let number = MAC_BEGINNING + self.hash as u64 + self.device.number() as u64;
+        let [_, _, mac @ ..] = number.to_be_bytes();
+        MacAddress(mac)
     }
 
-    /// IPv4 address of the device: the first that was chosen, or one in 198.18.0.0/15, which no real network has (RFC 2544).
+    /// IPv4 address of the device: the first that was chosen, or one in 198.18.0.0/15, which no real network has (RFC 2544): that of the first
+    /// device follows from the name, and those of the others come after it.
     pub fn ipv4(&self) -> [u8; 4] {
-        let [_, b, c, d] = self.hash.to_be_bytes();
-        self.chosen_ipv4().next().unwrap_or([198, 18 | b & 1, c, d])
+        let [_, b, c, d] = self.hash.wrapping_add(self.device.number().into()).to_be_bytes();
+        let [first, second] = DERIVED;
+        self.chosen_ipv4().next().unwrap_or([first, second | b & 1, c, d])
     }
 
     fn chosen_ipv4(&self) -> impl Iterator<Item = [u8; 4]> + '_ {
@@ -150,7 +200,7 @@ impl VirtualHost {
         PortAddresses { gids, guid: u64::from_be_bytes(guid), lid: self.settings.lid.unwrap_or(0), ip }
     }
 
-    /// The part of the host's device that is in one of its processes: queue pairs have the process's number in their upper 8
+    /// The part of the device that is in one of the host's processes: queue pairs have the process's number in their upper 8
     /// bits.
     pub const fn nic_config(&self, process: u8) -> NicConfig {
         let device = match self.link() {
@@ -164,6 +214,7 @@ impl VirtualHost {
             firmware_ready_after: Duration::from_nanos(0),
             limits: Limits { log_max_qp: LOG_MAX_QP, ..device.limits },
             queue_pair_numbers: QueuePairNumbers::Block(process),
+            card_port: self.device.number() + 1,
             ..device
         }
     }
@@ -182,6 +233,7 @@ fn hash(name: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Nobody, Uverbs};
 
     #[test]
     fn a_name_decides_the_addresses() {
@@ -190,6 +242,40 @@ mod tests {
         assert_ne!((a.mac(), a.ipv4()), (b.mac(), b.ipv4()));
         assert_eq!(a.gids()[0].to_ipv4(), Some(a.ipv4()));
         assert_eq!(a.mac().0[0] & 3, 2, "locally administered, not a group");
+    }
+
+    #[test]
+    fn further_devices_have_the_addresses_after_those_of_the_first() {
+        let settings: HostSettings = "devices 3".parse().unwrap();
+        let host = VirtualHost::new("a-1.b").unwrap().with(settings);
+        let ports: Vec<VirtualHost> = host.ports().collect();
+        let names: Vec<&str> = ports.iter().map(VirtualHost::name).collect();
+        assert_eq!(names, ["a-1.b", "a-1.b-mlx5_1", "a-1.b-mlx5_2"]);
+        let number = |port: &VirtualHost| u64::from(port.mac().low()) + u64::from(port.ipv4()[3]);
+        assert_eq!(ports[1].mac().low(), ports[0].mac().low() + 1);
+        assert_eq!(ports[1].ipv4()[3], ports[0].ipv4()[3].wrapping_add(1));
+        assert!(ports.windows(2).all(|pair| number(&pair[0]) != number(&pair[1])));
+        for port in &ports {
+            assert_eq!(VirtualHost::of_port(port.name()).as_ref(), Some(port));
+            assert_eq!(port.host_name(), "a-1.b");
+        }
+        assert_eq!(VirtualHost::of_port("a-mlx5_0").unwrap().name(), "a");
+        for name in ["a-mlx5_8", "a-mlx5_", "a-mlx5_+1", "a-mlx5_10", "-mlx5_1", "a_1", "a-mlx5_1-mlx5_1"] {
+            assert_eq!(VirtualHost::of_port(name), None, "{name}");
+        }
+    }
+
+    /// PRM, nic_vport_context: system_image_guid is that of the card.
+    #[test]
+    fn devices_of_a_host_are_ports_of_one_card() {
+        let host = VirtualHost::new("a").unwrap().with("devices 2".parse().unwrap());
+        let devices: Vec<Uverbs> = host
+            .ports()
+            .map(|port| Uverbs::boot(port.nic_config(0), &port.port_addresses(), &mut Nobody).unwrap())
+            .collect();
+        let [first, second] = [0, 1].map(|at: usize| devices[at].attributes());
+        assert_eq!(first.system_image_guid, second.system_image_guid);
+        assert_ne!(first.node_guid, second.node_guid);
     }
 
     #[test]

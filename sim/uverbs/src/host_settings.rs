@@ -1,5 +1,6 @@
 //! What a virtual host is besides its name: link layer and addresses, as text for the directory of a network.
 
+use crate::device_index::MOST_DEVICES;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,7 +16,9 @@ const MOST_ADDRESSES: usize = 32;
 /// What is set of a host; the default is an Ethernet port with the addresses that follow from the name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostSettings {
-    /// LID of the host's InfiniBand port; `None` if its port is of Ethernet.
+    /// Devices besides the first. It is set of a host at its first device only.
+    pub further_devices: u8,
+    /// LID of the InfiniBand port; `None` if the port is of Ethernet.
     pub lid: Option<u16>,
     /// Addresses that were chosen for it.
     pub addresses: Vec<IpAddr>,
@@ -47,6 +50,9 @@ impl HostSettings {
 /// A line of a word and a value for everything that is set.
 impl fmt::Display for HostSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.further_devices != 0 {
+            writeln!(f, "devices {}", self.further_devices + 1)?;
+        }
         if let Some(lid) = self.lid {
             writeln!(f, "lid {lid}")?;
         }
@@ -62,6 +68,7 @@ impl FromStr for HostSettings {
         let mut settings = Self::default();
         for line in text.lines() {
             match line.split_once(' ') {
+                Some(("devices", devices)) => settings.further_devices = parse_devices(devices)? - 1,
                 Some(("lid", lid)) => settings.lid = Some(parse_lid(lid)?),
                 Some(("address", address)) => settings.addresses.push(parse_address(address)?),
                 _ => return Err(format!("{line:?} is no setting of a host")),
@@ -72,6 +79,11 @@ impl FromStr for HostSettings {
         }
         Ok(settings)
     }
+}
+
+fn parse_devices(text: &str) -> Result<u8, String> {
+    let devices = text.parse().ok().filter(|devices| (1..=MOST_DEVICES).contains(devices));
+    devices.ok_or_else(|| format!("a host has 1 to {MOST_DEVICES} devices, and not {text:?}"))
 }
 
 fn parse_lid(text: &str) -> Result<u16, String> {
@@ -96,9 +108,13 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_were_written() {
-        for text in
-            ["", "lid 3\n", "address 10.0.0.1\naddress 2001:db8::1\n", "lid 49151\naddress 10.1.2.3\n"]
-        {
+        for text in [
+            "",
+            "devices 2\nlid 3\n",
+            "lid 3\n",
+            "address 10.0.0.1\naddress 2001:db8::1\n",
+            "lid 49151\naddress 10.1.2.3\n",
+        ] {
             assert_eq!(text.parse::<HostSettings>().unwrap().to_string(), text);
         }
     }
@@ -106,6 +122,8 @@ mod tests {
     #[test]
     fn what_no_host_can_be_is_refused() {
         for text in [
+            "devices 0",
+            "devices 9",
             "lid 0",
             "lid 49152",
             "lid",

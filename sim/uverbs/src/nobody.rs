@@ -49,6 +49,10 @@ impl Process for Nobody {
         None
     }
 
+    fn look_up(&mut self, _: Gid) -> Option<MacAddress> {
+        None
+    }
+
     fn is_reachable(&mut self, _: Gid) -> bool {
         false
     }

@@ -41,9 +41,12 @@ pub trait Process: HostMemory {
     /// range is registered: what the program unmaps later faults when the device accesses it.
     fn has_memory(&mut self, address: u64, length: u64, write: bool) -> bool;
 
-    /// The MAC address of the host that has a GID, as neighbour discovery finds it; `None` if nobody answers. It is not asked
-    /// for multicast groups.
+    /// The MAC address of the host that has a GID, as neighbour discovery finds it, which may take a moment; `None` if nobody
+    /// answers. It is not asked for multicast groups.
     fn resolve(&mut self, gid: Gid) -> Option<MacAddress>;
+
+    /// The same if it is known by now: this never waits. Asking again a moment later may say more.
+    fn look_up(&mut self, gid: Gid) -> Option<MacAddress>;
 
     /// Whether a host that has a GID is there: a process of it has a device.
     fn is_reachable(&mut self, gid: Gid) -> bool;

@@ -1,114 +1,239 @@
-//! `/dev/infiniband/rdma_cm` on a device: files, commands and events of connection management, and the way of its messages
-//! through the queue pair of general services.
+//! `/dev/infiniband/rdma_cm` of a process: files, commands and events of connection management, and the way of its messages
+//! through the queue pairs of general services, one of each device.
+//!
+//! **What this is.** What `rdma_cm` is in the kernel: one for all devices, which it tells apart by their addresses. Whoever drives the
+//! devices gives it its turn after theirs ([`Connections::settle`]).
+//!
+//! **What it may not do.** It never waits: a message for a host whose MAC address is not known yet is held for a moment.
 
 use crate::address_path::link_local_mac;
 use crate::connection_names::ConnectionFileId;
+use crate::device::Device;
 use crate::general_services::{Outgoing, Receiver};
 use crate::process::Process;
-use crate::{Errno, Uverbs};
+use crate::rdma_cm::{Heard, HostFacts, PortFacts, RdmaCm};
+use crate::{Errno, Uverbs, device_methods};
+use alloc::collections::VecDeque;
 use bareverbs_cm::{Message, Path};
 use bareverbs_prm::ids::{Gid, MacAddress};
-use bareverbs_prm::time::Time;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_sim::nic::QueuePairNumbers;
 
-/// Messages that are handled in a row: a device that talks to itself answers at once.
+/// Messages that are handled in a row: devices that talk to themselves answer at once.
 const MOST_ROUNDS: usize = 64;
+/// How long a message waits for the MAC address of its receiver, and how often that is looked for. Peers hear it once more after
+/// seconds in any case.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(2);
+/// Messages that wait so. Of more the oldest is lost, as from the queue of a neighbour that does not answer (RFC 4861 §7.2.2).
+const MOST_HELD: usize = 64;
 
-impl Uverbs {
-    /// Opens the file of connection management.
-    pub fn open_connections(&mut self) -> ConnectionFileId {
+/// A message whose receiver's MAC address is not known yet.
+#[derive(Debug)]
+struct Postponed {
+    path: Path,
+    message: Message,
+    until: Time,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Connections {
+    rdma_cm: RdmaCm,
+    held: VecDeque<Postponed>,
+    /// When neighbours are looked for again.
+    look_at: Time,
+}
+
+/// What connection management has to know of a device's port.
+fn facts(device: &Uverbs) -> PortFacts {
+    let attributes = device.attributes();
+    PortFacts {
+        guid: attributes.node_guid,
+        gids: attributes.gids.clone(),
+        addresses: device.ip_addresses.clone(),
+        lid: attributes.infiniband.map(|port| port.lid),
+        mtu: device_methods::path_mtu(device.nic().config().mtu).raw(),
+    }
+}
+
+impl Connections {
+    /// Of a process that has these devices, in the order of their numbers: they are given to every call.
+    pub fn new<P: Process>(devices: &[Uverbs], process: &mut P) -> Self {
+        let number = match devices.first().map(|device| device.nic().config().queue_pair_numbers) {
+            Some(QueuePairNumbers::Block(number)) => number,
+            Some(QueuePairNumbers::All) | None => 0,
+        };
+        let host = HostFacts(devices.iter().map(facts).collect());
+        Self {
+            rdma_cm: RdmaCm::new(host, number, process.seed()),
+            held: VecDeque::new(),
+            look_at: Time::ZERO,
+        }
+    }
+
+    /// Opens the file.
+    pub fn open(&mut self) -> ConnectionFileId {
         self.rdma_cm.open()
     }
 
     /// The last descriptor of the file is gone: connections that it had end, and their peers are told.
-    pub fn close_connections<P: Process>(&mut self, process: &mut P, file: ConnectionFileId) {
+    pub fn close<P: Process>(&mut self, devices: &mut [Uverbs], process: &mut P, file: ConnectionFileId) {
         let now = process.now();
         self.rdma_cm.close(process, now, file);
-        self.exchange(now, process);
+        self.exchange(now, devices, process);
     }
 
     /// The program ends, and with it every file of connection management.
-    pub fn close_all_connections<P: Process>(&mut self, process: &mut P) {
+    pub fn close_all<P: Process>(&mut self, devices: &mut [Uverbs], process: &mut P) {
         for file in self.rdma_cm.open_files() {
-            self.close_connections(process, file);
+            self.close(devices, process, file);
         }
         let now = process.now();
         self.rdma_cm.refuse_requests(process, now);
-        self.exchange(now, process);
+        self.exchange(now, devices, process);
     }
 
     /// A program writes a command to the file. `Again`: it is GET_EVENT, and there is no event yet.
-    pub fn write_connections<P: Process>(
+    pub fn write<P: Process>(
         &mut self,
+        devices: &mut [Uverbs],
         process: &mut P,
         file: ConnectionFileId,
         command: &[u8],
     ) -> Result<(), Errno> {
         let now = process.now();
         let done = self.rdma_cm.write(process, now, file, command);
-        self.exchange(now, process);
+        self.exchange(now, devices, process);
         done
     }
 
     /// The process of this number, of the host with these GIDs, has ended, perhaps without a word: connections to it end, as they do
     /// when the kernel closes the files of a process that was killed.
-    pub fn handle_ended_peer<P: Process>(&mut self, process: &mut P, host: &[Gid], number: u8) {
+    pub fn handle_ended_peer<P: Process>(
+        &mut self,
+        devices: &mut [Uverbs],
+        process: &mut P,
+        host: &[Gid],
+        number: u8,
+    ) {
         let now = process.now();
         self.rdma_cm.handle_ended_peer(process, now, host, number);
-        self.exchange(now, process);
+        self.exchange(now, devices, process);
     }
 
     /// Events that wait in a file to be read.
-    pub fn waiting_connection_events(&self, file: ConnectionFileId) -> usize {
+    pub fn waiting_events(&self, file: ConnectionFileId) -> usize {
         self.rdma_cm.waiting(file)
     }
 
-    /// What follows every input of the device: interrupts are served, messages of peers handled, and own messages sent for which there
-    /// was no room before.
-    pub(crate) fn settle<P: Process>(&mut self, now: Time, process: &mut P) {
-        self.device.serve_interrupts(now, process);
-        let has_room = self.device.general_services.has_room();
-        if !self.device.inbox.is_empty() || has_room && self.rdma_cm.has_message() {
-            self.exchange(now, process);
+    /// What follows every input of the devices: messages of peers are handled, and own ones sent for which there was no room before.
+    /// Whether there was anything to do.
+    pub fn settle<P: Process>(&mut self, now: Time, devices: &mut [Uverbs], process: &mut P) -> bool {
+        let has_heard = devices.iter().any(|device| !device.device.inbox.is_empty());
+        let is_busy = has_heard || self.rdma_cm.has_message() && has_room(devices);
+        if is_busy {
+            self.exchange(now, devices, process);
         }
+        is_busy
     }
 
-    /// Moves messages between connection management and the queue pair of general services.
-    pub(crate) fn exchange<P: Process>(&mut self, now: Time, process: &mut P) {
+    /// Does what is due at `now`: messages that had no answer, resolutions, requests that nobody listened for.
+    pub fn advance<P: Process>(&mut self, now: Time, devices: &mut [Uverbs], process: &mut P) {
+        if self.next_wakeup().is_none_or(|due| due > now) {
+            return;
+        }
+        self.rdma_cm.advance(process, now);
+        if self.look_at <= now {
+            let mut way = Way { now, devices: &mut *devices, process: &mut *process };
+            for held in core::mem::take(&mut self.held) {
+                self.send_or_hold(&mut way, held);
+            }
+        }
+        self.exchange(now, devices, process);
+    }
+
+    /// When [`Self::advance`] has something to do; it may find that nothing is due.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        let look = (!self.held.is_empty()).then_some(self.look_at);
+        [self.rdma_cm.next_wakeup(), look].into_iter().flatten().min()
+    }
+
+    /// Moves messages between connection management and the queue pairs of general services.
+    fn exchange<P: Process>(&mut self, now: Time, devices: &mut [Uverbs], process: &mut P) {
         for _ in 0..MOST_ROUNDS {
-            for datagram in core::mem::take(&mut self.device.inbox) {
-                self.rdma_cm.handle(process, now, datagram.sender, &datagram.payload);
+            for (number, device) in devices.iter_mut().enumerate() {
+                for datagram in core::mem::take(&mut device.device.inbox) {
+                    let heard = Heard { device: number, from: datagram.sender, payload: &datagram.payload };
+                    self.rdma_cm.handle(process, now, &heard);
+                }
             }
-            while self.device.general_services.has_room() {
+            while has_room(devices) {
                 let Some((path, message)) = self.rdma_cm.poll_message() else { break };
-                self.send_message(now, process, path, &message);
+                let mut way = Way { now, devices: &mut *devices, process: &mut *process };
+                self.send_or_hold(&mut way, Postponed { path, message, until: now + PATIENCE });
             }
-            self.device.serve_interrupts(now, process);
-            if self.device.inbox.is_empty() {
+            for device in &mut *devices {
+                device.device.serve_interrupts(now, process);
+            }
+            if devices.iter().all(|device| device.device.inbox.is_empty()) {
                 break;
             }
         }
     }
 
-    /// A peer whose host is not there hears nothing, as on any network; the message is sent again.
-    fn send_message<P: Process>(&mut self, now: Time, process: &mut P, path: Path, message: &Message) {
-        let Some(receiver) = self.receiver(process, path) else { return };
-        let datagram = Outgoing { receiver, payload: message.bytes() };
-        self.device.general_services.send(&mut self.device.commands, now, process, &datagram);
-    }
-
-    fn receiver<P: Process>(&self, process: &mut P, path: Path) -> Option<Receiver> {
-        if let Some(lids) = path.lids {
-            return Some(Receiver::InfiniBand { lid: lids.remote });
+    /// Sends a message, or keeps it until its receiver's MAC address is known or its time is over.
+    fn send_or_hold<P: Process>(&mut self, way: &mut Way<'_, P>, held: Postponed) {
+        let device = self.rdma_cm.device_of(held.path);
+        if way.send(device, &held) || held.until <= way.now {
+            return;
         }
-        let gids = &self.device.attributes.gids;
-        let source_index = gids.iter().position(|gid| *gid == path.local).unwrap_or(0) as u8;
-        Some(Receiver::Ethernet { mac: self.mac_of(process, path.remote)?, gid: path.remote, source_index })
-    }
-
-    fn mac_of<P: Process>(&self, process: &mut P, gid: Gid) -> Option<MacAddress> {
-        if self.device.attributes.gids.contains(&gid) {
-            return Some(self.nic().config().mac);
+        if self.held.len() >= MOST_HELD {
+            self.held.pop_front();
         }
-        link_local_mac(gid).or_else(|| process.resolve(gid))
+        self.look_at = way.now + LOOK;
+        self.held.push_back(held);
     }
+}
+
+/// Whether every device takes a further message.
+fn has_room(devices: &[Uverbs]) -> bool {
+    devices.iter().all(|device| device.device.general_services.has_room())
+}
+
+/// What messages go through.
+struct Way<'a, P> {
+    now: Time,
+    devices: &'a mut [Uverbs],
+    process: &'a mut P,
+}
+
+impl<P: Process> Way<'_, P> {
+    /// Sends a message from a device; false if it has no room, or nobody has told yet who the receiver is.
+    fn send(&mut self, device: usize, held: &Postponed) -> bool {
+        let Some(Uverbs { device, .. }) = self.devices.get_mut(device) else { return false };
+        if !device.general_services.has_room() {
+            return false;
+        }
+        let Some(receiver) = receiver(device, self.process, held.path) else { return false };
+        let datagram = Outgoing { receiver, payload: held.message.bytes() };
+        device.general_services.send(&mut device.commands, self.now, self.process, &datagram);
+        true
+    }
+}
+
+fn receiver<P: Process>(device: &Device, process: &mut P, path: Path) -> Option<Receiver> {
+    if let Some(lids) = path.lids {
+        return Some(Receiver::InfiniBand { lid: lids.remote });
+    }
+    let gids = &device.attributes.gids;
+    let source_index = gids.iter().position(|gid| *gid == path.local).unwrap_or(0) as u8;
+    Some(Receiver::Ethernet { mac: mac_of(device, process, path.remote)?, gid: path.remote, source_index })
+}
+
+fn mac_of<P: Process>(device: &Device, process: &mut P, gid: Gid) -> Option<MacAddress> {
+    if device.attributes.gids.contains(&gid) {
+        return Some(device.commands.nic.config().mac);
+    }
+    link_local_mac(gid).or_else(|| process.look_up(gid))
 }

@@ -4,12 +4,12 @@ use crate::attributes::DeviceAttributes;
 use crate::call::Call;
 use crate::commands::CommandFailure;
 use crate::device::Device;
+use crate::device_index::{DeviceIndex, FileNumbers};
 use crate::files::{DeviceFile, FileId};
 use crate::host::PortAddresses;
 use crate::mapping::{self, MapTarget, Mapping};
 use crate::netlink::ObjectCounts;
 use crate::process::Process;
-use crate::rdma_cm::{PortFacts, RdmaCm};
 use crate::request::Request;
 use crate::schema::Operation;
 use crate::{
@@ -17,15 +17,18 @@ use crate::{
     queue_pair_methods, shared_receive_methods, write_commands,
 };
 use alloc::collections::BTreeMap;
-use bareverbs_sim::nic::{Nic, NicConfig, QueuePairNumbers};
+use alloc::vec::Vec;
+use bareverbs_prm::ids::Gid;
+use bareverbs_sim::nic::{Nic, NicConfig};
 
-/// The device behind `/dev/infiniband/uverbs0`.
+/// The device behind `/dev/infiniband/uverbs0`, or behind another one of its kind ([`Self::numbered`]).
 #[derive(Debug)]
 pub struct Uverbs {
     pub(crate) device: Device,
     files: BTreeMap<FileId, DeviceFile>,
-    next_file: u32,
-    pub(crate) rdma_cm: RdmaCm,
+    numbers: FileNumbers,
+    /// Addresses of IP that connections may be made to, as GIDs.
+    pub(crate) ip_addresses: Vec<Gid>,
 }
 
 impl Uverbs {
@@ -36,19 +39,16 @@ impl Uverbs {
         process: &mut P,
     ) -> Result<Self, CommandFailure> {
         let device = Device::boot(config, addresses, process)?;
-        let number = match config.queue_pair_numbers {
-            QueuePairNumbers::All => 0,
-            QueuePairNumbers::Block(number) => number,
-        };
-        let facts = PortFacts {
-            guid: device.attributes.node_guid,
-            gids: addresses.gids.clone(),
-            addresses: addresses.ip.clone(),
-            lid: device.attributes.infiniband.map(|port| port.lid),
-            mtu: device_methods::path_mtu(config.mtu).raw(),
-        };
-        let rdma_cm = RdmaCm::new(facts, number, process.seed());
-        Ok(Self { device, files: BTreeMap::new(), next_file: 0, rdma_cm })
+        let (numbers, ip_addresses) = (FileNumbers::default(), addresses.ip.clone());
+        Ok(Self { device, files: BTreeMap::new(), numbers, ip_addresses })
+    }
+
+    /// The same as another device of its host: files that it opens have numbers that no other device's have.
+    #[must_use]
+    pub fn numbered(mut self, index: DeviceIndex) -> Self {
+        self.numbers = FileNumbers::of(index);
+        self.device.events.numbered(index);
+        self
     }
 
     /// What the device is.
@@ -73,9 +73,7 @@ impl Uverbs {
 
     /// Opens the device file.
     pub fn open(&mut self) -> FileId {
-        let file = FileId(self.next_file);
-        // Two values fewer, so that callers have some for themselves.
-        self.next_file = (self.next_file + 1) % (u32::MAX - 1);
+        let file = FileId(self.numbers.take());
         self.files.insert(file, DeviceFile::default());
         file
     }

@@ -6,7 +6,7 @@ use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::uapi::*;
-use bareverbs_uverbs::{ConnectionFileId, Errno, Uverbs, VirtualHost};
+use bareverbs_uverbs::{ConnectionFileId, Connections, Errno, Uverbs, VirtualHost};
 use support::{BASE, Program, device_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -27,7 +27,9 @@ const DISCONNECTED: u32 = 10;
 const JOINED: u32 = 12;
 
 struct Host {
-    uverbs: Uverbs,
+    /// By their numbers.
+    devices: Vec<Uverbs>,
+    connections: Connections,
     program: Program,
     file: ConnectionFileId,
 }
@@ -35,9 +37,27 @@ struct Host {
 impl Host {
     fn new(name: &str) -> Self {
         let mut program = Program::default();
-        let mut uverbs = device_of(name, &mut program);
-        let file = uverbs.open_connections();
-        Self { uverbs, program, file }
+        let devices = vec![device_of(name, &mut program)];
+        Self::with(devices, program)
+    }
+
+    fn with(devices: Vec<Uverbs>, mut program: Program) -> Self {
+        let mut connections = Connections::new(&devices, &mut program);
+        let file = connections.open();
+        Self { devices, connections, program, file }
+    }
+
+    /// A host of two devices.
+    fn with_two_ports(name: &str) -> Self {
+        let mut program = Program::default();
+        let host = VirtualHost::new(name).unwrap().with("devices 2".parse().unwrap());
+        let mut boot = |port: VirtualHost| {
+            Uverbs::boot(port.nic_config(0), &port.port_addresses(), &mut program)
+                .unwrap()
+                .numbered(port.device())
+        };
+        let devices = host.ports().map(&mut boot).collect();
+        Self::with(devices, program)
     }
 
     /// A host with an InfiniBand port of the subnet of [`subnet`].
@@ -49,16 +69,14 @@ impl Host {
     fn process_on_infiniband(name: &str, process: u8) -> Self {
         let host = subnet().into_iter().find(|host| host.name() == name).unwrap();
         let mut program = Program { subnet: subnet(), ..Program::default() };
-        let mut uverbs =
-            Uverbs::boot(host.nic_config(process), &host.port_addresses(), &mut program).unwrap();
-        let file = uverbs.open_connections();
-        Self { uverbs, program, file }
+        let device = Uverbs::boot(host.nic_config(process), &host.port_addresses(), &mut program).unwrap();
+        Self::with(vec![device], program)
     }
 
     fn write<T: IntoBytes + Immutable>(&mut self, cmd: u32, body: &T, out: usize) -> Result<(), Errno> {
         let header = CmHeader { cmd, r#in: size_of::<T>() as u16, out: out as u16 };
         let bytes = [header.as_bytes(), body.as_bytes()].concat();
-        self.uverbs.write_connections(&mut self.program, self.file, &bytes)
+        self.connections.write(&mut self.devices, &mut self.program, self.file, &bytes)
     }
 
     fn answer<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
@@ -95,7 +113,15 @@ impl Host {
     /// Time passes, and what is due is done.
     fn pass(&mut self, millis: u64) {
         self.program.now += Duration::from_millis(millis);
-        self.uverbs.advance(self.program.now, &mut self.program);
+        for device in &mut self.devices {
+            device.advance(self.program.now, &mut self.program);
+        }
+        self.connections.advance(self.program.now, &mut self.devices, &mut self.program);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.connections.settle(self.program.now, &mut self.devices, &mut self.program);
     }
 
     fn event(&mut self) -> Result<CmEventResp, Errno> {
@@ -140,10 +166,17 @@ fn exchange(one: &mut Host, other: &mut Host) {
 
 fn carry(from: &mut Host, to: &mut Host, frame: &mut FrameBuffer) -> bool {
     let mut moved = false;
-    while from.uverbs.poll_frame(from.program.now, &mut from.program, frame).is_some() {
-        to.uverbs.handle_frame(to.program.now, &mut to.program, frame);
-        moved = true;
+    for device in &mut from.devices {
+        while device.poll_frame(from.program.now, &mut from.program, frame).is_some() {
+            // Every port sees the frame, and takes it if it has the address.
+            for receiver in &mut to.devices {
+                receiver.handle_frame(to.program.now, &mut to.program, frame);
+            }
+            moved = true;
+        }
     }
+    from.settle();
+    to.settle();
     moved
 }
 
@@ -209,6 +242,89 @@ fn two_programs_connect_and_part() {
     assert_eq!(b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4), Err(Errno::NoEntry));
 }
 
+/// Whoever listens on any address hears every port; what he learns of the request says which device it is.
+#[test]
+fn a_request_names_the_device_whose_address_it_was_for() {
+    let (mut a, mut b) = (Host::with_two_ports("a"), Host::new("b"));
+    a.listen(PORT);
+    let second = VirtualHost::of_port("a-mlx5_1").unwrap().ipv4();
+    let id = b.create(0x22, RDMA_PS_TCP);
+    b.resolve(id, second, PORT);
+    b.pass(RESOLUTION);
+    b.expect(ADDRESS_RESOLVED);
+    b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
+    b.pass(RESOLUTION);
+    b.expect(ROUTE_RESOLVED);
+    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+    b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    let asked = a.expect(CONNECT_REQUEST);
+    let query = CmQuery { response: BASE, id: asked.id, option: RDMA_USER_CM_QUERY_ADDR };
+    a.write(RDMA_USER_CM_CMD_QUERY, &query, size_of::<CmQueryAddrResp>()).unwrap();
+    let told: CmQueryAddrResp = a.answer();
+    let guids = [0, 1].map(|number: usize| a.devices[number].attributes().node_guid);
+    assert_ne!(guids[0], guids[1]);
+    assert_eq!((u64::from_be(told.node_guid), &told.src_addr[4..8]), (guids[1], &second[..]));
+    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    exchange(&mut a, &mut b);
+    b.expect(CONNECT_RESPONSE);
+    let ready = CmInitQpAttr { response: BASE, id: asked.id, qp_state: 2 };
+    a.write(RDMA_USER_CM_CMD_INIT_QP_ATTR, &ready, size_of::<UverbsQpAttr>()).unwrap();
+    let attributes: UverbsQpAttr = a.answer();
+    assert_eq!((attributes.ah_attr.grh.sgid_index, attributes.dest_qp_num), (0, 0x41));
+}
+
+/// Requirement: IBTA v1.4 §12.6.5: LocalCAGUID and LocalQPN together name the queue pair. Two devices of a process count theirs alike.
+#[test]
+fn equal_numbers_of_two_devices_are_two_queue_pairs_to_a_peer() {
+    let (mut a, mut b) = (Host::new("a"), Host::with_two_ports("b"));
+    a.listen(PORT);
+    for number in [0, 1] {
+        let own = VirtualHost::of_port(&format!("b-mlx5_{number}")).unwrap().ipv4();
+        let id = b.create(0x22, RDMA_PS_TCP);
+        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address(own, 0) };
+        b.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
+        b.resolve(id, ip("a"), PORT);
+        b.pass(RESOLUTION);
+        b.expect(ADDRESS_RESOLVED);
+        b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
+        b.pass(RESOLUTION);
+        b.expect(ROUTE_RESOLVED);
+        let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+        b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+        exchange(&mut a, &mut b);
+        let asked = a.expect(CONNECT_REQUEST);
+        let wish = CmAccept {
+            uid: 1,
+            conn_param: parameters(0x42 + number, b""),
+            id: asked.id,
+            ..CmAccept::new_zeroed()
+        };
+        a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+        exchange(&mut a, &mut b);
+        b.expect(CONNECT_RESPONSE);
+    }
+}
+
+/// A host outside of the network is asked for by ARP, which takes its time: the answer to a request waits for it, and nothing else does.
+#[test]
+fn an_answer_waits_for_the_address_of_its_receiver() {
+    let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+    a.program.is_slow_to_find = true;
+    connect(&mut b, PORT);
+    exchange(&mut a, &mut b);
+    a.pass(PATIENCE);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.event().err(), Some(Errno::Again), "nobody has told a where b is");
+    let due = a.connections.next_wakeup().unwrap();
+    assert!(due > a.program.now && due <= a.program.now + Duration::from_millis(2), "{due:?}");
+    a.program.is_slow_to_find = false;
+    a.pass(2);
+    exchange(&mut a, &mut b);
+    assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
+}
+
 #[test]
 fn a_port_where_nobody_listens_refuses() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
@@ -242,7 +358,7 @@ fn a_program_that_ends_refuses_what_waits() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
-    a.uverbs.close_all_connections(&mut a.program);
+    a.connections.close_all(&mut a.devices, &mut a.program);
     exchange(&mut a, &mut b);
     assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
 }
@@ -271,8 +387,8 @@ fn a_file_that_is_closed_parts_from_its_peers() {
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
     a.expect(CONNECT_REQUEST);
-    let Host { uverbs, program, file } = &mut a;
-    uverbs.close_connections(program, *file);
+    let Host { devices, connections, program, file } = &mut a;
+    connections.close(devices, program, *file);
     exchange(&mut a, &mut b);
     assert_eq!(b.expect(REJECTED).status, 28, "rejected by the consumer");
 }
@@ -283,7 +399,7 @@ fn a_resolution_leaves_its_peer_time_to_listen() {
     let id = b.create(1, RDMA_PS_TCP);
     b.resolve(id, ip("a"), PORT);
     assert_eq!(b.event().err(), Some(Errno::Again), "neighbours are not known at once");
-    let due = b.uverbs.next_wakeup().unwrap();
+    let due = b.connections.next_wakeup().unwrap();
     assert_eq!(due, Time::ZERO + Duration::from_millis(RESOLUTION));
     b.pass(RESOLUTION - 1);
     assert_eq!(b.event().err(), Some(Errno::Again));
@@ -332,8 +448,8 @@ fn what_does_not_exist_is_refused_as_the_kernel_refuses_it() {
     let wish = CmCreateId { uid: 1, response: BASE, ps: RDMA_PS_TCP, qp_type: 0, reserved: [0; 5] };
     assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &wish, 3), Err(Errno::NoSpace));
     assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &CmCreateId { ps: 9, ..wish }, 4), Err(Errno::Invalid));
-    let Host { uverbs, program, file } = &mut a;
-    assert_eq!(uverbs.write_connections(program, *file, &[0; 7]), Err(Errno::Invalid), "half a header");
+    let Host { devices, connections, program, file } = &mut a;
+    assert_eq!(connections.write(devices, program, *file, &[0; 7]), Err(Errno::Invalid), "half a header");
 }
 
 #[test]

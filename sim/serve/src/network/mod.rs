@@ -229,16 +229,25 @@ impl NetworkDirectory {
 
     /// Makes this process one of the host's.
     pub fn join(&self, host: &str) -> Result<Membership, NetworkError> {
-        self.add_host(host)?;
+        let joined = self.join_all(&[host])?.pop();
+        joined.ok_or_else(|| NetworkError::Full(host.to_owned()))
+    }
+
+    /// Makes this process one of several hosts, with the same number in all of them.
+    pub fn join_all(&self, hosts: &[&str]) -> Result<Vec<Membership>, NetworkError> {
+        hosts.iter().try_for_each(|host| self.add_host(host))?;
         let lock = self.path.join("lock");
         let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
         membership::hold(&file, &lock)?;
         for number in 0..MOST_PROCESSES {
-            if let Some(membership) = Membership::bind(&self.socket_path(host, number), number)? {
-                return Ok(membership);
+            let bind = |host: &&str| Membership::bind(&self.socket_path(host, number), number).transpose();
+            // Whoever has this number in one of them keeps it to himself: what was taken of it is given back.
+            let joined = hosts.iter().map_while(bind).collect::<Result<Vec<_>, _>>()?;
+            if joined.len() == hosts.len() {
+                return Ok(joined);
             }
         }
-        Err(NetworkError::Full(host.to_owned()))
+        Err(NetworkError::Full(hosts.join(", ")))
     }
 }
 

@@ -22,6 +22,18 @@ fn processes_of_a_host_have_different_numbers_and_the_first_free_one_is_taken() 
 }
 
 #[test]
+fn a_process_of_several_hosts_has_one_number_in_all_of_them() {
+    let (_directory, network) = network();
+    let of_second = network.join("a-mlx5_1").unwrap();
+    let joined = network.join_all(&["a", "a-mlx5_1"]).unwrap();
+    assert_eq!(joined.iter().map(Membership::number).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(network.processes("a"), [1], "number 0 was given back");
+    drop(of_second);
+    let further = network.join_all(&["a", "a-mlx5_1"]).unwrap();
+    assert_eq!(further.iter().map(Membership::number).collect::<Vec<_>>(), [0, 0]);
+}
+
+#[test]
 fn the_socket_of_a_process_that_was_killed_is_taken_over() {
     let (_directory, network) = network();
     let killed = network.join("a").unwrap();

@@ -2,6 +2,7 @@
 
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
+use super::port_facts::PortFacts;
 use super::state::RdmaCm;
 use crate::Errno;
 use crate::connection_names::ConnectionFileId;
@@ -78,6 +79,12 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn identifier(&mut self, file: ConnectionFileId, id: u32) -> Result<&mut Identifier, Errno> {
         let known = self.cm.identifiers.get_mut(&id).ok_or(Errno::NoEntry)?;
         if known.file == file { Ok(known) } else { Err(Errno::Invalid) }
+    }
+
+    /// The port that an identifier's path begins at; the first as long as it has none.
+    pub(super) fn port_of(&self, id: u32) -> &PortFacts {
+        let path = self.cm.identifiers.get(&id).and_then(|known| known.path);
+        path.map_or_else(|| self.cm.facts.first(), |path| self.cm.facts.with_gid(path.local))
     }
 
     /// Writes an answer to the program.

@@ -14,6 +14,15 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 use zerocopy::FromBytes;
 
+/// A message, and how it was heard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heard<'a> {
+    /// The device, by its number.
+    pub(crate) device: usize,
+    pub(crate) from: Sender,
+    pub(crate) payload: &'a [u8],
+}
+
 impl RdmaCm {
     /// Opens the file.
     pub(crate) fn open(&mut self) -> ConnectionFileId {
@@ -67,14 +76,15 @@ impl RdmaCm {
     }
 
     /// A message has come from a peer.
-    pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, from: Sender, payload: &[u8]) {
-        let Some(message) = Message::parse(payload) else { return };
-        let (remote, lid) = match from {
+    pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, heard: &Heard<'_>) {
+        let Some(message) = Message::parse(heard.payload) else { return };
+        let (remote, lid) = match heard.from {
             Sender::Gid(gid) => (gid, 0),
             // Who has left the subnet since is answered as well as can be: by LID.
             Sender::Lid(lid) => (process.gid_of_lid(lid).unwrap_or_default(), lid),
         };
-        let path = self.facts.path(self.local_for(remote, &message), remote, lid);
+        let local = self.local_for(heard.device, remote, &message);
+        let path = self.facts.with_gid(local).path(local, remote, lid);
         self.manager.handle(now, path, &message);
         CmCall { cm: self, process, now }.tell_news();
     }
@@ -91,10 +101,16 @@ impl RdmaCm {
         CmCall { cm: self, process, now }.tell_news();
     }
 
-    /// The own GID from which a peer is answered: the one that its request names (IBTA v1.4 §12.6.5, remote port GID), or one that fits.
-    fn local_for(&self, remote: Gid, message: &Message) -> Gid {
-        let named = message.remote_gid().filter(|gid| self.facts.gids.contains(gid));
-        named.unwrap_or_else(|| self.facts.source_for(remote))
+    /// The own GID from which a peer is answered: the one that its request names (IBTA v1.4 §12.6.5, remote port GID), or one that fits
+    /// of the port that heard it.
+    fn local_for(&self, device: usize, remote: Gid, message: &Message) -> Gid {
+        let named = message.remote_gid().filter(|gid| self.facts.device_with(*gid).is_some());
+        named.unwrap_or_else(|| self.facts.at(device).source_for(remote))
+    }
+
+    /// The device that sends what goes by a path.
+    pub(crate) fn device_of(&self, path: Path) -> usize {
+        self.facts.device_with(path.local).unwrap_or(0)
     }
 
     /// Whether there is a message to be sent.

@@ -2,7 +2,7 @@
 //! (RFC 4391 §4), and a LID.
 
 use super::address::{Place, SocketAddress};
-use super::state::PortFacts;
+use super::port_facts::PortFacts;
 use crate::uapi::RDMA_PS_UDP;
 use bareverbs_cm::Path;
 use bareverbs_prm::ids::Gid;

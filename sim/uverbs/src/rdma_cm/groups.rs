@@ -54,7 +54,7 @@ impl<P: Process> CmCall<'_, P> {
 
     fn join(&mut self, file: ConnectionFileId, wish: &Wish) -> Result<(), Errno> {
         let place = wish.place.needs(size_of::<CmCreateIdResp>())?;
-        let is_infiniband = self.cm.facts.lid.is_some();
+        let is_infiniband = self.port_of(wish.id).lid.is_some();
         let known = self.identifier(file, wish.id)?;
         let group = GroupAddress::of(&wish.address, known.space, is_infiniband).ok_or(Errno::Invalid)?;
         let is_ready = matches!(known.stage, Stage::Bound | Stage::AddressResolved | Stage::RouteResolved);
@@ -68,8 +68,8 @@ impl<P: Process> CmCall<'_, P> {
         let joined = Group { identifier: wish.id, address: wish.address, events_reported: 0 };
         self.cm.groups.insert(id, joined);
         let known = self.cm.identifiers.get(&wish.id).ok_or(Errno::NoEntry)?;
-        let path = group.path(&self.cm.facts, path.local);
-        let way = route(path, &self.cm.facts.gids, known.traffic_class);
+        let port = self.port_of(wish.id);
+        let way = route(group.path(port, path.local), &port.gids, known.traffic_class);
         let q_key = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
         let parameters = Parameters::of_group(way, q_key);
         let mut event = WaitingEvent::new(wish.id, known, EventType::MulticastJoin, 0, &parameters);

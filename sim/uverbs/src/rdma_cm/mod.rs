@@ -3,6 +3,9 @@
 //! **What this is.** Commands that a program writes to the file, on identifiers of connections, listeners and groups, and the
 //! events that it reads. The protocol is `cm`'s; addresses of IP, ports and listeners are here.
 //!
+//! A host may have several devices, each with a port and addresses of its own. An identifier has no device before it is bound to an
+//! address or its peer's is resolved, as with the kernel; whoever listens on any address hears all ports.
+//!
 //! **What it may not do.** It moves no queue pair: librdmacm does, by what INIT_QP_ATTR says. It knows no other process of its
 //! host; whose a port is, it asks the [`Process`].
 //!
@@ -21,6 +24,7 @@ mod identifier;
 mod naming;
 mod news;
 mod options;
+mod port_facts;
 mod ports;
 mod queries;
 mod queue_pair;
@@ -28,4 +32,6 @@ mod requests;
 mod resolution;
 mod state;
 
-pub(crate) use state::{PortFacts, RdmaCm};
+pub(crate) use file::Heard;
+pub(crate) use port_facts::{HostFacts, PortFacts};
+pub(crate) use state::RdmaCm;

@@ -110,7 +110,7 @@ impl<P: Process> CmCall<'_, P> {
             Place::Gid(gid) => Some(self.own(gid).ok_or(Errno::AddressNotAvailable)?),
         };
         let port = self.take_port(id, Port { space, number: address.port() })?;
-        let path = local.map(|local| self.cm.facts.own_path(local));
+        let path = local.map(|local| self.cm.facts.with_gid(local).own_path(local));
         if let Some(known) = self.cm.identifiers.get_mut(&id) {
             known.source = Some(address.with_port(port.number));
             known.path = path;
@@ -119,10 +119,9 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// The GID of the port that has an address, if it is one of the own.
+    /// The GID of the port that has an address, if it is one of the host's.
     pub(super) fn own(&self, address: Gid) -> Option<Gid> {
-        let facts = &self.cm.facts;
-        facts.addresses.contains(&address).then(|| facts.gid_of(address))
+        self.cm.facts.with_address(address).map(|port| port.gid_of(address))
     }
 
     pub(super) fn listen(&mut self, file: ConnectionFileId, wish: &CmListen) -> Result<(), Errno> {

@@ -68,7 +68,8 @@ impl<P: Process> CmCall<'_, P> {
         if status != 0 {
             return WaitingEvent::new(id, known, EventType::Unreachable, status, &Parameters::None);
         }
-        let way = known.path.map(|path| route(path, &self.cm.facts.gids, known.traffic_class));
+        let gids = &self.port_of(id).gids;
+        let way = known.path.map(|path| route(path, gids, known.traffic_class));
         let parameters = way.map_or(Parameters::None, |way| Parameters::of_service_reply(message, way));
         WaitingEvent::new(id, known, EventType::Established, 0, &parameters)
     }

@@ -9,7 +9,7 @@ use crate::uapi::*;
 use bareverbs_cm::{Lids, Path};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Which device is meant is told by its GUID: a process has one.
+/// Which device is meant is told by its GUID.
 const NO_INDEX: u32 = u32::MAX;
 const PORT: u8 = 1;
 const PARTITION: u16 = 0xffff;
@@ -46,8 +46,7 @@ impl<P: Process> CmCall<'_, P> {
     ) -> Result<(), Errno> {
         let least = core::mem::offset_of!(CmQueryRouteResp, ibdev_index);
         let place = AnswerPlace { address: wish.response, room }.needs(least)?;
-        let mtu = self.cm.facts.mtu;
-        let guid = self.cm.facts.guid;
+        let (mtu, guid) = (self.port_of(wish.id).mtu, self.port_of(wish.id).guid);
         let known = self.identifier(file, wish.id)?;
         let mut answer = CmQueryRouteResp::new_zeroed();
         (answer.src_addr, answer.dst_addr) = (in6(known.source), in6(known.destination));
@@ -102,7 +101,7 @@ impl<P: Process> CmCall<'_, P> {
         source: Storage,
         destination: Storage,
     ) -> Result<CmQueryAddrResp, Errno> {
-        let guid = self.cm.facts.guid;
+        let guid = self.port_of(id).guid;
         let mut answer = CmQueryAddrResp::new_zeroed();
         (answer.src_addr, answer.src_size) = (source.bytes, source.size);
         (answer.dst_addr, answer.dst_size) = (destination.bytes, destination.size);
@@ -116,7 +115,7 @@ impl<P: Process> CmCall<'_, P> {
     fn query_path(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
         let head = size_of::<CmQueryPathResp>();
         let place = place.needs(head)?;
-        let mtu = self.cm.facts.mtu;
+        let mtu = self.port_of(id).mtu;
         let known = self.identifier(file, id)?;
         let (path, traffic_class) = (known.path.filter(|_| known.destination.is_some()), known.traffic_class);
         let num_paths = u32::from(path.is_some());

@@ -56,7 +56,7 @@ impl<P: Process> CmCall<'_, P> {
         let mut answer = match (connection, wish.qp_state) {
             (connection, INIT) => init(known, connection),
             (Some(connection), READY_TO_RECEIVE) => {
-                let way = route(path, &self.cm.facts.gids, connection.terms.traffic_class);
+                let way = route(path, &self.port_of(wish.id).gids, connection.terms.traffic_class);
                 ready_to_receive(known, connection, way)
             }
             (Some(connection), READY_TO_SEND) => ready_to_send(known, connection),

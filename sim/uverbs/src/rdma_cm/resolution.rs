@@ -31,10 +31,10 @@ impl<P: Process> CmCall<'_, P> {
     /// The own address from which another is reached; for one that names nobody, the first of its family.
     fn own_address(&self, address: &SocketAddress) -> Gid {
         if let Place::Gid(gid) = address.place() {
-            return self.cm.facts.address_for(gid);
+            return self.cm.facts.towards(gid).address_for(gid);
         }
         let is_v6 = matches!(address, SocketAddress::V6 { .. });
-        let gids = &self.cm.facts.addresses;
+        let gids = &self.cm.facts.first().addresses;
         let same = |gid: &&Gid| gid.to_ipv4().is_none() == is_v6;
         gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
     }
@@ -115,7 +115,8 @@ impl<P: Process> CmCall<'_, P> {
         };
         let address = bound.unwrap_or_else(|| self.own_address(&destination));
         let space = known.space;
-        let path = self.path_to(self.cm.facts.gid_of(address), &destination, space);
+        let local = self.own(address).unwrap_or(address);
+        let path = self.path_to(local, &destination, space);
         let now = self.now;
         let Some(known) = self.cm.identifiers.get_mut(&id) else { return };
         let (kind, status) = match path {
@@ -140,20 +141,21 @@ impl<P: Process> CmCall<'_, P> {
 
     /// The path from an own GID to an address, if somebody is there who has it.
     fn path_to(&mut self, local: Gid, destination: &SocketAddress, space: u16) -> Option<Path> {
-        let facts = &self.cm.facts;
+        let facts = self.cm.facts.with_gid(local);
         let Place::Gid(address) = destination.place() else { return Some(facts.own_path(local)) };
         if let Some(own) = self.own(address) {
-            return Some(Path { remote: own, ..facts.own_path(local) });
+            let lid = self.cm.facts.with_gid(own).lid.unwrap_or(0);
+            return Some(facts.path(local, own, lid));
         }
         // Groups need nobody to be there.
         if let Some(group) = GroupAddress::of(destination, space, facts.lid.is_some()) {
             return Some(group.path(facts, local));
         }
         if facts.lid.is_none() {
-            return self.process.is_reachable(address).then(|| self.cm.facts.path(local, address, 0));
+            return self.process.is_reachable(address).then_some(Path { local, remote: address, lids: None });
         }
         let SubnetPort { gid, lid } = self.process.find_subnet_port(address)?;
-        Some(self.cm.facts.path(local, gid, lid))
+        Some(self.cm.facts.with_gid(local).path(local, gid, lid))
     }
 
     pub(super) fn resolve_route(
