@@ -6,7 +6,7 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`kernel`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
 //! [`explain`], [`report`].
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod counters;
 pub mod demo;
 pub mod devinfo;
 pub mod doctor;
+pub mod dpu;
 pub mod explain;
 mod general_services;
 pub mod gids;
@@ -29,6 +30,7 @@ pub mod perf;
 pub mod ping;
 pub mod place;
 mod port_address;
+mod program_object;
 mod rdma_cm;
 pub mod report;
 pub mod run;

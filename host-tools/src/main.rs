@@ -2,8 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, demo, devinfo, doctor, explain, gids, kernel, link_type, manual, monitor, perf, ping, report,
-    run, serve, vfio,
+    Failure, demo, devinfo, doctor, dpu, explain, gids, kernel, link_type, manual, monitor, perf, ping,
+    report, run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,8 +40,10 @@ enum Subcommands {
     Ping(Box<ping::PingArguments>),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
-    /// Check, disassemble and try programs that are deployed as kernels near data.
-    Kernel(kernel::KernelArguments),
+    /// Check, disassemble and try programs that are deployed as kernels near data; deploy, list and remove them on a service.
+    Kernel(Box<kernel::KernelArguments>),
+    /// Serve kernels near data to tenants, and look keys up in such a service.
+    Dpu(dpu::DpuArguments),
     /// Show what happened in a capture: a page without outside parts, and a timeline for Perfetto.
     Report(report::ReportArguments),
     /// List, check, bind and unbind PCI functions for user space.
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Subcommands::Ping(arguments) => ping::run(&arguments),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
+        Subcommands::Dpu(arguments) => dpu::run(&arguments),
         Subcommands::Report(arguments) => report::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
         Subcommands::Completions(arguments) => manual::completions(Command::command(), &arguments),

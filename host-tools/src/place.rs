@@ -77,6 +77,9 @@ impl fmt::Display for DeviceSelector {
 }
 
 impl DeviceSelector {
+    /// What `sim` names.
+    pub(crate) const SIMULATED: Self = Self::Simulated(LinkLayer::Ethernet);
+
     /// Opens the device, runs `task` and closes the device again.
     ///
     /// # Errors

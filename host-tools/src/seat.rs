@@ -88,6 +88,27 @@ pub(crate) trait SeatedTask {
 }
 
 impl SeatArguments {
+    /// A device in its place, as options would say it.
+    pub(crate) const fn of(
+        device: DeviceSelector,
+        place: HostArguments,
+        addresses: Vec<PortAddress>,
+    ) -> Self {
+        Self { device, place, addresses, peer_mac: None, faults: None, seed: 1 }
+    }
+
+    /// A simulated device without a network has nobody to talk to.
+    pub(crate) fn check_cable(&self) -> Result<(), Failure> {
+        if self.host().is_none() && matches!(self.device, DeviceSelector::Simulated(_)) {
+            return Err(Failure::Input(anyhow!(
+                "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
+                 that `bareverbs serve` serves (--device vfio-user:PATH)",
+                self.device
+            )));
+        }
+        Ok(())
+    }
+
     /// Opens the device, gives it its addresses, runs `task` and closes the device again.
     ///
     /// # Errors
@@ -140,6 +161,11 @@ impl SeatArguments {
 }
 
 impl HostArguments {
+    /// Whether there is a host.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// Opens the device, or that of the host, runs `task` and closes it again.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use support::dpu_service::{DpuService, program};
 use support::{Hosts, bareverbs, free_port, output_of};
 
 fn schemas() -> PathBuf {
@@ -122,6 +123,7 @@ fn every_tool_prints_what_its_schema_says() {
         checked.check(words, &printed(here, words));
     }
     check_pings(&mut checked);
+    check_service(&mut checked);
     let unseen = fs::read_dir(schemas()).expect("docs/schemas").filter_map(|file| {
         let name = file.expect("a file").file_name().into_string().expect("text");
         let name = name.strip_suffix(".json").expect("JSON").to_owned();
@@ -137,6 +139,20 @@ fn check_pings(checked: &mut Checked) {
         let words = ["-n", "5", "-i", "1", "-W", "100", "--json", "--faults", faults, "a"];
         let [asked, _] = hosts.both(&[&common[..], &["--server"]].concat(), &[&common[..], &words].concat());
         checked.check(faults, &parsed(faults, &asked));
+    }
+}
+
+fn check_service(checked: &mut Checked) {
+    let service = DpuService::start(&[]);
+    let lookup = program("kv_lookup.o");
+    for words in [
+        &["dpu", "get", "key-1", "absent"][..],
+        &["kernel", "deploy", &lookup, "--opcode", "LOOKUP"],
+        &["kernel", "list"],
+        &["kernel", "remove", "LOOKUP"],
+    ] {
+        let output = service.run("owner", &[words, &["--json"]].concat());
+        checked.check(words[1], &parsed(words[1], &output));
     }
 }
 

@@ -15,7 +15,9 @@
 //! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
 //! hash of the whole name instead, see [`shortened`].
 
-use bareverbs::offload::kernels::kv_layout::{MAX_KEY, MAX_VALUE, hash_key};
+use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, MAX_KEY, MAX_VALUE, hash_key, object_size};
+use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableConfig};
+use bareverbs::prm::time::Duration;
 use clap::ValueEnum;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::BTreeMap;
@@ -310,6 +312,24 @@ pub fn shortened(name: &[u8]) -> Vec<u8> {
     }
     let hash = format!("~{:016x}~", hash_key(&[0; 16], name));
     [&name[..BEGIN], hash.as_bytes(), &name[name.len() - END..]].concat()
+}
+
+/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
+pub(crate) fn table_config(rows: usize, grace: Duration) -> TableConfig {
+    let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
+    TableConfig {
+        buckets: lines(rows / 2 + 1),
+        overflow_lines: lines(rows / 3 + 1),
+        seed: *b"bareverbs demo 1",
+        grace,
+    }
+}
+
+/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
+pub(crate) fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
+    let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
+    let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
+    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::dpu_wiring::PROGRAM;
 use super::hosts::Operator;
-use crate::kernel::load::load;
+use crate::program_object::load;
 use anyhow::{Context as _, anyhow};
 use bareverbs::offload::client::deployer::{DeployFailure, DeployerEvent};
 use bareverbs::offload::program::control::ControlOutcome;

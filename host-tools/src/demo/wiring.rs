@@ -1,6 +1,6 @@
 //! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
 
-use super::data::Row;
+use super::data::{Row, table_config, table_size};
 use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDoor, WINDOW, Writer};
 use crate::glue::NicKernels;
 use anyhow::{Context as _, anyhow};
@@ -14,9 +14,8 @@ use bareverbs::offload::client::{ClientConfig, KvClient, Way};
 use bareverbs::offload::cost::KernelCost;
 use bareverbs::offload::grant::{Grant, HostRegion};
 use bareverbs::offload::kernels::BuiltInKernels;
-use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, object_size};
 use bareverbs::offload::runtime::ResponseWindow;
-use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableConfig, TableDescriptor, TableWriter};
+use bareverbs::offload::table::{TableDescriptor, TableWriter};
 use bareverbs::offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs::prm::ids::{Gid, MacAddress, VhcaId};
 use bareverbs::prm::numbering::PathMtu;
@@ -93,7 +92,7 @@ pub(super) fn publish(
     server: &Host,
     rows: &[Row],
 ) -> anyhow::Result<(Writer, Published)> {
-    let config = table_config(rows.len());
+    let config = table_config(rows.len(), KERNEL_TIME);
     let length = table_size(&config, rows);
     let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
         .with_context(|| format!("allocating {length} bytes for the table"))?;
@@ -118,24 +117,6 @@ fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {
     let mut bytes = [0; 32];
     world.with(|world| world.seed().stream("access key of the table")).fill_bytes(&mut bytes);
     Ok(AccessKey::new(bytes)?)
-}
-
-/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
-fn table_config(rows: usize) -> TableConfig {
-    let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
-    TableConfig {
-        buckets: lines(rows / 2 + 1),
-        overflow_lines: lines(rows / 3 + 1),
-        seed: *b"bareverbs demo 1",
-        grace: KERNEL_TIME,
-    }
-}
-
-/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
-fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
-    let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
-    let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
-    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
 }
 
 /// Makes connections, and keeps the serving ends that nobody else keeps.

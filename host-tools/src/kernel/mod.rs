@@ -1,15 +1,15 @@
 //! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
-//! pass, what their instructions are, and what they do to the memory of a file, step by step.
+//! pass, what their instructions are, and what they do to the memory of a file, step by step. `remote` deploys, lists and removes them on a service.
 
-pub(crate) mod load;
+mod remote;
 mod trial;
 
 use crate::Failure;
 use crate::output::json_object;
+use crate::program_object::load;
 use anyhow::{Context, anyhow};
 use bareverbs_offload::program::{Fuel, Operation, Program};
 use clap::{Args, Subcommand};
-use load::load;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use trial::{Ended, Request, Trial};
@@ -29,6 +29,12 @@ enum Action {
     Disassemble(ProgramFile),
     /// Run one request over the memory of a file and print each step; exit status 1 if it ends without an answer.
     Run(TrialArguments),
+    /// Deploy a program on a service of `bareverbs dpu serve`; exit status 1 if its verifier refuses it.
+    Deploy(Box<remote::DeployArguments>),
+    /// List the programs of a service.
+    List(Box<remote::ListArguments>),
+    /// Remove a program of a service; exit status 1 if there is none.
+    Remove(Box<remote::RemoveArguments>),
 }
 
 /// A program.
@@ -71,6 +77,9 @@ pub fn run(arguments: &KernelArguments) -> Result<bool, Failure> {
         Action::Check(program) => check(program)?,
         Action::Disassemble(program) => (disassemble(program)?, true),
         Action::Run(arguments) => try_out(arguments)?,
+        Action::Deploy(arguments) => (remote::deploy(arguments)?, true),
+        Action::List(arguments) => (remote::list(arguments)?, true),
+        Action::Remove(arguments) => (remote::remove(arguments)?, true),
     };
     println!("{text}");
     Ok(good)

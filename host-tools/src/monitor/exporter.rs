@@ -15,7 +15,7 @@ const HEADERS: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves the latest sample.
-pub(super) struct Exporter {
+pub(crate) struct Exporter {
     latest: Arc<Mutex<Arc<str>>>,
     address: SocketAddr,
 }
@@ -25,7 +25,7 @@ impl Exporter {
     ///
     /// # Errors
     /// The address cannot be taken.
-    pub(super) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
         let address = listener.local_addr().context("asking for the port")?;
         let latest: Arc<Mutex<Arc<str>>> = Arc::new(Mutex::new("# EOF\n".into()));
@@ -37,12 +37,12 @@ impl Exporter {
         Ok(Self { latest, address })
     }
 
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Makes a text the latest.
-    pub(super) fn publish(&self, text: String) {
+    pub(crate) fn publish(&self, text: String) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::i
             let text = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
             response("200 OK", CONTENT_TYPE, &text)
         }
-        Ok(Wanted::Other) => response("404 Not Found", "text/plain", "the counters are at /metrics\n"),
+        Ok(Wanted::Other) => response("404 Not Found", "text/plain", "the figures are at /metrics\n"),
         Err(status) => response(status, "text/plain", "this serves GET /metrics\n"),
     };
     client.write_all(answer.as_bytes())

@@ -5,7 +5,7 @@
 //!
 //! * `source`: where readings come from. `sample`: readings to rates. `openmetrics`, `exporter`: for Prometheus. `screen`: for people.
 
-mod exporter;
+pub(crate) mod exporter;
 mod openmetrics;
 mod sample;
 mod screen;

@@ -17,7 +17,7 @@ use crate::perf::bench::device_config;
 use crate::perf::plan::{Amount, Measure, Operation, Plan, Transport};
 use crate::place::DeviceSelector;
 use crate::seat::SeatArguments;
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use bareverbs_core::DeviceConfig;
 use bareverbs_perftest::line::Listener;
 use bareverbs_prm::time::Duration;
@@ -94,7 +94,7 @@ pub struct PingArguments {
 /// # Errors
 /// [`Failure::Input`] if there is no way to the peer, with the reason.
 pub fn run(arguments: &PingArguments) -> Result<bool, Failure> {
-    arguments.check_cable()?;
+    arguments.seat.check_cable()?;
     match (&arguments.peer, arguments.connection) {
         (Some(peer), ProbeWay::Mad) => ask_lid(arguments, peer),
         (Some(peer), _) => ask(arguments, peer),
@@ -136,19 +136,6 @@ fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
 }
 
 impl PingArguments {
-    /// A simulated device without a network has nobody to ask.
-    fn check_cable(&self) -> Result<(), Failure> {
-        let seat = &self.seat;
-        if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
-            return Err(Failure::Input(anyhow!(
-                "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or a device \
-                 that `bareverbs serve` serves (--device vfio-user:PATH)",
-                seat.device
-            )));
-        }
-        Ok(())
-    }
-
     /// Shows what came of it; whether it is good.
     fn show(&self, peer: &str, outcome: &PingOutcome) -> Result<bool, Failure> {
         let occasion = PingOccasion {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod dpu_service;
+
 use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;

@@ -7,7 +7,7 @@ use object::{
 };
 
 /// The instructions in `bytes`: of an ELF object the code of its only function, otherwise the bytes as they are.
-pub fn load(bytes: &[u8], section: Option<&str>) -> Result<Vec<u8>> {
+pub(crate) fn load(bytes: &[u8], section: Option<&str>) -> Result<Vec<u8>> {
     if !bytes.starts_with(b"\x7fELF") {
         return Ok(bytes.to_vec());
     }

@@ -1,0 +1,340 @@
+//! The file that says what a service is: TOML, every name known, every number within what the service can hold.
+
+use super::service::{CONNECTIONS, SHARE};
+use super::tenant::Tenant;
+use crate::place::DeviceSelector;
+use crate::port_address::PortAddress;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bareverbs::offload::budget::Limits;
+use bareverbs::offload::program::Fuel;
+use bareverbs::offload::runtime::Allowance;
+use bareverbs::prm::time::Duration;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What a service is, but for its tenants' keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServiceConfig {
+    /// Where tenants meet the service over TCP.
+    pub(super) listen: String,
+    pub(super) device: Option<DeviceSelector>,
+    pub(super) addresses: Vec<PortAddress>,
+    pub(super) gid_index: Option<u8>,
+    /// How long what runs may take to end when the service is told to.
+    pub(super) drain: Duration,
+    pub(super) table: Option<TableSource>,
+    pub(super) limits: Limits,
+    pub(super) fuel: Fuel,
+    pub(super) tenants: Vec<TenantSettings>,
+}
+
+/// Where the rows of the table are from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TableSource {
+    /// A file as `bareverbs demo --data` takes it.
+    File(PathBuf),
+    /// So many rows, made up.
+    Demo(u32),
+}
+
+/// A tenant as the file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TenantSettings {
+    name: String,
+    key_file: PathBuf,
+    #[serde(default)]
+    deploy: bool,
+    #[serde(default)]
+    read: bool,
+    #[serde(default = "four")]
+    connections: u16,
+    #[serde(default = "share")]
+    requests_at_a_time: u16,
+    requests_per_second: Option<u64>,
+    dmas_per_second: Option<u64>,
+    bytes_per_second: Option<u64>,
+    #[serde(default = "thousand")]
+    burst_us: u64,
+}
+
+const fn four() -> u16 {
+    4
+}
+const fn share() -> u16 {
+    SHARE as u16
+}
+const fn thousand() -> u64 {
+    1000
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileSettings {
+    listen: String,
+    device: Option<String>,
+    #[serde(default)]
+    addresses: Vec<String>,
+    gid_index: Option<u8>,
+    #[serde(default = "drain_seconds")]
+    drain_seconds: u32,
+    table: Option<TableSettings>,
+    #[serde(default)]
+    limits: LimitSettings,
+    #[serde(default)]
+    programs: ProgramSettings,
+    #[serde(default)]
+    tenant: Vec<TenantSettings>,
+}
+
+const fn drain_seconds() -> u32 {
+    10
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TableSettings {
+    data: Option<PathBuf>,
+    demo_rows: Option<u32>,
+}
+
+/// What one request may use up. A millisecond, as on a card, is little for a simulated device: the default here is a tenth of a second.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitSettings {
+    hops: u16,
+    bytes: u32,
+    retries: u16,
+    time_us: u32,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        let Limits { hops, bytes, retries, .. } = Limits::default();
+        Self { hops, bytes, retries, time_us: 100_000 }
+    }
+}
+
+/// Enough fuel for the checksum of the longest value, and for a walk of as many elements as a request may have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ProgramSettings {
+    step_fuel: u32,
+    request_fuel: u32,
+}
+
+impl Default for ProgramSettings {
+    fn default() -> Self {
+        Self { step_fuel: 8 * 1024, request_fuel: 64 * 1024 }
+    }
+}
+
+impl ServiceConfig {
+    /// Reads a file. Paths in it are relative to its directory.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let config = || {
+            let text = std::fs::read_to_string(path)?;
+            Self::parse(&text, path.parent().unwrap_or(Path::new(".")))
+        };
+        config().with_context(|| format!("configuration {}", path.display()))
+    }
+
+    fn parse(text: &str, directory: &Path) -> Result<Self> {
+        let file: FileSettings =
+            toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
+        let mut tenants = file.tenant;
+        check_tenants(&tenants)?;
+        tenants.iter_mut().for_each(|tenant| tenant.key_file = directory.join(&tenant.key_file));
+        Ok(Self {
+            listen: file.listen,
+            device: file.device.as_deref().map(|text| parsed("device", text)).transpose()?,
+            addresses: file.addresses.iter().map(|text| parsed("addresses", text)).collect::<Result<_>>()?,
+            gid_index: file.gid_index,
+            drain: Duration::from_secs(file.drain_seconds.into()),
+            table: file.table.map(|table| source(table, directory)).transpose()?,
+            limits: limits(&file.limits)?,
+            fuel: fuel(&file.programs)?,
+            tenants,
+        })
+    }
+
+    /// The tenants with their keys, as the files have them now.
+    pub(super) fn load_tenants(&self) -> Result<Vec<Tenant>> {
+        self.tenants.iter().map(TenantSettings::load).collect()
+    }
+}
+
+fn parsed<T: FromStr<Err = String>>(name: &str, text: &str) -> Result<T> {
+    text.parse().map_err(|error: String| anyhow!("{name}: {error}"))
+}
+
+fn source(table: TableSettings, directory: &Path) -> Result<TableSource> {
+    match (table.data, table.demo_rows) {
+        (Some(path), None) => Ok(TableSource::File(directory.join(path))),
+        (None, Some(rows @ 1..=1_000_000)) => Ok(TableSource::Demo(rows)),
+        (None, Some(rows)) => bail!("table: demo_rows = {rows}, it goes from 1 to 1000000"),
+        _ => bail!("table: give either data = \"FILE\" or demo_rows = N"),
+    }
+}
+
+fn limits(settings: &LimitSettings) -> Result<Limits> {
+    let LimitSettings { hops, bytes, retries, time_us } = *settings;
+    if hops == 0 || bytes == 0 || time_us == 0 {
+        bail!(
+            "limits: with hops = {hops}, bytes = {bytes}, time_us = {time_us} no request could do anything; take 1 or more"
+        );
+    }
+    Ok(Limits { hops, bytes, retries, time: Duration::from_micros(time_us.into()) })
+}
+
+fn fuel(settings: &ProgramSettings) -> Result<Fuel> {
+    let ProgramSettings { step_fuel: step, request_fuel: invocation } = *settings;
+    if step == 0 || invocation < step {
+        bail!(
+            "programs: step_fuel = {step} must be 1 or more, and request_fuel = {invocation} at least as much"
+        );
+    }
+    Ok(Fuel { step, invocation })
+}
+
+fn check_tenants(tenants: &[TenantSettings]) -> Result<()> {
+    if tenants.is_empty() {
+        bail!("there is no [[tenant]]: nobody could use the service");
+    }
+    let mut names = BTreeSet::new();
+    for tenant in tenants {
+        tenant.check().with_context(|| format!("tenant {:?}", tenant.name))?;
+        if !names.insert(&tenant.name) {
+            bail!("tenant {:?} is there twice", tenant.name);
+        }
+    }
+    Ok(())
+}
+
+impl TenantSettings {
+    fn check(&self) -> Result<()> {
+        if !(1..=64).contains(&self.name.len()) {
+            bail!("a name has 1 to 64 bytes");
+        }
+        for (name, value, most) in [
+            ("connections", self.connections, CONNECTIONS),
+            ("requests_at_a_time", self.requests_at_a_time, SHARE),
+        ] {
+            if !(1..=most).contains(&value.into()) {
+                bail!("{name} = {value}, it goes from 1 to {most}");
+            }
+        }
+        let rates = [self.requests_per_second, self.dmas_per_second, self.bytes_per_second];
+        if rates.contains(&Some(0)) {
+            bail!("a rate of 0 a second lets nothing through: leave the tenant out, or the rate");
+        }
+        Ok(())
+    }
+
+    fn load(&self) -> Result<Tenant> {
+        let key =
+            super::key_file::read_key(&self.key_file).with_context(|| format!("tenant {:?}", self.name))?;
+        Ok(Tenant {
+            name: self.name.clone(),
+            key,
+            deploy: self.deploy,
+            read: self.read,
+            connections: self.connections.into(),
+            share: self.requests_at_a_time,
+            allowance: Allowance {
+                per_request: interval(self.requests_per_second),
+                per_dma: interval(self.dmas_per_second),
+                per_byte: interval(self.bytes_per_second),
+                burst: Duration::from_micros(self.burst_us),
+            },
+        })
+    }
+}
+
+/// The time between two of so many a second; none if any number may come. Rates beyond one a picosecond are no limit.
+fn interval(per_second: Option<u64>) -> Duration {
+    per_second.map_or(Duration::ZERO, |rate| Duration::from_picos(1_000_000_000_000 / rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENANT: &str = "[[tenant]]\nname = \"shop\"\nkey_file = \"shop.key\"\n";
+
+    fn parse(text: &str) -> Result<ServiceConfig> {
+        ServiceConfig::parse(text, Path::new("/etc/dpu"))
+    }
+
+    fn complaint(text: &str) -> String {
+        format!("{:#}", parse(text).expect_err(text))
+    }
+
+    #[test]
+    fn little_is_needed_and_the_rest_has_defaults() {
+        let config = parse(&format!("listen = \"127.0.0.1:0\"\n{TENANT}")).expect("enough");
+        assert_eq!((config.device, config.table, config.gid_index), (None, None, None));
+        assert_eq!(config.limits.time, Duration::from_millis(100));
+        let [tenant] = &config.tenants[..] else { panic!("one tenant") };
+        assert_eq!(tenant.key_file, Path::new("/etc/dpu/shop.key"));
+        assert!(!tenant.deploy && !tenant.read);
+        assert_eq!((tenant.connections, usize::from(tenant.requests_at_a_time)), (4, SHARE));
+    }
+
+    #[test]
+    fn everything_that_can_be_said_is_understood() {
+        let text = format!(
+            "listen = \"[::]:7471\"\ndevice = \"vfio-user:/run/nic\"\naddresses = [\"10.0.0.1/24@7\"]\ngid_index = 3\n\
+             drain_seconds = 2\n[table]\ndata = \"rows.csv\"\n[limits]\nhops = 5\nbytes = 4096\nretries = 0\ntime_us = 7\n\
+             [programs]\nstep_fuel = 10\nrequest_fuel = 20\n{TENANT}deploy = true\nread = true\nconnections = 2\n\
+             requests_at_a_time = 1\nrequests_per_second = 1000\ndmas_per_second = 2000\nbytes_per_second = 4000\nburst_us = 9\n"
+        );
+        let config = parse(&text).expect("all of it");
+        assert_eq!(config.device, Some(DeviceSelector::VfioUser("/run/nic".into())));
+        assert_eq!(
+            (config.addresses.len(), config.gid_index, config.drain),
+            (1, Some(3), Duration::from_secs(2))
+        );
+        assert_eq!(config.table, Some(TableSource::File("/etc/dpu/rows.csv".into())));
+        assert_eq!(
+            config.limits,
+            Limits { hops: 5, bytes: 4096, retries: 0, time: Duration::from_micros(7) }
+        );
+        assert_eq!(config.fuel, Fuel { step: 10, invocation: 20 });
+        assert_eq!(config.tenants[0].requests_per_second, Some(1000));
+        assert_eq!(interval(Some(1000)), Duration::from_millis(1));
+        assert_eq!(interval(None), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let with = |more: &str| format!("listen = \"127.0.0.1:0\"\n{more}\n{TENANT}");
+        for (text, reason) in [
+            ("listen = 3".into(), "invalid type"),
+            ("listen = \"a:1\"".into(), "no [[tenant]]"),
+            (with("lisen = 1"), "lisen"),
+            (with("device = \"mlx5_0\""), "device: \"mlx5_0\" names no device"),
+            (with("addresses = [\"10.0.0.1/33\"]"), "addresses: /33"),
+            (with("[table]"), "table: give either"),
+            (with("[table]\ndata = \"a\"\ndemo_rows = 1"), "table: give either"),
+            (with("[table]\ndemo_rows = 0"), "from 1 to 1000000"),
+            (with("[limits]\nhops = 0"), "no request could do anything"),
+            (with("[programs]\nrequest_fuel = 1"), "request_fuel = 1"),
+            (with(TENANT), "tenant \"shop\" is there twice"),
+            (format!("{}connections = 17", with("")), "connections = 17, it goes from 1 to 16"),
+            (format!("{}requests_at_a_time = 0", with("")), "requests_at_a_time = 0"),
+            (format!("{}bytes_per_second = 0", with("")), "a rate of 0"),
+            (with("").replace("shop", ""), "a name has 1 to 64 bytes"),
+        ] {
+            assert!(complaint(&text).contains(reason), "{text}: {}", complaint(&text));
+        }
+    }
+
+    #[test]
+    fn a_fault_in_the_file_is_told_with_its_line() {
+        assert!(complaint("listen = \"a:1\"\ndrain_seconds = \"ten\"").contains("line 2"));
+    }
+}

@@ -1,0 +1,50 @@
+//! `bareverbs dpu`: kernels near data as a service that anybody may be let into, and a client that looks keys up in it.
+//!
+//! * Said beforehand: `config` is the file of the service, `key_file` a key, `tenant` who may do what, `offer` what both ends tell each other.
+//! * The service: `serve` is its life, `listener` meets callers over TCP in threads of their own, `service` is the one thread that owns the device,
+//!   `served_table` the memory that is looked up in, `figures` its OpenMetrics.
+//! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
+//!
+//! **What it may not do.** Read the memory of another host: the table is in the memory of the service itself. `docs/dpu.md` says what that leaves out.
+
+pub(crate) mod client;
+mod config;
+mod figures;
+mod get;
+mod key_file;
+mod listener;
+pub(crate) mod offer;
+pub(crate) mod opcode;
+mod serve;
+mod served_table;
+mod service;
+mod tenant;
+
+use crate::Failure;
+use clap::{Args, Subcommand};
+
+/// Arguments of `bareverbs dpu`.
+#[derive(Debug, Clone, Args)]
+pub struct DpuArguments {
+    #[command(subcommand)]
+    action: DpuAction,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum DpuAction {
+    /// Serve a table to tenants that prove who they are: lookups by kernel, by READ and by programs that they deploy.
+    Serve(Box<serve::DpuServeArguments>),
+    /// Look keys up in a service, each in every way that is asked for, and compare what they give; exit status 1 if a key is not found.
+    Get(Box<get::GetArguments>),
+}
+
+/// Does what was asked for. False if a key was not found, or two ways gave different values.
+///
+/// # Errors
+/// [`Failure::Input`] if the configuration cannot be used or nobody is reached, [`Failure::Run`] if it goes wrong later.
+pub fn run(arguments: &DpuArguments) -> Result<bool, Failure> {
+    match &arguments.action {
+        DpuAction::Serve(arguments) => serve::run(arguments).map(|()| true),
+        DpuAction::Get(arguments) => get::run(arguments),
+    }
+}

@@ -1,0 +1,218 @@
+//! The life of a service: started by a file, told by signals to read it again or to end.
+
+use super::config::{ServiceConfig, TableSource};
+use super::figures;
+use super::listener::{Errand, Reception, SHUTTING_DOWN, listen};
+use super::served_table::{ServedRows, rows};
+use super::service::Service;
+use super::tenant::{Tenant, Tenants};
+use crate::Failure;
+use crate::monitor::exporter::Exporter;
+use crate::place::DeviceSelector;
+use crate::seat::{HostArguments, Seat, SeatArguments, SeatedTask};
+use anyhow::{Context as _, anyhow};
+use bareverbs::prm::time::{Duration, Time};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{Device, DeviceConfig};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use tracing_subscriber::EnvFilter;
+
+/// Time between two expositions of the figures.
+const EXPOSITION: Duration = Duration::from_millis(500);
+/// How long callers may take to hear that the service ends.
+const FAREWELL: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Arguments of `bareverbs dpu serve`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DpuServeArguments {
+    /// What the service is: see docs/dpu.md. SIGHUP has its tenants and their keys read again, SIGTERM lets what runs end.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Which device, in place of the one in the file.
+    #[arg(long, short = 'd', value_name = "DEVICE")]
+    device: Option<DeviceSelector>,
+    #[command(flatten)]
+    place: HostArguments,
+    /// Serve so many made-up rows (key-0, key-1 …) in place of the file's table.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    demo_table: Option<u32>,
+    /// Serve figures to Prometheus at this address, at /metrics. Port 0 takes any port.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    openmetrics: Option<SocketAddr>,
+}
+
+/// Serves until it is told to end.
+pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
+    let mut config = ServiceConfig::read(&arguments.config).map_err(Failure::Input)?;
+    if let Some(rows) = arguments.demo_table {
+        config.table = Some(TableSource::Demo(rows));
+    }
+    let device = arguments.device.clone().or_else(|| config.device.clone());
+    let device = device.or_else(|| arguments.place.is_given().then_some(DeviceSelector::SIMULATED));
+    let device = device
+        .context("no device: name one in the configuration, or with --device")
+        .map_err(Failure::Input)?;
+    let seat = SeatArguments::of(device, arguments.place.clone(), config.addresses.clone());
+    seat.check_cable()?;
+    let source =
+        config.table.as_ref().context("no table: give the configuration a [table], or --demo-table ROWS");
+    let rows = source.and_then(rows).map_err(Failure::Input)?;
+    let tenants = config.load_tenants().map_err(Failure::Input)?;
+    log_to_stderr().map_err(Failure::Input)?;
+    let readable = tenants.iter().any(|tenant| tenant.read);
+    let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
+    if let Some(exporter) = &exporter {
+        tracing::info!("figures at http://{}/metrics", exporter.address());
+    }
+    let signals = Signals::catch().map_err(Failure::Run)?;
+    let path = arguments.config.clone();
+    let served = ServedRows { rows, readable };
+    let life = Life { path, config, served, tenants, exporter, signals };
+    seat.with_device(DeviceConfig::default(), life)
+}
+
+/// `RUST_LOG` has the last word.
+fn log_to_stderr() -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new("info"))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_target(false)
+        .with_ansi(false)
+        .try_init()
+        .map_err(|error| anyhow!("{error}"))
+        .context("cannot log")
+}
+
+/// What the process was told by signals.
+struct Signals {
+    end: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        let signals = Self { end: Arc::default(), reload: Arc::default() };
+        for (number, flag) in [(SIGTERM, &signals.end), (SIGINT, &signals.end), (SIGHUP, &signals.reload)] {
+            signal_hook::flag::register(number, flag.clone()).context("catching signals")?;
+        }
+        Ok(signals)
+    }
+}
+
+/// A service on a device that is open.
+struct Life {
+    path: PathBuf,
+    config: ServiceConfig,
+    served: ServedRows,
+    tenants: Vec<Tenant>,
+    exporter: Option<Exporter>,
+    signals: Signals,
+}
+
+impl SeatedTask for Life {
+    type Output = ();
+
+    fn run<H: Hal>(mut self, device: &Device<H>, seat: &Seat) -> Result<(), Failure> {
+        let service = Service::new(device, seat, &self.config, &self.served).map_err(Failure::Input)?;
+        let reception = Arc::new(Reception::new(Tenants::new(std::mem::take(&mut self.tenants))));
+        let (address, errands) = listen(&self.config.listen, &reception).map_err(Failure::Input)?;
+        tracing::info!(rows = self.served.rows.len(), "serving tenants at {address}");
+        Serving { life: self, service, reception, rest: seat.rest }.until_told(device.hal(), &errands);
+        Ok(())
+    }
+}
+
+struct Serving<'d, H: Hal> {
+    life: Life,
+    service: Service<'d, H>,
+    reception: Arc<Reception>,
+    rest: Duration,
+}
+
+impl<H: Hal> Serving<'_, H> {
+    /// Serves until the process is told to end and what runs has ended, or the time for that is over.
+    fn until_told(&mut self, hal: &H, errands: &Receiver<Errand>) {
+        let mut end_by = None;
+        let mut exposed = hal.now();
+        loop {
+            let now = hal.now();
+            let active = self.turn(now, errands);
+            if self.life.signals.reload.swap(false, Ordering::Relaxed) {
+                self.reload(now);
+            }
+            if end_by.is_none() && self.life.signals.end.load(Ordering::Relaxed) {
+                end_by = Some(self.drain(now));
+            }
+            if let Some(deadline) = end_by
+                && (self.service.is_idle() || now >= deadline)
+            {
+                return self.say_goodbye(now, hal);
+            }
+            if let Some(exporter) = self.life.exporter.as_ref().filter(|_| now >= exposed) {
+                exporter.publish(figures::exposition(&self.service.figures()));
+                exposed = now + EXPOSITION;
+            }
+            let rest = self.service.next_due().map_or(now + self.rest, |due| due.min(now + self.rest));
+            hal.relax(if active { now } else { rest.max(now) });
+        }
+    }
+
+    fn turn(&mut self, now: Time, errands: &Receiver<Errand>) -> bool {
+        let mut active = self.service.turn(now);
+        if let Ok(errand) = errands.try_recv() {
+            self.service.run_errand(now, errand, &self.reception.tenants);
+            active = true;
+        }
+        active
+    }
+
+    /// Reads the tenants and their keys again. A file that cannot be used changes nothing.
+    fn reload(&mut self, now: Time) {
+        let read = ServiceConfig::read(&self.life.path).and_then(|config| config.load_tenants());
+        match read {
+            Err(error) => tracing::error!("the tenants stay as they are: {error:#}"),
+            Ok(tenants) => {
+                if !self.life.served.readable && tenants.iter().any(|tenant| tenant.read) {
+                    tracing::error!(
+                        "nobody could READ the table when the service began: `read` takes effect when it is started again"
+                    );
+                }
+                let changed = self.reception.tenants.replace(tenants);
+                self.service.end_tenants(now, &changed);
+                tracing::info!(?changed, "the tenants were read again");
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Time) -> Time {
+        self.reception.closing.store(true, Ordering::Relaxed);
+        self.service.drain();
+        let running = self.service.figures().running;
+        tracing::info!(running, "told to end: what runs is answered, nothing else begins");
+        now + self.life.config.drain
+    }
+
+    /// Tells everybody who is connected, and waits a moment until they were told.
+    fn say_goodbye(&mut self, now: Time, hal: &H) {
+        let figures = self.service.figures();
+        if figures.running > 0 {
+            tracing::warn!(
+                running = figures.running,
+                "the time to end is over: these requests get no answer"
+            );
+        }
+        self.service.end_all(now, SHUTTING_DOWN);
+        let deadline = std::time::Instant::now() + FAREWELL;
+        while self.reception.callers() > 0 && std::time::Instant::now() < deadline {
+            let now = hal.now();
+            self.service.turn(now);
+            hal.relax(now + Duration::from_millis(1));
+        }
+        tracing::info!(replies = figures.server.replies, "ended");
+    }
+}

@@ -1,0 +1,125 @@
+//! `bareverbs dpu serve` as a process, on one of two served devices, with two tenants that use the other.
+
+use super::{Served, bareverbs, object_of, output_of, wait_for};
+use serde_json::Value;
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Output};
+
+/// The configuration without tenants.
+pub const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:nic\"\n";
+/// A tenant that may do anything.
+pub const OWNER: &str =
+    "[[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nread = true\n";
+/// A tenant that may look up.
+pub const GUEST: &str = "[[tenant]]\nname = \"guest\"\nkey_file = \"guest.key\"\n";
+
+/// A service with its devices, in a directory of its own.
+pub struct DpuService {
+    pub directory: tempfile::TempDir,
+    _devices: Served,
+    pub child: Child,
+    log: BufReader<ChildStderr>,
+    address: String,
+}
+
+/// What a command complained of.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A key of 32 bytes that are all these digits.
+pub fn write_key(directory: &Path, name: &str, digits: &str) {
+    let path = directory.join(name);
+    fs::write(&path, digits.repeat(32)).expect("written");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("set");
+}
+
+/// A program of this tree.
+pub fn program(name: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs").join(name);
+    path.into_os_string().into_string().expect("text")
+}
+
+impl DpuService {
+    /// Serves fifty rows, and waits until tenants can call.
+    pub fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let here = directory.path();
+        let devices = Served::start(here, &["--socket", "other", "--link", "eth"]);
+        wait_for(&here.join("other"), "the second device is not served");
+        for (name, digits) in [("owner.key", "0f"), ("guest.key", "a5"), ("wrong.key", "a6")] {
+            write_key(here, name, digits);
+        }
+        fs::write(here.join("dpu.toml"), format!("{CONFIG}{OWNER}{GUEST}")).expect("written");
+        let mut command = bareverbs(here, &["dpu", "serve", "--config", "dpu.toml", "--demo-table", "50"]);
+        let mut child = command.args(arguments).spawn().expect("the program");
+        let log = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut service = Self { directory, _devices: devices, child, log, address: String::new() };
+        let line = service.logged("serving tenants at ");
+        service.address = line
+            .rsplit("serving tenants at ")
+            .next()
+            .and_then(|rest| rest.split(' ').next())
+            .expect("an address")
+            .to_owned();
+        service
+    }
+
+    /// The next line of the log that has this in it.
+    pub fn logged(&mut self, part: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.log.read_line(&mut line).expect("a pipe") > 0, "{part:?} was not logged: {all}");
+            if line.contains(part) {
+                return line.trim_end().to_owned();
+            }
+            all.push_str(&line);
+        }
+    }
+
+    /// A command of a tenant at the other device.
+    pub fn run(&self, tenant: &str, words: &[&str]) -> Output {
+        let key = format!("{tenant}.key");
+        self.run_as(tenant, &key, words)
+    }
+
+    /// The same with a key of somebody else.
+    pub fn run_as(&self, tenant: &str, key: &str, words: &[&str]) -> Output {
+        let common =
+            ["--device", "vfio-user:other", "--server", &self.address, "--tenant", tenant, "--key-file", key];
+        output_of(self.directory.path(), &[words, &common].concat())
+    }
+
+    /// What a command that ends well prints as JSON.
+    pub fn object(&self, kind: &str, tenant: &str, words: &[&str]) -> Value {
+        let output = self.run(tenant, &[words, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
+        object_of(kind, &output)
+    }
+
+    /// A command that ends with this status and this complaint.
+    pub fn refused(&self, (tenant, key): (&str, &str), words: &[&str], status: i32, reason: &str) {
+        let output = self.run_as(tenant, key, words);
+        let complaint = said(&output);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {complaint}");
+        assert!(complaint.contains(reason), "{words:?}: {complaint}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, name: &str) {
+        let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+}
+
+impl Drop for DpuService {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
