@@ -63,8 +63,9 @@ struct Interface {
     name: String,
     link: DataLink,
     unit: u64,
-    /// If it is one of records: the interface with the frames of the same device.
-    frames: Option<usize>,
+    /// Its number among the interfaces of frames; of one of records, that of the interface with the frames of the same device.
+    number: usize,
+    has_records: bool,
 }
 
 /// Hands every frame and every record to `each`; gives the names of the interfaces of frames.
@@ -88,17 +89,15 @@ pub(super) fn read(
             }
             Block::EnhancedPacket(block) => {
                 count += 1;
-                let number = block.interface_id as usize;
-                let of = interfaces.get(number).with_context(|| {
-                    format!("frame {count} is of interface {number}, which is not described")
+                let of = interfaces.get(block.interface_id as usize).with_context(|| {
+                    format!("frame {count} is of interface {}, which is not described", block.interface_id)
                 })?;
-                each(&item(&block, number, of))?;
+                each(&item(&block, of))?;
             }
             _ => {}
         }
     }
-    // Interfaces of records come last.
-    let frames = interfaces.into_iter().filter(|interface| interface.frames.is_none());
+    let frames = interfaces.into_iter().filter(|interface| !interface.has_records);
     Ok(frames.map(|interface| interface.name).collect())
 }
 
@@ -110,15 +109,20 @@ fn interface(block: &InterfaceDescriptionBlock<'_>, before: &[Interface]) -> Int
     let nanoseconds = block.options.contains(&InterfaceDescriptionOption::IfTsResol(9));
     let name = name.unwrap_or_else(|| format!("interface {}", before.len()));
     let node = if block.linktype == RECORDS { name.strip_suffix(RECORDS_SUFFIX) } else { None };
-    let frames = node.and_then(|node| before.iter().position(|interface| interface.name == node));
-    Interface { name, frames, link: block.linktype, unit: if nanoseconds { 1 } else { MICROSECOND } }
+    let of_frames = before.iter().filter(|interface| !interface.has_records);
+    // Two devices may have one name: what a device does is described right behind its frames, or behind those of all.
+    let right_before = before.last().filter(|last| !last.has_records && node == Some(&last.name));
+    let owner = right_before.or_else(|| before.iter().find(|interface| node == Some(&interface.name)));
+    let number = owner.map_or(of_frames.count(), |owner| owner.number);
+    let unit = if nanoseconds { 1 } else { MICROSECOND };
+    Interface { has_records: owner.is_some(), number, name, link: block.linktype, unit }
 }
 
-fn item<'a>(block: &'a EnhancedPacketBlock<'a>, number: usize, of: &Interface) -> Item<'a> {
+fn item<'a>(block: &'a EnhancedPacketBlock<'a>, of: &Interface) -> Item<'a> {
     let nanos = u64::try_from(block.timestamp.as_nanos()).unwrap_or(u64::MAX).saturating_mul(of.unit);
-    if let Some(interface) = of.frames {
+    if of.has_records {
         let what = str::from_utf8(&block.data).map_err(|_| TextError).and_then(RecordText::parse);
-        return Item::Record(Record { nanos, interface, what });
+        return Item::Record(Record { nanos, interface: of.number, what });
     }
     let (mut note, mut origin) = (None, None);
     for option in &block.options {
@@ -130,7 +134,7 @@ fn item<'a>(block: &'a EnhancedPacketBlock<'a>, number: usize, of: &Interface) -
         }
     }
     let (bytes, packet) = packet(of.link, &block.data);
-    Item::Frame(Frame { nanos, interface: number, bytes, note, origin, packet })
+    Item::Frame(Frame { nanos, interface: of.number, bytes, note, origin, packet })
 }
 
 fn packet(link: DataLink, data: &[u8]) -> (usize, Result<Packet<'_>, ParseError>) {

@@ -30,7 +30,7 @@ use trace::Timeline;
 /// Arguments of `bareverbs report`.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArguments {
-    /// A pcapng file: of `bareverbs demo --capture` (with `--records` for more tracks), `bareverbs serve --capture`, a test, or another tool.
+    /// A pcapng file: of `bareverbs demo`, `run` or `serve` with `--capture` (and `--records` for more tracks), a test, or another tool.
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
     /// Write a page: plots, the connection that failed with its cause, every queue pair.

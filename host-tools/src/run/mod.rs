@@ -59,6 +59,9 @@ pub struct RunArguments {
     /// to a file with a number before the ending.
     #[arg(long, value_name = "FILE", conflicts_with = "wire")]
     pub capture: Option<PathBuf>,
+    /// Also write what the device does: doorbells, work requests, completions (docs/adr/0029). `bareverbs report` shows it.
+    #[arg(long, requires = "capture")]
+    pub records: bool,
     /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager). Hosts of one reach
     /// no hosts of the other. Default: that of the host's running programs, or eth.
     #[arg(long, conflicts_with = "wire")]
@@ -202,6 +205,7 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     command.env(environment::FAULTS, faults.join(",")).env(environment::SEED, arguments.seed.to_string());
     let capture = arguments.capture.as_deref().map(network::prepare_capture).transpose()?;
     command.env(environment::CAPTURE, capture.unwrap_or_default());
+    command.env(environment::RECORDS, if arguments.records { "1" } else { "" });
     if std::env::var_os(UCX_HOOKS).is_none() {
         command.env(UCX_HOOKS, "none");
     }

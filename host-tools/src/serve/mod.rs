@@ -43,6 +43,9 @@ pub struct ServeArguments {
     /// MiB at which the capture ends. The devices go on.
     #[arg(long, value_name = "MIB", requires = "capture", default_value_t = Recorder::DEFAULT_LIMIT >> 20)]
     pub capture_limit: u64,
+    /// Also write what the devices do: doorbells, work requests, completions, interrupts (docs/adr/0029). `bareverbs report` shows it.
+    #[arg(long, requires = "capture")]
+    pub records: bool,
     #[command(flatten)]
     wire: WireArguments,
     /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
@@ -212,7 +215,8 @@ impl Network {
             LinkLayer::InfiniBand => net::LinkType::InfiniBand,
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let capture = self.capture.as_ref().map(|capture| capture.interface(&name, link));
+        let with = if arguments.records { Recorder::recording } else { Recorder::interface };
+        let capture = self.capture.as_ref().map(|capture| with(capture, &name, link));
         let faults = arguments.faults.as_ref().map(|script| WireFaults {
             seed: Seed(arguments.seed ^ u64::from(nic.mac.low())),
             script: script.clone(),

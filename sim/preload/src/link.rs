@@ -1,7 +1,7 @@
 //! Between device and wire: faults, the capture, and frames that have to wait.
 
 use crate::program::Program;
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{Lane, Recorder};
@@ -47,7 +47,7 @@ impl Link {
         port: &VirtualHost,
         capture: Option<&Recorder>,
     ) -> Self {
-        let capture = capture.map(|capture| settings::interface(capture, port));
+        let capture = capture.map(|capture| settings.interface(capture, port));
         let lanes = settings.faults.as_ref().map(|script| {
             let seed = settings.seed_of(port, wire.number());
             let mut lanes = Lanes::default();
@@ -83,7 +83,11 @@ impl Link {
             self.has_cable = self.wire.has_cable();
             uverbs.set_link_up(now, program, self.has_cable);
         }
-        self.receive(now, uverbs, program)
+        let received = self.receive(now, uverbs, program);
+        if let Some(capture) = &self.capture {
+            capture.records_of(now, uverbs.observed());
+        }
+        received
     }
 
     /// The next process that frames went to and that has ended.
@@ -130,6 +134,8 @@ impl Link {
             busy = true;
             let fate = self.lanes.as_mut().map(|lanes| lanes.outbound.push(now, &mut self.outgoing));
             if let Some(capture) = &self.capture {
+                // What led to a frame stands before it.
+                capture.records_of(now, uverbs.observed());
                 capture.sent(&self.outgoing, fate.flatten(), uverbs.take_frame_origin());
             }
             match fate {

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) faults: Option<FaultScript>,
     pub(crate) seed: u64,
     capture: Option<PathBuf>,
+    /// Whether the capture holds what the device does, too.
+    records: bool,
     speed: PortSpeed,
 }
 
@@ -50,7 +52,8 @@ impl Settings {
             .unwrap_or(Some(PortSpeed::Gbps100))
             .ok_or(format!("{} is none of a port", environment::RATE))?;
         let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { ports, network, faults, seed, capture, speed })
+        let records = variable(environment::RECORDS).is_some();
+        Ok(Self { ports, network, faults, seed, capture, records, speed })
     }
 
     /// The part of a device of the host that is in one of its processes.
@@ -61,6 +64,16 @@ impl Settings {
     /// Seed of the faults of a device of this process: different on every host, in every process of it, and at each of its ports.
     pub(crate) fn seed_of(&self, port: &VirtualHost, number: u8) -> Seed {
         Seed(self.seed ^ u64::from(port.mac().low()) ^ u64::from(number) << 32)
+    }
+
+    /// The interface of a capture that has the frames of a port, and what its device does if that is asked for.
+    pub(crate) fn interface(&self, capture: &Recorder, port: &VirtualHost) -> Recorder {
+        let link = match port.link() {
+            LinkLayer::Ethernet => LinkType::Ethernet,
+            LinkLayer::InfiniBand => LinkType::InfiniBand,
+        };
+        let with = if self.records { Recorder::recording } else { Recorder::interface };
+        with(capture, &format!("{} {}", port.name(), std::process::id()), link)
     }
 
     /// Begins the capture of this process: in the file that was asked for, or, if another process has that, in one with a
@@ -79,15 +92,6 @@ impl Settings {
         }
         Err(format!("{} and {MOST_CAPTURES} files beside it are captures already", wanted.display()))
     }
-}
-
-/// The interface of a capture that has the frames of a port.
-pub(crate) fn interface(capture: &Recorder, port: &VirtualHost) -> Recorder {
-    let link = match port.link() {
-        LinkLayer::Ethernet => LinkType::Ethernet,
-        LinkLayer::InfiniBand => LinkType::InfiniBand,
-    };
-    capture.interface(&format!("{} {}", port.name(), std::process::id()), link)
 }
 
 /// `x.pcapng`, `x.2.pcapng`, `x.3.pcapng`.

@@ -29,8 +29,8 @@ pub use unix_datagram::UnixDatagramIo;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::net::capture::{CaptureError, Direction};
 use bareverbs_sim::net::fault::Faults;
-use bareverbs_sim::nic::HostMemory;
-use bareverbs_sim::run::Device;
+use bareverbs_sim::nic::{DeviceEvent, HostMemory};
+use bareverbs_sim::run::{Device, RecordText};
 use bareverbs_sim::wire::FrameBuffer;
 use std::collections::BTreeMap;
 use std::io;
@@ -104,7 +104,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     }
 
     /// Writes every frame to `capture`, as the device sees it, with what a fault did to it, and, of a frame that it sends, of which queue
-    /// pair and work request it is.
+    /// pair and work request it is; and everything that the device does if `capture` has an interface for that.
     pub fn set_capture(&mut self, capture: Recorder) {
         self.device.observe(true);
         self.capture = Some(capture);
@@ -203,14 +203,23 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         busy |= self.expire();
         busy |= self.transmit();
         busy |= self.send()?;
-        if self.capture.is_some() {
-            // Of the records only the origin of frames is written.
-            while self.device.poll_record().is_some() {}
-        }
+        self.record();
         while let Some(vector) = self.device.poll_interrupt() {
             *self.interrupts.entry(vector).or_default() += 1;
+            if let Some(capture) = &self.capture {
+                let (now, event) = (self.now(), DeviceEvent::Interrupt { vector });
+                capture.record(now, now, &RecordText::Device(event));
+            }
         }
         Ok(busy)
+    }
+
+    /// Writes what the device did since the last time.
+    fn record(&mut self) {
+        let now = self.now();
+        if let Some(capture) = &self.capture {
+            capture.records_of(now, &mut self.device);
+        }
     }
 
     /// Waits until something may be due: a frame, a timer of the device, or `deadline`.
@@ -267,6 +276,8 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
                 // What the device has left waits for its next turn: clients and the wire are seen to first.
                 return busy || self.device.has_yielded();
             }
+            // What led to a frame stands before it.
+            self.record();
             let fate = self.outbound.push(now, &mut self.outgoing);
             if let Some(capture) = &self.capture {
                 capture.sent(&self.outgoing, fate, self.device.take_frame_origin());

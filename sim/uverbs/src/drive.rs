@@ -21,7 +21,7 @@ use crate::event_record::{EventFileId, EventRecord};
 use crate::process::Process;
 use crate::subnet::SubnetDoor;
 use bareverbs_prm::time::Time;
-use bareverbs_sim::nic::{FrameOrigin, Transmit};
+use bareverbs_sim::nic::{FrameOrigin, Nic, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
 
 impl Uverbs {
@@ -72,12 +72,14 @@ impl Uverbs {
         self.device.commands.nic.observe(on);
     }
 
-    /// Of which queue pair and work request the frame of the last [`Self::poll_frame`] is, if the device is observed. Throws away what else
-    /// was observed.
+    /// Of which queue pair and work request the frame of the last [`Self::poll_frame`] is, if the device is observed.
     pub fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
-        let commands = &mut self.device.commands;
-        while commands.nic.poll_record().is_some() {}
-        commands.frame_origin.take()
+        self.device.commands.frame_origin.take()
+    }
+
+    /// The device, which is asked for what it has done if it is observed.
+    pub fn observed(&mut self) -> &mut Nic {
+        &mut self.device.commands.nic
     }
 
     /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check

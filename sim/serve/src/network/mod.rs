@@ -51,6 +51,8 @@ pub mod environment {
     pub const RATE: &str = "BAREVERBS_RUN_RATE";
     /// File of the capture.
     pub const CAPTURE: &str = "BAREVERBS_RUN_CAPTURE";
+    /// Not empty if the capture has to hold what the device does, too.
+    pub const RECORDS: &str = "BAREVERBS_RUN_RECORDS";
 }
 
 /// Whether this can be the name of a network: 1 to 32 letters, digits, hyphens, underscores or dots, and no dot first.

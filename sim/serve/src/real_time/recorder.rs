@@ -1,14 +1,22 @@
 //! Captures of several devices in one file, with the time of the machine.
 
+use bareverbs_prm::time::Time;
 use bareverbs_sim::net::capture::{Capture, CaptureError, Clock, Direction, LinkType};
-use bareverbs_sim::nic::FrameOrigin;
+use bareverbs_sim::nic::{DeviceRecord, FrameOrigin};
+use bareverbs_sim::run::{Device, RECORDS_SUFFIX, RecordText};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-type Shared = Capture<dyn Write + Send>;
+/// What all interfaces of a capture share.
+#[derive(Debug)]
+struct Shared {
+    capture: Capture<dyn Write + Send>,
+    /// Time of the packet that was written last.
+    latest: u64,
+}
 
 /// The file of a capture, which ends before it has more than so many bytes.
 #[derive(Debug)]
@@ -41,6 +49,8 @@ impl<W: Write> Write for Limited<W> {
 pub struct Recorder {
     capture: Arc<Mutex<Option<Shared>>>,
     interface: u32,
+    /// The interface of what the device does, if that is written.
+    records: Option<u32>,
     /// The clock of the machine when the capture began, and nanoseconds since 1970 then.
     start: (Instant, u64),
 }
@@ -64,27 +74,74 @@ impl Recorder {
     pub fn of_file(file: File, limit: u64) -> Self {
         // Not buffered: a process that is killed leaves a capture that is whole up to its end.
         let file = Limited { file, limit, left: limit };
-        let capture: Shared = Capture::new(Box::new(file), Clock::Real);
+        let capture = Shared { capture: Capture::new(Box::new(file), Clock::Real), latest: 0 };
         // The only place in the simulator that knows the date: programs sort captures by it.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let start = (Instant::now(), u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX));
-        Self { capture: Arc::new(Mutex::new(Some(capture))), interface: 0, start }
+        Self { capture: Arc::new(Mutex::new(Some(capture))), interface: 0, records: None, start }
     }
 
     /// A further interface of the same capture.
     #[must_use]
     pub fn interface(&self, name: &str, link: LinkType) -> Self {
-        let interface = self.lock().as_mut().map_or(0, |capture| capture.add_interface(name, link));
-        Self { interface, ..self.clone() }
+        let interface = self.lock().as_mut().map_or(0, |shared| shared.capture.add_interface(name, link));
+        Self { interface, records: None, ..self.clone() }
+    }
+
+    /// The same, and one more interface for what the device of the first does, each record a line of text (docs/adr/0029).
+    #[must_use]
+    pub fn recording(&self, name: &str, link: LinkType) -> Self {
+        let frames = self.interface(name, link);
+        let name = format!("{name}{RECORDS_SUFFIX}");
+        let add = |shared: &mut Shared| shared.capture.add_interface(&name, LinkType::Records);
+        let records = self.lock().as_mut().map(add);
+        Self { records, ..frames }
+    }
+
+    /// Whether what the device does is written, too.
+    pub const fn has_records(&self) -> bool {
+        self.records.is_some()
     }
 
     /// Writes one frame that passes now, with comments.
     pub fn frame<'a>(&self, direction: Direction, bytes: &[u8], comments: impl IntoIterator<Item = &'a str>) {
-        let mut capture = self.lock();
         // The time is taken with the lock held, so that frames stand in the order of their times.
+        if let Some(shared) = self.lock().as_mut() {
+            shared.latest = self.nanos().max(shared.latest);
+            shared.capture.frame(self.interface, shared.latest, direction, bytes, comments);
+        }
+    }
+
+    /// Nanoseconds since 1970.
+    fn nanos(&self) -> u64 {
         let passed = u64::try_from(self.start.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if let Some(capture) = capture.as_mut() {
-            capture.frame(self.interface, self.start.1.saturating_add(passed), direction, bytes, comments);
+        self.start.1.saturating_add(passed)
+    }
+
+    /// Writes what a device has done until now, which is `now` for it, and how many records it has lost.
+    pub fn records(&self, now: Time, records: impl IntoIterator<Item = DeviceRecord>, lost: u64) {
+        for record in records {
+            self.record(now, record.time, &RecordText::Device(record.event));
+        }
+        if lost > 0 {
+            self.record(now, now, &RecordText::Lost(lost));
+        }
+    }
+
+    /// The same of a device that can be asked itself. Without an interface for them its records are thrown away.
+    pub fn records_of(&self, now: Time, device: &mut impl Device) {
+        self.records(now, core::iter::from_fn(|| device.poll_record()), 0);
+        self.records(now, None, device.take_lost_records());
+    }
+
+    /// Writes what happened at `time` of a device for which it is `now`. What others have written meanwhile comes before: packets stand in the
+    /// order of their times.
+    pub fn record(&self, now: Time, time: Time, record: &RecordText<'_>) {
+        let Some(interface) = self.records else { return };
+        if let Some(shared) = self.lock().as_mut() {
+            let age = if time < now { (now - time).as_nanos() } else { 0 };
+            shared.latest = self.nanos().saturating_sub(age).max(shared.latest);
+            shared.capture.record(interface, shared.latest, record);
         }
     }
 
@@ -97,12 +154,12 @@ impl Recorder {
 
     /// Whether something could not be written; [`Self::finish`] says what.
     pub fn has_failed(&self) -> bool {
-        self.lock().as_ref().is_some_and(Capture::has_failed)
+        self.lock().as_ref().is_some_and(|shared| shared.capture.has_failed())
     }
 
     /// Ends the capture for all its interfaces; gives the number of frames in it. `None` if it has ended.
     pub fn finish(&self) -> Option<Result<u64, CaptureError>> {
-        self.lock().take().map(Capture::finish)
+        self.lock().take().map(|shared| shared.capture.finish())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Shared>> {
