@@ -2,10 +2,12 @@
 //! addresses of IP and ports (IBTA v1.4 chapter 12, annex A11).
 //!
 //! The other end may be Linux's RDMA CM or a program of `bareverbs run`. Ethernet ports only: on InfiniBand addresses of IP belong to
-//! IPoIB, and the way to them is the subnet administrator's to tell.
+//! IPoIB, and the way to them is the subnet administrator's to tell. `services` is what datagrams have in place of connections.
 //!
 //! Messages are handled while [`ConnectionManager`] is asked for something, and by [`ConnectionManager::step`]; whoever waits for other things
 //! calls it now and then, since a peer that has lost an answer asks again.
+
+mod services;
 
 use crate::Failure;
 use crate::general_services::{Arrived, GeneralServices};
@@ -13,8 +15,8 @@ use crate::seat::Seat;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_cm::{
     Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Kind, Manager, Message, News,
-    Offer, PORT_SPACE_TCP, Path, Refusal, Service, Terms, port_of_service, reason, reject, request,
-    service_id,
+    Offer, PORT_SPACE_TCP, PORT_SPACE_UDP, Path, Refusal, Service, ServiceAnswer, Terms, port_of_service,
+    reason, reject, request, service_id,
 };
 use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
 use bareverbs_core::hal::Hal;
@@ -42,6 +44,9 @@ const RNR_RETRY: u8 = 7;
 /// First of the ports that stand for a program that has none of its own.
 const FIRST_EPHEMERAL: u16 = 0xc000;
 
+/// The Q_Key of datagrams that RDMA CM brings together, as Linux has it (`RDMA_UDP_QKEY`).
+pub(crate) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
+
 /// The own queue pair of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnEnd {
@@ -68,6 +73,30 @@ pub(crate) struct Agreement {
     pub(crate) options: ConnectOptions,
 }
 
+/// Where datagrams go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DatagramAgreement {
+    pub(crate) remote: RemoteEndpoint,
+    pub(crate) options: ConnectOptions,
+    pub(crate) q_key: u32,
+}
+
+/// What peers have asked about services.
+#[derive(Debug, Default)]
+struct ServiceRequests {
+    /// Not answered yet, each with its number at the peer.
+    waiting: VecDeque<(CommunicationId, u32)>,
+    answered: VecDeque<AnsweredRequest>,
+}
+
+/// A question that was answered. Asked once more, since the answer was lost, it gets the same answer.
+#[derive(Debug)]
+struct AnsweredRequest {
+    peer: Gid,
+    request: u32,
+    answer: ServiceAnswer,
+}
+
 /// One side of all connections of a device; see the module.
 pub(crate) struct ConnectionManager<'d, H: Hal> {
     services: GeneralServices<'d, H>,
@@ -75,11 +104,13 @@ pub(crate) struct ConnectionManager<'d, H: Hal> {
     seat: &'d Seat,
     /// Index of the own GID.
     gid_index: u8,
-    /// The port in which connections are asked for, once [`Self::listen`] was called.
+    /// The port in which connections are asked for, once [`Self::listen`] was called; and that of datagrams.
     port: Option<u16>,
+    datagram_port: Option<u16>,
     /// Ports of the host, if it has other processes.
     ports: Option<Ports>,
     requests: VecDeque<CommunicationId>,
+    service_requests: ServiceRequests,
     /// The connection that an answer is waited for, and the answer.
     awaited: Option<(CommunicationId, Option<News>)>,
     /// How long is waited for a peer.
@@ -115,8 +146,10 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             seat,
             gid_index,
             port: None,
+            datagram_port: None,
             ports: seat.ports()?,
             requests: VecDeque::new(),
+            service_requests: ServiceRequests::default(),
             awaited: None,
             timeout,
         })
@@ -132,14 +165,20 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     /// From now on connections to a port are taken.
     pub(crate) fn listen(&mut self, port: u16) -> Result<()> {
+        self.claim(PORT_SPACE_TCP, port)?;
+        self.port = Some(port);
+        Ok(())
+    }
+
+    /// Takes a port for this process, of those that the processes of its host share.
+    fn claim(&self, space: u16, port: u16) -> Result<()> {
         if let Some(ports) = &self.ports
-            && !ports.claim(PORT_SPACE_TCP, port)?
+            && !ports.claim(space, port)?
         {
             bail!(
                 "another process of this host has RDMA CM port {port}; choose another one with -p, at both ends"
             );
         }
-        self.port = Some(port);
         Ok(())
     }
 
@@ -156,7 +195,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         while let Some(Event { id, news }) = self.manager.poll_event() {
             match news {
                 News::Requested(message) => self.on_request(id, &message),
-                News::ServiceRequested(_) => self.manager.destroy(now, id),
+                News::ServiceRequested(message) => self.on_service_request(id, &message),
                 news => self.on_news(id, news),
             }
         }
@@ -224,7 +263,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         let service = message.get(request::SERVICE_ID);
         let is_reliable =
             self.manager.get(id).is_some_and(|known| known.terms.service == Service::ReliableConnection);
-        let is_for_us = self.port.is_some_and(|port| service == service_id(PORT_SPACE_TCP, port));
+        let is_for_us = self.is_for_us(service);
         if is_for_us && is_reliable && self.requests.len() < MOST_REQUESTS {
             self.manager.acknowledge(id);
             self.requests.push_back(id);
@@ -240,9 +279,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     /// Whether it is this process that refuses requests for a service: no other one of the host has the port, or comes before it.
     fn speaks_for(&self, service: u64) -> bool {
         let Some(ports) = &self.ports else { return true };
-        let is_ours = self.port.is_some_and(|port| service == service_id(PORT_SPACE_TCP, port));
         let has_owner = port_of_service(service).is_some_and(|(space, port)| ports.has_owner(space, port));
-        is_ours || !has_owner && ports.is_first()
+        self.is_for_us(service) || !has_owner && ports.is_first()
+    }
+
+    /// Whether a service is one of the ports at which this process listens.
+    fn is_for_us(&self, service: u64) -> bool {
+        let ours = [(PORT_SPACE_TCP, self.port), (PORT_SPACE_UDP, self.datagram_port)];
+        ours.iter().any(|(space, port)| port.is_some_and(|port| service == service_id(*space, port)))
     }
 
     fn rest(&self) {
@@ -274,14 +318,9 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     }
 
     fn offer(&self, peer: Gid, port: u16, own: OwnEnd, wishes: &Wishes) -> Offer {
-        let local = self.own_gid();
-        let ends = IpEnds {
-            source: SocketAddr::new(ip_of(local), FIRST_EPHEMERAL | own.qpn.value() as u16),
-            destination: SocketAddr::new(ip_of(peer), port),
-        };
         Offer {
             service_id: service_id(PORT_SPACE_TCP, port),
-            path: Path { local, remote: peer, lids: None },
+            path: self.path_to(peer),
             service: Service::ReliableConnection,
             qpn: own.qpn,
             psn: Some(own.psn),
@@ -295,7 +334,19 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             path_mtu: wishes.path_mtu.raw(),
             traffic_class: wishes.traffic_class,
             extension: Extension::default(),
-            private: ends.write().to_vec(),
+            private: self.ends(peer, port, own.qpn).write().to_vec(),
+        }
+    }
+
+    fn path_to(&self, peer: Gid) -> Path {
+        Path { local: self.own_gid(), remote: peer, lids: None }
+    }
+
+    /// Addresses of both ends. A program without a port of its own has one that follows from its queue pair.
+    fn ends(&self, peer: Gid, port: u16, own: Qpn) -> IpEnds {
+        IpEnds {
+            source: SocketAddr::new(ip_of(self.own_gid()), FIRST_EPHEMERAL | own.value() as u16),
+            destination: SocketAddr::new(ip_of(peer), port),
         }
     }
 

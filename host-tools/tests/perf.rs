@@ -29,6 +29,9 @@ fn both_ends_agree_and_every_byte_is_compared() {
         &["write", "bw", "-n", "100", "-R", "-q", "3"],
         &["read", "lat", "-n", "20", "-R", "-o", "5"],
         &["send", "bw", "-n", "100", "-R", "-b"],
+        &["send", "bw", "-n", "100", "-R", "-c", "UD", "-s", "1024", "-q", "2"],
+        &["send", "bw", "-n", "100", "-R", "-c", "UD", "-s", "1024", "-b"],
+        &["send", "lat", "-n", "20", "-R", "-c", "UD"],
     ] {
         let [client, server] = both(arguments);
         assert_eq!((client["role"].as_str(), server["role"].as_str()), (Some("client"), Some("server")));

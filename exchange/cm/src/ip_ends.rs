@@ -4,6 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Port space of reliable connections, as Linux numbers it (`RDMA_PS_TCP`, the protocol number 6 of TCP).
 pub const PORT_SPACE_TCP: u16 = 0x0106;
+/// Port space of datagrams (`RDMA_PS_UDP`, the protocol number 17 of UDP).
+pub const PORT_SPACE_UDP: u16 = 0x0111;
 /// Bytes of [`IpEnds`].
 pub const IP_ENDS: usize = 36;
 /// Version of the header, and those of IP.

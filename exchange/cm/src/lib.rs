@@ -31,7 +31,7 @@ mod wishes;
 pub use connection::{
     CommunicationId, Connection, ConnectionState, Lids, Path, Role, Sender, Service, Terms,
 };
-pub use ip_ends::{IP_ENDS, IpEnds, PORT_SPACE_TCP, port_of_service, service_id};
+pub use ip_ends::{IP_ENDS, IpEnds, PORT_SPACE_TCP, PORT_SPACE_UDP, port_of_service, service_id};
 pub use manager::{Event, Manager, News, WrongState, reason};
 pub use message::{Field, Kind, Message, Private, reject, reply, request, service_reply, service_request};
 pub use wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};

@@ -179,7 +179,7 @@ struct PathArguments {
     /// Hop limit.
     #[arg(short = 'L', long = "hop_limit", alias = "hop-limit", default_value_t = 64)]
     hop_limit: u8,
-    /// Meet and connect by RDMA CM: RC over Ethernet. The peer is named by its RDMA address.
+    /// Meet and connect by RDMA CM: RC or UD, over Ethernet. The peer is named by its RDMA address.
     #[arg(short = 'R', long = "rdma_cm", alias = "rdma-cm")]
     rdma_cm: bool,
     /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.
@@ -308,8 +308,8 @@ impl PerfArguments {
             }
         };
         ensure!(
-            !self.path.rdma_cm || transport == Transport::Rc,
-            "-R connects queue pairs of RC: leave -c out, or -R, at both ends"
+            !self.path.rdma_cm || matches!(transport, Transport::Rc | Transport::Ud),
+            "-R connects queue pairs of RC and UD, as that of perftest: leave -c out, or -R, at both ends"
         );
         match (operation, transport) {
             (Operation::Send, _)

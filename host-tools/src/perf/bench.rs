@@ -1,13 +1,16 @@
 //! What one end of a test needs of its device: queue pairs, completion queues, and a buffer that is laid out as perftest's is.
 //!
 //! The first half of the buffer has a room for each queue pair to send from (or to read into), the second half one to receive into, which
-//! is the one that the peer writes and reads. Behind them lie the route headers of datagrams.
+//! is the one that the peer writes and reads. Behind them lie the route headers of datagrams, and what introduces a queue pair with `-R`.
 //!
 //! With XRC a queue pair sends or answers. An end that does both has twice as many: first those that send, then those that answer, each
 //! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own.
 
-use super::lane::{Lane, Message};
+mod introduction;
+
+use super::lane::{Lane, Message, Q_KEY};
 use super::plan::{Operation, Plan, Transport};
+use crate::rdma_cm::DATAGRAM_Q_KEY;
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_core::address_handle::ROUTE_HEADER;
@@ -33,6 +36,8 @@ const BLOCKS: u32 = 2;
 /// Bytes of a basic block.
 const BLOCK: u32 = 64;
 
+/// Bytes of the datagram that introduces a queue pair: its number once more, which nobody reads.
+const INTRODUCTION: usize = 4;
 /// Words of the ledger that the queue pairs of `-R` take: that of general services, and that of the exchange.
 const CM_WORDS: u32 = 1024;
 
@@ -139,7 +144,9 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
                 .receive_queue(self.plan.rx_depth)
                 .max_inline(self.plan.inline)
                 .max_receive_sge(2);
-            Lane::build(builder, self.plan.transport).context("a queue pair")
+            // What RDMA CM brings together has a Q_Key of its own.
+            let q_key = if self.plan.rdma_cm { DATAGRAM_Q_KEY } else { Q_KEY };
+            Lane::build(builder, self.plan.transport, q_key).context("a queue pair")
         };
         (0..self.plan.queue_pairs).map(make).collect()
     }
@@ -179,7 +186,7 @@ impl<'d, H: Hal> Bench<'d, H> {
             | AccessFlags::REMOTE_ATOMIC;
         let count = plan.queue_pairs as usize;
         let total = if plan.has_separate_ends() { 2 * count } else { count };
-        let bytes = 2 * total * plan.room() + ROUTE_HEADER;
+        let bytes = 2 * total * plan.room() + ROUTE_HEADER + INTRODUCTION;
         let memory = MemoryRegion::allocate(&domain, bytes, access)
             .with_context(|| format!("a buffer of {bytes} bytes"))?;
         let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
@@ -292,7 +299,7 @@ impl<'d, H: Hal> Bench<'d, H> {
                 service_level: plan.service_level,
                 ..ConnectOptions::default()
             };
-            lane.connect(self.device, &remote, options)?;
+            lane.connect(self.device, &remote, options, Q_KEY)?;
         }
         Ok(())
     }
@@ -304,7 +311,8 @@ impl<'d, H: Hal> Bench<'d, H> {
         remote: &RemoteEndpoint,
         options: ConnectOptions,
     ) -> Result<()> {
-        self.lanes.get_mut(lane).context("a queue pair")?.connect(self.device, remote, options)
+        // A connection has no Q_Key.
+        self.lanes.get_mut(lane).context("a queue pair")?.connect(self.device, remote, options, 0)
     }
 
     /// Posts the receive of message number `index` of a queue pair.

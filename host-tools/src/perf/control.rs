@@ -1,10 +1,10 @@
 //! `-R`: both ends meet by RDMA CM. The exchange goes over a connection of its own, and then the queue pairs of the test are connected by
-//! RDMA CM too, all of them at one port, as perftest does it.
+//! RDMA CM too, all of them at one port, as perftest does it: connections, or services of datagrams.
 
 use super::bench::Bench;
-use super::plan::Plan;
+use super::plan::{Plan, Transport};
 use crate::Failure;
-use crate::rdma_cm::{Agreement, ConnectionManager, OwnEnd, Wishes};
+use crate::rdma_cm::{Agreement, ConnectionManager, DATAGRAM_Q_KEY, OwnEnd, Wishes};
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_cm::CommunicationId;
@@ -46,6 +46,8 @@ pub(crate) struct CmSide<'d, H: Hal> {
     peer: Option<Gid>,
     port: u16,
     wishes: Wishes,
+    /// How long is waited for the peer.
+    timeout: Duration,
     connections: RefCell<Vec<CommunicationId>>,
 }
 
@@ -68,6 +70,9 @@ impl<'d, H: Hal> CmSide<'d, H> {
         let peer = peer.transpose().map_err(Failure::Input)?;
         if peer.is_none() {
             manager.listen(meeting.port).map_err(Failure::Input)?;
+            if plan.transport == Transport::Ud {
+                manager.listen_for_datagrams(meeting.port).map_err(Failure::Input)?;
+            }
             eprintln!("waiting for the client at RDMA CM port {}", meeting.port);
         }
         let reads = if plan.operation.fetches() { 1 << plan.outstanding.max(1).ilog2() } else { 0 };
@@ -79,7 +84,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
             traffic_class: plan.traffic_class,
         };
         let (manager, connections) = (RefCell::new(manager), RefCell::new(Vec::new()));
-        Ok(Self { manager, peer, port: meeting.port, wishes, connections })
+        Ok(Self { manager, peer, port: meeting.port, wishes, timeout, connections })
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -102,8 +107,11 @@ impl<'d, H: Hal> CmSide<'d, H> {
     }
 
     /// Connects the queue pairs of the test, in order, with the path MTU that both ends carry.
-    pub(crate) fn connect_all(&self, bench: &mut Bench<'d, H>, path_mtu: PathMtu) -> Result<()> {
+    pub(crate) fn connect_all(&self, bench: &mut Bench<'d, H>, plan: &Plan, path_mtu: PathMtu) -> Result<()> {
         let wishes = Wishes { path_mtu, ..self.wishes };
+        if plan.transport == Transport::Ud {
+            return self.bring_together(bench, plan, &wishes);
+        }
         for lane in 0..bench.count() {
             let own = bench.own.get(lane).context("a queue pair")?;
             let own = OwnEnd { qpn: own.qpn, psn: own.psn };
@@ -111,6 +119,33 @@ impl<'d, H: Hal> CmSide<'d, H> {
                 bench.connect_lane(lane, &agreement.remote, agreement.options)
             })?;
             self.connections.borrow_mut().push(id);
+        }
+        Ok(())
+    }
+
+    /// Datagrams: the client learns queue pair and Q_Key of the server; if the server is to send too, a first datagram tells it whose it is.
+    fn bring_together(&self, bench: &mut Bench<'d, H>, plan: &Plan, wishes: &Wishes) -> Result<()> {
+        let mut manager = self.manager.borrow_mut();
+        let (hal, server_sends) = (bench.device.hal(), plan.sends(false));
+        for lane in 0..bench.count() {
+            let own = bench.own.get(lane).context("a queue pair")?.qpn;
+            let deadline = || hal.now() + self.timeout;
+            if let Some(peer) = self.peer {
+                bench.connect_datagrams(lane, &manager.resolve(peer, self.port, own, wishes)?)?;
+                if server_sends {
+                    bench.introduce(lane, deadline())?;
+                }
+                continue;
+            }
+            if server_sends {
+                bench.expect_introduction(lane)?;
+            }
+            let peer = manager.serve(own)?;
+            if server_sends {
+                let theirs = bench.wait_for_introduction(deadline(), || manager.step())?;
+                bench
+                    .connect_datagrams(lane, &manager.datagrams_to(peer, theirs, DATAGRAM_Q_KEY, wishes)?)?;
+            }
         }
         Ok(())
     }

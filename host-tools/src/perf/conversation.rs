@@ -145,7 +145,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         let mtu = PathMtu::from_raw(self.session.mtu().ilog2() as u8 - 7);
         if let Some(cm) = self.cm {
             self.synchronise()?;
-            cm.connect_all(&mut self.bench, mtu)?;
+            cm.connect_all(&mut self.bench, self.plan, mtu)?;
             self.synchronise()?;
         }
         let is_send = self.plan.operation == Operation::Send;

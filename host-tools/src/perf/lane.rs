@@ -79,11 +79,12 @@ impl<'d, H: Hal> Lane<'d, H> {
     pub(crate) fn build(
         builder: QueuePairBuilder<'_, DeviceHandle<'d, H>>,
         transport: Transport,
+        q_key: u32,
     ) -> Result<Self> {
         Ok(match transport {
             Transport::Rc => Self::PreparedRc(builder.build()?),
             Transport::Uc => Self::PreparedUc(builder.service::<Uc>().build()?),
-            Transport::Ud => Self::Ud(builder.service::<Ud>().q_key(Q_KEY).build()?.ready_to_send()?, None),
+            Transport::Ud => Self::Ud(builder.service::<Ud>().q_key(q_key).build()?.ready_to_send()?, None),
             Transport::Xrc => bail!("a queue pair of XRC has one end only, and a domain"),
         })
     }
@@ -103,11 +104,13 @@ impl<'d, H: Hal> Lane<'d, H> {
         Ok((endpoint.qpn, endpoint.psn))
     }
 
+    /// `q_key` is that of the peer's queue pair; only datagrams have one.
     pub(crate) fn connect(
         &mut self,
         device: &Device<H>,
         remote: &RemoteEndpoint,
         options: ConnectOptions,
+        q_key: u32,
     ) -> Result<()> {
         let attempt = || {
             format!(
@@ -131,7 +134,7 @@ impl<'d, H: Hal> Lane<'d, H> {
             Self::Ud(queue_pair, None) => {
                 let handle =
                     AddressHandle::new(&device, &options.address_vector(remote)).with_context(attempt)?;
-                Self::Ud(queue_pair, Some(handle.destination(remote.qpn, Q_KEY)))
+                Self::Ud(queue_pair, Some(handle.destination(remote.qpn, q_key)))
             }
             _ => bail!("the queue pair was connected before"),
         };
@@ -151,6 +154,14 @@ impl<'d, H: Hal> Lane<'d, H> {
             Self::Broken => bail!("the queue pair could not be connected"),
         }
         Ok(())
+    }
+
+    /// Posts one datagram that is no message of the test.
+    pub(crate) fn post_datagram(&mut self, request: &WorkRequest<'_>) -> Result<()> {
+        let Self::Ud(queue_pair, Some(destination)) = self else {
+            bail!("only a queue pair of datagrams that has a peer sends one")
+        };
+        Ok(queue_pair.post_send_to(request, destination)?)
     }
 
     /// Posts all messages with one doorbell.

@@ -1,0 +1,137 @@
+//! Services of datagrams (IBTA v1.4 §12.11): whoever wants to send asks which queue pair has a port, and hears its number and Q_Key. Nobody
+//! is connected by that, and nobody parts.
+
+use super::{
+    AnsweredRequest, ConnectionManager, DATAGRAM_Q_KEY, DatagramAgreement, HOPS, MOST_REQUESTS, NOT_YET,
+    Wishes,
+};
+use anyhow::{Context as _, Result, bail};
+use bareverbs_cm::{
+    CommunicationId, Message, News, PORT_SPACE_UDP, ServiceAnswer, ServiceOffer, service_id, service_reply,
+    service_request,
+};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::queue_pair::{ConnectOptions, RemoteEndpoint};
+use bareverbs_prm::ids::{Gid, Qpn};
+use bareverbs_prm::numbering::RoceVersion;
+use bareverbs_prm::psn::Psn;
+
+/// States of an answer (IBTA v1.4 §12.11.2.1).
+const SERVED: u8 = 0;
+const UNKNOWN_SERVICE: u8 = 1;
+
+impl<H: Hal> ConnectionManager<'_, H> {
+    /// From now on datagrams for a port are served.
+    pub(crate) fn listen_for_datagrams(&mut self, port: u16) -> Result<()> {
+        self.claim(PORT_SPACE_UDP, port)?;
+        self.datagram_port = Some(port);
+        Ok(())
+    }
+
+    /// A peer asks for a service: it waits to be answered, or hears that nobody has it.
+    pub(super) fn on_service_request(&mut self, id: CommunicationId, message: &Message) {
+        let Some(peer) = self.manager.get(id).map(|known| known.path.remote) else { return };
+        let (request, service) =
+            (message.get32(service_request::REQUEST_ID), message.get(service_request::SERVICE_ID));
+        let known = &self.service_requests.answered;
+        let repeated = known.iter().find(|known| (known.peer, known.request) == (peer, request));
+        let has_room = self.service_requests.waiting.len() < MOST_REQUESTS;
+        let answer = match repeated {
+            Some(known) => known.answer.clone(),
+            None if self.is_for_us(service) && has_room => {
+                return self.service_requests.waiting.push_back((id, request));
+            }
+            None if self.is_for_us(service) || !self.speaks_for(service) => return self.manager.forget(id),
+            None => answer(UNKNOWN_SERVICE, Qpn::from_low_bits(0)),
+        };
+        // It was asked a moment ago, and waits for nothing else.
+        let _ = self.manager.answer_service(id, &answer);
+    }
+
+    /// Asks a peer which queue pair has a port, and again while nobody has it.
+    pub(crate) fn resolve(
+        &mut self,
+        peer: Gid,
+        port: u16,
+        own: Qpn,
+        wishes: &Wishes,
+    ) -> Result<DatagramAgreement> {
+        let deadline = self.hal().now() + self.timeout;
+        let path = self.path_to(peer);
+        let private = self.ends(peer, port, own).write().to_vec();
+        let offer = ServiceOffer { service_id: service_id(PORT_SPACE_UDP, port), path, private };
+        self.way(path)?;
+        loop {
+            let now = self.hal().now();
+            let id = self.manager.resolve_service(now, &offer).context("there are too many connections")?;
+            let message = match self.wait_for_answer(id, deadline)? {
+                News::ServiceResolved(message) => message,
+                news => bail!("{peer} does not answer at RDMA CM port {port} of datagrams ({news:?})"),
+            };
+            match message.get8(service_reply::STATUS) {
+                SERVED => {
+                    let qpn = Qpn::from_low_bits(message.get32(service_reply::QPN));
+                    return self.datagrams_to(peer, qpn, message.get32(service_reply::Q_KEY), wishes);
+                }
+                UNKNOWN_SERVICE if self.hal().now() < deadline => self.pause(NOT_YET)?,
+                status => bail!(
+                    "{peer} refuses datagrams at RDMA CM port {port} with status {status} (IBTA v1.4 §12.11.2.1)"
+                ),
+            }
+        }
+    }
+
+    /// Waits for a peer that asks for the port, and tells it our queue pair; gives the peer. The queue pair can receive by then.
+    pub(crate) fn serve(&mut self, own: Qpn) -> Result<Gid> {
+        let deadline = self.hal().now() + self.timeout;
+        loop {
+            self.step()?;
+            if let Some((id, request)) = self.service_requests.waiting.pop_front()
+                && let Some(peer) = self.manager.get(id).map(|known| known.path.remote)
+            {
+                let answer = answer(SERVED, own);
+                if self.manager.answer_service(id, &answer).is_ok() {
+                    let answered = &mut self.service_requests.answered;
+                    answered.truncate(MOST_REQUESTS - 1);
+                    answered.push_front(AnsweredRequest { peer, request, answer });
+                    self.step()?;
+                    return Ok(peer);
+                }
+            }
+            if self.hal().now() > deadline {
+                bail!("nobody asked for datagrams by RDMA CM within {}", self.timeout);
+            }
+            self.rest();
+        }
+    }
+
+    /// The way to a queue pair of a peer.
+    pub(crate) fn datagrams_to(
+        &self,
+        peer: Gid,
+        qpn: Qpn,
+        q_key: u32,
+        wishes: &Wishes,
+    ) -> Result<DatagramAgreement> {
+        let remote = RemoteEndpoint {
+            qpn,
+            psn: Psn::new(0),
+            gid: peer,
+            mac: self.seat.mac_of(peer)?,
+            version: Some(RoceVersion::Version2),
+            lid: 0,
+        };
+        let options = ConnectOptions {
+            gid_index: self.gid_index,
+            path_mtu: wishes.path_mtu,
+            hop_limit: HOPS,
+            traffic_class: wishes.traffic_class,
+            ..ConnectOptions::default()
+        };
+        Ok(DatagramAgreement { remote, options, q_key })
+    }
+}
+
+fn answer(status: u8, qpn: Qpn) -> ServiceAnswer {
+    ServiceAnswer { status, qpn, q_key: DATAGRAM_Q_KEY, private: Vec::new() }
+}
