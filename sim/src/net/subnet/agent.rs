@@ -142,6 +142,10 @@ impl SwitchAgent {
         &self.partition_keys
     }
 
+    pub(super) const fn info(&self) -> &SwitchInfo {
+        &self.info
+    }
+
     pub(super) fn lid(&self) -> u16 {
         self.portrait.port.lid()
     }

@@ -4,7 +4,7 @@ use super::agent::SwitchAgent;
 use super::end_port::EndPort;
 use super::manager::Manager;
 use super::switch_port::SwitchPort;
-use crate::wire::management::attributes::PortInfo;
+use crate::wire::management::attributes::{PortInfo, SwitchInfo};
 
 /// All end ports that have a LID, and what joins them.
 #[derive(Debug)]
@@ -44,6 +44,21 @@ impl<'a> Directory<'a> {
     pub(super) fn hops(&self, from: &EndPort<'_>, lid: u16) -> Option<Vec<&'a PortInfo>> {
         let hops = self.manager.plan().hops(from.at.switch, lid)?;
         hops.into_iter().map(|at| self.port_info(at)).collect()
+    }
+
+    /// What a switch has said of its tables.
+    pub(super) fn switch_info(&self, guid: u64) -> Option<&'a SwitchInfo> {
+        match guid == self.own.guid() {
+            true => Some(self.own.info()),
+            false => self.manager.switch_info(guid),
+        }
+    }
+
+    /// The blocks of a switch's linear table that have entries, by their numbers.
+    pub(super) fn linear_table(&self, guid: u64) -> impl Iterator<Item = (u16, [u8; 64])> {
+        let blocks = self.manager.plan().linear(guid).into_iter();
+        // A LID has 16 bits, so the number of its block has, too.
+        blocks.map(|(place, block)| (place.modifier as u16, block))
     }
 
     fn port_info(&self, at: SwitchPort) -> Option<&'a PortInfo> {

@@ -14,7 +14,7 @@ use super::plan::{GroupPort, Place, Plan};
 use super::remote_switch::RemoteSwitch;
 use super::switch_port::SwitchPort;
 use crate::wire::DEFAULT_PARTITION_KEY;
-use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo};
+use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SwitchInfo};
 use crate::wire::management::{HOPS, Method, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -252,6 +252,11 @@ impl Manager {
     /// What the cable's port of another switch has said of itself.
     pub(super) fn port_info(&self, at: SwitchPort) -> Option<&PortInfo> {
         self.switches.get(&at.switch)?.port(at.port)
+    }
+
+    /// What another switch has said of its tables.
+    pub(super) fn switch_info(&self, guid: u64) -> Option<&SwitchInfo> {
+        self.switches.get(&guid)?.info()
     }
 
     /// Ports of the own switch whose neighbours may send.

@@ -105,6 +105,11 @@ impl RemoteSwitch {
         self.lid != 0 && self.portrait.port.lid() == self.lid
     }
 
+    /// What it has said of its tables, unless it is just asked for that.
+    pub(super) const fn info(&self) -> Option<&SwitchInfo> {
+        self.info.as_ref()
+    }
+
     /// What a port has said of itself; port 0 is that of the switch.
     pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
         self.ports.get(usize::from(port))

@@ -1,7 +1,7 @@
 //! Datagrams of the subnet's administration (IBTA v1.4 §15.2.1): the header that they have, with that of reliable transfer of more than
 //! one segment (§13.6.2), and the records that they carry (§15.2.5).
 
-use super::attributes::{NodeInfo, PortInfo};
+use super::attributes::{NodeInfo, PortInfo, SwitchInfo};
 use super::{MadHeader, Method, SIZE};
 use bareverbs_prm::layout;
 use zerocopy::{FromBytes, IntoBytes};
@@ -30,6 +30,10 @@ pub mod record {
     pub const NODE: u16 = 0x11;
     /// PortInfoRecord.
     pub const PORT_INFO: u16 = 0x12;
+    /// SwitchInfoRecord.
+    pub const SWITCH_INFO: u16 = 0x14;
+    /// LinearForwardingTableRecord.
+    pub const LINEAR_FORWARDING: u16 = 0x15;
     /// LinkRecord.
     pub const LINK: u16 = 0x20;
     /// ServiceRecord.
@@ -91,6 +95,21 @@ layout! {
     bits port_num / set_port_num: u8 = 0[15:8], "PortNum";
     bits options / set_options: u8 = 0[7:0], "Options";
     part port_info / port_info_mut: PortInfo = 1, "PortInfo";
+}
+
+layout! {
+    /// SwitchInfoRecord (IBTA v1.4 §15.2.5.5).
+    pub struct SwitchInfoRecord, "SwitchInfoRecord", 6;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    part switch_info / switch_info_mut: SwitchInfo = 1, "SwitchInfo";
+}
+
+layout! {
+    /// LinearForwardingTableRecord (IBTA v1.4 §15.2.5.6).
+    pub struct LinearForwardingTableRecord, "LinearForwardingTableRecord", 18;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits block / set_block: u16 = 0[15:0], "BlockNum";
+    bytes ports / set_ports: 64 = 2, "LinearForwardingTable";
 }
 
 layout! {

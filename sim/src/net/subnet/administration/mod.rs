@@ -4,7 +4,7 @@
 //! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for the records that are more than what ports say of
 //! themselves, `transfer` for answers that are longer than a datagram.
 //!
-//! **What it may not do.** It tells nobody of events, and has records of nodes, ports, links, paths, members and services only. What is asked
+//! **What it may not do.** It tells nobody of events, and has records of nodes, ports, switches, linear tables, links, paths, members and services only. What is asked
 //! with an SM_Key that is not the manager's has no answer.
 
 mod components;
@@ -15,6 +15,7 @@ mod rate;
 mod record_list;
 mod selector;
 mod services;
+mod switches;
 mod transfer;
 
 use super::agent::SUBNET_TIMEOUT;
@@ -157,6 +158,14 @@ impl Administration {
             (attribute::CLASS_PORT_INFO, Method::Get) => RecordList::of([class_port_info()]),
             (record::NODE, Method::Get | GET_TABLE) => request.nodes(directory),
             (record::PORT_INFO, Method::Get | GET_TABLE) => request.ports(directory),
+            (record::SWITCH_INFO, Method::Get | GET_TABLE) => {
+                let (wish, mask) = (request.record()?, request.mask());
+                switches::find_switches(&wish, mask, directory, request.visible(directory))
+            }
+            (record::LINEAR_FORWARDING, Method::Get | GET_TABLE) => {
+                let (wish, mask) = (request.record()?, request.mask());
+                switches::find_tables(&wish, mask, directory, request.visible(directory))
+            }
             (record::SERVICE, _) => self.perform_service(now, request, directory),
             (record::LINK, Method::Get | GET_TABLE) => request.links(directory),
             (record::PATH, Method::Get | GET_TABLE) => request.paths(directory),

@@ -1,7 +1,9 @@
 //! Records of nodes and ports, and what is refused.
 
 use super::*;
-use crate::wire::management::administration::{NodeRecord, PortInfoRecord, record, status as sa_status};
+use crate::wire::management::administration::{
+    LinearForwardingTableRecord, NodeRecord, PortInfoRecord, SwitchInfoRecord, record, status as sa_status,
+};
 use crate::wire::management::attributes::ClassPortInfo;
 
 const EMPTY: [u8; 0] = [];
@@ -79,6 +81,35 @@ fn there_is_a_record_of_each_port() {
     assert_eq!(shown.port_info().m_key(), 0);
     get.sa.set_sm_key(SM_KEY);
     assert_eq!(port(&get).port_info().m_key(), 0xaa);
+}
+
+/// Requirement: IBTA v1.4 §15.2.5.5: there is a SwitchInfoRecord of each switch.
+#[test]
+fn there_is_a_record_of_each_switch() {
+    let (mut switch, agents) = subnet(0);
+    let all = request(method::GET_TABLE, record::SWITCH_INFO, 0, &EMPTY);
+    let (switches, _) = table::<SwitchInfoRecord>(&mut switch, &agents, 0, &all);
+    assert_eq!((switches.len(), switches[0].lid()), (1, MANAGER_LID));
+    assert_eq!(switches[0].switch_info().linear_cap(), 0xc000);
+    let mut wish = SwitchInfoRecord::new();
+    let adapter = request(GET, record::SWITCH_INFO, 1, wish.set_lid(agents[0].lid));
+    assert_eq!(ask(&mut switch, &agents, 0, &adapter).mad.status(), sa_status::NO_RECORDS);
+}
+
+/// Requirement: IBTA v1.4 §15.2.5.6: there is a LinearForwardingTableRecord of each block of a switch's table that has entries.
+#[test]
+fn there_is_a_record_of_each_block_of_a_linear_table() {
+    let (mut switch, agents) = subnet(0);
+    let all = request(method::GET_TABLE, record::LINEAR_FORWARDING, 0, &EMPTY);
+    let (blocks, _) = table::<LinearForwardingTableRecord>(&mut switch, &agents, 0, &all);
+    let seen: Vec<_> = blocks.iter().map(|block| (block.lid(), block.block())).collect();
+    assert_eq!(seen, [(MANAGER_LID, 0), (MANAGER_LID, MANAGER_LID / 64)]);
+    assert_eq!(blocks[0].ports()[..4], [255, 1, 2, 255]);
+    assert_eq!(blocks[1].ports()[63], 0, "the switch itself");
+    let mut wish = LinearForwardingTableRecord::new();
+    let one = request(GET, record::LINEAR_FORWARDING, 1 | 1 << 1, wish.set_lid(MANAGER_LID).set_block(0));
+    let found: LinearForwardingTableRecord = ask(&mut switch, &agents, 0, &one).record().unwrap();
+    assert_eq!(found.ports(), blocks[0].ports());
 }
 
 /// Requirement: IBTA v1.4 §15.2.5.3: with the option, ports are found by bits of CapabilityMask that they have, whatever else they have.
