@@ -107,6 +107,16 @@ impl core::error::Error for CaptureError {
 }
 
 /// A pcapng section being written.
+///
+/// ```
+/// use bareverbs_sim::net::{Capture, Clock, Direction, LinkType};
+///
+/// let file = Vec::new();
+/// let mut capture = Capture::new(Box::new(file), Clock::Virtual);
+/// let port = capture.add_interface("host 1", LinkType::Ethernet);
+/// capture.frame(port, 1_500, Direction::Outbound, &[0xff; 60], ["fault: dropped"]);
+/// assert_eq!(capture.finish().unwrap(), 1);
+/// ```
 pub struct Capture<W: ?Sized + Write = dyn Write> {
     out: Box<W>,
     block: Vec<u8>,

@@ -9,6 +9,14 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
 /// A probability in parts of 2^32.
+///
+/// ```
+/// use bareverbs_sim::net::Chance;
+///
+/// assert_eq!(Chance::from_ratio(0.0), Chance::NEVER);
+/// assert_eq!(Chance::from_ratio(7.0), Chance::ALWAYS, "there is no more than always");
+/// assert_ne!(Chance::from_ratio(0.001), Chance::NEVER);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance(u64);
 
@@ -29,6 +37,20 @@ impl Chance {
 }
 
 /// Faults by chance; each frame is asked for each of them.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+/// use bareverbs_sim::net::{Chance, RandomFaults};
+///
+/// // One frame of a thousand is lost, one of a hundred overtaken; all come late by up to 2 µs.
+/// let faults = RandomFaults {
+///     reorder: Chance::from_ratio(0.01),
+///     reorder_by: Duration::from_micros(20),
+///     jitter: Duration::from_micros(2),
+///     ..RandomFaults::loss(0.001)
+/// };
+/// assert_eq!(faults.corrupt, Chance::NEVER);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RandomFaults {
     /// The frame is lost.
@@ -214,6 +236,19 @@ impl Verdict {
 }
 
 /// The faults of one direction.
+///
+/// ```
+/// use bareverbs_prm::time::Time;
+/// use bareverbs_sim::net::fault::Faults;
+/// use bareverbs_sim::net::{Action, Fate, FaultId, ScriptedFault, Trigger};
+/// use bareverbs_sim::run::Seed;
+///
+/// let mut faults = Faults::new(Seed(1).stream("faults"));
+/// faults.arm(FaultId(0), ScriptedFault { when: Trigger::Frame(2), action: Action::Drop });
+/// let fates = [1, 2, 3].map(|byte| faults.judge(Time::ZERO, &mut [byte; 60]).fate);
+/// assert_eq!(fates, [Fate::Delivered, Fate::Dropped, Fate::Delivered]);
+/// assert_eq!(faults.unfired().count(), 0);
+/// ```
 #[derive(Debug)]
 pub struct Faults {
     random: RandomFaults,

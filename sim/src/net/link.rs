@@ -3,6 +3,15 @@
 use bareverbs_prm::time::Duration;
 
 /// How a link is built; both directions are alike.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+/// use bareverbs_sim::net::LinkConfig;
+///
+/// // 100 Gb/s over 2 km of fibre.
+/// let link = LinkConfig::gigabits(100).with_propagation(Duration::from_micros(10));
+/// assert_eq!((link.bits_per_second, link.propagation.as_nanos()), (100_000_000_000, 10_000));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkConfig {
     /// Bits a second on the wire. Zero counts as one.
@@ -34,6 +43,15 @@ pub const SHORTEST_FRAME: u64 = 60;
 const FRACTION_BITS: u32 = 16;
 
 /// Time per byte as a fixed-point number, so that no frame costs a division.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+/// use bareverbs_sim::net::link::Rate;
+///
+/// let rate = Rate::new(100_000_000_000);
+/// // 1,500 bytes and the 24 around them, at 80 ps each.
+/// assert_eq!(rate.serialisation(1_500), Duration::from_picos(121_920));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     picos_per_byte: u64,

@@ -5,6 +5,19 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
 /// Frames on their way out of one port, in the order in which they leave.
+///
+/// ```
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_sim::net::link::Rate;
+/// use bareverbs_sim::net::queue::EgressQueue;
+///
+/// // A port of 100 Gb/s with room for 2 KiB: one frame fits, a second one does not.
+/// let mut queue = EgressQueue::buffer(Rate::new(100_000_000_000), 2048);
+/// let gone_at = queue.push(Time::ZERO, 1_500);
+/// assert_eq!(gone_at, Time::ZERO + Duration::from_picos(121_920));
+/// assert!(!queue.has_room(Time::ZERO, 1_500));
+/// assert!(queue.has_room(gone_at, 1_500));
+/// ```
 #[derive(Debug)]
 pub struct EgressQueue {
     rate: Rate,

@@ -7,6 +7,20 @@ use bareverbs_prm::time::Duration;
 pub const CONNECTX5: u16 = 0x1017;
 
 /// Everything that distinguishes one simulated device from another.
+///
+/// ```
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed, SubnetMembership};
+///
+/// let ethernet = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
+/// let infiniband = NicConfig {
+///     link_layer: LinkLayer::InfiniBand,
+///     subnet: SubnetMembership::Managed,
+///     speed: PortSpeed::Gbps50,
+///     ..ethernet
+/// };
+/// assert_eq!((ethernet.speed, infiniband.mac), (PortSpeed::Gbps100, ethernet.mac));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NicConfig {
     /// Permanent MAC address of the port.
@@ -57,6 +71,16 @@ pub struct NicConfig {
 }
 
 /// A function among those of its card: the host's or that of the Arm cores of a BlueField.
+///
+/// ```
+/// use bareverbs_prm::ids::{MacAddress, VhcaId};
+/// use bareverbs_sim::nic::{CardFunction, NicConfig};
+///
+/// // The host's function of a BlueField-3.
+/// let card = CardFunction::bluefield3(VhcaId::from_low_bits(1));
+/// let host = NicConfig { card: Some(card), ..NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1])) };
+/// assert!(host.card.unwrap().shares_indirect_keys);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CardFunction {
     /// Its number on the card.
@@ -169,6 +193,14 @@ pub struct Limits {
 }
 
 /// Speeds that the PTYS register can report.
+///
+/// ```
+/// use bareverbs_sim::nic::PortSpeed;
+///
+/// assert_eq!(PortSpeed::from_gbps(25), Some(PortSpeed::Gbps25));
+/// assert_eq!(PortSpeed::from_gbps(400), None, "a ConnectX-5 has no such port");
+/// assert_eq!(PortSpeed::Gbps25.bits_per_second(), 25_000_000_000);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortSpeed {
     /// 10 Gbit/s.

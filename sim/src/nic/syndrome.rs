@@ -6,6 +6,14 @@ use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;
 
 /// A refusal: the status byte and the syndrome word of a command output.
+///
+/// ```
+/// use bareverbs_prm::numbering::CommandStatus;
+/// use bareverbs_sim::nic::Refusal;
+///
+/// let refusal = Refusal::by_syndrome(0xb0_0030).unwrap();
+/// assert_eq!((refusal.status, refusal.reason), (CommandStatus::BadResource, "no such memory key"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// Status byte.

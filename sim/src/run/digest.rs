@@ -21,6 +21,21 @@ pub struct WireEvent {
 }
 
 /// A running digest. Not cryptographic: it compares runs, it does not guard against anybody.
+///
+/// ```
+/// use bareverbs_prm::time::Time;
+/// use bareverbs_sim::net::Fate;
+/// use bareverbs_sim::run::digest::{Digest, WireEvent, headers};
+///
+/// let frame = [0x5a; 74];
+/// let icrc = 0x1234_5678;
+/// let time = Time::from_picos(12_000);
+/// let event = WireEvent { time, direction: 0, length: 74, icrc, headers: headers(&frame), fate: Fate::Delivered };
+/// let [mut one, mut other] = [Digest::new(1), Digest::new(1)];
+/// one.add(event);
+/// other.add(WireEvent { fate: Fate::Dropped, ..event });
+/// assert_ne!(one.value(), other.value());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     state: u64,

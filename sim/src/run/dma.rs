@@ -3,6 +3,14 @@
 use bareverbs_prm::time::{Duration, Time};
 
 /// The cost of copies by one engine. Copies overlap in their latency and share the rest.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+/// use bareverbs_sim::run::DmaCost;
+///
+/// let cost = DmaCost { bytes_per_second: 16_000_000_000, ..DmaCost::latency(Duration::from_micros(1)) };
+/// assert_eq!(cost.alone(4096), Duration::from_nanos(1_256));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaCost {
     /// From the start of a copy to its end, without its bytes.
@@ -50,6 +58,17 @@ impl DmaCost {
 }
 
 /// An engine in time: when it is free again.
+///
+/// ```
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_sim::run::{DmaClock, DmaCost};
+///
+/// // Two copies of 1 µs each that share the bandwidth: the second one begins when the bytes of the first are through.
+/// let cost = DmaCost { bytes_per_second: 16_000_000_000, ..DmaCost::latency(Duration::from_micros(1)) };
+/// let mut engine = DmaClock::new(cost);
+/// assert_eq!(engine.admit(Time::ZERO, 16_000), Time::ZERO + Duration::from_micros(2));
+/// assert_eq!(engine.admit(Time::ZERO, 16_000), Time::ZERO + Duration::from_micros(3));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct DmaClock {
     cost: DmaCost,

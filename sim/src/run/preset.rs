@@ -37,6 +37,14 @@ use bareverbs_prm::time::Duration;
 const ELEMENT: u64 = 64;
 
 /// A set of delays with a name.
+///
+/// ```
+/// use bareverbs_sim::run::Preset;
+///
+/// let preset = Preset::find("strom-100g").unwrap();
+/// assert_eq!(preset.link.bits_per_second, 100_000_000_000);
+/// assert_eq!(preset.nic_kernel.per_dma.as_nanos(), 1_000);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
     /// Name on the command line.

@@ -9,6 +9,14 @@ use core::fmt;
 pub const RECORDS_SUFFIX: &str = " (device)";
 
 /// One packet of an interface of records.
+///
+/// ```
+/// use bareverbs_sim::run::RecordText;
+///
+/// let began = RecordText::parse("begin 1 lookup of user:4711").unwrap();
+/// assert_eq!(began, RecordText::SpanBegan { id: 1, name: "lookup of user:4711" });
+/// assert_eq!(RecordText::SpanEnded { id: 1 }.to_string(), "finish 1");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordText<'a> {
     /// What the device did.

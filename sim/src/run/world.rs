@@ -18,6 +18,35 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeSet;
 
 /// Nodes with memory `M` and device `D`, joined by links and switches.
+///
+/// ```
+/// use bareverbs_prm::doorbell::init_segment::INITIALIZING;
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_sim::nic::{Nic, NicConfig};
+/// use bareverbs_sim::run::{Preset, World};
+/// # use bareverbs_sim::nic::{DmaFault, HostMemory};
+/// # struct NoMemory;
+/// # impl HostMemory for NoMemory {
+/// #     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
+/// #         Err(DmaFault { iova, length: buffer.len(), write: false })
+/// #     }
+/// #     fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+/// #         Err(DmaFault { iova, length: bytes.len(), write: true })
+/// #     }
+/// # }
+///
+/// // Hosts with memory that a driver can use are those of `bareverbs-hal-sim`; these lend their devices none.
+/// let mut world = World::new(1);
+/// let [a, b] = [1, 2].map(|number| {
+///     let nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, number])));
+///     world.add_node(&format!("host {number}"), nic, NoMemory, Preset::STROM_100G.node)
+/// });
+/// world.connect(a, b, Preset::STROM_100G.link).unwrap();
+/// world.run_until(Time::ZERO + Duration::from_millis(2));
+/// let is_initializing = world.mmio_read(a, INITIALIZING as u64) >> 31 == 1;
+/// assert!(!is_initializing, "firmware is ready after 1 ms of virtual time");
+/// ```
 #[derive(Debug)]
 pub struct World<M, D = Nic> {
     pub(super) seed: Seed,

@@ -155,6 +155,13 @@ pub struct RequestPacket {
 }
 
 /// Why packets are sent again.
+///
+/// ```
+/// use bareverbs_sim::transport::RetransmissionCause;
+///
+/// let cause = RetransmissionCause::from_name("RNR NAK");
+/// assert_eq!(cause, Some(RetransmissionCause::ReceiverNotReady));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetransmissionCause {
     /// The local ACK timer ran out (IBTA v1.4 §9.7.6.1.3).

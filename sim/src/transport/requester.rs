@@ -42,6 +42,27 @@ pub struct RequesterCounters {
 }
 
 /// The requester of a reliable connection.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_prm::time::Time;
+/// use bareverbs_sim::transport::{Operation, Request, Requester};
+/// use bareverbs_sim::wire::{BthOpcode, ServiceHeader};
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// let mut requester = Requester::new(&parameters);
+/// let operation = Operation::Write { address: 0x1000, rkey: 0x1234_5600, immediate: None };
+/// let service_header = ServiceHeader::None;
+/// let request = Request { operation, length: 1500, token: 1, solicited: false, fence: false, service_header };
+/// requester.submit(request).unwrap();
+/// let packets = [(); 3].map(|()| requester.poll_transmit(Time::ZERO).map(|packet| packet.header.opcode));
+/// assert_eq!(packets, [Some(BthOpcode::WriteFirst), Some(BthOpcode::WriteLast), None]);
+/// assert_eq!((requester.next_psn(), requester.outstanding()), (Psn::new(102), 1), "it waits for the ACK");
+/// ```
 #[derive(Debug)]
 pub struct Requester {
     mtu: PathMtu,

@@ -54,6 +54,22 @@ pub struct ResponderCounters {
 }
 
 /// The responder of a reliable connection.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::transport::{Responder, rnr_timer};
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// // A device names stretches of memory by address and length.
+/// let mut responder: Responder<(u64, u32)> = Responder::new(&parameters);
+/// responder.set_min_rnr_timer(1);
+/// assert_eq!(rnr_timer(1).as_nanos(), 10_000);
+/// assert_eq!((responder.expected_psn(), responder.has_work()), (Psn::new(200), false));
+/// ```
 #[derive(Debug)]
 pub struct Responder<R> {
     mtu: PathMtu,

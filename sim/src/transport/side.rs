@@ -12,6 +12,20 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
 /// The half that asks. See [`Requester`] for what its methods promise.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::transport::SendingSide;
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// let [rc, uc] = [true, false].map(|reliable| SendingSide::new(reliable, &parameters));
+/// assert!(matches!(rc, SendingSide::Reliable(_)) && matches!(uc, SendingSide::Unreliable(_)));
+/// assert_eq!((rc.next_psn(), rc.outstanding()), (Psn::new(100), 0));
+/// ```
 #[derive(Debug)]
 pub enum SendingSide {
     /// Of a reliable connection.
@@ -21,6 +35,20 @@ pub enum SendingSide {
 }
 
 /// The half that answers. See [`Responder`] for what its methods promise.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::transport::ReceivingSide;
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// let [rc, uc] = [true, false].map(|reliable| ReceivingSide::<(u64, u32)>::new(reliable, &parameters));
+/// assert!(matches!(rc, ReceivingSide::Reliable(_)) && matches!(uc, ReceivingSide::Unreliable(_)));
+/// assert_eq!(rc.expected_psn(), Psn::new(200));
+/// ```
 #[derive(Debug)]
 pub enum ReceivingSide<R> {
     /// Of a reliable connection.

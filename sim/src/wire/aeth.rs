@@ -3,6 +3,14 @@
 use core::fmt;
 
 /// ACK extended transport header.
+///
+/// ```
+/// use bareverbs_sim::wire::{Aeth, NakCode, Syndrome};
+///
+/// let nak = Aeth { syndrome: Syndrome::Nak(NakCode::SequenceError), msn: 7 };
+/// assert_eq!(nak.to_raw(), 0x6000_0007);
+/// assert_eq!(Aeth::from_raw(0x6000_0007), nak);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
     /// ACK, RNR NAK or NAK.
@@ -23,6 +31,14 @@ impl Aeth {
 }
 
 /// What an AETH says. IBTA v1.4 table 44.
+///
+/// ```
+/// use bareverbs_sim::wire::{NakCode, Syndrome};
+///
+/// assert_eq!(Syndrome::from_raw(0x1f), Syndrome::ACK);
+/// assert_eq!(Syndrome::from_raw(0x2c), Syndrome::RnrNak(12));
+/// assert_eq!(Syndrome::from_raw(0x62), Syndrome::Nak(NakCode::RemoteAccess));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
     /// ACK with a 5-bit credit count; 31 means that there is no count.

@@ -9,6 +9,16 @@ use bareverbs_prm::psn::Psn;
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
 /// Base transport header.
+///
+/// ```
+/// use bareverbs_sim::wire::{Bth, BthOpcode};
+///
+/// // RDMA WRITE Only to queue pair 0x123456, with a request for an acknowledgement.
+/// let bytes = [0x0a, 0x40, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0x80, 0xab, 0xcd, 0xef];
+/// let (bth, version) = Bth::from_bytes(&bytes);
+/// assert_eq!((bth.opcode, bth.destination.value(), version), (BthOpcode::WriteOnly, 0x12_3456, 0));
+/// assert_eq!(bth.to_bytes(), bytes);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
     /// Class of service.

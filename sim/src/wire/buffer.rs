@@ -20,6 +20,16 @@ const SMALLEST: usize = 256;
 /// A frame that [`FrameWriter`](super::FrameWriter) finished carries its packet along, so that a receiver in the same process
 /// need not parse it nor check its checksums again. Whoever changes a byte takes the packet away, because every mutable access
 /// does so; what is left then are bytes like those of a foreign frame, which only [`parse`](super::parse) can read.
+///
+/// ```
+/// use bareverbs_sim::wire::FrameBuffer;
+///
+/// let mut frame = FrameBuffer::new();
+/// frame.replace(&[0xff; 42]);
+/// frame.pad_to(60);
+/// assert_eq!((frame.len(), frame[41], frame[42]), (60, 0xff, 0));
+/// assert!(frame.packet().is_none(), "bytes of somebody else: parse them");
+/// ```
 #[derive(Debug, Clone)]
 pub struct FrameBuffer {
     /// Initialised bytes, of which the first `length` are the frame. It never shrinks, so a frame costs no zeroing.

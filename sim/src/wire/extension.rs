@@ -40,6 +40,14 @@ pub struct MaskedAtomicEth {
 }
 
 /// What stands between the BTH and the payload. The op-code decides which.
+///
+/// ```
+/// use bareverbs_sim::wire::{Extension, ExtensionKind};
+///
+/// let bytes = [0, 0, 0, 42, b'd', b'a', b't', b'a'];
+/// let (extension, payload) = Extension::split_from(ExtensionKind::Immediate, &bytes).unwrap();
+/// assert_eq!((extension.immediate(), payload), (Some(42), &b"data"[..]));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
     /// Nothing.

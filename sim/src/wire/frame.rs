@@ -22,6 +22,17 @@ pub const MAX_PAYLOAD: usize = 4096;
 const MAX_HEADER: usize = (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
 
 /// The headers of a connection up to and with the BTH.
+///
+/// ```
+/// use bareverbs_prm::ids::Qpn;
+/// use bareverbs_sim::wire::{DEFAULT_PARTITION_KEY, HeaderTemplate, LocalRoute, Route, ServiceClass};
+///
+/// // Datagrams over InfiniBand from LID 1 to the queue pair 0x40 of LID 2.
+/// let local = LocalRoute { source: 1, destination: 2, service_level: 0, virtual_lane: 0, global: None };
+/// let template = HeaderTemplate::new(&Route::from(local), Qpn::from_low_bits(0x40), DEFAULT_PARTITION_KEY);
+/// let datagrams = template.of_service(ServiceClass::UnreliableDatagram);
+/// assert_eq!(format!("{datagrams:?}"), "HeaderTemplate { 20 bytes to QP 0x40 }");
+/// ```
 #[derive(Clone)]
 pub struct HeaderTemplate {
     /// As the ICRC sees it, with ones before the IP header and lengths zero.
@@ -227,6 +238,43 @@ impl fmt::Display for PayloadTooLong {
 impl core::error::Error for PayloadTooLong {}
 
 /// A frame under construction: headers are written, the payload is to be filled, then [`FrameWriter::finish`].
+///
+/// ```
+/// use bareverbs_prm::ids::Qpn;
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::wire::{
+///     BthOpcode, DEFAULT_PARTITION_KEY, Extension, FrameBuffer, FrameWriter, HeaderTemplate, PacketHeader,
+///     ServiceHeader, parse,
+/// };
+/// # use bareverbs_prm::ids::MacAddress;
+/// # use bareverbs_sim::wire::{Network, Route};
+///
+/// # let route = Route {
+/// #     source_mac: MacAddress([2, 0, 0, 0, 0, 1]),
+/// #     destination_mac: MacAddress([2, 0, 0, 0, 0, 2]),
+/// #     vlan: None,
+/// #     network: Network::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
+/// #     traffic_class: 0,
+/// #     hop_limit: 64,
+/// #     flow_label: 0,
+/// #     udp_source_port: 0xc000,
+/// # };
+/// let template = HeaderTemplate::new(&route, Qpn::from_low_bits(0x40), DEFAULT_PARTITION_KEY);
+/// let header = PacketHeader {
+///     opcode: BthOpcode::SendOnly,
+///     psn: Psn::new(7),
+///     solicited: false,
+///     ack_request: true,
+///     service_header: ServiceHeader::None,
+///     extension: Extension::None,
+/// };
+/// let mut frame = FrameBuffer::new();
+/// let mut writer = FrameWriter::begin(&mut frame, &template, &header, 5).unwrap();
+/// writer.payload_mut().copy_from_slice(b"hello");
+/// let icrc = writer.finish();
+/// let packet = parse(&frame).unwrap();
+/// assert_eq!((packet.payload, packet.bth.psn, packet.icrc), (&b"hello"[..], Psn::new(7), icrc));
+/// ```
 #[must_use = "a frame without its ICRC is refused by everybody"]
 pub struct FrameWriter<'a> {
     frame: &'a mut FrameBuffer,

@@ -35,6 +35,13 @@ pub enum OperationKind {
 }
 
 /// Place of a packet in its message.
+///
+/// ```
+/// use bareverbs_sim::wire::Position;
+///
+/// assert_eq!(Position::new(true, false), Position::First);
+/// assert!(Position::Only.begins() && Position::Only.ends());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// First of several.

@@ -78,6 +78,14 @@ pub struct LocalRoute {
 }
 
 /// GIDs of both ends. IBTA v1.4 §8.3.
+///
+/// ```
+/// use bareverbs_sim::wire::{GlobalRoute, Network};
+///
+/// let there = GlobalRoute { source: "fe80::1".parse().unwrap(), destination: "fe80::2".parse().unwrap() };
+/// let back = GlobalRoute { source: there.destination, destination: there.source };
+/// assert_eq!(Network::Version1(there).reversed(), Network::Version1(back));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// Source.
@@ -87,6 +95,14 @@ pub struct GlobalRoute {
 }
 
 /// An 802.1Q tag.
+///
+/// ```
+/// use bareverbs_sim::wire::VlanTag;
+///
+/// let tag = VlanTag { id: 100, priority: 3, drop_eligible: false };
+/// assert_eq!(tag.to_raw(), 0x6064);
+/// assert_eq!(VlanTag::from_raw(0x6064), tag);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanTag {
     /// VLAN, 12 bits.

@@ -6,6 +6,14 @@ use bareverbs_prm::ids::{Qpn, Srqn};
 use core::fmt;
 
 /// Class of service.
+///
+/// ```
+/// use bareverbs_sim::wire::{BthOpcode, ServiceClass};
+///
+/// assert_eq!(ServiceClass::split(0x64), (ServiceClass::UnreliableDatagram, BthOpcode::SendOnly));
+/// assert_eq!(ServiceClass::ReliableConnection.join(BthOpcode::WriteOnly), 0x0a);
+/// assert!(!ServiceClass::UnreliableConnection.has(BthOpcode::ReadRequest));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceClass {
     /// Reliable connection.
@@ -114,6 +122,16 @@ pub struct Deth {
 }
 
 /// The header of a class of service, before those of the operation.
+///
+/// ```
+/// use bareverbs_prm::ids::Qpn;
+/// use bareverbs_sim::wire::{BthOpcode, Deth, ServiceClass, ServiceHeader};
+///
+/// let header = ServiceHeader::Deth(Deth { q_key: 0x1111_1111, source: Qpn::from_low_bits(0x40) });
+/// let bytes = header.to_bytes();
+/// let read = ServiceHeader::split_from(ServiceClass::UnreliableDatagram, BthOpcode::SendOnly, &bytes);
+/// assert_eq!(read, Some((header, &[][..])));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceHeader {
     /// The class has none.

@@ -104,6 +104,22 @@ enum Table {
 }
 
 /// A switch; see the module.
+///
+/// ```
+/// use bareverbs_prm::time::Time;
+/// use bareverbs_sim::net::{Egress, Switch, SwitchConfig};
+///
+/// let mut switch = Switch::ethernet(&SwitchConfig::default());
+/// let [left, right] = [switch.add_port(), switch.add_port()];
+/// // Destination and source; the rest does not matter to a switch.
+/// let there = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+/// switch.handle_frame(Time::ZERO, left, &there);
+/// assert_eq!(switch.poll(), Some(Egress::Copy { port: right }), "nobody knows the way: a flood");
+/// assert_eq!(switch.poll(), None);
+/// let back = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+/// switch.handle_frame(Time::ZERO, right, &back);
+/// assert_eq!(switch.poll(), Some(Egress::Forward { port: left }), "it has learned who is there");
+/// ```
 #[derive(Debug)]
 pub struct Switch {
     table: Table,

@@ -43,6 +43,19 @@ use std::sync::Arc;
 const FIRST_PD: u32 = 1;
 
 /// A simulated mlx5 device.
+///
+/// ```
+/// use bareverbs_prm::doorbell::init_segment::INITIALIZING;
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_sim::nic::{Nic, NicConfig};
+/// use bareverbs_sim::run::Device;
+///
+/// let mut nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1])));
+/// let mut is_initializing = |now| nic.handle_mmio_read(now, INITIALIZING as u64) >> 31 == 1;
+/// assert!(is_initializing(Time::ZERO));
+/// assert!(!is_initializing(Time::ZERO + Duration::from_millis(1)));
+/// ```
 pub struct Nic {
     pub(super) config: NicConfig,
     pub(super) registers: registers::Registers,

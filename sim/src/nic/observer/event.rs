@@ -11,6 +11,15 @@ use bareverbs_prm::time::{Duration, Time};
 use core::fmt;
 
 /// What a device did.
+///
+/// ```
+/// use bareverbs_prm::ids::Qpn;
+/// use bareverbs_sim::nic::DeviceEvent;
+///
+/// let event = DeviceEvent::SendDoorbell { qpn: Qpn::from_low_bits(0x41), posted: 3 };
+/// assert_eq!(event.to_string(), "doorbell qp 0x41 posted 3");
+/// assert_eq!(DeviceEvent::parse("doorbell qp 0x41 posted 3"), Ok(event));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// A send doorbell was rung.
@@ -123,6 +132,16 @@ pub enum FrameWork {
 }
 
 /// Whose a frame is.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::nic::{FrameOrigin, FrameWork};
+/// use bareverbs_sim::transport::RetransmissionCause;
+///
+/// let origin = FrameOrigin::parse("qp 0x41 answer psn 7 (retransmission: timer)").unwrap();
+/// assert_eq!((origin.work, origin.psn), (FrameWork::Answer, Some(Psn::new(7))));
+/// assert_eq!(origin.again, Some(RetransmissionCause::Timer));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameOrigin {
     /// The queue that sent it.

@@ -16,6 +16,15 @@ impl fmt::Display for TextError {
 impl core::error::Error for TextError {}
 
 /// The words of a text that are still to be read.
+///
+/// ```
+/// use bareverbs_sim::nic::TextWords;
+///
+/// let mut words = TextWords::new("interrupt vector 3");
+/// assert_eq!(words.word(), Ok("interrupt"));
+/// assert_eq!(words.named("vector"), Ok(3_u16));
+/// assert!(words.end().is_ok());
+/// ```
 #[derive(Debug, Clone)]
 pub struct TextWords<'a>(core::str::Split<'a, char>);
 

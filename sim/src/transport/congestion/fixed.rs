@@ -7,6 +7,15 @@ const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// Paces frames at a fixed rate: after each frame nothing may leave for as long as the frame takes at that rate. Time that nobody
 /// used is not saved up, so that there are no bursts.
+///
+/// ```
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_sim::transport::congestion::{Controller, Fixed};
+///
+/// let mut pace = Fixed::new(10_000_000_000);
+/// pace.on_sent(Time::ZERO, 1_250);
+/// assert_eq!(pace.may_send(Time::ZERO), Time::ZERO + Duration::from_micros(1));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fixed {
     bits_per_second: u64,

@@ -11,6 +11,25 @@ use bareverbs_prm::psn::Psn;
 use std::collections::VecDeque;
 
 /// The requester of an unreliable connection.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::transport::{Operation, Request, RequesterError, UnreliableRequester};
+/// use bareverbs_sim::wire::ServiceHeader;
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// let mut requester = UnreliableRequester::new(&parameters);
+/// let operation = Operation::Read { address: 0x1000, rkey: 0x1234_5600 };
+/// let service_header = ServiceHeader::None;
+/// let read = Request { operation, length: 8, token: 1, solicited: false, fence: false, service_header };
+/// requester.submit(read).unwrap();
+/// let completion = requester.poll_completion().unwrap();
+/// assert_eq!(completion.result, Err(RequesterError::NotOffered), "nobody would answer");
+/// ```
 #[derive(Debug)]
 pub struct UnreliableRequester {
     mtu: PathMtu,

@@ -13,6 +13,19 @@ use bareverbs_prm::psn::Psn;
 use core::mem;
 
 /// The responder of an unreliable connection.
+///
+/// ```
+/// use bareverbs_prm::psn::Psn;
+/// use bareverbs_sim::transport::UnreliableResponder;
+/// # use bareverbs_sim::transport::ConnectionParameters;
+/// # let parameters = ConnectionParameters {
+/// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
+/// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
+/// # };
+///
+/// let responder: UnreliableResponder<(u64, u32)> = UnreliableResponder::new(&parameters);
+/// assert_eq!(responder.expected_psn(), Psn::new(200));
+/// ```
 #[derive(Debug)]
 pub struct UnreliableResponder<R> {
     mtu: PathMtu,

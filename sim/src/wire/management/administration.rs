@@ -186,6 +186,19 @@ layout! {
 }
 
 /// One datagram of the class.
+///
+/// ```
+/// use bareverbs_sim::wire::management::administration::{AdministrationPacket, PathRecord, record};
+/// use bareverbs_sim::wire::management::{Method, SIZE, class};
+///
+/// let mut packet = AdministrationPacket::of(&[0; SIZE]);
+/// packet.mad.set_base_version(1).set_class(class::ADMINISTRATION).set_class_version(2).set_method(1);
+/// packet.mad.set_attribute(record::PATH);
+/// assert_eq!(packet.method(), Method::Get);
+/// let asked: PathRecord = packet.record().unwrap();
+/// assert_eq!(asked.dlid(), 0, "nobody in particular");
+/// assert_eq!(packet.to_bytes()[..4], [1, 3, 2, 1]);
+/// ```
 #[derive(Debug, Clone)]
 pub struct AdministrationPacket {
     /// The header that all datagrams have.

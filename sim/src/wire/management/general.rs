@@ -14,6 +14,20 @@ pub const GENERAL_SERVICES: Qpn = Qpn::from_low_bits(1);
 pub const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
 
 /// One management datagram of general services, with where it came from.
+///
+/// ```
+/// use bareverbs_prm::ids::Qpn;
+/// use bareverbs_sim::wire::management::{GeneralPacket, SIZE};
+/// use bareverbs_sim::wire::{DEFAULT_PARTITION_KEY, LocalRoute, Route};
+///
+/// let local = LocalRoute { source: 5, destination: 1, service_level: 0, virtual_lane: 0, global: None };
+/// let mut datagram = [0; SIZE];
+/// // Base version 1, subnet administration, its version 2, Get.
+/// datagram[..4].copy_from_slice(&[1, 3, 2, 1]);
+/// let source = Qpn::from_low_bits(1);
+/// let packet = GeneralPacket::new(&Route::from(local), source, DEFAULT_PARTITION_KEY, &datagram).unwrap();
+/// assert_eq!((packet.source_lid(), packet.header().class()), (Some(5), 3));
+/// ```
 #[derive(Debug, Clone)]
 pub struct GeneralPacket {
     bytes: [u8; SIZE],

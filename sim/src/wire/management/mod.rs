@@ -70,6 +70,14 @@ pub mod class {
 use class::{DIRECTED_ROUTE, LID_ROUTED};
 
 /// What is asked of an attribute (IBTA v1.4 §13.4.5).
+///
+/// ```
+/// use bareverbs_sim::wire::management::Method;
+///
+/// assert_eq!(Method::from_raw(0x02), Method::Set);
+/// assert_eq!(Method::Set.answered(), 0x81, "the answer is a GetResp");
+/// assert!(!Method::Trap.has_answer());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Read it.
@@ -167,6 +175,13 @@ pub mod node_type {
 }
 
 /// States of a port (IBTA v1.4 §14.2.5.6).
+///
+/// ```
+/// use bareverbs_sim::wire::management::PortState;
+///
+/// assert_eq!(PortState::from_raw(4), Some(PortState::Active));
+/// assert_eq!(PortState::from_raw(0), None, "no change is asked for");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PortState {
     /// The link is down.
@@ -209,6 +224,17 @@ pub mod status {
 }
 
 /// One subnet management packet.
+///
+/// ```
+/// use bareverbs_sim::wire::management::{Method, SubnetPacket, attribute, status};
+///
+/// let mut packet = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 0x1234);
+/// packet.leave_by(1);
+/// assert!(packet.arrive(1), "the route of one hop ends here");
+/// packet.answer(status::OK);
+/// assert_eq!((packet.method(), packet.transaction()), (Method::Response, 0x1234));
+/// assert!(packet.is_returning());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetPacket([u8; SIZE]);
 
