@@ -30,6 +30,24 @@ const TICK: Duration = Duration::from_millis(20);
 pub type Waker = Box<dyn FnMut() + Send>;
 
 /// Switches and their ports; see the module. Clones are the same network.
+///
+/// ```
+/// use bareverbs_serve::fabric::Fabric;
+/// use bareverbs_serve::real_time::FrameIo;
+/// use bareverbs_sim::net::SubnetConfig;
+/// use bareverbs_sim::nic::LinkLayer;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let fabric = Fabric::new(SubnetConfig::default())?;
+/// let [mut a, mut b] = [(); 2].map(|()| fabric.plug(LinkLayer::Ethernet, Box::new(|| ())));
+/// // To everybody, from 02:00:00:00:00:01.
+/// let question = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0; 48]].concat();
+/// assert!(a.send(&question)?);
+/// let mut frame = Vec::new();
+/// assert!(b.receive(&mut frame)? && frame == question);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Fabric(Arc<Mutex<State>>);
 

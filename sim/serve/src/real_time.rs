@@ -69,6 +69,29 @@ pub struct FrameCounters {
 }
 
 /// The runner; see the module.
+///
+/// ```no_run
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_serve::real_time::{RealTime, UdpIo};
+/// use bareverbs_sim::nic::{HostMemory, Nic, NicConfig};
+/// use std::io;
+///
+/// /// Runs a device for a second. Its host talks to it by `mmio_read` and `mmio_write`.
+/// fn run(memory: impl HostMemory) -> io::Result<()> {
+///     let nic = Nic::new(NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1])));
+///     let wire = UdpIo::bind(([127, 0, 0, 1], 9000).into(), ([127, 0, 0, 1], 9001).into())?;
+///     let mut runner = RealTime::new(nic, memory, wire);
+///     let end = Time::ZERO + Duration::from_secs(1);
+///     while runner.now() < end {
+///         if !runner.step()? {
+///             runner.rest(end)?;
+///         }
+///     }
+///     println!("{} frames came", runner.counters().received);
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct RealTime<M, D, F> {
     device: D,

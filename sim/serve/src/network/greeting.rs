@@ -21,6 +21,19 @@ const QUESTION_LENGTH: usize = 38;
 const LONGEST_STATUS: usize = 4096;
 
 /// Why a process connects to another. A connection lasts as long as both live.
+///
+/// ```
+/// use bareverbs_serve::network::Greeting;
+/// use std::os::unix::net::UnixStream;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (caller, called) = UnixStream::pair()?;
+/// Greeting::Status.send(&caller, None)?;
+/// let (greeting, file) = Greeting::receive(&called)?;
+/// assert_eq!((greeting, file.is_none()), (Greeting::Status, true));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greeting {
     /// It sends frames, in the ring that comes along as a file of memory.

@@ -62,6 +62,20 @@ pub fn is_network_name(name: &str) -> bool {
 }
 
 /// The directory of a network.
+///
+/// ```
+/// use bareverbs_serve::network::NetworkDirectory;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let run = tempfile::tempdir()?;
+/// let network = NetworkDirectory::create(&run.path().join("lab"))?;
+/// network.add_host("alice")?;
+/// network.set_cable("alice", false)?;
+/// let same = NetworkDirectory::open(network.path())?;
+/// assert_eq!((same.hosts(), same.has_cable("alice")), (vec!["alice".to_owned()], false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkDirectory {
     path: PathBuf,

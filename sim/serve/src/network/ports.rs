@@ -7,6 +7,22 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 /// The ports of a process.
+///
+/// ```
+/// use bareverbs_serve::network::{NetworkDirectory, Ports};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let run = tempfile::tempdir()?;
+/// let network = NetworkDirectory::create(&run.path().join("lab"))?;
+/// network.add_host("alice")?;
+/// let ports = Ports::of(&network, "alice", 0)?;
+/// // RDMA_PS_TCP is 0x0106.
+/// assert!(ports.claim(0x0106, 18515)? && ports.has_owner(0x0106, 18515));
+/// ports.release(0x0106, 18515);
+/// assert!(!ports.has_owner(0x0106, 18515));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Ports {
     network: NetworkDirectory,

@@ -14,6 +14,16 @@ pub trait OutsideIo: FrameIo + AsFd + Debug + Send {}
 impl<T: FrameIo + AsFd + Debug + Send> OutsideIo for T {}
 
 /// Who is at the other end of a wire.
+///
+/// ```
+/// use bareverbs_serve::real_time::Outside;
+/// use bareverbs_sim::nic::LinkLayer;
+///
+/// let wire = Outside::Udp { own: "10.0.0.1:9000".parse().unwrap(), peer: "10.0.0.2:9000".parse().unwrap() };
+/// assert_ne!(wire, Outside::datagram("/run/near.socket", "/run/far.socket"));
+/// let tap = Outside::Tap("bv0".to_owned());
+/// assert!(tap.open(LinkLayer::InfiniBand).is_err(), "a TAP interface carries Ethernet frames");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outside {
     /// Another process, over Unix datagram sockets; see [`UnixDatagramIo::bind`].

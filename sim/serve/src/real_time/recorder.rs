@@ -45,6 +45,21 @@ impl<W: Write> Write for Limited<W> {
 }
 
 /// An interface of a capture that others write too. Clones are the same interface.
+///
+/// ```
+/// use bareverbs_serve::real_time::Recorder;
+/// use bareverbs_sim::net::{Direction, LinkType};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let capture = Recorder::create(&directory.path().join("both.pcapng"))?;
+/// let [one, other] = ["host 1", "host 2"].map(|name| capture.interface(name, LinkType::Ethernet));
+/// one.frame(Direction::Outbound, &[0xff; 60], []);
+/// other.frame(Direction::Inbound, &[0xff; 60], ["fault: bit flipped"]);
+/// assert_eq!(capture.finish().ok_or("it has ended before")??, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Recorder {
     capture: Arc<Mutex<Option<Shared>>>,

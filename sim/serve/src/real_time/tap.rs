@@ -12,6 +12,22 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 ///
 /// The kernel has the checksums of what it sends computed, and splits what is longer than the interface's MTU: no offload
 /// is offered to it.
+///
+/// ```no_run
+/// use bareverbs_serve::real_time::{FrameIo, TapIo};
+/// use std::time::Duration;
+///
+/// # fn main() -> std::io::Result<()> {
+/// // Needs CAP_NET_ADMIN, unless the interface was made for this user.
+/// let mut tap = TapIo::open("bv0")?;
+/// let mut frame = Vec::new();
+/// tap.wait(Duration::from_secs(1))?;
+/// if tap.receive(&mut frame)? {
+///     println!("{} bytes from {:02x?}", frame.len(), &frame[6..12]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct TapIo {
     device: SyncDevice,
     name: String,

@@ -51,6 +51,17 @@ impl Pacer {
 }
 
 /// One end of a wire: a socket of our own, which takes datagrams of the other side's alone.
+///
+/// ```no_run
+/// use bareverbs_serve::real_time::{FrameIo, UdpIo};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut wire = UdpIo::bind(([10, 0, 0, 1], 9000).into(), ([10, 0, 0, 2], 9000).into())?;
+/// let sent = wire.send(&[0xff; 60])?;
+/// assert!(sent, "a frame goes at once, whether or not somebody listens");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UdpIo {
     socket: UdpSocket,

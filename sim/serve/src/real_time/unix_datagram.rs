@@ -10,6 +10,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One end of a wire: a socket of our own, and the path of the other side's.
+///
+/// ```
+/// use bareverbs_serve::real_time::{FrameIo, UnixDatagramIo};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// let [near, far] = ["near", "far"].map(|name| directory.path().join(name));
+/// let mut one = UnixDatagramIo::bind(&near, &far)?;
+/// let mut other = UnixDatagramIo::bind(&far, &near)?;
+/// assert!(one.send(&[0xff; 60])?);
+/// let mut frame = Vec::new();
+/// assert!(other.receive(&mut frame)? && frame == [0xff; 60]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UnixDatagramIo {
     socket: UnixDatagram,

@@ -48,6 +48,18 @@ const LIMIT: Duration = Duration::from_secs(10);
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// What is to be served.
+///
+/// ```
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_serve::real_time::Outside;
+/// use bareverbs_serve::vfio_user::{Attachment, ServerConfig};
+/// use bareverbs_sim::nic::NicConfig;
+///
+/// let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
+/// let wire = Outside::datagram("/run/nic0.wire", "/run/nic1.wire");
+/// let config = ServerConfig { attachment: Attachment::Wire(wire), trace_commands: true, ..ServerConfig::new(nic) };
+/// assert!(config.capture.is_none() && config.faults.is_none());
+/// ```
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// The device.
@@ -140,6 +152,20 @@ pub enum Farewell {
 }
 
 /// A device that waits for clients.
+///
+/// ```no_run
+/// use bareverbs_prm::ids::MacAddress;
+/// use bareverbs_serve::vfio_user::{Server, ServerConfig};
+/// use bareverbs_sim::nic::NicConfig;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
+/// let mut server = Server::bind("/run/nic0.socket".as_ref(), ServerConfig::new(nic))?;
+/// let farewell = server.serve()?;
+/// println!("the first client has gone: {farewell:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
