@@ -7,6 +7,18 @@ use core::fmt;
 use core::str::FromStr;
 
 /// Something that goes wrong for a while.
+///
+/// Its text is what a failing trial prints, and what `bareverbs inject` does to programs of a network of `bareverbs run`.
+///
+/// ```
+/// use bareverbs_cluster::{Fault, FaultKind};
+/// use bareverbs_prm::time::Duration;
+///
+/// let fault: Fault = "partition:0:2@5ms+250us".parse().unwrap();
+/// assert_eq!(fault.kind, FaultKind::Partition { with: 2 });
+/// assert_eq!((fault.after, fault.lasts), (Duration::from_millis(5), Duration::from_micros(250)));
+/// assert_eq!(fault.to_string(), "partition:0:2@5000000ns+250000ns");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// What.
@@ -107,7 +119,7 @@ fn set_loss(cluster: &SimCluster, host: usize, per_mille: u16) {
     (0..ports(cluster, host)).for_each(|port| cluster.set_faults(host, port, faults));
 }
 
-/// `crash:1@120us+2000us`: what, at which host, when, and for how long.
+/// `crash:1@120000ns+2000000ns`: what, at which host, when, and for how long.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, host, after, lasts } = self;
@@ -123,6 +135,7 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Times may be in `ns`, `us`, `ms` or `s`.
 impl FromStr for Fault {
     type Err = ();
 
@@ -141,7 +154,7 @@ impl FromStr for Fault {
             _ => return Err(()),
         };
         match parts.next() {
-            None => Ok(Self { kind, host, after: nanos(after)?, lasts: nanos(lasts)? }),
+            None => Ok(Self { kind, host, after: span(after)?, lasts: span(lasts)? }),
             Some(_) => Err(()),
         }
     }
@@ -151,6 +164,15 @@ fn number<T: FromStr>(text: Option<&str>) -> Result<T, ()> {
     text.and_then(|text| text.parse().ok()).ok_or(())
 }
 
-fn nanos(text: &str) -> Result<Duration, ()> {
-    number(text.strip_suffix("ns")).map(Duration::from_nanos)
+/// A whole number with its unit: `ns`, `us`, `ms` or `s`.
+fn span(text: &str) -> Result<Duration, ()> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit: fn(u64) -> Duration = match &text[digits.len()..] {
+        "ns" => Duration::from_nanos,
+        "us" => Duration::from_micros,
+        "ms" => Duration::from_millis,
+        "s" => Duration::from_secs,
+        _ => return Err(()),
+    };
+    number(Some(digits)).map(unit)
 }

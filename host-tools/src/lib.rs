@@ -19,6 +19,7 @@ pub mod explain;
 mod general_services;
 pub mod gids;
 pub mod glue;
+pub mod inject;
 pub mod kernel;
 pub mod link_type;
 pub mod manual;

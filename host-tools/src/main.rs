@@ -2,8 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, demo, devinfo, doctor, dpu, explain, gids, kernel, link_type, manual, monitor, perf, ping,
-    report, run, serve, vfio,
+    Failure, demo, devinfo, doctor, dpu, explain, gids, inject, kernel, link_type, manual, monitor, perf,
+    ping, report, run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ enum Subcommands {
     Serve(serve::ServeArguments),
     /// Run an unmodified program that finds a simulated RDMA device.
     Run(run::RunArguments),
+    /// Do faults to the hosts of a network of `bareverbs run`, at times that are given beforehand.
+    Inject(inject::InjectArguments),
     /// Show what a device is and can do, or in what two devices differ.
     Devinfo(devinfo::DevinfoArguments),
     /// Show the GID table of a port, and which index reaches a peer.
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Subcommands::Demo(arguments) => demo::run(&arguments),
         Subcommands::Serve(arguments) => serve::run(&arguments).map(|()| true),
         Subcommands::Run(arguments) => run::run(&arguments).map(|()| true),
+        Subcommands::Inject(arguments) => inject::run(&arguments).map(|()| true),
         Subcommands::Devinfo(arguments) => devinfo::run(&arguments),
         Subcommands::Gids(arguments) => gids::run(&arguments),
         Subcommands::Doctor(arguments) => doctor::run(&arguments),

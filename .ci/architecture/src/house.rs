@@ -406,6 +406,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs",
             "bareverbs_prm",
             "bareverbs_core",
+            "bareverbs_cluster",
             "bareverbs_sim",
             "bareverbs_serve",
             "bareverbs_hal",
@@ -432,8 +433,8 @@ pub const HOUSE: &[CrateRules] = &[
             &["seat"],
             &["rdma_cm"],
             &[
-                "demo", "devinfo", "dpu", "gids", "kernel", "manual", "monitor", "perf", "run", "serve",
-                "vfio",
+                "demo", "devinfo", "dpu", "gids", "inject", "kernel", "manual", "monitor", "perf", "run",
+                "serve", "vfio",
             ],
             &["doctor", "ping"],
             &["explain"],

@@ -108,4 +108,22 @@ mod tests {
         assert!(a.send(&frame).unwrap());
         assert!(!receive(&mut b, &mut got), "the cable is out");
     }
+
+    #[test]
+    fn hosts_that_are_kept_apart_do_not_reach_each_other_and_reach_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(directory.path()).unwrap();
+        let [(_, mut a), (b_host, mut b), (c_host, mut c)] = ["a", "b", "c"].map(|name| plug(&network, name));
+        let to = |host: &VirtualHost| [&host.mac().0[..], &[2; 6], &[0x88, 0xb5], &[7; 46]].concat();
+        let mut got = Vec::new();
+        network.set_apart("a", "b", true).unwrap();
+        assert!(!receive(&mut a, &mut got), "nothing was sent, and a looks whom it reaches");
+        assert!(a.send(&to(&b_host)).unwrap(), "it does not wait for the end of the partition");
+        assert!(a.send(&to(&c_host)).unwrap());
+        assert!(receive(&mut c, &mut got) && !receive(&mut b, &mut got));
+        network.set_apart("a", "b", false).unwrap();
+        assert!(!receive(&mut a, &mut got));
+        assert!(a.send(&to(&b_host)).unwrap());
+        assert!(receive(&mut b, &mut got));
+    }
 }

@@ -159,6 +159,9 @@ pub struct Wire {
     /// Name of the own host; none of the bridge.
     host: Option<String>,
     has_cable: bool,
+    /// Names of hosts that this one does not reach.
+    apart: Vec<String>,
+    faults: String,
     counters: WireCounters,
 }
 
@@ -204,6 +207,8 @@ impl Wire {
             look_at: Time::ZERO,
             host: None,
             has_cable: true,
+            apart: Vec::new(),
+            faults: String::new(),
             counters: WireCounters::default(),
         }
     }
@@ -216,6 +221,11 @@ impl Wire {
     /// Whether the cable is plugged in, as it was when this looked last.
     pub const fn has_cable(&self) -> bool {
         self.has_cable
+    }
+
+    /// What goes wrong with the host's frames by somebody's wish, as it was when this looked last; empty if nothing is set.
+    pub fn faults(&self) -> &str {
+        &self.faults
     }
 
     /// In a child after `fork`: closes what belongs to the parent.
@@ -283,6 +293,10 @@ impl Wire {
     }
 
     fn send_to(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
+        if self.is_apart(now, address.0) {
+            self.counters.unreachable += 1;
+            return true;
+        }
         if self.outgoing.get(&address).is_some_and(|way| way.is_stale(now)) {
             self.outgoing.remove(&address);
         }
@@ -298,6 +312,12 @@ impl Wire {
             Some(Outgoing::Abroad { .. }) => self.send_to(now, BRIDGE, frame),
             _ => self.push(now, address, frame),
         }
+    }
+
+    /// Whether somebody keeps the host with this address and the own one from each other.
+    fn is_apart(&mut self, now: Time, mac: MacAddress) -> bool {
+        let other = if self.apart.is_empty() { None } else { self.neighbours.name(now, mac) };
+        other.is_some_and(|other| self.apart.contains(&other))
     }
 
     /// Puts a frame into the ring of a process, if there is a way to it; false if it has to wait.
@@ -364,7 +384,11 @@ impl Wire {
             return;
         }
         self.look_at = now + LOOK;
-        self.has_cable = self.host.as_ref().is_none_or(|host| self.network.has_cable(host));
+        if let Some(host) = &self.host {
+            self.has_cable = self.network.has_cable(host);
+            self.apart = self.network.apart_from(host);
+            self.faults = self.network.faults(host);
+        }
         // What they sent before they went is read to its end.
         self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
         for incoming in &mut self.incoming {

@@ -4,9 +4,10 @@ use crate::program::Program;
 use crate::settings::Settings;
 use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
-use bareverbs_serve::real_time::{Lane, Recorder};
+use bareverbs_serve::real_time::{FaultScript, Lane, Recorder};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::run::Seed;
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::{Uverbs, VirtualHost};
 
@@ -21,8 +22,14 @@ const SEND_LIMIT: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Link {
     wire: Wire,
-    /// Present if there are faults.
+    /// Present if there are faults, or were some.
     lanes: Option<Lanes>,
+    /// The faults that the program was started with.
+    usual_faults: Option<FaultScript>,
+    /// Those of the network instead; as text, empty if there are none.
+    network_faults: String,
+    seed: Seed,
+    is_infiniband: bool,
     capture: Option<Recorder>,
     frame: Vec<u8>,
     outgoing: FrameBuffer,
@@ -47,21 +54,56 @@ impl Link {
         port: &VirtualHost,
         capture: Option<&Recorder>,
     ) -> Self {
-        let capture = capture.map(|capture| settings.interface(capture, port));
-        let lanes = settings.faults.as_ref().map(|script| {
-            let seed = settings.seed_of(port, wire.number());
-            let mut lanes = Lanes::default();
-            let of_link = |direction| {
-                let faults = script.faults(direction, seed);
-                let is_infiniband = port.link() == LinkLayer::InfiniBand;
-                if is_infiniband { faults.of_infiniband() } else { faults }
-            };
-            lanes.inbound.set_faults(Some(of_link(Direction::Inbound)));
-            lanes.outbound.set_faults(Some(of_link(Direction::Outbound)));
-            lanes
-        });
-        let (frame, outgoing) = (Vec::new(), FrameBuffer::new());
-        Self { wire, lanes, capture, frame, outgoing, is_stuck: false, has_cable: true }
+        let mut link = Self {
+            lanes: None,
+            usual_faults: settings.faults.clone(),
+            network_faults: String::new(),
+            seed: settings.seed_of(port, wire.number()),
+            is_infiniband: port.link() == LinkLayer::InfiniBand,
+            wire,
+            capture: capture.map(|capture| settings.interface(capture, port)),
+            frame: Vec::new(),
+            outgoing: FrameBuffer::new(),
+            is_stuck: false,
+            has_cable: true,
+        };
+        link.set_faults(settings.faults.as_ref());
+        link
+    }
+
+    /// Puts faults on both directions, or ends them. Frames that wait go on to wait.
+    fn set_faults(&mut self, script: Option<&FaultScript>) {
+        if script.is_none() && self.lanes.is_none() {
+            return;
+        }
+        let (seed, is_infiniband) = (self.seed, self.is_infiniband);
+        let faults = |direction| {
+            let faults = script?.faults(direction, seed);
+            Some(if is_infiniband { faults.of_infiniband() } else { faults })
+        };
+        let lanes = self.lanes.get_or_insert_default();
+        lanes.inbound.set_faults(faults(Direction::Inbound));
+        lanes.outbound.set_faults(faults(Direction::Outbound));
+    }
+
+    /// Follows what somebody sets for the host while the program runs.
+    fn watch_faults(&mut self) {
+        if self.network_faults == self.wire.faults() {
+            return;
+        }
+        self.network_faults = self.wire.faults().to_owned();
+        let script = match self.network_faults.as_str() {
+            "" => self.usual_faults.clone(),
+            text => match text.parse() {
+                Ok(script) => Some(script),
+                Err(error) => {
+                    return eprintln!(
+                        "bareverbs run: faults of the network, {text:?}: {error}; they are ignored"
+                    );
+                }
+            },
+        };
+        self.set_faults(script.as_ref());
     }
 
     /// In a child after `fork`: closes what belongs to the parent.
@@ -79,6 +121,7 @@ impl Link {
     pub(crate) fn take_in(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         self.wire.look(now, |counters| status(uverbs, counters));
         self.watch_capture(uverbs);
+        self.watch_faults();
         if self.has_cable != self.wire.has_cable() {
             self.has_cable = self.wire.has_cable();
             uverbs.set_link_up(now, program, self.has_cable);

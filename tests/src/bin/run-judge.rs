@@ -10,7 +10,7 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
-use bareverbs_tests::hosted::{at_once, captures, devices, entry, fields, full_disk, listed, mpi};
+use bareverbs_tests::hosted::{at_once, captures, devices, entry, fields, full_disk, listed, mpi, trouble};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -84,6 +84,10 @@ impl Judgement {
         let name = "a / b: a capture without room on the disk";
         if asked.wants(name) {
             self.add(&entry(name.into(), || full_disk::judge(installation)));
+        }
+        let name = "a / b: cut, partition, loss and pause while they run";
+        if asked.wants(name) {
+            self.add(&entry(name.into(), || trouble::judge(installation)));
         }
         let name = "a / b: 100 pairs at once";
         if asked.long && asked.wants(name) {

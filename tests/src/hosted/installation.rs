@@ -115,10 +115,10 @@ impl Installation {
         self.spawn(command, program.command.join(" "))
     }
 
-    /// Starts a command of `bareverbs run` that starts no program.
+    /// Runs a command of the house that starts no program and is no host, such as `run --list`.
     pub fn run_tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
         let mut command = Command::new(self.path("bareverbs"));
-        command.arg("run").args(arguments);
+        command.args(arguments);
         self.spawn(command, arguments.join(" "))?.finish()
     }
 
@@ -138,7 +138,7 @@ impl Installation {
     pub fn wait_for_frames(&self, host: &str, wanted: u64) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < LIMIT {
-            let list = self.run_tool(&["--list"])?.said;
+            let list = self.run_tool(&["run", "--list"])?.said;
             let rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
             let mut sent = rows
                 .filter(|row| row.first() == Some(&host))
@@ -180,7 +180,7 @@ pub struct StartedProgram {
 }
 
 /// A program that has ended, and what it said.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ProgramEnd {
     /// How it ended.
     pub status: ExitStatus,

@@ -12,6 +12,7 @@ mod greeting;
 mod membership;
 mod ports;
 mod socket;
+mod trouble;
 
 pub use error::{MOST_PROCESSES, NetworkError};
 pub use greeting::{Greeting, NeighbourQuestion, VERSION, answer_status, has_hung_up, receive_status};
@@ -27,8 +28,6 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether a process has answered.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Directory with a file for each host whose cable is pulled out.
-const CUT: &str = "cut";
 /// Socket of the process that has the wire to the outside.
 const OUTSIDE: &str = "outside";
 /// File of a host's settings, beside the sockets of its processes, whose names are numbers.
@@ -88,12 +87,7 @@ impl NetworkDirectory {
         fs::create_dir_all(network.hosts_path()).map_err(|error| network.trouble(error))?;
         let version = path.join("version");
         if !version.exists() {
-            // Under a name of its own first: nobody reads half a version.
-            let unfinished = path.join(format!("version-{}", std::process::id()));
-            let written = fs::write(&unfinished, format!("{VERSION}\n"));
-            written
-                .and_then(|()| fs::rename(unfinished, &version))
-                .map_err(|error| network.trouble(error))?;
+            network.replace(version, &format!("{VERSION}\n")).map_err(|error| network.trouble(error))?;
         }
         network.checked()
     }
@@ -149,11 +143,7 @@ impl NetworkDirectory {
 
     /// Sets something else of a host that is known. Processes that run go on as they are.
     pub fn set_settings(&self, host: &str, text: &str) -> Result<(), NetworkError> {
-        // Under a name of its own first: nobody reads half of it.
-        let unfinished = self.path.join(format!("settings-{}", std::process::id()));
-        let written = fs::write(&unfinished, text);
-        let done = written.and_then(|()| fs::rename(&unfinished, self.host_path(host).join(SETTINGS)));
-        done.map_err(|error| self.trouble(error))
+        self.replace(self.host_path(host).join(SETTINGS), text).map_err(|error| self.trouble(error))
     }
 
     /// Whether a process of a host lives.
@@ -196,29 +186,6 @@ impl NetworkDirectory {
     /// others connect to it at the moment.
     pub fn connect(&self, host: &str, number: u8) -> io::Result<OwnedFd> {
         socket::connect(&self.socket_path(host, number))
-    }
-
-    /// Pulls the cable of a host out, also for processes that come later, or plugs it in again.
-    pub fn set_cable(&self, host: &str, plugged_in: bool) -> Result<(), NetworkError> {
-        let mark = self.cut_path(host);
-        let directory = self.path.join(CUT);
-        let done = match plugged_in {
-            true => fs::remove_file(mark).or_else(|error| match error.kind() {
-                ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            }),
-            false => fs::create_dir_all(directory).and_then(|()| fs::write(mark, "")),
-        };
-        done.map_err(|error| self.trouble(error))
-    }
-
-    /// Whether the cable of a host is plugged in.
-    pub fn has_cable(&self, host: &str) -> bool {
-        !self.cut_path(host).exists()
-    }
-
-    fn cut_path(&self, host: &str) -> PathBuf {
-        self.path.join(CUT).join(host)
     }
 
     /// Asks a process how it is and waits so long for its answer. `WouldBlock`: it lives and does not answer; other errors:

@@ -136,3 +136,22 @@ fn a_question_for_a_neighbour_arrives_as_it_was_asked() {
     let called = member.accept().unwrap().unwrap();
     assert_eq!(Greeting::receive(&called).unwrap().0, Greeting::Neighbour(question));
 }
+
+#[test]
+fn trouble_is_made_and_ended() {
+    let (_directory, network) = network();
+    network.set_apart("b", "a", true).unwrap();
+    network.set_apart("c-1", "a", true).unwrap();
+    assert_eq!(network.apart_from("a"), ["b", "c-1"]);
+    assert_eq!([network.apart_from("b"), network.apart_from("d")], [vec!["a".to_owned()], vec![]]);
+    network.set_apart("a", "b", false).unwrap();
+    network.set_apart("a", "b", false).unwrap();
+    assert_eq!((network.apart_from("b"), network.apart_from("c-1")), (vec![], vec!["a".to_owned()]));
+    network.set_faults("a", "loss=0.5").unwrap();
+    network.set_cable("b", false).unwrap();
+    assert_eq!((network.faults("a"), network.faults("b")), ("loss=0.5".to_owned(), String::new()));
+    assert!(network.has_cable("a") && !network.has_cable("b"));
+    assert_eq!(network.end_trouble().unwrap(), ["cut b", "apart a:c-1", "faults a"]);
+    assert!(network.has_cable("b") && network.faults("a").is_empty() && network.apart_from("a").is_empty());
+    assert_eq!(network.end_trouble().unwrap(), Vec::<String>::new());
+}

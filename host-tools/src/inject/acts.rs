@@ -1,0 +1,150 @@
+//! Acts on a network of `bareverbs run`.
+
+use super::plan::Act;
+use anyhow::{Context, Result};
+use bareverbs_serve::network::NetworkDirectory;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a process may take to say its number.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The hosts of a network, and what was done to them.
+pub(super) struct Stage {
+    network: NetworkDirectory,
+    /// Processes that stand still cannot say their numbers any more.
+    stopped: BTreeMap<String, Vec<Pid>>,
+    /// Acts that would end what has begun, the last first.
+    undo: Vec<Act>,
+}
+
+impl Stage {
+    pub(super) fn new(network: NetworkDirectory) -> Self {
+        Self { network, stopped: BTreeMap::new(), undo: Vec::new() }
+    }
+
+    /// Does something, and remembers how it ends.
+    pub(super) fn perform(&mut self, act: &Act) -> Result<()> {
+        let undo = ending(act);
+        match &undo {
+            Some(undo) => self.undo.insert(0, undo.clone()),
+            None => self.undo.retain(|other| other != act),
+        }
+        let network = &self.network;
+        match act {
+            Act::Kill { host } => self.signal(host, Signal::KILL),
+            Act::Stop { host, begins: true } => self.signal(host, Signal::STOP),
+            Act::Stop { host, begins: false } => self.let_go(host),
+            Act::Cut { host, begins } => Ok(network.set_cable(host, !begins)?),
+            Act::Part { host, other, begins } => Ok(network.set_apart(host, other, *begins)?),
+            Act::Lose { host, per_mille } => Ok(network.set_faults(host, &script(*per_mille))?),
+        }
+    }
+
+    /// Ends all that has begun.
+    pub(super) fn end(&mut self) -> Result<()> {
+        for act in std::mem::take(&mut self.undo) {
+            self.perform(&act)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to the processes of a host that have its device.
+    fn signal(&mut self, host: &str, signal: Signal) -> Result<()> {
+        for pid in self.processes(host) {
+            match kill_process(pid, signal) {
+                // It has ended meanwhile.
+                Err(rustix::io::Errno::SRCH) => continue,
+                done => {
+                    done.with_context(|| format!("cannot send {signal:?} to process {pid:?} of host {host}"))?
+                }
+            }
+            if signal == Signal::STOP {
+                self.stopped.entry(host.to_owned()).or_default().push(pid);
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, host: &str) -> Result<()> {
+        for pid in self.stopped.remove(host).unwrap_or_default() {
+            match kill_process(pid, Signal::CONT) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => {
+                    Err(error).with_context(|| format!("process {pid:?} of host {host} does not go on"))?
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that stand still are known; the others say who they are.
+    fn processes(&self, host: &str) -> Vec<Pid> {
+        let said = |number| self.network.ask(host, number, TIMEOUT).ok();
+        let answers = self.network.processes(host).into_iter().filter_map(said);
+        let known = self.stopped.get(host).cloned().unwrap_or_default();
+        known.into_iter().chain(answers.filter_map(|answer| pid_of(&answer))).collect()
+    }
+}
+
+/// What ends an act; none if it ends one itself, or has no end.
+fn ending(act: &Act) -> Option<Act> {
+    match act.clone() {
+        Act::Stop { host, begins: true } => Some(Act::Stop { host, begins: false }),
+        Act::Cut { host, begins: true } => Some(Act::Cut { host, begins: false }),
+        Act::Part { host, other, begins: true } => Some(Act::Part { host, other, begins: false }),
+        Act::Lose { host, per_mille } if per_mille > 0 => Some(Act::Lose { host, per_mille: 0 }),
+        _ => None,
+    }
+}
+
+/// Loss and delay as a simulated cluster has them.
+fn script(per_mille: u16) -> String {
+    if per_mille == 0 {
+        return String::new();
+    }
+    let chance = f64::from(per_mille.min(1000)) / 1000.0;
+    format!("loss={chance},reorder={chance},reorder-by=30us")
+}
+
+fn pid_of(answer: &str) -> Option<Pid> {
+    Pid::from_raw(answer.lines().find_map(|line| line.strip_prefix("pid "))?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_serve::real_time::FaultScript;
+
+    fn stage() -> (tempfile::TempDir, Stage) {
+        let home = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(home.path()).unwrap();
+        (home, Stage::new(network))
+    }
+
+    #[test]
+    fn what_has_begun_is_ended_and_what_has_ended_is_not_ended_again() {
+        let (_home, mut stage) = stage();
+        let [host, other] = ["a", "b"].map(str::to_owned);
+        let part = |begins| Act::Part { host: host.clone(), other: other.clone(), begins };
+        stage.perform(&part(true)).unwrap();
+        stage.perform(&Act::Cut { host: host.clone(), begins: true }).unwrap();
+        stage.perform(&Act::Lose { host: other.clone(), per_mille: 20 }).unwrap();
+        assert_eq!(stage.network.apart_from("b"), ["a"]);
+        assert!(!stage.network.has_cable("a"));
+        assert_eq!(stage.network.faults("b"), "loss=0.02,reorder=0.02,reorder-by=30us");
+        stage.network.faults("b").parse::<FaultScript>().unwrap();
+        stage.perform(&part(false)).unwrap();
+        assert_eq!(stage.undo.len(), 2);
+        stage.end().unwrap();
+        assert_eq!(stage.network.end_trouble().unwrap(), Vec::<String>::new());
+        assert!(stage.undo.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_a_process_is_what_it_says() {
+        assert_eq!(pid_of("program x\npid 17\n").map(Pid::as_raw_nonzero).map(i32::from), Some(17));
+        assert_eq!([pid_of("pid 0\n"), pid_of("pid -\n"), pid_of("")], [None, None, None]);
+    }
+}

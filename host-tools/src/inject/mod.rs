@@ -1,0 +1,94 @@
+//! `bareverbs inject`: faults befall the hosts of a network of `bareverbs run`, at times that are given beforehand.
+//!
+//! The faults are written as a trial of a simulated cluster writes them (`bareverbs-cluster`), so that what a seed has found there can be done to
+//! real programs, a thousand times slower for example.
+
+mod acts;
+mod plan;
+
+use crate::{Failure, network as networks};
+use acts::Stage;
+use anyhow::Context;
+use clap::Args;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest sleep before it is looked whether somebody has interrupted this.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Do faults to the hosts of a network of `bareverbs run` while their programs run: `bareverbs inject cut:a@500ms+2s loss:b:10@0s+5s`. Each is KIND:HOST@AFTER+LASTS;
+/// kinds are cut, partition:HOST:OTHER, loss:HOST:FRAMES-IN-1,000, pause and crash. All that has begun ends with the command.
+#[derive(Debug, Args)]
+pub struct InjectArguments {
+    /// Network of the hosts.
+    #[arg(long, default_value = "default", value_parser = networks::parse_name)]
+    pub network: String,
+    /// Hosts that numbers in the faults stand for, the first being 0. Default: the hosts of the network, as `bareverbs run --list` shows them.
+    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+    /// How many times longer everything takes than it is written: a simulated cluster counts microseconds, programs take milliseconds.
+    #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub stretch: u32,
+    /// End all cables that are out, partitions and losses that a command which was killed, or `bareverbs run --link-down`, has left.
+    #[arg(long, conflicts_with_all = ["faults", "hosts", "stretch"])]
+    pub end: bool,
+    /// The faults, or the line by which a trial of a simulated cluster is replayed (`seed=6 hosts=3 operations=4 cut:2@81000ns+900000ns`).
+    #[arg(required_unless_present = "end", value_name = "FAULT")]
+    pub faults: Vec<String>,
+}
+
+/// Does the faults, and returns when the last has ended.
+pub fn run(arguments: &InjectArguments) -> Result<(), Failure> {
+    inject(arguments).map_err(Failure::Input)
+}
+
+fn inject(arguments: &InjectArguments) -> anyhow::Result<()> {
+    let network = networks::open(&networks::home()?, &arguments.network)?;
+    if arguments.end {
+        network.end_trouble()?.iter().for_each(|what| println!("ended: {what}"));
+        return Ok(());
+    }
+    let hosts = if arguments.hosts.is_empty() { network.hosts() } else { arguments.hosts.clone() };
+    if let Some(unknown) = hosts.iter().find(|host| !network.has_host(host)) {
+        anyhow::bail!(
+            "there is no host {unknown:?} in the network at {}; its hosts are: {}",
+            network.path().display(),
+            network.hosts().join(", ")
+        );
+    }
+    let steps = plan::steps(&plan::parse(&arguments.faults, &hosts)?, &hosts, arguments.stretch)?;
+    let interrupted = interruption()?;
+    let mut stage = Stage::new(network);
+    let done = perform(&steps, &mut stage, &interrupted);
+    // Also if a step has failed: nothing of it stays.
+    stage.end().and(done)
+}
+
+/// Does each step at its time, until somebody interrupts.
+fn perform(steps: &[plan::Step], stage: &mut Stage, interrupted: &AtomicBool) -> anyhow::Result<()> {
+    let start = Instant::now();
+    for step in steps {
+        while start.elapsed() < step.at {
+            if interrupted.load(Ordering::Relaxed) {
+                println!("interrupted: all that has begun ends");
+                return Ok(());
+            }
+            std::thread::sleep(NAP.min(step.at.saturating_sub(start.elapsed())));
+        }
+        stage.perform(&step.act).with_context(|| format!("after {:?}, {}", step.at, step.act))?;
+        println!("{:9.3} s  {}", start.elapsed().as_secs_f64(), step.act);
+    }
+    Ok(())
+}
+
+/// Set by SIGINT and SIGTERM. A second one ends this at once.
+fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .context("cannot watch for interrupts")?;
+    }
+    Ok(flag)
+}

@@ -1,0 +1,179 @@
+//! What is to be done, and when: faults as a trial of a simulated cluster has them, for hosts with names.
+
+use anyhow::{Context, Result, bail};
+use bareverbs_cluster::{Fault, FaultKind, Trial};
+use std::fmt;
+use std::time::Duration;
+
+/// What is done to hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Act {
+    /// The programs of a host are killed. Who starts them again is not this command's business.
+    Kill { host: String },
+    /// The programs of a host stand still, or go on.
+    Stop { host: String, begins: bool },
+    /// The cable of a host is out, or in again.
+    Cut { host: String, begins: bool },
+    /// Two hosts do not reach each other, or do again.
+    Part { host: String, other: String, begins: bool },
+    /// So many frames in a thousand of a host are lost, and as many come late; 0 ends it.
+    Lose { host: String, per_mille: u16 },
+}
+
+/// As it is printed.
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill { host } => write!(f, "{host} crashes"),
+            Self::Stop { host, begins: true } => write!(f, "{host} stands still"),
+            Self::Stop { host, begins: false } => write!(f, "{host} goes on"),
+            Self::Cut { host, begins: true } => write!(f, "the cable of {host} is out"),
+            Self::Cut { host, begins: false } => write!(f, "the cable of {host} is in again"),
+            Self::Part { host, other, begins: true } => {
+                write!(f, "{host} and {other} do not reach each other")
+            }
+            Self::Part { host, other, begins: false } => {
+                write!(f, "{host} and {other} reach each other again")
+            }
+            Self::Lose { host, per_mille: 0 } => write!(f, "{host} loses no more frames"),
+            Self::Lose { host, per_mille } => write!(f, "{host} loses {per_mille} frames in 1,000"),
+        }
+    }
+}
+
+/// An act, and when it is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    /// After the command began.
+    pub(super) at: Duration,
+    pub(super) act: Act,
+}
+
+/// Reads faults: each in words of its own, or all as the line by which a trial is replayed. A host is its name, or its number in `hosts`.
+pub(super) fn parse(words: &[String], hosts: &[String]) -> Result<Vec<Fault>> {
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    if words.iter().any(|word| word.contains('=')) {
+        let trial: Trial = words.join(" ").parse()?;
+        return Ok(trial.faults);
+    }
+    words.iter().map(|word| parse_one(word, hosts)).collect()
+}
+
+fn parse_one(word: &str, hosts: &[String]) -> Result<Fault> {
+    let numbered = |name: &str| match hosts.iter().position(|host| host == name) {
+        Some(number) => number.to_string(),
+        None => name.to_owned(),
+    };
+    let (what, when) = word.split_once('@').unwrap_or((word, ""));
+    let mut parts: Vec<String> = what.split(':').map(str::to_owned).collect();
+    let names = if parts.first().is_some_and(|kind| kind == "partition") { 2 } else { 1 };
+    parts.iter_mut().skip(1).take(names).for_each(|part| *part = numbered(part));
+    let fault = format!("{}@{when}", parts.join(":")).parse();
+    fault.ok().with_context(|| {
+        format!(
+            "«{word}» is no fault of the hosts {}; faults look like cut:a@500ms+2s, partition:a:b@1s+1s, loss:a:10@0s+5s (10 frames in 1,000), \
+             pause:a@1s+200ms and crash:a@3s+0s",
+            hosts.join(", ")
+        )
+    })
+}
+
+/// The steps of faults in the order in which they are due, each time `stretch` times as long.
+pub(super) fn steps(faults: &[Fault], hosts: &[String], stretch: u32) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for fault in faults {
+        let real = |span: bareverbs_prm::time::Duration| Duration::from_nanos(span.as_nanos()) * stretch;
+        let (after, lasts) = (real(fault.after), real(fault.lasts));
+        let (begin, end) = acts(fault, hosts)?;
+        steps.push(Step { at: after, act: begin });
+        steps.extend(end.map(|act| Step { at: after + lasts, act }));
+    }
+    steps.sort_by_key(|step| step.at);
+    Ok(steps)
+}
+
+/// What a fault does when it begins and when it ends.
+fn acts(fault: &Fault, hosts: &[String]) -> Result<(Act, Option<Act>)> {
+    let name = |number: usize| {
+        let missing = || {
+            format!(
+                "«{fault}»: there is no host number {number} among {}; --hosts names them",
+                hosts.join(", ")
+            )
+        };
+        hosts.get(number).cloned().with_context(missing)
+    };
+    let host = name(fault.host)?;
+    let lasting = |act: &dyn Fn(bool) -> Act| (act(true), Some(act(false)));
+    Ok(match fault.kind {
+        FaultKind::Crash => (Act::Kill { host }, None),
+        FaultKind::Pause => lasting(&|begins| Act::Stop { host: host.clone(), begins }),
+        FaultKind::Cut => lasting(&|begins| Act::Cut { host: host.clone(), begins }),
+        FaultKind::Partition { with } => {
+            let other = name(with)?;
+            lasting(&|begins| Act::Part { host: host.clone(), other: other.clone(), begins })
+        }
+        FaultKind::Loss { per_mille } => {
+            lasting(&|begins| Act::Lose { host: host.clone(), per_mille: if begins { per_mille } else { 0 } })
+        }
+        _ => bail!(
+            "«{fault}»: programs of `bareverbs run` have the clock of this machine, so that only a simulated cluster can do this"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Vec<String> {
+        ["a", "b", "7"].map(str::to_owned).to_vec()
+    }
+
+    fn planned(words: &[&str], stretch: u32) -> Result<Vec<String>> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let steps = steps(&parse(&words, &hosts())?, &hosts(), stretch)?;
+        Ok(steps.iter().map(|step| format!("{:?} {}", step.at, step.act)).collect())
+    }
+
+    #[test]
+    fn faults_are_done_in_the_order_of_time() {
+        let planned =
+            planned(&["cut:b@2s+500ms", "partition:a:7@1s+5s", "loss:0:10@0s+1ms", "crash:a@9s+1s"], 1)
+                .unwrap();
+        let expected = [
+            "0ns a loses 10 frames in 1,000",
+            "1ms a loses no more frames",
+            "1s a and 7 do not reach each other",
+            "2s the cable of b is out",
+            "2.5s the cable of b is in again",
+            "6s a and 7 reach each other again",
+            "9s a crashes",
+        ];
+        assert_eq!(planned, expected);
+    }
+
+    #[test]
+    fn the_line_of_a_trial_is_done_to_hosts_in_their_order() {
+        let line = "seed=6 hosts=3 operations=4 pause:1@120000ns+2000000ns";
+        assert_eq!(planned(&[line], 1000).unwrap(), ["120ms b stands still", "2.12s b goes on"]);
+        // As several words, as a shell may hand them over.
+        assert_eq!(planned(&line.split(' ').collect::<Vec<_>>(), 1000).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused_with_a_sentence() {
+        for (word, said) in [
+            ("cut:c@1s+1s", "«cut:c@1s+1s» is no fault of the hosts a, b, 7"),
+            ("cut:a", "faults look like"),
+            ("cut:a@1+1", "faults look like"),
+            ("cut:3@1s+1s", "there is no host number 3"),
+            ("partition:a:9@1s+1s", "there is no host number 9"),
+            ("skew:a:10@1s+1s", "the clock of this machine"),
+            ("seed=1 hosts=1 operations=1 cut:x@1s+1s", "'cut:x@1s+1s' is not understood"),
+        ] {
+            let refusal = format!("{:#}", planned(&[word], 1).unwrap_err());
+            assert!(refusal.contains(said), "{word}: {refusal}");
+        }
+    }
+}
