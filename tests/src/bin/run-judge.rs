@@ -81,6 +81,10 @@ impl Judgement {
         if asked.wants(name) {
             self.add(&entry(name.into(), || captures::judge(installation)));
         }
+        let name = "a / b: a recording, to bareverbs report";
+        if asked.wants(name) {
+            self.add(&entry(name.into(), || captures::judge_recording(installation)));
+        }
         let name = "a / b: a capture without room on the disk";
         if asked.wants(name) {
             self.add(&entry(name.into(), || full_disk::judge(installation)));

@@ -3,7 +3,8 @@
 use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
 use crate::judges::{Version, python_agrees_on_every_icrc, tshark_accepts, tshark_fields};
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
 use std::panic::catch_unwind;
 use std::path::Path;
 
@@ -38,6 +39,39 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     let counts = ["a", "b"].map(|host| check(&directory.join(format!("{host}.pcapng"))));
     let [a, b] = counts;
     Ok(Verdict::Pass(format!("{} and {} frames", a?, b?)))
+}
+
+/// Records what the device of a program does, and lets `bareverbs report` make a page and a timeline of it.
+pub fn judge_recording(installation: &Installation) -> Result<Verdict> {
+    if !is_installed("ib_write_bw") {
+        return Ok(Verdict::Skip("ib_write_bw is not installed (Debian: apt-get install perftest)".into()));
+    }
+    let directory = installation.own_directory("recordings")?;
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    let (port, recording) = (free_port()?, path("b.pcapng"));
+    let program = |host: &str, peer: &str| {
+        let command = format!("ib_write_bw -F -n {MESSAGES} -s 5000 -Q 1 -p {port}{peer}");
+        HostedProgram { host: host.into(), command: command.split_whitespace().map(str::to_owned).collect() }
+    };
+    let mut server = installation.start(&program("a", ""), &[])?;
+    server.wait_for_port(installation, port)?;
+    let options = ["--loss", "0.02", "--capture", &recording, "--records"].map(str::to_owned);
+    for ended in [installation.run(&program("b", " a"), &options)?, server.finish()?] {
+        ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
+    }
+    let (page, timeline) = (path("b.html"), path("b.json"));
+    let words = ["report", &recording, "--html", &page, "--trace", &timeline, "--json"];
+    let ended = installation.tool(&words)?;
+    let mut object: Value = serde_json::from_str(&ended.said).with_context(|| ended.said.clone())?;
+    let devices = object["report"]["device"].take();
+    let count = |name: &str| devices[name].as_u64().with_context(|| format!("{name} in {devices}"));
+    ensure!(count("records_lost")? == 0 && count("records_not_read")? == 0, "{devices}");
+    ensure!(count("work_requests")? >= MESSAGES as u64 && count("completions")? > 0, "{devices}");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&timeline)?)?;
+    let events = trace["traceEvents"].as_array().context("events")?;
+    let arrows = events.iter().filter(|event| event["ph"] == "f").count();
+    ensure!(arrows >= MESSAGES, "{arrows} arrows end in the timeline");
+    Ok(Verdict::Pass(format!("{} records, {arrows} arrows", count("records")?)))
 }
 
 /// How many frames a capture has, all of which both judges approve of.

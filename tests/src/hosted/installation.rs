@@ -117,6 +117,11 @@ impl Installation {
 
     /// Runs a command of the house that starts no program and is no host, such as `run --list`.
     pub fn run_tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
+        self.tool(&[&["run"], arguments].concat())
+    }
+
+    /// Runs `bareverbs` with these arguments, on no host.
+    pub fn tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
         let mut command = Command::new(self.path("bareverbs"));
         command.args(arguments);
         self.spawn(command, arguments.join(" "))?.finish()
