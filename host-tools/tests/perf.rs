@@ -51,6 +51,21 @@ fn both_ends_agree_and_every_byte_is_compared() {
 }
 
 #[test]
+fn a_frame_that_was_lost_is_seen_in_the_counters_of_both_ends() {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let server = ["perf", "write", "bw", "-n", "100", "-s", "5000", "-p", &port, "--json", "--timeout", "30"];
+    let client = [&server[..], &["--faults", "out:30=drop", "a"]].concat();
+    let [client, server] = hosts.both(&server, &client).map(|output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        object_of("perf", &output)["counters"].take()
+    });
+    let count = |end: &Value, name: &str| end[name].as_u64().unwrap_or_else(|| panic!("{name} in {end}"));
+    assert_eq!((count(&server, "rx_write_requests"), count(&client, "rx_write_requests")), (100, 0));
+    assert!(count(&server, "out_of_sequence") > 0, "{server}");
+    assert!(count(&client, "packet_seq_err") + count(&client, "local_ack_timeout_err") > 0, "{client}");
+}
+
+#[test]
 fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
     let hosts = Hosts::new();
     let refusal = |arguments: &[&str]| {

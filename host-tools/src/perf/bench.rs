@@ -10,6 +10,7 @@ mod introduction;
 
 use super::lane::{Lane, Message, Q_KEY};
 use super::plan::{Operation, Plan, Transport};
+use crate::counters::{Readings, queue_counters};
 use crate::rdma_cm::DATAGRAM_Q_KEY;
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
@@ -19,12 +20,12 @@ use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
 use bareverbs_core::protection_domain::ProtectionDomain;
-use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
+use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint, Service};
 use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
 use bareverbs_core::work_completion::WorkCompletion;
 use bareverbs_core::work_request::ReceiveRequest;
 use bareverbs_core::xrc_domain::XrcDomain;
-use bareverbs_core::{Device, DeviceConfig};
+use bareverbs_core::{CounterSet, Device, DeviceConfig};
 use bareverbs_perftest::exchange::Destination;
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey};
 use bareverbs_prm::numbering::{PathMtu, RoceVersion};
@@ -53,6 +54,8 @@ pub(crate) struct Bench<'d, H: Hal> {
     lanes: Vec<Lane<'d, H>>,
     /// One for each connection with XRC; otherwise none.
     shared: Vec<SharedReceiveQueue<&'d Device<H>>>,
+    /// What the queue pairs count in; `None` if the device has no further set.
+    counters: Option<CounterSet<&'d Device<H>>>,
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     xrc: Option<XrcDomain<&'d Device<H>>>,
     sends: Completions<'d, H>,
@@ -129,6 +132,7 @@ struct LaneMaker<'a, 'd, H: Hal> {
     domain: &'a ProtectionDomain<&'d Device<H>>,
     sends: &'a CompletionQueue<&'d Device<H>>,
     receives: &'a CompletionQueue<&'d Device<H>>,
+    counters: Option<&'a CounterSet<&'d Device<H>>>,
     plan: &'a Plan,
 }
 
@@ -137,6 +141,16 @@ type Extended<'d, H> =
     (Vec<Lane<'d, H>>, Vec<SharedReceiveQueue<&'d Device<H>>>, Option<XrcDomain<&'d Device<H>>>);
 
 impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
+    fn counting<'b, S: Service>(
+        &self,
+        builder: QueuePairBuilder<'b, &'d Device<H>, S>,
+    ) -> QueuePairBuilder<'b, &'d Device<H>, S> {
+        match self.counters {
+            Some(set) => builder.counter_set(set),
+            None => builder,
+        }
+    }
+
     fn plain(&self) -> Result<Vec<Lane<'d, H>>> {
         let make = |_| {
             let builder = QueuePairBuilder::new(self.domain, self.sends, self.receives)
@@ -146,7 +160,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
                 .max_receive_sge(2);
             // What RDMA CM brings together has a Q_Key of its own.
             let q_key = if self.plan.rdma_cm { DATAGRAM_Q_KEY } else { Q_KEY };
-            Lane::build(builder, self.plan.transport, q_key).context("a queue pair")
+            Lane::build(self.counting(builder), self.plan.transport, q_key).context("a queue pair")
         };
         (0..self.plan.queue_pairs).map(make).collect()
     }
@@ -165,10 +179,12 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
             let builder = QueuePairBuilder::xrc_initiator(self.domain, &xrc, queue, self.sends)
                 .send_queue(self.plan.tx_depth)
                 .max_inline(self.plan.inline);
+            let builder = self.counting(builder);
             lanes.push(Lane::PreparedInitiator(builder.build().context("a queue pair of XRC that sends")?));
         }
         for queue in shared.iter().filter(|_| both || !is_client) {
             let builder = QueuePairBuilder::xrc_target(self.domain, &xrc, queue, self.receives);
+            let builder = self.counting(builder);
             lanes.push(Lane::PreparedTarget(builder.build().context("a queue pair of XRC that answers")?));
         }
         Ok((lanes, shared, Some(xrc)))
@@ -191,7 +207,14 @@ impl<'d, H: Hal> Bench<'d, H> {
             .with_context(|| format!("a buffer of {bytes} bytes"))?;
         let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
         let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan.events)?;
-        let maker = LaneMaker { domain: &domain, sends: &sends.queue, receives: &receives.queue, plan };
+        let counters = CounterSet::create(device).ok();
+        let maker = LaneMaker {
+            domain: &domain,
+            sends: &sends.queue,
+            receives: &receives.queue,
+            counters: counters.as_ref(),
+            plan,
+        };
         let (lanes, shared, xrc) = match plan.transport {
             Transport::Xrc => maker.extended(is_client)?,
             _ => (maker.plain()?, Vec::new(), None),
@@ -201,6 +224,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         let mut bench = Self {
             lanes,
             shared,
+            counters,
             xrc,
             sends,
             receives,
@@ -235,6 +259,13 @@ impl<'d, H: Hal> Bench<'d, H> {
             Ok(Destination { outstanding_reads, qpn, psn, rkey, address, gid, lid, shared_queue })
         };
         self.lanes.iter().enumerate().map(identity).collect()
+    }
+
+    /// What the queue pairs have counted, under mlx5's names.
+    pub(crate) fn counters(&self) -> Result<Option<Readings>> {
+        let read =
+            self.counters.as_ref().map(|set| set.read().context("reading the counters of queue pairs"));
+        Ok(read.transpose()?.map(|counters| queue_counters(&counters)))
     }
 
     /// The index of our GID.

@@ -136,6 +136,7 @@ impl<H: Hal> Talk<'_, '_, H> {
             own: self.bench.own.clone(),
             peers: self.bench.peers.clone(),
             peer_version: Some(self.session.peer_version()),
+            counters: self.bench.counters()?,
             data,
         })
     }

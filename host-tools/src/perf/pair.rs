@@ -8,6 +8,7 @@ use super::run::{PerfOutcome, Side, SizeRow, drive_both};
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::Failure;
+use crate::counters::Readings;
 use crate::place::{DeviceSelector, simulated_pair};
 use crate::port_address::fill_table;
 use crate::seat::Seat;
@@ -68,8 +69,18 @@ fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Devic
         own: left.own.clone(),
         peers: left.peers.clone(),
         peer_version: None,
+        counters: sum(left.counters()?, right.counters()?),
         data: Some(found),
     })
+}
+
+/// What both ends have counted together.
+fn sum(left: Option<Readings>, right: Option<Readings>) -> Option<Readings> {
+    let (mut sum, right) = (left?, right?);
+    for (name, value) in right {
+        *sum.entry(name).or_default() += value;
+    }
+    Some(sum)
 }
 
 fn one_size<H: Hal>(

@@ -3,6 +3,7 @@
 use super::figures::{Bandwidth, Latency, PERCENTILES};
 use super::plan::{Amount, Measure, Operation, Plan};
 use super::run::{BandwidthRow, PerfOutcome, SizeRow};
+use crate::counters::known;
 use bareverbs_perftest::exchange::Destination;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -38,6 +39,7 @@ pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion) -> String {
         );
     }
     let _ = write!(text, "{LINE}\n{}", data_line(outcome));
+    text.push_str(&counters_line(outcome));
     if occasion.simulated {
         text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
     }
@@ -197,6 +199,18 @@ fn data_line(outcome: &PerfOutcome) -> String {
     }
 }
 
+/// Counters that have risen although they should not; nothing if there is none.
+fn counters_line(outcome: &PerfOutcome) -> String {
+    let counted = outcome.counters.iter().flatten();
+    let abnormal = counted
+        .filter(|(name, value)| **value > 0 && known(name).is_some_and(|known| known.abnormal.is_some()));
+    let listed: Vec<String> = abnormal.map(|(name, value)| format!("{name} {value}")).collect();
+    match listed.is_empty() {
+        true => String::new(),
+        false => format!("\n Counters        : {} (`bareverbs explain NAME`)", listed.join(", ")),
+    }
+}
+
 /// The object `perf` of JSON.
 pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
     let plan = &outcome.plan;
@@ -239,6 +253,7 @@ pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
         "local": outcome.own.iter().map(end).collect::<Vec<_>>(),
         "remote": outcome.peers.iter().map(end).collect::<Vec<_>>(),
         "results": outcome.rows.iter().map(result).collect::<Vec<_>>(),
+        "counters": outcome.counters,
         "data": outcome.data.map(|data| json!({"compared_bytes": data.compared, "wrong_bytes": data.wrong})),
     })
 }

@@ -6,6 +6,7 @@ use super::figures::{Bandwidth, Latency};
 use super::plan::Plan;
 use super::stream::Stream;
 use super::turns::Turns;
+use crate::counters::Readings;
 use crate::seat::Seat;
 use anyhow::{Result, bail};
 use bareverbs_core::hal::Hal;
@@ -28,6 +29,8 @@ pub(crate) struct PerfOutcome {
     pub(crate) own: Vec<Destination>,
     pub(crate) peers: Vec<Destination>,
     pub(crate) peer_version: Option<String>,
+    /// What the queue pairs of this process have counted; None if the device had no set for them.
+    pub(crate) counters: Option<Readings>,
     /// None if it is not known what the peer sends.
     pub(crate) data: Option<DataCheck>,
 }
