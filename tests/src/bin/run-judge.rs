@@ -10,7 +10,9 @@ use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
-use bareverbs_tests::hosted::{at_once, captures, devices, entry, fields, full_disk, listed, mpi, trouble};
+use bareverbs_tests::hosted::{
+    at_once, captures, devices, entry, fields, full_disk, listed, mpi, trouble, wires,
+};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -92,6 +94,12 @@ impl Judgement {
         let name = "a / b: cut, partition, loss and pause while they run";
         if asked.wants(name) {
             self.add(&entry(name.into(), || trouble::judge(installation)));
+        }
+        for pair in wires::PAIRS {
+            let name = pair.name();
+            if asked.wants(&name) {
+                self.add(&entry(name, || pair.judge(installation)));
+            }
         }
         let name = "a / b: 100 pairs at once";
         if asked.long && asked.wants(name) {

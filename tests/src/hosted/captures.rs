@@ -61,7 +61,7 @@ pub fn judge_recording(installation: &Installation) -> Result<Verdict> {
     }
     let (page, timeline) = (path("b.html"), path("b.json"));
     let words = ["report", &recording, "--html", &page, "--trace", &timeline, "--json"];
-    let ended = installation.tool(&words)?;
+    let ended = installation.run_tool(&words)?;
     let mut object: Value = serde_json::from_str(&ended.said).with_context(|| ended.said.clone())?;
     let devices = object["report"]["device"].take();
     let count = |name: &str| devices[name].as_u64().with_context(|| format!("{name} in {devices}"));

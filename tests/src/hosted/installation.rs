@@ -115,16 +115,21 @@ impl Installation {
         self.spawn(command, program.command.join(" "))
     }
 
-    /// Runs a command of the house that starts no program and is no host, such as `run --list`.
+    /// Runs a command of the house that starts no program and is no host, such as `run --list`, to its end.
     pub fn run_tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
-        self.tool(&[&["run"], arguments].concat())
+        self.start_tool(arguments)?.finish()
     }
 
-    /// Runs `bareverbs` with these arguments, on no host.
-    pub fn tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
+    /// Starts a command of the house that starts no program and is no host.
+    pub fn start_tool(&self, arguments: &[&str]) -> Result<StartedProgram> {
         let mut command = Command::new(self.path("bareverbs"));
         command.args(arguments);
-        self.spawn(command, arguments.join(" "))?.finish()
+        self.spawn(command, arguments.join(" "))
+    }
+
+    /// The directory of a network.
+    pub fn network_path(&self, name: &str) -> PathBuf {
+        self.path("runtime/bareverbs/networks").join(name)
     }
 
     fn spawn(&self, mut command: Command, name: String) -> Result<StartedProgram> {
@@ -156,14 +161,16 @@ impl Installation {
         bail!("no process of host {host} has sent {wanted} frames after {} s", LIMIT.as_secs())
     }
 
-    /// Whether a program of a virtual host has a port of connection management: `hosts/HOST/ports/PROCESS/SPACE-PORT`.
+    /// Whether a program of a virtual host has a port of connection management:
+    /// `NETWORK/hosts/HOST/ports/PROCESS/SPACE-PORT`.
     fn has_connection_port(&self, port: u16) -> bool {
-        let hosts = self.path("runtime/bareverbs/networks/default/hosts");
+        let networks = self.path("runtime/bareverbs/networks");
         let below = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
             let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
             entries.flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
         };
-        let ports = below(vec![hosts]).iter().map(|host| host.join("ports")).collect();
+        let hosts = below(vec![networks]).iter().map(|network| network.join("hosts")).collect();
+        let ports = below(hosts).iter().map(|host| host.join("ports")).collect();
         let wanted = format!("-{port}");
         below(below(ports)).iter().any(|path| path.to_string_lossy().ends_with(&wanted))
     }
@@ -217,6 +224,22 @@ impl StartedProgram {
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Waits until there is a file, which this program makes.
+    pub fn wait_for_file(mut self, path: &Path) -> Result<Self> {
+        while !path.exists() {
+            let has_ended = self.child.try_wait()?.is_some();
+            ensure!(
+                !has_ended && self.start.elapsed() < self.limit,
+                "{} does not make {}; it said:\n{}",
+                self.name,
+                path.display(),
+                self.said()?
+            );
+            std::thread::sleep(PAUSE);
+        }
+        Ok(self)
     }
 
     fn said(&self) -> Result<String> {

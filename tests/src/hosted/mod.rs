@@ -3,7 +3,8 @@
 //! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
 //! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`devices`] whether `devinfo` and `gids` show the same, [`mpi`]
 //! OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program is told whose capture has no room, [`trouble`] how
-//! programs live through faults, [`at_once`] a hundred pairs, [`suite`] what rdma-core's own tests say. **What it may not do.** A verdict is not asked for twice. Nothing is left
+//! programs live through faults, [`at_once`] a hundred pairs, [`wires`] programs of two networks that a wire joins,
+//! [`suite`] what rdma-core's own tests say. **What it may not do.** A verdict is not asked for twice. Nothing is left
 //! behind: a program does not outlive its row. **Where to read first.** [`listed::ListedCase`].
 
 pub mod at_once;
@@ -16,6 +17,7 @@ pub mod listed;
 pub mod mpi;
 pub mod suite;
 pub mod trouble;
+pub mod wires;
 
 use crate::guest::table::{Entry, Verdict};
 use anyhow::Result;

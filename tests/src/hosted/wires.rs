@@ -1,0 +1,124 @@
+//! Two networks of `bareverbs run` that a wire joins: a program of one meets a program of the other.
+
+use super::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
+use crate::guest::table::Verdict;
+use anyhow::{Context, Result, ensure};
+use bareverbs_uverbs::VirtualHost;
+use core::net::Ipv4Addr;
+
+/// Hosts on both sides; the second one's program is started first.
+const NEAR: &str = "near";
+const FAR: &str = "far";
+
+/// What two programs do over the wire. `{port}` is a port, and `{far}` the address of the second one's device: names are not carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WirePair {
+    /// What the far one's program is given, and the near one's before its own words.
+    command: &'static str,
+    /// Whom the near one's program is to meet.
+    client: &'static str,
+    /// A word that one of them has to say.
+    says: &'static str,
+    package: &'static str,
+}
+
+/// The pairs; programs that exchange what they need over TCP meet on this machine's.
+pub const PAIRS: [WirePair; 3] = [
+    WirePair {
+        command: "ib_write_bw -F -n 500 -p {port}",
+        client: "127.0.0.1",
+        says: "#bytes",
+        package: "perftest",
+    },
+    WirePair {
+        command: "ibv_rc_pingpong -g 0 -c -p {port}",
+        client: "127.0.0.1",
+        says: "bytes",
+        package: "ibverbs-utils",
+    },
+    WirePair {
+        command: "rping -C 10 -v -p {port}",
+        client: "-c -a {far}",
+        says: "rdma-ping-9",
+        package: "rdmacm-utils",
+    },
+];
+
+impl WirePair {
+    /// What the row is called.
+    pub fn name(&self) -> String {
+        format!("{FAR}: {} / {NEAR}: {}, over --wire of Unix datagrams", self.command, self.client)
+    }
+
+    fn program(&self, host: &str, port: u16) -> HostedProgram {
+        let further = match host {
+            NEAR => self.client,
+            _ if self.command.starts_with("rping") => "-s",
+            _ => "",
+        };
+        let far = VirtualHost::new(FAR).map(|far| Ipv4Addr::from(far.ipv4()).to_string());
+        let words = format!("{} {further}", self.command).replace("{far}", &far.unwrap_or_default());
+        let command = words.split_whitespace().map(str::to_owned).collect();
+        HostedProgram { host: host.into(), command }.with_port(port)
+    }
+
+    /// Joins two networks and runs the programs.
+    pub fn judge(&self, installation: &Installation) -> Result<Verdict> {
+        let program = self.command.split(' ').next().unwrap_or_default();
+        if !is_installed(program) {
+            let reason = format!("{program} is not installed (Debian: apt-get install {})", self.package);
+            return Ok(Verdict::Skip(reason));
+        }
+        let port = free_port()?;
+        let _bridges = join(installation, port)?;
+        let mut server = installation.start(&self.program(FAR, port), &network(FAR, port))?;
+        server.wait_for_port(installation, port)?;
+        let client = installation.start(&self.program(NEAR, port), &network(NEAR, port))?.finish();
+        let (client, server) = (client?, server.finish()?);
+        for ended in [&client, &server] {
+            ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
+        }
+        let said = client.said + &server.said;
+        ensure!(said.contains(self.says), "{} is not in what was said:\n{said}", self.says);
+        Ok(Verdict::Pass(String::new()))
+    }
+}
+
+/// The network of a host in a row with this port.
+fn network_name(host: &str, port: u16) -> String {
+    format!("{host}-{port}")
+}
+
+fn network(host: &str, port: u16) -> [String; 2] {
+    ["--network".into(), network_name(host, port)]
+}
+
+/// The bridges of both networks, which carry frames as long as they are kept.
+fn join(installation: &Installation, port: u16) -> Result<[StartedProgram; 2]> {
+    let directory = installation.own_directory(&format!("wire-{port}"))?;
+    let end = |host: &str| directory.join(host).to_string_lossy().into_owned();
+    let start = |host: &str, other: &str| {
+        let name = network_name(host, port);
+        let (own, theirs) = (end(host), end(other));
+        let bridge =
+            installation.start_tool(&["run", "--network", &name, "--wire", &own, "--wire-to", &theirs])?;
+        bridge.wait_for_file(&installation.network_path(&name).join("outside"))
+    };
+    let near = start(NEAR, FAR).context("the near bridge")?;
+    Ok([near, start(FAR, NEAR).context("the far bridge")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_near_program_is_told_whom_to_meet() {
+        let words = |pair: &WirePair, host| pair.program(host, 7).command.join(" ");
+        assert_eq!(words(&PAIRS[0], FAR), "ib_write_bw -F -n 500 -p 7");
+        assert_eq!(words(&PAIRS[0], NEAR), "ib_write_bw -F -n 500 -p 7 127.0.0.1");
+        assert_eq!(words(&PAIRS[2], FAR), "rping -C 10 -v -p 7 -s");
+        let near = words(&PAIRS[2], NEAR);
+        assert!(near.starts_with("rping -C 10 -v -p 7 -c -a 198.1"), "{near}");
+    }
+}
