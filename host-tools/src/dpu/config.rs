@@ -1,7 +1,6 @@
 //! The file that says what a service is: TOML, every name known, every number within what the service can hold.
 
-use super::service::{CONNECTIONS, SHARE};
-use super::tenant::Tenant;
+use super::tenant::{CONNECTIONS, SHARE, Tenant};
 use crate::place::DeviceSelector;
 use crate::port_address::PortAddress;
 use anyhow::{Context as _, Result, anyhow, bail};

@@ -3,8 +3,7 @@
 //! A connection lives as long as the caller keeps its TCP connection open; the thread tells the service's when it ends, and the other way round.
 
 use super::offer::{Aim, CallerAim, PURPOSE};
-use super::service::CONNECTIONS;
-use super::tenant::{Tenant, Tenants};
+use super::tenant::{CONNECTIONS, Tenant, Tenants};
 use anyhow::{Context as _, Result};
 use bareverbs_exchange::{ExchangeCause, IncomingCall, Introduction, Listener, ProvenCall, Session};
 use std::net::SocketAddr;

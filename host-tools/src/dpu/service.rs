@@ -7,7 +7,7 @@ use super::config::ServiceConfig;
 use super::listener::{Application, Errand, Joined};
 use super::offer::{Aim, Offer, PURPOSE};
 use super::served_table::{ServedRows, ServedTable};
-use super::tenant::{Tenant, Tenants};
+use super::tenant::{CONNECTIONS, SHARE, Tenant, Tenants};
 use crate::seat::Seat;
 use anyhow::{Context as _, Result};
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
@@ -30,10 +30,6 @@ use bareverbs_exchange::Introduction;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Connections at a time.
-pub(super) const CONNECTIONS: usize = 16;
-/// Requests of one connection that can wait or run: its receive buffers.
-pub(super) const SHARE: usize = 8;
 /// Requests that run at a time, of all connections.
 const SLOTS: usize = 32;
 /// Versions of programs.

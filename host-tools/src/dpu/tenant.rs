@@ -5,6 +5,11 @@ use bareverbs::offload::runtime::Allowance;
 use bareverbs_exchange::SharedKey;
 use std::sync::{PoisonError, RwLock};
 
+/// Connections of a service at a time.
+pub(super) const CONNECTIONS: usize = 16;
+/// Requests of one connection that can wait or run: its receive buffers.
+pub(super) const SHARE: usize = 8;
+
 /// Somebody who may use the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tenant {

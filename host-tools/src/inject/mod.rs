@@ -66,7 +66,7 @@ fn inject(arguments: &InjectArguments) -> anyhow::Result<()> {
 }
 
 /// Does each step at its time, until somebody interrupts.
-fn perform(steps: &[plan::Step], stage: &mut Stage, interrupted: &AtomicBool) -> anyhow::Result<()> {
+fn perform(steps: &[plan::PlannedAct], stage: &mut Stage, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let start = Instant::now();
     for step in steps {
         while start.elapsed() < step.at {

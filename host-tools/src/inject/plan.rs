@@ -43,7 +43,7 @@ impl fmt::Display for Act {
 
 /// An act, and when it is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct PlannedAct {
     /// After the command began.
     pub(super) at: Duration,
     pub(super) act: Act,
@@ -79,14 +79,14 @@ fn parse_one(word: &str, hosts: &[String]) -> Result<Fault> {
 }
 
 /// The steps of faults in the order in which they are due, each time `stretch` times as long.
-pub(super) fn steps(faults: &[Fault], hosts: &[String], stretch: u32) -> Result<Vec<Step>> {
+pub(super) fn steps(faults: &[Fault], hosts: &[String], stretch: u32) -> Result<Vec<PlannedAct>> {
     let mut steps = Vec::new();
     for fault in faults {
         let real = |span: bareverbs_prm::time::Duration| Duration::from_nanos(span.as_nanos()) * stretch;
         let (after, lasts) = (real(fault.after), real(fault.lasts));
         let (begin, end) = acts(fault, hosts)?;
-        steps.push(Step { at: after, act: begin });
-        steps.extend(end.map(|act| Step { at: after + lasts, act }));
+        steps.push(PlannedAct { at: after, act: begin });
+        steps.extend(end.map(|act| PlannedAct { at: after + lasts, act }));
     }
     steps.sort_by_key(|step| step.at);
     Ok(steps)

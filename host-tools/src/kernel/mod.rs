@@ -1,17 +1,18 @@
 //! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
 //! pass, what their instructions are, and what they do to the memory of a file, step by step. `remote` deploys, lists and removes them on a service.
 
+mod program_file;
 mod remote;
 mod trial;
 
 use crate::Failure;
 use crate::output::json_object;
-use crate::program_object::load;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bareverbs_offload::program::{Fuel, Operation, Program};
 use clap::{Args, Subcommand};
+use program_file::{ProgramFile, hex, read};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use trial::{Ended, Request, Trial};
 
 /// Arguments of `bareverbs kernel`.
@@ -35,19 +36,6 @@ enum Action {
     List(Box<remote::ListArguments>),
     /// Remove a program of a service; exit status 1 if there is none.
     Remove(Box<remote::RemoveArguments>),
-}
-
-/// A program.
-#[derive(Debug, Clone, Args)]
-struct ProgramFile {
-    /// An object file of `clang -target bpf -mcpu=v3 -O2 -c`, or the bytes of the instructions.
-    file: PathBuf,
-    /// The section with the code, if the object has several.
-    #[arg(long, value_name = "NAME")]
-    section: Option<String>,
-    /// One JSON object instead of text.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -83,26 +71,6 @@ pub fn run(arguments: &KernelArguments) -> Result<bool, Failure> {
     };
     println!("{text}");
     Ok(good)
-}
-
-impl ProgramFile {
-    fn bytes(&self) -> Result<Vec<u8>, Failure> {
-        let bytes = read(&self.file)?;
-        load(&bytes, self.section.as_deref())
-            .with_context(|| format!("{} cannot be deployed", self.file.display()))
-            .map_err(Failure::Input)
-    }
-
-    fn program(&self) -> Result<Program, Failure> {
-        let verified = Program::verify(&self.bytes()?);
-        verified
-            .map_err(|error| Failure::Input(anyhow!("{} cannot be deployed: {error}", self.file.display())))
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let read = std::fs::read(path);
-    read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
 }
 
 fn check(file: &ProgramFile) -> Result<(String, bool), Failure> {
@@ -193,10 +161,6 @@ fn object(trial: &Trial) -> Value {
             json!({"steps": steps, "answer": null, "status": status.to_string(), "fault": fault})
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes_of(option: &str, digits: &str) -> Result<Vec<u8>, Failure> {

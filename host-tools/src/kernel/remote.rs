@@ -1,6 +1,6 @@
 //! Programs on a service from afar: deployed, listed, removed.
 
-use super::{ProgramFile, hex};
+use super::program_file::{ProgramFile, hex};
 use crate::Failure;
 use crate::dpu::client::{ServiceArguments, ServiceConnection, ServiceDoor, ServiceTask};
 use crate::dpu::offer::Aim;

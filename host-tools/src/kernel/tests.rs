@@ -1,8 +1,11 @@
 use super::*;
+use crate::program_object::load;
 use bareverbs_offload::kernel::Status;
 use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
+use bareverbs_offload::program::Program;
 use bareverbs_offload::table::{TableConfig, TableWriter};
 use bareverbs_prm::time::{Duration, Time};
+use std::path::Path;
 use std::process::Command;
 
 const LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");

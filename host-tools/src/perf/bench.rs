@@ -207,7 +207,9 @@ impl<'d, H: Hal> Bench<'d, H> {
             .with_context(|| format!("a buffer of {bytes} bytes"))?;
         let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
         let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan.events)?;
-        let counters = CounterSet::create(device).ok();
+        let counters = CounterSet::create(device)
+            .inspect_err(|error| tracing::warn!("queue pairs count in no set of their own: {error}"))
+            .ok();
         let maker = LaneMaker {
             domain: &domain,
             sends: &sends.queue,

@@ -4,7 +4,6 @@ use super::record_list::RecordList;
 use crate::net::subnet::directory::Directory;
 use crate::net::subnet::end_port::EndPort;
 use crate::wire::management::administration::{LinearForwardingTableRecord, SwitchInfoRecord};
-use bareverbs_prm::field::Layout;
 
 /// Bits of the component mask; those of single fields of SwitchInfo choose nothing.
 mod component {

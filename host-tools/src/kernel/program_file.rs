@@ -1,0 +1,49 @@
+//! A program in a file, as the arguments of `bareverbs kernel` name it.
+
+use crate::Failure;
+use crate::program_object::load;
+use anyhow::{Context, anyhow};
+use bareverbs_offload::program::Program;
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// A program as arguments name it.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ProgramFile {
+    /// An object file of `clang -target bpf -mcpu=v3 -O2 -c`, or the bytes of the instructions.
+    file: PathBuf,
+    /// The section with the code, if the object has several.
+    #[arg(long, value_name = "NAME")]
+    section: Option<String>,
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl ProgramFile {
+    /// Its instructions.
+    pub(super) fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        let bytes = read(&self.file)?;
+        load(&bytes, self.section.as_deref())
+            .with_context(|| format!("{} cannot be deployed", self.file.display()))
+            .map_err(Failure::Input)
+    }
+
+    /// The same, if the verifier lets it pass.
+    pub(super) fn program(&self) -> Result<Program, Failure> {
+        let verified = Program::verify(&self.bytes()?);
+        verified
+            .map_err(|error| Failure::Input(anyhow!("{} cannot be deployed: {error}", self.file.display())))
+    }
+}
+
+/// What a file has.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = std::fs::read(path);
+    read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
+}
+
+/// Bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
