@@ -40,3 +40,12 @@ pub mod sim {
     pub use bareverbs_sim::run::{Latency, LinkId, NodeId, Preset, StallReason, SwitchId};
     pub use bareverbs_sim::{net, nic, run};
 }
+
+/// Simulated NICs in real time, each of a thread of its own: a [`RealTimeHal`](real_time::RealTimeHal) at a port of a
+/// [`Fabric`](real_time::Fabric), or on a wire to another process.
+#[cfg(feature = "real-time")]
+pub mod real_time {
+    pub use bareverbs_hal_sim::real_time::{RealTimeHal, RealTimeMmio};
+    pub use bareverbs_serve::fabric::{Fabric, FabricPort, Waker};
+    pub use bareverbs_serve::real_time::{FrameIo, RealTime, TapIo, UdpIo, UnixDatagramIo};
+}

@@ -6,6 +6,8 @@ mod datagrams;
 mod own_kernel;
 #[path = "../../bareverbs/examples/shared_receives.rs"]
 mod shared_receives;
+#[path = "../../bareverbs/examples/threads.rs"]
+mod threads;
 
 #[test]
 fn one_queue_pair_answers_two_clients() {
@@ -36,4 +38,9 @@ fn a_kernel_of_ones_own_adds_up_a_list_and_follows_no_wild_pointer() {
             "a pointer to nowhere: a pointer left the granted region, after 1 read"
         ]
     );
+}
+
+#[test]
+fn threads_with_cards_of_their_own_count_together() {
+    assert_eq!(threads::run(3), Ok(300));
 }
