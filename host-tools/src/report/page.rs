@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Flows that are listed; the others are counted.
 const LISTED: usize = 200;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#1a1a1a;background:#fff}\
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}.plot{display:block;width:100%;min-width:34rem;height:auto}\
+h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin-top:2rem}.plot{display:block;width:100%;min-width:34rem;height:auto}\
 .wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}\
 td:first-child,th:first-child{text-align:left}.cause{border-left:4px solid #b00020;padding:.3rem 1rem;background:#fdf1f2;overflow-wrap:anywhere}\
 code{overflow-wrap:anywhere}.end{text-anchor:middle;font-weight:bold}.label{text-anchor:middle;font-size:12px}.time{text-anchor:middle;font-size:11px;fill:#555}\
