@@ -1,4 +1,4 @@
-//! Event loops over vfio-user: the examples of the facade, futures on tokio and a loop of one's own.
+//! Examples of the facade over vfio-user: futures on tokio, an event loop of one's own, two threads on one device.
 
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::real_time::Outside;
@@ -11,6 +11,8 @@ use tempfile::TempDir;
 mod event_loop;
 #[path = "../../bareverbs/examples/tokio_echo.rs"]
 mod tokio_echo;
+#[path = "../../bareverbs/examples/two_threads.rs"]
+mod two_threads;
 
 /// Two servers, each a thread with a device, joined by a wire of datagrams.
 fn serve() -> (TempDir, [PathBuf; 2]) {
@@ -42,4 +44,10 @@ async fn the_example_echoes() {
 fn the_event_loop_misses_no_interrupt() {
     let (_directory, sockets) = serve();
     event_loop::run(&sockets[0], 200).unwrap();
+}
+
+#[test]
+fn two_threads_share_a_device_and_a_region() {
+    let (_directory, sockets) = serve();
+    assert_eq!(two_threads::run(&sockets[0], 200).unwrap(), [200, 200]);
 }
