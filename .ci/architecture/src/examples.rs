@@ -131,13 +131,25 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
+/// Whether a fence opens code that the compiler checks. Text and code of other languages is none, nor is what it is told to ignore.
 fn has_example(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| match &attribute.meta {
-        syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => {
-            matches!(&pair.value, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if text.value().trim_start().starts_with("```"))
-        }
-        _ => false,
+    let mut is_open = false;
+    attributes.iter().filter_map(doc_line).any(|line| {
+        let Some(words) = line.trim_start().strip_prefix("```").map(str::to_owned) else { return false };
+        is_open = !is_open;
+        is_open && words.trim().split(',').all(|word| ["", "rust", "no_run", "should_panic"].contains(&word))
     })
+}
+
+/// A line of documentation.
+fn doc_line(attribute: &Attribute) -> Option<String> {
+    match &attribute.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn name_of(own: &Type) -> Option<String> {

@@ -273,6 +273,11 @@ fn a_type_that_an_application_makes_wants_an_example() {
         missing("pub struct T; impl T {\n/// ```\n/// T::new();\n/// ```\npub fn new() -> Self {} }"),
         0
     );
+    // Code that is not compiled is no example.
+    let fenced = |word: &str| {
+        format!("/// ```{word}\n/// T\n/// ```\npub struct T; impl T {{ pub fn new() -> Self {{}} }}")
+    };
+    assert_eq!([missing(&fenced("no_run")), missing(&fenced("text")), missing(&fenced("ignore"))], [0, 1, 1]);
     // What only this crate sees, what nobody can make, and what one gets from another value.
     assert_eq!(missing("pub(crate) struct T; impl T { pub fn new() -> Self {} }"), 0);
     assert_eq!(missing("pub struct T; impl T { pub(crate) fn new() -> Self {} }"), 0);
