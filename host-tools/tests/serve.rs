@@ -1,7 +1,10 @@
 //! `bareverbs serve` as a process: several cards and ports, a capture that says whose time it has, options that cannot be.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -83,4 +86,24 @@ fn every_port_of_every_card_has_a_socket_and_the_capture_an_interface_for_each()
     let text = String::from_utf8_lossy(&capture);
     assert!(text.contains("real time") && !text.contains("virtual time"));
     assert!(["one", "one.1", "two", "two.1"].iter().all(|name| text.contains(name)));
+}
+
+#[test]
+fn whoever_ends_a_server_finds_no_socket_of_it() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let directory = TempDir::new().expect("a directory");
+        let mut command = serve(directory.path(), &["--socket", "a", "--socket", "b"]);
+        let mut server = command.stderr(Stdio::piped()).spawn().expect("the program");
+        let sockets = ["a", "b"].map(|name| directory.path().join(name));
+        // It watches for signals when it says that it serves.
+        let said = BufReader::new(server.stderr.take().expect("piped"));
+        assert_eq!(
+            said.lines().map_while(Result::ok).filter(|line| line.contains("serving at")).take(2).count(),
+            2
+        );
+        kill_process(Pid::from_child(&server), signal).expect("it runs");
+        let ended = server.wait().expect("it ends");
+        assert_eq!(ended.signal(), Some(signal.as_raw()), "{ended}");
+        assert!(sockets.iter().all(|socket| !socket.exists()));
+    }
 }

@@ -4,6 +4,8 @@
 //! joined by a switch of this process; the InfiniBand one has the subnet's manager. Port or switch may have a wire to
 //! somebody outside: another process, or this machine's own network.
 
+mod ending;
+
 use crate::Failure;
 use crate::link_type::settings::{CardSettings, LinkType};
 use crate::outside_wire::WireArguments;
@@ -99,9 +101,11 @@ pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     for (path, nic) in &cards {
         let config = network.server(arguments, path, *nic).map_err(Failure::Input)?;
         let server = Server::bind(path, config).map_err(|error| Failure::Input(error.into()))?;
-        tracing::warn!("serving at {}", path.display());
         servers.push((path, server));
     }
+    let sockets: Vec<PathBuf> = cards.iter().map(|(path, _)| path.clone()).collect();
+    ending::remove_at_end(&sockets)?;
+    sockets.iter().for_each(|path| tracing::info!("serving at {}", path.display()));
     let ends = std::thread::scope(|scope| {
         let threads: Vec<_> = servers
             .into_iter()
@@ -117,9 +121,12 @@ pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
 
 fn serve_clients(path: &Path, server: &mut Server) -> Result<()> {
     loop {
-        let farewell = server.serve()?;
-        let why = if farewell == Farewell::Closed { "has gone" } else { "sent garbage" };
-        tracing::warn!("{}: the client {why}; the device is reset and waits for the next", path.display());
+        let path = path.display();
+        if server.serve()? == Farewell::Closed {
+            tracing::info!("{path}: the client has gone; the device is reset and waits for the next");
+        } else {
+            tracing::warn!("{path}: the client sent garbage; the device is reset and waits for the next");
+        }
     }
 }
 
@@ -228,7 +235,7 @@ impl Network {
 
 /// `RUST_LOG` has the last word.
 fn log_to_stderr(trace: &[Trace]) -> Result<()> {
-    let mut directives = "warn".to_owned();
+    let mut directives = "warn,bareverbs_tools=info".to_owned();
     if trace.contains(&Trace::Commands) {
         directives.push_str(",bareverbs_serve=info");
     }
