@@ -6,7 +6,7 @@
 
 use crate::descriptors::{self, Descriptor};
 use crate::device::{self, Written};
-use crate::errno::{keeping_errno, set_errno};
+use crate::errno::{errno, keeping_errno, set_errno};
 use crate::next::{address, call_next};
 use bareverbs_uverbs::{ConnectionFileId, Errno};
 use core::ffi::{c_int, c_void};
@@ -19,6 +19,7 @@ const DEVICE_NUMBER: libc::dev_t = libc::makedev(1, 3);
 
 unsafe extern "C-unwind" {
     fn recv(socket: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    fn pause() -> c_int;
 }
 
 /// Opens the file and gives the number of its descriptor.
@@ -73,6 +74,11 @@ unsafe fn command(
         match keeping_errno(|| device::write_connections(file, descriptor, place, length)) {
             Written::Done => return Some(length.cast_signed()),
             Written::NotOurs => return None,
+            // This library has not seen that it was closed: the C library says what the descriptor is now.
+            Written::NotOursAnyMore if descriptors::get(descriptor) == Descriptor::Connections(file) => {
+                return None;
+            }
+            Written::NotOursAnyMore => return Some(wait_in_closed_file()),
             Written::Failed(error) => {
                 set_errno(error.raw());
                 return Some(-1);
@@ -83,6 +89,9 @@ unsafe fn command(
         // SAFETY: `byte` has room for one. It is left in the socket. Signals, cancellation and O_NONBLOCK are the kernel's
         // business.
         let received = unsafe { recv(descriptor, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+        if received == -1 && errno() == libc::EBADF {
+            return Some(wait_in_closed_file());
+        }
         keeping_errno(|| device::end_connection_wait(file));
         match received {
             1 => {}
@@ -93,6 +102,14 @@ unsafe fn command(
             _ => return Some(-1),
         }
     }
+}
+
+/// Another thread has closed the file since this one began to ask for an event: in the kernel it waits on, until a signal or the end of the process.
+/// Programs rely on it: a thread of rping takes an error for the end of the program.
+fn wait_in_closed_file() -> ssize_t {
+    // SAFETY: `pause` takes nothing. A thread that is cancelled in it unwinds through here, where nothing is to be dropped.
+    let interrupted = unsafe { pause() };
+    interrupted as ssize_t
 }
 
 /// Makes what is said of a socket what is said of a device file.

@@ -11,7 +11,8 @@ use bareverbs_network::{EndedProcess, Neighbours, OutsideNeighbours, Wire};
 use bareverbs_prm::time::Time;
 use bareverbs_serve::network::Ports;
 use bareverbs_sim::nic::HostMemory;
-use bareverbs_uverbs::uapi::IoctlHeader;
+use bareverbs_uverbs::uapi::{IoctlHeader, RDMA_USER_CM_CMD_GET_EVENT};
+
 use bareverbs_uverbs::{
     CommandFailure, ConnectionFileId, Connections, DeviceIndex, Errno, EventFileId, FileId, Mapping, Uverbs,
     VirtualHost,
@@ -305,6 +306,8 @@ pub(crate) enum Written {
     NoEvent,
     /// The descriptor is something else by now.
     NotOurs,
+    /// So it is, and the command asked for an event.
+    NotOursAnyMore,
 }
 
 /// Opens the file of connection management, with a descriptor for the program.
@@ -349,11 +352,12 @@ pub(crate) fn write_connections(
         Ok(device) => device,
         Err(error) => return Written::Failed(error),
     };
-    if !device.program.is_connection_file(file, descriptor) {
-        return Written::NotOurs;
-    }
     let mut command = vec![0; length.min(LONGEST_COMMAND)];
     let done = device.program.read(address, &mut command).map_err(Errno::from);
+    if !device.program.is_connection_file(file, descriptor) {
+        let asks_for_event = command.starts_with(&RDMA_USER_CM_CMD_GET_EVENT.to_ne_bytes());
+        return if asks_for_event { Written::NotOursAnyMore } else { Written::NotOurs };
+    }
     let done = done.and_then(|()| {
         device.manage_connections(|connections, devices, program| {
             connections.write(devices, program, file, &command)
