@@ -24,7 +24,7 @@ enum Subcommands {
     Serve(serve::ServeArguments),
     /// Run an unmodified program that finds a simulated RDMA device.
     Run(run::RunArguments),
-    /// Do faults to the hosts of a network of `bareverbs run`, at times that are given beforehand.
+    /// Inject faults into the hosts of a network of `bareverbs run`, at given times.
     Inject(inject::InjectArguments),
     /// Show what a device is and can do, or in what two devices differ.
     Devinfo(devinfo::DevinfoArguments),

@@ -1,4 +1,4 @@
-//! `bareverbs inject`: what befalls hosts whose programs run, and that nothing of it stays.
+//! `bareverbs inject`: what faults do to hosts whose programs run, and that nothing of them stays.
 
 mod support;
 

@@ -1,7 +1,7 @@
-//! `bareverbs inject`: faults befall the hosts of a network of `bareverbs run`, at times that are given beforehand.
+//! `bareverbs inject`: injects faults into the hosts of a network of `bareverbs run`, at given times.
 //!
-//! The faults are written as a trial of a simulated cluster writes them (`bareverbs-cluster`), so that what a seed has found there can be done to
-//! real programs, a thousand times slower for example.
+//! The faults are written as a trial of a simulated cluster writes them (`bareverbs-cluster`), so that what a seed has found there can be
+//! injected into real programs, a thousand times slower for example.
 
 mod acts;
 mod plan;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Longest sleep before it is looked whether somebody has interrupted this.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Do faults to the hosts of a network of `bareverbs run` while their programs run: `bareverbs inject cut:a@500ms+2s loss:b:10@0s+5s`. Each is KIND:HOST@AFTER+LASTS;
-/// kinds are cut, partition:HOST:OTHER, loss:HOST:FRAMES-IN-1,000, pause and crash. All that has begun ends with the command.
+/// Inject faults into the hosts of a network of `bareverbs run` while their programs run: `bareverbs inject cut:a@500ms+2s loss:b:10@0s+5s`. Each is KIND:HOST@AFTER+LASTS;
+/// kinds are cut, partition:HOST:OTHER, loss:HOST:FRAMES-IN-1,000, pause and crash. Whatever has begun ends with the command.
 #[derive(Debug, Args)]
 pub struct InjectArguments {
     /// Network of the hosts.

@@ -75,10 +75,10 @@ unsafe fn command(
             Written::Done => return Some(length.cast_signed()),
             Written::NotOurs => return None,
             // This library has not seen that it was closed: the C library says what the descriptor is now.
-            Written::NotOursAnyMore if descriptors::get(descriptor) == Descriptor::Connections(file) => {
+            Written::EventNotOurs if descriptors::get(descriptor) == Descriptor::Connections(file) => {
                 return None;
             }
-            Written::NotOursAnyMore => return Some(wait_in_closed_file()),
+            Written::EventNotOurs => return Some(wait_in_closed_file()),
             Written::Failed(error) => {
                 set_errno(error.raw());
                 return Some(-1);

@@ -306,8 +306,8 @@ pub(crate) enum Written {
     NoEvent,
     /// The descriptor is something else by now.
     NotOurs,
-    /// So it is, and the command asked for an event.
-    NotOursAnyMore,
+    /// The same, of a command that asks for an event.
+    EventNotOurs,
 }
 
 /// Opens the file of connection management, with a descriptor for the program.
@@ -356,7 +356,7 @@ pub(crate) fn write_connections(
     let done = device.program.read(address, &mut command).map_err(Errno::from);
     if !device.program.is_connection_file(file, descriptor) {
         let asks_for_event = command.starts_with(&RDMA_USER_CM_CMD_GET_EVENT.to_ne_bytes());
-        return if asks_for_event { Written::NotOursAnyMore } else { Written::NotOurs };
+        return if asks_for_event { Written::EventNotOurs } else { Written::NotOurs };
     }
     let done = done.and_then(|()| {
         device.manage_connections(|connections, devices, program| {

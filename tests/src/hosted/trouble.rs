@@ -1,4 +1,4 @@
-//! Faults that befall programs while they run: `bareverbs inject`, as a simulated cluster would do it to its hosts.
+//! `bareverbs inject`: faults while programs run.
 
 use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 /// Seconds for which both programs send to and fro.
 const SECONDS: u32 = 3;
-/// What befalls them: as long as two thirds of that.
+/// The faults, which take two thirds of that time.
 const FAULTS: [&str; 4] =
     ["cut:a@100ms+200ms", "partition:a:b@500ms+200ms", "loss:b:30@900ms+600ms", "pause:a@1700ms+200ms"];
 /// Beginning and end of each.
