@@ -1,12 +1,14 @@
 //! Two ends over TCP: what each learns of the other, and what each says when the other makes a mistake.
 
-use bareverbs_core::{RemoteEndpoint, RemoteSlice};
+mod common;
+
+use bareverbs_core::RemoteSlice;
 use bareverbs_exchange::{
     Awaited, ExchangeCause, ExchangeError, Introduction, Limit, Listener, MessageError, Session,
 };
-use bareverbs_prm::ids::{Gid, MacAddress, Mkey, Qpn};
+use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::PathMtu;
-use bareverbs_prm::psn::Psn;
+use common::{introduction, listen};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -14,24 +16,6 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(150);
-
-fn introduction(number: u8) -> Introduction {
-    let endpoint = RemoteEndpoint {
-        qpn: Qpn::from_low_bits(0x40 + u32::from(number)),
-        psn: Psn::new(7),
-        gid: Gid::from_ipv4([10, 0, 0, number]),
-        mac: MacAddress([2, 0, 0, 0, 0, number]),
-        version: None,
-        lid: 0,
-    };
-    Introduction::new("test 1", endpoint)
-}
-
-fn listen() -> (Listener, String) {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_address().unwrap().to_string();
-    (listener, address)
-}
 
 /// What both ends of a connection say, the caller first.
 fn both(caller: &Introduction, called: &Introduction) -> [Result<Session, ExchangeError>; 2] {

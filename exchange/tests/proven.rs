@@ -1,11 +1,11 @@
 //! Two ends of which each proves that it knows a key, and those that cannot.
 
-use bareverbs_core::RemoteEndpoint;
+mod common;
+
 use bareverbs_exchange::{
     Credentials, ExchangeCause, ExchangeError, Introduction, Listener, ProvenCall, Session, SharedKey,
 };
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
-use bareverbs_prm::psn::Psn;
+use common::{introduction, listen};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -13,30 +13,12 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn introduction(number: u8) -> Introduction {
-    let endpoint = RemoteEndpoint {
-        qpn: Qpn::from_low_bits(0x40 + u32::from(number)),
-        psn: Psn::new(7),
-        gid: Gid::from_ipv4([10, 0, 0, number]),
-        mac: MacAddress([2, 0, 0, 0, 0, number]),
-        version: None,
-        lid: 0,
-    };
-    Introduction::new("test 1", endpoint)
-}
-
 fn key(byte: u8) -> SharedKey {
     SharedKey::new([byte; 32])
 }
 
 fn shop(byte: u8) -> Credentials {
     Credentials { name: "shop".into(), key: key(byte) }
-}
-
-fn listen() -> (Listener, String) {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_address().unwrap().to_string();
-    (listener, address)
 }
 
 /// The listener knows one caller, "shop" with key 1.

@@ -1,8 +1,10 @@
-//! What results look like: one JSON object with the version of its shape, on standard output.
+//! What results look like, one JSON object with the version of its shape on standard output; and where the log goes.
 
 use crate::Failure;
+use anyhow::Context as _;
 use serde_json::{Value, json};
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use tracing_subscriber::EnvFilter;
 
 /// A JSON object of kind `kind`, version 1 of its shape.
 pub fn json_object(kind: &'static str, value: Value) -> Result<String, Failure> {
@@ -22,4 +24,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Logs to standard error what `directives` name, unless `RUST_LOG` says otherwise; in colours only where somebody sees them.
+pub(crate) fn log_to_stderr(directives: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("{error}"))
+        .context("cannot log")
 }

@@ -8,9 +8,10 @@ use super::service::Service;
 use super::tenant::{Tenant, Tenants};
 use crate::Failure;
 use crate::monitor::exporter::Exporter;
+use crate::output::log_to_stderr;
 use crate::place::DeviceSelector;
 use crate::seat::{HostArguments, Seat, SeatArguments, SeatedTask};
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use bareverbs::prm::time::{Duration, Time};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig};
@@ -21,7 +22,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use tracing_subscriber::EnvFilter;
 
 /// Time between two expositions of the figures.
 const EXPOSITION: Duration = Duration::from_millis(500);
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
         config.table.as_ref().context("no table: give the configuration a [table], or --demo-table ROWS");
     let rows = source.and_then(rows).map_err(Failure::Input)?;
     let tenants = config.load_tenants().map_err(Failure::Input)?;
-    log_to_stderr().map_err(Failure::Input)?;
+    log_to_stderr("info").map_err(Failure::Input)?;
     let readable = tenants.iter().any(|tenant| tenant.read);
     let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
     if let Some(exporter) = &exporter {
@@ -75,17 +75,6 @@ pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
     let served = ServedRows { rows, readable };
     let life = Life { path, config, served, tenants, exporter, signals };
     seat.with_device(DeviceConfig::default(), life)
-}
-
-/// `RUST_LOG` has the last word.
-fn log_to_stderr() -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new("info"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_target(false)
-        .with_ansi(false)
-        .try_init()
-        .map_err(|error| anyhow!("{error}"))
-        .context("cannot log")
 }
 
 /// What the process was told by signals.

@@ -20,7 +20,6 @@ use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
 use std::path::{Path, PathBuf};
-use tracing_subscriber::EnvFilter;
 
 /// Serve simulated NICs to virtual machines.
 #[derive(Debug, Args)]
@@ -94,7 +93,7 @@ pub enum Trace {
 
 /// Serves clients, each socket one after the other, until the process is ended.
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
-    log_to_stderr(&arguments.trace)?;
+    crate::output::log_to_stderr(&directives(&arguments.trace))?;
     let cards = cards(arguments).map_err(Failure::Input)?;
     let network = Network::new(arguments, &cards).map_err(Failure::Input)?;
     let mut servers = Vec::new();
@@ -233,8 +232,8 @@ impl Network {
     }
 }
 
-/// `RUST_LOG` has the last word.
-fn log_to_stderr(trace: &[Trace]) -> Result<()> {
+/// What is logged besides warnings.
+fn directives(trace: &[Trace]) -> String {
     let mut directives = "warn,bareverbs_tools=info".to_owned();
     if trace.contains(&Trace::Commands) {
         directives.push_str(",bareverbs_serve=info");
@@ -242,12 +241,5 @@ fn log_to_stderr(trace: &[Trace]) -> Result<()> {
     if trace.contains(&Trace::Protocol) {
         directives.push_str(",bareverbs_serve=trace");
     }
-    let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .try_init()
-        .map_err(|error| anyhow::anyhow!("{error}"))
-        .context("cannot log")
+    directives
 }

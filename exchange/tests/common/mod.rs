@@ -1,0 +1,26 @@
+//! What both test programs of the exchange begin with.
+
+use bareverbs_core::RemoteEndpoint;
+use bareverbs_exchange::{Introduction, Listener};
+use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs_prm::psn::Psn;
+
+/// The introduction of a host of this number.
+pub fn introduction(number: u8) -> Introduction {
+    let endpoint = RemoteEndpoint {
+        qpn: Qpn::from_low_bits(0x40 + u32::from(number)),
+        psn: Psn::new(7),
+        gid: Gid::from_ipv4([10, 0, 0, number]),
+        mac: MacAddress([2, 0, 0, 0, 0, number]),
+        version: None,
+        lid: 0,
+    };
+    Introduction::new("test 1", endpoint)
+}
+
+/// A listener, and where it listens.
+pub fn listen() -> (Listener, String) {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_address().unwrap().to_string();
+    (listener, address)
+}
