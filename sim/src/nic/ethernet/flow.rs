@@ -2,7 +2,8 @@
 //!
 //! A packet begins at the root table. Of the entries that it matches, the one with the lowest index decides; without one
 //! the packet goes where the table sends what it misses, or is dropped. Entries and misses lead to tables of a higher
-//! level only, so that every way ends.
+//! level only, so that every way ends. An entry may ignore levels (`ignore_flow_level`): a packet that it sends in a
+//! circle is dropped after [`MOST_VISITS`] tables.
 
 use crate::nic::contexts::Slab;
 use bareverbs_prm::command::flow::{FlowContext, FlowMatchHeaders, FlowTableContext};
@@ -12,7 +13,7 @@ use zerocopy::IntoBytes;
 /// First number of a flow table and of a flow counter.
 const FIRST_TABLE: u32 = 1;
 const FIRST_COUNTER: u32 = 1;
-/// Tables that one packet visits at most; levels see to it that this is never reached.
+/// Tables that one packet visits at most. Only entries that ignore levels can lead to more.
 const MOST_VISITS: usize = 64;
 
 /// `flow_context.action`.

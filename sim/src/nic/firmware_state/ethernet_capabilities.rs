@@ -44,7 +44,7 @@ pub(super) fn flow_tables() -> NicFlowTableCapabilities {
     let mut page = NicFlowTableCapabilities::new();
     let properties = page.flow_table_properties_nic_receive_mut();
     properties.set_ft_support(true).set_flow_counter(true).set_flow_modify_en(true).set_modify_root(true);
-    properties.set_identified_miss_table_mode(true).set_flow_table_modify(true);
+    properties.set_identified_miss_table_mode(true).set_flow_table_modify(true).set_ignore_flow_level(true);
     properties
         .set_log_max_ft_size(LOG_FLOW_TABLE_SIZE)
         .set_max_ft_level(FLOW_TABLE_LEVELS)

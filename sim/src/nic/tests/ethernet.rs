@@ -31,6 +31,7 @@ const LOG_RING: u8 = 4;
 const RESET: u8 = 0;
 const READY: u8 = 1;
 const CYCLIC: u8 = 1;
+const TO_TABLE: u8 = 1;
 const TO_TIR: u8 = 2;
 const DROP: u16 = 2;
 const FORWARD: u16 = 4;
@@ -434,4 +435,33 @@ fn flow_entries_of_all_tables_have_a_budget() {
     host.run::<_, DeleteFlowEntryOut>(Op::DeleteFlowTableEntry, 0, delete).unwrap();
     set(&mut host, HELD_BUDGET).unwrap();
     assert_eq!(set(&mut host, HELD_BUDGET + 1), refused);
+}
+
+#[test]
+fn an_entry_leads_to_a_lower_level_only_if_it_ignores_levels() {
+    let mut host = Host::booted(NicConfig::default());
+    let table = |host: &mut Host, level: u8| {
+        let mut create = CreateFlowTableIn::new();
+        create.flow_table_context_mut().set_level(level);
+        let (table, _): (CreateFlowTableOut, _) = host.run(Op::CreateFlowTable, 0, create).unwrap();
+        table.table_id()
+    };
+    let (low, high) = (table(&mut host, 1), table(&mut host, 2));
+    let mut group = CreateFlowGroupIn::new();
+    group.set_table_id(high);
+    let (group, _): (CreateFlowGroupOut, _) = host.run(Op::CreateFlowGroup, 0, group).unwrap();
+    let mut set = |next: FlowTableId, ignore: bool| {
+        let mut entry = SetFlowEntryIn::new();
+        entry.set_table_id(high).set_ignore_flow_level(ignore);
+        let context = entry.flow_context_mut();
+        context.set_group_id(group.group_id()).set_action(FORWARD).set_destination_list_size(1);
+        let mut destination = FlowDestination::new();
+        destination.set_destination_type(TO_TABLE).set_destination_id(next.value());
+        host.command::<_, SetFlowEntryOut>(Op::SetFlowTableEntry, 0, entry, destination.as_bytes(), 16)
+            .map(drop)
+    };
+    let refusal = |refusal: syndrome::Refusal| Err((refusal.status, refusal.syndrome));
+    assert_eq!(set(low, false), refusal(syndrome::FLOW_LEVEL));
+    assert_eq!(set(FlowTableId::from_low_bits(0xfff), true), refusal(syndrome::FLOW_TABLE_UNKNOWN));
+    set(low, true).unwrap();
 }

@@ -78,6 +78,18 @@ fn a_packet_can_go_to_many_places_and_is_counted_once() {
 }
 
 #[test]
+fn a_packet_that_is_sent_in_a_circle_is_dropped() {
+    let mut steering = Steering::new();
+    let (first, second) = (table(&mut steering, 1, None), table(&mut steering, 2, None));
+    steering.root = Some(first);
+    for (here, next) in [(first, second), (second, first)] {
+        let all = group(&mut steering, here, (0, 0), FlowMatchHeaders::new()).unwrap();
+        put(&mut steering, here, 0, entry(all, port(1), &[Destination::Table(next)], &[]));
+    }
+    assert_eq!(tirs(&mut steering, &port(53)), Vec::<u32>::new());
+}
+
+#[test]
 fn groups_do_not_share_indices() {
     let mut steering = Steering::new();
     let number = table(&mut steering, 0, None);

@@ -45,15 +45,17 @@ fn check_table(context: &FlowTableContext) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Packets that a table at `level` does not keep may go on to a higher level only.
-pub(super) fn check_level(nic: &mut Nic, level: u8, next: FlowTableId) -> Result<(), Refusal> {
-    let next = table(nic, NIC_RECEIVE, next)?.context.level();
-    if next > level { Ok(()) } else { Err(syndrome::FLOW_LEVEL) }
+/// Packets that a table at `level` does not keep may go on to a higher level only. Entries with `ignore_flow_level` have no level.
+pub(super) fn check_level(level: Option<u8>, next: u8) -> Result<(), Refusal> {
+    if level.is_none_or(|level| next > level) { Ok(()) } else { Err(syndrome::FLOW_LEVEL) }
 }
 
 fn check_miss(nic: &mut Nic, level: u8, context: &FlowTableContext) -> Result<(), Refusal> {
     match context.table_miss_action() {
-        MISS_TO_TABLE => check_level(nic, level, context.table_miss_id()),
+        MISS_TO_TABLE => {
+            let next = table(nic, NIC_RECEIVE, context.table_miss_id())?.context.level();
+            check_level(Some(level), next)
+        }
         _ => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! Entries of flow tables.
 
 use super::super::call::Call;
-use super::flow::{check_level, check_vport, table};
+use super::flow::{NIC_RECEIVE, check_level, check_vport, table};
 use crate::nic::ethernet::flow::{Destination, FlowEntry, action};
 use crate::nic::firmware_state::limits::LOG_FLOW_DESTINATIONS;
 use crate::nic::syndrome::{self, Refusal};
@@ -35,7 +35,7 @@ pub(super) fn set<M: HostMemory>(
     check_action(input, &context)?;
     let (kind, id, index) = (input.table_type(), input.table_id(), input.flow_index());
     let table_of_entry = table(nic, kind, id)?;
-    let level = table_of_entry.context.level();
+    let level = (!input.ignore_flow_level()).then(|| table_of_entry.context.level());
     let group = table_of_entry.groups.get(&context.group_id()).ok_or(syndrome::FLOW_GROUP_UNKNOWN)?;
     if !(group.first..=group.last).contains(&index) {
         return Err(syndrome::FLOW_ENTRY_INDEX);
@@ -67,7 +67,7 @@ pub(super) fn set<M: HostMemory>(
 fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Refusal> {
     let forwards = context.action() & action::FORWARD != 0;
     let known = context.action() & !OFFERED == 0 && input.modify_enable_mask() & !CHANGEABLE == 0;
-    let plain = !context.extended_destination() && !input.ignore_flow_level() && !context.uplink_hairpin_en();
+    let plain = !context.extended_destination() && !context.uplink_hairpin_en();
     let fits =
         context.destination_list_size() + context.flow_counter_list_size() <= 1 << LOG_FLOW_DESTINATIONS;
     let led = forwards == (context.destination_list_size() > 0);
@@ -79,12 +79,13 @@ fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Ref
     }
 }
 
-/// The lists behind the context: destinations, then counters, eight bytes each.
+/// The lists behind the context: destinations, then counters, eight bytes each. `level` is that of the entry's table,
+/// unless the entry ignores levels.
 fn read_lists(
     nic: &mut Nic,
     input: &[u8],
     context: &FlowContext,
-    level: u8,
+    level: Option<u8>,
 ) -> Result<(Vec<Destination>, Vec<u32>), Refusal> {
     let (count, counted) =
         (context.destination_list_size() as usize, context.flow_counter_list_size() as usize);
@@ -106,14 +107,19 @@ fn read_lists(
     Ok((destinations, counters))
 }
 
-fn read_destination(nic: &mut Nic, wish: &FlowDestination, level: u8) -> Result<Destination, Refusal> {
+fn read_destination(
+    nic: &mut Nic,
+    wish: &FlowDestination,
+    level: Option<u8>,
+) -> Result<Destination, Refusal> {
     let number = wish.destination_id();
     if wish.packet_reformat() || wish.destination_eswitch_owner_vhca_id_valid() {
         return Err(syndrome::FLOW_ENTRY_DESTINATION);
     }
     match wish.destination_type() {
         TO_TABLE => {
-            check_level(nic, level, FlowTableId::from_low_bits(number))?;
+            let next = table(nic, NIC_RECEIVE, FlowTableId::from_low_bits(number))?.context.level();
+            check_level(level, next)?;
             Ok(Destination::Table(number))
         }
         TO_TIR => {
