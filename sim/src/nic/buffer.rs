@@ -1,5 +1,6 @@
 //! Queue buffers: a stretch of bytes on host pages that need not be contiguous.
 
+use super::page_list::{BudgetUsedUp, PageBudget, PageList};
 use super::user_memory::{CutError, Need, PageRun, UserMemory};
 use super::{DmaFault, HostMemory};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::sync::Arc;
 /// A queue buffer as its page list describes it. Offsets are within the buffer, not within the first page.
 #[derive(Debug, Clone)]
 pub(crate) struct PagedBuffer {
-    /// Page addresses; empty if the buffer is contiguous.
-    pages: Vec<u64>,
+    /// Page addresses; none if the buffer is contiguous.
+    pages: Option<PageList>,
     /// Address of byte 0, valid for the whole buffer if it is contiguous.
     base: u64,
     /// Offset of byte 0 in the first page.
@@ -20,12 +21,13 @@ pub(crate) struct PagedBuffer {
 }
 
 impl PagedBuffer {
-    /// A buffer of `length` bytes that starts `lead` bytes into the first of `pages`.
-    pub(crate) fn new(pages: &[u64], log_page: u8, lead: u64, length: u64) -> Self {
+    /// A buffer of `length` bytes that starts where `run` does. A list of pages that are one stretch of memory is not kept.
+    pub(crate) fn new(budget: &PageBudget, run: PageRun, length: u64) -> Result<Self, BudgetUsedUp> {
+        let PageRun { pages, log_page, lead } = run;
         let contiguous = pages.windows(2).all(|w| w[0].checked_add(1 << log_page) == Some(w[1]));
         let base = pages.first().copied().unwrap_or(0).wrapping_add(lead);
-        let pages = if contiguous { Vec::new() } else { pages.to_vec() };
-        Self { pages, base, lead, log_page, length, _held: None }
+        let pages = if contiguous { None } else { Some(budget.hold(pages)?) };
+        Ok(Self { pages, base, lead, log_page, length, _held: None })
     }
 
     /// The buffer of `length` bytes at `offset` of `object`, which stays as long as this does.
@@ -35,8 +37,9 @@ impl PagedBuffer {
         length: u64,
         need: Need,
     ) -> Result<Self, CutError> {
-        let PageRun { pages, log_page, lead } = object.stretch(offset, length, need)?;
-        Ok(Self { _held: Some(object.clone()), ..Self::new(&pages, log_page, lead, length) })
+        let run = object.stretch(offset, length, need)?;
+        let buffer = Self::new(object.budget(), run, length).map_err(|BudgetUsedUp| CutError::Budget)?;
+        Ok(Self { _held: Some(object.clone()), ..buffer })
     }
 
     /// The I/O virtual address of byte 0.
@@ -47,12 +50,12 @@ impl PagedBuffer {
     /// The address of `offset` and how many bytes follow it contiguously; `None` outside the buffer.
     fn locate(&self, offset: u64) -> Option<(u64, u64)> {
         let left = self.length.checked_sub(offset).filter(|&left| left > 0)?;
-        if self.pages.is_empty() {
+        let Some(pages) = &self.pages else {
             return Some((self.base.wrapping_add(offset), left));
-        }
+        };
         let at = self.lead + offset;
         let within = at & ((1 << self.log_page) - 1);
-        let page = *self.pages.get((at >> self.log_page) as usize)?;
+        let page = *pages.get((at >> self.log_page) as usize)?;
         Some((page.wrapping_add(within), left.min((1 << self.log_page) - within)))
     }
 
@@ -95,6 +98,16 @@ mod tests {
     use super::*;
     use crate::nic::doorbell_record::DoorbellRecord;
 
+    fn list(pages: &[u64]) -> PageList {
+        PageBudget::default().hold(pages.to_vec()).unwrap()
+    }
+
+    /// On pages of 4 KiB.
+    fn paged(pages: &[u64], lead: u64, length: u64) -> PagedBuffer {
+        let run = PageRun { pages: pages.to_vec(), log_page: 12, lead };
+        PagedBuffer::new(&PageBudget::default(), run, length).unwrap()
+    }
+
     /// Remembers the pieces in which it was asked.
     struct Log(Vec<(u64, usize)>);
 
@@ -116,7 +129,7 @@ mod tests {
 
     #[test]
     fn contiguous_pages_are_one_piece() {
-        let buffer = PagedBuffer::new(&[0x4000, 0x5000, 0x6000], 12, 0x80, 0x2000);
+        let buffer = paged(&[0x4000, 0x5000, 0x6000], 0x80, 0x2000);
         assert_eq!(read(&buffer, 0, 0x2000), Some(vec![(0x4080, 0x2000)]));
         assert_eq!(read(&buffer, 1, 0x2000), None, "beyond the end");
         assert_eq!(read(&buffer, u64::MAX, 1), None);
@@ -124,7 +137,7 @@ mod tests {
 
     #[test]
     fn scattered_pages_are_walked() {
-        let buffer = PagedBuffer::new(&[0x4000, 0x9000, 0x6000], 12, 0xfc0, 0x1080);
+        let buffer = paged(&[0x4000, 0x9000, 0x6000], 0xfc0, 0x1080);
         assert_eq!(read(&buffer, 0, 0x1080), Some(vec![(0x4fc0, 0x40), (0x9000, 0x1000), (0x6000, 0x40)]));
         assert_eq!(read(&buffer, 0x1040, 0x40), Some(vec![(0x6000, 0x40)]));
         assert_eq!(read(&buffer, 0x1040, 0x41), None);
@@ -132,11 +145,11 @@ mod tests {
         buffer.write_entry(&mut log, 0x40, &[0; 64]).unwrap();
         assert_eq!(log.0, [(0x9000, 64)]);
         assert!(buffer.write_entry(&mut log, 0x1080, &[0; 64]).is_err());
-        assert!(PagedBuffer::new(&[], 12, 0, 0).write_entry(&mut log, 0, &[0; 64]).is_err());
+        assert!(paged(&[], 0, 0).write_entry(&mut log, 0, &[0; 64]).is_err());
     }
 
     fn object() -> Arc<UserMemory> {
-        Arc::new(UserMemory::new(vec![0x4003, 0x9001, 0x6003], 12, 0x40))
+        Arc::new(UserMemory::new(list(&[0x4003, 0x9001, 0x6003]), 12, 0x40))
     }
 
     #[test]

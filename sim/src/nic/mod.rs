@@ -37,6 +37,7 @@ mod memory;
 mod mkey;
 mod multicast;
 mod observer;
+mod page_list;
 mod pci;
 mod port;
 mod queue_counters;

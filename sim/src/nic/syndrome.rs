@@ -133,7 +133,7 @@ refusals! {
     UMEM_RANGE = 0xb0_0059, BadParameter, "the queue or the doorbell record leaves its user memory object";
     UMEM_RIGHT = 0xb0_005a, BadParameter, "the user memory object may not be read, or written, as the queue needs";
     UMEM_FEATURE = 0xb0_005b, BadParameter, "the user memory object asks for a feature that is not offered";
-    UMEM_BUDGET = 0xb0_005e, NoResources, "no memory is left for the entries of user memory objects";
+    PAGE_BUDGET = 0xb0_005e, NoResources, "no memory is left for the page lists of queues and user memory objects";
     UMEM_QUEUE_MISALIGNED = 0xb0_005d, BadParameter, "the queue does not begin at a multiple of 64 bytes in its user memory object";
     UID_UNKNOWN = 0xb0_005c, BadResource, "no such user context: uid is not 0, and log_max_uctx is";
     QP_UNKNOWN = 0xb0_0060, BadResource, "no such queue pair";

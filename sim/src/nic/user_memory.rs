@@ -2,6 +2,8 @@
 //!
 //! What is cut holds its object, so that a number in use cannot be taken away and none is counted by hand.
 
+use super::page_list::{PageBudget, PageList};
+
 /// Flags in a translation entry: the device may read, the device may write.
 const READ: u64 = 1;
 const WRITE: u64 = 2;
@@ -10,9 +12,6 @@ pub(crate) const ENTRY_FLAGS: u64 = READ | WRITE;
 
 /// First number of a user memory object: zero is what a field says that was never set.
 pub(crate) const FIRST_UMEM: u32 = 1;
-
-/// Entries that all objects of a device may have together: 2^25 bytes, enough for 16 GiB in pages of 4 KiB.
-pub(crate) const ENTRY_BUDGET: usize = 1 << 22;
 
 /// What the device does to a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,24 +29,26 @@ pub(crate) enum CutError {
     Range,
     /// An entry of it lacks the right.
     Right,
+    /// The budget for page lists has no room for its pages.
+    Budget,
 }
 
 /// Pages of an object, and where on the first of them a stretch begins.
 #[derive(Debug)]
-pub(super) struct PageRun {
+pub(crate) struct PageRun {
     /// Host addresses.
-    pub(super) pages: Vec<u64>,
+    pub(crate) pages: Vec<u64>,
     /// Logarithm of the bytes of a page.
-    pub(super) log_page: u8,
+    pub(crate) log_page: u8,
     /// Bytes of the first page before the stretch.
-    pub(super) lead: u64,
+    pub(crate) lead: u64,
 }
 
 /// One object.
 #[derive(Debug)]
 pub(crate) struct UserMemory {
     /// Addresses with their flags.
-    entries: Vec<u64>,
+    entries: PageList,
     log_page: u8,
     /// Where byte 0 lies in the first page.
     lead: u64,
@@ -55,13 +56,13 @@ pub(crate) struct UserMemory {
 
 impl UserMemory {
     /// An object on pages of `1 << log_page` bytes that begins `lead` bytes into the first of them and ends with the last.
-    pub(crate) const fn new(entries: Vec<u64>, log_page: u8, lead: u64) -> Self {
+    pub(crate) const fn new(entries: PageList, log_page: u8, lead: u64) -> Self {
         Self { entries, log_page, lead }
     }
 
-    /// Entries that it has.
-    pub(crate) const fn len(&self) -> usize {
-        self.entries.len()
+    /// The budget that its entries count in.
+    pub(crate) fn budget(&self) -> &PageBudget {
+        self.entries.budget()
     }
 
     /// The pages under `length` bytes at `offset`, if the device may do there what it needs to.

@@ -243,6 +243,8 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nic::page_list::PageBudget;
+    use crate::nic::user_memory::PageRun;
     use bareverbs_prm::doorbell::QueuePairRecord;
     use bareverbs_prm::numbering::WqeOpcode;
     use zerocopy::IntoBytes;
@@ -290,7 +292,8 @@ mod tests {
     fn queue() -> (Host, WorkQueue) {
         let length = usize::from(BLOCKS) * BASIC_BLOCK;
         let pages: Vec<u64> = (0..length as u64).step_by(4096).collect();
-        let buffer = PagedBuffer::new(&pages, 12, 0, length as u64);
+        let run = PageRun { pages, log_page: 12, lead: 0 };
+        let buffer = PagedBuffer::new(&PageBudget::default(), run, length as u64).unwrap();
         let queue = WorkQueue::new(buffer, 0, DoorbellRecord::at(RECORD), Some(LOG_BLOCKS));
         (Host { ring: vec![0; length], posted: 0 }, queue)
     }

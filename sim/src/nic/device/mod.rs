@@ -21,6 +21,7 @@ use super::firmware_state::{ClearedCounters, Firmware, PerformanceAgent};
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
 use super::multicast::Groups;
+use super::page_list::PageBudget;
 use super::port::Port;
 use super::queue_counters::{self, CounterSets};
 use super::queue_pair::{FinishedFrame, QueuePair};
@@ -64,8 +65,8 @@ pub struct Nic {
     pub(super) domains: Slab<()>,
     pub(super) uars: Slab<()>,
     pub(super) user_memory: Slab<Arc<UserMemory>>,
-    /// Entries of all of them.
-    pub(super) user_memory_entries: usize,
+    /// What page lists of queues and user memory objects hold.
+    pub(super) pages: PageBudget,
     pub(super) mkeys: MkeyTable,
     pub(super) events: event::EventQueues,
     pub(super) completions: completion::CompletionQueues,
@@ -110,7 +111,7 @@ impl Nic {
             domains: Slab::new(FIRST_PD, 24),
             uars: Slab::new(registers::FIRST_UAR, 24),
             user_memory: Slab::new(FIRST_UMEM, 24),
-            user_memory_entries: 0,
+            pages: PageBudget::default(),
             mkeys: MkeyTable::new(),
             events: event::EventQueues::new(),
             completions: completion::CompletionQueues::new(),
@@ -177,7 +178,6 @@ impl Nic {
             card.forget();
         }
         self.user_memory.clear();
-        self.user_memory_entries = 0;
         self.uars.clear();
         self.domains.clear();
         self.ethernet.clear();

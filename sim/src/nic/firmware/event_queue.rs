@@ -29,7 +29,7 @@ pub(super) fn create<M: HostMemory>(
     let number = nic.events.queues.next_number(1 << capabilities.log_max_eq()).ok_or(syndrome::EQ_LIMIT)?;
     let length = (EQE_SIZE as u64) << context.log_eq_size();
     let (log_page, offset) = (context.log_page_size(), context.page_offset());
-    let buffer = paged_buffer(call, CreateEqIn::PAS_OFFSET, log_page, offset, length)?;
+    let buffer = paged_buffer(nic, call, CreateEqIn::PAS_OFFSET, log_page, offset, length)?;
     nic.events.queues.insert(number, EventQueue::new(context, input.event_bitmask(), buffer));
     output.set_eq_number(Eqn::from_low_bits(number));
     Ok(())

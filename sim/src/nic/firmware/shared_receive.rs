@@ -227,7 +227,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
     let geometry = check_geometry(nic, ReceiveGeometry { log_size, log_stride }, context.pd())?;
     let record = record(nic, None, address)?;
     let (log_page, offset, length) = (context.log_page_size(), context.page_offset(), geometry.bytes());
-    let buffer = paged_buffer(call, CreateXrcSrqIn::PAS_OFFSET, log_page, offset, length)?;
+    let buffer = paged_buffer(nic, call, CreateXrcSrqIn::PAS_OFFSET, log_page, offset, length)?;
     let limit = context.lwm();
     let shared = SharedReceiveQueue::new(SharedContext::Xrc(context), buffer, geometry, record, limit);
     output.set_xrc_srqn(insert(nic, shared)?);

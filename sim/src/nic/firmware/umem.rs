@@ -4,8 +4,9 @@ use super::call::Call;
 use crate::nic::buffer::PagedBuffer;
 use crate::nic::doorbell_record::DoorbellRecord;
 use crate::nic::firmware_state::limits::LOG_MAX_UMEM;
+use crate::nic::page_list::BudgetUsedUp;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::user_memory::{CutError, ENTRY_BUDGET, ENTRY_FLAGS, Need, UserMemory};
+use crate::nic::user_memory::{CutError, ENTRY_FLAGS, Need, PageRun, UserMemory};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::srq::WorkQueueContext;
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
@@ -66,7 +67,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
     length: u64,
 ) -> Result<PagedBuffer, Refusal> {
     let Some(named) = place.umem else {
-        return paged_buffer(call, place.list_at, place.log_page_size, place.page_offset, length);
+        return paged_buffer(nic, call, place.list_at, place.log_page_size, place.page_offset, length);
     };
     let buffer = PagedBuffer::cut(object(nic, named.id)?, named.offset, length, need).map_err(refusal)?;
     if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
@@ -75,6 +76,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
 /// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
 /// of a page on (Linux `drivers/infiniband/hw/mlx5/devx.c`).
 pub(super) fn paged_buffer<M: HostMemory>(
+    nic: &Nic,
     call: &Call<'_, M>,
     list_at: usize,
     log_page_size: u8,
@@ -88,7 +90,8 @@ pub(super) fn paged_buffer<M: HostMemory>(
     if pages.iter().any(|page| page & 0xfff != 0) {
         return Err(syndrome::BUFFER_MISALIGNED);
     }
-    Ok(PagedBuffer::new(&pages, log_page, lead, length))
+    let run = PageRun { pages, log_page, lead };
+    PagedBuffer::new(&nic.pages, run, length).map_err(|BudgetUsedUp| syndrome::PAGE_BUDGET)
 }
 
 /// A doorbell record: at an I/O virtual address, or, in the object that is named, at the offset that stands in place of one. It is
@@ -114,6 +117,7 @@ const fn refusal(error: CutError) -> Refusal {
     match error {
         CutError::Range => syndrome::UMEM_RANGE,
         CutError::Right => syndrome::UMEM_RIGHT,
+        CutError::Budget => syndrome::PAGE_BUDGET,
     }
 }
 
@@ -137,15 +141,11 @@ pub(super) fn create<M: HostMemory>(
         return Err(syndrome::UMEM_SIZE);
     }
     let entries = call.list(CreateUmemIn::MTT_OFFSET, input.num_of_mtt())?;
-    let held = nic.user_memory_entries;
-    if entries.len() > ENTRY_BUDGET - held {
-        return Err(syndrome::UMEM_BUDGET);
-    }
     if entries.iter().any(|entry| entry & ((1 << log_page) - 1) & !ENTRY_FLAGS != 0) {
         return Err(syndrome::UMEM_MISALIGNED);
     }
     let number = nic.user_memory.next_number(1 << LOG_MAX_UMEM).ok_or(syndrome::UMEM_LIMIT)?;
-    nic.user_memory_entries = held + entries.len();
+    let entries = nic.pages.hold(entries).map_err(|BudgetUsedUp| syndrome::PAGE_BUDGET)?;
     nic.user_memory.insert(number, Arc::new(UserMemory::new(entries, log_page, lead)));
     output.set_umem_id(UmemId::from_low_bits(number));
     Ok(())
@@ -163,7 +163,6 @@ pub(super) fn destroy<M: HostMemory>(
     if Arc::strong_count(object(nic, number)?) > 1 {
         return Err(syndrome::UMEM_BUSY);
     }
-    let freed = nic.user_memory.remove(number).map_or(0, |object| object.len());
-    nic.user_memory_entries -= freed;
+    nic.user_memory.remove(number);
     Ok(())
 }

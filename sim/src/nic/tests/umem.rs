@@ -5,8 +5,8 @@ use super::host::{Answer, Host};
 use super::pair::Pair;
 use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, data, remote};
 use crate::nic::NicConfig;
+use crate::nic::page_list::ENTRY_BUDGET;
 use crate::nic::syndrome::{self, Refusal};
-use crate::nic::user_memory::ENTRY_BUDGET;
 use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaCapOut};
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut,
@@ -295,15 +295,42 @@ fn there_are_no_user_contexts() {
 }
 
 #[test]
-fn entries_of_all_objects_have_a_budget() {
+fn entries_of_all_page_lists_have_a_budget() {
     const ENTRIES: usize = 1 << 14;
-    let mut host = Host::booted(NicConfig::default());
+    let mut node = Node::new(1, NicConfig::default());
     let pages = vec![BOTH; ENTRIES];
-    let ids: Vec<_> =
-        (0..ENTRY_BUDGET / ENTRIES).map(|_| create(&mut host, &pages, 12, 0).unwrap().0.umem_id()).collect();
-    let refused = Some((syndrome::UMEM_BUDGET.status, syndrome::UMEM_BUDGET.syndrome));
-    assert_eq!(create(&mut host, &pages[..1], 12, 0).err(), refused);
-    destroy(&mut host, ids[0]).unwrap();
-    create(&mut host, &pages, 12, 0).unwrap();
-    assert_eq!(create(&mut host, &pages[..1], 12, 0).err(), refused);
+    // Whole objects while there is room for one, then halves, and so on: not an entry is left.
+    let mut ids = Vec::new();
+    for entries in (0..=ENTRIES.ilog2()).rev().map(|log| 1 << log) {
+        while let Ok((output, _)) = create(&mut node.host, &pages[..entries], 12, 0) {
+            ids.push(output.umem_id());
+        }
+    }
+    assert_eq!(ids.len() / (ENTRY_BUDGET / ENTRIES - 1), 1);
+    let refused = Some((syndrome::PAGE_BUDGET.status, syndrome::PAGE_BUDGET.syndrome));
+    assert_eq!(create(&mut node.host, &pages[..1], 12, 0).err(), refused);
+    destroy(&mut node.host, ids[0]).unwrap();
+    create(&mut node.host, &pages, 12, 0).unwrap();
+    assert_eq!(create(&mut node.host, &pages[..1], 12, 0).err(), refused);
+    // Queues count in the same budget, but for those on one stretch of memory.
+    assert_eq!(queue_on(&mut node, [0x4000, 0x4000]).err(), refused);
+    queue_on(&mut node, [0x4000, 0x5000]).unwrap();
+    destroy(&mut node.host, ids[1]).unwrap();
+    let cq = queue_on(&mut node, [0x4000, 0x4000]).unwrap().0;
+    assert_eq!(create(&mut node.host, &pages, 12, 0).err(), refused, "two entries are missing");
+    let mut destroy_cq = DestroyCqIn::new();
+    destroy_cq.set_cqn(cq.cqn());
+    node.host.run::<_, DestroyCqOut>(Op::DestroyCq, 0, destroy_cq).unwrap();
+    create(&mut node.host, &pages, 12, 0).unwrap();
+}
+
+/// CREATE_CQ with 128 entries on two pages.
+fn queue_on(node: &mut Node, pages: [u64; 2]) -> Answer<CreateCqOut> {
+    let record = node.host.memory.allocate(8);
+    let mut input = CreateCqIn::new();
+    let context = input.cq_context_mut();
+    context.set_log_cq_size(7).set_uar_page(node.uar).set_c_eqn_or_apu_element(node.eq.eqn.value());
+    context.set_dbr_addr(record);
+    let list = pages.map(u64::to_be_bytes).concat();
+    node.host.command(Op::CreateCq, 0, input, &list, 16)
 }

@@ -138,7 +138,7 @@ fn qperf(long: bool) -> Mlx5Case {
 }
 
 /// DPDK's testpmd drives both ports from user space. What it does, the commands and options for it, and what it must count.
-const PACKETS: [[&str; 4]; 5] = [
+const PACKETS: [[&str; 4]; 6] = [
     ["forwards", "set fwd io", "", BOTH_RECEIVE],
     ["swaps addresses", "set fwd macswap", "", BOTH_RECEIVE],
     [
@@ -158,6 +158,12 @@ const PACKETS: [[&str; 4]; 5] = [
         r"flow create 1 ingress pattern eth / ipv4 / udp / end actions queue index 1 / end\nset fwd io",
         "--rxq=2 --txq=2",
         "$(queue_rx 1 1) -ge 32 -a $(queue_rx 1 0) -eq 0",
+    ],
+    [
+        "spreads flows over queues (RSS)",
+        "set fwd io",
+        "--rxq=4 --txq=4 --rss-ip --txonly-multi-flow",
+        "$(queue_rx 1 0) -ge 8 -a $(queue_rx 1 1) -ge 8 -a $(queue_rx 1 2) -ge 8 -a $(queue_rx 1 3) -ge 8",
     ],
 ];
 const BOTH_RECEIVE: &str = "$(rx 0) -ge 32 -a $(rx 1) -ge 32";

@@ -1,0 +1,85 @@
+//! Lists of host pages, and the budget of a device for all of them.
+//!
+//! A list costs the device eight bytes a page, and the host nothing: it may name one page a million times. So all lists of a device together
+//! may be only so long. A list takes from the budget what it holds and gives it back when it goes.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Entries that all lists of a device may have together: 2^25 bytes, enough for 16 GiB in pages of 4 KiB.
+pub(crate) const ENTRY_BUDGET: usize = 1 << 22;
+
+/// What the lists of one device have taken.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageBudget {
+    taken: Arc<AtomicUsize>,
+}
+
+/// Entries of a page list, counted once in the budget of their device, however many hold them.
+#[derive(Debug, Clone)]
+pub(crate) struct PageList(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    entries: Box<[u64]>,
+    budget: PageBudget,
+}
+
+/// The budget has no room for a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BudgetUsedUp;
+
+impl PageBudget {
+    /// Holds a list, if the budget has room for it.
+    pub(crate) fn hold(&self, entries: Vec<u64>) -> Result<PageList, BudgetUsedUp> {
+        // One thread drives a device: the counter is atomic only so that the device may move to another.
+        let taken = self.taken.load(Ordering::Relaxed) + entries.len();
+        if taken > ENTRY_BUDGET {
+            return Err(BudgetUsedUp);
+        }
+        self.taken.store(taken, Ordering::Relaxed);
+        Ok(PageList(Arc::new(Held { entries: entries.into_boxed_slice(), budget: self.clone() })))
+    }
+}
+
+impl PageList {
+    /// The budget that it counts in.
+    pub(crate) fn budget(&self) -> &PageBudget {
+        &self.0.budget
+    }
+}
+
+impl Deref for PageList {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0.entries
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.entries.len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_goes_gives_back_what_it_took() {
+        let budget = PageBudget::default();
+        let half = || budget.hold(vec![0; ENTRY_BUDGET / 2]);
+        let (first, _second) = (half().unwrap(), half().unwrap());
+        assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp));
+        assert!(budget.hold(Vec::new()).is_ok(), "an empty list takes nothing");
+        let again = first.clone();
+        drop(first);
+        assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp), "another holds it still");
+        drop(again);
+        let _third = half().unwrap();
+        assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp));
+    }
+}
