@@ -9,7 +9,7 @@ use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, vfio};
 use clap::{Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -73,7 +73,13 @@ enum Judge {
     /// Storage of Linux's kernel, NVMe, NFS and iSER, judges fast registration.
     Storage(KernelJudge),
     /// UCX, OpenMPI, libfabric, qperf and DPDK judge the device model.
-    Programs(KernelJudge),
+    Programs {
+        #[command(flatten)]
+        judge: KernelJudge,
+        /// The program of Snabb, built from its public repository: ask its driver of ConnectX cards too.
+        #[arg(long, value_name = "FILE")]
+        snabb: Option<PathBuf>,
+    },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
     InGuest(vfio::payload::InGuest),
@@ -161,7 +167,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
         Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
-        Judge::Programs(judge) => judge_programs(&judge.asked(), judge.extent()),
+        Judge::Programs { judge, snabb } => judge_programs(&judge.asked(), judge.extent(), snabb.as_deref()),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
@@ -270,11 +276,12 @@ fn judge_storage(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
     asked.conclude(&name, &report, &[])
 }
 
-fn judge_programs(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
+fn judge_programs(asked: &Asked<'_>, extent: Extent, snabb: Option<&Path>) -> Result<ExitCode> {
     let (only, name) = (asked.only()?, extent.list_name("programs"));
     let Extent { long, kernel, .. } = extent;
     let output = output_directory().join(&name);
-    let report = programs::run(&programs::ProgramsOptions { only, long, kernel, output })?;
+    let snabb = snabb.map(Path::to_path_buf);
+    let report = programs::run(&programs::ProgramsOptions { only, long, snabb, kernel, output })?;
     asked.conclude(&name, &report, &[])
 }
 

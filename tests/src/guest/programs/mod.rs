@@ -12,8 +12,9 @@ use super::mlx5::question::ask;
 use super::ports::{self, PORTS};
 use super::root::Root;
 use super::table::Report;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bareverbs_sim::nic::LinkLayer;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct ProgramsOptions {
     pub only: Option<String>,
     /// Every transport and operation, and not one of each.
     pub long: bool,
+    /// Snabb, built from its repository: its driver of ConnectX cards is asked too.
+    pub snabb: Option<PathBuf>,
     /// The guest's kernel.
     pub kernel: Kernel,
     /// Directory for the console and the log of commands.
@@ -45,20 +48,24 @@ pub struct ProgramsOptions {
 /// Boots the guest and asks every question.
 pub fn run(options: &ProgramsOptions) -> Result<Report> {
     let root = Root::with_kernel(options.kernel)?;
-    std::fs::create_dir_all(&options.output)?;
+    fs::create_dir_all(&options.output)?;
     // In the order of their end: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
     nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
-    let files = [PORTS, FUNCTIONS, EXCHANGE];
+    let texts = [PORTS, FUNCTIONS, EXCHANGE];
+    let mut files = texts.map(|(name, text)| (name.to_owned(), text.into())).to_vec();
+    if let Some(path) = &options.snabb {
+        files.push((SNABB.to_owned(), fs::read(path).with_context(|| path.display().to_string())?));
+    }
     let configuration = Configuration {
         memory: MEMORY,
         vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
-        files: files.map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
+        files,
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("programs-console.log"))?;
     let mut report = Report::new(&["case"]);
-    for case in all(options.long) {
+    for case in all(options.long).into_iter().chain(options.snabb.as_ref().map(|_| snabb())) {
         if case.set_up || options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str())) {
             report.add(ask(&mut machine, &case)?);
         }
@@ -166,6 +173,18 @@ const PACKETS: [[&str; 4]; 6] = [
         "$(queue_rx 1 0) -ge 8 -a $(queue_rx 1 1) -ge 8 -a $(queue_rx 1 2) -ge 8 -a $(queue_rx 1 3) -ge 8",
     ],
 ];
+/// Snabb's program, as the guest knows it.
+const SNABB: &str = "snabb";
+
+/// Snabb's own driver sends a million packets from each of both ports, and looks at their counters. The kernel's driver has to leave them.
+fn snabb() -> Mlx5Case {
+    let command = format!("snabb_selftest {}", Machine::path_inside(SNABB));
+    Mlx5Case {
+        limit: Duration::from_secs(300),
+        ..case("Snabb's selftest of its driver", "selftest: ok", &command)
+    }
+}
+
 const BOTH_RECEIVE: &str = "$(rx 0) -ge 32 -a $(rx 1) -ge 32";
 
 fn packets() -> impl Iterator<Item = Mlx5Case> {
