@@ -7,7 +7,9 @@ use bareverbs_tests::guest::kernel::Kernel;
 use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
-use bareverbs_tests::guest::{Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, vfio};
+use bareverbs_tests::guest::{
+    Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, vfio, without_guest,
+};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -92,6 +94,13 @@ enum Judge {
         #[arg(long)]
         record: bool,
     },
+    /// Run `run-judge` among the programs of the guest's Debian, but on this machine and without a guest.
+    #[command(name = "run-judge")]
+    Hosted {
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Build the guest's root file system and stop.
     Build,
     /// Boot the guest and run one shell command in it.
@@ -170,6 +179,10 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Programs { judge, snabb } => judge_programs(&judge.asked(), judge.extent(), snabb.as_deref()),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
+        Judge::Hosted { arguments } => {
+            let status = without_guest::run_judge(arguments)?;
+            Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),
         Judge::Run { command } => run_command(command),
     }

@@ -63,7 +63,9 @@ impl Judgement {
     fn listed(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
         for case in listed::cases()? {
             let name = case.to_string();
-            if asked.wants(&name) {
+            if let Some(reason) = case.is_for_another_system().filter(|_| asked.wants(&name)) {
+                println!("not asked: {name}: {reason}");
+            } else if asked.wants(&name) {
                 self.add(&entry(name, || case.judge(installation)));
             }
         }

@@ -23,6 +23,7 @@ pub mod rxe;
 pub mod storage;
 pub mod table;
 pub mod vfio;
+pub mod without_guest;
 
 use core::fmt;
 

@@ -296,7 +296,18 @@ pub fn free_port() -> Result<u16> {
 
 /// Whether a program is in a directory of PATH.
 pub fn is_installed(program: &str) -> bool {
+    path_of(program).is_some()
+}
+
+/// Where a program is that is on the path.
+pub fn path_of(program: &str) -> Option<PathBuf> {
     let directories = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths::<OsStr>(&directories)
-        .any(|directory| Path::new(&directory).join(program).is_file())
+    let mut paths = std::env::split_paths::<OsStr>(&directories).map(|directory| directory.join(program));
+    paths.find(|path| path.is_file())
+}
+
+/// Whether a program names a library whose file begins so.
+pub fn needs_library(program: &Path, library: &str) -> bool {
+    let named = |bytes: Vec<u8>| bytes.windows(library.len()).any(|window| window == library.as_bytes());
+    fs::read(program).is_ok_and(named)
 }

@@ -14,7 +14,7 @@ const MPIRUN: [&str; 9] = ["mpirun", "-n", "4", "--oversubscribe", "--mca", "pml
 
 /// Compiles the program and runs it.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
-    if let Some(program) = ["mpicc", "mpirun"].into_iter().find(|program| !is_installed(program)) {
+    if let Some(program) = ["mpicc", "mpirun", "gcc"].into_iter().find(|program| !is_installed(program)) {
         let reason =
             format!("{program} is not installed (Debian: apt-get install openmpi-bin libopenmpi-dev gcc)");
         return Ok(Verdict::Skip(reason));

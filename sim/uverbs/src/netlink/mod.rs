@@ -18,7 +18,7 @@ use crate::uapi::{
     RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME, RDMA_NLDEV_ATTR_CHARDEV_TYPE,
     RDMA_NLDEV_ATTR_DEV_DIM, RDMA_NLDEV_ATTR_DEV_INDEX, RDMA_NLDEV_ATTR_DEV_NAME,
     RDMA_NLDEV_ATTR_DEV_NODE_TYPE, RDMA_NLDEV_ATTR_DEV_PROTOCOL, RDMA_NLDEV_ATTR_FW_VERSION,
-    RDMA_NLDEV_ATTR_LID, RDMA_NLDEV_ATTR_LMC, RDMA_NLDEV_ATTR_NDEV_INDEX, RDMA_NLDEV_ATTR_NDEV_NAME,
+    RDMA_NLDEV_ATTR_LID, RDMA_NLDEV_ATTR_LMC, RDMA_NLDEV_ATTR_NDEV_NAME,
     RDMA_NLDEV_ATTR_NODE_GUID, RDMA_NLDEV_ATTR_PORT_INDEX, RDMA_NLDEV_ATTR_PORT_PHYS_STATE,
     RDMA_NLDEV_ATTR_PORT_STATE, RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY,
     RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, RDMA_NLDEV_ATTR_SM_LID,
@@ -34,8 +34,6 @@ use message::{Reply, RequestMessage, flag};
 
 /// The only port of each device.
 const PORT: u32 = 1;
-/// The interface that stands for the port's; see the GID table.
-const INTERFACE: (u32, &str) = (1, "lo");
 /// `RDMA_NODE_IB_CA`: a channel adapter.
 const CHANNEL_ADAPTER: u8 = 1;
 /// `IB_PORT_ACTIVE`, `IB_PORT_PHYS_STATE_LINK_UP`.
@@ -270,11 +268,7 @@ fn put_port(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttributes
     }
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, ACTIVE);
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, LINK_UP);
-    if attributes.infiniband.is_none() {
-        let (index, name) = INTERFACE;
-        reply.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
-        reply.put_text(RDMA_NLDEV_ATTR_NDEV_NAME, name);
-    }
+    // No network interface is named: whoever reads one here looks up its addresses, and the machine has none of this host's.
 }
 
 /// There is a device file for verbs only.
