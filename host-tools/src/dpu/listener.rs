@@ -22,16 +22,16 @@ const CALLERS: usize = 2 * CONNECTIONS;
 
 /// What a caller's thread asks of the service's.
 #[derive(Debug)]
-pub(super) enum Errand {
+pub(super) enum CallerRequest {
     /// A tenant wants a connection.
-    Join(Box<Application>),
+    Join(Box<JoinRequest>),
     /// The connection of this number is not needed any more.
     Leave { number: u64 },
 }
 
 /// What a tenant wants, and who waits for the answer.
 #[derive(Debug)]
-pub(super) struct Application {
+pub(super) struct JoinRequest {
     /// As it was when the caller proved its key.
     pub(super) tenant: Tenant,
     pub(super) wish: Aim,
@@ -51,14 +51,14 @@ pub(super) struct Joined {
 
 /// What all threads share.
 #[derive(Debug)]
-pub(super) struct Reception {
+pub(super) struct ListenerState {
     pub(super) tenants: Tenants,
     /// Whether nobody is let in any more.
     pub(super) closing: AtomicBool,
     callers: AtomicUsize,
 }
 
-impl Reception {
+impl ListenerState {
     pub(super) const fn new(tenants: Tenants) -> Self {
         Self { tenants, closing: AtomicBool::new(false), callers: AtomicUsize::new(0) }
     }
@@ -69,18 +69,21 @@ impl Reception {
     }
 }
 
-/// Listens, and takes calls from a thread of its own until the process ends. Gives the address, and where errands arrive.
-pub(super) fn listen(address: &str, reception: &Arc<Reception>) -> Result<(SocketAddr, Receiver<Errand>)> {
+/// Listens, and takes calls from a thread of its own until the process ends. Gives the address, and where requests arrive.
+pub(super) fn listen(
+    address: &str,
+    state: &Arc<ListenerState>,
+) -> Result<(SocketAddr, Receiver<CallerRequest>)> {
     let listener = Listener::bind(address)?;
     let own = listener.local_address().context("asking for the port")?;
-    let (errands, arriving) = channel();
-    let reception = reception.clone();
-    let take = move || take_calls(&listener, &reception, &errands);
+    let (requests, arriving) = channel();
+    let state = state.clone();
+    let take = move || take_calls(&listener, &state, &requests);
     thread::Builder::new().name("dpu listener".into()).spawn(take).context("starting the listener")?;
     Ok((own, arriving))
 }
 
-fn take_calls(listener: &Listener, reception: &Arc<Reception>, errands: &Sender<Errand>) {
+fn take_calls(listener: &Listener, state: &Arc<ListenerState>, requests: &Sender<CallerRequest>) {
     loop {
         let call = match listener.call(Duration::from_secs(60)) {
             Ok(call) => call,
@@ -91,39 +94,39 @@ fn take_calls(listener: &Listener, reception: &Arc<Reception>, errands: &Sender<
                 continue;
             }
         };
-        if reception.callers.fetch_add(1, Ordering::Relaxed) >= CALLERS {
-            reception.callers.fetch_sub(1, Ordering::Relaxed);
+        if state.callers.fetch_add(1, Ordering::Relaxed) >= CALLERS {
+            state.callers.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(from = call.address(), "refused: {CALLERS} callers are the most");
             // Nobody waits for its farewell: that would be one more caller to wait for.
             drop(call);
             continue;
         }
-        let (reception_of_call, errands) = (reception.clone(), errands.clone());
+        let (shared, requests) = (state.clone(), requests.clone());
         let attend = move || {
-            attend(call, &reception_of_call, &errands);
-            reception_of_call.callers.fetch_sub(1, Ordering::Relaxed);
+            attend(call, &shared, &requests);
+            shared.callers.fetch_sub(1, Ordering::Relaxed);
         };
         if let Err(error) = thread::Builder::new().name("dpu caller".into()).spawn(attend) {
-            reception.callers.fetch_sub(1, Ordering::Relaxed);
+            state.callers.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!("a call could not be answered: {error}");
         }
     }
 }
 
 /// The whole of one call.
-fn attend(call: IncomingCall, reception: &Reception, errands: &Sender<Errand>) {
+fn attend(call: IncomingCall, state: &ListenerState, requests: &Sender<CallerRequest>) {
     let from = call.address().to_owned();
-    if reception.closing.load(Ordering::Relaxed) {
+    if state.closing.load(Ordering::Relaxed) {
         call.refuse(SHUTTING_DOWN);
         return;
     }
     let mut known = None;
     let key_of = |name: &str| {
-        known = reception.tenants.find(name);
+        known = state.tenants.find(name);
         known.as_ref().map(|tenant| tenant.key.clone())
     };
     match (call.prove(PURPOSE, key_of, STEP), known) {
-        (Ok(call), Some(tenant)) => connect(call, tenant, errands),
+        (Ok(call), Some(tenant)) => connect(call, tenant, requests),
         (Ok(call), None) => call.refuse("nobody of this name is known here"),
         (Err(error), _) => tracing::warn!(from, "refused: {}", error.cause),
     }
@@ -132,16 +135,16 @@ fn attend(call: IncomingCall, reception: &Reception, errands: &Sender<Errand>) {
 /// What callers are told when the service ends.
 pub(super) const SHUTTING_DOWN: &str = "the service is being shut down: call again when it is back";
 
-fn connect(call: ProvenCall, known: Tenant, errands: &Sender<Errand>) {
+fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
     let (tenant, from) = (call.name().to_owned(), call.address().to_owned());
-    match join(&call, known, errands) {
+    match join(&call, known, requests) {
         Ok(joined) => {
             let Joined { number, introduction, farewell } = joined;
             if let Err(error) = keep(call, &introduction, &farewell) {
                 tracing::warn!(tenant, from, "the connection was not made: {error:#}");
             }
             // A service that has ended needs to be told nothing.
-            let _ = errands.send(Errand::Leave { number });
+            let _ = requests.send(CallerRequest::Leave { number });
         }
         Err(reason) => {
             tracing::warn!(tenant, from, "refused: {reason}");
@@ -151,11 +154,12 @@ fn connect(call: ProvenCall, known: Tenant, errands: &Sender<Errand>) {
 }
 
 /// Has the service make a connection; or the reason why there is none.
-fn join(call: &ProvenCall, tenant: Tenant, errands: &Sender<Errand>) -> Result<Joined, String> {
+fn join(call: &ProvenCall, tenant: Tenant, requests: &Sender<CallerRequest>) -> Result<Joined, String> {
     let wish = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?.wish;
     let (answer, answered) = sync_channel(1);
     let (from, peer) = (call.address().to_owned(), call.peer().clone());
-    let asked = errands.send(Errand::Join(Box::new(Application { tenant, wish, from, peer, answer })));
+    let asked =
+        requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, wish, from, peer, answer })));
     asked.map_err(|_| SHUTTING_DOWN.to_owned())?;
     match answered.recv_timeout(STEP) {
         Ok(joined) => joined,

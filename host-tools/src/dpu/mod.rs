@@ -1,7 +1,7 @@
 //! `bareverbs dpu`: kernels near data as a service that anybody may be let into, and a client that looks keys up in it.
 //!
 //! * Said beforehand: `config` is the file of the service, `key_file` a key, `tenant` who may do what, `offer` what both ends tell each other.
-//! * The service: `serve` is its life, `listener` meets callers over TCP in threads of their own, `service` is the one thread that owns the device,
+//! * The service: `serve` starts, reloads and ends it, `listener` meets callers over TCP in threads of their own, `service` is the one thread that owns the device,
 //!   `served_table` the memory that is looked up in, `figures` its OpenMetrics.
 //! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
 //!

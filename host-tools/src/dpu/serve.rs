@@ -1,8 +1,8 @@
-//! The life of a service: started by a file, told by signals to read it again or to end.
+//! How a service runs: started by a file, told by signals to read it again or to end.
 
 use super::config::{ServiceConfig, TableSource};
 use super::figures;
-use super::listener::{Errand, Reception, SHUTTING_DOWN, listen};
+use super::listener::{CallerRequest, ListenerState, SHUTTING_DOWN, listen};
 use super::served_table::{ServedRows, rows};
 use super::service::Service;
 use super::tenant::{Tenant, Tenants};
@@ -73,8 +73,8 @@ pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
     let signals = Signals::catch().map_err(Failure::Run)?;
     let path = arguments.config.clone();
     let served = ServedRows { rows, readable };
-    let life = Life { path, config, served, tenants, exporter, signals };
-    seat.with_device(DeviceConfig::default(), life)
+    let task = ServeTask { path, config, served, tenants, exporter, signals };
+    seat.with_device(DeviceConfig::default(), task)
 }
 
 /// What the process was told by signals.
@@ -94,7 +94,7 @@ impl Signals {
 }
 
 /// A service on a device that is open.
-struct Life {
+struct ServeTask {
     path: PathBuf,
     config: ServiceConfig,
     served: ServedRows,
@@ -103,38 +103,38 @@ struct Life {
     signals: Signals,
 }
 
-impl SeatedTask for Life {
+impl SeatedTask for ServeTask {
     type Output = ();
 
     fn run<H: Hal>(mut self, device: &Device<H>, seat: &Seat) -> Result<(), Failure> {
         let service = Service::new(device, seat, &self.config, &self.served).map_err(Failure::Input)?;
-        let reception = Arc::new(Reception::new(Tenants::new(std::mem::take(&mut self.tenants))));
-        let (address, errands) = listen(&self.config.listen, &reception).map_err(Failure::Input)?;
+        let state = Arc::new(ListenerState::new(Tenants::new(std::mem::take(&mut self.tenants))));
+        let (address, requests) = listen(&self.config.listen, &state).map_err(Failure::Input)?;
         tracing::info!(rows = self.served.rows.len(), "serving tenants at {address}");
-        Serving { life: self, service, reception, rest: seat.rest }.until_told(device.hal(), &errands);
+        Serving { task: self, service, state, rest: seat.rest }.until_told(device.hal(), &requests);
         Ok(())
     }
 }
 
 struct Serving<'d, H: Hal> {
-    life: Life,
+    task: ServeTask,
     service: Service<'d, H>,
-    reception: Arc<Reception>,
+    state: Arc<ListenerState>,
     rest: Duration,
 }
 
 impl<H: Hal> Serving<'_, H> {
     /// Serves until the process is told to end and what runs has ended, or the time for that is over.
-    fn until_told(&mut self, hal: &H, errands: &Receiver<Errand>) {
+    fn until_told(&mut self, hal: &H, requests: &Receiver<CallerRequest>) {
         let mut end_by = None;
         let mut exposed = hal.now();
         loop {
             let now = hal.now();
-            let active = self.turn(now, errands);
-            if self.life.signals.reload.swap(false, Ordering::Relaxed) {
+            let active = self.turn(now, requests);
+            if self.task.signals.reload.swap(false, Ordering::Relaxed) {
                 self.reload(now);
             }
-            if end_by.is_none() && self.life.signals.end.load(Ordering::Relaxed) {
+            if end_by.is_none() && self.task.signals.end.load(Ordering::Relaxed) {
                 end_by = Some(self.drain(now));
             }
             if let Some(deadline) = end_by
@@ -142,7 +142,7 @@ impl<H: Hal> Serving<'_, H> {
             {
                 return self.say_goodbye(now, hal);
             }
-            if let Some(exporter) = self.life.exporter.as_ref().filter(|_| now >= exposed) {
+            if let Some(exporter) = self.task.exporter.as_ref().filter(|_| now >= exposed) {
                 exporter.publish(figures::exposition(&self.service.figures()));
                 exposed = now + EXPOSITION;
             }
@@ -151,10 +151,10 @@ impl<H: Hal> Serving<'_, H> {
         }
     }
 
-    fn turn(&mut self, now: Time, errands: &Receiver<Errand>) -> bool {
+    fn turn(&mut self, now: Time, requests: &Receiver<CallerRequest>) -> bool {
         let mut active = self.service.turn(now);
-        if let Ok(errand) = errands.try_recv() {
-            self.service.run_errand(now, errand, &self.reception.tenants);
+        if let Ok(request) = requests.try_recv() {
+            self.service.handle_request(now, request, &self.state.tenants);
             active = true;
         }
         active
@@ -162,16 +162,16 @@ impl<H: Hal> Serving<'_, H> {
 
     /// Reads the tenants and their keys again. A file that cannot be used changes nothing.
     fn reload(&mut self, now: Time) {
-        let read = ServiceConfig::read(&self.life.path).and_then(|config| config.load_tenants());
+        let read = ServiceConfig::read(&self.task.path).and_then(|config| config.load_tenants());
         match read {
             Err(error) => tracing::error!("the tenants stay as they are: {error:#}"),
             Ok(tenants) => {
-                if !self.life.served.readable && tenants.iter().any(|tenant| tenant.read) {
+                if !self.task.served.readable && tenants.iter().any(|tenant| tenant.read) {
                     tracing::error!(
                         "nobody could READ the table when the service began: `read` takes effect when it is started again"
                     );
                 }
-                let changed = self.reception.tenants.replace(tenants);
+                let changed = self.state.tenants.replace(tenants);
                 self.service.end_tenants(now, &changed);
                 tracing::info!(?changed, "the tenants were read again");
             }
@@ -179,11 +179,11 @@ impl<H: Hal> Serving<'_, H> {
     }
 
     fn drain(&mut self, now: Time) -> Time {
-        self.reception.closing.store(true, Ordering::Relaxed);
+        self.state.closing.store(true, Ordering::Relaxed);
         self.service.drain();
         let running = self.service.figures().running;
         tracing::info!(running, "told to end: what runs is answered, nothing else begins");
-        now + self.life.config.drain
+        now + self.task.config.drain
     }
 
     /// Tells everybody who is connected, and waits a moment until they were told.
@@ -197,7 +197,7 @@ impl<H: Hal> Serving<'_, H> {
         }
         self.service.end_all(now, SHUTTING_DOWN);
         let deadline = std::time::Instant::now() + FAREWELL;
-        while self.reception.callers() > 0 && std::time::Instant::now() < deadline {
+        while self.state.callers() > 0 && std::time::Instant::now() < deadline {
             let now = hal.now();
             self.service.turn(now);
             hal.relax(now + Duration::from_millis(1));

@@ -4,7 +4,7 @@
 //! when everything was flushed, so that no completion of the one is taken for one of the other.
 
 use super::config::ServiceConfig;
-use super::listener::{Application, Errand, Joined};
+use super::listener::{CallerRequest, JoinRequest, Joined};
 use super::offer::{Aim, Offer, PURPOSE};
 use super::served_table::{ServedRows, ServedTable};
 use super::tenant::{CONNECTIONS, SHARE, Tenant, Tenants};
@@ -140,17 +140,17 @@ impl<'d, H: Hal> Service<'d, H> {
     }
 
     /// Does what a caller's thread wants.
-    pub(super) fn run_errand(&mut self, now: Time, errand: Errand, tenants: &Tenants) {
-        match errand {
-            Errand::Leave { number } => {
+    pub(super) fn handle_request(&mut self, now: Time, request: CallerRequest, tenants: &Tenants) {
+        match request {
+            CallerRequest::Leave { number } => {
                 self.leave(now, |tenancy| tenancy.number == number, "the caller has left")
             }
-            Errand::Join(application) => self.answer(now, *application, tenants),
+            CallerRequest::Join(request) => self.answer(now, *request, tenants),
         }
     }
 
-    fn answer(&mut self, now: Time, application: Application, tenants: &Tenants) {
-        let Application { tenant, wish, from, peer, answer } = application;
+    fn answer(&mut self, now: Time, request: JoinRequest, tenants: &Tenants) {
+        let JoinRequest { tenant, wish, from, peer, answer } = request;
         let joined = self.join(&tenant, wish, &peer, tenants);
         let tenant = tenant.name;
         let number = joined.as_ref().map(|joined| joined.number).ok();

@@ -49,7 +49,7 @@ pub(super) struct RemoveArguments {
 }
 
 /// What is done with the programs of a service.
-enum ProgramErrand {
+enum ProgramTask {
     Deploy { opcode: Opcode, program: Vec<u8> },
     List,
     Remove { opcode: Opcode },
@@ -57,7 +57,7 @@ enum ProgramErrand {
 
 /// What came of it.
 #[derive(Debug, Default)]
-struct ErrandOutcome {
+struct TaskOutcome {
     version: u64,
     listed: Vec<Deployed>,
 }
@@ -67,7 +67,7 @@ pub(super) fn deploy(arguments: &DeployArguments) -> Result<String, Failure> {
     let (opcode, program) = (arguments.opcode, arguments.program.bytes()?);
     let instructions = program.len() / 8;
     let digest = Program::verify(&program).ok().map(|program| hex(&program.digest()));
-    let outcome = arguments.service.with_service(ProgramErrand::Deploy { opcode, program })?;
+    let outcome = arguments.service.with_service(ProgramTask::Deploy { opcode, program })?;
     let (name, version) = (opcode_text(opcode), outcome.version);
     if arguments.program.json {
         let value =
@@ -80,7 +80,7 @@ pub(super) fn deploy(arguments: &DeployArguments) -> Result<String, Failure> {
 
 /// Lists all versions that answer, or answered to requests that still run.
 pub(super) fn list(arguments: &ListArguments) -> Result<String, Failure> {
-    let listed = arguments.service.with_service(ProgramErrand::List)?.listed;
+    let listed = arguments.service.with_service(ProgramTask::List)?.listed;
     if arguments.json {
         return json_object("kernel-list", listed.iter().map(object).collect());
     }
@@ -106,7 +106,7 @@ fn line(program: &Deployed) -> String {
 /// Removes a program.
 pub(super) fn remove(arguments: &RemoveArguments) -> Result<String, Failure> {
     let opcode = arguments.opcode;
-    let version = arguments.service.with_service(ProgramErrand::Remove { opcode })?.version;
+    let version = arguments.service.with_service(ProgramTask::Remove { opcode })?.version;
     let name = opcode_text(opcode);
     if arguments.json {
         return json_object("kernel-remove", json!({"opcode": name, "version": version}));
@@ -114,7 +114,7 @@ pub(super) fn remove(arguments: &RemoveArguments) -> Result<String, Failure> {
     Ok(format!("version {version} answers to {name} no more"))
 }
 
-impl ProgramErrand {
+impl ProgramTask {
     fn words(&self) -> String {
         match self {
             Self::Deploy { opcode, .. } => format!("deploying {}", opcode_text(*opcode)),
@@ -124,10 +124,10 @@ impl ProgramErrand {
     }
 }
 
-impl ServiceTask for ProgramErrand {
-    type Output = ErrandOutcome;
+impl ServiceTask for ProgramTask {
+    type Output = TaskOutcome;
 
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<ErrandOutcome, Failure> {
+    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<TaskOutcome, Failure> {
         let words = self.words();
         let connected = door.connect(Aim::Deploy, DeployerConfig::MEMORY).context(words.clone());
         let mut connection = connected.map_err(Failure::Input)?;
@@ -135,12 +135,12 @@ impl ServiceTask for ProgramErrand {
     }
 }
 
-impl ProgramErrand {
+impl ProgramTask {
     fn carry_out<H: Hal>(
         &self,
         door: &ServiceDoor<'_, H>,
         connection: &mut ServiceConnection<'_, H>,
-    ) -> Result<ErrandOutcome> {
+    ) -> Result<TaskOutcome> {
         let memory = connection.endpoint.region();
         let (address, rkey) = (memory.address(), memory.rkey().value());
         let timeout = Duration::from_millis(u64::try_from(door.timeout.as_millis())?);
@@ -158,9 +158,9 @@ impl ProgramErrand {
         loop {
             match deployer.poll(hal.now(), &mut connection.endpoint) {
                 Some(DeployerEvent::Listed(program)) => listed.push(program),
-                Some(DeployerEvent::ListEnd) => return Ok(ErrandOutcome { version: 0, listed }),
+                Some(DeployerEvent::ListEnd) => return Ok(TaskOutcome { version: 0, listed }),
                 Some(DeployerEvent::Deployed { version } | DeployerEvent::Removed { version }) => {
-                    return Ok(ErrandOutcome { version, listed });
+                    return Ok(TaskOutcome { version, listed });
                 }
                 Some(DeployerEvent::Failed(failure)) => return Err(explained(failure, connection)),
                 None => door.rest(),
