@@ -3,7 +3,8 @@
 use bareverbs_offload::grant::Grant;
 use bareverbs_offload::kernel::{CompiledIn, KernelSet, Opcode};
 use bareverbs_offload::runtime::{
-    Admission, ConnectError, ConnectionId, Counters, DmaFault, Reply, ResponseWindow, Runtime,
+    Admission, ConnectError, ConnectionId, Counters, DmaAction, DmaFault, DmaRequest, Reply, ResponseWindow,
+    Runtime,
 };
 use bareverbs_offload::wire::RegionHandle;
 use bareverbs_prm::ids::Qpn;
@@ -92,10 +93,10 @@ impl<S: KernelSet> Inner<S> {
 
     fn run(&mut self, now: Time, memory: &mut dyn HostMemory) {
         while let Some(dma) = self.runtime.poll_dma(now) {
+            let written = self.runtime.to_be_written(&dma).unwrap_or_default();
             let staging = &mut self.staging[dma.tag.buffer()];
-            staging.resize(dma.length as usize, 0);
-            let read = memory.read(dma.address, staging).map_err(|_| DmaFault::Memory);
-            self.runtime.handle_dma_done(now, dma.tag, read.map(|()| staging.as_slice()));
+            let done = carry_out(&dma, memory, staging, written);
+            self.runtime.handle_dma_done(now, dma.tag, done);
         }
         while let Some(reply) = self.runtime.poll_reply(now) {
             self.push(&reply);
@@ -116,6 +117,32 @@ impl<S: KernelSet> Inner<S> {
         let bytes = [body.unwrap_or_default(), &reply.trailer.encode()].concat();
         self.replies.push_back(RpcReply { qpn, address: reply.address, rkey: reply.rkey, bytes });
     }
+}
+
+/// Reads or writes the memory of the host. The NIC does one thing after the other, so that what it compares is what it swaps.
+fn carry_out<'s>(
+    dma: &DmaRequest,
+    memory: &mut dyn HostMemory,
+    staging: &'s mut Vec<u8>,
+    written: &[u8],
+) -> Result<&'s [u8], DmaFault> {
+    let (begin, end) = (dma.offset as usize, (dma.offset + dma.length) as usize);
+    staging.resize(staging.len().max(end), 0);
+    let part = &mut staging[begin..end];
+    let done = match dma.action {
+        DmaAction::Read => memory.read(dma.address, part),
+        DmaAction::Write { .. } => {
+            memory.write(dma.address, written).map_err(|_| DmaFault::Memory)?;
+            return Ok(&[]);
+        }
+        DmaAction::CompareAndSwap { expected, desired } => {
+            let read = memory.read(dma.address, part);
+            let equal = read.is_ok() && *part == expected.to_be_bytes();
+            if equal { memory.write(dma.address, &desired.to_be_bytes()) } else { read }
+        }
+    };
+    done.map_err(|_| DmaFault::Memory)?;
+    Ok(part)
 }
 
 impl<S: KernelSet> RpcEngine for NicKernels<S> {
@@ -145,6 +172,7 @@ mod tests {
     use bareverbs_offload::cost::KernelCost;
     use bareverbs_offload::kernel::Kernel;
     use bareverbs_offload::kernels::kv_lookup::KvLookup;
+    use bareverbs_offload::kernels::publish::{Publish, PublishParameters};
     use bareverbs_offload::status::Status;
     use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
     use bareverbs_offload::wire::{ReplyTo, Request, TRAILER_SIZE, Trailer};
@@ -165,7 +193,10 @@ mod tests {
             Ok(())
         }
         fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), nic::DmaFault> {
-            Err(nic::DmaFault { iova, length: bytes.len(), write: true })
+            let fault = nic::DmaFault { iova, length: bytes.len(), write: true };
+            let at = usize::try_from(iova.checked_sub(BASE).ok_or(fault)?).map_err(|_| fault)?;
+            self.0.get_mut(at..at + bytes.len()).ok_or(fault)?.copy_from_slice(bytes);
+            Ok(())
         }
     }
 
@@ -179,18 +210,27 @@ mod tests {
     }
 
     fn kernels(region: u64) -> (NicKernels<KvLookup>, RegionHandle) {
+        kernels_on(Grant::new(BASE, region).expect("no wrap"))
+    }
+
+    fn kernels_on<S: KernelSet>(grant: Grant) -> (NicKernels<S>, RegionHandle) {
         let cost = KernelCost {
             dispatch: Duration::from_nanos(7),
             per_dma: Duration::from_nanos(20),
             ..KernelCost::FREE
         };
         let kernels = NicKernels::new(NicRuntime::new(Limits::default(), cost));
-        let region = kernels.admit(CALLER, WINDOW, Grant::new(BASE, region).expect("no wrap")).expect("room");
+        let region = kernels.admit(CALLER, WINDOW, grant).expect("room");
         (kernels, region)
     }
 
     fn call(table: &TableDescriptor, key: &[u8]) -> Vec<u8> {
-        let (mut parameters, mut block) = ([0; 128], [0; 256]);
+        let mut parameters = [0; 128];
+        block(table.lookup(key).encode(&mut parameters).expect("fits"))
+    }
+
+    fn block(parameters: &[u8]) -> Vec<u8> {
+        let mut block = [0; 256];
         let request = Request {
             opcode: KvLookup::OPCODE,
             request_id: 77,
@@ -198,7 +238,7 @@ mod tests {
             deadline: Duration::ZERO,
             hop_limit: 0,
             region: RegionHandle(0),
-            parameters: table.lookup(key).encode(&mut parameters).expect("fits"),
+            parameters,
             payload: &[],
         };
         request.encode_strom(&mut block).expect("fits").to_vec()
@@ -221,8 +261,8 @@ mod tests {
     }
 
     /// Calls, waits in virtual time, and returns the reply and how long it took.
-    fn run(
-        kernels: &mut NicKernels<KvLookup>,
+    fn run<S: KernelSet>(
+        kernels: &mut NicKernels<S>,
         memory: &mut Memory,
         packet: RpcPacket<'_>,
     ) -> Option<(RpcReply, Time)> {
@@ -245,6 +285,29 @@ mod tests {
         assert_eq!(&reply.bytes[..5], b"value");
         assert_eq!(trailer(&reply).request_id, 77);
         assert_eq!(now, Time::ZERO + Duration::from_nanos(7 + 2 * 20));
+    }
+
+    #[test]
+    fn a_kernel_in_the_nic_compares_and_swaps_where_it_may_write() {
+        let mut memory = Memory(vec![0; 128]);
+        let parameters =
+            PublishParameters { value: 64.into(), word: 0.into(), expected: 0.into(), desired: 64.into() };
+        let mut buffer = [0; 128];
+        let block = block(parameters.encode(b"value", &mut buffer).expect("fits"));
+        let grant = Grant::new(BASE, 128).expect("no wrap");
+        for (grant, status, found) in [
+            (grant, Status::ReadOnly, None),
+            (grant.writable(), Status::Ok, Some(0_u64)),
+            (grant.writable(), Status::Ok, Some(64)),
+        ] {
+            let (mut kernels, region) = kernels_on::<Publish>(grant);
+            let packet = RpcPacket { rpc_opcode: Publish::OPCODE.0, ..packet(region, &block) };
+            let (reply, _) = run(&mut kernels, &mut memory, packet).expect("answered");
+            assert_eq!(trailer(&reply).status, status);
+            let answer = found.map_or(vec![], |found| found.to_be_bytes().to_vec());
+            assert_eq!(reply.bytes[..reply.bytes.len() - TRAILER_SIZE], answer);
+        }
+        assert_eq!((&memory.0[..8], &memory.0[64..69]), (&64_u64.to_be_bytes()[..], &b"value"[..]));
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! What one invocation may use up, counted by whoever runs the kernel and never by the kernel.
 
-use crate::grant::Checked;
-use crate::kernel::{Emission, Step};
+use crate::grant::{Checked, Writable};
+use crate::kernel::{Emission, Ranges, Step};
 use crate::kernels::kv_layout::MAX_OBJECT;
 use crate::status::Status;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Most bytes that one step may read: an object of the hash table with the longest key and value. A staging buffer holds them.
+/// Most bytes that one step may read or write: an object of the hash table with the longest key and value. A staging buffer holds them.
 pub const MAX_READ: u32 = MAX_OBJECT;
 
 /// Limits of one invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Elements that may be read.
+    /// Elements that may be read or written.
     pub hops: u16,
     /// Bytes that may be read.
     pub bytes: u32,
@@ -66,6 +66,26 @@ pub struct Budget {
 pub enum Next {
     /// Read this range.
     Read(Checked),
+    /// Read these ranges at once.
+    ReadEach(Ranges),
+    /// Wait for the next of the ranges that are being read.
+    AwaitPart,
+    /// Write what the kernel computed.
+    Write {
+        /// Where to.
+        to: Writable,
+        /// The first byte of what it computed.
+        from: u32,
+    },
+    /// Compare and swap this word.
+    CompareAndSwap {
+        /// The word.
+        word: Writable,
+        /// What it has to be.
+        expected: u64,
+        /// What it becomes.
+        desired: u64,
+    },
     /// Hand over the payload.
     Payload,
     /// Answer with these of the bytes that were read.
@@ -104,7 +124,13 @@ impl Budget {
         match step {
             Step::Done(status) => Next::End(status),
             _ if now >= self.deadline => Next::End(Status::Deadline),
-            Step::Fetch(range) => self.charge_read(range),
+            Step::Fetch(range) => self.charge_bytes(range.length(), 1, Next::Read(range)),
+            Step::FetchEach(ranges) => self.charge_each(ranges),
+            Step::AwaitPart => Next::AwaitPart,
+            Step::Write { to, from } => self.charge_bytes(to.range().length(), 1, Next::Write { to, from }),
+            Step::CompareAndSwap { word, expected, desired } => {
+                self.charge_bytes(word.range().length(), 1, Next::CompareAndSwap { word, expected, desired })
+            }
             Step::Refetch { range, otherwise } => self.charge_retry(range, otherwise),
             Step::AwaitPayload => Next::Payload,
             Step::Emit(emission) => Next::Emit(emission),
@@ -117,21 +143,28 @@ impl Budget {
             return Next::End(otherwise);
         }
         self.retries += 1;
-        self.charge_read(range)
+        self.charge_bytes(range.length(), 1, Next::Read(range))
     }
 
-    fn charge_read(&mut self, range: Checked) -> Next {
-        if self.hops >= self.limits.hops {
+    /// All of them have to fit into the staging buffer together.
+    fn charge_each(&mut self, ranges: Ranges) -> Next {
+        let lengths = ranges.iter().map(Checked::length);
+        let (count, all) = lengths.fold((0, 0_u32), |(n, all), length| (n + 1, all.saturating_add(length)));
+        self.charge_bytes(all, count, Next::ReadEach(ranges))
+    }
+
+    fn charge_bytes(&mut self, length: u32, elements: u16, allowed: Next) -> Next {
+        if self.limits.hops.saturating_sub(self.hops) < elements {
             return Next::End(Status::HopLimit);
         }
-        if range.length() > MAX_READ {
+        if length > MAX_READ {
             return Next::End(Status::ByteLimit);
         }
-        match self.bytes.checked_add(range.length()) {
+        match self.bytes.checked_add(length) {
             Some(bytes) if bytes <= self.limits.bytes => {
                 self.bytes = bytes;
-                self.hops += 1;
-                Next::Read(range)
+                self.hops += elements;
+                allowed
             }
             _ => Next::End(Status::ByteLimit),
         }
@@ -154,6 +187,23 @@ mod tests {
         assert!(matches!(budget.charge(Step::Fetch(range(64)), Time::ZERO), Next::Read(_)));
         assert_eq!(budget.charge(Step::Fetch(range(64)), Time::ZERO), Next::End(Status::HopLimit));
         assert_eq!(budget.hops(), 2);
+    }
+
+    #[test]
+    fn ranges_that_are_read_at_once_count_each_and_fit_together() {
+        let mut budget = Budget::new(Limits { hops: 5, ..Limits::default() }, Time::ZERO);
+        let each = |lengths: &[u32]| {
+            Ranges::of(&lengths.iter().copied().map(range).collect::<Vec<_>>()).expect("some")
+        };
+        let both = each(&[64, 1]);
+        assert_eq!(budget.charge(Step::FetchEach(both), Time::ZERO), Next::ReadEach(both));
+        assert_eq!((budget.hops(), budget.bytes()), (2, 65));
+        let large = Step::FetchEach(each(&[MAX_READ, 1]));
+        assert_eq!(budget.charge(large, Time::ZERO), Next::End(Status::ByteLimit));
+        assert_eq!(budget.charge(Step::FetchEach(each(&[1; 4])), Time::ZERO), Next::End(Status::HopLimit));
+        assert_eq!(budget.charge(Step::AwaitPart, Time::ZERO), Next::AwaitPart);
+        assert_eq!((budget.hops(), budget.bytes()), (2, 65));
+        assert_eq!(Ranges::of(&[range(1); 5]), None);
     }
 
     #[test]

@@ -3,17 +3,16 @@
 //!
 //! ```text
 //! memory of the endpoint: [ receive buffers ][ staging buffers ]
-//! staging buffer:         [ what was read ][ room for a trailer ]
+//! staging buffer:         [ what was read or is to be written ][ room for a trailer ], several times
 //! ```
 //! A reply is one contiguous WRITE out of the staging buffer: the trailer is put behind the answer, over what was read
 //! there and is not needed any more. A receive buffer is posted again as soon as its request was taken, and the credit for
 //! it travels with the next reply; receiver-not-ready is a backstop and never the rule.
 
-use crate::budget::MAX_READ;
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
 use crate::kernel::Deployment;
-use crate::runtime::{Admission, ConnectionId, DmaRequest, Reply, Runtime, Tag};
+use crate::runtime::{Admission, ConnectionId, DmaAction, DmaRequest, Reply, Runtime, STAGING, Tag};
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
 use heapless::Deque;
@@ -21,7 +20,7 @@ use heapless::Deque;
 /// Bytes of a receive buffer; longer requests are refused by the queue pair.
 pub const RECEIVE_SIZE: usize = 512;
 /// Bytes of a staging buffer.
-pub const STAGING_SIZE: usize = (MAX_READ as usize + TRAILER_SIZE).next_multiple_of(64);
+pub const STAGING_SIZE: usize = STAGING as usize;
 
 /// The memory that an endpoint needs for a server with so many receive and staging buffers.
 pub const fn memory_size(receives: usize, slots: usize) -> usize {
@@ -168,7 +167,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         endpoint.post_receive(connection, RECEIVE | buffer as u64, into)
     }
 
-    /// Does all that can be done now. `scratch` has room for [`MAX_READ`] bytes. Returns whether anything was done.
+    /// Does all that can be done now. `scratch` has room for [`MAX_READ`](crate::budget::MAX_READ) bytes. Returns whether anything was done.
     pub fn poll(
         &mut self,
         now: Time,
@@ -183,8 +182,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             active = true;
         }
         active |= self.admit_all(now, endpoint);
-        active |= self.finish_reads(now, endpoint, dma, scratch);
-        active |= self.submit_reads(now, dma);
+        active |= self.finish_all(now, endpoint, dma, scratch);
+        active |= self.submit_all(now, endpoint, dma);
         active | self.send_replies(now, endpoint)
     }
 
@@ -284,23 +283,20 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    fn submit_reads(&mut self, now: Time, dma: &mut impl HostDma) -> bool {
+    fn submit_all(&mut self, now: Time, endpoint: &mut impl Endpoint, dma: &mut impl HostDma) -> bool {
         let mut active = false;
         while dma.has_room() {
             let Some(request) = self.runtime.poll_dma(now) else { break };
             active = true;
-            let DmaRequest { tag, region, address, length } = request;
-            let into = Part { offset: staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer()), length };
-            let fault = match dma.submit_read(tag.to_bits(), region, address, into) {
+            let fault = match self.submit(&request, endpoint, dma) {
                 Ok(()) => continue,
-                Err(PostError::Full) => {
-                    self.runtime.handle_dma_flushed(now, tag);
+                Err(None) => {
+                    self.runtime.handle_dma_flushed(request.tag);
                     break;
                 }
-                Err(PostError::Broken) => DmaFault::TakenBack,
-                Err(PostError::BadRequest) => DmaFault::Memory,
+                Err(Some(fault)) => fault,
             };
-            self.runtime.handle_dma_done(now, tag, Err(fault));
+            self.runtime.handle_dma_done(now, request.tag, Err(fault));
         }
         if active {
             dma.flush();
@@ -308,7 +304,39 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    fn finish_reads(
+    /// `None` for an error: not now.
+    fn submit(
+        &self,
+        request: &DmaRequest,
+        endpoint: &mut impl Endpoint,
+        dma: &mut impl HostDma,
+    ) -> Result<(), Option<DmaFault>> {
+        let DmaRequest { tag, action, offset, region, address, length } = *request;
+        let part =
+            Part { offset: staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer()) + offset as usize, length };
+        let id = tag.to_bits();
+        let submitted = match action {
+            DmaAction::Read => dma.submit_read(id, region, address, part),
+            DmaAction::Write { .. } => {
+                let bytes = self.runtime.to_be_written(request).ok_or(Some(DmaFault::Memory))?;
+                endpoint.copy_in(part.offset, bytes).map_err(|_| Some(DmaFault::Memory))?;
+                dma.submit_write(id, region, address, part)
+            }
+            DmaAction::CompareAndSwap { .. } if !dma.compares_and_swaps() => {
+                return Err(Some(DmaFault::NoCompareAndSwap));
+            }
+            DmaAction::CompareAndSwap { expected, desired } => {
+                dma.submit_compare_and_swap(id, region, address, [expected, desired], part)
+            }
+        };
+        submitted.map_err(|error| match error {
+            PostError::Full => None,
+            PostError::Broken => Some(DmaFault::TakenBack),
+            PostError::BadRequest => Some(DmaFault::Memory),
+        })
+    }
+
+    fn finish_all(
         &mut self,
         now: Time,
         endpoint: &mut impl Endpoint,
@@ -323,7 +351,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
                 DmaEnd::Done => self.staged(endpoint, tag, scratch),
                 DmaEnd::Fault(fault) => Err(fault),
                 DmaEnd::Flushed => {
-                    self.runtime.handle_dma_flushed(now, tag);
+                    self.runtime.handle_dma_flushed(tag);
                     continue;
                 }
             };
@@ -340,9 +368,9 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         tag: Tag,
         scratch: &'s mut [u8],
     ) -> Result<&'s [u8], DmaFault> {
-        let length = self.runtime.reading(tag).unwrap_or_default() as usize;
-        let bytes = scratch.get_mut(..length).ok_or(DmaFault::Memory)?;
-        let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer());
+        let (place, length) = self.runtime.reading(tag).unwrap_or_default();
+        let bytes = scratch.get_mut(..length as usize).ok_or(DmaFault::Memory)?;
+        let staging = staging_offset::<CONNECTIONS, RECEIVES>(tag.buffer()) + place as usize;
         endpoint.copy_out(staging, bytes).map_err(|_| DmaFault::Memory)?;
         Ok(bytes)
     }
@@ -373,7 +401,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     fn try_send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) -> Result<(), PostError> {
         let connection = connection_of(&self.ids, reply.connection).ok_or(PostError::Broken)?;
         if let (Some(bytes), Some(body)) = (self.runtime.computed(reply), reply.body) {
-            let staging = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.offset as usize;
+            let staging = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.place as usize;
             endpoint.copy_in(staging, bytes)?;
         }
         let credits = self.credits[connection].min(u8::MAX.into()) as u8;
@@ -415,7 +443,7 @@ fn post_reply<const CONNECTIONS: usize, const RECEIVES: usize>(
     let Some(body) = reply.body else {
         return endpoint.post(connection, id, Work::WriteBytesImmediate { bytes: &trailer, to, immediate });
     };
-    let offset = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.offset as usize;
+    let offset = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.place as usize;
     endpoint.copy_in(offset + body.length as usize, &trailer)?;
     let from = Part { offset, length: body.length + TRAILER_SIZE as u32 };
     endpoint.post(connection, id, Work::WriteImmediate { from, to, immediate })

@@ -1,7 +1,8 @@
-//! What a connection may read: a region, checked for every access.
+//! What a connection may read and write: a region, checked for every access.
 //!
 //! Everything a kernel handles is an offset into the region of its grant. [`Grant::check`] is the only way from an
-//! offset, which is an allegation, to a [`Checked`] range that can be read; nobody else can make one.
+//! offset, which is an allegation, to a [`Checked`] range that can be read, and [`Grant::check_write`] to a [`Writable`] one; nobody
+//! else can make them.
 
 use crate::status::Status;
 use core::fmt;
@@ -10,7 +11,7 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HostRegion(pub u16);
 
-/// The right to read one region.
+/// The right to read one region, and to write it if it is [`Grant::writable`].
 ///
 /// ```
 /// use bareverbs_offload::grant::Grant;
@@ -18,6 +19,8 @@ pub struct HostRegion(pub u16);
 /// let grant = Grant::new(0x1000, 64)?;
 /// assert_eq!(grant.check(16, 8)?.address(), 0x1010);
 /// assert!(grant.check(60, 8).is_err(), "four bytes leave the region");
+/// assert!(grant.check_write(16, 8).is_err(), "a grant is for reading at first");
+/// assert_eq!(grant.writable().check_write(16, 8)?.range().address(), 0x1010);
 /// assert!(Grant::new(u64::MAX, 2).is_err(), "a region that wraps");
 /// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
 /// ```
@@ -26,6 +29,7 @@ pub struct Grant {
     base: u64,
     length: u64,
     region: HostRegion,
+    may_write: bool,
 }
 
 /// A range that was found to lie inside a grant.
@@ -37,7 +41,11 @@ pub struct Checked {
     region: HostRegion,
 }
 
-/// Why a range may not be read, or a grant not be made.
+/// A range that was found to lie inside a grant that allows writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writable(Checked);
+
+/// Why a range may not be read or written, or a grant not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantFault {
     /// The range leaves the region.
@@ -54,6 +62,16 @@ pub enum GrantFault {
         /// Where it would begin.
         offset: u64,
     },
+    /// The grant is for reading only.
+    ReadOnly {
+        /// Where something was to be written.
+        offset: u64,
+    },
+    /// A word that is compared and swapped does not begin at a multiple of eight.
+    Unaligned {
+        /// The address that it would have.
+        address: u64,
+    },
     /// The region itself wraps around the end of the address space.
     Wraps {
         /// First address of the region.
@@ -65,7 +83,7 @@ pub enum GrantFault {
 
 impl Grant {
     /// The right to read nothing.
-    pub const NONE: Self = Self { base: 0, length: 0, region: HostRegion(0) };
+    pub const NONE: Self = Self { base: 0, length: 0, region: HostRegion(0), may_write: false };
 
     /// The right to read `length` bytes from address `base` on, in region zero of the door.
     pub const fn new(base: u64, length: u64) -> Result<Self, GrantFault> {
@@ -75,14 +93,40 @@ impl Grant {
     /// The right to read `length` bytes from address `base` on, in this region of the door.
     pub const fn within(region: HostRegion, base: u64, length: u64) -> Result<Self, GrantFault> {
         match base.checked_add(length) {
-            Some(_) => Ok(Self { base, length, region }),
+            Some(_) => Ok(Self { base, length, region, may_write: false }),
             None => Err(GrantFault::Wraps { base, region: length }),
         }
+    }
+
+    /// The same region, with the right to write it besides.
+    pub const fn writable(self) -> Self {
+        Self { may_write: true, ..self }
     }
 
     /// Bytes of the region.
     pub const fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The range of `length` bytes from `offset` on, if it may be written and the whole of it lies in the region.
+    pub const fn check_write(&self, offset: u64, length: u32) -> Result<Writable, GrantFault> {
+        if !self.may_write {
+            return Err(GrantFault::ReadOnly { offset });
+        }
+        match self.check(offset, length) {
+            Ok(range) => Ok(Writable(range)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The word of eight bytes at `offset`, if it may be written, and compared and swapped.
+    pub const fn check_word(&self, offset: u64) -> Result<Writable, GrantFault> {
+        match self.check_write(offset, 8) {
+            Ok(Writable(range)) if !range.address.is_multiple_of(8) => {
+                Err(GrantFault::Unaligned { address: range.address })
+            }
+            checked => checked,
+        }
     }
 
     /// The range of `length` bytes from `offset` on, if the whole of it lies in the region.
@@ -119,9 +163,22 @@ impl Checked {
     }
 }
 
+impl Writable {
+    /// The range, which may be read as well.
+    pub const fn range(self) -> Checked {
+        self.0
+    }
+}
+
 impl From<GrantFault> for Status {
-    fn from(_: GrantFault) -> Self {
-        Self::OutOfBounds
+    fn from(fault: GrantFault) -> Self {
+        match fault {
+            GrantFault::ReadOnly { .. } => Self::ReadOnly,
+            GrantFault::Unaligned { .. } => Self::BadParameters,
+            GrantFault::Outside { .. } | GrantFault::Empty { .. } | GrantFault::Wraps { .. } => {
+                Self::OutOfBounds
+            }
+        }
     }
 }
 
@@ -132,6 +189,12 @@ impl fmt::Display for GrantFault {
                 write!(f, "{length} bytes at offset {offset:#x} leave the granted region of {region} bytes")
             }
             Self::Empty { offset } => write!(f, "an access of no bytes at offset {offset:#x}"),
+            Self::ReadOnly { offset } => {
+                write!(f, "a write at offset {offset:#x} of a region that is granted for reading only")
+            }
+            Self::Unaligned { address } => {
+                write!(f, "a word at {address:#x} that is compared and swapped: need a multiple of 8")
+            }
             Self::Wraps { base, region } => {
                 write!(f, "a region of {region} bytes at {base:#x} wraps around the address space")
             }
@@ -156,6 +219,20 @@ mod tests {
         assert!(grant.check(u64::MAX, 1).is_err());
         assert_eq!(grant.check(5, 0), Err(GrantFault::Empty { offset: 5 }));
         assert!(Grant::new(u64::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn writing_is_a_right_of_its_own() {
+        let read = Grant::new(0x1000, 64).expect("fits");
+        assert_eq!(read.check_write(0, 8), Err(GrantFault::ReadOnly { offset: 0 }));
+        assert_eq!(read.check_word(0), Err(GrantFault::ReadOnly { offset: 0 }));
+        let write = read.writable();
+        assert_eq!(write.check_write(0, 64).map(|range| range.range().length()), Ok(64));
+        assert!(matches!(write.check_write(1, 64), Err(GrantFault::Outside { .. })));
+        assert_eq!(write.check_word(4), Err(GrantFault::Unaligned { address: 0x1004 }));
+        assert_eq!(write.check_word(56).map(|word| word.range().length()), Ok(8));
+        assert!(write.check_word(64).is_err());
+        assert_eq!(Grant::NONE.check_write(0, 1), Err(GrantFault::ReadOnly { offset: 0 }));
     }
 
     proptest! {

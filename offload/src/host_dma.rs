@@ -16,6 +16,8 @@ pub enum DmaFault {
     Memory,
     /// The host shares the region no longer: it dropped it, or was reset.
     TakenBack,
+    /// The way to the memory has no such request; see [`HostDma::compares_and_swaps`].
+    NoCompareAndSwap,
 }
 
 /// How a read or write ended.
@@ -68,6 +70,28 @@ pub trait HostDma {
         address: u64,
         from: Part,
     ) -> Result<(), PostError>;
+
+    /// Whether [`HostDma::submit_compare_and_swap`] can do anything. A queue of DMA work requests cannot: mlx5 has no such request for it.
+    fn compares_and_swaps(&self) -> bool {
+        false
+    }
+
+    /// Asks to read the big-endian word at `address` of `region` into a part of the endpoint's memory, and to put the second of
+    /// `words` in its place if it is the first, in one act for all who go through this door.
+    ///
+    /// # Errors
+    /// As [`HostDma::submit_read`]; always [`PostError::BadRequest`] for a door that cannot.
+    fn submit_compare_and_swap(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        words: [u64; 2],
+        into: Part,
+    ) -> Result<(), PostError> {
+        let _ = (tag, region, address, words, into);
+        Err(PostError::BadRequest)
+    }
 
     /// Begins all that was submitted, with one doorbell.
     fn flush(&mut self) {}

@@ -4,7 +4,7 @@
 //! clock and never loops over remote data: each element it wants to see is a step, so that the one who runs it can
 //! count, charge, interleave and stop it. It sees neither keys nor addresses, only offsets into its [`Grant`].
 
-use crate::grant::{Checked, Grant};
+use crate::grant::{Checked, Grant, Writable};
 pub use crate::status::Status;
 use core::fmt;
 use core::marker::PhantomData;
@@ -15,6 +15,40 @@ pub const MAX_STATE: usize = 256;
 /// What a request asks for: 64 bits, the same space as the address field of StRoM's RETH.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u64);
+
+/// Ranges that one step may ask for.
+pub const MAX_PARTS: usize = 4;
+
+/// One to [`MAX_PARTS`] ranges that are read at once.
+///
+/// ```
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::kernel::Ranges;
+///
+/// let grant = Grant::new(0x1000, 4096)?;
+/// let both = Ranges::of(&[grant.check(0, 64)?, grant.check(640, 64)?]).unwrap();
+/// assert_eq!(both.iter().map(|range| range.offset()).sum::<u64>(), 640);
+/// assert!(Ranges::of(&[]).is_none());
+/// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranges([Option<Checked>; MAX_PARTS]);
+
+impl Ranges {
+    /// These ranges; `None` if there are none, or too many.
+    pub fn of(ranges: &[Checked]) -> Option<Self> {
+        let mut all = [None; MAX_PARTS];
+        for (place, range) in all.get_mut(..ranges.len())?.iter_mut().zip(ranges) {
+            *place = Some(*range);
+        }
+        (!ranges.is_empty()).then_some(Self(all))
+    }
+
+    /// The ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Checked> {
+        self.0.iter().map_while(|range| *range)
+    }
+}
 
 // ANCHOR: step
 /// What a kernel wants next.
@@ -29,6 +63,28 @@ pub enum Step {
         range: Checked,
         /// The status if there is no retry left.
         otherwise: Status,
+    },
+    /// Read all of these at once; each comes back through [`Kernel::resumed`] as it ends, in any order. Whatever the kernel wants then
+    /// but [`Step::AwaitPart`] throws the others away, so that it may read ahead of what it knows.
+    FetchEach(Ranges),
+    /// Wait for the next of the ranges that were asked for together.
+    AwaitPart,
+    /// Write as many bytes of what the kernel computed, from `from` on, and come back through [`Kernel::resumed`].
+    Write {
+        /// Where to.
+        to: Writable,
+        /// The first byte, of [`Kernel::computed`].
+        from: u32,
+    },
+    /// Put `desired` in the place of the big-endian word `expected` if it is still there, and come back through [`Kernel::resumed`] with the
+    /// word that was. Ends with [`Status::NoAtomics`] where the way to the memory has no such request.
+    CompareAndSwap {
+        /// The word.
+        word: Writable,
+        /// What it has to be.
+        expected: u64,
+        /// What it becomes.
+        desired: u64,
     },
     /// Hand over the payload through [`Kernel::payload`].
     AwaitPayload,
@@ -52,6 +108,25 @@ pub struct Emission {
     pub version: u64,
 }
 
+/// What a kernel waited for, besides a single range and payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A range of [`Step::FetchEach`] was read.
+    Part {
+        /// Its number among them.
+        part: usize,
+        /// All its bytes.
+        bytes: &'a [u8],
+    },
+    /// What [`Step::Write`] asked for is written.
+    Written,
+    /// [`Step::CompareAndSwap`] found this word. It was swapped if it is the one that was expected.
+    Compared {
+        /// The word that was there.
+        found: u64,
+    },
+}
+
 /// A state machine that walks remote data.
 pub trait Kernel: Sized {
     /// The op-code it answers to.
@@ -72,7 +147,13 @@ pub trait Kernel: Sized {
         Step::Done(Status::BadParameters)
     }
 
-    /// What the kernel has computed, for [`Step::Reply`]. Kernels that answer with what they read keep this.
+    /// Goes on after [`Step::FetchEach`], [`Step::Write`] or [`Step::CompareAndSwap`]. Kernels that never ask for these keep this.
+    fn resumed(&mut self, event: Event<'_>, grant: &Grant) -> Step {
+        let _ = (event, grant);
+        Step::Done(Status::BadParameters)
+    }
+
+    /// What the kernel has computed, for [`Step::Reply`] and [`Step::Write`]. Kernels that answer with what they read keep this.
     fn computed(&self) -> &[u8] {
         &[]
     }
@@ -105,6 +186,8 @@ pub trait Deployment {
     fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step;
     /// See [`Kernel::payload`]; messages carry their payload whole.
     fn payload(&self, invocation: &mut Self::Invocation, payload: &[u8], grant: &Grant) -> Step;
+    /// See [`Kernel::resumed`].
+    fn resumed(&self, invocation: &mut Self::Invocation, event: Event<'_>, grant: &Grant) -> Step;
     /// See [`Kernel::computed`].
     fn computed<'a>(&'a self, invocation: &'a Self::Invocation) -> &'a [u8];
     /// Fuel that an invocation has used so far; what is compiled in uses none.
@@ -146,6 +229,9 @@ impl<S: KernelSet> Deployment for CompiledIn<S> {
     fn payload(&self, invocation: &mut S, payload: &[u8], grant: &Grant) -> Step {
         invocation.payload(payload, true, grant)
     }
+    fn resumed(&self, invocation: &mut S, event: Event<'_>, grant: &Grant) -> Step {
+        invocation.resumed(event, grant)
+    }
     fn computed<'a>(&'a self, invocation: &'a S) -> &'a [u8] {
         invocation.computed()
     }
@@ -162,6 +248,8 @@ pub trait KernelSet: Sized {
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step;
     /// See [`Kernel::payload`].
     fn payload(&mut self, chunk: &[u8], last: bool, grant: &Grant) -> Step;
+    /// See [`Kernel::resumed`].
+    fn resumed(&mut self, event: Event<'_>, grant: &Grant) -> Step;
     /// See [`Kernel::computed`].
     fn computed(&self) -> &[u8];
 }
@@ -180,6 +268,9 @@ impl<K: Kernel> KernelSet for K {
     }
     fn payload(&mut self, chunk: &[u8], last: bool, grant: &Grant) -> Step {
         Kernel::payload(self, chunk, last, grant)
+    }
+    fn resumed(&mut self, event: Event<'_>, grant: &Grant) -> Step {
+        Kernel::resumed(self, event, grant)
     }
     fn computed(&self) -> &[u8] {
         Kernel::computed(self)
@@ -228,6 +319,13 @@ macro_rules! kernel_set {
             }
             fn payload(&mut self, chunk: &[u8], last: bool, grant: &$crate::grant::Grant) -> $crate::kernel::Step {
                 match self { $(Self::$name(kernel) => $crate::kernel::Kernel::payload(kernel, chunk, last, grant)),+ }
+            }
+            fn resumed(
+                &mut self,
+                event: $crate::kernel::Event<'_>,
+                grant: &$crate::grant::Grant,
+            ) -> $crate::kernel::Step {
+                match self { $(Self::$name(kernel) => $crate::kernel::Kernel::resumed(kernel, event, grant)),+ }
             }
             fn computed(&self) -> &[u8] {
                 match self { $(Self::$name(kernel) => $crate::kernel::Kernel::computed(kernel)),+ }

@@ -70,6 +70,12 @@ statuses! {
     TakenBack = 17, "the host no longer shares the memory: ask its owner to share it again";
     /// The server ends what runs and begins nothing more.
     ShuttingDown = 18, "the server is being shut down: ask again when it is back";
+    /// Something was to be written where the connection may only read.
+    ReadOnly = 19, "the grant is for reading only: its owner can grant the right to write";
+    /// The way to the memory cannot compare and swap.
+    NoAtomics = 20, "this way to the memory cannot compare and swap: a queue of DMA work requests has no such request, a kernel in the NIC may";
+    /// The client gave the request up and said so.
+    Withdrawn = 21, "the client withdrew the request";
 }
 
 impl fmt::Display for Status {

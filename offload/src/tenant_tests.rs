@@ -10,8 +10,9 @@ use crate::kernel::{CompiledIn, Kernel, Opcode};
 use crate::kernels::BuiltInKernels;
 use crate::kernels::aggregate::{Aggregate, Totals};
 use crate::kernels::field::{ByteOrder, Field, Predicate};
+use crate::kernels::publish::{Publish, PublishParameters};
 use crate::kernels::scan::ScanQuery;
-use crate::runtime::{ResponseWindow, Runtime};
+use crate::runtime::{ConnectionId, ResponseWindow, Runtime};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::{Duration, Time};
@@ -104,10 +105,19 @@ impl Endpoint for Queues {
     }
 }
 
-/// The memory of the host; each read ends at the next poll.
+/// What the host's memory is asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Read,
+    Write,
+    CompareAndSwap([u64; 2]),
+}
+
+/// The memory of the host; each request ends at the next poll.
 struct Host {
     memory: Vec<u8>,
-    reads: VecDeque<(u64, u64, Part)>,
+    asked: VecDeque<(u64, u64, Part, Asked)>,
+    compares_and_swaps: bool,
 }
 
 impl HostDma for Host {
@@ -115,16 +125,40 @@ impl HostDma for Host {
         true
     }
     fn submit_read(&mut self, tag: u64, _: HostRegion, address: u64, into: Part) -> Result<(), PostError> {
-        self.reads.push_back((tag, address, into));
+        self.asked.push_back((tag, address, into, Asked::Read));
         Ok(())
     }
-    fn submit_write(&mut self, _: u64, _: HostRegion, _: u64, _: Part) -> Result<(), PostError> {
-        Err(PostError::BadRequest)
+    fn submit_write(&mut self, tag: u64, _: HostRegion, address: u64, from: Part) -> Result<(), PostError> {
+        self.asked.push_back((tag, address, from, Asked::Write));
+        Ok(())
+    }
+    fn compares_and_swaps(&self) -> bool {
+        self.compares_and_swaps
+    }
+    fn submit_compare_and_swap(
+        &mut self,
+        tag: u64,
+        _: HostRegion,
+        address: u64,
+        words: [u64; 2],
+        into: Part,
+    ) -> Result<(), PostError> {
+        self.asked.push_back((tag, address, into, Asked::CompareAndSwap(words)));
+        Ok(())
     }
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
-        let (tag, address, into) = self.reads.pop_front()?;
-        let at = (address - HOST) as usize;
-        memory.copy_in(into.offset, &self.memory[at..][..into.length as usize]).expect("inside");
+        let (tag, address, part, asked) = self.asked.pop_front()?;
+        let here = &mut self.memory[(address - HOST) as usize..][..part.length as usize];
+        let copied = match asked {
+            Asked::Write => memory.copy_out(part.offset, here),
+            Asked::Read | Asked::CompareAndSwap(_) => memory.copy_in(part.offset, here),
+        };
+        copied.expect("inside");
+        if let Asked::CompareAndSwap([expected, desired]) = asked
+            && *here == expected.to_be_bytes()
+        {
+            here.copy_from_slice(&desired.to_be_bytes());
+        }
         Some(HostDmaDone { tag, end: DmaEnd::Done })
     }
 }
@@ -133,6 +167,7 @@ struct Scene {
     queues: Queues,
     host: Host,
     dpu: DpuServer<CompiledIn<BuiltInKernels>, SLOTS, TENANTS, RECEIVES>,
+    ids: [ConnectionId; TENANTS],
     regions: [RegionHandle; TENANTS],
     scratch: Vec<u8>,
 }
@@ -144,13 +179,14 @@ impl Scene {
         let grant = Grant::new(HOST, memory.len() as u64).expect("no wrap");
         let mut dpu = DpuServer::new(Runtime::new(Limits::default(), KernelCost::FREE));
         let mut queues = Queues::new();
-        let regions = [0, 1].map(|tenant| {
+        let ids = [0, 1].map(|tenant| {
             let id = dpu.runtime().connect(WINDOW, share).expect("room");
             dpu.serve(&mut queues, tenant, id).expect("receives fit");
-            dpu.runtime().grant(id, grant).expect("room")
+            id
         });
-        let host = Host { memory, reads: VecDeque::new() };
-        Self { queues, host, dpu, regions, scratch: vec![0; MAX_READ as usize] }
+        let regions = ids.map(|id| dpu.runtime().grant(id, grant).expect("room"));
+        let host = Host { memory, asked: VecDeque::new(), compares_and_swaps: false };
+        Self { queues, host, dpu, ids, regions, scratch: vec![0; MAX_READ as usize] }
     }
 
     fn poll(&mut self) {
@@ -204,6 +240,31 @@ fn what_a_kernel_computed_is_the_answer() {
     assert_eq!((trailer.status, trailer.request_id, trailer.length), (Status::Ok, 11, 40));
     assert_eq!(trailer.hops, 2, "4,096 bytes, and the rest");
     assert_eq!(scene.dpu.runtime().running(), 0);
+}
+
+#[test]
+fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_door_can() {
+    let mut scene = Scene::new(4);
+    let grant = Grant::new(HOST, 4096).expect("no wrap").writable();
+    scene.regions[0] = scene.dpu.runtime().grant(scene.ids[0], grant).expect("room");
+    let words = [0, 0x1234_5678].map(Into::into);
+    let parameters =
+        PublishParameters { value: 2048.into(), word: 0.into(), expected: words[0], desired: words[1] };
+    let mut buffer = [0; 128];
+    let parameters = parameters.encode(b"a value", &mut buffer).expect("fits").to_vec();
+    for (compares_and_swaps, status) in [(false, Status::NoAtomics), (true, Status::Ok)] {
+        scene.host.memory[2048..2056].fill(0);
+        scene.host.compares_and_swaps = compares_and_swaps;
+        assert!(scene.send(0, 1, Publish::OPCODE, &parameters));
+        scene.poll();
+        assert_eq!(scene.queues.trailers(0).last().map(|trailer| trailer.status), Some(status));
+        assert_eq!(&scene.host.memory[2048..2056], b"a value\0", "it is written, current or not");
+        let word = if compares_and_swaps { 0x1234_5678_u64 } else { 0 };
+        assert_eq!(scene.host.memory[..8], word.to_be_bytes());
+    }
+    assert!(scene.send(1, 2, Publish::OPCODE, &parameters), "the other tenant may only read");
+    scene.poll();
+    assert_eq!(scene.queues.trailers(1).last().map(|trailer| trailer.status), Some(Status::ReadOnly));
 }
 
 /// 64 bad requests of a tenant that posts no receives once stopped every other tenant for ever.

@@ -88,6 +88,10 @@ impl<'a> Walk<'a> {
             Next::Emit(part) => Err(self.answer(self.window, part)),
             Next::Reply(part) => Err(self.answer(self.invocation.state(), part)),
             Next::End(status) => Err(self.end(status)),
+            // A program has no verbs for these.
+            Next::ReadEach(_) | Next::AwaitPart | Next::Write { .. } | Next::CompareAndSwap { .. } => {
+                Err(self.end(Status::BadParameters))
+            }
         }
     }
 
@@ -121,5 +125,13 @@ fn words(step: Step) -> String {
         Step::Emit(part) => format!("answer with {} bytes at {:#x} of the window", part.length, part.offset),
         Step::Reply(part) => format!("answer with {} bytes at {:#x} of the state", part.length, part.offset),
         Step::Done(status) => format!("end: {status}"),
+        Step::FetchEach(ranges) => format!("fetch {} ranges at once", ranges.iter().count()),
+        Step::AwaitPart => "wait for the next of several ranges".to_owned(),
+        Step::Write { to, .. } => {
+            format!("write {} bytes at {:#x}", to.range().length(), to.range().offset())
+        }
+        Step::CompareAndSwap { word, .. } => {
+            format!("compare and swap the word at {:#x}", word.range().offset())
+        }
     }
 }

@@ -88,8 +88,13 @@ impl Walk {
             }
             Next::Emit(emission) => WalkStep::Found(emission),
             Next::End(status) => WalkStep::End(status),
-            // A lookup answers with what it read, and has no payload.
-            Next::Payload | Next::Reply(_) => WalkStep::End(Status::BadParameters),
+            // A lookup reads one range after the other, answers with what it read, has no payload, and writes nothing.
+            Next::Payload
+            | Next::Reply(_)
+            | Next::ReadEach(_)
+            | Next::AwaitPart
+            | Next::Write { .. }
+            | Next::CompareAndSwap { .. } => WalkStep::End(Status::BadParameters),
         }
     }
 

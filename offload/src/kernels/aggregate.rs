@@ -1,12 +1,12 @@
 //! Counts, adds up and finds extremes of a column, over the records that satisfy a predicate.
 //!
 //! The answer has 40 bytes however many records there are; a READ would carry all of them. The parameters are a
-//! [`ScanQuery`]. Answer: matching records 8, sum 16, least 8, greatest 8; unsigned and big-endian. Without a match the least
+//! [`ScanQuery`]. The order of records does not matter, so that four pieces are read at once and added up as they come. Answer: matching records 8, sum 16, least 8, greatest 8; unsigned and big-endian. Without a match the least
 //! is `u64::MAX` and the greatest zero.
 
 use super::scan::{QUERY, Scan, ScanQuery};
 use crate::grant::Grant;
-use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
+use crate::kernel::{Emission, Event, Kernel, Opcode, Status, Step};
 use zerocopy::big_endian::{U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -72,6 +72,8 @@ impl Totals {
 #[derive(Debug, Clone)]
 pub struct Aggregate {
     scan: Scan,
+    /// Pieces that are being read.
+    coming: u8,
     totals: Totals,
     answer: AnswerBytes,
 }
@@ -83,14 +85,21 @@ impl Kernel for Aggregate {
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let scan = Scan::new(ScanQuery::parse(parameters)?);
         let totals = Totals::NONE;
-        let mut aggregate = Self { scan, totals, answer: totals.encode() };
+        let mut aggregate = Self { scan, coming: 0, totals, answer: totals.encode() };
         let step = aggregate.next(grant);
         Ok((aggregate, step))
     }
 
-    fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        self.scan.matches(bytes).for_each(|(_, value)| self.totals.add(value));
-        self.next(grant)
+    fn dma_done(&mut self, _bytes: &[u8], _grant: &Grant) -> Step {
+        // It never asks for a single range.
+        Step::Done(Status::BadParameters)
+    }
+
+    fn resumed(&mut self, event: Event<'_>, grant: &Grant) -> Step {
+        let Event::Part { bytes, .. } = event else { return Step::Done(Status::BadParameters) };
+        self.scan.matches_from(0, bytes).for_each(|(_, value)| self.totals.add(value));
+        self.coming = self.coming.saturating_sub(1);
+        if self.coming > 0 { Step::AwaitPart } else { self.next(grant) }
     }
 
     fn computed(&self) -> &[u8] {
@@ -101,8 +110,11 @@ impl Kernel for Aggregate {
 impl Aggregate {
     /// Asks for the next records, or answers.
     fn next(&mut self, grant: &Grant) -> Step {
-        match self.scan.next(grant) {
-            Ok(Some(range)) => Step::Fetch(range),
+        match self.scan.next_ranges(grant) {
+            Ok(Some(ahead)) => {
+                self.coming = ahead.count;
+                Step::FetchEach(ahead.ranges)
+            }
             Ok(None) => {
                 self.answer = self.totals.encode();
                 Step::Reply(Emission { offset: 0, length: ANSWER as u32, version: 0 })

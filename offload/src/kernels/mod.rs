@@ -6,8 +6,10 @@ pub mod checksum;
 mod computing;
 pub mod consistency;
 pub mod field;
+pub mod first;
 pub mod kv_layout;
 pub mod kv_lookup;
+pub mod publish;
 pub mod scan;
 pub mod top;
 pub mod traversal;
@@ -24,7 +26,11 @@ crate::kernel_set! {
         Aggregate(aggregate::Aggregate),
         /// Finds the records with the greatest values.
         Top(top::Top),
+        /// Finds the first record that satisfies a predicate.
+        First(first::First),
         /// Reads an object until it is whole.
         Consistency(consistency::Consistency),
+        /// Writes a value and makes it the current one.
+        Publish(publish::Publish),
     }
 }

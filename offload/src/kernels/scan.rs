@@ -10,7 +10,8 @@
 
 use super::field::{ByteOrder, Field, FieldBytes, Predicate};
 use crate::grant::{Checked, Grant};
-use crate::kernel::Status;
+use crate::kernel::{MAX_PARTS, Ranges, Status};
+use heapless::Vec;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -121,6 +122,16 @@ impl ScanQuery {
     }
 }
 
+/// Ranges that are read at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// The number of the first record.
+    pub(super) first: u64,
+    pub(super) ranges: Ranges,
+    /// How many ranges there are.
+    pub(super) count: u8,
+}
+
 /// A scan under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scan {
@@ -147,11 +158,38 @@ impl Scan {
         Ok(Some(range))
     }
 
+    /// The ranges of the next records that are read at once, and the number of the first of them; `None` after the last.
+    pub(super) fn next_ranges(&mut self, grant: &Grant) -> Result<Option<Ahead>, Status> {
+        let first = self.done();
+        let mut ranges: Vec<Checked, MAX_PARTS> = Vec::new();
+        while !ranges.is_full()
+            && let Some(range) = self.next(grant)?
+        {
+            // There is room: it is not full.
+            let _ = ranges.push(range);
+        }
+        Ok(Ranges::of(&ranges).map(|all| Ahead { first, ranges: all, count: ranges.len() as u8 }))
+    }
+
+    /// The number of the first record in part `part` of what is read ahead from record `first` on.
+    pub(super) const fn first_of(&self, first: u64, part: usize) -> u64 {
+        first + part as u64 * (CHUNK / self.query.stride as u32) as u64
+    }
+
     /// The number and the column of each record in the bytes of the range asked for last that satisfies the predicate.
     pub(super) fn matches<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        let records = bytes.len() as u64 / u64::from(self.query.stride);
+        self.matches_from(self.done() - records, bytes)
+    }
+
+    /// The same for bytes that begin with record `first`.
+    pub(super) fn matches_from<'a>(
+        &self,
+        first: u64,
+        bytes: &'a [u8],
+    ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let ScanQuery { stride, order, compared, column, predicate, operand, .. } = self.query;
         let records = bytes.chunks_exact(stride.into());
-        let first = self.done() - records.len() as u64;
         // A query was checked: both fields lie in each record.
         (first..).zip(records).filter_map(move |(number, record)| {
             let found = compared.load(record, 0, order)?;

@@ -5,7 +5,7 @@ use super::control::{ControlAnswer, ControlCall, Upload, is_control, obey};
 use super::limits::Fuel;
 use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
-use crate::kernel::{Caller, CompiledIn, Deployment, Emission, KernelSet, Opcode, Status, Step};
+use crate::kernel::{Caller, CompiledIn, Deployment, Emission, Event, KernelSet, Opcode, Status, Step};
 
 /// The kernels of `S`, and programs in `PLACES` versions. A program cannot take the op-code of a kernel.
 ///
@@ -103,6 +103,14 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
             HostedInvocation::CompiledIn(kernel) => self.compiled_in.payload(kernel, payload, grant),
             HostedInvocation::Program(run) => self.store.payload(run, payload, grant),
             HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
+        }
+    }
+
+    fn resumed(&self, invocation: &mut Self::Invocation, event: Event<'_>, grant: &Grant) -> Step {
+        match invocation {
+            HostedInvocation::CompiledIn(kernel) => self.compiled_in.resumed(kernel, event, grant),
+            // Neither asks for what is resumed.
+            HostedInvocation::Program(_) | HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! 1. [`Runtime::handle_message`] or [`Runtime::handle_strom`] when a request arrives. Take the [`Admission`] seriously:
 //!    a refusal may hold a reply that is to be sent at once.
-//! 2. [`Runtime::poll_dma`] until `None`; read each range into the staging buffer numbered by its tag, then
-//!    [`Runtime::handle_dma_done`].
+//! 2. [`Runtime::poll_dma`] until `None`; read each range into the staging buffer numbered by its tag, or write it, then
+//!    [`Runtime::handle_dma_done`]. Several may be under way for one invocation.
 //! 3. [`Runtime::poll_reply`] until `None`; send each, and call [`Runtime::reply_done`] when its staging buffer may be
 //!    used again.
 //! 4. Come back at [`Runtime::poll_timeout`], or when something arrives.
@@ -17,11 +17,12 @@ mod connection;
 mod slot;
 mod tokens;
 mod traffic;
+mod transfers;
 
 pub use crate::host_dma::DmaFault;
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
 pub use tokens::Allowance;
-pub use traffic::{Body, DmaRequest, Reply, Source, Tag};
+pub use traffic::{Body, DmaAction, DmaRequest, Reply, STAGING, Source, Tag};
 
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
@@ -32,7 +33,8 @@ use crate::wire::{Malformed, RegionHandle, ReplyTo, Request};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
-use slot::{Invocation, Phase, Slot};
+use slot::{Invocation, Landing, Phase, Slot, Window};
+use transfers::Transfers;
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,8 +298,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             request_id: request.request_id,
             accepted: now,
             budget: Budget::new(self.limits.tightened(request.hop_limit, request.deadline), now),
-            fetched: 0,
-            dma_in_flight: false,
+            window: Window::default(),
+            transfers: Transfers::default(),
             phase: Phase::Answered,
         };
         let fuel = self.cost.per_fuel.saturating_mul(self.deployment.fuel_used(&invocation.kernel).into());
@@ -306,7 +308,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Ok(())
     }
 
-    /// The next range to be read, if one is due.
+    /// The next range to be read or written, if one is due.
     pub fn poll_dma(&mut self, now: Time) -> Option<DmaRequest> {
         for turn in 0..SLOTS {
             let index = self.after_cursor(turn);
@@ -328,54 +330,66 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         let tag = slot.tag(index);
         let invocation = slot.invocation_mut()?;
         let dma_at = self.connections.dma_at(invocation.connection);
-        let range = invocation.due_fetch(now).filter(|_| dma_at <= now)?;
+        let (number, transfer) = invocation.due_transfer(now).filter(|_| dma_at <= now)?;
         if self.connections.region(invocation.connection, invocation.region).is_err() {
             invocation.end(Status::Revoked, now);
             return None;
         }
-        invocation.fetching(range);
+        invocation.transfers.started(number);
+        let (action, range, offset) = (transfer.action, transfer.range, transfer.place);
         self.connections.take_dma(invocation.connection, now, range.length());
         let (region, address, length) = (range.region(), range.address(), range.length());
-        Some(DmaRequest { tag, region, address, length })
+        Some(DmaRequest { tag: tag.of_transfer(number), action, offset, region, address, length })
     }
 
-    /// Bytes that are being read into the staging buffer of `tag`; `None` if nothing that comes for it is waited for.
-    pub fn reading(&self, tag: Tag) -> Option<u32> {
-        let slot = self.slots.get(tag.buffer()).filter(|slot| slot.matches(tag))?;
-        let invocation = slot.invocation()?;
-        (invocation.dma_in_flight && invocation.is_fetching()).then_some(invocation.fetched)
+    fn invocation(&self, tag: Tag) -> Option<&Invocation<D::Invocation>> {
+        self.slots.get(tag.buffer()).filter(|slot| slot.matches(tag))?.invocation()
     }
 
-    /// Takes the bytes of a range that was asked for. They must also lie in the staging buffer of the tag, and stay there
-    /// until the reply was sent.
+    /// Where in the staging buffer of `tag` bytes are being read, and how many; `None` if nothing that comes for it is waited for.
+    pub fn reading(&self, tag: Tag) -> Option<(u32, u32)> {
+        let (transfer, wanted) = self.invocation(tag)?.transfers.flying(tag.transfer())?;
+        wanted.then(|| (transfer.place, transfer.returned()))
+    }
+
+    /// The bytes that are to be put into the staging buffer, and written from there. `None` for what is no write.
+    pub fn to_be_written(&self, request: &DmaRequest) -> Option<&[u8]> {
+        let DmaAction::Write { from } = request.action else { return None };
+        let invocation = self.invocation(request.tag)?;
+        self.deployment.computed(&invocation.kernel).get(from as usize..)?.get(..request.length as usize)
+    }
+
+    /// Takes the bytes of a range that was asked for: none if it was written, the word that was there if it was compared. Bytes that were read
+    /// must also lie in the staging buffer of the tag, where the request said, and stay there until the reply was sent.
     pub fn handle_dma_done(&mut self, now: Time, tag: Tag, result: Result<&[u8], DmaFault>) {
         let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
             self.counters.stale_completions += 1;
             return;
         };
         let Some(invocation) = slot.invocation_mut() else { return };
-        if !core::mem::take(&mut invocation.dma_in_flight) {
+        let index = tag.transfer();
+        let Some((_, wanted)) = invocation.transfers.flying(index) else {
             self.counters.stale_completions += 1;
-        } else if invocation.is_fetching() {
-            let at = now + self.cost.per_dma;
-            let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
-            if granted || mutated("revoked_bytes") {
-                invocation.dma_done(&self.deployment, now, self.cost, result);
-            } else {
-                invocation.end(Status::Revoked, at);
-            }
+            return;
+        };
+        let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
+        if wanted && !granted && !mutated("revoked_bytes") {
+            invocation.transfers.landed(index);
+            invocation.end(Status::Revoked, now + self.cost.per_dma);
+        } else {
+            invocation.landed(&self.deployment, &Landing { index, now, cost: self.cost, result });
         }
         slot.free_if_done(&mut self.deployment);
     }
 
-    /// Takes a range back that was not read, because the door broke before: it is asked for again.
-    pub fn handle_dma_flushed(&mut self, now: Time, tag: Tag) {
+    /// Takes a range back that was not read or written, because the door broke before: it is asked for again.
+    pub fn handle_dma_flushed(&mut self, tag: Tag) {
         let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
             self.counters.stale_completions += 1;
             return;
         };
         if let Some(invocation) = slot.invocation_mut() {
-            invocation.flushed(now);
+            invocation.transfers.flushed(tag.transfer());
         }
         slot.free_if_done(&mut self.deployment);
     }

@@ -1,14 +1,15 @@
 //! One invocation and the slot it lives in.
 
 use super::connection::ConnectionId;
-use super::traffic::{Body, Reply, Source, Tag};
+use super::traffic::{Body, DmaAction, Reply, STAGING, Source, Tag};
+use super::transfers::{Asked, Transfer, Transfers};
 use crate::budget::{Budget, Next};
 use crate::cost::KernelCost;
-use crate::grant::{Checked, Grant};
+use crate::grant::Grant;
 use crate::host_dma::DmaFault;
-use crate::kernel::{Deployment, Emission, Step};
+use crate::kernel::{Deployment, Emission, Event, Step};
 use crate::status::Status;
-use crate::wire::{RegionHandle, ReplyTo, Trailer};
+use crate::wire::{RegionHandle, ReplyTo, TRAILER_SIZE, Trailer};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 
@@ -30,16 +31,23 @@ impl Ending {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A range is to be read, not before `at`.
-    Fetch { range: Checked, at: Time },
-    /// A range is being read.
-    Fetching { range: Checked },
+    /// Something is to be read or written, not before `at`.
+    Ask { asked: Asked, at: Time },
+    /// It waits for its turn, or is being carried out.
+    Transfer,
     /// A reply is to be sent, not before `at`.
     Answer { ending: Ending, at: Time },
     /// The reply is on its way and may still use the staging buffer.
     Answering,
-    /// Nothing is left to do but to wait for a DMA under way.
+    /// Nothing is left to do but to wait for DMAs under way.
     Answered,
+}
+
+/// The bytes in the staging buffer that a kernel was handed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Window {
+    place: u32,
+    length: u32,
 }
 
 pub(super) struct Invocation<I> {
@@ -51,10 +59,17 @@ pub(super) struct Invocation<I> {
     pub(super) request_id: u64,
     pub(super) accepted: Time,
     pub(super) budget: Budget,
-    /// Bytes in the staging buffer.
-    pub(super) fetched: u32,
-    pub(super) dma_in_flight: bool,
+    pub(super) window: Window,
+    pub(super) transfers: Transfers,
     pub(super) phase: Phase,
+}
+
+/// What a DMA ended with, and when.
+pub(super) struct Landing<'a> {
+    pub(super) index: usize,
+    pub(super) now: Time,
+    pub(super) cost: KernelCost,
+    pub(super) result: Result<&'a [u8], DmaFault>,
 }
 
 impl<I> Invocation<I> {
@@ -66,10 +81,26 @@ impl<I> Invocation<I> {
         now: Time,
         at: Time,
     ) {
-        match self.budget.charge(step, now) {
-            Next::Read(range) => self.phase = Phase::Fetch { range, at },
+        let next = self.budget.charge(step, now);
+        if next == Next::AwaitPart && self.transfers.is_waited_for() {
+            return;
+        }
+        self.transfers.throw_away();
+        let one = |action, range| Phase::Ask { asked: Asked::One { action, range }, at };
+        match next {
+            Next::Read(range) => self.phase = one(DmaAction::Read, range),
+            Next::ReadEach(ranges) => self.phase = Phase::Ask { asked: Asked::Each(ranges), at },
+            Next::Write { to, from }
+                if is_part(from, to.range().length(), deployment.computed(&self.kernel)) =>
+            {
+                self.phase = one(DmaAction::Write { from }, to.range());
+            }
+            Next::Write { .. } => self.end(Status::OutOfBounds, at),
+            Next::CompareAndSwap { word, expected, desired } => {
+                self.phase = one(DmaAction::CompareAndSwap { expected, desired }, word.range());
+            }
             Next::Emit(emission) => {
-                let available = self.fetched as usize;
+                let available = self.window.length as usize;
                 self.answer(Source::Fetched, available, emission, at);
             }
             Next::Reply(emission) => {
@@ -77,8 +108,8 @@ impl<I> Invocation<I> {
                 self.answer(Source::Computed, available, emission, at);
             }
             Next::End(status) => self.end(status, at),
-            // The payload was handed over whole; there is no more.
-            Next::Payload => self.end(Status::BadParameters, at),
+            // The payload was handed over whole, and all parts came; there is no more.
+            Next::Payload | Next::AwaitPart => self.end(Status::BadParameters, at),
         }
     }
 
@@ -104,60 +135,78 @@ impl<I> Invocation<I> {
     }
 
     pub(super) fn end(&mut self, status: Status, at: Time) {
+        self.transfers.throw_away();
         self.phase = Phase::Answer { ending: Ending::without_answer(status), at };
     }
 
+    /// Ends without a reply; a reply or DMA under way is still waited for.
+    pub(super) fn abandon(&mut self) {
+        if self.phase != Phase::Answering {
+            self.transfers.throw_away();
+            self.phase = Phase::Answered;
+        }
+    }
+
     fn expire(&mut self, now: Time) {
-        if now >= self.budget.deadline() && matches!(self.phase, Phase::Fetch { .. } | Phase::Fetching { .. })
-        {
+        if now >= self.budget.deadline() && matches!(self.phase, Phase::Ask { .. } | Phase::Transfer) {
             self.end(Status::Deadline, now);
         }
     }
 
-    pub(super) fn due_fetch(&mut self, now: Time) -> Option<Checked> {
+    /// The next read or write whose turn it is, and its number.
+    pub(super) fn due_transfer(&mut self, now: Time) -> Option<(usize, Transfer)> {
         self.expire(now);
-        match self.phase {
-            Phase::Fetch { range, at } if at <= now => Some(range),
-            _ => None,
+        if let Phase::Ask { asked, at } = self.phase
+            && at <= now
+            && self.transfers.begin(&asked)
+        {
+            self.phase = Phase::Transfer;
         }
+        if self.phase == Phase::Transfer { self.transfers.next_due() } else { None }
     }
 
-    pub(super) fn fetching(&mut self, range: Checked) {
-        self.fetched = range.length();
-        self.dma_in_flight = true;
-        self.phase = Phase::Fetching { range };
+    /// The range of a single read is handed over as such.
+    pub(super) fn landed(&mut self, deployment: &impl Deployment<Invocation = I>, landing: &Landing<'_>) {
+        let Landing { index, now, cost, result } = *landing;
+        let Some((transfer, wanted)) = self.transfers.flying(index) else { return };
+        self.transfers.landed(index);
+        if !wanted {
+            return;
+        }
+        let at = now + cost.per_dma;
+        let bytes = match result {
+            Ok(bytes) if bytes.len() == transfer.returned() as usize => bytes,
+            Err(DmaFault::TakenBack) => return self.end(Status::TakenBack, at),
+            Err(DmaFault::NoCompareAndSwap) => return self.end(Status::NoAtomics, at),
+            _ => return self.end(Status::DmaFault, at),
+        };
+        self.window = match transfer.action {
+            DmaAction::Read => Window { place: transfer.place, length: transfer.range.length() },
+            // It was in the staging buffer where something else may have been.
+            DmaAction::Write { .. } | DmaAction::CompareAndSwap { .. } => Window::default(),
+        };
+        let before = deployment.fuel_used(&self.kernel);
+        let step = self.hand_over(deployment, &transfer, bytes);
+        let fuel = deployment.fuel_used(&self.kernel).saturating_sub(before);
+        self.take_step(deployment, step, now, at + cost.per_fuel.saturating_mul(fuel.into()));
     }
 
-    pub(super) fn is_fetching(&self) -> bool {
-        matches!(self.phase, Phase::Fetching { .. })
-    }
-
-    pub(super) fn dma_done(
+    fn hand_over(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
-        now: Time,
-        cost: KernelCost,
-        result: Result<&[u8], DmaFault>,
-    ) {
-        let at = now + cost.per_dma;
-        match result {
-            Ok(bytes) if bytes.len() == self.fetched as usize => {
-                let before = deployment.fuel_used(&self.kernel);
-                let step = deployment.dma_done(&mut self.kernel, bytes, &self.grant);
-                let fuel = deployment.fuel_used(&self.kernel).saturating_sub(before);
-                self.take_step(deployment, step, now, at + cost.per_fuel.saturating_mul(fuel.into()));
+        transfer: &Transfer,
+        bytes: &[u8],
+    ) -> Step {
+        let event = match (transfer.action, transfer.part, bytes.first_chunk()) {
+            (DmaAction::Read, None, _) => return deployment.dma_done(&mut self.kernel, bytes, &self.grant),
+            (DmaAction::Read, Some(part), _) => Event::Part { part: part.into(), bytes },
+            (DmaAction::Write { .. }, ..) => Event::Written,
+            (DmaAction::CompareAndSwap { .. }, _, Some(word)) => {
+                Event::Compared { found: u64::from_be_bytes(*word) }
             }
-            Err(DmaFault::TakenBack) => self.end(Status::TakenBack, at),
-            _ => self.end(Status::DmaFault, at),
-        }
-    }
-
-    /// The range was not read: it is due again.
-    pub(super) fn flushed(&mut self, now: Time) {
-        self.dma_in_flight = false;
-        if let Phase::Fetching { range } = self.phase {
-            self.phase = Phase::Fetch { range, at: now };
-        }
+            (DmaAction::CompareAndSwap { .. }, _, None) => return Step::Done(Status::DmaFault),
+        };
+        deployment.resumed(&mut self.kernel, event, &self.grant)
     }
 
     pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
@@ -166,13 +215,9 @@ impl<I> Invocation<I> {
         if at > now {
             return None;
         }
+        let has_body = ending.status == Status::Ok && ending.length > 0;
+        let body = if has_body { Some(self.body(&ending, tag)?) } else { None };
         self.phase = Phase::Answering;
-        let body = (ending.status == Status::Ok && ending.length > 0).then_some(Body {
-            buffer: tag.buffer(),
-            source: ending.source,
-            offset: ending.offset,
-            length: ending.length,
-        });
         // The window was found to cover the slot, and the length to fit, when the request was admitted and answered.
         let address = self.reply.write_address(body.map_or(0, |body| body.length))?;
         Some(Reply {
@@ -184,6 +229,17 @@ impl<I> Invocation<I> {
             body,
             trailer: self.trailer(&ending, now),
         })
+    }
+
+    /// Where the bytes of an answer are. `None`: what was computed has no room beside reads that were thrown away and have not landed.
+    fn body(&self, ending: &Ending, tag: Tag) -> Option<Body> {
+        let Ending { source, offset, length, .. } = *ending;
+        let (offset, place) = match source {
+            Source::Fetched => (self.window.place + offset, self.window.place + offset),
+            Source::Computed => (offset, self.transfers.unused_from()),
+        };
+        let fits = source == Source::Fetched || place + length + TRAILER_SIZE as u32 <= STAGING;
+        fits.then_some(Body { buffer: tag.buffer(), source, offset, place, length })
     }
 
     fn trailer(&self, ending: &Ending, now: Time) -> Trailer {
@@ -199,21 +255,25 @@ impl<I> Invocation<I> {
 
     /// The first moment after `now` at which something is due, if its connection has tokens for a DMA from `dma_at` on.
     pub(super) fn next_due_after(&self, now: Time, dma_at: Time) -> Option<Time> {
-        let deadline = match self.phase {
-            Phase::Fetch { .. } => Some(self.budget.deadline()),
-            _ => None,
-        };
+        let deadline =
+            matches!(self.phase, Phase::Ask { .. } | Phase::Transfer).then(|| self.budget.deadline());
         [self.next_due(dma_at), deadline].into_iter().flatten().filter(|due| *due > now).min()
     }
 
     pub(super) fn next_due(&self, dma_at: Time) -> Option<Time> {
         match self.phase {
-            Phase::Fetch { at, .. } => Some(at.max(dma_at).min(self.budget.deadline())),
-            Phase::Fetching { .. } => Some(self.budget.deadline()),
+            Phase::Ask { at, .. } => Some(at.max(dma_at).min(self.budget.deadline())),
+            Phase::Transfer if self.transfers.is_due() => Some(dma_at.min(self.budget.deadline())),
+            Phase::Transfer => Some(self.budget.deadline()),
             Phase::Answer { at, .. } => Some(at),
             Phase::Answering | Phase::Answered => None,
         }
     }
+}
+
+/// Whether so many bytes from `from` on lie in `bytes`.
+fn is_part(from: u32, length: u32, bytes: &[u8]) -> bool {
+    from.checked_add(length).is_some_and(|end| end as usize <= bytes.len())
 }
 
 pub(super) const fn empty_trailer(status: Status, request_id: u64) -> Trailer {
@@ -255,7 +315,7 @@ impl<I> Slot<I> {
 
     /// Gives the slot back if nothing is left to do, and tells the deployment.
     pub(super) fn free_if_done(&mut self, deployment: &mut impl Deployment<Invocation = I>) {
-        let done = |i: &mut Invocation<I>| i.phase == Phase::Answered && !i.dma_in_flight;
+        let done = |i: &mut Invocation<I>| i.phase == Phase::Answered && !i.transfers.is_flying();
         if let Some(invocation) = self.invocation.take_if(done) {
             self.generation = self.generation.wrapping_add(1);
             deployment.ended(invocation.kernel);
@@ -268,10 +328,8 @@ impl<I> Slot<I> {
         deployment: &mut impl Deployment<Invocation = I>,
         connection: ConnectionId,
     ) {
-        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection)
-            && invocation.phase != Phase::Answering
-        {
-            invocation.phase = Phase::Answered;
+        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection) {
+            invocation.abandon();
         }
         self.free_if_done(deployment);
     }

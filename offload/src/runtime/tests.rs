@@ -9,6 +9,8 @@ use crate::wire::{Trailer, slot_size};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 
+mod transfers;
+
 const BASE: u64 = 0x7000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x1000, rkey: 0xabcd };
 const COST: KernelCost = KernelCost {
@@ -71,19 +73,41 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
     /// Carries out what is due now; returns whether anything was.
     fn turn(&mut self, answers: &mut Vec<Answer>) -> bool {
         if let Some(dma) = self.runtime.poll_dma(self.now) {
-            let at = (dma.address - BASE) as usize;
-            let bytes = self.memory[at..at + dma.length as usize].to_vec();
-            self.runtime.handle_dma_done(self.now, dma.tag, Ok(&bytes));
-            self.staging[dma.tag.buffer()] = bytes;
+            self.carry_out(&dma);
             return true;
         }
         let Some(reply) = self.runtime.poll_reply(self.now) else { return false };
-        let body = reply.body.map_or(vec![], |body| {
-            self.staging[body.buffer][body.offset as usize..][..body.length as usize].to_vec()
+        let body = reply.body.map_or(vec![], |body| match self.runtime.computed(&reply) {
+            Some(computed) => computed.to_vec(),
+            None => self.staging[body.buffer][body.offset as usize..][..body.length as usize].to_vec(),
         });
         self.runtime.reply_done(reply.ticket.expect("polled replies have one"));
         answers.push((reply, body));
         true
+    }
+
+    /// What a device does: reads into the staging buffer, or writes the memory.
+    fn carry_out(&mut self, dma: &DmaRequest) {
+        let memory = &mut self.memory[(dma.address - BASE) as usize..][..dma.length as usize];
+        let before = memory.to_vec();
+        let bytes = match dma.action {
+            DmaAction::Read => before,
+            DmaAction::Write { .. } => {
+                memory.copy_from_slice(self.runtime.to_be_written(dma).expect("a write"));
+                vec![]
+            }
+            DmaAction::CompareAndSwap { expected, desired } => {
+                if before == expected.to_be_bytes() {
+                    memory.copy_from_slice(&desired.to_be_bytes());
+                }
+                before
+            }
+        };
+        let staging = &mut self.staging[dma.tag.buffer()];
+        let (begin, end) = (dma.offset as usize, dma.offset as usize + bytes.len());
+        staging.resize(staging.len().max(end), 0);
+        staging[begin..end].copy_from_slice(&bytes);
+        self.runtime.handle_dma_done(self.now, dma.tag, Ok(&bytes));
     }
 
     /// Goes on until nothing is left to do.

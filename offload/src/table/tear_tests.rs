@@ -99,7 +99,7 @@ fn race(scene: &Scene, key: &[u8], mut schedule: impl FnMut() -> usize) -> Resul
                 return Ok(bytes[emission.offset as usize..][..emission.length as usize].to_vec());
             }
             Next::End(status) => return Err(status),
-            Next::Payload | Next::Reply(_) => return Err(Status::BadParameters),
+            _ => return Err(Status::BadParameters),
         }
     }
 }

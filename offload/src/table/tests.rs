@@ -33,7 +33,7 @@ pub(crate) fn lookup(memory: &[u8], parameters: &Parameters<'_>) -> Result<Vec<u
                 return Ok(bytes[emission.offset as usize..][..emission.length as usize].to_vec());
             }
             Next::End(status) => return Err(status),
-            Next::Payload | Next::Reply(_) => return Err(Status::BadParameters),
+            _ => return Err(Status::BadParameters),
         }
     }
 }

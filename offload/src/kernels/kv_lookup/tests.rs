@@ -17,7 +17,7 @@ fn run(memory: &[u8], parameters: &[u8]) -> Result<(u32, u32), Status> {
             }
             Next::Emit(emission) => return Ok((emission.offset, emission.length)),
             Next::End(status) => return Err(status),
-            Next::Payload | Next::Reply(_) => panic!("a lookup does neither"),
+            other => panic!("a lookup does not ask for {other:?}"),
         }
     }
     panic!("the lookup went on beyond its budget");

@@ -29,7 +29,7 @@ fn run(memory: &[u8], parameters: &[u8]) -> Answer {
                 return answer.map(|answer| (answer.to_vec(), budget.hops())).ok_or(Status::OutOfBounds);
             }
             Next::End(status) => return Err(status),
-            Next::Payload | Next::Reply(_) => panic!("a traversal does neither"),
+            other => panic!("a traversal does not ask for {other:?}"),
         }
     }
     panic!("the traversal went on beyond its budget");

@@ -1,0 +1,243 @@
+//! What one invocation reads and writes: what it waits for, what it threw away and is still under way, and where in the staging buffer each lies.
+//!
+//! What was thrown away may still land, so its place belongs to it until then: what is begun meanwhile goes behind it. Between two places is room
+//! for a trailer, since an answer is sent with the trailer right behind it.
+
+use super::traffic::{DmaAction, STAGING};
+use crate::grant::Checked;
+use crate::kernel::{MAX_PARTS, Ranges};
+use crate::wire::TRAILER_SIZE;
+
+/// Reads and writes of an invocation at a time, those thrown away included.
+const ENTRIES: usize = 2 * MAX_PARTS;
+
+/// What a step asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// One range, handed over as such, or written, or compared and swapped.
+    One { action: DmaAction, range: Checked },
+    /// Several ranges to be read.
+    Each(Ranges),
+}
+
+/// A read or write that has a place in the staging buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Transfer {
+    pub(super) action: DmaAction,
+    pub(super) range: Checked,
+    /// Its number among those that were asked for together; `None` for a single one.
+    pub(super) part: Option<u8>,
+    /// First byte in the staging buffer.
+    pub(super) place: u32,
+}
+
+impl Transfer {
+    /// The first byte behind it that another one may use.
+    const fn end(&self) -> u32 {
+        (self.place + self.range.length() + TRAILER_SIZE as u32).next_multiple_of(64)
+    }
+
+    /// Bytes that come back from the memory.
+    pub(super) const fn returned(&self) -> u32 {
+        match self.action {
+            DmaAction::Read | DmaAction::CompareAndSwap { .. } => self.range.length(),
+            DmaAction::Write { .. } => 0,
+        }
+    }
+}
+
+/// A bit for each entry.
+type Entries = u8;
+
+/// All reads and writes of an invocation.
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    entries: [Option<Transfer>; ENTRIES],
+    /// Waiting for their turn.
+    due: Entries,
+    /// Being carried out.
+    flying: Entries,
+    /// Waited for; the others were thrown away.
+    wanted: Entries,
+}
+
+impl Transfers {
+    /// Whether somebody waits for one.
+    pub(super) const fn is_waited_for(&self) -> bool {
+        self.wanted != 0
+    }
+
+    /// Whether one is being carried out, waited for or not.
+    pub(super) const fn is_flying(&self) -> bool {
+        self.flying != 0
+    }
+
+    /// Whether one waits for its turn.
+    pub(super) const fn is_due(&self) -> bool {
+        self.due != 0
+    }
+
+    /// Nobody waits for any of them any more.
+    pub(super) const fn throw_away(&mut self) {
+        (self.due, self.wanted) = (0, 0);
+    }
+
+    /// Gives what was asked for its places. `false`, and nothing was done: what was thrown away has to land before.
+    pub(super) fn begin(&mut self, asked: &Asked) -> bool {
+        let before = (self.due, self.wanted);
+        let all_placed = match *asked {
+            Asked::One { action, range } => self.place(action, range, None),
+            Asked::Each(ranges) => ranges
+                .iter()
+                .enumerate()
+                .all(|(part, range)| self.place(DmaAction::Read, range, Some(part as u8))),
+        };
+        if !all_placed {
+            (self.due, self.wanted) = before;
+        }
+        all_placed
+    }
+
+    fn place(&mut self, action: DmaAction, range: Checked, part: Option<u8>) -> bool {
+        let used = self.due | self.flying;
+        let index = used.trailing_ones() as usize;
+        let transfer = Transfer { action, range, part, place: self.unused_from() };
+        let Some(entry) = self.entries.get_mut(index).filter(|_| transfer.end() <= STAGING) else {
+            return false;
+        };
+        *entry = Some(transfer);
+        self.due |= 1 << index;
+        self.wanted |= 1 << index;
+        true
+    }
+
+    /// The first byte of the staging buffer behind everything that may be read or written there.
+    pub(super) fn unused_from(&self) -> u32 {
+        let used = self.due | self.flying;
+        let ends = self.entries.iter().enumerate().filter(|(index, _)| used & 1 << index != 0);
+        ends.filter_map(|(_, entry)| entry.as_ref()).map(Transfer::end).max().unwrap_or(0)
+    }
+
+    /// The next one that waits for its turn, and its number.
+    pub(super) fn next_due(&self) -> Option<(usize, Transfer)> {
+        let index = self.due.trailing_zeros() as usize;
+        Some((index, (*self.entries.get(index)?)?))
+    }
+
+    /// It is being carried out from now on.
+    pub(super) const fn started(&mut self, index: usize) {
+        self.due &= !(1 << index);
+        self.flying |= 1 << index;
+    }
+
+    /// The one with this number, if it is being carried out; and whether somebody waits for it.
+    pub(super) fn flying(&self, index: usize) -> Option<(Transfer, bool)> {
+        let bit = 1_u8.checked_shl(index as u32)?;
+        let transfer = (*self.entries.get(index)?)?;
+        (self.flying & bit != 0).then_some((transfer, self.wanted & bit != 0))
+    }
+
+    /// It has ended.
+    pub(super) const fn landed(&mut self, index: usize) {
+        self.flying &= !(1 << index);
+        self.wanted &= !(1 << index);
+    }
+
+    /// It was not carried out, and waits for its turn again if somebody waits for it.
+    pub(super) const fn flushed(&mut self, index: usize) {
+        self.flying &= !(1 << index);
+        self.due |= self.wanted & (1 << index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::MAX_READ;
+    use crate::grant::Grant;
+    use proptest::prelude::*;
+
+    fn range(length: u32) -> Checked {
+        Grant::new(0x1000, 1 << 40).and_then(|grant| grant.check(0, length)).expect("inside")
+    }
+
+    fn one(length: u32) -> Asked {
+        Asked::One { action: DmaAction::Read, range: range(length) }
+    }
+
+    /// All that are due are being carried out.
+    fn start_all(transfers: &mut Transfers) -> Vec<(usize, Transfer)> {
+        std::iter::from_fn(|| {
+            let next = transfers.next_due()?;
+            transfers.started(next.0);
+            Some(next)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_largest_of_all_fits_when_nothing_is_under_way() {
+        let mut transfers = Transfers::default();
+        assert!(transfers.begin(&one(MAX_READ)));
+        let ranges = [MAX_READ - 3, 1, 1, 1].map(range);
+        let mut transfers = Transfers::default();
+        assert!(transfers.begin(&Asked::Each(Ranges::of(&ranges).expect("four"))));
+    }
+
+    #[test]
+    fn what_does_not_fit_beside_what_was_thrown_away_waits_until_it_has_landed() {
+        let mut transfers = Transfers::default();
+        assert!(transfers.begin(&one(MAX_READ)));
+        start_all(&mut transfers);
+        transfers.throw_away();
+        assert!(!transfers.begin(&one(MAX_READ)) && !transfers.is_due());
+        assert_eq!(transfers.flying(0).map(|(_, wanted)| wanted), Some(false));
+        transfers.landed(0);
+        assert!(transfers.begin(&one(MAX_READ)));
+    }
+
+    #[test]
+    fn a_flushed_one_is_due_again_only_if_it_is_waited_for() {
+        let mut transfers = Transfers::default();
+        assert!(transfers.begin(&one(64)));
+        start_all(&mut transfers);
+        transfers.flushed(0);
+        assert!(transfers.is_due() && !transfers.is_flying());
+        start_all(&mut transfers);
+        transfers.throw_away();
+        transfers.flushed(0);
+        assert!(!transfers.is_due() && !transfers.is_flying());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_under_way_shares_a_byte_with_another_nor_with_its_trailer(
+            acts in proptest::collection::vec((0_u8..4, 0_usize..8, 1_u32..30_000), 1..60),
+        ) {
+            let mut transfers = Transfers::default();
+            let mut under_way: Vec<(usize, Transfer)> = vec![];
+            for (act, index, length) in acts {
+                match act {
+                    0 if !transfers.is_waited_for() => { let _ = transfers.begin(&one(length)); }
+                    1 if !transfers.is_waited_for() => {
+                        let ranges = [length, 1, length / 7 + 1].map(range);
+                        let _ = transfers.begin(&Asked::Each(Ranges::of(&ranges).expect("three")));
+                    }
+                    2 => transfers.throw_away(),
+                    _ => {
+                        transfers.landed(index);
+                        under_way.retain(|(at, _)| *at != index);
+                    }
+                }
+                under_way.extend(start_all(&mut transfers));
+                for (nth, (index, one)) in under_way.iter().enumerate() {
+                    prop_assert!(transfers.flying(*index).is_some_and(|(found, _)| found == *one));
+                    prop_assert!(one.place + one.range.length() + TRAILER_SIZE as u32 <= STAGING);
+                    for (_, other) in &under_way[nth + 1..] {
+                        prop_assert!(one.end() <= other.place || other.end() <= one.place);
+                    }
+                }
+            }
+        }
+    }
+}
