@@ -2,7 +2,7 @@
 //!
 //! **What this is.** Small state machines, *kernels*, that walk remote data structures where a hop costs a PCIe read
 //! and not a network round trip; the [`runtime`] that feeds them, bounds them and answers for them; the wire format of
-//! requests and replies; a hash table that survives concurrent updates and the client that looks keys up in it.
+//! requests and replies; kernels through which a stream passes; a hash table that survives concurrent updates and the client that looks keys up in it.
 //!
 //! **What it may not do.** No allocation, no clock, no socket, no `unsafe`. A pointer found in memory is an allegation:
 //! only [`grant::Grant::check`] turns it into something that can be read.
@@ -31,6 +31,7 @@ pub mod own_memory;
 pub mod program;
 pub mod runtime;
 pub mod status;
+pub mod streams;
 pub mod table;
 pub mod verbs;
 pub mod wire;

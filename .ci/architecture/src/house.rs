@@ -286,7 +286,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["status", "cost", "endpoint"],
             &["grant"],
             &["host_dma", "kernel"],
-            &["kernels", "wire"],
+            &["kernels", "wire", "streams"],
             &["budget", "program"],
             &["runtime", "table"],
             &["verbs", "card", "own_memory", "client", "dpu"],
