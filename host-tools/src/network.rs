@@ -6,6 +6,7 @@ use bareverbs_serve::network::{NetworkDirectory, is_network_name};
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
 use bareverbs_uverbs::{DeviceIndex, HostSettings, VirtualHost};
+use clap::ValueEnum;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -29,6 +30,24 @@ pub(crate) fn parse_name(name: &str) -> Result<String, String> {
 /// The network of a name, below the user's directory.
 pub(crate) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
     Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
+}
+
+/// Link layers, as they are written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostLink {
+    /// Ethernet.
+    Eth,
+    /// InfiniBand.
+    Ib,
+}
+
+impl From<HostLink> for LinkLayer {
+    fn from(link: HostLink) -> Self {
+        match link {
+            HostLink::Eth => Self::Ethernet,
+            HostLink::Ib => Self::InfiniBand,
+        }
+    }
 }
 
 /// What a command wants of its host.
@@ -57,7 +76,33 @@ impl HostWish {
 /// address of another one, or if something else is asked for than what its processes have.
 pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
     network.add_host(host.name())?;
-    network.locked(|| settle(network, host, wish))?
+    let before = settings_of(network, host);
+    let settled = network.locked(|| settle(network, host, wish))??;
+    let fallen = fallen_away(&before, settled.settings(), wish);
+    if !fallen.is_empty() {
+        eprintln!(
+            "host {}: nobody runs on it, so that what was set before ends: {}; give the options again to keep it",
+            host.name(),
+            fallen.join(", ")
+        );
+    }
+    Ok(settled)
+}
+
+/// What was set of a host, and neither is any more nor was asked to be otherwise.
+fn fallen_away(before: &HostSettings, now: &HostSettings, wish: &HostWish) -> Vec<String> {
+    let mut fallen = Vec::new();
+    if wish.ports.is_none() && before.further_devices > now.further_devices {
+        fallen.push(format!("--ports {}", before.further_devices + 1));
+    }
+    if wish.link.is_none() && before.link() == LinkLayer::InfiniBand && now.link() != before.link() {
+        fallen.push("--link ib".to_owned());
+    }
+    if wish.addresses.is_empty() {
+        let gone = before.addresses.iter().filter(|address| !now.addresses.contains(address));
+        fallen.extend(gone.map(|address| format!("--ip {address}")));
+    }
+    fallen
 }
 
 /// A host that is known, at each of its devices.
@@ -178,4 +223,24 @@ pub(crate) fn home() -> Result<PathBuf> {
         bail!("{} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own", home.display());
     }
     Ok(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_since_nobody_runs_is_named_and_what_is_asked_otherwise_is_not() {
+        let set = |text: &str| text.parse::<HostSettings>().expect("settings");
+        let (before, now) = (set("devices 2\nlid 5\naddress 10.0.0.1"), HostSettings::default());
+        let nothing = HostWish::default();
+        assert_eq!(fallen_away(&before, &now, &nothing), ["--ports 2", "--link ib", "--ip 10.0.0.1"]);
+        assert!(fallen_away(&now, &before, &nothing).is_empty());
+        let asked = HostWish {
+            link: Some(LinkLayer::Ethernet),
+            ports: Some(1),
+            addresses: vec![IpAddr::from([10, 0, 0, 2])],
+        };
+        assert!(fallen_away(&before, &now, &asked).is_empty());
+    }
 }

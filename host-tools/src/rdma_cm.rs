@@ -1,34 +1,39 @@
 //! RDMA CM for a device that no kernel has: connections by messages of communication management over the port's queue pair 1, with
 //! addresses of IP and ports (IBTA v1.4 chapter 12, annex A11).
 //!
-//! The other end may be Linux's RDMA CM or a program of `bareverbs run`. Ethernet ports only: on InfiniBand addresses of IP belong to
-//! IPoIB, and the way to them is the subnet administrator's to tell. `services` is what datagrams have in place of connections.
+//! The other end may be Linux's RDMA CM or a program of `bareverbs run`. On InfiniBand addresses of IP belong to IPoIB, and the way to them
+//! is the subnet administrator's to tell: only a network of `bareverbs run` says both, of its hosts (`ways`). `services` is what datagrams
+//! have in place of connections.
 //!
 //! Messages are handled while [`ConnectionManager`] is asked for something, and by [`ConnectionManager::step`]; whoever waits for other things
 //! calls it now and then, since a peer that has lost an answer asks again.
 
 mod services;
+mod ways;
+
+pub(crate) use ways::CmPeer;
+use ways::OwnPort;
 
 use crate::Failure;
-use crate::general_services::{Arrived, GeneralServices};
+use crate::general_services::GeneralServices;
 use crate::seat::Seat;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
-    Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Kind, Manager, Message, News,
-    Offer, PORT_SPACE_TCP, PORT_SPACE_UDP, Path, Refusal, Service, ServiceAnswer, Terms, port_of_service,
-    reason, reject, request, service_id,
+    Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Manager, Message, News, Offer,
+    PORT_SPACE_TCP, PORT_SPACE_UDP, Refusal, Service, ServiceAnswer, Terms, port_of_service, reason, reject,
+    request, service_id,
 };
+use bareverbs_core::Device;
 use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
 use bareverbs_core::hal::Hal;
-use bareverbs_core::queue_pair::{AddressVector, ConnectOptions, RemoteEndpoint};
-use bareverbs_core::{AddressHandle, Device};
+use bareverbs_core::queue_pair::{ConnectOptions, RemoteEndpoint};
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 /// Hop limit of messages and connections, as Linux has it for RoCE.
@@ -47,9 +52,9 @@ const FIRST_EPHEMERAL: u16 = 0xc000;
 /// The Q_Key of datagrams that RDMA CM brings together, as Linux has it (`RDMA_UDP_QKEY`).
 pub(crate) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
 
-/// The own queue pair of a connection.
+/// A queue pair of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct OwnEnd {
+pub(crate) struct QueueEnd {
     pub(crate) qpn: Qpn,
     pub(crate) psn: Psn,
 }
@@ -102,8 +107,7 @@ pub(crate) struct ConnectionManager<'d, H: Hal> {
     services: GeneralServices<'d, H>,
     manager: Manager,
     seat: &'d Seat,
-    /// Index of the own GID.
-    gid_index: u8,
+    own: OwnPort,
     /// The port in which connections are asked for, once [`Self::listen`] was called; and that of datagrams.
     port: Option<u16>,
     datagram_port: Option<u16>,
@@ -128,23 +132,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         gid_index: u8,
         timeout: Duration,
     ) -> Result<Self, Failure> {
-        let entry = seat.gids.get(usize::from(gid_index)).ok_or_else(|| {
-            Failure::Input(anyhow!(
-                "RDMA CM over InfiniBand needs addresses of IPoIB, which a device without kernel has not; leave -R out at both ends"
-            ))
-        })?;
-        if entry.version != RoceVersion::Version2 {
-            return Err(Failure::Input(anyhow!(
-                "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
-            )));
-        }
+        let own = OwnPort::of(seat, gid_index).map_err(Failure::Input)?;
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64);
         let identity = device.identity().map_err(anyhow::Error::from)?;
         Ok(Self {
             services: GeneralServices::open(device)?,
             manager: Manager::new(identity.guids.node, seat.process_number(), nanos),
             seat,
-            gid_index,
+            own,
             port: None,
             datagram_port: None,
             ports: seat.ports()?,
@@ -157,10 +152,6 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     fn hal(&self) -> &'d H {
         self.services.device.hal()
-    }
-
-    fn own_gid(&self) -> Gid {
-        self.seat.gids.get(usize::from(self.gid_index)).map_or(Gid::default(), |entry| entry.gid)
     }
 
     /// From now on connections to a port are taken.
@@ -212,16 +203,6 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
     }
 
-    /// The path to whoever sent a message; `None` if it came for no address of ours.
-    fn path_of(&self, arrived: &Arrived, message: &Message) -> Option<Path> {
-        let local = match message.kind() {
-            Kind::Request => message.remote_gid()?,
-            _ => self.own_gid(),
-        };
-        let is_ours = self.seat.gids.iter().any(|entry| entry.gid == local);
-        is_ours.then_some(Path { local, remote: arrived.source()?, lids: None })
-    }
-
     fn flush(&mut self) -> Result<()> {
         while self.manager.has_message() && self.services.may_send()? {
             let Some((path, message)) = self.manager.poll_message() else { break };
@@ -231,29 +212,6 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             self.services.send(message.bytes(), &destination)?;
         }
         Ok(())
-    }
-
-    fn way(&self, path: Path) -> Result<AddressHandle> {
-        let vector = AddressVector {
-            gid_index: self.index_of(path.local)?,
-            gid: path.remote,
-            mac: self.seat.mac_of(path.remote)?,
-            hop_limit: HOPS,
-            traffic_class: 0,
-            flow_label: 0,
-            service_level: 0,
-            udp_source_port: 0,
-            lid: 0,
-        };
-        Ok(AddressHandle::new(&self.services.device, &vector)?)
-    }
-
-    /// The index of a GID of ours, of RoCE version 2.
-    fn index_of(&self, gid: Gid) -> Result<u8> {
-        let is_it =
-            |entry: &bareverbs_core::GidEntry| entry.gid == gid && entry.version == RoceVersion::Version2;
-        let found = self.seat.gids.iter().position(is_it);
-        Ok(found.with_context(|| format!("{gid} is no address of this port in RoCE version 2"))? as u8)
     }
 
     /// A peer asks for a connection: it waits to be taken, or is refused.
@@ -296,7 +254,13 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     /// Asks a peer for a connection, and again while nobody listens there; gives what to connect the queue pair with. [`Self::ready`] says
     /// that it is.
-    pub(crate) fn call(&mut self, peer: Gid, port: u16, own: OwnEnd, wishes: &Wishes) -> Result<Agreement> {
+    pub(crate) fn call(
+        &mut self,
+        peer: &CmPeer,
+        port: u16,
+        own: QueueEnd,
+        wishes: &Wishes,
+    ) -> Result<Agreement> {
         let deadline = self.hal().now() + self.timeout;
         let offer = self.offer(peer, port, own, wishes);
         self.way(offer.path)?;
@@ -309,18 +273,19 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                     self.pause(NOT_YET)?;
                 }
                 News::Rejected(message) => bail!(
-                    "{peer} refuses the connection to RDMA CM port {port}: {}",
+                    "{} refuses the connection to RDMA CM port {port}: {}",
+                    peer.ip,
                     reason_text(message.get(reject::REASON))
                 ),
-                news => bail!("{peer} does not answer at RDMA CM port {port} ({news:?})"),
+                news => bail!("{} does not answer at RDMA CM port {port} ({news:?})", peer.ip),
             }
         }
     }
 
-    fn offer(&self, peer: Gid, port: u16, own: OwnEnd, wishes: &Wishes) -> Offer {
+    fn offer(&self, peer: &CmPeer, port: u16, own: QueueEnd, wishes: &Wishes) -> Offer {
         Offer {
             service_id: service_id(PORT_SPACE_TCP, port),
-            path: self.path_to(peer),
+            path: peer.path,
             service: Service::ReliableConnection,
             qpn: own.qpn,
             psn: Some(own.psn),
@@ -338,15 +303,11 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
     }
 
-    fn path_to(&self, peer: Gid) -> Path {
-        Path { local: self.own_gid(), remote: peer, lids: None }
-    }
-
     /// Addresses of both ends. A program without a port of its own has one that follows from its queue pair.
-    fn ends(&self, peer: Gid, port: u16, own: Qpn) -> IpEnds {
+    fn ends(&self, peer: &CmPeer, port: u16, own: Qpn) -> IpEnds {
         IpEnds {
-            source: SocketAddr::new(ip_of(self.own_gid()), FIRST_EPHEMERAL | own.value() as u16),
-            destination: SocketAddr::new(ip_of(peer), port),
+            source: SocketAddr::new(self.own.ip, FIRST_EPHEMERAL | own.value() as u16),
+            destination: SocketAddr::new(peer.ip, port),
         }
     }
 
@@ -403,7 +364,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     }
 
     /// Answers a request, whose queue pair is connected and has its receives.
-    pub(crate) fn accept(&mut self, agreement: &Agreement, own: OwnEnd, wishes: &Wishes) -> Result<()> {
+    pub(crate) fn accept(&mut self, agreement: &Agreement, own: QueueEnd, wishes: &Wishes) -> Result<()> {
         let reads = if wishes.reads == 0 { 0 } else { agreement.options.max_reads };
         let acceptance = Acceptance {
             qpn: own.qpn,
@@ -425,8 +386,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     fn agreement(&self, id: CommunicationId, wishes: &Wishes) -> Result<Agreement> {
         let connection = self.manager.get(id).context("the connection has ended before it began")?;
-        let (Terms { remote_qpn, receive_psn, path_mtu, .. }, Path { local, remote, .. }) =
-            (connection.terms, connection.path);
+        let (Terms { remote_qpn, receive_psn, path_mtu, .. }, path) = (connection.terms, connection.path);
         let reads = [wishes.reads, connection.terms.responder_resources, connection.terms.initiator_depth];
         let reads = reads.into_iter().min().unwrap_or(0).max(1);
         if !(PathMtu::Mtu256.raw()..=wishes.path_mtu.raw()).contains(&path_mtu) {
@@ -437,16 +397,9 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
         Ok(Agreement {
             id,
-            remote: RemoteEndpoint {
-                qpn: remote_qpn,
-                psn: receive_psn,
-                gid: remote,
-                mac: self.seat.mac_of(remote)?,
-                version: Some(RoceVersion::Version2),
-                lid: 0,
-            },
+            remote: self.endpoint(path, QueueEnd { qpn: remote_qpn, psn: receive_psn })?,
             options: ConnectOptions {
-                gid_index: self.index_of(local)?,
+                gid_index: self.index_of(path)?,
                 path_mtu: PathMtu::from_raw(path_mtu),
                 ack_timeout: wishes.ack_timeout,
                 retry_count: wishes.retry_count,
@@ -510,9 +463,4 @@ fn reason_text(number: u64) -> String {
     ];
     let found = known.iter().find(|(reason, _)| u64::from(*reason) == number);
     found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))
-}
-
-/// The address of IP that a GID of RoCE stands for.
-fn ip_of(gid: Gid) -> IpAddr {
-    gid.to_ipv4().map_or_else(|| IpAddr::from(gid.0), IpAddr::from)
 }

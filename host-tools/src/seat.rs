@@ -3,7 +3,7 @@
 //! A simulated device with `--host` is a host of a network of `bareverbs run`; its peers are the programs there. A device without
 //! is alone with its cable, and has the addresses that `--address` gives it.
 
-use crate::network::HostWish;
+use crate::network::{HostLink, HostWish};
 use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
 use crate::{Failure, network as networks};
@@ -22,9 +22,16 @@ use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::{LinkLayer, Nic};
 use bareverbs_sim::run::Seed;
-use bareverbs_uverbs::VirtualHost;
+use bareverbs_uverbs::{SubnetPort, VirtualHost};
 use clap::Args;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+
+/// A host of a network as it is settled there, with all that is set of it.
+#[derive(Debug, Clone)]
+struct SettledHost {
+    host: VirtualHost,
+    network: NetworkDirectory,
+}
 
 /// Time between two looks at a device that another thread of this machine needs a core for.
 const SHARED_REST: Duration = Duration::from_micros(20);
@@ -40,6 +47,10 @@ pub struct HostArguments {
     /// Network of the host.
     #[arg(long, requires = "host", default_value = "default", value_parser = networks::parse_name)]
     network: String,
+    /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager), as with
+    /// `bareverbs run`. [default: that of the host's running programs, or that of --device]
+    #[arg(long, requires = "host")]
+    link: Option<HostLink>,
 }
 
 /// Which device, and where it is plugged in.
@@ -118,25 +129,34 @@ impl SeatArguments {
         config: DeviceConfig,
         task: T,
     ) -> Result<T::Output, Failure> {
-        let network = self.place.open_network(&self.device).map_err(Failure::Input)?;
+        let settled = self.place.settle(&self.device).map_err(Failure::Input)?;
         let rest = match self.device {
             DeviceSelector::Pci(_) => Duration::ZERO,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
         let (gids, peer_mac) = (Vec::new(), self.peer_mac);
-        let seat = Seat { gids, rest, network: network.clone(), process: None, peer_mac };
-        let mut seated = Seated { seat, addresses: &self.addresses, host: self.host(), task };
-        let (Some(host), Some(network)) = (self.host(), network) else {
+        let seat = Seat { gids, rest, network: None, process: None, peer_mac };
+        let mut seated = Seated { seat, addresses: &self.addresses, task };
+        let Some(settled) = settled else {
             return self.device.with_configured_device(config, seated)?;
         };
-        let (hal, number) = plug(host, network).map_err(Failure::Input)?;
-        seated.seat.process = Some((host.clone(), number));
+        let (hal, number) = plug(&settled).map_err(Failure::Input)?;
         if let Some(script) = &self.faults {
-            let [inbound, outbound] = [Direction::Inbound, Direction::Outbound]
-                .map(|direction| Some(script.faults(direction, Seed(self.seed))));
+            let on_infiniband = settled.host.link() == LinkLayer::InfiniBand;
+            let [inbound, outbound] = [Direction::Inbound, Direction::Outbound].map(|direction| {
+                let faults = script.faults(direction, Seed(self.seed));
+                Some(if on_infiniband { faults.of_infiniband() } else { faults })
+            });
             hal.with(|runner| runner.set_faults(inbound, outbound));
         }
+        seated.seat.network = Some(settled.network);
+        seated.seat.process = Some((settled.host, number));
         on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
+    }
+
+    /// What the device is called in results.
+    pub(crate) fn name(&self) -> String {
+        self.place.name_of(&self.device)
     }
 
     /// The host whose device it is.
@@ -146,8 +166,8 @@ impl SeatArguments {
 
     /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.
     pub(crate) fn resolve(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
-        let network = self.place.open_network(&self.device)?;
-        if network.is_some_and(|network| network.has_host(peer)) {
+        let settled = self.place.settle(&self.device)?;
+        if settled.is_some_and(|settled| settled.network.has_host(peer)) {
             return Ok((Ipv4Addr::LOCALHOST, port).into());
         }
         let resolved = (peer, port).to_socket_addrs();
@@ -166,45 +186,62 @@ impl HostArguments {
         self.host.is_some()
     }
 
-    /// Opens the device, or that of the host, runs `task` and closes it again.
+    /// What the device is called in results.
+    pub(crate) fn name_of(&self, device: &DeviceSelector) -> String {
+        self.host.as_ref().map_or_else(|| device.to_string(), |host| format!("sim (host {})", host.name()))
+    }
+
+    /// Opens the device, or that of the host, runs a task and closes it again. `make` gets the host with all that is set of it.
     ///
     /// # Errors
     /// As [`DeviceSelector::with_device`], and if the host cannot be in the network.
     pub(crate) fn with_device<T: DeviceTask>(
         &self,
         device: &DeviceSelector,
-        task: T,
+        make: impl FnOnce(Option<VirtualHost>) -> T,
     ) -> Result<T::Output, Failure> {
-        let network = self.open_network(device).map_err(Failure::Input)?;
-        let (Some(host), Some(network)) = (&self.host, network) else { return device.with_device(task) };
-        let (hal, _) = plug(host, network).map_err(Failure::Input)?;
+        let Some(settled) = self.settle(device).map_err(Failure::Input)? else {
+            return device.with_device(make(None));
+        };
+        let (hal, _) = plug(&settled).map_err(Failure::Input)?;
+        let task = Managed(make(Some(settled.host)));
         on(hal, DeviceConfig::default(), task).map_err(|failure| failure.into_failure(device))
     }
 
-    fn open_network(&self, device: &DeviceSelector) -> anyhow::Result<Option<NetworkDirectory>> {
+    /// The host, made known in its network; its running programs and a tool have one link layer and the same addresses.
+    fn settle(&self, device: &DeviceSelector) -> anyhow::Result<Option<SettledHost>> {
         let Some(host) = &self.host else { return Ok(None) };
-        if *device != DeviceSelector::Simulated(LinkLayer::Ethernet) {
-            bail!("--host is for a simulated Ethernet device; {device} has a wire of its own");
-        }
+        let DeviceSelector::Simulated(layer) = device else {
+            bail!("--host is for a simulated device; {device} has a wire of its own");
+        };
+        let of_device = (*layer == LinkLayer::InfiniBand).then_some(LinkLayer::InfiniBand);
+        let link = self.link.map(LinkLayer::from).or(of_device);
         let network = networks::open(&networks::home()?, &self.network)?;
-        // A device of a tool is of Ethernet, with the addresses of the name.
-        let ethernet = HostWish { link: Some(LinkLayer::Ethernet), ..HostWish::default() };
-        if networks::add(&network, host, &ethernet)? != *host {
-            bail!(
-                "host {} has programs with addresses of --ip; a tool has those of the name: choose another --host",
-                host.name()
-            );
-        }
-        Ok(Some(network))
+        let host = networks::add(&network, host, &HostWish { link, ..HostWish::default() })?;
+        Ok(Some(SettledHost { host, network }))
     }
 }
 
 /// The device of a host, with its cable in the network, and the number of this process there.
-fn plug(host: &VirtualHost, network: NetworkDirectory) -> anyhow::Result<(RealTimeHal<Nic, NetworkIo>, u8)> {
-    let wire = Wire::plug(network, host)?;
+fn plug(SettledHost { host, network }: &SettledHost) -> anyhow::Result<(RealTimeHal<Nic, NetworkIo>, u8)> {
+    let wire = Wire::plug(network.clone(), host)?;
     let number = wire.number();
     let nic = Nic::new(host.nic_config(number));
-    Ok((RealTimeHal::new(nic, NetworkIo::new(wire), MemoryConfig::default(), 1), number))
+    Ok((RealTimeHal::new(nic, NetworkIo::new(wire, host), MemoryConfig::default(), 1), number))
+}
+
+/// A task with a port whose subnet has a manager, which has to come first.
+struct Managed<T>(T);
+
+impl<T: DeviceTask> DeviceTask for Managed<T> {
+    type Output = T::Output;
+
+    fn run<H: Hal>(self, device: &Device<H>) -> Result<T::Output, bareverbs_core::command::CommandError> {
+        if device.capabilities().port_type != PortType::Ethernet {
+            wait_until_active(device)?;
+        }
+        self.0.run(device)
+    }
 }
 
 impl Seat {
@@ -251,6 +288,33 @@ impl Seat {
         })
     }
 
+    /// The InfiniBand port of a host of the network; `None` elsewhere: nobody has given others addresses of IP.
+    pub(crate) fn infiniband_host(&self) -> Option<(&VirtualHost, SubnetPort)> {
+        let (host, _) = self.process.as_ref()?;
+        Some((host, host.subnet_port()?))
+    }
+
+    /// The InfiniBand port of a peer that is named as programs name it to RDMA CM, and the address of IP by which it is asked for.
+    pub(crate) fn subnet_port_of(&self, peer: &str) -> anyhow::Result<(SubnetPort, IpAddr)> {
+        let network = self.network.as_ref().context("the port is in no network of `bareverbs run`")?;
+        let ip = match virtual_host(network, peer).filter(|_| network.has_host(peer)) {
+            Some(host) => host.ipv4().into(),
+            None => peer.parse().with_context(|| {
+                format!("{peer:?} is no host of the network and no IP address, and InfiniBand ports are found by these")
+            })?,
+        };
+        let found = Neighbours::new(network.clone()).subnet_port(Time::ZERO, gid_of(ip));
+        let port = found.with_context(|| {
+            format!("no host of InfiniBand has the address {ip}, or none of its programs runs; start that end first")
+        })?;
+        Ok((port, ip))
+    }
+
+    /// The GID of the port of the network that has a LID.
+    pub(crate) fn gid_of_lid(&self, lid: u16) -> Option<Gid> {
+        Neighbours::new(self.network.clone()?).gid_of_lid(Time::ZERO, lid)
+    }
+
     /// The ports of this process in its network of `bareverbs run`; `None` elsewhere: the device is nobody else's.
     pub(crate) fn ports(&self) -> anyhow::Result<Option<Ports>> {
         let (Some(network), Some((host, number))) = (&self.network, &self.process) else { return Ok(None) };
@@ -288,7 +352,6 @@ impl Seat {
 struct Seated<'a, T> {
     seat: Seat,
     addresses: &'a [PortAddress],
-    host: Option<&'a VirtualHost>,
     task: T,
 }
 
@@ -296,9 +359,9 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
     type Output = Result<T::Output, Failure>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, bareverbs_core::command::CommandError> {
-        let Self { mut seat, addresses, host, task } = self;
-        let gids = match (device.capabilities().port_type, host) {
-            (PortType::Ethernet, Some(host)) => fill_as_host(device, host),
+        let Self { mut seat, addresses, task } = self;
+        let gids = match (device.capabilities().port_type, &seat.process) {
+            (PortType::Ethernet, Some((host, _))) => fill_as_host(device, host),
             (PortType::Ethernet, None) => {
                 fill_table(device, addresses)?.map(|rows| rows.into_iter().map(|(entry, _)| entry).collect())
             }

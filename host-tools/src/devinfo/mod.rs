@@ -47,17 +47,18 @@ fn execute(arguments: &DevinfoArguments) -> Result<(String, bool), Failure> {
     if let Some([a, b]) = arguments.diff.as_deref() {
         return difference::run([a, b], arguments.json);
     }
-    let sections = arguments.place.with_device(&arguments.device, Gather)?;
+    let name = arguments.place.name_of(&arguments.device);
+    let sections = arguments.place.with_device(&arguments.device, |_| Gather)?;
     if arguments.json {
-        return Ok((json_object("devinfo", as_json(&arguments.device, &sections))?, true));
+        return Ok((json_object("devinfo", as_json(&name, &sections))?, true));
     }
-    Ok((text::show(&arguments.device, &sections, arguments.verbose), true))
+    Ok((text::show(&name, &sections, arguments.verbose), true))
 }
 
 /// An object of sections, each an object of values.
-fn as_json(device: &DeviceSelector, sections: &[Section]) -> Value {
+fn as_json(device: &str, sections: &[Section]) -> Value {
     let mut object = Map::new();
-    object.insert("selector".to_owned(), device.to_string().into());
+    object.insert("selector".to_owned(), device.into());
     for section in sections {
         let facts = section.facts.iter().map(|fact| (fact.name.clone(), fact.value.clone()));
         object.insert(section.name.replace(' ', "_"), Value::Object(facts.collect()));

@@ -1,13 +1,12 @@
 //! The shape of `ibv_devinfo`: a heading, then indented names and values.
 
 use super::facts::Section;
-use crate::place::DeviceSelector;
 use std::fmt::Write as _;
 
 /// Sections that are always shown.
 const SHORT: [&str; 2] = ["device", "port"];
 
-pub(super) fn show(device: &DeviceSelector, sections: &[Section], verbose: bool) -> String {
+pub(super) fn show(device: &str, sections: &[Section], verbose: bool) -> String {
     let mut text = format!("hca_id: {device}");
     for section in sections.iter().filter(|section| verbose || SHORT.contains(&section.name)) {
         let width = section.facts.iter().map(|fact| label(&fact.name).len()).max().unwrap_or(0) + 1;

@@ -64,17 +64,14 @@ pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
 fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
     let rows = arguments
         .place
-        .with_device(
-            &arguments.device,
-            Fill { addresses: &arguments.addresses, host: arguments.place.host.as_ref() },
-        )?
+        .with_device(&arguments.device, |host| Fill { addresses: &arguments.addresses, host })?
         .map_err(|error| Failure::Input(anyhow!("{}: {error}", arguments.device)))?;
     let verdicts = arguments.wish().map(|wish| judge(&rows, &wish));
     let reached = verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&Verdict::Used));
     let text = if arguments.json {
         json_object("gids", object(arguments, &rows, verdicts.as_deref()))?
     } else {
-        text(&arguments.device, &rows, verdicts.as_deref())
+        text(&arguments.place.name_of(&arguments.device), &rows, verdicts.as_deref())
     };
     Ok((text, reached))
 }
@@ -89,14 +86,14 @@ impl GidsArguments {
     }
 }
 
-fn text(device: &DeviceSelector, rows: &[GidRow], verdicts: Option<&[Verdict]>) -> String {
+fn text(device: &str, rows: &[GidRow], verdicts: Option<&[Verdict]>) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     let mut header = vec!["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "VLAN"];
     header.extend(verdicts.map(|_| "FOR THE PEER"));
     table.set_header(header);
     for (at, row) in rows.iter().enumerate() {
-        let mut cells = vec![device.to_string(), "1".to_owned(), row.index.to_string(), row.gid.to_string()];
+        let mut cells = vec![device.to_owned(), "1".to_owned(), row.index.to_string(), row.gid.to_string()];
         cells.extend([ipv4(row).unwrap_or_default(), version(row).unwrap_or_default().to_owned()]);
         cells.push(vlan(row).map_or(String::new(), |vlan| vlan.to_string()));
         cells.extend(verdicts.map(|verdicts| words(&verdicts[at])));
@@ -143,7 +140,7 @@ fn object(arguments: &GidsArguments, rows: &[GidRow], verdicts: Option<&[Verdict
         })
         .collect();
     let peer = arguments.peer.map(|peer| peer.to_string());
-    json!({"selector": arguments.device.to_string(), "port": 1, "peer": peer, "entries": entries})
+    json!({"selector": arguments.place.name_of(&arguments.device), "port": 1, "peer": peer, "entries": entries})
 }
 
 #[cfg(test)]

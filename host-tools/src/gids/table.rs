@@ -10,12 +10,11 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, GidEntry};
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::{PortType, RoceVersion};
-use bareverbs_uverbs::VirtualHost;
+use bareverbs_uverbs::{VirtualHost, ipv4_prefix};
 use std::net::IpAddr;
 
-/// Bits of the network that all hosts of `bareverbs run` are in, 198.18.0.0/15, and of link-local addresses.
-const HOST_NETWORK_BITS: u8 = 15;
-const LINK_LOCAL_BITS: u8 = 64;
+/// Bits of the network of an IPv6 address of a host (RFC 4291 §2.5.4).
+const IPV6_NETWORK_BITS: u8 = 64;
 
 /// Whom the table shall reach.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +57,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Fill<'a> {
     pub(crate) addresses: &'a [PortAddress],
     /// The host whose addresses it has instead, with the indices that programs of the host see.
-    pub(crate) host: Option<&'a VirtualHost>,
+    pub(crate) host: Option<VirtualHost>,
 }
 
 impl DeviceTask for Fill<'_> {
@@ -75,7 +74,7 @@ impl DeviceTask for Fill<'_> {
 
 impl Fill<'_> {
     fn ethernet<H: Hal>(self, device: &Device<H>) -> Result<<Self as DeviceTask>::Output, CommandError> {
-        let filled = match self.host {
+        let filled = match &self.host {
             Some(host) => {
                 fill_as_host(device, host).map(|entries| entries.into_iter().map(of_host).collect())
             }
@@ -93,8 +92,8 @@ impl Fill<'_> {
 /// An entry of a host with the network that it is in.
 fn of_host(entry: GidEntry) -> (GidEntry, PortAddress) {
     let (ip, prefix) = match entry.gid.to_ipv4() {
-        Some(ip) => (IpAddr::from(ip), HOST_NETWORK_BITS),
-        None => (IpAddr::from(entry.gid.0), LINK_LOCAL_BITS),
+        Some(ip) => (IpAddr::from(ip), ipv4_prefix(ip) as u8),
+        None => (IpAddr::from(entry.gid.0), IPV6_NETWORK_BITS),
     };
     (entry, PortAddress { ip, prefix, vlan: entry.vlan })
 }

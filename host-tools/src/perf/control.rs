@@ -4,9 +4,9 @@
 use super::bench::Bench;
 use super::plan::{Plan, Transport};
 use crate::Failure;
-use crate::rdma_cm::{Agreement, ConnectionManager, DATAGRAM_Q_KEY, OwnEnd, Wishes};
+use crate::rdma_cm::{Agreement, CmPeer, ConnectionManager, DATAGRAM_Q_KEY, QueueEnd, Wishes};
 use crate::seat::Seat;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::CommunicationId;
 use bareverbs_core::Device;
 use bareverbs_core::completion_queue::CompletionQueue;
@@ -19,7 +19,6 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_perftest::Role;
 use bareverbs_perftest::exchange::Session;
 use bareverbs_perftest::line::{Carrier, DestinationForm, Meanwhile};
-use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::RefCell;
@@ -43,7 +42,7 @@ pub(crate) struct CmMeeting {
 pub(crate) struct CmSide<'d, H: Hal> {
     manager: RefCell<ConnectionManager<'d, H>>,
     /// `None` if this end waits.
-    peer: Option<Gid>,
+    peer: Option<CmPeer>,
     port: u16,
     wishes: Wishes,
     /// How long is waited for the peer.
@@ -62,11 +61,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         let gid_index = seat.gid_index(plan.gid_index).map_err(Failure::Input)?;
         let timeout = Duration::from_nanos(u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX));
         let mut manager = ConnectionManager::open(device, seat, gid_index, timeout)?;
-        let own = seat.gids.get(usize::from(gid_index)).map(|entry| entry.gid);
-        let peer = meeting.peer.as_ref().map(|peer| {
-            let own = own.ok_or_else(|| anyhow!("the port has no GID index {gid_index}"))?;
-            seat.gid_of_peer(peer, own)
-        });
+        let peer = meeting.peer.as_ref().map(|peer| manager.peer(peer));
         let peer = peer.transpose().map_err(Failure::Input)?;
         if peer.is_none() {
             manager.listen(meeting.port).map_err(Failure::Input)?;
@@ -114,7 +109,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         }
         for lane in 0..bench.count() {
             let own = bench.own.get(lane).context("a queue pair")?;
-            let own = OwnEnd { qpn: own.qpn, psn: own.psn };
+            let own = QueueEnd { qpn: own.qpn, psn: own.psn };
             let id = self.connect_one(own, &wishes, |agreement| {
                 bench.connect_lane(lane, &agreement.remote, agreement.options)
             })?;
@@ -130,7 +125,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         for lane in 0..bench.count() {
             let own = bench.own.get(lane).context("a queue pair")?.qpn;
             let deadline = || hal.now() + self.timeout;
-            if let Some(peer) = self.peer {
+            if let Some(peer) = &self.peer {
                 bench.connect_datagrams(lane, &manager.resolve(peer, self.port, own, wishes)?)?;
                 if server_sends {
                     bench.introduce(lane, deadline())?;
@@ -140,11 +135,11 @@ impl<'d, H: Hal> CmSide<'d, H> {
             if server_sends {
                 bench.expect_introduction(lane)?;
             }
-            let peer = manager.serve(own)?;
+            let path = manager.serve(own)?;
             if server_sends {
                 let theirs = bench.wait_for_introduction(deadline(), || manager.step())?;
                 bench
-                    .connect_datagrams(lane, &manager.datagrams_to(peer, theirs, DATAGRAM_Q_KEY, wishes)?)?;
+                    .connect_datagrams(lane, &manager.datagrams_to(path, theirs, DATAGRAM_Q_KEY, wishes)?)?;
             }
         }
         Ok(())
@@ -153,12 +148,12 @@ impl<'d, H: Hal> CmSide<'d, H> {
     /// Connects one queue pair: this end calls, or waits to be called.
     fn connect_one(
         &self,
-        own: OwnEnd,
+        own: QueueEnd,
         wishes: &Wishes,
         connect: impl FnOnce(&Agreement) -> Result<()>,
     ) -> Result<CommunicationId> {
         let mut manager = self.manager.borrow_mut();
-        let agreement = match self.peer {
+        let agreement = match &self.peer {
             Some(peer) => manager.call(peer, self.port, own, wishes)?,
             None => manager.wait_for_request(wishes)?,
         };
@@ -224,12 +219,12 @@ impl<'m, 'd, H: Hal> ControlLine<'m, 'd, H> {
         Ok(Self { queue_pair, sends, receives, memory, domain, device, manager, id: None, limit })
     }
 
-    fn own_end(&self) -> Result<OwnEnd> {
+    fn own_end(&self) -> Result<QueueEnd> {
         let ControlQueuePair::Prepared(queue_pair) = &self.queue_pair else {
             bail!("it is connected already")
         };
         let endpoint = queue_pair.endpoint(0)?;
-        Ok(OwnEnd { qpn: endpoint.qpn, psn: endpoint.psn })
+        Ok(QueueEnd { qpn: endpoint.qpn, psn: endpoint.psn })
     }
 
     fn connect(&mut self, agreement: &Agreement) -> Result<()> {

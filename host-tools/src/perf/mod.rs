@@ -51,9 +51,7 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         && matches!(seat.device, DeviceSelector::Simulated(_));
     let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan)? };
     let occasion = Occasion {
-        device: seat
-            .host()
-            .map_or_else(|| seat.device.to_string(), |host| format!("sim (host {})", host.name())),
+        device: seat.name(),
         peer: arguments.peer.clone(),
         simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
     };

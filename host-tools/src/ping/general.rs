@@ -7,7 +7,7 @@ use super::prober::{Probe, Prober, Rhythm};
 use crate::Failure;
 use crate::general_services::{Arrived, DEPTH, GeneralServices};
 use crate::seat::{Seat, SeatedTask};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_core::address_handle::{Destination, GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::AddressVector;
@@ -83,31 +83,37 @@ impl<H: Hal> Probe for ToLid<'_, '_, H> {
     }
 }
 
-/// Reads a LID, decimal or with 0x.
-pub(super) fn parse_lid(text: &str) -> Result<u16, Failure> {
-    let parsed = match text.strip_prefix("0x") {
+/// The LID of a peer: decimal or with 0x, or that of a host of the network.
+fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
+    let parsed = match peer.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
+        None => peer.parse(),
     };
-    parsed.ok().filter(|lid| UNICAST.contains(lid)).ok_or_else(|| {
-        Failure::Input(anyhow!(
-            "{text:?} is no LID of a port: over MAD the peer is a LID, 1 to {}, as `bareverbs devinfo` or ibstat of the peer shows it",
+    if let Some(lid) = parsed.ok().filter(|lid| UNICAST.contains(lid)) {
+        return Ok(lid);
+    }
+    let named = seat.infiniband_host().map(|_| seat.subnet_port_of(peer)).transpose()?;
+    let lid = named.map(|(port, _)| port.lid);
+    lid.with_context(|| {
+        format!(
+            "{peer:?} is no LID of a port: over MAD the peer is a LID, 1 to {}, as `bareverbs devinfo` or ibstat of the peer shows it",
             UNICAST.end()
-        ))
+        )
     })
 }
 
 /// Asks a LID.
-pub(super) struct LidAsker {
-    pub(super) lid: u16,
+pub(super) struct LidAsker<'a> {
+    pub(super) peer: &'a str,
     pub(super) rhythm: Rhythm,
     pub(super) quiet: bool,
 }
 
-impl SeatedTask for LidAsker {
+impl SeatedTask for LidAsker<'_> {
     type Output = PingOutcome;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PingOutcome, Failure> {
+        let lid = lid_of(seat, self.peer).map_err(Failure::Input)?;
         let mut services = open(device).map_err(Failure::Input)?;
         let vector = AddressVector {
             gid_index: 0,
@@ -118,12 +124,12 @@ impl SeatedTask for LidAsker {
             flow_label: 0,
             service_level: 0,
             udp_source_port: 0,
-            lid: self.lid,
+            lid,
         };
         let handle = AddressHandle::new(&device, &vector).map_err(|error| Failure::Input(error.into()))?;
         let destination = handle.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
         let mut way = ToLid { services: &mut services, destination, may_send: true, name: None };
-        let address = format!("LID {}", self.lid);
+        let address = format!("LID {lid}");
         let prober = Prober {
             hal: device.hal(),
             rhythm: self.rhythm,

@@ -22,7 +22,7 @@ use bareverbs_core::DeviceConfig;
 use bareverbs_perftest::line::Listener;
 use bareverbs_prm::time::Duration;
 use clap::{Args, ValueEnum};
-use general::{LidAnswerer, LidAsker, parse_lid};
+use general::{LidAnswerer, LidAsker};
 use meeting::{PeerAnswerer, PeerAsker};
 use outcome::{PingOccasion, PingOutcome};
 use prober::{DEPTH, Rhythm, SIZE};
@@ -55,7 +55,7 @@ impl ProbeWay {
 /// Arguments of `bareverbs ping`.
 #[derive(Debug, Clone, Args)]
 pub struct PingArguments {
-    /// Who shall answer: a name or an address at which `bareverbs ping --server` listens for TCP; with -c MAD a LID.
+    /// Who shall answer: a name or an address at which `bareverbs ping --server` listens for TCP; with -c MAD a LID, or a host of the network.
     #[arg(required_unless_present = "server")]
     peer: Option<String>,
     /// Answer the next peer that asks, and end with it; with -c MAD everyone, until nobody has asked for --peer-timeout.
@@ -111,7 +111,7 @@ fn answer_lids(arguments: &PingArguments) -> Result<bool, Failure> {
 }
 
 fn ask_lid(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
-    let asker = LidAsker { lid: parse_lid(peer)?, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let asker = LidAsker { peer, rhythm: arguments.rhythm(), quiet: arguments.json };
     let outcome = arguments.seat.with_device(DeviceConfig::default(), asker)?;
     arguments.show(peer, &outcome)
 }

@@ -2,18 +2,17 @@
 //! is connected by that, and nobody parts.
 
 use super::{
-    AnsweredRequest, ConnectionManager, DATAGRAM_Q_KEY, DatagramAgreement, HOPS, MOST_REQUESTS, NOT_YET,
-    Wishes,
+    AnsweredRequest, CmPeer, ConnectionManager, DATAGRAM_Q_KEY, DatagramAgreement, HOPS, MOST_REQUESTS,
+    NOT_YET, QueueEnd, Wishes,
 };
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
-    CommunicationId, Message, News, PORT_SPACE_UDP, ServiceAnswer, ServiceOffer, service_id, service_reply,
-    service_request,
+    CommunicationId, Message, News, PORT_SPACE_UDP, Path, ServiceAnswer, ServiceOffer, service_id,
+    service_reply, service_request,
 };
 use bareverbs_core::hal::Hal;
-use bareverbs_core::queue_pair::{ConnectOptions, RemoteEndpoint};
-use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::RoceVersion;
+use bareverbs_core::queue_pair::ConnectOptions;
+use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
 /// States of an answer (IBTA v1.4 §12.11.2.1).
@@ -51,13 +50,13 @@ impl<H: Hal> ConnectionManager<'_, H> {
     /// Asks a peer which queue pair has a port, and again while nobody has it.
     pub(crate) fn resolve(
         &mut self,
-        peer: Gid,
+        peer: &CmPeer,
         port: u16,
         own: Qpn,
         wishes: &Wishes,
     ) -> Result<DatagramAgreement> {
         let deadline = self.hal().now() + self.timeout;
-        let path = self.path_to(peer);
+        let path = peer.path;
         let private = self.ends(peer, port, own).write().to_vec();
         let offer = ServiceOffer { service_id: service_id(PORT_SPACE_UDP, port), path, private };
         self.way(path)?;
@@ -66,36 +65,37 @@ impl<H: Hal> ConnectionManager<'_, H> {
             let id = self.manager.resolve_service(now, &offer).context("there are too many connections")?;
             let message = match self.wait_for_answer(id, deadline)? {
                 News::ServiceResolved(message) => message,
-                news => bail!("{peer} does not answer at RDMA CM port {port} of datagrams ({news:?})"),
+                news => bail!("{} does not answer at RDMA CM port {port} of datagrams ({news:?})", peer.ip),
             };
             match message.get8(service_reply::STATUS) {
                 SERVED => {
                     let qpn = Qpn::from_low_bits(message.get32(service_reply::QPN));
-                    return self.datagrams_to(peer, qpn, message.get32(service_reply::Q_KEY), wishes);
+                    return self.datagrams_to(path, qpn, message.get32(service_reply::Q_KEY), wishes);
                 }
                 UNKNOWN_SERVICE if self.hal().now() < deadline => self.pause(NOT_YET)?,
                 status => bail!(
-                    "{peer} refuses datagrams at RDMA CM port {port} with status {status} (IBTA v1.4 §12.11.2.1)"
+                    "{} refuses datagrams at RDMA CM port {port} with status {status} (IBTA v1.4 §12.11.2.1)",
+                    peer.ip
                 ),
             }
         }
     }
 
-    /// Waits for a peer that asks for the port, and tells it our queue pair; gives the peer. The queue pair can receive by then.
-    pub(crate) fn serve(&mut self, own: Qpn) -> Result<Gid> {
+    /// Waits for a peer that asks for the port, and tells it our queue pair; gives the path to it. The queue pair can receive by then.
+    pub(crate) fn serve(&mut self, own: Qpn) -> Result<Path> {
         let deadline = self.hal().now() + self.timeout;
         loop {
             self.step()?;
             if let Some((id, request)) = self.service_requests.waiting.pop_front()
-                && let Some(peer) = self.manager.get(id).map(|known| known.path.remote)
+                && let Some(path) = self.manager.get(id).map(|known| known.path)
             {
                 let answer = answer(SERVED, own);
                 if self.manager.answer_service(id, &answer).is_ok() {
                     let answered = &mut self.service_requests.answered;
                     answered.truncate(MOST_REQUESTS - 1);
-                    answered.push_front(AnsweredRequest { peer, request, answer });
+                    answered.push_front(AnsweredRequest { peer: path.remote, request, answer });
                     self.step()?;
-                    return Ok(peer);
+                    return Ok(path);
                 }
             }
             if self.hal().now() > deadline {
@@ -108,21 +108,14 @@ impl<H: Hal> ConnectionManager<'_, H> {
     /// The way to a queue pair of a peer.
     pub(crate) fn datagrams_to(
         &self,
-        peer: Gid,
+        path: Path,
         qpn: Qpn,
         q_key: u32,
         wishes: &Wishes,
     ) -> Result<DatagramAgreement> {
-        let remote = RemoteEndpoint {
-            qpn,
-            psn: Psn::new(0),
-            gid: peer,
-            mac: self.seat.mac_of(peer)?,
-            version: Some(RoceVersion::Version2),
-            lid: 0,
-        };
+        let remote = self.endpoint(path, QueueEnd { qpn, psn: Psn::new(0) })?;
         let options = ConnectOptions {
-            gid_index: self.gid_index,
+            gid_index: self.index_of(path)?,
             path_mtu: wishes.path_mtu,
             hop_limit: HOPS,
             traffic_class: wishes.traffic_class,

@@ -9,7 +9,7 @@ mod files;
 mod network;
 mod program;
 
-use crate::network::HostWish;
+use crate::network::{HostLink, HostWish};
 use crate::outside_wire::WireArguments;
 use crate::{Failure, network as networks};
 use anyhow::{Context, anyhow, bail};
@@ -19,7 +19,7 @@ use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
 use bareverbs_uverbs::sysfs::DescribedDevice;
 use bareverbs_uverbs::{HostSettings, MOST_DEVICES, Nobody, Uverbs, VirtualHost, sysfs};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -100,24 +100,6 @@ pub struct RunArguments {
     #[arg(required_unless_present_any = ["list", "link_down", "link_up", "print_env", "wire"], conflicts_with = "wire",
           trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<OsString>,
-}
-
-/// Link layers, as they are written on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum HostLink {
-    /// Ethernet.
-    Eth,
-    /// InfiniBand.
-    Ib,
-}
-
-impl From<HostLink> for LinkLayer {
-    fn from(link: HostLink) -> Self {
-        match link {
-            HostLink::Eth => Self::Ethernet,
-            HostLink::Ib => Self::InfiniBand,
-        }
-    }
 }
 
 fn parse_address(text: &str) -> Result<IpAddr, String> {

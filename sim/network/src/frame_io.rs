@@ -3,14 +3,20 @@
 use crate::{Pace, Wire, WireCounters};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::real_time::FrameIo;
+use bareverbs_uverbs::{PortAddresses, SubnetDoor, VirtualHost};
 use std::io;
 use std::time::Instant;
 
 /// Frames from and to the other processes of a network. While the host's cable is pulled out frames are lost both ways, and the port
 /// of the device goes on to say that it is active.
+///
+/// A port of InfiniBand finds the manager of its subnet here, which gives it the LID that its host has; packets of the management lane
+/// never reach the network, as with programs of the host.
 #[derive(Debug)]
 pub struct NetworkIo {
     wire: Wire,
+    /// On InfiniBand.
+    subnet: Option<SubnetDoor>,
     pace: Pace,
     start: Instant,
     /// Whether a frame has passed since the last rest.
@@ -18,9 +24,22 @@ pub struct NetworkIo {
 }
 
 impl NetworkIo {
-    /// The cable `wire`.
-    pub fn new(wire: Wire) -> Self {
-        Self { wire, pace: Pace::new(), start: Instant::now(), busy: false }
+    /// The cable `wire` of a port of `host`.
+    pub fn new(wire: Wire, host: &VirtualHost) -> Self {
+        let subnet = host.subnet_port().map(|port| {
+            let PortAddresses { guid, .. } = host.port_addresses();
+            let mut subnet = SubnetDoor::new(guid, port.lid);
+            subnet.handle_link(Time::ZERO, true);
+            subnet
+        });
+        Self { wire, subnet, pace: Pace::new(), start: Instant::now(), busy: false }
+    }
+
+    /// What the manager of the subnet has to say.
+    fn hear_manager(&mut self, now: Time) -> Option<Vec<u8>> {
+        let subnet = self.subnet.as_mut()?;
+        subnet.handle_timeout(now);
+        subnet.poll()
     }
 
     fn now(&self) -> Time {
@@ -33,6 +52,9 @@ impl FrameIo for NetworkIo {
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         let now = self.now();
         self.busy = true;
+        if self.subnet.as_mut().is_some_and(|subnet| subnet.takes(now, frame)) {
+            return Ok(true);
+        }
         Ok(!self.wire.has_cable() || self.wire.send(now, frame))
     }
 
@@ -41,6 +63,11 @@ impl FrameIo for NetworkIo {
         self.wire.look(now, status);
         // A device of a tool has no connection management that could be told.
         while self.wire.poll_ended(now).is_some() {}
+        if let Some(said) = self.hear_manager(now) {
+            *frame = said;
+            self.busy = true;
+            return Ok(true);
+        }
         while self.wire.receive(frame) {
             self.busy = true;
             if self.wire.has_cable() {
@@ -54,7 +81,9 @@ impl FrameIo for NetworkIo {
         let now = self.now();
         let limit = Duration::from_nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         let busy = core::mem::take(&mut self.busy);
-        self.pace.rest(now, busy, Some(now + limit));
+        let due = self.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
+        let wakeup = due.map_or(now + limit, |due| due.clamp(now, now + limit));
+        self.pace.rest(now, busy, Some(wakeup));
         Ok(())
     }
 }
@@ -72,12 +101,12 @@ fn status(WireCounters { sent, received, unreachable, overrun }: WireCounters) -
 mod tests {
     use super::*;
     use bareverbs_serve::network::NetworkDirectory;
-    use bareverbs_uverbs::VirtualHost;
 
     fn plug(network: &NetworkDirectory, name: &str) -> (VirtualHost, NetworkIo) {
         let host = VirtualHost::new(name).unwrap();
         let wire = Wire::plug(network.clone(), &host).unwrap();
-        (host, NetworkIo::new(wire))
+        let io = NetworkIo::new(wire, &host);
+        (host, io)
     }
 
     /// Receives with a deadline: connections are looked at now and then.

@@ -77,4 +77,5 @@ pub use mapping::Mapping;
 pub use nobody::Nobody;
 pub use process::Process;
 pub use rdma_cm_file::Connections;
+pub use subnet::SubnetDoor;
 pub use uverbs::Uverbs;

@@ -17,16 +17,17 @@ use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 /// Packets of both sides until a port is active, by far.
 const MOST_PACKETS: usize = 64;
 
-/// See the module.
+/// The switch at the other end of an InfiniBand port's cable, as far as the port sees it: the manager of the subnet, which gives the port the
+/// LID of its host. Packets of the management lane are for it, all others for the network.
 #[derive(Debug)]
-pub(crate) struct SubnetDoor {
+pub struct SubnetDoor {
     switch: Switch,
     port: usize,
 }
 
 impl SubnetDoor {
     /// A switch whose manager knows the LID of the port with this GUID.
-    pub(crate) fn new(guid: u64, lid: u16) -> Self {
+    pub fn new(guid: u64, lid: u16) -> Self {
         let known_lids = [(guid, lid)].into();
         let mut switch = Switch::infiniband(SubnetConfig { known_lids, ..SubnetConfig::default() });
         let port = switch.add_port();
@@ -34,12 +35,12 @@ impl SubnetDoor {
     }
 
     /// The cable was plugged in or pulled out.
-    pub(crate) fn handle_link(&mut self, now: Time, up: bool) {
+    pub fn handle_link(&mut self, now: Time, up: bool) {
         self.switch.handle_link(now, self.port, up);
     }
 
     /// Takes a packet that the device has sent, if it is one of the management lane.
-    pub(crate) fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
+    pub fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
         let is_management = virtual_lane(frame) == Some(MANAGEMENT_LANE);
         if is_management {
             self.switch.handle_frame(now, self.port, frame);
@@ -48,15 +49,25 @@ impl SubnetDoor {
     }
 
     /// Does what is due: requests that had no answer, and sweeps.
-    pub(crate) fn handle_timeout(&mut self, now: Time) {
+    pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             self.switch.handle_timeout(now);
         }
     }
 
     /// When [`Self::handle_timeout`] has something to do.
-    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+    pub fn poll_timeout(&self) -> Option<Time> {
         self.switch.poll_timeout()
+    }
+
+    /// The next packet that the manager has for the port.
+    pub fn poll(&mut self) -> Option<Vec<u8>> {
+        while let Some(egress) = self.switch.poll() {
+            if let Egress::Own { frame, .. } = egress {
+                return Some(frame);
+            }
+        }
+        None
     }
 
     /// Gives the device what the manager has to say; whether that was anything.
@@ -66,16 +77,12 @@ impl SubnetDoor {
         now: Time,
         process: &mut P,
     ) -> bool {
-        let mut said = Vec::new();
-        while let Some(egress) = self.switch.poll() {
-            if let Egress::Own { frame, .. } = egress {
-                said.push(frame);
-            }
+        let mut has_spoken = false;
+        while let Some(frame) = self.poll() {
+            commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, &frame));
+            has_spoken = true;
         }
-        for frame in &said {
-            commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, frame));
-        }
-        !said.is_empty()
+        has_spoken
     }
 
     /// Lets manager and device talk until both are silent: nothing else is on the port while it is brought up.

@@ -11,6 +11,8 @@ use std::net::Ipv6Addr;
 
 const LIST: &str = include_str!("../../judges/run-devinfo.csv");
 const HOST: &str = "a";
+/// Link layers of the host's port.
+const LINKS: [&str; 2] = ["eth", "ib"];
 
 /// A field that both show.
 #[derive(Debug)]
@@ -78,10 +80,14 @@ impl Reading {
     }
 }
 
-/// Compares every field of the list.
+/// Compares every field of the list, on a port of each link layer.
 pub fn judge_fields(installation: &Installation) -> Result<()> {
-    let printed = fields(&said(installation, "ibv_devinfo -v")?);
-    let own = object(installation, "devinfo")?;
+    LINKS.iter().try_for_each(|link| judge_fields_on(installation, link))
+}
+
+fn judge_fields_on(installation: &Installation, link: &str) -> Result<()> {
+    let printed = fields(&said(installation, "ibv_devinfo -v", link)?);
+    let own = object(installation, "devinfo", link)?;
     let mut reader = csv::Reader::from_reader(LIST.as_bytes());
     let mut compared = 0;
     for row in reader.records() {
@@ -91,7 +97,7 @@ pub fn judge_fields(installation: &Installation) -> Result<()> {
         let ours = &own[&section][&name];
         ensure!(
             *ours == theirs,
-            "{field} is {theirs} through libibverbs, and devinfo shows {section}.{name} {ours}"
+            "--link {link}: {field} is {theirs} through libibverbs, and devinfo shows {section}.{name} {ours}"
         );
         compared += 1;
     }
@@ -99,49 +105,60 @@ pub fn judge_fields(installation: &Installation) -> Result<()> {
     Ok(())
 }
 
-/// Compares both tables of GIDs, entry by entry: index, GID, version.
+/// Compares both tables of GIDs, entry by entry: index, GID, version. On a port of each link layer.
 pub fn judge_gids(installation: &Installation) -> Result<()> {
-    let theirs = kernel_table(&said(installation, "ibv_devinfo -v")?)?;
-    let own = object(installation, "gids")?;
+    LINKS.iter().try_for_each(|link| judge_gids_on(installation, link))
+}
+
+fn judge_gids_on(installation: &Installation, link: &str) -> Result<()> {
+    let theirs = kernel_table(&said(installation, "ibv_devinfo -v", link)?)?;
+    let own = object(installation, "gids", link)?;
     let ours = own["entries"].as_array().context("a table")?;
     let ours: Vec<GidRow> = ours.iter().map(own_row).collect::<Result<_>>()?;
     ensure!(!theirs.is_empty() && theirs == ours, "libibverbs has {theirs:?}, and gids shows {ours:?}");
     Ok(())
 }
 
-/// Index, GID and version of RoCE of an entry.
-type GidRow = (u64, Ipv6Addr, String);
+/// Index, GID and version of RoCE of an entry; an InfiniBand port has no version.
+type GidRow = (u64, Ipv6Addr, Option<String>);
 
-/// Lines of `GID[  0]: ::ffff:10.0.0.1, RoCE v2`; in the table of the kernel's interface, empty entries have no line.
+/// Lines of `GID[  0]: ::ffff:10.0.0.1, RoCE v2`, on InfiniBand without what is behind the comma; in the table of the kernel's interface, empty entries have no line.
 fn kernel_table(text: &str) -> Result<Vec<GidRow>> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("GID["));
     lines
         .map(|line| {
             let (index, rest) = line.split_once("]:").context("GID[ without ]:")?;
-            let (gid, version) = rest.trim().split_once(", ").context("a GID without its version")?;
-            let version = version.strip_prefix("RoCE ").with_context(|| format!("the version {version}"))?;
-            Ok((index.trim().parse()?, gid.parse()?, version.to_owned()))
+            let (gid, version) = match rest.trim().split_once(", ") {
+                Some((gid, kind)) => {
+                    let version =
+                        kind.strip_prefix("RoCE ").with_context(|| format!("the version {kind}"))?;
+                    (gid, Some(version.to_owned()))
+                }
+                None => (rest.trim(), None),
+            };
+            Ok((index.trim().parse()?, gid.parse()?, version))
         })
         .collect()
 }
 
 fn own_row(entry: &Value) -> Result<GidRow> {
     let gid: Ipv6Addr = entry["gid"].as_str().context("a GID")?.parse()?;
-    let version = entry["version"].as_str().with_context(|| format!("a version in {entry}"))?;
-    Ok((entry["index"].as_u64().context("an index")?, gid, version.to_owned()))
+    let version = entry["version"].as_str().map(str::to_owned);
+    Ok((entry["index"].as_u64().context("an index")?, gid, version))
 }
 
-fn said(installation: &Installation, command: &str) -> Result<String> {
+fn said(installation: &Installation, command: &str, link: &str) -> Result<String> {
     let command = command.split(' ').map(str::to_owned).collect();
-    let ended = installation.run(&HostedProgram { host: HOST.into(), command }, &[])?;
+    let options = ["--link".to_owned(), link.to_owned()];
+    let ended = installation.run(&HostedProgram { host: HOST.into(), command }, &options)?;
     if !ended.status.success() {
         bail!("{}: {}", ended.status, ended.said);
     }
     Ok(ended.said)
 }
 
-fn object(installation: &Installation, tool: &str) -> Result<Value> {
-    let said = said(installation, &format!("bareverbs {tool} --json"))?;
+fn object(installation: &Installation, tool: &str, link: &str) -> Result<Value> {
+    let said = said(installation, &format!("bareverbs {tool} --json"), link)?;
     let mut object: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
     Ok(object[tool].take())
 }
@@ -168,10 +185,11 @@ mod tests {
 
     #[test]
     fn the_table_is_read_with_its_indices() {
-        let text = "\t\t\tGID[  0]:\t\t::ffff:10.0.0.1, RoCE v2\n\t\t\tGID[  2]:\t\tfe80::1, RoCE v1\n";
+        let text = "\t\t\tGID[  0]:\t\t::ffff:10.0.0.1, RoCE v2\n\t\t\tGID[  2]:\t\tfe80::1, RoCE v1\n\t\t\tGID[  3]:\t\tfe80::2\n";
         let rows = kernel_table(text).unwrap();
-        assert_eq!(rows[0], (0, "::ffff:10.0.0.1".parse().unwrap(), "v2".into()));
-        assert_eq!(rows[1], (2, "fe80::1".parse().unwrap(), "v1".into()));
+        assert_eq!(rows[0], (0, "::ffff:10.0.0.1".parse().unwrap(), Some("v2".into())));
+        assert_eq!(rows[1], (2, "fe80::1".parse().unwrap(), Some("v1".into())));
+        assert_eq!(rows[2], (3, "fe80::2".parse().unwrap(), None));
         let entry = serde_json::json!({"index": 2, "gid": "fe80:0000:0000:0000:0000:0000:0000:0001", "version": "v1"});
         assert_eq!(own_row(&entry).unwrap(), rows[1]);
     }
