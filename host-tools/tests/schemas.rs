@@ -14,9 +14,15 @@ fn schemas() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas")
 }
 
+/// Schema of a timeline, whose objects name none: the format is not ours.
+const TIMELINE: &str = "trace-event-format";
+
 /// The schema of an object, by the name that the object gives.
 fn schema(object: &Value) -> Value {
-    let name = object["schema"].as_str().expect("an object says which schema it has");
+    schema_named(object["schema"].as_str().expect("an object says which schema it has"))
+}
+
+fn schema_named(name: &str) -> Value {
     let path = schemas().join(format!("{name}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).expect("a schema is JSON")
@@ -33,7 +39,11 @@ fn printed(directory: &Path, words: &str) -> Value {
 }
 
 fn faults(object: &Value) -> Vec<String> {
-    let validator = jsonschema::validator_for(&schema(object)).expect("a good schema");
+    faults_by(&schema(object), object)
+}
+
+fn faults_by(schema: &Value, object: &Value) -> Vec<String> {
+    let validator = jsonschema::validator_for(schema).expect("a good schema");
     validator.iter_errors(object).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
@@ -106,7 +116,7 @@ fn every_tool_prints_what_its_schema_says() {
         "monitor --once --device sim:ib",
         "explain",
         "explain 12",
-        "report run.pcapng",
+        "report run.pcapng --trace run.json",
         "link-type --settings card",
         "link-type eth --settings card",
         "link-type --device 3b:00.0 --port 2",
@@ -122,6 +132,7 @@ fn every_tool_prints_what_its_schema_says() {
     ] {
         checked.check(words, &printed(here, words));
     }
+    check_timeline(&mut checked, &here.join("run.json"));
     check_pings(&mut checked);
     check_service(&mut checked);
     let unseen = fs::read_dir(schemas()).expect("docs/schemas").filter_map(|file| {
@@ -130,6 +141,33 @@ fn every_tool_prints_what_its_schema_says() {
         (!checked.0.contains(&name)).then_some(name)
     });
     assert_eq!(unseen.collect::<Vec<_>>(), [""; 0], "schemas of nothing that was printed");
+}
+
+/// Every event of the timeline of a run with lookups, kernels and lost frames, which has events of each phase that the schema knows.
+fn check_timeline(checked: &mut Checked, path: &Path) {
+    let timeline: Value = serde_json::from_slice(&fs::read(path).expect("a timeline")).expect("JSON");
+    let schema = schema_named(TIMELINE);
+    assert_eq!(faults_by(&schema, &timeline), Vec::<String>::new());
+    let events = timeline["traceEvents"].as_array().expect("events");
+    let written: BTreeSet<&str> = events.iter().filter_map(|event| event["ph"].as_str()).collect();
+    let known = schema["$defs"]["event"]["properties"]["ph"]["enum"].as_array().expect("phases");
+    assert_eq!(written, known.iter().filter_map(Value::as_str).collect(), "of {} events", events.len());
+    for (phase, member, value) in [
+        ("B", "name", Value::Null),
+        ("E", "ts", Value::from(-1)),
+        ("X", "dur", Value::from("1 ms")),
+        ("C", "args", serde_json::json!({"value": "many"})),
+        ("f", "id", Value::Null),
+        ("M", "name", Value::from("process_colour")),
+        ("X", "colour", Value::from("red")),
+        ("X", "ph", Value::from("Z")),
+    ] {
+        let mut event = events.iter().find(|event| event["ph"] == phase).expect(phase).clone();
+        event[member] = value;
+        let bad = serde_json::json!({"traceEvents": [event]});
+        assert!(!faults_by(&schema, &bad).is_empty(), "{bad}");
+    }
+    checked.0.insert(TIMELINE.to_owned());
 }
 
 fn check_pings(checked: &mut Checked) {

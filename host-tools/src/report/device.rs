@@ -78,7 +78,7 @@ impl DeviceTally {
         match &record.what {
             Ok(RecordText::Device(event)) => self.device(record.interface, event, &mut step),
             Ok(RecordText::Lost(count)) => self.lost += count,
-            Ok(RecordText::SpanBegan { .. } | RecordText::SpanEnded { .. }) => {}
+            Ok(RecordText::Program { .. } | RecordText::SpanBegan { .. } | RecordText::SpanEnded { .. }) => {}
             Err(TextError) => self.unread += 1,
         }
         step.under_way = self.under_way;

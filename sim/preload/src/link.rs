@@ -7,7 +7,7 @@ use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{FaultScript, Lane, Recorder};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::LinkLayer;
-use bareverbs_sim::run::Seed;
+use bareverbs_sim::run::{RecordText, Seed};
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::{Uverbs, VirtualHost};
 
@@ -54,6 +54,11 @@ impl Link {
         port: &VirtualHost,
         capture: Option<&Recorder>,
     ) -> Self {
+        let capture = capture.map(|capture| settings.interface(capture, port));
+        if let Some(capture) = &capture {
+            let (pid, name) = (std::process::id(), program_name());
+            capture.record(Time::ZERO, Time::ZERO, &RecordText::Program { pid, name: &name });
+        }
         let mut link = Self {
             lanes: None,
             usual_faults: settings.faults.clone(),
@@ -61,7 +66,7 @@ impl Link {
             seed: settings.seed_of(port, wire.number()),
             is_infiniband: port.link() == LinkLayer::InfiniBand,
             wire,
-            capture: capture.map(|capture| settings.interface(capture, port)),
+            capture,
             frame: Vec::new(),
             outgoing: FrameBuffer::new(),
             is_stuck: false,
@@ -217,16 +222,21 @@ impl Link {
     }
 }
 
+/// What the process table calls this program, without what would break a line.
+fn program_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
 /// How this process is, for `bareverbs run --list`: lines of a name and a value.
 fn status(uverbs: &Uverbs, wire: WireCounters) -> String {
-    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
         "pid {}\nprogram {}\nqueue-pairs {queue_pairs}\ncompletion-queues {completion_queues}\nmemory-keys {keys}\n\
          sent {sent}\nreceived {received}\nlost {}\n{}",
         std::process::id(),
-        program.trim(),
+        program_name(),
         unreachable + overrun,
         uverbs.objects().to_lines(),
     )

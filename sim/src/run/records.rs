@@ -23,6 +23,13 @@ pub enum RecordText<'a> {
     Device(DeviceEvent),
     /// So many records of the device are missing here: too many came at one moment.
     Lost(u64),
+    /// A program has the device from now on.
+    Program {
+        /// Number of its process.
+        pid: u32,
+        /// As the process table has it.
+        name: &'a str,
+    },
     /// The host began something.
     SpanBegan {
         /// Names the span to its end; unique in a recording.
@@ -42,6 +49,7 @@ impl fmt::Display for RecordText<'_> {
         match self {
             Self::Device(event) => event.fmt(f),
             Self::Lost(count) => write!(f, "lost {count}"),
+            Self::Program { pid, name } => write!(f, "program {pid} {name}"),
             Self::SpanBegan { id, name } => write!(f, "begin {id} {name}"),
             Self::SpanEnded { id } => write!(f, "finish {id}"),
         }
@@ -60,6 +68,11 @@ impl<'a> RecordText<'a> {
                 let id = words.number()?;
                 let (_, name) = text[6..].split_once(' ').ok_or(TextError)?;
                 return Ok(Self::SpanBegan { id, name });
+            }
+            "program" => {
+                let pid = words.number()?;
+                let (_, name) = text[8..].split_once(' ').ok_or(TextError)?;
+                return Ok(Self::Program { pid, name });
             }
             "lost" => Self::Lost(words.number()?),
             "finish" => Self::SpanEnded { id: words.number()? },
@@ -98,10 +111,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(id: u64, vector: u16, name in "[^\n]{0,40}") {
+        fn what_is_written_is_read(id: u64, pid: u32, vector: u16, name in "[^\n]{0,40}") {
             let device = RecordText::Device(DeviceEvent::Interrupt { vector });
             let spans = [RecordText::SpanBegan { id, name: &name }, RecordText::SpanEnded { id }];
-            for record in spans.into_iter().chain([device, RecordText::Lost(id)]) {
+            let program = RecordText::Program { pid, name: &name };
+            for record in spans.into_iter().chain([device, program, RecordText::Lost(id)]) {
                 let text = record.to_string();
                 prop_assert_eq!(RecordText::parse(&text), Ok(record));
             }
@@ -109,7 +123,7 @@ mod tests {
 
         /// A capture may be anybody's.
         #[test]
-        fn no_text_panics(text: String, prefix in prop::sample::select(vec!["", "begin", "begin ", "lost "])) {
+        fn no_text_panics(text: String, prefix in prop::sample::select(vec!["", "begin", "begin ", "program ", "lost "])) {
             let _ = RecordText::parse(&format!("{prefix}{text}"));
         }
     }

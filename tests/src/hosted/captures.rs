@@ -69,6 +69,9 @@ pub fn judge_recording(installation: &Installation) -> Result<Verdict> {
     ensure!(count("work_requests")? >= MESSAGES as u64 && count("completions")? > 0, "{devices}");
     let trace: Value = serde_json::from_slice(&std::fs::read(&timeline)?)?;
     let events = trace["traceEvents"].as_array().context("events")?;
+    let is_program = |event: &&Value| event["name"] == "ib_write_bw" && event["args"]["pid"].is_u64();
+    let programs = events.iter().filter(is_program).count();
+    ensure!(programs == 1, "{programs} tracks of programs; the host ran one, with one device");
     let arrows = events.iter().filter(|event| event["ph"] == "f").count();
     ensure!(arrows >= MESSAGES, "{arrows} arrows end in the timeline");
     Ok(Verdict::Pass(format!("{} records, {arrows} arrows", count("records")?)))

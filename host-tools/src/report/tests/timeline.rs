@@ -254,6 +254,32 @@ fn a_frame_that_comes_after_the_completion_hangs_on_its_work_request_too() {
     assert!(late[0].name.starts_with("wqe 7 ") && late[1].track == "host/wire", "{late:?}");
 }
 
+/// Of each process that had the device, from when it opened it to the end of the recording.
+#[test]
+fn a_program_has_a_track_with_its_name_and_the_number_of_its_process() {
+    let mut timeline = trace::Timeline::begin(Vec::new()).expect("begun");
+    let at = |nanos, interface, what| Item::Record(frames::Record { nanos, interface, what: Ok(what) });
+    let rings =
+        |qpn| RecordText::Device(DeviceEvent::SendDoorbell { qpn: Qpn::from_low_bits(qpn), posted: 1 });
+    for item in [
+        at(1000, 0, RecordText::Program { pid: 4711, name: "ib_write_bw" }),
+        at(1500, 1, RecordText::Program { pid: 4712, name: "ucx perftest" }),
+        at(2000, 0, rings(7)),
+        at(9000, 1, rings(8)),
+    ] {
+        timeline.take(&item).expect("taken");
+    }
+    let bytes = timeline.finish_into(&["a 4711".to_owned(), "a 4712".to_owned()]).expect("finished");
+    let imported = Imported::new(&serde_json::from_slice(&bytes).expect("JSON"));
+    let programs: Vec<_> =
+        imported.slices.iter().filter(|(track, _)| track.contains("/program: process")).collect();
+    let expected =
+        [("a 4711/program: process 4711", "ib_write_bw"), ("a 4712/program: process 4712", "ucx perftest")];
+    let expected: Vec<_> =
+        expected.map(|(track, name)| (track.to_owned(), vec![name.to_owned()])).into_iter().collect();
+    assert_eq!(programs, expected.iter().map(|(track, names)| (track, names)).collect::<Vec<_>>());
+}
+
 /// Lookups of the demo are seen at the host, kernels in the NIC and on the DPU.
 #[test]
 fn a_recording_of_the_demo_has_its_lookups_and_kernels() {

@@ -1,5 +1,5 @@
 //! A timeline for the public viewers of Perfetto: Chrome's trace event format, written as the capture is read. A process for each device; tracks of its
-//! host, its driver, its NIC, its kernels and its wire; an arrow for each work request from the doorbell over its frames to the entry of the completion
+//! program, its host, its driver, its NIC, its kernels and its wire; an arrow for each work request from the doorbell over its frames to the entry of the completion
 //! queue; and an arrow from a request to the response that names its PSN. Of a capture without records there is the wire alone.
 //!
 //! * `events`: the format. `tracks`: who is shown where. `work`: work requests and their arrows.
@@ -116,6 +116,11 @@ impl<W: Write> Timeline<W> {
         let (nanos, device) = (self.since(record.nanos), record.interface);
         match &record.what {
             Ok(RecordText::Device(event)) => self.device(device, nanos, event),
+            Ok(RecordText::Program { pid, name }) => {
+                let spot = Spot { device, kind: TrackKind::Program(*pid), nanos };
+                // Nobody records its end: it has the device to the end of its recording.
+                self.tracks.begin(&mut self.out, spot, name, &json!({"pid": pid})).map(drop)
+            }
             Ok(RecordText::SpanBegan { id, name }) => self.span(device, nanos, *id, name),
             Ok(RecordText::SpanEnded { id }) => match self.spans.remove(&(device, *id)) {
                 Some(begun) => self.tracks.end(&mut self.out, begun, nanos, &Value::Null),

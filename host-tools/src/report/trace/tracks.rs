@@ -17,6 +17,8 @@ const SHOWN: u64 = 50;
 /// What a track shows. The order is that in which the viewers show them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TrackKind {
+    /// A process that has the device, by its number.
+    Program(u32),
     Host,
     Driver,
     Work(Qpn),
@@ -35,6 +37,7 @@ pub(super) enum TrackKind {
 impl TrackKind {
     fn name(self) -> String {
         match self {
+            Self::Program(pid) => format!("program: process {pid}"),
             Self::Host => "host".to_owned(),
             Self::Driver => "driver: doorbells, commands, interrupts".to_owned(),
             Self::Work(qpn) => format!("NIC: work of qp {qpn}"),
