@@ -179,7 +179,7 @@ struct PathArguments {
     /// Hop limit.
     #[arg(short = 'L', long = "hop_limit", alias = "hop-limit", default_value_t = 64)]
     hop_limit: u8,
-    /// Meet and connect by RDMA CM: RC or UD, over Ethernet. The peer is named by its RDMA address.
+    /// Meet and connect by RDMA CM: RC or UD. The peer is named by its RDMA address.
     #[arg(short = 'R', long = "rdma_cm", alias = "rdma-cm")]
     rdma_cm: bool,
     /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.

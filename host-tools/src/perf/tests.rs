@@ -134,7 +134,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("write bw --rate_limit nan", "no rate"),
         ("write bw somebody", "--host NAME"),
         ("write bw --device sim:ib", "serve --link ib"),
-        ("write bw --device sim:ib --host a", "wire of its own"),
+        ("write bw --device vfio-user:nic --host a", "wire of its own"),
         ("write bw --host a/b", "letters"),
         ("write bw --peer-mac 01:00:00:00:00:01", "address of a group"),
         ("write bw --peer-mac 02:00:00:00:00", "no MAC address"),
