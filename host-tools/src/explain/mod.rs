@@ -14,6 +14,7 @@ use crate::counters::{KNOWN, Known};
 use crate::doctor::{RULES, Rule};
 use crate::output::{json_object, print};
 use bareverbs_prm::numbering::{CommandStatus, CqErrorSyndrome, CqeSyndrome, DeliveryStatus, HealthSyndrome};
+use bareverbs_sim::nic::Refusal;
 use bareverbs_sim::nic::syndrome::ALL;
 use clap::Args;
 use query::Query;
@@ -115,22 +116,17 @@ fn everything() -> impl Iterator<Item = Explanation> {
     entries().map(of_entry).chain(RULES.iter().map(of_rule)).chain(KNOWN.iter().map(of_counter))
 }
 
-/// Everything that a number, a name or a line may mean.
+/// Everything that a number, a name or a line may mean; an id means one thing.
 pub fn explain(what: &str) -> Vec<Explanation> {
+    let mut all = everything().chain(ALL.iter().map(of_refusal));
+    if let Some(named) = all.find(|explanation| explanation.id == what.trim()) {
+        return vec![named];
+    }
     let query = Query::new(what);
     let named = entries().filter(|entry| query.matches(entry)).map(of_entry);
     let rules = RULES.iter().filter(|rule| query.names(rule.id)).map(of_rule);
     let counters = KNOWN.iter().filter(|known| query.names_counter(known)).map(of_counter);
-    let refused =
-        ALL.iter().filter(|refusal| query.has_number(refusal.syndrome)).map(|refusal| Explanation {
-            id: format!("simulator/{:#x}", refusal.syndrome),
-            kind: "command syndrome of the simulated NIC",
-            name: refusal.status.name(),
-            number: Some(refusal.syndrome),
-            cause: refusal.reason,
-            compare: "the field that the cause names, as the command carried it",
-            attempt: "mend that field; a real device has syndromes of its own",
-        });
+    let refused = ALL.iter().filter(|refusal| query.has_number(refusal.syndrome)).map(of_refusal);
     named.chain(rules).chain(counters).chain(refused).collect()
 }
 
@@ -150,6 +146,18 @@ fn of_rule(rule: &Rule) -> Explanation {
         cause: rule.means,
         compare: rule.compare,
         attempt: rule.attempt,
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> Explanation {
+    Explanation {
+        id: format!("simulator/{:#x}", refusal.syndrome),
+        kind: "command syndrome of the simulated NIC",
+        name: refusal.status.name(),
+        number: Some(refusal.syndrome),
+        cause: refusal.reason,
+        compare: "the field that the cause names, as the command carried it",
+        attempt: "mend that field; a real device has syndromes of its own",
     }
 }
 

@@ -77,6 +77,14 @@ fn ids_are_stable_and_stand_once() {
 }
 
 #[test]
+fn every_id_leads_to_its_own_row_alone() {
+    for id in everything().map(|row| row.id).chain(["simulator/0xb00070".to_owned()]) {
+        let found: Vec<String> = explain(&id).into_iter().map(|row| row.id).collect();
+        assert_eq!(found, [id]);
+    }
+}
+
+#[test]
 fn a_syndrome_of_the_simulated_firmware_is_known() {
     let rows = explain("0xb00070");
     assert_eq!((rows.len(), rows[0].name), (1, "BAD_QP_STATE_ERR"));
