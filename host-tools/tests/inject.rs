@@ -3,7 +3,8 @@
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::Output;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Output, Stdio};
 use support::{Hosts, bareverbs, free_port, object_of};
 
 fn inject(hosts: &Hosts, arguments: &[&str]) -> std::process::Command {
@@ -59,6 +60,27 @@ fn a_host_crashes_and_what_a_killed_command_has_left_is_ended() {
     killed.kill().and_then(|()| killed.wait()).expect("it runs");
     let end = || said(&inject(&hosts, &["--end"]).output().expect("the program"));
     assert_eq!([end(), end()], ["ended: cut a\nended: faults a\n", ""]);
+}
+
+/// A process that stands still answers nobody who asks for its number.
+#[test]
+fn what_a_killed_command_has_stopped_goes_on() {
+    let hosts = Hosts::new();
+    let (port, home) = (free_port(), hosts.home());
+    let mut server =
+        hosts.on("a", &["ping", "--server", "-p", &port, "--peer-timeout", "60"]).spawn().expect("it");
+    support::wait_for(&home.join("bareverbs/networks/default/hosts/a/0"), "the server is in no network");
+    let mut killed = inject(&hosts, &["pause:a@0s+600s"]).stderr(Stdio::null()).spawn().expect("the program");
+    let mut line = String::new();
+    let said_first = BufReader::new(killed.stdout.take().expect("a pipe")).read_line(&mut line);
+    assert!(said_first.is_ok() && line.contains("a stands still"), "{line}");
+    killed.kill().and_then(|()| killed.wait()).expect("it runs");
+    let end = || said(&inject(&hosts, &["--end"]).output().expect("the program"));
+    assert_eq!([end(), end()], [format!("ended: pause a (process {})\n", server.id()), String::new()]);
+    let ping =
+        hosts.on("b", &["ping", "a", "-n", "2", "-i", "1", "-p", &port]).output().expect("the program");
+    assert!(ping.status.success(), "{}", said(&ping));
+    assert!(server.wait().expect("it ends").success());
 }
 
 #[test]

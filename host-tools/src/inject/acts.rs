@@ -88,6 +88,31 @@ impl Stage {
     }
 }
 
+/// Lets every process of a network that stands still go on, whoever has stopped it; says which did.
+pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
+    let mut woken = Vec::new();
+    for host in network.hosts() {
+        for number in network.processes(&host) {
+            // It may have ended meanwhile.
+            let Ok(process) = network.process_id(&host, number) else { continue };
+            let pid = i32::try_from(process).ok().and_then(Pid::from_raw).filter(|_| stands_still(process));
+            let Some(pid) = pid else { continue };
+            match kill_process(pid, Signal::CONT) {
+                Err(rustix::io::Errno::SRCH) => continue,
+                done => done.with_context(|| format!("process {process} of host {host} does not go on"))?,
+            }
+            woken.push(format!("pause {host} (process {process})"));
+        }
+    }
+    Ok(woken)
+}
+
+/// Whether a process is stopped: the first letter behind its name, which stands in parentheses and may hold some (proc_pid_stat(5)).
+fn stands_still(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
 /// What ends an act; none if it ends one itself, or has no end.
 fn ending(act: &Act) -> Option<Act> {
     match act.clone() {

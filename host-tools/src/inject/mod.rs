@@ -30,7 +30,8 @@ pub struct InjectArguments {
     /// How many times longer everything takes than it is written: a simulated cluster counts microseconds, programs take milliseconds.
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
     pub stretch: u32,
-    /// End all cables that are out, partitions and losses that a command which was killed, or `bareverbs run --link-down`, has left.
+    /// End all cables that are out, partitions and losses that a command which was killed, or `bareverbs run --link-down`, has left, and let
+    /// processes go on that stand still.
     #[arg(long, conflicts_with_all = ["faults", "hosts", "stretch"])]
     pub end: bool,
     /// The faults, or the line by which a trial of a simulated cluster is replayed (`seed=6 hosts=3 operations=4 cut:2@81000ns+900000ns`).
@@ -46,7 +47,8 @@ pub fn run(arguments: &InjectArguments) -> Result<(), Failure> {
 fn inject(arguments: &InjectArguments) -> anyhow::Result<()> {
     let network = networks::open(&networks::home()?, &arguments.network)?;
     if arguments.end {
-        network.end_trouble()?.iter().for_each(|what| println!("ended: {what}"));
+        let ended = network.end_trouble()?.into_iter().chain(acts::wake_all(&network)?);
+        ended.for_each(|what| println!("ended: {what}"));
         return Ok(());
     }
     let hosts = if arguments.hosts.is_empty() { network.hosts() } else { arguments.hosts.clone() };

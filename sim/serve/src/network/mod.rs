@@ -194,6 +194,13 @@ impl NetworkDirectory {
         ask(&self.connect(host, number)?, timeout)
     }
 
+    /// The number that the kernel knows a process by, also if that stands still and answers nobody; errors as with [`Self::connect`].
+    pub fn process_id(&self, host: &str, number: u8) -> io::Result<u32> {
+        // Of a connected socket of this kind: whoever listens at the other end.
+        let peer = rustix::net::sockopt::socket_peercred(self.connect(host, number)?)?;
+        Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Connects to the process that has the wire to the outside; errors as with [`Self::connect`].
     pub fn connect_outside(&self) -> io::Result<OwnedFd> {
         socket::connect(&self.path.join(OUTSIDE))
