@@ -1,5 +1,7 @@
 //! What results look like, one JSON object with the version of its shape on standard output; and where the log goes.
 
+pub(crate) mod openmetrics;
+
 use crate::Failure;
 use anyhow::Context as _;
 use serde_json::{Value, json};

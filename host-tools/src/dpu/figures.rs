@@ -1,12 +1,12 @@
 //! The figures of a service as OpenMetrics 1.0 text.
 
 use super::service::ServiceFigures;
+use crate::output::openmetrics::{Exposition, MetricType};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// The exposition.
 pub(super) fn exposition(figures: &ServiceFigures) -> String {
-    let mut text = String::new();
+    let mut text = Exposition::new();
     let (runtime, server) = (figures.runtime, figures.server);
     for (name, help, value) in [
         ("requests_accepted", "Requests that were run.", runtime.accepted),
@@ -23,30 +23,24 @@ pub(super) fn exposition(figures: &ServiceFigures) -> String {
         ("connections_broken", "Connections that broke.", server.broken),
         ("connections_made", "Connections that were made.", figures.connected),
     ] {
-        let _ = write!(
-            text,
-            "# TYPE bareverbs_dpu_{name} counter\n# HELP bareverbs_dpu_{name} {help}\nbareverbs_dpu_{name}_total {value}\n"
-        );
+        text.family(&format!("bareverbs_dpu_{name}"), MetricType::Counter, Some(help));
+        text.sample(&[], value);
     }
     for (name, help, value) in [
         ("requests_running", "Requests that run now.", figures.running),
         ("programs", "Programs that answer now.", figures.programs),
         ("table_rows", "Rows of the table.", figures.rows),
     ] {
-        let _ = write!(
-            text,
-            "# TYPE bareverbs_dpu_{name} gauge\n# HELP bareverbs_dpu_{name} {help}\nbareverbs_dpu_{name} {value}\n"
-        );
+        text.family(&format!("bareverbs_dpu_{name}"), MetricType::Gauge, Some(help));
+        text.sample(&[], value);
     }
     let mut tenants: BTreeMap<&str, usize> = BTreeMap::new();
     figures.connections.iter().for_each(|tenant| *tenants.entry(tenant).or_default() += 1);
-    text.push_str("# TYPE bareverbs_dpu_connections gauge\n# HELP bareverbs_dpu_connections Connections of a tenant now.\n");
+    text.family("bareverbs_dpu_connections", MetricType::Gauge, Some("Connections of a tenant now."));
     for (tenant, connections) in tenants {
-        let tenant = tenant.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let _ = writeln!(text, "bareverbs_dpu_connections{{tenant=\"{tenant}\"}} {connections}");
+        text.sample(&[("tenant", tenant)], connections);
     }
-    text.push_str("# EOF\n");
-    text
+    text.finish()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! HTTP for Prometheus: the latest sample at /metrics. It is text that somebody else has made: a scrape copies it and asks no device.
 
-use super::openmetrics::CONTENT_TYPE;
+use crate::output::openmetrics::CONTENT_TYPE;
 use anyhow::Context as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
