@@ -18,10 +18,10 @@ pub(crate) struct PageBudget {
 
 /// Entries of a page list, counted once in the budget of their device, however many hold them.
 #[derive(Debug, Clone)]
-pub(crate) struct PageList(Arc<Held>);
+pub(crate) struct PageList(Arc<CountedEntries>);
 
 #[derive(Debug)]
-struct Held {
+struct CountedEntries {
     entries: Box<[u64]>,
     budget: PageBudget,
 }
@@ -39,7 +39,7 @@ impl PageBudget {
             return Err(BudgetUsedUp);
         }
         self.taken.store(taken, Ordering::Relaxed);
-        Ok(PageList(Arc::new(Held { entries: entries.into_boxed_slice(), budget: self.clone() })))
+        Ok(PageList(Arc::new(CountedEntries { entries: entries.into_boxed_slice(), budget: self.clone() })))
     }
 }
 
@@ -58,7 +58,7 @@ impl Deref for PageList {
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedEntries {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.entries.len(), Ordering::Relaxed);
     }

@@ -169,7 +169,7 @@ const PACKETS: [[&str; 4]; 6] = [
     [
         "spreads flows over queues (RSS)",
         "set fwd io",
-        "--rxq=4 --txq=4 --rss-ip --txonly-multi-flow",
+        "--rxq=4 --txq=4 --rss-udp --txonly-multi-flow",
         "$(queue_rx 1 0) -ge 8 -a $(queue_rx 1 1) -ge 8 -a $(queue_rx 1 2) -ge 8 -a $(queue_rx 1 3) -ge 8",
     ],
 ];

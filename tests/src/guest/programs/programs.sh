@@ -59,10 +59,19 @@ until_packets() {
     sleep 2
 }
 
+# The kernel keeps its network devices beside testpmd, and what it says by itself would go round with testpmd's packets.
+keep_quiet() {
+    for f in $(functions); do
+        echo 1 >/proc/sys/net/ipv6/conf/$(netdev $f)/disable_ipv6
+        ip link set $(netdev $f) arp off
+    done
+}
+
 # testpmd drives both ports from one core: `commands` are those of its prompt, the rest are options of its command line. Packets
 # that it sends first go round between both ports until it stops.
 testpmd() {
     commands=$1; shift
+    keep_quiet
     echo 256 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
     mkdir -p /tmp/huge && { mountpoint -q /tmp/huge || mount -t hugetlbfs hugetlbfs /tmp/huge; } || return 1
     set -- -l 0-1 $(functions | head -n 2 | sed 's/.*/-a &,dv_flow_en=0/') -- -i --total-num-mbufs=16384 --rxd=256 "$@"
