@@ -30,7 +30,7 @@ use bareverbs_sim::nic::LinkLayer;
 use cases::Mlx5Case;
 use nic::ServedNics;
 use our_process::Sides;
-use our_tools::ToolSides;
+use our_tools::{GuestPort, ToolSides};
 use question::ask;
 use std::time::{Duration, Instant};
 use two_guests::Guests;
@@ -41,7 +41,7 @@ const FIRST: usize = 0;
 const OTHER: usize = 1;
 const THIRD: usize = 2;
 const SECOND_GUEST: usize = 3;
-/// Number of the NIC that the command `bareverbs` has, on InfiniBand.
+/// Number of the NIC that the command `bareverbs` has.
 const TOOLS: usize = 4;
 /// What happens to frames of the NIC with faults, in both directions.
 const FAULTS: &str = "loss=0.01,duplicate=0.01,reorder=0.01";
@@ -79,7 +79,7 @@ impl<'a> Mlx5Judge<'a> {
     fn start(root: &'a Root, options: &'a Mlx5Options) -> Result<Self> {
         let (here, by_command, faults) = match options.link {
             LinkLayer::InfiniBand => (&[FIRST, OTHER, SECOND_GUEST, TOOLS][..], THIRD, Some(FAULTS)),
-            LinkLayer::Ethernet => (&[FIRST, OTHER, THIRD][..], SECOND_GUEST, None),
+            LinkLayer::Ethernet => (&[FIRST, OTHER, THIRD, TOOLS][..], SECOND_GUEST, None),
         };
         let mut nics = ServedNics::start(options.link, here, &options.output)?;
         nics.serve_by_command(by_command, faults, &options.output)?;
@@ -99,7 +99,7 @@ impl<'a> Mlx5Judge<'a> {
         self.play_with_our_process(|_, wire| {
             Ok(Sides { nic: Nic::infiniband(wire, SEED)?, guest: GuestDevice::infiniband("mlx5_0") })
         })?;
-        self.play_with_our_tools()?;
+        self.play_with_our_tools(None)?;
         let (mut guests, report) = self.guests();
         guests.infiniband(report)?;
         let is_up = !options.wants(REBOOT) || self.reboot(if long { REBOOTS } else { 1 })?;
@@ -135,6 +135,7 @@ impl<'a> Mlx5Judge<'a> {
             let nic = Nic::ethernet(wire, SEED, nic::mac(THIRD))?;
             Ok(Sides { nic, guest: GuestDevice::roce(machine, device, netdev)? })
         })?;
+        self.play_with_our_tools(Some([device, netdev]))?;
         let (mut guests, report) = self.guests();
         guests.ethernet(device, netdev, report)?;
         let Self { machine, nics, options, report, .. } = self;
@@ -173,10 +174,17 @@ impl<'a> Mlx5Judge<'a> {
         sides.play(machine, &cases, &options.output, &wanted, report)
     }
 
-    fn play_with_our_tools(&mut self) -> Result<()> {
+    /// On Ethernet with this device of the guest and its network device.
+    fn play_with_our_tools(&mut self, port: Option<[&str; 2]>) -> Result<()> {
         let Self { machine, nics, options, report, .. } = self;
+        let peer = match port {
+            None => GuestPort::infiniband(),
+            Some([device, netdev]) => {
+                GuestPort::ethernet(machine, device, netdev, [THIRD, TOOLS].map(nic::mac))?
+            }
+        };
         let (bareverbs, socket) = (command::build()?, nics.socket(TOOLS));
-        let mut sides = ToolSides { machine, bareverbs, socket, output: &options.output };
+        let mut sides = ToolSides { machine, bareverbs, socket, output: &options.output, peer };
         sides.play(&|name| options.wants(name), report)
     }
 

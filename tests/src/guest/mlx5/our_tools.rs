@@ -1,15 +1,19 @@
-//! The command `bareverbs` with a NIC of its own at the guest's InfiniBand switch: `ping -c MAD` and the guest's `ibping`, `perf` and
-//! the programs of the guest's perftest. Neither end knows that the other is another program.
+//! The command `bareverbs` with a NIC of its own at the guest's switch: on InfiniBand `ping -c MAD` and the guest's `ibping`, and on both link
+//! layers `perf` and the programs of the guest's perftest. Neither end knows that the other is another program.
 
 use super::super::control::{CommandOutcome, Job};
 use super::super::interrupt;
 use super::super::machine::{HOST_FROM_GUEST, Machine};
 use super::super::process::{KillOnDrop, TICK};
 use super::super::rxe::bout;
+use super::super::rxe::guest_side::wait_for_gid;
 use super::super::table::{Entry, Report, Verdict};
 use crate::perftest_rows::agree;
 use anyhow::{Context, Result, bail, ensure};
 use bareverbs_perftest::Role;
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_sim::nic::LinkLayer;
+use serde_json::Value;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -42,7 +46,17 @@ const PERFTEST: &[(&str, &str, &str, Role)] = &[
     ("ib_send_lat", "send lat", "-n 50", Role::Server),
     ("ib_atomic_bw", "atomic bw", "-n 100", Role::Client),
     ("ib_atomic_lat", "atomic lat", "-c XRC -n 50", Role::Server),
+    ("ib_write_bw", "write bw", "-a -n 20", Role::Client),
 ];
+/// The same on Ethernet.
+const PERFTEST_ETHERNET: &[(&str, &str, &str, Role)] = &[
+    ("ib_write_bw", "write bw", "-a -n 20", Role::Server),
+    ("ib_read_bw", "read bw", "-s 5000 -n 100 -q 2", Role::Client),
+    ("ib_send_bw", "send bw", "-c UD -s 1024 -n 100", Role::Client),
+    ("ib_atomic_lat", "atomic lat", "-c XRC -n 50", Role::Server),
+];
+/// The network of our end and the guest's on Ethernet.
+const NETWORK: [u8; 3] = [10, 10, 7];
 
 /// Both sides.
 pub struct ToolSides<'a> {
@@ -54,6 +68,52 @@ pub struct ToolSides<'a> {
     pub socket: PathBuf,
     /// Directory for what it says.
     pub output: &'a Path,
+    /// The guest's device.
+    pub peer: GuestPort,
+}
+
+/// The device of the guest's programs, and what each end is told besides, so that they reach each other.
+pub struct GuestPort {
+    link: LinkLayer,
+    device: String,
+    theirs: String,
+    ours: String,
+}
+
+impl GuestPort {
+    /// The first device, by LID.
+    pub fn infiniband() -> Self {
+        Self {
+            link: LinkLayer::InfiniBand,
+            device: "mlx5_0".to_owned(),
+            theirs: String::new(),
+            ours: String::new(),
+        }
+    }
+
+    /// A device with this network device and the guest's MAC address, and our NIC with the other one: nobody asks for neighbours.
+    pub fn ethernet(
+        machine: &mut Machine,
+        device: &str,
+        netdev: &str,
+        [guest, ours]: [MacAddress; 2],
+    ) -> Result<Self> {
+        let [a, b, c] = NETWORK;
+        let address = |node: u8| Ipv4Addr::new(a, b, c, node);
+        let command = format!(
+            "ip addr replace {}/24 dev {netdev} && ip neigh replace {} lladdr {ours} dev {netdev} nud permanent",
+            address(2),
+            address(1)
+        );
+        machine.control.require(&command, LIMIT)?;
+        let index = wait_for_gid(machine, device, Gid::from_ipv4(address(2).octets()))?;
+        Ok(Self {
+            link: LinkLayer::Ethernet,
+            device: device.to_owned(),
+            theirs: format!("-x {index} "),
+            ours: format!("--address {}/24 --peer-mac {guest} ", address(1)),
+        })
+    }
 }
 
 /// A run of the command.
@@ -65,19 +125,18 @@ struct ToolRun {
 /// A row: its name, and what is done.
 type ToolRow<'a> = (String, Box<dyn Fn(&mut ToolSides<'_>) -> Result<String> + 'a>);
 
-fn rows<'a>() -> Vec<ToolRow<'a>> {
-    let mut rows: Vec<ToolRow<'_>> = vec![
-        ("bareverbs ping -c MAD and the guest's ibping -S".to_owned(), Box::new(|sides| sides.ping_guest())),
-        (
-            "the guest's ibping and bareverbs ping -c MAD --server".to_owned(),
-            Box::new(|sides| sides.answer_guest()),
-        ),
-        (
-            "the guest's hw_counters count what bareverbs perf asked for".to_owned(),
-            Box::new(|sides| sides.compare_counters()),
-        ),
-    ];
-    for (program, words, options, role) in PERFTEST {
+fn rows<'a>(link: LinkLayer) -> Vec<ToolRow<'a>> {
+    let mut rows: Vec<ToolRow<'_>> = Vec::new();
+    if link == LinkLayer::InfiniBand {
+        let name = "bareverbs ping -c MAD and the guest's ibping -S";
+        rows.push((name.to_owned(), Box::new(|sides| sides.ping_guest())));
+        let name = "the guest's ibping and bareverbs ping -c MAD --server";
+        rows.push((name.to_owned(), Box::new(|sides| sides.answer_guest())));
+    }
+    let name = "the guest's hw_counters and the counters of bareverbs perf count the same";
+    rows.push((name.to_owned(), Box::new(|sides| sides.compare_counters())));
+    let programs = if link == LinkLayer::InfiniBand { PERFTEST } else { PERFTEST_ETHERNET };
+    for (program, words, options, role) in programs {
         let name = format!("bareverbs perf and the guest's {program} {options} as {role}");
         rows.push((name, Box::new(move |sides| sides.measure(program, words, options, *role))));
     }
@@ -87,7 +146,7 @@ fn rows<'a>() -> Vec<ToolRow<'a>> {
 impl ToolSides<'_> {
     /// Plays the rows that are wanted.
     pub fn play(&mut self, wanted: &dyn Fn(&str) -> bool, report: &mut Report) -> Result<()> {
-        for (name, row) in rows().into_iter().filter(|(name, _)| wanted(name)) {
+        for (name, row) in rows(self.peer.link).into_iter().filter(|(name, _)| wanted(name)) {
             interrupt::check()?;
             let start = Instant::now();
             let verdict = match row(self) {
@@ -139,14 +198,25 @@ impl ToolSides<'_> {
     }
 
     fn measure(&mut self, program: &str, words: &str, options: &str, role: Role) -> Result<String> {
-        let theirs = format!("{program} -d mlx5_0 -F {options}");
-        let ours = format!("perf {words} {options} --timeout {}", LIMIT.as_secs());
-        let (server, client) = match role {
+        let (theirs, ours) = self.both(program, words, options, role)?;
+        let (server, client) = if role == Role::Server { (&theirs, &ours) } else { (&ours, &theirs) };
+        agree(server, client).with_context(|| format!("what they said:\n{server}\nand\n{client}"))?;
+        let version =
+            ours.lines().find_map(|line| Some(line.split_once("the peer speaks ")?.1.trim_end_matches(')')));
+        version.map(str::to_owned).context("bareverbs does not say what its peer speaks")
+    }
+
+    /// What the guest's program says, in its role, and what ours does. Words that ours alone understands stand behind its first ones.
+    fn both(&mut self, program: &str, words: &str, options: &str, role: Role) -> Result<(String, String)> {
+        let GuestPort { device, theirs, ours, .. } = &self.peer;
+        let theirs = format!("{program} -d {device} {theirs}-F {options}");
+        let ours = format!("perf {words} {ours}{options} --timeout {}", LIMIT.as_secs());
+        match role {
             Role::Server => {
                 let job = self.machine.control.start(&format!("{theirs} -p {}", bout::PORT), LIMIT)?;
                 let way = bout::wait_for_server(self.machine)?;
-                let client = self.start(&format!("{ours} -p {} {}", way.port(), way.ip()))?.finish();
-                (self.end(&job, client.is_ok())?, client?)
+                let ours = self.start(&format!("{ours} -p {} {}", way.port(), way.ip()))?.finish();
+                Ok((self.end(&job, ours.is_ok())?, ours?))
             }
             Role::Client => {
                 let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port();
@@ -154,32 +224,33 @@ impl ToolSides<'_> {
                 server.wait_for("waiting for the client at TCP port ")?;
                 let job =
                     self.machine.control.start(&format!("{theirs} -p {port} {HOST_FROM_GUEST}"), LIMIT)?;
-                let server = server.finish();
-                let client = self.end(&job, server.is_ok())?;
-                (server?, client)
+                let ours = server.finish();
+                Ok((self.end(&job, ours.is_ok())?, ours?))
             }
-        };
-        agree(&server, &client).with_context(|| format!("what they said:\n{server}\nand\n{client}"))?;
-        let version = [server, client].iter().find_map(|said| {
-            said.lines().find_map(|line| {
-                Some(line.split_once("the peer speaks ")?.1.trim_end_matches(')').to_owned())
-            })
-        });
-        version.context("bareverbs does not say what its peer speaks")
+        }
     }
 
-    /// What the kernel's counters of the guest's device have risen by is what the other end has sent.
+    /// Who answers counts the requests of the other end, and who asks counts none: the kernel for the guest's device, the set of its queue
+    /// pairs for ours. The same test, once in each role.
     fn compare_counters(&mut self) -> Result<String> {
         let mut seen = Vec::new();
         for (counter, words, options, asked) in COUNTED {
-            let before = self.counters(counter)?;
-            let program = format!("ib_{}", words.replace(' ', "_"));
-            self.measure(&program, words, options, Role::Server)?;
-            let after = self.counters(counter)?;
-            let risen = after[0] - before[0];
-            ensure!(risen == *asked, "{counter} has risen by {risen}, and {asked} requests were sent");
-            ensure!(after[1..] == before[1..], "of {QUIET:?}: {before:?} before and {after:?} after");
-            seen.push(format!("{counter} {risen}"));
+            for role in [Role::Server, Role::Client] {
+                let before = self.counters(counter)?;
+                let program = format!("ib_{}", words.replace(' ', "_"));
+                let (_, said) = self.both(&program, &format!("{words} --json"), options, role)?;
+                let after = self.counters(counter)?;
+                let (kernel, ours) = (after[0] - before[0], own_counters(&said, counter)?);
+                let wanted = if role == Role::Server { [*asked, 0] } else { [0, *asked] };
+                ensure!(
+                    [kernel, ours[0]] == wanted,
+                    "{counter} of the guest has risen by {kernel} and ours by {}, and not by {wanted:?}",
+                    ours[0]
+                );
+                ensure!(after[1..] == before[1..], "of {QUIET:?}: {before:?} before and {after:?} after");
+                ensure!(ours[1..].iter().all(|count| *count == 0), "of {QUIET:?}, ours: {ours:?}");
+                seen.push(format!("{counter} {kernel}/{}", ours[0]));
+            }
         }
         Ok(seen.join(", "))
     }
@@ -187,7 +258,8 @@ impl ToolSides<'_> {
     /// A counter of the guest's device, and behind it those of [`QUIET`].
     fn counters(&mut self, counter: &str) -> Result<Vec<u64>> {
         let names = format!("{counter} {}", QUIET.join(" "));
-        let command = format!("cd /sys/class/infiniband/mlx5_0/ports/1/hw_counters && cat {names}");
+        let device = &self.peer.device;
+        let command = format!("cd /sys/class/infiniband/{device}/ports/1/hw_counters && cat {names}");
         let said = self.machine.control.require(&command, LIMIT)?;
         said.split_whitespace()
             .map(|word| word.parse().with_context(|| format!("{word:?} is no number")))
@@ -202,6 +274,16 @@ impl ToolSides<'_> {
         ensure!(status == 0 || !played, "the guest's program ended with {status}: {output}");
         Ok(output)
     }
+}
+
+/// A counter of what `bareverbs perf --json` said, and behind it those of [`QUIET`].
+fn own_counters(said: &str, counter: &str) -> Result<Vec<u64>> {
+    let object = said.find('{').zip(said.rfind('}')).map(|(begin, end)| &said[begin..=end]);
+    let object: Value =
+        serde_json::from_str(object.context("no object")?).with_context(|| said.to_owned())?;
+    let counters = &object["perf"]["counters"];
+    let count = |name: &&str| counters[*name].as_u64().with_context(|| format!("{name} in {counters}"));
+    [counter].iter().chain(QUIET).map(count).collect()
 }
 
 impl ToolRun {
