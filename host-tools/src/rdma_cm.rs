@@ -11,29 +11,26 @@
 mod services;
 mod ways;
 
-pub(crate) use ways::CmPeer;
-use ways::OwnPort;
-
 use crate::Failure;
 use crate::general_services::GeneralServices;
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
-    Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Manager, Message, News, Offer,
-    PORT_SPACE_TCP, PORT_SPACE_UDP, Refusal, Service, ServiceAnswer, Terms, port_of_service, reason, reject,
-    request, service_id,
+    Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Lids, Manager, Message, News,
+    Offer, PORT_SPACE_TCP, PORT_SPACE_UDP, Path, Refusal, Service, ServiceAnswer, Terms, port_of_service,
+    reason, reject, request, service_id,
 };
 use bareverbs_core::Device;
 use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::{ConnectOptions, RemoteEndpoint};
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::numbering::{PathMtu, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 /// Hop limit of messages and connections, as Linux has it for RoCE.
@@ -51,6 +48,50 @@ const FIRST_EPHEMERAL: u16 = 0xc000;
 
 /// The Q_Key of datagrams that RDMA CM brings together, as Linux has it (`RDMA_UDP_QKEY`).
 pub(crate) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
+
+/// The own port.
+#[derive(Debug, Clone, Copy)]
+struct OwnPort {
+    gid: Gid,
+    /// The address that peers know it by.
+    ip: IpAddr,
+    /// On InfiniBand.
+    lid: Option<u16>,
+}
+
+/// A peer that is asked for something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CmPeer {
+    path: Path,
+    /// The address that it was named by.
+    ip: IpAddr,
+}
+
+impl OwnPort {
+    /// The port of a seat, by the address with this index.
+    fn of(seat: &Seat, gid_index: u8) -> Result<Self> {
+        if let Some((host, port)) = seat.infiniband_host() {
+            return Ok(Self { gid: port.gid, ip: host.ipv4().into(), lid: Some(port.lid) });
+        }
+        let Some(entry) = seat.gids.get(usize::from(gid_index)) else {
+            bail!(
+                "RDMA CM over InfiniBand needs addresses of IPoIB, which a device without kernel has only in a network of \
+                 `bareverbs run` (--host NAME --link ib); leave -R out at both ends"
+            )
+        };
+        if entry.version != RoceVersion::Version2 {
+            bail!(
+                "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
+            );
+        }
+        Ok(Self { gid: entry.gid, ip: ip_of(entry.gid), lid: None })
+    }
+
+    fn path_to(&self, remote: Gid, remote_lid: u16) -> Path {
+        let lids = self.lid.map(|local| Lids { local, remote: remote_lid });
+        Path { local: self.gid, remote, lids }
+    }
+}
 
 /// A queue pair of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -463,4 +504,9 @@ fn reason_text(number: u64) -> String {
     ];
     let found = known.iter().find(|(reason, _)| u64::from(*reason) == number);
     found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))
+}
+
+/// The address of IP that a GID of RoCE stands for.
+fn ip_of(gid: Gid) -> IpAddr {
+    gid.to_ipv4().map_or_else(|| IpAddr::from(gid.0), IpAddr::from)
 }

@@ -1,60 +1,14 @@
 //! Who is asked and how messages get there: by GID and MAC address on Ethernet, by LID within an InfiniBand subnet.
 
-use super::{ConnectionManager, QueueEnd};
+use super::{CmPeer, ConnectionManager, QueueEnd, ip_of};
 use crate::general_services::Arrived;
-use crate::seat::Seat;
-use anyhow::{Context as _, Result, bail};
-use bareverbs_cm::{Kind, Lids, Message, Path};
+use anyhow::{Context as _, Result};
+use bareverbs_cm::{Kind, Message, Path};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::{AddressVector, RemoteEndpoint};
 use bareverbs_core::{AddressHandle, GidEntry};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::RoceVersion;
-use std::net::IpAddr;
-
-/// The own port.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OwnPort {
-    gid: Gid,
-    /// The address that peers know it by.
-    pub(super) ip: IpAddr,
-    /// On InfiniBand.
-    lid: Option<u16>,
-}
-
-/// A peer that is asked for something.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CmPeer {
-    pub(super) path: Path,
-    /// The address that it was named by.
-    pub(super) ip: IpAddr,
-}
-
-impl OwnPort {
-    /// The port of a seat, by the address with this index.
-    pub(super) fn of(seat: &Seat, gid_index: u8) -> Result<Self> {
-        if let Some((host, port)) = seat.infiniband_host() {
-            return Ok(Self { gid: port.gid, ip: host.ipv4().into(), lid: Some(port.lid) });
-        }
-        let Some(entry) = seat.gids.get(usize::from(gid_index)) else {
-            bail!(
-                "RDMA CM over InfiniBand needs addresses of IPoIB, which a device without kernel has only in a network of \
-                 `bareverbs run` (--host NAME --link ib); leave -R out at both ends"
-            )
-        };
-        if entry.version != RoceVersion::Version2 {
-            bail!(
-                "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
-            );
-        }
-        Ok(Self { gid: entry.gid, ip: ip_of(entry.gid), lid: None })
-    }
-
-    fn path_to(&self, remote: Gid, remote_lid: u16) -> Path {
-        let lids = self.lid.map(|local| Lids { local, remote: remote_lid });
-        Path { local: self.gid, remote, lids }
-    }
-}
 
 impl<H: Hal> ConnectionManager<'_, H> {
     /// The peer that somebody names.
@@ -130,9 +84,4 @@ struct QueueRoute {
     gid: Gid,
     mac: MacAddress,
     lid: u16,
-}
-
-/// The address of IP that a GID of RoCE stands for.
-fn ip_of(gid: Gid) -> IpAddr {
-    gid.to_ipv4().map_or_else(|| IpAddr::from(gid.0), IpAddr::from)
 }
