@@ -3,7 +3,7 @@
 mod connections;
 
 use crate::budget::Limits;
-use crate::client::slots::{NoSlot, SlotLayout};
+use crate::client::slots::SlotLayout;
 use crate::client::{ClientConfig, Ended, KvClient, LookupResult, StartError, Way};
 use crate::cost::KernelCost;
 use crate::dpu::{DpuServer, RECEIVE_SIZE, memory_size};
@@ -38,6 +38,8 @@ pub(crate) struct Side {
     receives: VecDeque<(u64, Part)>,
     calls: Vec<(u64, u32, Vec<u8>)>,
     room: Option<usize>,
+    /// Requests that are refused.
+    refuses: usize,
     /// Copies that fail.
     unreadable: Cell<usize>,
 }
@@ -99,6 +101,11 @@ impl Endpoint for Fake {
         assert_eq!(connection, 0);
         if !self.has_room(connection) {
             return Err(PostError::Full);
+        }
+        let refuses = self.own.borrow().refuses;
+        if refuses > 0 {
+            self.own.borrow_mut().refuses = refuses - 1;
+            return Err(PostError::BadRequest);
         }
         match work {
             Work::Send(bytes) => self.deliver(bytes, None),
@@ -284,6 +291,15 @@ impl Scene {
         }
     }
 
+    /// Has the server answer what was asked, so that the client does not see it.
+    fn lose_answers(&mut self) {
+        self.far.own.borrow_mut().refuses = SLOTS;
+        while self.serve() {}
+        self.far.own.borrow_mut().refuses = 0;
+        // A kernel in the NIC writes and posts nothing.
+        self.near.own.borrow_mut().memory.fill(0);
+    }
+
     fn poll(&mut self) -> Option<LookupResult> {
         self.client.poll(self.now, &mut self.near, &mut self.buffer)
     }
@@ -410,7 +426,7 @@ fn keys_that_cannot_be_are_refused_and_cost_no_slot() {
 }
 
 #[test]
-fn a_late_answer_is_dropped_and_its_slot_lent_again_only_then() {
+fn a_late_answer_is_dropped_and_its_slot_lent_again() {
     let mut scene = Scene::new(Kind::Dpu);
     let Server::Dpu(_, dma) = &mut scene.server else { unreachable!() };
     dma.stuck = true;
@@ -423,16 +439,43 @@ fn a_late_answer_is_dropped_and_its_slot_lent_again_only_then() {
         assert_eq!(scene.poll().map(|result| result.ended), Some(Ended::TimedOut));
     }
     assert_eq!(scene.poll(), None);
-    // The runtime has given up as well and says so; the answers come late.
+    // The client has withdrawn them, so that the runtime says that and nothing else.
     while scene.serve() {}
-    let full = scene.start(&[2, 1, 2]);
-    assert!(matches!(full, Err(StartError::NoSlot(NoSlot::NoCredit))), "{full:?}");
-    assert_eq!(scene.poll(), None, "four late answers, none of them for anybody");
-    assert_eq!(scene.client.stale(), SLOTS as u64);
+    assert_eq!(scene.poll(), None, "four answers, none of them for anybody");
+    assert_eq!(scene.client.stale(), 0);
+    let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
+    assert_eq!(dpu.runtime().counters().withdrawn, SLOTS as u64);
     let Server::Dpu(_, dma) = &mut scene.server else { unreachable!() };
     dma.stuck = false;
     let (result, found) = scene.lookup(&[2, 1, 2]);
     assert_eq!((result.ended, found), (Ended::Found, value(2)));
+}
+
+/// A reply that cannot be posted is lost for good: once its slot was, too.
+#[test]
+fn a_request_whose_reply_was_lost_is_withdrawn_and_both_ends_have_their_slots_back() {
+    for kind in [Kind::Dpu, Kind::Nic] {
+        let mut scene = Scene::new(kind);
+        for round in 0..3 {
+            for _ in 0..SLOTS {
+                scene.start(&[1, 1, 2]).expect("a slot");
+            }
+            // Whatever the server answers is not seen by the client.
+            scene.lose_answers();
+            scene.now += Duration::from_secs(1);
+            for _ in 0..SLOTS {
+                assert_eq!(
+                    scene.poll().map(|result| result.ended),
+                    Some(Ended::TimedOut),
+                    "{kind:?} {round}"
+                );
+            }
+            while scene.serve() {}
+            assert_eq!(scene.poll(), None);
+        }
+        let (result, found) = scene.lookup(&[2, 1, 2]);
+        assert_eq!((result.ended, found), (Ended::Found, value(2)), "{kind:?}");
+    }
 }
 
 #[test]

@@ -46,6 +46,10 @@ pub const STROM_HEADER_SIZE: usize = 32;
 /// Bytes of the trailer.
 pub const TRAILER_SIZE: usize = 32;
 
+/// The op-code by which a client gives a request up: its id and its response slot are those of that request, and it has no parameters. The answer is
+/// [`Status::Withdrawn`]. Nothing comes for the request after it, so its slot can be lent again.
+pub const WITHDRAW: Opcode = Opcode(u64::from_be_bytes(*b"WITHDRAW"));
+
 /// Names a region that the connection was granted: index in the low byte, generation in the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionHandle(pub u32);

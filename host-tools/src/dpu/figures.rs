@@ -12,6 +12,7 @@ pub(super) fn exposition(figures: &ServiceFigures) -> String {
         ("requests_accepted", "Requests that were run.", runtime.accepted),
         ("requests_refused", "Requests that were refused with an answer.", runtime.refused),
         ("requests_dropped", "Requests that could not be answered.", runtime.dropped),
+        ("requests_withdrawn", "Requests that their client gave up.", runtime.withdrawn),
         (
             "requests_unreadable",
             "Requests that could not be copied out of their receive buffers.",

@@ -8,8 +8,9 @@
 //! | plain READ | an RDMA READ for each element | the elements; the client walks by itself |
 //!
 //! [`KvClient`] never waits: [`KvClient::start`] begins a lookup, [`KvClient::poll`] ends some. [`slots`] and [`walk`]
-//! are pure. [`deployer`] deploys, lists and removes programs.
+//! are pure. [`deployer`] deploys, lists and removes programs. [`advisor`] says which way is the fastest.
 
+pub mod advisor;
 mod config;
 pub mod deployer;
 pub mod slots;
@@ -25,7 +26,7 @@ use crate::kernels::kv_layout::{MAX_KEY, object_size};
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::status::Status;
 use crate::table::TableDescriptor;
-use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer};
+use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, WITHDRAW};
 use bareverbs_prm::time::Time;
 use slots::{Loan, Slots};
 use walk::{Walk, WalkStep};
@@ -112,13 +113,14 @@ impl<const N: usize> KvClient<N> {
         posted.map(|()| loan.request_id)
     }
 
-    /// A WRITE with immediate takes a receive each; there is one for every slot.
+    /// A WRITE with immediate takes a receive each.
     fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
         let by_send = matches!(self.config.way, Way::KernelDpu(_) | Way::Program { .. });
         if self.receives_posted || !by_send {
             return Ok(());
         }
-        for _ in 0..N {
+        // A request may be answered, and its withdrawal besides.
+        for _ in 0..2 * N {
             endpoint.post_receive(0, RECEIVE, Part { offset: 0, length: 0 })?;
         }
         self.receives_posted = true;
@@ -224,7 +226,42 @@ impl<const N: usize> KvClient<N> {
         if self.broken {
             return self.give_up(Time::MAX, Ended::Disconnected);
         }
-        self.poll_memory(endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut))
+        let result = self.poll_memory(endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut));
+        self.withdraw(endpoint);
+        result
+    }
+
+    /// Tells the server of requests that were given up, so that neither end keeps their slots. What cannot be sent now is sent at a later poll.
+    fn withdraw(&mut self, endpoint: &mut impl Endpoint) {
+        let (Way::KernelDpu(region) | Way::Program { region, .. } | Way::KernelNic(region)) = self.config.way
+        else {
+            return;
+        };
+        while endpoint.has_room(0)
+            && let Some(loan) = self.slots.withdraw()
+        {
+            if self.post_withdrawal(endpoint, &loan, region).is_err() {
+                self.slots.not_withdrawn(&loan);
+                return;
+            }
+        }
+    }
+
+    fn post_withdrawal(
+        &self,
+        endpoint: &mut impl Endpoint,
+        loan: &Loan,
+        region: RegionHandle,
+    ) -> Result<(), PostError> {
+        let request = self.request(loan, Target { opcode: WITHDRAW, region }, &[]);
+        let mut buffer = [0; HEADER_SIZE];
+        let work = if matches!(self.config.way, Way::KernelNic(_)) {
+            let bytes = request.encode_strom(&mut buffer).ok_or(PostError::BadRequest)?;
+            Work::RpcParameters { opcode: WITHDRAW.0, region: region.0, bytes }
+        } else {
+            Work::Send(request.encode_message(&mut buffer).ok_or(PostError::BadRequest)?)
+        };
+        endpoint.post(0, loan.request_id, work)
     }
 
     /// When to poll again, if nothing arrives before.
@@ -299,9 +336,11 @@ impl<const N: usize> KvClient<N> {
             }
             // The id is written last: what comes before it is there, once it may be looked at.
             endpoint.refresh();
+            // No answer of the NIC has credits: each request returns its own, a withdrawal too.
+            let credits = 1 + u32::from(self.slots.is_withdrawn(index));
             let result = self.settle(endpoint, index, buffer);
             if self.slots.request_of(index).is_none() {
-                self.slots.add_credits(1);
+                self.slots.add_credits(credits);
             }
             if result.is_some() {
                 return result;

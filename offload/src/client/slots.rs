@@ -2,7 +2,10 @@
 //!
 //! A slot that was lent to a request is the server's until it answers. If the client gives up before, the slot is kept back
 //! and not lent again: a late answer must not be written over another one. The request id decides whom an answer belongs to.
+//!
+//! The client then withdraws the request. The server's answer to that comes behind any other of the same request, and frees the slot.
 
+use crate::status::Status;
 use crate::wire::{ReplyTo, Trailer, slot_size};
 use bareverbs_prm::time::Time;
 use core::fmt;
@@ -43,6 +46,8 @@ enum State {
     /// Nobody waits any more, but the answer may still come.
     KeptBack {
         request_id: u64,
+        /// Whether the server was told.
+        withdrawn: bool,
     },
 }
 
@@ -102,6 +107,8 @@ pub struct Slots<const N: usize> {
     states: [State; N],
     next_id: u64,
     credits: u32,
+    /// Requests that were sent without a credit; the next credits are theirs.
+    debt: u32,
     stale: u64,
 }
 
@@ -109,7 +116,7 @@ impl<const N: usize> Slots<N> {
     /// Slots that are all free. The server has announced that it takes `credits` requests.
     pub const fn new(layout: SlotLayout, credits: u32) -> Self {
         assert!(N <= 1 << 16, "a slot number has 16 bits");
-        Self { layout, states: [State::Free; N], next_id: 1, credits, stale: 0 }
+        Self { layout, states: [State::Free; N], next_id: 1, credits, debt: 0, stale: 0 }
     }
 
     /// Lends a slot, or says why not.
@@ -142,13 +149,18 @@ impl<const N: usize> Slots<N> {
     pub fn request_of(&self, index: usize) -> Option<u64> {
         match *self.states.get(index)? {
             State::Free => None,
-            State::Waiting { request_id, .. } | State::KeptBack { request_id } => Some(request_id),
+            State::Waiting { request_id, .. } | State::KeptBack { request_id, .. } => Some(request_id),
         }
     }
 
     /// Takes the trailer found in slot `index`; returns whether its answer is waited for. If it is not, drop it.
     #[must_use]
     pub fn settle(&mut self, index: usize, trailer: &Trailer) -> bool {
+        let withdrawn = State::KeptBack { request_id: trailer.request_id, withdrawn: true };
+        if trailer.status == Status::Withdrawn && self.states.get(index) == Some(&withdrawn) {
+            self.states[index] = State::Free;
+            return false;
+        }
         self.settle_request(index, trailer.request_id)
     }
 
@@ -166,19 +178,53 @@ impl<const N: usize> Slots<N> {
     }
 
     /// Allows so many more requests.
-    pub const fn add_credits(&mut self, credits: u32) {
-        self.credits = self.credits.saturating_add(credits);
+    pub fn add_credits(&mut self, credits: u32) {
+        let owed = credits.min(self.debt);
+        self.debt -= owed;
+        self.credits = self.credits.saturating_add(credits - owed);
     }
 
     /// A request whose deadline has passed; its slot is kept back.
     pub fn expire(&mut self, now: Time) -> Option<u64> {
         self.states.iter_mut().find_map(|state| match *state {
             State::Waiting { request_id, deadline } if deadline <= now => {
-                *state = State::KeptBack { request_id };
+                *state = State::KeptBack { request_id, withdrawn: false };
                 Some(request_id)
             }
             _ => None,
         })
+    }
+
+    /// The slot of a request that was given up and that the server was not told of. It counts as told.
+    ///
+    /// This takes a credit, and if there is none the next one: credits come with answers, and it may be the answers that are lost. The receive of a request
+    /// whose time is over has long been posted again.
+    pub fn withdraw(&mut self) -> Option<Loan> {
+        let untold = |state: &State| matches!(state, State::KeptBack { withdrawn: false, .. });
+        let index = self.states.iter().position(untold)?;
+        let request_id = self.request_of(index)?;
+        self.states[index] = State::KeptBack { request_id, withdrawn: true };
+        match self.credits {
+            0 => self.debt = self.debt.saturating_add(1),
+            _ => self.credits -= 1,
+        }
+        Some(Loan { request_id, reply: self.layout.reply_to(index) })
+    }
+
+    /// Whether the server was told that slot `index` is not waited for any more.
+    pub fn is_withdrawn(&self, index: usize) -> bool {
+        matches!(self.states.get(index), Some(State::KeptBack { withdrawn: true, .. }))
+    }
+
+    /// The server was not told after all.
+    pub fn not_withdrawn(&mut self, loan: &Loan) {
+        let (index, request_id) = (usize::from(loan.reply.slot), loan.request_id);
+        if let Some(state) = self.states.get_mut(index)
+            && *state == (State::KeptBack { request_id, withdrawn: true })
+        {
+            *state = State::KeptBack { request_id, withdrawn: false };
+            self.add_credits(1);
+        }
     }
 
     /// The earliest deadline.
@@ -204,7 +250,6 @@ impl<const N: usize> Slots<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Status;
     use bareverbs_prm::time::Duration;
 
     const LAYOUT: SlotLayout = SlotLayout { address: 0x1000, rkey: 5, stride: 128, max_response: 64 };
@@ -256,6 +301,32 @@ mod tests {
         assert_ne!(next.request_id, late.request_id);
         assert!(!slots.settle(0, &trailer(late.request_id)), "an answer twice");
         assert!(slots.settle(0, &trailer(next.request_id)));
+    }
+
+    #[test]
+    fn a_request_that_is_withdrawn_gives_its_slot_back_with_the_answer_to_that() {
+        let mut slots = Slots::<1>::new(LAYOUT, 2);
+        let late = slots.lend(at(5)).expect("free");
+        assert_eq!(slots.withdraw(), None, "somebody waits for it");
+        assert_eq!(slots.expire(at(5)), Some(late.request_id));
+        assert_eq!(slots.withdraw(), Some(late));
+        assert_eq!(slots.withdraw(), None, "once");
+        slots.not_withdrawn(&late);
+        assert_eq!(slots.withdraw(), Some(late), "the first did not leave");
+        slots.add_credits(1);
+        let answer = Trailer { status: Status::Withdrawn, ..trailer(late.request_id) };
+        assert!(!slots.settle(0, &answer));
+        assert_eq!((slots.stale(), slots.request_of(0)), (0, None));
+        let next = slots.lend(at(9)).expect("the slot is free");
+        assert!(!slots.settle(0, &trailer(late.request_id)), "a late answer is recognised");
+        assert_eq!(slots.expire(at(9)), Some(next.request_id));
+        assert_eq!(slots.withdraw(), Some(next), "on credit that is to come");
+        let answer = Trailer { status: Status::Withdrawn, ..trailer(next.request_id) };
+        assert!(!slots.settle(0, &answer));
+        slots.add_credits(1);
+        assert_eq!(slots.lend(at(20)), Err(NoSlot::NoCredit), "that one was owed");
+        slots.add_credits(1);
+        assert!(slots.lend(at(20)).is_ok());
     }
 
     #[test]

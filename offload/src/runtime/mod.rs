@@ -29,7 +29,7 @@ use crate::cost::KernelCost;
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::{Deployment, Opcode, Step};
 use crate::status::Status;
-use crate::wire::{Malformed, RegionHandle, ReplyTo, Request};
+use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, WITHDRAW};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
@@ -72,6 +72,8 @@ pub struct Counters {
     pub stale_completions: u64,
     /// DMA requests that were handed out.
     pub dma_requests: u64,
+    /// Requests that their client withdrew, whether they still ran or not.
+    pub withdrawn: u64,
 }
 
 /// Runs at most `SLOTS` (1 to 64) invocations for at most `CONNECTIONS` connections.
@@ -148,7 +150,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.close(connection);
         for slot in &mut self.slots {
-            slot.abandon(&mut self.deployment, connection);
+            slot.abandon(&mut self.deployment, |invocation| invocation.connection == connection);
         }
     }
 
@@ -231,6 +233,11 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             return self.dropped(DropReason::ReplyWindow);
         }
         let started = match parsed {
+            // Also if it comes too early: it frees what its tenant uses.
+            Ok(request) if request.opcode == WITHDRAW => {
+                self.withdraw(connection, request_id);
+                return Self::refusal(connection, request_id, &reply, Status::Withdrawn);
+            }
             _ if !in_time => Err(Status::Busy),
             Ok(request) => self.start(now, connection, &request),
             Err(_) => Err(Status::BadParameters),
@@ -251,6 +258,19 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     fn refused(&mut self, connection: ConnectionId, id: u64, to: &ReplyTo, status: Status) -> Admission {
         self.counters.refused += 1;
+        Self::refusal(connection, id, to, status)
+    }
+
+    /// Ends the request of this id without a reply. One whose reply is on its way is left alone.
+    fn withdraw(&mut self, connection: ConnectionId, id: u64) {
+        self.counters.withdrawn += 1;
+        for slot in &mut self.slots {
+            slot.abandon(&mut self.deployment, |i| i.connection == connection && i.request_id == id);
+        }
+    }
+
+    /// A reply without a body that says why.
+    fn refusal(connection: ConnectionId, id: u64, to: &ReplyTo, status: Status) -> Admission {
         let Some(address) = to.write_address(0) else { return Admission::Dropped(DropReason::ReplyWindow) };
         Admission::Refused(Reply {
             ticket: None,

@@ -322,13 +322,13 @@ impl<I> Slot<I> {
         }
     }
 
-    /// Ends the invocation without a reply if it belongs to `connection`. A reply or DMA under way is still waited for.
+    /// Ends the invocation without a reply if it is one of those. A reply or DMA under way is still waited for.
     pub(super) fn abandon(
         &mut self,
         deployment: &mut impl Deployment<Invocation = I>,
-        connection: ConnectionId,
+        which: impl Fn(&Invocation<I>) -> bool,
     ) {
-        if let Some(invocation) = self.invocation.as_mut().filter(|i| i.connection == connection) {
+        if let Some(invocation) = self.invocation.as_mut().filter(|invocation| which(invocation)) {
             invocation.abandon();
         }
         self.free_if_done(deployment);

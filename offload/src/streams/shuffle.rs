@@ -4,7 +4,7 @@
 //! [`VALUES`] values before they are written, because a write over PCIe costs as much for 8 bytes as for 128. Where each partition lies was counted before
 //! (a histogram); a partition that gets more than its part is a fault and overwrites nothing.
 //!
-//! Full buffers move to a pool of `WRITES` places, so that their partition goes on filling while they are being written. When all places wait for their writes to end, no more is taken: that is the
+//! Full buffers move to a pool of `WRITES` places (at most 64), so that their partition goes on filling while they are being written. When all places wait for their writes to end, no more is taken: that is the
 //! back-pressure.
 
 use super::{StreamFault, StreamKernel, StreamWrite};
@@ -30,8 +30,6 @@ struct Pending {
     to: Writable,
     values: [Value; VALUES],
     count: u8,
-    /// Whether it was handed out.
-    handed_out: bool,
 }
 
 /// A stream that is partitioned into `PARTITIONS` (a power of two) parts of a region, with up to `WRITES` writes under way.
@@ -67,10 +65,10 @@ pub struct Shuffle<const PARTITIONS: usize, const WRITES: usize> {
     /// Bytes of each partition that were handed to the pool.
     written: [u64; PARTITIONS],
     pool: [Option<Pending>; WRITES],
-    /// Places of the pool that are in use.
-    in_use: usize,
-    /// The place that is handed out next.
-    cursor: usize,
+    /// A bit for each place of the pool that is free.
+    free: u64,
+    /// A bit for each that waits to be handed out.
+    waiting: u64,
     /// The beginning of a value whose rest has not come.
     begun: Value,
     begun_bytes: usize,
@@ -79,8 +77,12 @@ pub struct Shuffle<const PARTITIONS: usize, const WRITES: usize> {
 }
 
 impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
-    const SIZES: () =
-        assert!(PARTITIONS.is_power_of_two() && WRITES > 0, "a power of two, and room for a write");
+    const SIZES: () = assert!(
+        PARTITIONS.is_power_of_two() && WRITES >= 1 && WRITES <= 64,
+        "a power of two of partitions, and 1 to 64 writes"
+    );
+    /// All places of the pool.
+    const PLACES: u64 = u64::MAX >> (64 - WRITES);
 
     /// An empty stream. Partition `n` gets `ranges[n]`; the whole of it has to be writable.
     pub fn new(grant: Grant, ranges: [PartitionRange; PARTITIONS]) -> Result<Self, GrantFault> {
@@ -99,8 +101,8 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
             ranges,
             written: [0; PARTITIONS],
             pool: [None; WRITES],
-            in_use: 0,
-            cursor: 0,
+            free: Self::PLACES,
+            waiting: 0,
             begun: [0; 8],
             begun_bytes: 0,
             finished: 0,
@@ -141,15 +143,14 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
         if length > range.length - written {
             return Err(StreamFault::PartitionFull { partition, capacity: range.length });
         }
-        if self.in_use == WRITES {
-            return Ok(false);
-        }
+        let place = self.free.trailing_zeros();
+        let Some(pending) = self.pool.get_mut(place as usize) else { return Ok(false) };
         let offset = range.offset + written;
         let to = self.grant.check_write(offset, length as u32).map_err(|_| StreamFault::Region { offset })?;
-        let Some(place) = self.pool.iter_mut().find(|place| place.is_none()) else { return Ok(false) };
         let (values, count) = (self.buffers[partition], self.filled[partition]);
-        *place = Some(Pending { to, values, count, handed_out: false });
-        self.in_use += 1;
+        *pending = Some(Pending { to, values, count });
+        self.free &= !(1 << place);
+        self.waiting |= 1 << place;
         self.written[partition] += length;
         self.filled[partition] = 0;
         Ok(true)
@@ -207,21 +208,18 @@ impl<const PARTITIONS: usize, const WRITES: usize> StreamKernel for Shuffle<PART
     }
 
     fn poll_write(&mut self) -> Option<StreamWrite<'_>> {
-        let waits = |place: &Option<Pending>| place.as_ref().is_some_and(|pending| !pending.handed_out);
-        let tag = (0..WRITES).map(|n| (self.cursor + n) % WRITES).find(|at| waits(&self.pool[*at]))?;
-        self.cursor = (tag + 1) % WRITES;
-        let pending = self.pool[tag].as_mut()?;
-        pending.handed_out = true;
+        let tag = self.waiting.trailing_zeros() as usize;
+        let pending = self.pool.get(tag)?.as_ref()?;
+        self.waiting &= !(1 << tag);
         let bytes = pending.values.get(..pending.count.into())?.as_flattened();
         Some(StreamWrite { tag, to: pending.to, bytes })
     }
 
     fn write_done(&mut self, tag: usize) {
-        if let Some(place) = self.pool.get_mut(tag)
-            && place.take_if(|pending| pending.handed_out).is_some()
-        {
-            self.in_use -= 1;
-        }
+        let bit = u32::try_from(tag).ok().and_then(|tag| 1_u64.checked_shl(tag)).unwrap_or_default();
+        let place = bit & Self::PLACES;
+        // One that was not handed out, or has ended, stays as it is.
+        self.free |= place & !self.waiting;
     }
 }
 

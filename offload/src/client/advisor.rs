@@ -1,0 +1,285 @@
+//! Which way to take: READs, a kernel, or a processor of the server. Measured, request by request.
+//!
+//! Each way has an estimate of its time for each class of questions: how many elements have to be read, and how long the value is. It begins as a guess
+//! ([`Prior`]) and follows what is measured, so that it holds load, retries and queues without a model of them. Now and then a question goes to a way that does not look best, or a way
+//! that has become faster would never be noticed; one that looks three times as slow as the best is asked eight times less often.
+//!
+//! Pure: who asks tells the time. There is no division; a measurement costs an addition and a shift.
+
+use bareverbs_prm::time::Duration;
+
+/// Classes of how many elements are read: 1, 2, 3 to 4, 5 to 8 and so on.
+const CHAINS: usize = 8;
+/// Classes of how long a value is: up to 64 bytes, up to 256 and so on, times four each.
+const SIZES: usize = 7;
+/// A measurement moves an estimate by one part of this, as a power of two.
+const WEIGHT: u32 = 3;
+/// Each so many questions of a class, another way than the best is tried; a power of two.
+const TRY_EVERY: u32 = 128;
+/// The same for ways that look three times as slow.
+const TRY_SLOW_EVERY: u32 = 1024;
+
+/// A way to have a question answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// RDMA READs, one for each element.
+    Read = 0,
+    /// A kernel near the data.
+    Kernel = 1,
+    /// A processor of the server.
+    Cpu = 2,
+}
+
+impl Choice {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Kernel, Self::Cpu];
+}
+
+/// What is asked, as far as it is known before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// Elements that will be read, the value included.
+    pub elements: u16,
+    /// Bytes of the value.
+    pub bytes: u32,
+}
+
+impl Question {
+    const fn class(self) -> (usize, usize) {
+        let elements = if self.elements < 2 { 0 } else { (self.elements - 1).ilog2() as usize + 1 };
+        let bytes = if self.bytes <= 64 { 0 } else { ((self.bytes - 1) >> 6).ilog2() as usize / 2 + 1 };
+        (if elements < CHAINS { elements } else { CHAINS - 1 }, if bytes < SIZES { bytes } else { SIZES - 1 })
+    }
+}
+
+/// What a way is thought to cost before it was measured. The preset of `bareverbs advise` prints some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prior {
+    /// For a question.
+    pub fixed: Duration,
+    /// For each element.
+    pub per_element: Duration,
+    /// For each byte of the value.
+    pub per_byte: Duration,
+}
+
+impl Prior {
+    /// How long a question takes.
+    pub fn time(&self, question: Question) -> Duration {
+        self.fixed
+            + self.per_element.saturating_mul(question.elements.into())
+            + self.per_byte.saturating_mul(question.bytes.into())
+    }
+}
+
+/// What is known of one way for one class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Estimate {
+    /// Picoseconds, or zero before anything was measured.
+    measured: u64,
+}
+
+/// Chooses, and learns from what the choice came to.
+///
+/// ```
+/// use bareverbs_offload::client::advisor::{Advisor, Choice, Prior, Question};
+/// use bareverbs_prm::time::Duration;
+///
+/// let micros = Duration::from_micros;
+/// let prior = |fixed, per_element| Prior { fixed: micros(fixed), per_element: micros(per_element), per_byte: Duration::ZERO };
+/// // READs cost 4 µs an element, a kernel 7 µs and 2 µs an element; nobody answers on the processor.
+/// let mut advisor = Advisor::new([Some(prior(0, 4)), Some(prior(7, 2)), None]);
+/// let (short, long) = (Question { elements: 2, bytes: 64 }, Question { elements: 16, bytes: 64 });
+/// assert_eq!((advisor.choose(short), advisor.choose(long)), (Choice::Read, Choice::Kernel));
+/// // The DPU is busy: its answers take longer than READs.
+/// (0..40).for_each(|_| advisor.learn(long, Choice::Kernel, micros(90)));
+/// assert_eq!(advisor.choose(long), Choice::Read);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Advisor {
+    priors: [Option<Prior>; 3],
+    estimates: [[[Estimate; 3]; SIZES]; CHAINS],
+    /// Questions of each class.
+    asked: [[u32; SIZES]; CHAINS],
+}
+
+impl Advisor {
+    /// An advisor that has measured nothing. A way without a prior is not there. Without any, READ is the answer.
+    pub const fn new(priors: [Option<Prior>; 3]) -> Self {
+        Self {
+            priors,
+            estimates: [[[Estimate { measured: 0 }; 3]; SIZES]; CHAINS],
+            asked: [[0; SIZES]; CHAINS],
+        }
+    }
+
+    /// How long a question is thought to take on a way that is there.
+    pub fn expected(&self, question: Question, choice: Choice) -> Option<Duration> {
+        let prior = self.priors[choice as usize]?;
+        let (chain, size) = question.class();
+        match self.estimates[chain][size][choice as usize].measured {
+            0 => Some(prior.time(question)),
+            measured => Some(Duration::from_picos(measured)),
+        }
+    }
+
+    /// The way for this question.
+    pub fn choose(&mut self, question: Question) -> Choice {
+        let (chain, size) = question.class();
+        let asked = self.asked[chain][size].wrapping_add(1);
+        self.asked[chain][size] = asked;
+        let Some((best, time)) = self.best(question) else { return Choice::Read };
+        let others = Choice::ALL.into_iter().filter(|choice| *choice != best);
+        let due = others.enumerate().find(|(number, choice)| {
+            let Some(expected) = self.expected(question, *choice) else { return false };
+            let every = if expected > time.saturating_mul(3) { TRY_SLOW_EVERY } else { TRY_EVERY };
+            // Each of the others has a turn of its own.
+            asked & (every - 1) == every / 2 + *number as u32
+        });
+        due.map_or(best, |(_, choice)| choice)
+    }
+
+    /// The way that looks best, and how long it is thought to take; `None` if there is none.
+    pub fn best(&self, question: Question) -> Option<(Choice, Duration)> {
+        let expected =
+            Choice::ALL.into_iter().filter_map(|choice| Some((choice, self.expected(question, choice)?)));
+        expected.min_by_key(|(_, time)| *time)
+    }
+
+    /// What a choice came to. `question` is how many elements it really took.
+    pub fn learn(&mut self, question: Question, choice: Choice, time: Duration) {
+        let (chain, size) = question.class();
+        let estimate = &mut self.estimates[chain][size][choice as usize].measured;
+        let time = time.as_picos().max(1);
+        *estimate = match *estimate {
+            0 => time,
+            before => before.saturating_sub(before >> WEIGHT).saturating_add(time >> WEIGHT).max(1),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ordered_and_none_is_left_out() {
+        let class = |elements, bytes| Question { elements, bytes }.class();
+        let chains = [0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 65, u16::MAX].map(|elements| class(elements, 0).0);
+        assert_eq!(chains, [0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 7]);
+        let sizes =
+            [0, 64, 65, 256, 257, 1024, 4096, 16_384, 65_536, u32::MAX].map(|bytes| class(1, bytes).1);
+        assert_eq!(sizes, [0, 0, 1, 1, 2, 2, 3, 4, 5, 6]);
+    }
+
+    /// A place: R, B and D of 64 bytes and the cost of a byte in nanoseconds, as in docs/offload.md.
+    #[derive(Clone, Copy)]
+    struct Truth {
+        read: u64,
+        fixed: u64,
+        hop: u64,
+        byte_picos: u64,
+    }
+
+    const PLACES: [Truth; 3] = [
+        Truth { read: 6_080, fixed: 4_970, hop: 1_110, byte_picos: 1_100 },
+        Truth { read: 4_140, fixed: 3_140, hop: 1_000, byte_picos: 160 },
+        Truth { read: 3_600, fixed: 6_800, hop: 2_000, byte_picos: 80 },
+    ];
+
+    impl Truth {
+        fn priors(&self, percent: u64) -> [Option<Prior>; 3] {
+            let nanos = |n: u64| Duration::from_nanos(n * percent / 100);
+            let per_byte = Duration::from_picos(self.byte_picos);
+            let prior = |fixed, per_element| Some(Prior { fixed, per_element, per_byte });
+            [
+                prior(Duration::ZERO, Duration::from_nanos(self.read)),
+                prior(nanos(self.fixed), nanos(self.hop)),
+                prior(nanos(5_000), nanos(100)),
+            ]
+        }
+
+        /// How long each way takes when the DPU is used to `load` percent and reads are repeated in `retries` percent. A core of the server is used as
+        /// much as the DPU; it serves a request in 2 µs and something for each element.
+        fn times(&self, question: Question, load: u64, retries: u64) -> [u64; 3] {
+            let elements = u64::from(question.elements);
+            let bytes = u64::from(question.bytes) * self.byte_picos / 1_000;
+            let again = |time: u64| time * (100 + retries) / 100;
+            let queue = |service: u64| service * load / (2 * (100 - load));
+            let kernel = again(self.hop * elements);
+            [
+                again(self.read * elements) + bytes,
+                self.fixed + kernel + bytes + queue(kernel),
+                5_000 + 100 * elements + bytes + 4 * queue(2_000 + 100 * elements),
+            ]
+        }
+    }
+
+    /// A sequence without a pattern.
+    fn noise(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        *state >> 33
+    }
+
+    /// The mean time of 600 questions after the first 100, over that of the best way.
+    fn regret(truth: &Truth, question: Question, times: [u64; 3], state: &mut u64) -> f64 {
+        // What was guessed before is wrong by a quarter, either way.
+        let mut advisor = Advisor::new(truth.priors(75 + 50 * (noise(state) % 2)));
+        let best = *times.iter().min().expect("three ways") as f64;
+        let mut spent = 0.0;
+        for asked in 0..700 {
+            let choice = advisor.choose(question);
+            let time = times[choice as usize];
+            if asked >= 100 {
+                spent += time as f64;
+            }
+            // A measurement is off by up to 20 %.
+            let measured = time * (80 + noise(state) % 41) / 100;
+            advisor.learn(question, choice, Duration::from_nanos(measured));
+        }
+        spent / 600.0 / best
+    }
+
+    /// The grid: places, elements, sizes, load and retries.
+    #[test]
+    fn the_advice_is_within_ten_percent_of_the_best_way_at_95_of_100_points() {
+        let (mut points, mut good, mut sum, mut state) = (0_u32, 0_u32, 0.0, 1);
+        for truth in PLACES {
+            for elements in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
+                for bytes in [64, 512, 4_096, 16_384, 65_536] {
+                    for (load, retries) in [(10, 0), (30, 5), (50, 0), (70, 20), (90, 0), (90, 20)] {
+                        let question = Question { elements, bytes };
+                        let times = truth.times(question, load, retries);
+                        let regret = regret(&truth, question, times, &mut state);
+                        points += 1;
+                        good += u32::from(regret <= 1.1);
+                        sum += regret - 1.0;
+                    }
+                }
+            }
+        }
+        let mean = sum / f64::from(points);
+        assert!(good * 100 >= points * 95, "{good} of {points} points, mean regret {mean}");
+        assert!(mean <= 0.05, "mean regret {mean}");
+    }
+
+    #[test]
+    fn a_way_that_becomes_faster_is_noticed_and_one_that_is_not_there_is_never_chosen() {
+        let prior = |micros| Some(Prior { fixed: Duration::from_micros(micros), ..Prior::default() });
+        let question = Question { elements: 4, bytes: 64 };
+        let mut advisor = Advisor::new([prior(10), prior(14), None]);
+        let mut kernels = 0;
+        for _ in 0..2_000 {
+            let choice = advisor.choose(question);
+            assert_ne!(choice, Choice::Cpu);
+            kernels += u32::from(choice == Choice::Kernel);
+            advisor.learn(
+                question,
+                choice,
+                Duration::from_micros(if choice == Choice::Read { 10 } else { 5 }),
+            );
+        }
+        assert!(kernels > 1_900, "{kernels}");
+        assert_eq!(Advisor::new([None; 3]).choose(question), Choice::Read);
+    }
+}
