@@ -32,7 +32,7 @@ const VERBS: [Verb; 6] =
     [Verb::Done, Verb::Fetch, Verb::Refetch, Verb::Emit, Verb::Reply, Verb::AwaitPayload];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
+enum StepCause {
     Start = 0,
     Fetched = 1,
     Payload = 2,
@@ -86,19 +86,19 @@ impl ProgramInvocation {
         };
         let place = invocation.parameters.get_mut(..parameters.len()).ok_or(Status::BadParameters)?;
         place.copy_from_slice(parameters);
-        let step = invocation.step(program, Event::Start, &[], grant);
+        let step = invocation.step(program, StepCause::Start, &[], grant);
         Ok((invocation, step))
     }
 
     /// Goes on with the bytes that were asked for.
     pub fn dma_done(&mut self, program: &Program, bytes: &[u8], grant: &Grant) -> Step {
-        self.step(program, Event::Fetched, bytes, grant)
+        self.step(program, StepCause::Fetched, bytes, grant)
     }
 
     /// Goes on with the payload.
     pub fn payload(&mut self, program: &Program, chunk: &[u8], grant: &Grant) -> Step {
         self.asked = 0;
-        self.step(program, Event::Payload, chunk, grant)
+        self.step(program, StepCause::Payload, chunk, grant)
     }
 
     /// What [`Step::Reply`] means.
@@ -117,7 +117,7 @@ impl ProgramInvocation {
     }
 
     /// Runs a step; a fault ends the invocation.
-    fn step(&mut self, program: &Program, event: Event, window: &[u8], grant: &Grant) -> Step {
+    fn step(&mut self, program: &Program, event: StepCause, window: &[u8], grant: &Grant) -> Step {
         match self.try_step(program, event, window, grant) {
             Ok(step) => step,
             Err(fault) => {
@@ -130,7 +130,7 @@ impl ProgramInvocation {
     fn try_step(
         &mut self,
         program: &Program,
-        event: Event,
+        event: StepCause,
         window: &[u8],
         grant: &Grant,
     ) -> Result<Step, Fault> {

@@ -146,6 +146,19 @@ fn square_root(number: f64) -> f64 {
 }
 
 /// A stream that passes into a region unchanged while a sketch sees its values. Each piece is written before the next is taken.
+///
+/// ```
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::streams::StreamKernel;
+/// use bareverbs_offload::streams::hyper_log_log::CountingTap;
+///
+/// let mut tap: CountingTap<64, 4096> = CountingTap::new(Grant::new(0x1000, 1 << 20)?.writable());
+/// assert_eq!(tap.take(&[7; 16]), Ok(16));
+/// assert_eq!(tap.poll_write().map(|write| write.bytes.len()), Some(16));
+/// tap.write_done(0);
+/// assert_eq!(tap.sketch().estimate().round(), 1.0); // the same value twice
+/// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct CountingTap<const M: usize, const PIECE: usize> {
     sketch: Sketch<M>,

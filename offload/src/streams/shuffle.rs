@@ -13,7 +13,7 @@ use crate::grant::{Grant, GrantFault, Writable};
 /// Values that are written together: 128 bytes.
 pub const VALUES: usize = 16;
 
-type Value = [u8; 8];
+type Octets = [u8; 8];
 
 /// Where a partition is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct PartitionRange {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     to: Writable,
-    values: [Value; VALUES],
+    values: [Octets; VALUES],
     count: u8,
 }
 
@@ -58,7 +58,7 @@ struct Pending {
 #[derive(Debug, Clone)]
 pub struct Shuffle<const PARTITIONS: usize, const WRITES: usize> {
     grant: Grant,
-    buffers: [[Value; VALUES]; PARTITIONS],
+    buffers: [[Octets; VALUES]; PARTITIONS],
     /// Values in each buffer.
     filled: [u8; PARTITIONS],
     ranges: [PartitionRange; PARTITIONS],
@@ -70,7 +70,7 @@ pub struct Shuffle<const PARTITIONS: usize, const WRITES: usize> {
     /// A bit for each that waits to be handed out.
     waiting: u64,
     /// The beginning of a value whose rest has not come.
-    begun: Value,
+    begun: Octets,
     begun_bytes: usize,
     /// The next partition that [`StreamKernel::finish`] empties.
     finished: usize,
@@ -117,7 +117,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
 
     /// Puts a value into the buffer of its partition. `false`: no room, and nothing was done.
     #[inline]
-    fn put(&mut self, value: Value) -> Result<bool, StreamFault> {
+    fn put(&mut self, value: Octets) -> Result<bool, StreamFault> {
         let partition = u64::from_le_bytes(value) as usize & (PARTITIONS - 1);
         let filled = usize::from(self.filled[partition]);
         // A buffer that became full and found no place waits until now.
