@@ -7,9 +7,10 @@
 //! results alone; progress and complaints go to standard error.
 //!
 //! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
-//! [`explain`], [`report`].
+//! [`explain`], [`report`], [`offload_figures`], [`advise`].
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod counters;
 pub mod demo;
 pub mod devinfo;
@@ -25,6 +26,7 @@ pub mod link_type;
 pub mod manual;
 pub mod monitor;
 mod network;
+pub mod offload_figures;
 pub mod output;
 mod outside_wire;
 pub mod perf;

@@ -2,8 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, demo, devinfo, doctor, dpu, explain, gids, inject, kernel, link_type, manual, monitor, perf,
-    ping, report, run, serve, vfio,
+    Failure, advise, demo, devinfo, doctor, dpu, explain, gids, inject, kernel, link_type, manual, monitor,
+    offload_figures, perf, ping, report, run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -46,6 +46,10 @@ enum Subcommands {
     Kernel(Box<kernel::KernelArguments>),
     /// Serve kernels near data to tenants, and look keys up in such a service.
     Dpu(dpu::DpuArguments),
+    /// Say which way of looking up is the fastest, for chains, sizes and loads, and from which length on a kernel pays.
+    Advise(advise::AdviseArguments),
+    /// Compute the figures of the StRoM paper from our kernels and stated costs, beside the paper's.
+    OffloadFigures(offload_figures::FiguresArguments),
     /// Show what happened in a capture: a page without outside parts, and a timeline for Perfetto.
     Report(report::ReportArguments),
     /// List, check, bind and unbind PCI functions for user space.
@@ -72,6 +76,8 @@ fn main() -> ExitCode {
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Dpu(arguments) => dpu::run(&arguments),
+        Subcommands::Advise(arguments) => advise::run(&arguments).map(|()| true),
+        Subcommands::OffloadFigures(arguments) => offload_figures::run(&arguments),
         Subcommands::Report(arguments) => report::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),
         Subcommands::Completions(arguments) => manual::completions(Command::command(), &arguments),

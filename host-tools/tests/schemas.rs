@@ -129,6 +129,9 @@ fn every_tool_prints_what_its_schema_says() {
         "kernel disassemble sum.o",
         "kernel run sum.o --memory memory --parameters 4000000000000000",
         "kernel run sum.o --memory memory",
+        "offload-figures",
+        "advise",
+        "advise --preset strom-10g --hops 3 --size 64,65536 --load 0,0.95 --retries 0.1",
     ] {
         checked.check(words, &printed(here, words));
     }

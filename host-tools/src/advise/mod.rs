@@ -1,0 +1,134 @@
+//! `bareverbs advise`: READs, a kernel near the data or a core of the server? The model of [`model`] on the costs of a preset.
+
+pub mod model;
+
+use crate::Failure;
+use crate::offload_figures::components::Components;
+use crate::output::{json_object, print};
+use anyhow::anyhow;
+use bareverbs_sim::run::Preset;
+use clap::Args;
+use model::{AdvisedWay, Case, best, break_even, time};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+
+/// Arguments of `bareverbs advise`.
+#[derive(Debug, Clone, Args)]
+pub struct AdviseArguments {
+    /// Elements that are read before the value, such as the length of a chain; several by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "ELEMENTS")]
+    hops: Vec<u32>,
+    /// Bytes of the value; several by commas.
+    #[arg(long, value_delimiter = ',', default_value = "64,4096", value_name = "BYTES")]
+    size: Vec<u32>,
+    /// How busy the server is, DPU or core, from 0 to less than 1; several by commas.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.7", value_name = "SHARE", value_parser = parse_share)]
+    load: Vec<f64>,
+    /// Share of reads that meet a writer and have to be repeated, from 0 to less than 1.
+    #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse_share)]
+    retries: f64,
+    /// Whose costs.
+    #[arg(long, default_value = "bf3-arm", value_parser = clap::builder::PossibleValuesParser::new(Preset::ALL.map(|preset| preset.name)))]
+    preset: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("need a share from 0 to less than 1, as 0.7".into()),
+    }
+}
+
+/// Prints the times of all ways and from which length on each is faster than READs.
+pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
+    let preset = Preset::find(&arguments.preset)
+        .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;
+    let advice = Advice { components: Components::of(preset), arguments };
+    print(&if arguments.json { json_object("advise", advice.object())? } else { advice.text() })
+}
+
+struct Advice<'a> {
+    components: Components,
+    arguments: &'a AdviseArguments,
+}
+
+impl Advice<'_> {
+    /// Sizes and loads; the number of elements is left open.
+    fn loads(&self) -> impl Iterator<Item = Case> {
+        let AdviseArguments { size, load, retries, .. } = self.arguments;
+        size.iter().flat_map(move |bytes| {
+            load.iter().map(move |load| Case { hops: 0, bytes: *bytes, load: *load, retries: *retries })
+        })
+    }
+
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        self.loads().flat_map(|case| self.arguments.hops.iter().map(move |hops| Case { hops: *hops, ..case }))
+    }
+
+    /// A number for each way, under its name.
+    fn by_way(of: impl Fn(AdvisedWay) -> Value) -> Value {
+        Value::Object(
+            AdvisedWay::ALL.map(|way| (way.name().to_owned(), of(way))).into_iter().collect::<Map<_, _>>(),
+        )
+    }
+
+    fn object(&self) -> Value {
+        let case = |case: Case| {
+            let Case { hops, bytes, load, retries } = case;
+            let times = Self::by_way(|way| json!(time(&self.components, way, &case).round()));
+            let best = best(&self.components, &case).name();
+            json!({"hops": hops, "bytes": bytes, "load": load, "retries": retries, "nanoseconds": times, "best": best})
+        };
+        let even = |case: Case| {
+            let from = Self::by_way(|way| json!(break_even(&self.components, way, &case)));
+            json!({"bytes": case.bytes, "load": case.load, "retries": case.retries, "hops": from})
+        };
+        let preset = self.components.preset.name;
+        json!({
+            "preset": preset,
+            "cases": self.cases().map(case).collect::<Vec<_>>(),
+            "break_even": self.loads().map(even).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let preset = self.components.preset.name;
+        let mut text = format!("preset {preset}: modelled microseconds of a lookup, nothing measured\n");
+        let head = AdvisedWay::ALL.map(|way| format!("{:>11}", way.name())).concat();
+        let _ = writeln!(text, "{:>5} {:>6} {:>5}{head}  fastest", "hops", "bytes", "load");
+        for case in self.cases() {
+            let Case { hops, bytes, load, .. } = case;
+            let times = AdvisedWay::ALL
+                .map(|way| format!("{:>11.2}", time(&self.components, way, &case) / 1e3))
+                .concat();
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{hops:>5} {bytes:>6} {load:>5}{times}  {}",
+                best(&self.components, &case).name()
+            );
+        }
+        for case in self.loads() {
+            let _ = writeln!(
+                text,
+                "faster than READs for {} bytes at load {}: {}",
+                case.bytes,
+                case.load,
+                self.evens(&case)
+            );
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn evens(&self, case: &Case) -> String {
+        let served = AdvisedWay::ALL.into_iter().filter(|way| *way != AdvisedWay::Read);
+        let even = served.map(|way| match break_even(&self.components, way, case) {
+            Some(hops) => format!("{} from {hops} elements on", way.name()),
+            None => format!("{} never", way.name()),
+        });
+        even.collect::<Vec<_>>().join(", ")
+    }
+}
