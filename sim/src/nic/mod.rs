@@ -40,6 +40,7 @@ mod observer;
 mod page_list;
 mod pci;
 mod port;
+mod port_traps;
 mod queue_counters;
 mod queue_pair;
 mod receive_queue;

@@ -1,14 +1,16 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
+use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
-use crate::wire::management::PortState;
+use crate::wire::management::{PortState, SubnetPacket};
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::{RoceL3Type, RoceVersion};
+use bareverbs_prm::time::{Duration, Time};
 use bareverbs_prm::wqe::AddressVector;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,9 +22,9 @@ const LARGEST_PACKET: u16 = 4096;
 const ONLY_LID: u16 = 1;
 /// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
 const SUBNET_TIMEOUT: u8 = 18;
-/// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): the table of service levels, the GUID of the system, extended link speeds,
-/// and clients that register again when they are told to.
-const CAPABILITIES: u32 = 1 << 6 | 1 << 11 | 1 << 14 | 1 << 25;
+/// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, the table of service levels, the GUID of the system, extended link
+/// speeds, a notice when it changes, and clients that register again when they are told to.
+const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25;
 /// `grh_gid_fl` of an address vector: there is a global route header.
 const HAS_GRH: u32 = 1 << 30;
 
@@ -43,6 +45,7 @@ pub(crate) struct Port {
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     queue_pair_numbers: QueuePairNumbers,
+    traps: PortTraps,
     /// Entry that matched last; looked at first.
     recent: usize,
     /// Addresses and VLAN of the RoCE packet that was found to be ours last, until the table changes.
@@ -76,6 +79,7 @@ impl Port {
             partition_keys: default_partition(),
             mac: config.mac,
             queue_pair_numbers: config.queue_pair_numbers,
+            traps: PortTraps::default(),
             recent: 0,
             heard: None,
         }
@@ -240,6 +244,62 @@ impl Port {
 }
 
 impl Port {
+    /// A packet had a key that its receiver has not: it is counted, and the manager is told (IBTA v1.4 §10.9.4, §14.2.5.1).
+    #[cold]
+    pub(crate) fn note_violation(&mut self, now: Time, violation: &KeyViolation) {
+        let vport = &mut self.hca_vport;
+        match violation.number {
+            TrapNumber::PartitionKey => {
+                vport.set_pkey_violation_counter(vport.pkey_violation_counter().saturating_add(1));
+            }
+            TrapNumber::QueueKey => {
+                vport.set_qkey_violation_counter(vport.qkey_violation_counter().saturating_add(1));
+            }
+            TrapNumber::Capability => {}
+        }
+        if self.has_manager() {
+            self.traps.raise(now, violation.number, violation.notice());
+        }
+    }
+
+    /// The capability mask is set.
+    pub(crate) fn set_capability_mask(&mut self, now: Time, mask: u32) {
+        let is_changed = self.hca_vport.cap_mask1() != mask;
+        self.hca_vport.set_cap_mask1(mask);
+        if is_changed && self.has_manager() {
+            let notice = capability_notice(self.hca_vport.lid(), mask);
+            self.traps.raise(now, TrapNumber::Capability, notice);
+        }
+    }
+
+    /// The next trap that is due, and the LID that it goes to.
+    pub(crate) fn poll_trap(&mut self, now: Time) -> Option<(SubnetPacket, u16)> {
+        let (lid, manager) = (self.hca_vport.lid(), self.hca_vport.sm_lid());
+        if !self.has_manager() {
+            self.traps.clear();
+            return None;
+        }
+        let interval = Duration::from_nanos(4_096 << self.hca_vport.subnet_timeout());
+        Some((self.traps.poll(now, lid, interval)?, manager))
+    }
+
+    /// When a trap is due.
+    #[inline]
+    pub(crate) fn next_trap(&self) -> Option<Time> {
+        self.traps.poll_timeout()
+    }
+
+    /// The manager has heard a trap.
+    pub(crate) fn repress_trap(&mut self, transaction: u64) {
+        self.traps.repress(transaction);
+    }
+
+    /// Whether the port knows a manager elsewhere.
+    fn has_manager(&self) -> bool {
+        let (lid, manager) = (self.hca_vport.lid(), self.hca_vport.sm_lid());
+        self.is_linked() && lid != 0 && manager != 0 && !self.owns_lid(manager)
+    }
+
     /// The way of a connection of an InfiniBand port.
     fn infiniband_route(&self, path: &AddressPath) -> Route {
         let global = path.grh().then(|| self.global(path.src_addr_index(), path.rgid_rip()));

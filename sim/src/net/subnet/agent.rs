@@ -1,18 +1,19 @@
 //! A switch as subnet management sees it (IBTA v1.4 §14.2.5, §18.2.4.1): its node, its port 0 and its cables, and the agent that shows and
 //! changes them.
 //!
-//! The agent of a switch whose manager is the master is configured by that manager alone, which lives in the same node. Other switches do what they
-//! are told, and tell the manager of changed links by trap 128, again and again until it has heard (§13.4.9), or a few times.
+//! The agent of a switch whose manager is the master is configured by that manager alone, which lives in the same node. Other switches, and one whose
+//! manager stands by, do what they are told, and tell the manager of changed links by trap 128, again and again until it has heard (§13.4.9), or a few times.
 //!
 //! **What it may not do.** M_Keys are kept, and not checked. A port forwards what comes whatever its state: a link has data when both ends of it
 //! have been told their LIDs. All cables are of one width and speed, as a switch is not told what is at the other end.
 
 use super::config::SubnetSwitchConfig;
 use super::end_port::{Portrait, full_member};
+use super::events::link_notice;
 use super::forwarding::{ForwardingTables, GROUPS, LINEAR_BLOCK, POSITION, multicast_blocks};
 use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
-use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
+use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo, SwitchInfo};
 use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, node_type, status};
 use bareverbs_prm::time::{Duration, Time};
 
@@ -20,15 +21,9 @@ use bareverbs_prm::time::{Duration, Time};
 pub const MANAGER_LID: u16 = 0xbfff;
 /// `SubnetTimeOut`, and how long a packet lives at most: 4.096 µs times 2 to this power.
 pub(super) const SUBNET_TIMEOUT: u8 = 18;
-/// Trap 128: the link of a port has come or gone (IBTA v1.4 §14.2.5.1).
-pub(super) const LINK_STATE_CHANGE: u16 = 128;
-/// `ProducerType` of a switch.
-pub(super) const SWITCH_PRODUCER: u32 = 2;
 /// How often a trap is sent that nobody has heard, and after how long again: `SubnetTimeOut`.
 const TRAPS: u8 = 5;
 const TRAP_INTERVAL: Duration = Duration::from_nanos(4_096 << SUBNET_TIMEOUT);
-/// `Type` of a notice: urgent.
-const URGENT: u8 = 1;
 /// Prefix of the GIDs of a subnet that nobody gave another (IBTA v1.4 §4.1.1).
 const LINK_LOCAL_PREFIX: u64 = 0xfe80 << 48;
 /// The GUID by which every port may name the subnet's administration (IBTA v1.4 §4.1.1).
@@ -50,8 +45,6 @@ const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
 /// 4.096 µs times 2 to this power, within which the agent answers.
 const RESPONSE_TIME: u8 = 8;
-/// `SMState` of a master.
-const MASTER: u8 = 3;
 /// GUIDs of a block, and P_Keys of one.
 const GUIDS: u32 = 8;
 const KEYS: usize = 32;
@@ -59,9 +52,10 @@ const KEYS: usize = 32;
 /// What the manager in the same node, if there is one, lets be known of itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ManagerState {
-    pub(super) sm_key: u64,
-    /// What it has done.
-    pub(super) activity: u64,
+    /// SMInfo, with the SM_Key.
+    pub(super) info: SmInfo,
+    /// The master configures its own switch alone.
+    pub(super) is_master: bool,
 }
 
 /// A trap that the manager has not heard yet.
@@ -79,7 +73,9 @@ pub(super) struct SwitchAgent {
     /// Cables by their ports, from port 1 on.
     cables: Vec<PortInfo>,
     partition_keys: Vec<u16>,
-    /// A manager elsewhere has to find it: its ports have a fixed number, and it tells of their changes.
+    /// It was built with so many ports; otherwise it has as many as have had cables.
+    has_fixed_ports: bool,
+    /// A manager elsewhere configures it, and is told of changed links.
     is_configured_from_afar: bool,
     trap: Option<Trap>,
     traps: u64,
@@ -107,7 +103,7 @@ impl SwitchAgent {
         let mut agent = Self::new(config.guid, vec![DEFAULT_PARTITION_KEY], &config.description);
         (1..=config.ports).for_each(|port| agent.count_port(port));
         agent.portrait.port.set_capability_mask(CAPABILITIES | TRAPS_CAPABILITY);
-        agent.is_configured_from_afar = true;
+        (agent.is_configured_from_afar, agent.has_fixed_ports) = (true, true);
         agent
     }
 
@@ -128,6 +124,7 @@ impl SwitchAgent {
             info,
             cables: Vec::new(),
             partition_keys,
+            has_fixed_ports: false,
             is_configured_from_afar: false,
             trap: None,
             traps: 0,
@@ -156,7 +153,7 @@ impl SwitchAgent {
 
     /// Ports for cables, if their number is fixed.
     pub(super) fn fixed_ports(&self) -> Option<usize> {
-        self.is_configured_from_afar.then_some(self.cables.len())
+        self.has_fixed_ports.then_some(self.cables.len())
     }
 
     /// What a port says of itself; port 0 is the switch's own.
@@ -169,7 +166,7 @@ impl SwitchAgent {
 
     /// The link of a port has come or gone.
     pub(super) fn handle_link(&mut self, now: Time, port: u8, up: bool) {
-        if !self.is_configured_from_afar {
+        if !self.has_fixed_ports {
             self.count_port(port);
         }
         let Some(cable) = self.cables.get_mut(usize::from(port).wrapping_sub(1)) else { return };
@@ -181,6 +178,21 @@ impl SwitchAgent {
             self.traps += 1;
             self.trap = Some(Trap { sent: 0, due: now });
         }
+    }
+
+    /// The manager of the same node is the master no more.
+    pub(super) fn obey_another(&mut self) {
+        self.is_configured_from_afar = true;
+    }
+
+    /// The manager of the same node is the master again. The ports that have a link, which begin anew.
+    pub(super) fn obey_own(&mut self) -> Vec<u8> {
+        (self.is_configured_from_afar, self.trap) = (false, None);
+        self.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
+        self.portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX);
+        self.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
+        let linked = (1..).zip(&self.cables).filter(|(_, cable)| cable.port_state() > PortState::Down as u8);
+        linked.map(|(port, _)| port).collect()
     }
 
     /// The manager of the same node has made a port active.
@@ -208,9 +220,7 @@ impl SwitchAgent {
         trap.sent += 1;
         trap.due = now + TRAP_INTERVAL;
         let mut packet = SubnetPacket::lid_routed(Method::Trap, attribute::NOTICE, self.traps);
-        let mut notice = Notice::new();
-        notice.set_generic(true).set_kind(URGENT).set_producer(SWITCH_PRODUCER).set_trap(LINK_STATE_CHANGE);
-        packet.write(notice.set_issuer_lid(own).set_lid(own));
+        packet.write(&link_notice(own));
         Some((packet, manager))
     }
 
@@ -238,7 +248,9 @@ impl SwitchAgent {
         }
         let done = match (question.class_version(), question.method()) {
             (CLASS_VERSION, Method::Get) => self.show(question, ingress, tables, manager),
-            (CLASS_VERSION, Method::Set) if manager.is_some() => Err(status::UNSUPPORTED),
+            (CLASS_VERSION, Method::Set) if manager.is_some_and(|manager| manager.is_master) => {
+                Err(status::UNSUPPORTED)
+            }
             (CLASS_VERSION, Method::Set) => self.change(question, tables),
             (CLASS_VERSION, _) => Err(status::BAD_METHOD),
             _ => Err(status::BAD_VERSION),
@@ -307,10 +319,10 @@ impl SwitchAgent {
 
     /// SMInfo. Its SM_Key is shown to who knows it (IBTA v1.4 §14.2.5.13).
     fn show_manager(&self, packet: &mut SubnetPacket, manager: ManagerState) {
-        let knows_key = packet.read::<SmInfo>().is_some_and(|asked| asked.sm_key() == manager.sm_key);
-        let mut info = SmInfo::new();
-        info.set_guid(self.portrait.node.port_guid()).set_sm_state(MASTER);
-        info.set_sm_key(if knows_key { manager.sm_key } else { 0 }).set_act_count(manager.activity as u32);
+        let mut info = manager.info;
+        if packet.read::<SmInfo>().is_none_or(|asked| asked.sm_key() != info.sm_key()) {
+            info.set_sm_key(0);
+        }
         packet.write(&info);
     }
 

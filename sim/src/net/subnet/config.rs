@@ -22,6 +22,8 @@ pub struct SubnetConfig {
     pub guid: u64,
     /// Who knows it is told more of the subnet (IBTA v1.4 §14.4.4). With 0 nobody is.
     pub sm_key: u64,
+    /// Of several managers the one with the highest priority is the master (IBTA v1.4 §14.4.1); at most 15.
+    pub priority: u8,
 }
 
 impl Default for SubnetConfig {
@@ -33,6 +35,7 @@ impl Default for SubnetConfig {
             known_lids: BTreeMap::new(),
             guid: SWITCH_GUID,
             sm_key: SM_KEY,
+            priority: 0,
         }
     }
 }

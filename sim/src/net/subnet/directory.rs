@@ -3,8 +3,10 @@
 use super::agent::SwitchAgent;
 use super::end_port::EndPort;
 use super::manager::Manager;
+use super::plan::GroupPort;
 use super::switch_port::SwitchPort;
-use crate::wire::management::attributes::{PortInfo, SwitchInfo};
+use crate::wire::management::attributes::{PortInfo, SmInfo, SwitchInfo};
+use std::collections::BTreeMap;
 
 /// All end ports that have a LID, and what joins them.
 #[derive(Debug)]
@@ -12,6 +14,9 @@ pub(super) struct Directory<'a> {
     pub(super) ends: Vec<EndPort<'a>>,
     /// Cables between switches.
     pub(super) cables: Vec<[SwitchPort; 2]>,
+    /// What the own manager says of itself, if somebody may ask.
+    pub(super) own_manager: Option<SmInfo>,
+    groups: Option<&'a BTreeMap<u16, Vec<GroupPort>>>,
     manager: &'a Manager,
     own: &'a SwitchAgent,
 }
@@ -20,7 +25,30 @@ impl<'a> Directory<'a> {
     /// All that the manager knows, and port 0 of its own switch, where it is.
     pub(super) fn new(manager: &'a Manager, own: &'a SwitchAgent) -> Self {
         let ends = manager.end_ports().chain([own_port(own)]).collect();
-        Self { ends, cables: manager.cables().into_iter().collect(), manager, own }
+        let cables = manager.cables().into_iter().collect();
+        Self { ends, cables, own_manager: None, groups: None, manager, own }
+    }
+
+    /// The same, with ports of groups by their LIDs, and SMInfo.
+    pub(super) fn with(mut self, groups: &'a BTreeMap<u16, Vec<GroupPort>>, info: SmInfo) -> Self {
+        (self.groups, self.own_manager) = (Some(groups), Some(info));
+        self
+    }
+
+    /// The switch where the manager is.
+    pub(super) fn own_guid(&self) -> u64 {
+        self.own.guid()
+    }
+
+    /// The blocks of a switch's multicast table that have entries: number, position, masks.
+    pub(super) fn multicast_table(&self, guid: u64) -> Vec<(u16, u8, [u8; 64])> {
+        let tables = self.groups.map(|groups| self.manager.plan().multicast(groups));
+        let blocks = tables.and_then(|mut tables| tables.remove(&guid)).unwrap_or_default();
+        let parts = |modifier: u32| ((modifier & 0x1ff) as u16, (modifier >> 28) as u8);
+        blocks
+            .into_iter()
+            .map(|(place, masks)| (parts(place.modifier).0, parts(place.modifier).1, masks))
+            .collect()
     }
 
     pub(super) fn by_lid(&self, lid: u16) -> Option<EndPort<'a>> {
@@ -61,7 +89,8 @@ impl<'a> Directory<'a> {
         blocks.map(|(place, block)| (place.modifier as u16, block))
     }
 
-    fn port_info(&self, at: SwitchPort) -> Option<&'a PortInfo> {
+    /// What the cable's port of a switch has said of itself.
+    pub(super) fn port_info(&self, at: SwitchPort) -> Option<&'a PortInfo> {
         match at.switch == self.own.guid() {
             true => self.own.port(at.port),
             false => self.manager.port_info(at),

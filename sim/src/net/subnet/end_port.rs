@@ -1,7 +1,7 @@
 //! End ports: what they have said of themselves, and which of them hear each other.
 
 use super::switch_port::SwitchPort;
-use crate::wire::management::attributes::{NodeInfo, PortInfo};
+use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo};
 
 /// The bit of a P_Key that says whether a member is a full one (IBTA v1.4 §10.9.1.1).
 const FULL_MEMBER: u16 = 1 << 15;
@@ -14,9 +14,30 @@ pub(super) struct Portrait {
     pub(super) node: NodeInfo,
     pub(super) description: [u8; DESCRIPTION],
     pub(super) port: PortInfo,
+    /// What a manager there has said of itself.
+    pub(super) manager: Option<SmInfo>,
+    /// Tables of the port that were read, by attribute and modifier.
+    pub(super) tables: Vec<((u16, u32), [u8; 64])>,
 }
 
 impl Portrait {
+    /// A table of the port, if it has said it.
+    pub(super) fn table(&self, attribute: u16, modifier: u32) -> Option<[u8; 64]> {
+        let known = self.tables.iter().find(|(place, _)| *place == (attribute, modifier));
+        known.map(|(_, table)| *table)
+    }
+
+    /// A table of the port was read.
+    pub(super) fn learn_table(&mut self, attribute: u16, modifier: u32, data: &[u8]) {
+        let mut table = [0; 64];
+        for (to, byte) in table.iter_mut().zip(data) {
+            *to = *byte;
+        }
+        let place = (attribute, modifier);
+        self.tables.retain(|(known, _)| *known != place);
+        self.tables.push((place, table));
+    }
+
     /// Sets NodeDescription, as far as it has room.
     pub(super) fn describe(&mut self, text: &str) {
         let length = text.len().min(DESCRIPTION);
@@ -24,8 +45,20 @@ impl Portrait {
         self.description[..length].copy_from_slice(&text.as_bytes()[..length]);
     }
 
+    /// The GID of the port.
+    pub(super) fn gid(&self) -> [u8; 16] {
+        let gid = u128::from(self.port.gid_prefix()) << 64 | u128::from(self.node.port_guid());
+        gid.to_be_bytes()
+    }
+
     pub(super) const fn new() -> Self {
-        Self { node: NodeInfo::new(), description: [0; DESCRIPTION], port: PortInfo::new() }
+        Self {
+            node: NodeInfo::new(),
+            description: [0; DESCRIPTION],
+            port: PortInfo::new(),
+            manager: None,
+            tables: Vec::new(),
+        }
     }
 }
 
@@ -49,8 +82,7 @@ impl EndPort<'_> {
     }
 
     pub(super) fn gid(&self) -> [u8; 16] {
-        let gid = u128::from(self.portrait.port.gid_prefix()) << 64 | u128::from(self.guid());
-        gid.to_be_bytes()
+        self.portrait.gid()
     }
 
     pub(super) fn owns_lid(&self, lid: u16) -> bool {

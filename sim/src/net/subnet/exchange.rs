@@ -64,6 +64,11 @@ impl Exchange {
         self.due > now
     }
 
+    /// Whether the last attempt has had no answer.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.attempts >= ATTEMPTS
+    }
+
     /// The request that was sent last and has no answer; 0 if there is none.
     pub(super) const fn transaction(&self) -> u64 {
         self.transaction

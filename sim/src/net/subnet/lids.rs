@@ -4,7 +4,7 @@ use super::agent::MANAGER_LID;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Lids {
     by_guid: BTreeMap<u64, u16>,
     /// LIDs of a port.
@@ -32,6 +32,15 @@ impl Lids {
         })?;
         self.by_guid.insert(guid, lid);
         Some(lid)
+    }
+
+    /// Takes the LID that a port has from another manager, if nobody else is to have it.
+    pub(super) fn adopt(&mut self, guid: u64, lid: u16) {
+        let is_one = lid >= self.step && lid.is_multiple_of(self.step) && is_below_manager(lid, self.step);
+        let is_free = self.by_guid.iter().all(|(other, taken)| *taken != lid || *other == guid);
+        if is_one && is_free {
+            self.by_guid.insert(guid, lid);
+        }
     }
 
     /// The first LID above all others that is on a boundary of the mask (IBTA v1.4 §4.1.3), or one that was given back.

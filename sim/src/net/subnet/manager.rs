@@ -8,7 +8,9 @@
 use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
 use super::end_port::EndPort;
+use super::events::ServiceChange;
 use super::lids::Lids;
+use super::mastership::OtherManager;
 use super::neighbour::{BringUp, Neighbour};
 use super::plan::{GroupPort, Place, Plan};
 use super::remote_switch::RemoteSwitch;
@@ -21,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Switches that a manager takes on: a node that makes up ever more of them is believed so many.
 const SWITCHES: usize = 128;
+/// Trap 144: what a port can do is another thing than before.
+const CAPABILITY_CHANGE: u16 = 144;
 /// P_Keys of one block of the table.
 const PARTITION_KEY_BLOCK: usize = 32;
 
@@ -60,8 +64,12 @@ pub(super) struct Manager {
     open: BTreeMap<u64, Asked>,
     /// Packets, and the port that they leave by.
     packets: VecDeque<(u8, SubnetPacket)>,
-    /// GUIDs of ports that have gone.
-    departed: VecDeque<u64>,
+    /// Ports that have come and gone.
+    service: VecDeque<ServiceChange>,
+    /// Managers that were found at ports.
+    others: VecDeque<OtherManager>,
+    /// It has taken over from another one.
+    is_successor: bool,
     /// Cables or LIDs are others than those of the plan.
     is_changed: bool,
     plan: Plan,
@@ -82,11 +90,26 @@ impl Manager {
             transactions: 0,
             open: BTreeMap::new(),
             packets: VecDeque::new(),
-            departed: VecDeque::new(),
+            service: VecDeque::new(),
+            others: VecDeque::new(),
+            is_successor: false,
             is_changed: true,
             plan: Plan::default(),
             next_due: None,
         }
+    }
+
+    /// One that takes over, with the LIDs that it gave before.
+    pub(super) fn successor(&self) -> Self {
+        let mut manager = Self::new(self.config.clone());
+        manager.lids = self.lids.clone();
+        (manager.transactions, manager.is_successor) = (self.transactions, true);
+        manager
+    }
+
+    /// The next manager that was found at a port.
+    pub(super) fn poll_other(&mut self) -> Option<OtherManager> {
+        self.others.pop_front()
     }
 
     /// The link of a port of the own switch has come or gone.
@@ -117,8 +140,11 @@ impl Manager {
         let transaction = answer.transaction();
         let Some(target) = self.open.get(&transaction).copied() else { return };
         let is_way = self.route(target).is_some_and(|route| route.first() == Some(&port));
-        if answer.method() != Method::Response || answer.status() != status::OK || !is_way {
+        if answer.method() != Method::Response || !is_way {
             return;
+        }
+        if answer.status() != status::OK {
+            return self.hear_refusal(now, transaction, target);
         }
         self.open.remove(&transaction);
         match target {
@@ -129,10 +155,20 @@ impl Manager {
         self.find_next_due();
     }
 
-    /// A trap; whether it is of somebody in the subnet, who then is told that it was heard (IBTA v1.4 §13.4.9).
-    pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket) -> bool {
+    /// Somebody refuses: what it need not say is not asked again, all else is.
+    fn hear_refusal(&mut self, now: Time, transaction: u64, target: Asked) {
+        let Asked::Port(at) = target else { return };
+        if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
+            self.open.remove(&transaction);
+            self.send_request(now, target);
+            self.find_next_due();
+        }
+    }
+
+    /// A trap; the notice of one of somebody in the subnet, who then is told that it was heard (IBTA v1.4 §13.4.9).
+    pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket) -> Option<Notice> {
         let notice: Option<Notice> = trap.read().filter(|_| trap.attribute().0 == attribute::NOTICE);
-        let Some(notice) = notice.filter(Notice::is_generic) else { return false };
+        let notice = notice.filter(Notice::is_generic)?;
         let lid = notice.issuer_lid();
         let switch = self.switches.iter_mut().find(|(_, switch)| lid != 0 && switch.lid == lid);
         if let Some((guid, switch)) = switch {
@@ -140,9 +176,25 @@ impl Manager {
             switch.look_again();
             self.wake(now, guid);
             self.find_next_due();
-            return true;
+            return Some(notice);
         }
-        self.members().any(|member| lid >> member.lmc == member.lid >> member.lmc)
+        if notice.trap() == CAPABILITY_CHANGE {
+            self.look_at(now, lid);
+        }
+        let is_member = self.members().any(|member| lid >> member.lmc == member.lid >> member.lmc);
+        is_member.then_some(notice)
+    }
+
+    /// Asks the port that has a LID at once for what it is.
+    fn look_at(&mut self, now: Time, lid: u16) {
+        let lmc = self.config.lmc;
+        let mut ports = self.neighbours.iter_mut();
+        let port = ports.find(|(_, port)| port.is_up() && lid >> lmc == port.lid >> lmc);
+        let Some((at, port)) = port.filter(|(_, port)| !port.exchange.is_open()) else { return };
+        let at = *at;
+        port.exchange.end(now);
+        self.send_request(now, Asked::Port(at));
+        self.find_next_due();
     }
 
     pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
@@ -153,16 +205,16 @@ impl Manager {
         self.next_due
     }
 
-    /// GUID of the next port that has gone.
-    pub(super) fn poll_departed(&mut self) -> Option<u64> {
-        self.departed.pop_front()
+    /// The next port that has come or gone.
+    pub(super) fn poll_service(&mut self) -> Option<ServiceChange> {
+        self.service.pop_front()
     }
 
     /// Whether everybody was found in order, or given up, after `time`.
     pub(super) fn is_settled_since(&self, time: Time) -> bool {
-        let mut ports = self.neighbours.values().map(|neighbour| &neighbour.exchange);
+        let mut ports = self.neighbours.values();
         let mut switches = self.switches.values().map(|switch| &switch.exchange);
-        ports.all(|exchange| exchange.is_settled_since(time))
+        ports.all(|port| port.is_known() && port.exchange.is_settled_since(time))
             && switches.all(|exchange| exchange.is_settled_since(time))
     }
 
@@ -218,13 +270,13 @@ impl Manager {
             guid: neighbour.portrait.node.port_guid(),
             lid: neighbour.lid,
             lmc: self.config.lmc,
-            is_active: neighbour.bring_up == BringUp::Done,
+            is_active: neighbour.is_up(),
         })
     }
 
     /// Ports that are up, and port 0 of other switches, as the administration knows them.
     pub(super) fn end_ports(&self) -> impl Iterator<Item = EndPort<'_>> {
-        let up = self.neighbours.iter().filter(|(_, neighbour)| neighbour.bring_up == BringUp::Done);
+        let up = self.neighbours.iter().filter(|(_, neighbour)| neighbour.is_up());
         let ports = up.map(|(at, neighbour)| EndPort {
             lid: neighbour.lid,
             lmc: self.config.lmc,
@@ -262,8 +314,15 @@ impl Manager {
     /// Ports of the own switch whose neighbours may send.
     pub(super) fn raised_ports(&self) -> impl Iterator<Item = u8> + '_ {
         let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
-        let ready = |bring_up| matches!(bring_up, BringUp::Activate | BringUp::Done | BringUp::Switch);
-        own.filter(move |(_, neighbour)| ready(neighbour.bring_up)).map(|(at, _)| at.port)
+        let ready = |neighbour: &Neighbour| {
+            neighbour.is_up() || matches!(neighbour.bring_up, BringUp::Activate | BringUp::Switch)
+        };
+        own.filter(move |(_, neighbour)| ready(neighbour)).map(|(at, _)| at.port)
+    }
+
+    /// P_Keys that every port has.
+    pub(super) fn partition_keys(&self) -> &[u16] {
+        &self.config.partition_keys
     }
 
     /// Requests sent so far.
@@ -297,7 +356,7 @@ impl Manager {
     fn unplug(&mut self, at: SwitchPort) {
         let Some(gone) = self.neighbours.remove(&at) else { return };
         self.is_changed = true;
-        self.departed.extend(gone.port_guid());
+        self.service.extend(gone.service_end());
         if let Some(far) = gone.as_switch() {
             // The cable has gone from both its ends, whoever tells first.
             let back = self.neighbours.get(&far).and_then(Neighbour::as_switch);
@@ -308,13 +367,23 @@ impl Manager {
 
     fn hear_port(&mut self, now: Time, at: SwitchPort, answer: &SubnetPacket) {
         let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
-        neighbour.accept(now, answer);
+        let was = neighbour.bring_up;
+        neighbour.accept(now, answer, self.is_successor);
+        let (info, has_lid) = (neighbour.take_manager(), neighbour.portrait.port.lid());
+        if was == BringUp::Inspect {
+            self.lids.adopt(neighbour.portrait.node.port_guid(), has_lid);
+        }
         let node = neighbour.portrait.node;
         if let Some(far) = neighbour.as_switch() {
             self.hear_of_switch(now, far.switch, node);
-        } else {
+        } else if neighbour.is_inspected() {
             self.assign_lid(at);
         }
+        if let (Some(info), Some(route)) = (info, self.route(Asked::Port(at))) {
+            self.others.push_back(OtherManager { info, route });
+        }
+        let neighbour = self.neighbours.get_mut(&at);
+        self.service.extend(neighbour.and_then(Neighbour::service_begin));
         if let Some(switch) = self.switches.get_mut(&at.switch) {
             switch.raise(at.port);
             self.wake(now, at.switch);
@@ -335,7 +404,9 @@ impl Manager {
     }
 
     fn hear_switch(&mut self, now: Time, guid: u64, answer: &SubnetPacket) {
-        let news = self.switches.get_mut(&guid).and_then(|switch| switch.accept(now, answer));
+        let Some(switch) = self.switches.get_mut(&guid) else { return };
+        let news = switch.accept(now, answer);
+        self.service.extend(switch.service_begin());
         let Some(news) = news else { return };
         let at = SwitchPort { switch: guid, port: news.port };
         if !news.is_linked || news.was_down {
@@ -362,11 +433,13 @@ impl Manager {
         for (guid, switch) in &mut self.switches {
             switch.route = routes.remove(guid).unwrap_or_default();
         }
+        let gone = self.switches.values().filter(|switch| switch.route.is_empty());
+        self.service.extend(gone.filter_map(RemoteSwitch::service_end));
         self.switches.retain(|_, switch| !switch.route.is_empty());
         let (own, switches) = (self.config.guid, &self.switches);
         let is_gone = |at: &SwitchPort| at.switch != own && !switches.contains_key(&at.switch);
         let gone = self.neighbours.iter().filter(|(at, _)| is_gone(at));
-        self.departed.extend(gone.filter_map(|(_, neighbour)| neighbour.port_guid()));
+        self.service.extend(gone.filter_map(|(_, neighbour)| neighbour.service_end()));
         self.neighbours.retain(|at, _| !is_gone(at));
     }
 
@@ -422,10 +495,10 @@ impl Manager {
         let (exchange, mut packet) = match target {
             Asked::Port(at) => {
                 let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
-                if neighbour.exchange.rests(now) {
+                if neighbour.rests(now) {
                     return;
                 }
-                let packet = neighbour.request(&self.config, transaction);
+                let packet = neighbour.request(&self.config, self.is_successor, transaction);
                 (&mut neighbour.exchange, packet)
             }
             Asked::Switch(guid) => {

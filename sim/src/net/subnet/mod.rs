@@ -8,21 +8,24 @@
 //!
 //! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Ports join groups by the administration; a group can be
 //! set from outside, too. No switch has an agent at queue pair 1 but for that of the manager. **Where to read first.** `manager`, then `routing`, then
-//! `administration`.
+//! `administration`; `mastership` and `succession` for subnets of several managers.
 
 mod administration;
 mod agent;
 mod config;
 mod directory;
 mod end_port;
+mod events;
 mod exchange;
 mod forwarding;
 mod lids;
 mod manager;
+mod mastership;
 mod neighbour;
 mod plan;
 mod remote_switch;
 mod routing;
+mod succession;
 mod switch_port;
 
 pub use agent::MANAGER_LID;
@@ -33,14 +36,19 @@ use super::port_set::PortSet;
 use crate::wire::infiniband::{
     FIRST_MULTICAST_LID, MANAGEMENT_LANE, PERMISSIVE_LID, destination_lid, parse, virtual_lane,
 };
-use crate::wire::management::{GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket};
+use crate::wire::management::attributes::Notice;
+use crate::wire::management::{
+    GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket, attribute,
+};
 use crate::wire::{LocalRoute, Network, Packet};
 use administration::Administration;
-use agent::{ManagerState, SwitchAgent};
+use agent::SwitchAgent;
 use bareverbs_prm::time::Time;
 use directory::{Directory, own_port};
+use events::{ServiceChange, SubnetEvent, gid_notice, link_notice};
 use forwarding::ForwardingTables;
 use manager::Manager;
+use mastership::Mastership;
 use plan::GroupPort;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -68,6 +76,7 @@ struct Managing {
     administration: Administration,
     /// Ports of groups by their LIDs.
     groups: BTreeMap<u16, Vec<GroupPort>>,
+    mastership: Mastership,
     sm_key: u64,
 }
 
@@ -92,8 +101,9 @@ impl Subnet {
         let administration = Administration::new(sm_key, keys);
         let groups = BTreeMap::new();
         let mut subnet = Self::new(agent);
+        let mastership = Mastership::new(config.guid, sm_key, config.priority);
         let manager = Manager::new(config);
-        subnet.managing = Some(Box::new(Managing { manager, administration, groups, sm_key }));
+        subnet.managing = Some(Box::new(Managing { manager, administration, groups, mastership, sm_key }));
         subnet.follow_manager(Time::ZERO);
         subnet
     }
@@ -151,7 +161,8 @@ impl Subnet {
 
     pub(super) fn is_settled_since(&self, time: Time) -> bool {
         let settled = |managing: &Managing| {
-            managing.manager.is_settled_since(time) && managing.administration.is_idle()
+            !managing.mastership.is_master()
+                || managing.manager.is_settled_since(time) && managing.administration.is_idle()
         };
         self.managing.as_deref().is_none_or(settled) && self.agent.poll_timeout().is_none()
     }
@@ -165,8 +176,9 @@ impl Subnet {
         };
         self.has_packets = true;
         self.agent.handle_link(now, number, up);
-        if let Some(managing) = &mut self.managing {
+        if let Some(managing) = self.master() {
             managing.manager.handle_link(now, number, up);
+            self.report_notice(now, link_notice(MANAGER_LID), MANAGER_LID);
         }
         self.follow_manager(now);
         self.send_trap(now);
@@ -197,7 +209,7 @@ impl Subnet {
                 self.agent.repress(management.transaction());
                 true
             }
-            _ => self.answer_question(ingress, management, &local),
+            _ => self.answer_question(now, ingress, management, &local),
         };
         if taken { Management::Taken } else { Management::Lost }
     }
@@ -211,8 +223,10 @@ impl Subnet {
         self.has_packets = true;
         let packet = parse(frame).ok().filter(|packet| self.hears(packet));
         let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
-        let Some(managing) = &mut self.managing else { return false };
-        let directory = Directory::new(&managing.manager, &self.agent);
+        let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
+        let Some(managing) = master else { return false };
+        let info = managing.state().info;
+        let directory = Directory::new(&managing.manager, &self.agent).with(&managing.groups, info);
         let tables = &self.tables;
         managing.administration.handle_packet(now, question, &directory, |lid| !tables.has_group(lid));
         self.fill_groups(now);
@@ -221,19 +235,22 @@ impl Subnet {
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.has_packets = true;
-        if let Some(managing) = &mut self.managing {
+        if let Some(managing) = self.master() {
             managing.manager.handle_timeout(now);
             managing.administration.handle_timeout(now);
         }
+        self.watch_master(now);
         self.follow_manager(now);
         self.send_trap(now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         let managing = self.managing.as_deref();
-        let manager = managing.and_then(|managing| managing.manager.poll_timeout());
-        let administration = managing.and_then(|managing| managing.administration.poll_timeout());
-        [manager, administration, self.agent.poll_timeout()].into_iter().flatten().min()
+        let watch = managing.and_then(|managing| managing.mastership.poll_timeout());
+        let master = managing.filter(|managing| managing.mastership.is_master());
+        let manager = master.and_then(|managing| managing.manager.poll_timeout());
+        let administration = master.and_then(|managing| managing.administration.poll_timeout());
+        [watch, manager, administration, self.agent.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The next packet of the manager, or of the agents in its node: port, frame, invariant CRC.
@@ -249,7 +266,9 @@ impl Subnet {
     }
 
     fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
-        let (port, packet) = self.managing.as_mut()?.manager.poll_packet()?;
+        let managing = self.managing.as_mut()?;
+        let packet = managing.manager.poll_packet().or_else(|| managing.mastership.poll_packet());
+        let (port, packet) = packet?;
         let (frame, icrc) = packet.to_frame(0, 0);
         Some((usize::from(port) - 1, frame.into_bytes(), icrc))
     }
@@ -275,30 +294,47 @@ impl Subnet {
 
     fn take_answer(&mut self, now: Time, ingress: u8, mut answer: SubnetPacket) -> bool {
         let Some(managing) = self.managing.as_mut().filter(|_| answer.arrive(0)) else { return false };
-        managing.manager.handle_answer(now, ingress, &answer);
+        if Mastership::is_own(answer.transaction()) {
+            managing.mastership.handle_answer(now, &answer);
+            return true;
+        }
+        if managing.mastership.is_master() {
+            managing.manager.handle_answer(now, ingress, &answer);
+        }
         self.follow_manager(now);
         true
     }
 
     /// A trap is heard by the manager, and who sent it is told so (IBTA v1.4 §13.4.9).
     fn take_trap(&mut self, now: Time, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
-        let Some(managing) = &mut self.managing else { return false };
-        if !trap.is_lid_routed() || !managing.manager.handle_trap(now, trap) {
+        let Some(managing) = self.master() else { return false };
+        if !trap.is_lid_routed() {
             return false;
         }
+        let Some(notice) = managing.manager.handle_trap(now, trap) else { return false };
         let mut heard = SubnetPacket::lid_routed(Method::TrapRepress, trap.attribute().0, trap.transaction());
         heard.data_mut().copy_from_slice(trap.data());
         self.send_back(ingress, &heard, local);
+        self.report_notice(now, notice, notice.issuer_lid());
         self.follow_manager(now);
         true
     }
 
     /// The answer leaves as the question came: by the same port, or by that which leads to the LID that asked.
-    fn answer_question(&mut self, ingress: u8, mut question: SubnetPacket, local: &LocalRoute) -> bool {
-        let manager = self.managing.as_deref().map(|managing| ManagerState {
-            sm_key: managing.sm_key,
-            activity: managing.manager.transactions(),
-        });
+    fn answer_question(
+        &mut self,
+        now: Time,
+        ingress: u8,
+        mut question: SubnetPacket,
+        local: &LocalRoute,
+    ) -> bool {
+        let manager = self.managing.as_deref().map(Managing::state);
+        if manager.is_some()
+            && question.attribute().0 == attribute::SM_INFO
+            && question.method() == Method::Set
+        {
+            return self.answer_manager(now, ingress, question, local);
+        }
         let has_answer = self.agent.answer(&mut question, ingress, &mut self.tables, manager);
         if has_answer {
             self.send_back(ingress, &question, local);
@@ -338,12 +374,15 @@ impl Subnet {
 
     /// Does what follows from what the manager has learned: ports leave their groups, and tables change.
     fn follow_manager(&mut self, now: Time) {
-        let Some(managing) = self.managing.as_deref_mut() else { return };
-        let mut has_left = false;
-        while let Some(guid) = managing.manager.poll_departed() {
-            managing.administration.forget(guid);
-            has_left = true;
+        // Who stands by leaves the tables to the master.
+        let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
+        let Some(managing) = master else { return };
+        while let Some(other) = managing.manager.poll_other() {
+            managing.mastership.hear(other);
         }
+        let changes: Vec<ServiceChange> = core::iter::from_fn(|| managing.manager.poll_service()).collect();
+        let has_left = changes.iter().any(|change| !change.is_in_service);
+        changes.iter().for_each(|change| managing.report_service(now, change, &self.agent));
         managing.manager.raised_ports().for_each(|port| self.agent.raise(port));
         if managing.manager.take_plan_change() {
             self.tables.clear_linear();
@@ -366,6 +405,7 @@ impl Subnet {
         while let Some(change) = managing.administration.poll_group(&directory) {
             changed.push(change);
         }
+        managing.report_groups(now, &self.agent);
         if changed.is_empty() {
             return;
         }
@@ -379,9 +419,49 @@ impl Subnet {
         }
         managing.manager.write_tables(now, &managing.groups);
     }
+
+    /// Tells who has subscribed of a notice of the port that has a LID.
+    fn report_notice(&mut self, now: Time, notice: Notice, lid: u16) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        if !managing.administration.has_subscribers() {
+            return;
+        }
+        let directory = Directory::new(&managing.manager, &self.agent);
+        let Some(issuer) = directory.by_lid(lid) else { return };
+        let partition_keys = issuer.partition_keys.to_vec();
+        let event = SubnetEvent { notice, issuer_gid: issuer.gid(), partition_keys };
+        managing.administration.report(now, &event, &directory);
+    }
 }
 
 impl Managing {
+    /// A port has come or gone: it leaves its groups, and who has subscribed is told.
+    fn report_service(&mut self, now: Time, change: &ServiceChange, own: &SwitchAgent) {
+        if !change.is_in_service {
+            self.administration.forget(change.guid);
+        }
+        let trap = if change.is_in_service { events::GID_IN_SERVICE } else { events::GID_OUT_OF_SERVICE };
+        let keys = self.manager.partition_keys().to_vec();
+        self.report(now, gid_notice(MANAGER_LID, trap, change.gid), keys, own);
+    }
+
+    /// Tells who has subscribed of groups that were made and have ended.
+    fn report_groups(&mut self, now: Time, own: &SwitchAgent) {
+        while let Some(group) = self.administration.poll_group_event() {
+            let trap = if group.is_made { events::GROUP_CREATED } else { events::GROUP_DELETED };
+            self.report(now, gid_notice(MANAGER_LID, trap, group.gid), vec![group.partition_key], own);
+        }
+    }
+
+    /// Tells of what the manager itself has noticed.
+    fn report(&mut self, now: Time, notice: Notice, partition_keys: Vec<u16>, own: &SwitchAgent) {
+        if self.administration.has_subscribers() {
+            let directory = Directory::new(&self.manager, own);
+            let event = SubnetEvent { notice, issuer_gid: own.portrait().gid(), partition_keys };
+            self.administration.report(now, &event, &directory);
+        }
+    }
+
     /// Ports of the own switch for all groups, after ways have changed.
     fn place_groups(&self, tables: &mut ForwardingTables, own: u64) {
         for (lid, ports) in &self.groups {

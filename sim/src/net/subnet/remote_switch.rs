@@ -2,6 +2,7 @@
 
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
 use super::end_port::{DESCRIPTION, Portrait};
+use super::events::ServiceChange;
 use super::exchange::Exchange;
 use super::forwarding::NO_PORT;
 use crate::wire::infiniband::PERMISSIVE_LID;
@@ -66,6 +67,8 @@ pub(super) struct RemoteSwitch {
     written: Blocks,
     dirty: BTreeSet<BlockPlace>,
     asked: Option<SwitchRequest>,
+    /// By what port 0 is known to be in service.
+    service: Option<ServiceChange>,
 }
 
 impl RemoteSwitch {
@@ -87,6 +90,7 @@ impl RemoteSwitch {
             written: Blocks::new(),
             dirty: BTreeSet::new(),
             asked: None,
+            service: None,
         }
     }
 
@@ -103,6 +107,21 @@ impl RemoteSwitch {
     /// Whether its port 0 has the LID that it is to have.
     pub(super) fn has_lid(&self) -> bool {
         self.lid != 0 && self.portrait.port.lid() == self.lid
+    }
+
+    /// That port 0 is in service, once.
+    pub(super) fn service_begin(&mut self) -> Option<ServiceChange> {
+        if !self.has_lid() || self.service.is_some() {
+            return None;
+        }
+        let (guid, gid) = (self.portrait.node.port_guid(), self.portrait.gid());
+        self.service = Some(ServiceChange { guid, gid, is_in_service: true });
+        self.service
+    }
+
+    /// That port 0 is no more in service, if it was.
+    pub(super) fn service_end(&self) -> Option<ServiceChange> {
+        self.service.map(|service| ServiceChange { is_in_service: false, ..service })
     }
 
     /// What it has said of its tables, unless it is just asked for that.

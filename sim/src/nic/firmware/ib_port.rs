@@ -77,8 +77,9 @@ pub(super) fn modify_context<M: HostMemory>(
     if wish.field_select() & SELECT_NODE_GUID != 0 {
         context.set_node_guid(wish.node_guid());
     }
-    context.set_cap_mask1(context.cap_mask1() & !mask | wish.cap_mask1() & mask);
+    let capabilities = context.cap_mask1() & !mask | wish.cap_mask1() & mask;
     nic.port.hca_vport = context;
+    nic.port.set_capability_mask(call.now, capabilities);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use super::observed::observe_fetch;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
 use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
 use crate::nic::port::group_of;
+use crate::nic::port_traps::{KeyViolation, TrapNumber};
 use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::send_queue::{FetchContext, Fetched, FetchedDatagram};
 use crate::nic::shared_receive::ReceiveSource;
@@ -96,6 +97,18 @@ impl<'a> Datagram<'a> {
     /// As a management datagram of general services, if it can be one.
     pub(crate) fn to_general_services(&self) -> Option<GeneralPacket> {
         GeneralPacket::new(&self.route, self.source, self.partition_key, &self.payload)
+    }
+
+    /// That its P_Key is not that of its receiver.
+    pub(crate) fn partition_violation(&self, destination: Qpn) -> Option<KeyViolation> {
+        let ends = [self.source, destination];
+        KeyViolation::new(TrapNumber::PartitionKey, self.partition_key.into(), &self.route.network, ends)
+    }
+
+    /// That its Q_Key is not that of its receiver.
+    fn queue_key_violation(&self, destination: Qpn) -> Option<KeyViolation> {
+        let ends = [self.source, destination];
+        KeyViolation::new(TrapNumber::QueueKey, self.qkey, &self.route.network, ends)
     }
 
     /// LID of the source and service level; on Ethernet the kind of the network header.
@@ -349,6 +362,9 @@ impl QueuePair {
         // Management packets have no Q_Key to be checked (IBTA v1.4 §9.8.3.2).
         if self.context.st() != ServiceType::Qp0 && datagram.qkey != self.own_qkey() {
             bus.counters.datagrams_bad_qkey += 1;
+            if let Some(violation) = datagram.queue_key_violation(self.shown_number()) {
+                bus.port.note_violation(bus.now, &violation);
+            }
             return Effects::NONE;
         }
         bus.observe(|| datagram.event(self.number()));

@@ -166,6 +166,8 @@ impl Nic {
         if is_its {
             let effects = qp.on_datagram(&mut parts.bus, datagram);
             parts.schedule.apply(qp, effects);
+        } else if let Some(violation) = datagram.partition_violation(destination) {
+            parts.bus.port.note_violation(now, &violation);
         }
         is_its
     }

@@ -8,6 +8,7 @@
 //! have several answers.
 
 use super::datagrams::datagram_queue_pair;
+use crate::nic::port_traps::{KeyViolation, TrapNumber};
 use crate::nic::queue_pair::{Datagram, FinishedFrame};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, PERMISSIVE_LID};
@@ -44,6 +45,10 @@ impl Nic {
             return;
         }
         self.count_received(frame);
+        if management.method() == Method::TrapRepress {
+            self.port.repress_trap(management.transaction());
+            return;
+        }
         let Network::InfiniBand(local) = packet.route.network else { return };
         if let Some(answer) = self.answer_management(memory, management) {
             let (bytes, icrc) = answer.to_frame(self.port.hca_vport.lid(), local.source);
@@ -132,6 +137,15 @@ impl Nic {
         taken
     }
 
+    /// Sends the traps that are due.
+    #[cold]
+    pub(super) fn send_traps<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        while let Some((trap, manager)) = self.port.poll_trap(now) {
+            let (bytes, icrc) = trap.to_frame(self.port.hca_vport.lid(), manager);
+            self.send_answer(now, memory, bytes, icrc);
+        }
+    }
+
     /// Answers what the performance agent is asked, in the partition of the port and with the right Q_Key (IBTA v1.4 §9.2.4).
     fn answer_general_services<M: HostMemory>(
         &mut self,
@@ -145,12 +159,20 @@ impl Nic {
         if !asked || self.port.shares(GENERAL_SERVICES) {
             return false;
         }
-        if q_key != GENERAL_SERVICES_QKEY {
+        let refused = if q_key != GENERAL_SERVICES_QKEY {
             self.counters.datagrams_bad_qkey += 1;
-            return true;
-        }
-        if !self.is_partition(question.partition_key()) {
+            Some((TrapNumber::QueueKey, q_key))
+        } else if !self.is_partition(question.partition_key()) {
             self.counters.frames_bad_pkey += 1;
+            Some((TrapNumber::PartitionKey, question.partition_key().into()))
+        } else {
+            None
+        };
+        if let Some((number, key)) = refused {
+            let ends = [question.source(), GENERAL_SERVICES];
+            if let Some(violation) = KeyViolation::new(number, key, question.network(), ends) {
+                self.port.note_violation(now, &violation);
+            }
             return true;
         }
         let mut answer = *question.bytes();

@@ -10,7 +10,8 @@ impl Nic {
     /// When to call [`Self::handle_timeout`]; it may find nothing due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        earlier(earlier(self.schedule.next_alarm(), self.completions.poll_timeout()), engine)
+        let trap = self.port.next_trap();
+        earlier(earlier(earlier(self.schedule.next_alarm(), self.completions.poll_timeout()), engine), trap)
     }
 
     /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
@@ -27,6 +28,7 @@ impl Nic {
         }
         self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);
+        self.send_traps(now, memory);
         self.settle(now, memory);
     }
 

@@ -5,7 +5,9 @@ use super::management::{make_management, post_mad, post_receive, received};
 use super::verbs::{Node, create_qp, data};
 use crate::net::{Egress, MANAGER_LID, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
+use crate::wire::infiniband::parse;
 use crate::wire::management::administration::{AdministrationPacket, McMemberRecord, PathRecord, record};
+use crate::wire::management::attributes::{KeyDetails, Notice};
 use crate::wire::management::{Method, SIZE, SubnetPacket, attribute, class};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryVportCounterIn,
@@ -19,7 +21,7 @@ use bareverbs_prm::numbering::{
 };
 use bareverbs_prm::wqe::AddressVector;
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const QKEY: u32 = 0x1111_1111;
 
@@ -365,6 +367,39 @@ fn limited_members_of_a_partition_do_not_hear_each_other() {
     pair.connect(false);
     pair.send();
     assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.1: a packet with a foreign P_Key is counted, and the manager is told by trap 257 until it has heard.
+#[test]
+fn the_manager_is_told_of_a_foreign_key() {
+    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x1234], ..SubnetConfig::default() });
+    pair.connect(false);
+    pair.send();
+    let (one, two) = (pair.port(0).lid(), pair.port(1).lid());
+    let (from, to) = (pair.nodes[0].qp.qpn, pair.nodes[1].qp.qpn);
+    assert_eq!(pair.port(1).pkey_violation_counter(), 1);
+    let Host { nic, memory, now, .. } = &mut pair.nodes[1].host;
+    assert_eq!(nic.poll_timeout(), Some(*now));
+    nic.handle_timeout(*now, memory);
+    let mut frame = crate::wire::FrameBuffer::new();
+    nic.poll_transmit(*now, memory, &mut frame).expect("a trap");
+    let packet = parse(&frame).expect("a packet");
+    let trap = SubnetPacket::of(&packet).expect("of subnet management");
+    let notice: Notice = trap.read().unwrap();
+    let details = KeyDetails::read_from_bytes(&notice.details()).unwrap();
+    assert_eq!(
+        (trap.method(), notice.trap(), notice.issuer_lid(), notice.kind()),
+        (Method::Trap, 257, two, 2)
+    );
+    assert_eq!((details.source_lid(), details.destination_lid(), details.key()), (one, two, 0x1234));
+    assert_eq!((details.source_qp(), details.destination_qp()), (from.value(), to.value()));
+    assert!(nic.poll_timeout().is_some_and(|due| due > *now), "it is sent again");
+    pair.switch.handle_frame(pair.nodes[1].host.now, 1, &frame);
+    assert!(pair.poll_switch(&[]));
+    let next = pair.nodes[1].host.nic.poll_timeout();
+    pair.send();
+    assert_eq!(pair.port(1).pkey_violation_counter(), 2);
+    assert_eq!(pair.nodes[1].host.nic.poll_timeout(), next, "it was heard, and the next one is too early");
 }
 
 /// Requirement: IBTA v1.4 §7.2.7: a port that is not active sends and takes nothing but subnet management.

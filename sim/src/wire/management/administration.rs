@@ -1,7 +1,7 @@
 //! Datagrams of the subnet's administration (IBTA v1.4 §15.2.1): the header that they have, with that of reliable transfer of more than
 //! one segment (§13.6.2), and the records that they carry (§15.2.5).
 
-use super::attributes::{NodeInfo, PortInfo, SwitchInfo};
+use super::attributes::{InformInfo, NodeInfo, PortInfo, SmInfo, SwitchInfo};
 use super::{MadHeader, Method, SIZE};
 use bareverbs_prm::layout;
 use zerocopy::{FromBytes, IntoBytes};
@@ -18,8 +18,14 @@ const SA_AT: usize = RMPP_AT + RmppHeader::SIZE;
 
 /// Methods of the class beside those that all have (IBTA v1.4 §15.2.2).
 pub mod method {
+    /// Report: something has happened that somebody has subscribed to.
+    pub const REPORT: u8 = 0x06;
+    /// ReportResp: a Report has come.
+    pub const REPORT_RESPONSE: u8 = 0x86;
     /// SubnAdmGetTable.
     pub const GET_TABLE: u8 = 0x12;
+    /// SubnAdmGetMulti.
+    pub const GET_MULTI: u8 = 0x14;
     /// SubnAdmDelete.
     pub const DELETE: u8 = 0x15;
 }
@@ -34,6 +40,20 @@ pub mod record {
     pub const SWITCH_INFO: u16 = 0x14;
     /// LinearForwardingTableRecord.
     pub const LINEAR_FORWARDING: u16 = 0x15;
+    /// SLtoVLMappingTableRecord.
+    pub const SL_TO_VL: u16 = 0x13;
+    /// MulticastForwardingTableRecord.
+    pub const MULTICAST_FORWARDING: u16 = 0x17;
+    /// SMInfoRecord.
+    pub const SM_INFO: u16 = 0x18;
+    /// GUIDInfoRecord.
+    pub const GUID_INFO: u16 = 0x30;
+    /// P_KeyTableRecord.
+    pub const PARTITION_KEYS: u16 = 0x33;
+    /// VLArbitrationTableRecord.
+    pub const VL_ARBITRATION: u16 = 0x36;
+    /// MultiPathRecord.
+    pub const MULTI_PATH: u16 = 0x3a;
     /// LinkRecord.
     pub const LINK: u16 = 0x20;
     /// ServiceRecord.
@@ -42,6 +62,10 @@ pub mod record {
     pub const PATH: u16 = 0x35;
     /// MCMemberRecord.
     pub const MC_MEMBER: u16 = 0x38;
+    /// InformInfo, which is no record.
+    pub const INFORM_INFO: u16 = 0x03;
+    /// InformInfoRecord.
+    pub const INFORM_INFO_RECORD: u16 = 0xf3;
 }
 
 /// `status` of the class (IBTA v1.4 §15.2.3).
@@ -110,6 +134,88 @@ layout! {
     bits lid / set_lid: u16 = 0[31:16], "LID";
     bits block / set_block: u16 = 0[15:0], "BlockNum";
     bytes ports / set_ports: 64 = 2, "LinearForwardingTable";
+}
+
+layout! {
+    /// P_KeyTableRecord (IBTA v1.4 §15.2.5.11).
+    pub struct PartitionKeyTableRecord, "P_KeyTableRecord", 18;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits block / set_block: u16 = 0[15:0], "P_KeyTableBlockNum";
+    bits port / set_port: u8 = 1[31:24], "PortNum";
+    bytes table / set_table: 64 = 2, "P_KeyTable";
+}
+
+layout! {
+    /// SLtoVLMappingTableRecord (IBTA v1.4 §15.2.5.4).
+    pub struct SlToVlRecord, "SLtoVLMappingTableRecord", 4;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits input_port / set_input_port: u8 = 0[15:8], "InputPortNum";
+    bits output_port / set_output_port: u8 = 0[7:0], "OutputPortNum";
+    bytes table / set_table: 8 = 2, "SLtoVLMappingTable";
+}
+
+layout! {
+    /// VLArbitrationTableRecord (IBTA v1.4 §15.2.5.9).
+    pub struct VlArbitrationRecord, "VLArbitrationTableRecord", 18;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits port / set_port: u8 = 0[15:8], "OutputPortNum";
+    bits block / set_block: u8 = 0[7:0], "BlockNum";
+    bytes table / set_table: 64 = 2, "VLArbitrationTable";
+}
+
+layout! {
+    /// GUIDInfoRecord (IBTA v1.4 §15.2.5.18).
+    pub struct GuidInfoRecord, "GUIDInfoRecord", 18;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits block / set_block: u8 = 0[15:8], "BlockNum";
+    bytes guids / set_guids: 64 = 2, "GUIDInfo";
+}
+
+layout! {
+    /// MulticastForwardingTableRecord (IBTA v1.4 §15.2.5.8).
+    pub struct MulticastForwardingTableRecord, "MulticastForwardingTableRecord", 18;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    bits position / set_position: u8 = 0[15:12], "Position";
+    bits block / set_block: u16 = 0[8:0], "BlockNum";
+    bytes masks / set_masks: 64 = 2, "MulticastForwardingTable";
+}
+
+layout! {
+    /// SMInfoRecord (IBTA v1.4 §15.2.5.10).
+    pub struct SmInfoRecord, "SMInfoRecord", 7;
+    bits lid / set_lid: u16 = 0[31:16], "LID";
+    part sm_info / sm_info_mut: SmInfo = 1, "SMInfo";
+}
+
+layout! {
+    /// MultiPathRecord without its GIDs, which follow (IBTA v1.4 §15.2.5.20).
+    pub struct MultiPathRecord, "MultiPathRecord", 6;
+    bits raw_traffic / set_raw_traffic: bool = 0[31:31], "RawTraffic";
+    bits flow_label / set_flow_label: u32 = 0[27:8], "FlowLabel";
+    bits hop_limit / set_hop_limit: u8 = 0[7:0], "HopLimit";
+    bits traffic_class / set_traffic_class: u8 = 1[31:24], "TClass";
+    bits reversible / set_reversible: bool = 1[23:23], "Reversible";
+    bits number_of_paths / set_number_of_paths: u8 = 1[22:16], "NumbPath";
+    bits partition_key / set_partition_key: u16 = 1[15:0], "P_Key";
+    bits qos_class / set_qos_class: u16 = 2[31:20], "QosClass";
+    bits service_level / set_service_level: u8 = 2[19:16], "SL";
+    bits mtu_selector / set_mtu_selector: u8 = 2[15:14], "MtuSelector";
+    bits mtu / set_mtu: u8 = 2[13:8], "Mtu";
+    bits rate_selector / set_rate_selector: u8 = 2[7:6], "RateSelector";
+    bits rate / set_rate: u8 = 2[5:0], "Rate";
+    bits life_time_selector / set_life_time_selector: u8 = 3[31:30], "PacketLifeTimeSelector";
+    bits life_time / set_life_time: u8 = 3[29:24], "PacketLifeTime";
+    bits independence / set_independence: u8 = 3[15:14], "IndependenceSelector";
+    bits sgid_count / set_sgid_count: u8 = 3[7:0], "SGIDCount";
+    bits dgid_count / set_dgid_count: u8 = 4[31:24], "DGIDCount";
+}
+
+layout! {
+    /// InformInfoRecord (IBTA v1.4 §15.2.5.12).
+    pub struct InformInfoRecord, "InformInfoRecord", 16;
+    bytes subscriber_gid / set_subscriber_gid: 16 = 0, "SubscriberGID";
+    bits subscriber_enum / set_subscriber_enum: u16 = 4[31:16], "SubscriberEnum";
+    part inform_info / inform_info_mut: InformInfo = 6, "InformInfo";
 }
 
 layout! {

@@ -56,6 +56,55 @@ layout! {
 }
 
 layout! {
+    /// `DataDetails.Rest` of traps 64 to 67: a port, or a group, has come or gone (IBTA v1.4 §14.2.5.1).
+    pub struct GidDetails, "GIDDetails", 13;
+    bytes gid / set_gid: 16 = 1, "GIDADDR";
+}
+
+layout! {
+    /// `DataDetails.Rest` of trap 144: what a port or its node can do is another thing than before (IBTA v1.4 §14.2.5.1).
+    pub struct CapabilityDetails, "CapabilityDetails", 13;
+    bits lid / set_lid: u16 = 0[31:16], "LIDADDR";
+    bits other_local_changes / set_other_local_changes: bool = 0[0:0], "OtherLocalChanges";
+    bits capability_mask / set_capability_mask: u32 = 1[31:0], "CAPABILITYMASK";
+}
+
+layout! {
+    /// `DataDetails.Rest` of traps 257 and 258: a packet had a P_Key or a Q_Key that its receiver has not (IBTA v1.4 §14.2.5.1).
+    pub struct KeyDetails, "KeyDetails", 13;
+    bits source_lid / set_source_lid: u16 = 0[31:16], "LIDADDR1";
+    bits destination_lid / set_destination_lid: u16 = 0[15:0], "LIDADDR2";
+    bits key / set_key: u32 = 1[31:0], "KEY";
+    bits service_level / set_service_level: u8 = 2[31:28], "SL";
+    bits source_qp / set_source_qp: u32 = 2[23:0], "QP1";
+    bits destination_qp / set_destination_qp: u32 = 3[23:0], "QP2";
+    bytes source_gid / set_source_gid: 16 = 4, "GIDADDR1";
+    bytes destination_gid / set_destination_gid: 16 = 8, "GIDADDR2";
+}
+
+layout! {
+    /// Notice in a datagram of queue pair 1, where it says who has issued it (IBTA v1.4 §13.4.8.2).
+    pub struct IssuedNotice, "IssuedNotice", 20;
+    part notice / notice_mut: Notice = 0, "Notice";
+    bytes issuer_gid / set_issuer_gid: 16 = 16, "IssuerGID";
+}
+
+layout! {
+    /// InformInfo (IBTA v1.4 §13.4.8.3).
+    pub struct InformInfo, "InformInfo", 9;
+    bytes gid / set_gid: 16 = 0, "GID";
+    bits lid_range_begin / set_lid_range_begin: u16 = 4[31:16], "LIDRangeBegin";
+    bits lid_range_end / set_lid_range_end: u16 = 4[15:0], "LIDRangeEnd";
+    bits is_generic / set_is_generic: u8 = 5[15:8], "IsGeneric";
+    bits subscribe / set_subscribe: u8 = 5[7:0], "Subscribe";
+    bits kind / set_kind: u16 = 6[31:16], "Type";
+    bits trap / set_trap: u16 = 6[15:0], "TrapNumber";
+    bits qpn / set_qpn: u32 = 7[31:8], "QPN";
+    bits resp_time_value / set_resp_time_value: u8 = 7[4:0], "RespTimeValue";
+    bits producer / set_producer: u32 = 8[23:0], "ProducerType";
+}
+
+layout! {
     /// PortInfo (IBTA v1.4 §14.2.5.6).
     pub struct PortInfo, "PortInfo", 16;
     wide m_key / set_m_key: u64 = 0, "M_Key";

@@ -62,6 +62,11 @@ impl GeneralPacket {
         }
     }
 
+    /// The network that it came by.
+    pub const fn network(&self) -> &Network {
+        &self.route.network
+    }
+
     /// Its P_Key.
     pub const fn partition_key(&self) -> u16 {
         self.partition_key

@@ -172,6 +172,8 @@ pub mod node_type {
     pub const CHANNEL_ADAPTER: u8 = 1;
     /// A switch.
     pub const SWITCH: u8 = 2;
+    /// A router to another subnet.
+    pub const ROUTER: u8 = 3;
 }
 
 /// States of a port (IBTA v1.4 §14.2.5.6).
@@ -388,6 +390,13 @@ impl SubnetPacket {
         self.0[RETURN_PATH + at] = ingress;
         self.0[6] = pointer + 1;
         Some(self.0[INITIAL_PATH + at + 1])
+    }
+
+    /// The ports by which a directed route leads from where a question has arrived back to who asked (IBTA v1.4 §14.2.2.2); none for one that
+    /// came by LIDs.
+    pub fn way_back(&self) -> Vec<u8> {
+        let count = if self.is_directed() { usize::from(self.0[7]).min(HOPS) } else { 0 };
+        self.0[RETURN_PATH + 1..][..count].iter().rev().copied().collect()
     }
 
     /// A LID-routed packet that nobody has asked for, or that answers one of those: a trap, or its repression.

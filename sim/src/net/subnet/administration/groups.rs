@@ -12,7 +12,7 @@ use crate::net::subnet::plan::GroupPort;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::administration::{McMemberRecord, status};
 use core::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Groups that there can be: as many as a switch forwards to.
 pub(super) const GROUPS: usize = 1024;
@@ -94,12 +94,23 @@ pub(super) struct MulticastGroups {
     changed: BTreeSet<u16>,
     /// Counts the GIDs that were made here.
     made: u32,
+    /// Groups that were made or have ended.
+    events: VecDeque<GroupEvent>,
+}
+
+/// A group was made, or has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net::subnet) struct GroupEvent {
+    pub(in crate::net::subnet) gid: [u8; 16],
+    pub(in crate::net::subnet) partition_key: u16,
+    pub(in crate::net::subnet) is_made: bool,
 }
 
 impl MulticastGroups {
     /// The broadcast groups of IP, one for each partition.
     pub(super) fn new(partition_keys: &[u16]) -> Self {
-        let mut groups = Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0 };
+        let mut groups =
+            Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0, events: VecDeque::new() };
         let keys: BTreeSet<u16> =
             partition_keys.iter().filter(|key| **key != 0).copied().map(full_member).collect();
         // The default partition is the highest, and has the first LID.
@@ -138,6 +149,9 @@ impl MulticastGroups {
         }
         let is_proxy = port.guid() != request.requester.guid();
         let new = || MulticastGroup { record: common, is_permanent: false, members: BTreeMap::new() };
+        if !self.by_gid.contains_key(&common.mgid()) {
+            self.events.push_back(GroupEvent::of(&common, true));
+        }
         let group = self.by_gid.entry(common.mgid()).or_insert_with(new);
         let membership =
             group.members.entry(port.guid()).or_insert(Membership { gid: port.gid(), state: 0, is_proxy });
@@ -198,6 +212,12 @@ impl MulticastGroups {
         found
     }
 
+    /// What is common to the members of a group, for a port that may know of it.
+    pub(super) fn group(&self, gid: &[u8; 16], requester: &EndPort<'_>) -> Option<&McMemberRecord> {
+        let record = &self.by_gid.get(gid)?.record;
+        requester.hears(full_member(record.partition_key())).then_some(record)
+    }
+
     /// The next group whose members have changed, and the ports that lead to them.
     pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         let lid = self.changed.pop_first()?;
@@ -210,13 +230,19 @@ impl MulticastGroups {
         Some((lid, ports.collect()))
     }
 
+    /// The next group that was made or has ended.
+    pub(super) fn poll_event(&mut self) -> Option<GroupEvent> {
+        self.events.pop_front()
+    }
+
     /// Groups without a member that keeps them end, and so does the membership of all others.
     fn end_empty(&mut self) {
-        let changed = &mut self.changed;
+        let (changed, events) = (&mut self.changed, &mut self.events);
         self.by_gid.retain(|_, group| {
             let lives = group.is_permanent || group.members.values().any(|member| member.state & KEEPS != 0);
             if !lives {
                 changed.insert(group.record.mlid());
+                events.push_back(GroupEvent::of(&group.record, false));
             }
             lives
         });
@@ -284,6 +310,12 @@ impl MulticastGroups {
         }
         let taken: BTreeSet<u16> = self.by_gid.values().map(|group| group.record.mlid()).collect();
         (FIRST_MULTICAST_LID..PERMISSIVE_LID).find(|lid| !taken.contains(lid) && is_free(*lid))
+    }
+}
+
+impl GroupEvent {
+    fn of(record: &McMemberRecord, is_made: bool) -> Self {
+        Self { gid: record.mgid(), partition_key: full_member(record.partition_key()), is_made }
     }
 }
 

@@ -2,25 +2,29 @@
 //! multicast groups, and offers services.
 //!
 //! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for the records that are more than what ports say of
-//! themselves, `transfer` for answers that are longer than a datagram.
+//! themselves, `transfer` for answers that are longer than a datagram, `subscriptions` for who is told of events.
 //!
-//! **What it may not do.** It tells nobody of events, and has records of nodes, ports, switches, linear tables, links, paths, members and services only. What is asked
+//! **What it may not do.** It has the records of the standard but those of traces and of random forwarding tables. What is asked
 //! with an SM_Key that is not the manager's has no answer.
 
 mod components;
 mod groups;
 mod links;
+mod multi_paths;
 mod paths;
 mod rate;
 mod record_list;
 mod selector;
 mod services;
+mod subscriptions;
 mod switches;
+mod tables;
 mod transfer;
 
 use super::agent::SUBNET_TIMEOUT;
 use super::directory::Directory;
 use super::end_port::EndPort;
+use super::events::SubnetEvent;
 use super::plan::GroupPort;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
@@ -31,12 +35,16 @@ use crate::wire::management::attributes::ClassPortInfo;
 use crate::wire::management::{GeneralPacket, Method, SIZE, attribute, class, status};
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::time::Time;
+pub(super) use groups::GroupEvent;
 use groups::{GroupRequest, MulticastGroups};
 use links::LinkRequest;
+use multi_paths::MultiPathRequest;
 use paths::PathRequest;
 use record_list::RecordList;
 use services::{ServiceRequest, Services};
 use std::collections::VecDeque;
+use subscriptions::Subscriptions;
+use tables::TableRequest;
 use transfer::{ACTIVE, Transfers};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -52,6 +60,7 @@ const CAPABILITY_MASK: u64 = 1 << 7;
 /// The bit of the component mask for the LID of NodeRecord and PortInfoRecord.
 const LID: u64 = 1;
 const GET_TABLE: Method = Method::from_raw(method::GET_TABLE);
+const GET_MULTI: Method = Method::from_raw(method::GET_MULTI);
 const DELETE: Method = Method::from_raw(method::DELETE);
 
 /// See the module.
@@ -60,12 +69,14 @@ pub(super) struct Administration {
     sm_key: u64,
     groups: MulticastGroups,
     services: Services,
+    subscriptions: Subscriptions,
     transfers: Transfers,
     answers: VecDeque<(FrameBuffer, u32)>,
 }
 
 /// One request whose sender is known.
 struct AdministrationRequest<'a> {
+    question: &'a GeneralPacket,
     packet: &'a AdministrationPacket,
     requester: EndPort<'a>,
     is_trusted: bool,
@@ -78,6 +89,7 @@ impl Administration {
             sm_key,
             groups,
             services: Services::default(),
+            subscriptions: Subscriptions::default(),
             transfers: Transfers::default(),
             answers: VecDeque::new(),
         }
@@ -100,6 +112,9 @@ impl Administration {
             }
             return;
         }
+        if is_ours && packet.mad.method() == method::REPORT_RESPONSE {
+            return self.subscriptions.handle_response(&question, packet.mad.transaction());
+        }
         let requester = question.source_lid().and_then(|lid| directory.by_lid(lid));
         let (Some(requester), true) = (requester, packet.method().has_answer()) else { return };
         if !is_ours {
@@ -109,7 +124,8 @@ impl Administration {
         if key != 0 && key != self.sm_key {
             return;
         }
-        let request = AdministrationRequest { packet: &packet, requester, is_trusted: key != 0 };
+        let request =
+            AdministrationRequest { question: &question, packet: &packet, requester, is_trusted: key != 0 };
         match self.perform(now, &request, directory, is_free) {
             Ok(records) => self.answer(now, question, packet, records),
             Err(status) => self.refuse(&question, packet, status),
@@ -119,21 +135,38 @@ impl Administration {
     /// The port is no more in the subnet.
     pub(super) fn forget(&mut self, guid: u64) {
         self.groups.forget(guid);
+        self.subscriptions.forget(guid);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         for (frame, icrc) in self.transfers.handle_timeout(now) {
             self.push(frame, icrc);
         }
+        self.subscriptions.handle_timeout(now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.transfers.poll_timeout()
+        [self.transfers.poll_timeout(), self.subscriptions.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Whether somebody has subscribed to events.
+    pub(super) fn has_subscribers(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+
+    /// Tells all who have subscribed of an event.
+    pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
+        self.subscriptions.report(now, event, directory);
+    }
+
+    /// The next group that was made or has ended: its GID, P_Key, and whether it was made.
+    pub(super) fn poll_group_event(&mut self) -> Option<GroupEvent> {
+        self.groups.poll_event()
     }
 
     /// The next packet for an end port.
     pub(super) fn poll_packet(&mut self) -> Option<(FrameBuffer, u32)> {
-        self.answers.pop_front().or_else(|| self.transfers.poll())
+        self.answers.pop_front().or_else(|| self.transfers.poll()).or_else(|| self.subscriptions.poll())
     }
 
     /// The next group whose ports have changed.
@@ -141,9 +174,9 @@ impl Administration {
         self.groups.poll_change(directory)
     }
 
-    /// Whether nobody waits for the rest of an answer.
+    /// Whether nobody waits for the rest of an answer, and no Report for its own.
     pub(super) fn is_idle(&self) -> bool {
-        self.transfers.is_empty()
+        self.transfers.is_empty() && self.subscriptions.is_idle()
     }
 
     fn perform(
@@ -166,9 +199,21 @@ impl Administration {
                 let (wish, mask) = (request.record()?, request.mask());
                 switches::find_tables(&wish, mask, directory, request.visible(directory))
             }
+            (record::INFORM_INFO, Method::Set) => {
+                let info = request.record()?;
+                RecordList::of([self.subscriptions.change(request.question, info, &request.requester)?])
+            }
+            (record::INFORM_INFO_RECORD, Method::Get | GET_TABLE) => {
+                let (wish, mask) = (request.record()?, request.mask());
+                RecordList::of(self.subscriptions.find(&wish, mask, &request.requester, directory))
+            }
             (record::SERVICE, _) => self.perform_service(now, request, directory),
             (record::LINK, Method::Get | GET_TABLE) => request.links(directory),
-            (record::PATH, Method::Get | GET_TABLE) => request.paths(directory),
+            (record::PATH, Method::Get | GET_TABLE) => request.paths(directory, &self.groups),
+            (record::MULTI_PATH, GET_MULTI) => {
+                let (data, mask) = (&request.packet.data, request.mask());
+                MultiPathRequest { data, mask, requester: request.requester }.find(directory)
+            }
             (record::MC_MEMBER, Method::Get | GET_TABLE) => {
                 let group = request.record::<McMemberRecord>()?;
                 RecordList::of(self.groups.find(&request.group(&group), request.is_trusted))
@@ -181,6 +226,7 @@ impl Administration {
                 let group = request.record::<McMemberRecord>()?;
                 RecordList::of([self.groups.leave(&request.group(&group), directory)?])
             }
+            (_, Method::Get | GET_TABLE) => request.tables(directory),
             _ => Err(status::UNSUPPORTED),
         }
     }
@@ -209,7 +255,7 @@ impl Administration {
         mut packet: AdministrationPacket,
         records: RecordList,
     ) {
-        let is_table = packet.method() == GET_TABLE;
+        let is_table = matches!(packet.method(), GET_TABLE | GET_MULTI);
         match records.count() {
             0 if !is_table => return self.refuse(&question, packet, sa_status::NO_RECORDS),
             2.. if !is_table => return self.refuse(&question, packet, sa_status::TOO_MANY_RECORDS),
@@ -326,11 +372,31 @@ impl AdministrationRequest<'_> {
         Ok(found)
     }
 
-    fn paths(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+    fn tables(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
+        let (mask, requester, is_trusted) = (self.mask(), self.requester, self.is_trusted);
+        let request = TableRequest { mask, requester, is_trusted, directory };
+        match self.packet.mad.attribute() {
+            record::PARTITION_KEYS => request.partition_keys(&self.record()?),
+            record::GUID_INFO => request.guids(&self.record()?),
+            record::SL_TO_VL => request.lanes(&self.record()?),
+            record::VL_ARBITRATION => request.arbitration(&self.record()?),
+            record::MULTICAST_FORWARDING => request.multicast(&self.record()?),
+            record::SM_INFO => request.managers(&self.record()?),
+            _ => Err(status::UNSUPPORTED),
+        }
+    }
+
+    fn paths(&self, directory: &Directory<'_>, groups: &MulticastGroups) -> Result<RecordList, u16> {
         let record = self.record::<PathRecord>()?;
         let is_get = self.packet.method() == Method::Get;
         let request = PathRequest { record: &record, mask: self.mask(), requester: self.requester, is_get };
         let mut found = RecordList::new(PathRecord::SIZE);
+        if let Some(gid) = request.group() {
+            if let Some(group) = groups.group(&gid, &self.requester) {
+                request.to_group(group, directory, &mut found)?;
+            }
+            return Ok(found);
+        }
         request.find(directory, &mut found)?;
         Ok(found)
     }

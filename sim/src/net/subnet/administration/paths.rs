@@ -1,14 +1,14 @@
 //! PathRecord: ways between end ports (IBTA v1.4 §15.2.5.16).
 //!
-//! Every path is reversible, has service level 0 unless another one is asked for, and carries any traffic class.
+//! A path to a group is as the group is. Every other path is reversible, has service level 0 unless another one is asked for, and carries any traffic class.
 
 use super::rate;
 use super::record_list::RecordList;
 use super::selector::{EXACTLY, Selector};
 use crate::net::subnet::agent::SUBNET_TIMEOUT;
 use crate::net::subnet::directory::Directory;
-use crate::net::subnet::end_port::EndPort;
-use crate::wire::management::administration::{PathRecord, status};
+use crate::net::subnet::end_port::{EndPort, full_member};
+use crate::wire::management::administration::{McMemberRecord, PathRecord, status};
 
 /// Bits of the component mask.
 mod component {
@@ -63,6 +63,43 @@ impl PathRequest<'_> {
                     self.add_lids(path, [source, destination], found)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The GID of the group that is asked for, if one is.
+    pub(super) fn group(&self) -> Option<[u8; 16]> {
+        Some(self.record.dgid()).filter(|gid| self.asks(component::DGID) && gid[0] == 0xff)
+    }
+
+    /// The path to a group, if the request agrees with what the group is, and names a source that hears it.
+    pub(super) fn to_group(
+        &self,
+        group: &McMemberRecord,
+        directory: &Directory<'_>,
+        found: &mut RecordList,
+    ) -> Result<(), u16> {
+        let (wish, asks) = (self.record, |component| self.asks(component));
+        let agrees = (!asks(component::DLID) || wish.dlid() == group.mlid())
+            && (!asks(component::PARTITION_KEY) || wish.partition_key() == group.partition_key())
+            && (!asks(component::SERVICE_LEVEL) || wish.service_level() == group.service_level())
+            && (!asks(component::FLOW_LABEL) || wish.flow_label() == group.flow_label())
+            && (!asks(component::HOP_LIMIT) || wish.hop_limit() == group.hop_limit())
+            && (!asks(component::TRAFFIC_CLASS) || wish.traffic_class() == group.traffic_class());
+        let sgid = self.asks(component::SGID).then(|| wish.sgid());
+        let slid = self.asks(component::SLID).then(|| wish.slid());
+        let hears = |end: &EndPort<'_>| end.hears(full_member(group.partition_key()));
+        for source in self.ends(directory, sgid, slid)?.iter().filter(|end| agrees && hears(end)) {
+            let mut path = PathRecord::new();
+            path.set_dgid(group.mgid()).set_sgid(source.gid()).set_dlid(group.mlid());
+            path.set_slid(slid.unwrap_or(source.lid)).set_number_of_paths(1);
+            path.set_flow_label(group.flow_label()).set_hop_limit(group.hop_limit());
+            path.set_traffic_class(group.traffic_class()).set_partition_key(group.partition_key());
+            path.set_service_level(group.service_level());
+            path.set_mtu_selector(EXACTLY).set_mtu(group.mtu());
+            path.set_rate_selector(EXACTLY).set_rate(group.rate());
+            path.set_life_time_selector(EXACTLY).set_life_time(group.life_time());
+            found.push(&path)?;
         }
         Ok(())
     }

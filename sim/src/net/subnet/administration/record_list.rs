@@ -38,6 +38,11 @@ impl RecordList {
         Ok(())
     }
 
+    /// Keeps the first ones only.
+    pub(super) fn keep(&mut self, most: usize) {
+        self.bytes.truncate(most.saturating_mul(self.stride));
+    }
+
     /// Records so far.
     pub(super) const fn count(&self) -> usize {
         self.bytes.len() / self.stride

@@ -1,6 +1,7 @@
 //! A switch with the subnet's manager, and ports that do what they are told.
 
 mod arbitrary;
+mod events;
 mod further_switch;
 mod groups;
 mod links;
@@ -9,12 +10,14 @@ mod own_port;
 mod paths;
 mod records;
 mod services;
+mod succession;
+mod tables;
 mod transfer;
 
 use super::*;
 use crate::net::switch::{Egress, Switch};
 use crate::wire::management::administration::{AdministrationPacket, CLASS_VERSION, SaHeader, method};
-use crate::wire::management::attributes::{NodeInfo, PortInfo};
+use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo};
 use crate::wire::management::{MadHeader, Method, PortState, SIZE, attribute, class, status};
 use crate::wire::{
     BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, LocalRoute, PacketHeader,
@@ -41,6 +44,11 @@ struct Agent {
     state: PortState,
     keys: [u8; 64],
     mtu: u8,
+    refuses_tables: bool,
+    /// Whether its clients are to register again.
+    reregisters: bool,
+    /// What a manager there says of itself.
+    manager: Option<SmInfo>,
     /// `LinkWidth` of a port at 25 Gb/s a lane.
     width: u8,
 }
@@ -48,12 +56,25 @@ struct Agent {
 impl Agent {
     fn new(guid: u64) -> Self {
         let state = PortState::Initialize;
-        Self { guid, lid: 0, manager_lid: 0, lmc: 0, state, keys: [0; 64], mtu: 5, width: 2 }
+        Self {
+            guid,
+            lid: 0,
+            manager_lid: 0,
+            lmc: 0,
+            state,
+            keys: [0; 64],
+            mtu: 5,
+            refuses_tables: false,
+            reregisters: false,
+            manager: None,
+            width: 2,
+        }
     }
 
     fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
         let mut packet = SubnetPacket::of(&parse(frame).expect("a packet")).expect("of management");
         assert!(packet.arrive(1));
+        let mut refused = status::OK;
         match (packet.method(), packet.attribute().0) {
             (Method::Get, attribute::NODE_INFO) => packet.write(&self.node_info()),
             (Method::Get, attribute::NODE_DESCRIPTION) => packet.data_mut()[..4].copy_from_slice(b"node"),
@@ -62,12 +83,27 @@ impl Agent {
                 let wish: PortInfo = packet.read().expect("a packet has room for it");
                 (self.lid, self.lmc, self.manager_lid) = (wish.lid(), wish.lmc(), wish.master_sm_lid());
                 self.state = PortState::from_raw(wish.port_state()).expect("a state");
+                self.reregisters |= wish.client_reregister();
                 packet.write(&self.port_info());
             }
             (Method::Get, attribute::PORT_INFO) => packet.write(&self.port_info()),
+            (Method::Get, attribute::GUID_INFO | attribute::SL_TO_VL | attribute::VL_ARBITRATION)
+                if self.refuses_tables =>
+            {
+                refused = status::UNSUPPORTED;
+            }
+            (Method::Get, attribute::GUID_INFO) => packet.write(&[[0_u8; 8], [0x77; 8], [0; 8]]),
+            (Method::Get, attribute::SL_TO_VL) => packet.data_mut()[..8].fill(0x12),
+            (Method::Get, attribute::VL_ARBITRATION) => {
+                let block = (packet.attribute().1 >> 16) as u8;
+                packet.data_mut().fill(block);
+            }
+            (Method::Get | Method::Set, attribute::SM_INFO) => {
+                packet.write(&self.manager.expect("a manager is here"));
+            }
             other => panic!("{other:?}"),
         }
-        packet.answer(status::OK);
+        packet.answer(refused);
         packet.to_frame(0, 0).0.into_bytes()
     }
 
@@ -82,7 +118,9 @@ impl Agent {
         let mut info = PortInfo::new();
         info.set_gid_prefix(PREFIX).set_lid(self.lid).set_lmc(self.lmc).set_port_state(self.state as u8);
         info.set_neighbor_mtu(self.mtu).set_link_width_active(self.width).set_link_speed_ext_active(2);
-        info.set_local_port_num(1).set_m_key(0xaa).set_capability_mask(1 << 14 | 1 << 6);
+        info.set_local_port_num(1)
+            .set_m_key(0xaa)
+            .set_capability_mask(1 << 14 | 1 << 6 | u32::from(self.manager.is_some()) << 1);
         info
     }
 }

@@ -73,7 +73,7 @@ fn what_the_own_port_cannot_do_is_refused() {
     let lid = agents[0].lid;
     let mut status_of =
         |question: &SubnetPacket| get(&mut switch, 0, lid, question).map(|told| told.status());
-    assert_eq!(status_of(&question(Method::Set, attribute::SM_INFO)), Some(status::UNSUPPORTED));
+    assert_eq!(status_of(&question(Method::Set, attribute::SM_INFO)), Some(status::INVALID));
     assert_eq!(status_of(&question(Method::Get, 0x7777)), Some(status::UNSUPPORTED));
     assert_eq!(status_of(&question(Method::Other(0x12), attribute::NODE_INFO)), Some(status::BAD_METHOD));
     assert_eq!(status_of(&question(Method::Trap, 2)), None);

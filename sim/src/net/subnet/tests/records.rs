@@ -137,7 +137,7 @@ fn what_the_administration_does_not_have_is_refused() {
         (request(SET, record::NODE, 0, &EMPTY), 0x81, status::UNSUPPORTED),
         (request(GET, 0x7777, 0, &EMPTY), 0x81, status::UNSUPPORTED),
         (request(method::DELETE, record::PATH, 0, &EMPTY), 0x95, status::UNSUPPORTED),
-        (request(0x14, 0x3a, 0, &EMPTY), 0x94, status::UNSUPPORTED),
+        (request(method::GET_MULTI, record::NODE, 0, &EMPTY), 0x94, status::UNSUPPORTED),
         (request(0x06, record::NODE, 0, &EMPTY), 0x86, status::BAD_METHOD),
     ];
     for (wish, method, expected) in refusals {

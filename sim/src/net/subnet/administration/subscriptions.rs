@@ -1,0 +1,236 @@
+//! Who is told of what happens in the subnet: InformInfo, InformInfoRecord, and Reports (IBTA v1.4 §13.4.8.3, §13.4.11, §15.2.5.12).
+//!
+//! A queue pair subscribes by a SubnAdmSet of InformInfo, and ends that by another one. Each Report goes out again until its ReportResp has
+//! come, or a few times.
+
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::EndPort;
+use crate::net::subnet::events::SubnetEvent;
+use crate::wire::FrameBuffer;
+use crate::wire::management::administration::{
+    AdministrationPacket, CLASS_VERSION, DATA, InformInfoRecord, method, status,
+};
+use crate::wire::management::attributes::{InformInfo, IssuedNotice, Notice};
+use crate::wire::management::{GeneralPacket, SIZE, attribute, class};
+use bareverbs_prm::time::{Duration, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
+
+/// Subscriptions that there can be, and those of one port.
+const SUBSCRIPTIONS: usize = 1024;
+const OF_ONE_PORT: usize = 64;
+/// Reports that may wait for their answers. A further one is lost.
+const REPORTS: usize = 1024;
+/// How long an answer may take, and how often a Report is sent.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+const ATTEMPTS: u8 = 4;
+/// Values of InformInfo that stand for all.
+const ANY: u16 = u16::MAX;
+const ANY_PRODUCER: u32 = 0xff_ffff;
+/// Bits of the component mask of InformInfoRecord. Components of InformInfo choose nothing.
+const SUBSCRIBER_GID: u64 = 1;
+const SUBSCRIBER_ENUM: u64 = 1 << 1;
+
+/// A queue pair that wants to be told.
+#[derive(Debug)]
+struct Subscription {
+    /// Gives the way of Reports.
+    question: GeneralPacket,
+    guid: u64,
+    gid: [u8; 16],
+    /// Tells subscriptions of one port apart.
+    number: u16,
+    info: InformInfo,
+}
+
+/// A Report without answer.
+#[derive(Debug)]
+struct Report {
+    question: GeneralPacket,
+    bytes: [u8; SIZE],
+    attempts: u8,
+    due: Time,
+}
+
+/// All subscriptions and Reports; see the module.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    all: Vec<Subscription>,
+    open: BTreeMap<u64, Report>,
+    /// Reports that are to be sent now.
+    ready: BTreeSet<u64>,
+    transactions: u64,
+}
+
+impl Subscriptions {
+    /// SubnAdmSet of InformInfo. The answer names the queue pair that is told.
+    pub(super) fn change(
+        &mut self,
+        question: &GeneralPacket,
+        mut info: InformInfo,
+        requester: &EndPort<'_>,
+    ) -> Result<InformInfo, u16> {
+        let is_range = info.lid_range_begin() == ANY || info.lid_range_begin() <= info.lid_range_end();
+        if info.subscribe() > 1 || info.is_generic() > 1 || info.gid() == [0; 16] && !is_range {
+            return Err(status::REQUEST_INVALID);
+        }
+        // Who ends a subscription may name another queue pair of its port.
+        if info.subscribe() == 1 || info.qpn() == 0 {
+            info.set_qpn(question.source().value());
+        }
+        let guid = requester.guid();
+        let known = self.all.iter().position(|one| one.guid == guid && is_same(&one.info, &info));
+        match (info.subscribe(), known) {
+            (0, None) => return Err(status::REQUEST_INVALID),
+            (0, Some(index)) => {
+                self.all.remove(index);
+            }
+            (_, Some(index)) => self.all[index].question = question.clone(),
+            (_, None) => self.add(question, info, requester)?,
+        }
+        Ok(info)
+    }
+
+    fn add(
+        &mut self,
+        question: &GeneralPacket,
+        info: InformInfo,
+        requester: &EndPort<'_>,
+    ) -> Result<(), u16> {
+        let (guid, gid) = (requester.guid(), requester.gid());
+        let taken: BTreeSet<u16> =
+            self.all.iter().filter(|one| one.guid == guid).map(|one| one.number).collect();
+        if self.all.len() >= SUBSCRIPTIONS || taken.len() >= OF_ONE_PORT {
+            return Err(status::NO_RESOURCES);
+        }
+        let number = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
+        self.all.push(Subscription { question: question.clone(), guid, gid, number, info });
+        Ok(())
+    }
+
+    /// InformInfoRecord of ports that the requester may know of.
+    pub(super) fn find(
+        &self,
+        wish: &InformInfoRecord,
+        mask: u64,
+        requester: &EndPort<'_>,
+        directory: &Directory<'_>,
+    ) -> Vec<InformInfoRecord> {
+        let is_visible =
+            |guid| directory.by_guid(guid).is_some_and(|subscriber| subscriber.is_visible_to(requester));
+        let chosen = self.all.iter().filter(|one| {
+            (mask & SUBSCRIBER_GID == 0 || wish.subscriber_gid() == one.gid)
+                && (mask & SUBSCRIBER_ENUM == 0 || wish.subscriber_enum() == one.number)
+                && is_visible(one.guid)
+        });
+        let record = |one: &Subscription| {
+            let mut record = InformInfoRecord::new();
+            record.set_subscriber_gid(one.gid).set_subscriber_enum(one.number);
+            *record.inform_info_mut() = one.info;
+            record
+        };
+        chosen.map(record).collect()
+    }
+
+    /// The port is no more in the subnet.
+    pub(super) fn forget(&mut self, guid: u64) {
+        self.all.retain(|one| one.guid != guid);
+    }
+
+    /// Whether anybody wants to be told of anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Tells all who want to know and may.
+    pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
+        let may_hear = |guid| {
+            let keys = || event.partition_keys.iter();
+            directory.by_guid(guid).is_some_and(|port| keys().any(|key| port.hears(*key)))
+        };
+        for one in self.all.iter().filter(|one| wants(&one.info, event) && may_hear(one.guid)) {
+            if self.open.len() >= REPORTS {
+                return;
+            }
+            self.transactions += 1;
+            let bytes = report_bytes(event, self.transactions);
+            let due = now + RESPONSE_TIMEOUT;
+            let report = Report { question: one.question.clone(), bytes, attempts: 1, due };
+            self.open.insert(self.transactions, report);
+            self.ready.insert(self.transactions);
+        }
+    }
+
+    /// ReportResp, by the port that has the Report.
+    pub(super) fn handle_response(&mut self, from: &GeneralPacket, transaction: u64) {
+        let is_theirs = |report: &Report| report.question.source_lid() == from.source_lid();
+        if self.open.get(&transaction).is_some_and(is_theirs) {
+            self.open.remove(&transaction);
+            self.ready.remove(&transaction);
+        }
+    }
+
+    /// What has no answer is sent again, or given up.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.open.retain(|_, report| report.due > now || report.attempts < ATTEMPTS);
+        self.ready.retain(|transaction| self.open.contains_key(transaction));
+        for (transaction, report) in self.open.iter_mut().filter(|(_, report)| report.due <= now) {
+            report.attempts += 1;
+            report.due = now + RESPONSE_TIMEOUT;
+            self.ready.insert(*transaction);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.open.values().map(|report| report.due).min()
+    }
+
+    /// The next Report.
+    pub(super) fn poll(&mut self) -> Option<(FrameBuffer, u32)> {
+        let report = self.open.get(&self.ready.pop_first()?)?;
+        report.question.answer_frame(&report.bytes)
+    }
+
+    /// Whether no Report waits for its answer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+}
+
+/// Whether two are of one subscription: they differ in what is to become of it, and in how fast the subscriber is, only.
+fn is_same(one: &InformInfo, other: &InformInfo) -> bool {
+    let [one, other] = [one, other].map(|info| {
+        let mut info = *info;
+        *info.set_subscribe(0).set_resp_time_value(0)
+    });
+    one.as_bytes() == other.as_bytes()
+}
+
+/// Whether a subscription is to such events (IBTA v1.4 §13.4.8.3).
+fn wants(info: &InformInfo, SubnetEvent { notice, issuer_gid, .. }: &SubnetEvent) -> bool {
+    let is_kind = info.is_generic() == u8::from(notice.is_generic())
+        && matches!(info.kind(), kind if kind == ANY || kind == notice.kind().into())
+        && matches!(info.trap(), trap if trap == ANY || trap == notice.trap())
+        && matches!(info.producer(), producer if producer == ANY_PRODUCER || producer == notice.producer());
+    is_kind && is_issuer(info, notice, issuer_gid)
+}
+
+/// A GID names the issuer, and without one a range of LIDs does.
+fn is_issuer(info: &InformInfo, notice: &Notice, issuer_gid: &[u8; 16]) -> bool {
+    match info.gid() {
+        gid if gid != [0; 16] => gid == *issuer_gid,
+        _ if info.lid_range_begin() == ANY => true,
+        _ => (info.lid_range_begin()..=info.lid_range_end()).contains(&notice.issuer_lid()),
+    }
+}
+
+fn report_bytes(event: &SubnetEvent, transaction: u64) -> [u8; SIZE] {
+    let (mut packet, mut issued) = (AdministrationPacket::of(&[0; SIZE]), IssuedNotice::new());
+    packet.mad.set_base_version(1).set_class(class::ADMINISTRATION).set_class_version(CLASS_VERSION);
+    packet.mad.set_method(method::REPORT).set_attribute(attribute::NOTICE).set_transaction(transaction);
+    *issued.notice_mut() = event.notice;
+    issued.set_issuer_gid(event.issuer_gid);
+    packet.data = [0; DATA];
+    packet.data[..IssuedNotice::SIZE].copy_from_slice(issued.as_bytes());
+    packet.to_bytes()
+}

@@ -1,0 +1,161 @@
+//! Records of the tables of ports and switches: P_KeyTableRecord, GUIDInfoRecord, SLtoVLMappingTableRecord, VLArbitrationTableRecord,
+//! MulticastForwardingTableRecord (IBTA v1.4 §15.2.5), and SMInfoRecord.
+//!
+//! A table of an adapter is as its port said when the manager read it, after the port came up. A switch has one virtual lane, and thus no tables of
+//! lanes. Blocks without an entry have no record, but for P_Keys and GUIDs.
+
+use super::record_list::RecordList;
+use crate::net::subnet::directory::Directory;
+use crate::net::subnet::end_port::EndPort;
+use crate::wire::management::administration::{
+    GuidInfoRecord, MulticastForwardingTableRecord, PartitionKeyTableRecord, SlToVlRecord, SmInfoRecord,
+    VlArbitrationRecord, status,
+};
+use crate::wire::management::attribute;
+
+/// Bits of the component mask: the LID, which all of these records begin with, and what follows it.
+const LID: u64 = 1;
+const SECOND: u64 = 1 << 1;
+const THIRD: u64 = 1 << 2;
+const FOURTH: u64 = 1 << 3;
+/// `CapabilityMask`: a manager is here (IBTA v1.4 §14.2.5.6).
+const IS_MANAGER: u32 = 1 << 1;
+/// P_Keys of a block.
+const KEYS: usize = 32;
+
+/// Who asks, and what of.
+pub(super) struct TableRequest<'a> {
+    pub(super) mask: u64,
+    pub(super) requester: EndPort<'a>,
+    pub(super) is_trusted: bool,
+    pub(super) directory: &'a Directory<'a>,
+}
+
+impl TableRequest<'_> {
+    fn asks(&self, component: u64) -> bool {
+        self.mask & component != 0
+    }
+
+    /// End ports that the requester may know of, and that a LID names if it is asked for.
+    fn named(&self, lid: u16) -> impl Iterator<Item = &EndPort<'_>> {
+        let visible = self.directory.ends.iter().filter(|end| end.is_visible_to(&self.requester));
+        visible.filter(move |end| !self.asks(LID) || end.owns_lid(lid))
+    }
+
+    /// P_KeyTableRecord, which is told to nobody without the SM_Key.
+    pub(super) fn partition_keys(&self, wish: &PartitionKeyTableRecord) -> Result<RecordList, u16> {
+        if !self.is_trusted {
+            return Err(status::REQUEST_INVALID);
+        }
+        let mut found = RecordList::new(PartitionKeyTableRecord::SIZE);
+        for end in self.named(wish.lid()) {
+            let port = end.portrait.port.local_port_num();
+            for (block, keys) in (0..).zip(end.partition_keys.chunks(KEYS)) {
+                if self.asks(SECOND) && wish.block() != block || self.asks(THIRD) && wish.port() != port {
+                    continue;
+                }
+                let mut record = PartitionKeyTableRecord::new();
+                record.set_lid(end.lid).set_block(block).set_port(port);
+                let mut table = [0; 64];
+                for (to, key) in table.chunks_exact_mut(2).zip(keys) {
+                    to.copy_from_slice(&key.to_be_bytes());
+                }
+                found.push(record.set_table(table))?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// GUIDInfoRecord: the first block of each end port.
+    pub(super) fn guids(&self, wish: &GuidInfoRecord) -> Result<RecordList, u16> {
+        let mut found = RecordList::new(GuidInfoRecord::SIZE);
+        for end in self.named(wish.lid()).filter(|_| !self.asks(SECOND) || wish.block() == 0) {
+            let mut guids = end.portrait.table(attribute::GUID_INFO, 0).unwrap_or([0; 64]);
+            // A port may have said none, or not yet; the first is its own (IBTA v1.4 §14.2.5.5).
+            guids[..8].copy_from_slice(&end.guid().to_be_bytes());
+            let mut record = GuidInfoRecord::new();
+            found.push(record.set_lid(end.lid).set_guids(guids))?;
+        }
+        Ok(found)
+    }
+
+    /// SLtoVLMappingTableRecord of adapters, whose ports have one table: from port 0 on.
+    pub(super) fn lanes(&self, wish: &SlToVlRecord) -> Result<RecordList, u16> {
+        let mut found = RecordList::new(SlToVlRecord::SIZE);
+        for end in self.named(wish.lid()) {
+            let Some(table) = end.portrait.table(attribute::SL_TO_VL, 0) else { continue };
+            let port = end.portrait.port.local_port_num();
+            if self.asks(SECOND) && wish.input_port() != 0 || self.asks(THIRD) && wish.output_port() != port {
+                continue;
+            }
+            let mut record = SlToVlRecord::new();
+            let [a, b, c, d, e, f, g, h, ..] = table;
+            record.set_lid(end.lid).set_output_port(port).set_table([a, b, c, d, e, f, g, h]);
+            found.push(&record)?;
+        }
+        Ok(found)
+    }
+
+    /// VLArbitrationTableRecord: two blocks of each priority.
+    pub(super) fn arbitration(&self, wish: &VlArbitrationRecord) -> Result<RecordList, u16> {
+        let mut found = RecordList::new(VlArbitrationRecord::SIZE);
+        for end in self.named(wish.lid()) {
+            let port = end.portrait.port.local_port_num();
+            for block in 1..=4_u8 {
+                let table = end.portrait.table(attribute::VL_ARBITRATION, u32::from(block) << 16);
+                let Some(table) = table else { continue };
+                if self.asks(SECOND) && wish.port() != port || self.asks(THIRD) && wish.block() != block {
+                    continue;
+                }
+                let mut record = VlArbitrationRecord::new();
+                record.set_lid(end.lid).set_port(port).set_block(block);
+                found.push(record.set_table(table))?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// MulticastForwardingTableRecord: the blocks that have entries.
+    pub(super) fn multicast(&self, wish: &MulticastForwardingTableRecord) -> Result<RecordList, u16> {
+        let mut found = RecordList::new(MulticastForwardingTableRecord::SIZE);
+        for end in self.named(wish.lid()).filter(|end| end.at.port == 0) {
+            for (block, position, masks) in self.directory.multicast_table(end.at.switch) {
+                if self.asks(SECOND) && wish.position() != position
+                    || self.asks(FOURTH) && wish.block() != block
+                {
+                    continue;
+                }
+                let mut record = MulticastForwardingTableRecord::new();
+                record.set_lid(end.lid).set_position(position).set_block(block);
+                found.push(record.set_masks(masks))?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// SMInfoRecord of the managers that are known. An SM_Key is shown to nobody who does not know it.
+    pub(super) fn managers(&self, wish: &SmInfoRecord) -> Result<RecordList, u16> {
+        let mut found = RecordList::new(SmInfoRecord::SIZE);
+        for end in self.named(wish.lid()) {
+            let is_own = end.at.switch == self.directory.own_guid() && end.at.port == 0;
+            let heard =
+                end.portrait.manager.filter(|_| end.portrait.port.capability_mask() & IS_MANAGER != 0);
+            let info = if is_own { self.directory.own_manager } else { heard };
+            let Some(mut info) = info else { continue };
+            let (wished, asks) = (wish.sm_info(), |bit: u32| self.asks(1 << bit));
+            if asks(2) && wished.guid() != info.guid()
+                || asks(5) && wished.priority() != info.priority()
+                || asks(6) && wished.sm_state() != info.sm_state()
+            {
+                continue;
+            }
+            if !self.is_trusted {
+                info.set_sm_key(0);
+            }
+            let mut record = SmInfoRecord::new();
+            *record.sm_info_mut() = info;
+            found.push(record.set_lid(end.lid))?;
+        }
+        Ok(found)
+    }
+}

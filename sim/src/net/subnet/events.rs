@@ -1,0 +1,57 @@
+//! What happens in a subnet that ports may want to be told of (IBTA v1.4 §14.2.5.1): notices, and who may hear them.
+
+use crate::wire::management::attributes::{GidDetails, Notice};
+use zerocopy::IntoBytes;
+
+/// Traps 64 to 67: a port is in service, and out of it; a group is made, and ends.
+pub(super) const GID_IN_SERVICE: u16 = 64;
+pub(super) const GID_OUT_OF_SERVICE: u16 = 65;
+pub(super) const GROUP_CREATED: u16 = 66;
+pub(super) const GROUP_DELETED: u16 = 67;
+/// Trap 128: the link of a port of a switch has come or gone.
+pub(super) const LINK_STATE_CHANGE: u16 = 128;
+/// `ProducerType` of a switch, and of a manager.
+pub(super) const SWITCH_PRODUCER: u32 = 2;
+const MANAGER_PRODUCER: u32 = 4;
+/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, and of subnet management.
+const URGENT: u8 = 1;
+const SUBNET_MANAGEMENT: u8 = 3;
+
+/// Something that has happened.
+#[derive(Debug, Clone)]
+pub(super) struct SubnetEvent {
+    pub(super) notice: Notice,
+    pub(super) issuer_gid: [u8; 16],
+    /// Only who hears one of these partitions may be told (IBTA v1.4 §13.4.11).
+    pub(super) partition_keys: Vec<u16>,
+}
+
+/// A port of the subnet has come or gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ServiceChange {
+    pub(super) guid: u64,
+    pub(super) gid: [u8; 16],
+    pub(super) is_in_service: bool,
+}
+
+/// The notice of the manager that a port, or a group, has come or gone.
+pub(super) fn gid_notice(manager_lid: u16, trap: u16, gid: [u8; 16]) -> Notice {
+    let (mut notice, mut rest) = (Notice::new(), GidDetails::new());
+    notice.set_generic(true).set_kind(SUBNET_MANAGEMENT).set_producer(MANAGER_PRODUCER).set_trap(trap);
+    notice.set_issuer_lid(manager_lid);
+    write_details(&mut notice, rest.set_gid(gid));
+    notice
+}
+
+/// The notice of a switch whose links have changed.
+pub(super) fn link_notice(lid: u16) -> Notice {
+    let mut notice = Notice::new();
+    notice.set_generic(true).set_kind(URGENT).set_producer(SWITCH_PRODUCER).set_trap(LINK_STATE_CHANGE);
+    *notice.set_issuer_lid(lid).set_lid(lid)
+}
+
+fn write_details(notice: &mut Notice, rest: &GidDetails) {
+    let mut details = [0; GidDetails::SIZE];
+    details.copy_from_slice(rest.as_bytes());
+    notice.set_details(details);
+}

@@ -1,0 +1,315 @@
+//! Which manager of several is the master (IBTA v1.4 §14.4.1): the state of this one, and SMInfo by which managers know and replace each other.
+//!
+//! The greater one is the master: that of the higher priority, and of two alike that of the lower GUID. A master that finds a greater manager
+//! waiting hands the subnet over to it, and stands by when that one has acknowledged. Who stands by asks the master again and again,
+//! and takes over when it has no answer any more.
+//!
+//! **What it may not do.** Who speaks to it by LIDs is refused, unless it is known: no way leads back there. It does not look around before it
+//! takes over: it is the master at once, and finds a greater one by its sweeps.
+
+use crate::wire::management::attributes::SmInfo;
+use crate::wire::management::{Method, SubnetPacket, attribute, status};
+use bareverbs_prm::time::{Duration, Time};
+use std::collections::VecDeque;
+
+/// How often the master is asked, how long its answer may take, and after how many questions without one it is taken for dead.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+const QUESTIONS: u8 = 4;
+/// Packets that may wait for the switch.
+const WAITING: usize = 8;
+/// Marks transactions of managers among themselves.
+const OWN_TRANSACTION: u64 = 1 << 62;
+/// What a Set of SMInfo asks for, in the attribute modifier (IBTA v1.4 §14.4.1).
+const HANDOVER: u32 = 1;
+const ACKNOWLEDGE: u32 = 2;
+const DISABLE: u32 = 3;
+const STANDBY: u32 = 4;
+const DISCOVER: u32 = 5;
+
+/// `SMState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ManagerRole {
+    NotActive = 0,
+    Discovering = 1,
+    Standby = 2,
+    Master = 3,
+}
+
+/// What follows for who has the subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Succession {
+    Stay,
+    /// The subnet is another's now.
+    Yield,
+    /// The subnet is ours now.
+    TakeOver,
+}
+
+/// Another manager, and the ports by which a directed route leads there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OtherManager {
+    pub(super) info: SmInfo,
+    pub(super) route: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Mastership {
+    own: SmInfo,
+    role: ManagerRole,
+    /// The master, or who is to be it.
+    other: Option<OtherManager>,
+    transactions: u64,
+    /// The question to the master that has no answer yet; 0 if there is none.
+    asked: u64,
+    /// Questions without answer.
+    missed: u8,
+    due: Option<Time>,
+    /// Packets and their routes: at most an acknowledgement, a handover and a question.
+    packets: VecDeque<(Vec<u8>, SubnetPacket)>,
+}
+
+impl Mastership {
+    /// That of the only manager so far.
+    pub(super) fn new(guid: u64, sm_key: u64, priority: u8) -> Self {
+        let mut own = SmInfo::new();
+        own.set_guid(guid).set_sm_key(sm_key).set_priority(priority.min(15));
+        let role = ManagerRole::Master;
+        let packets = VecDeque::new();
+        Self { own, role, other: None, transactions: 0, asked: 0, missed: 0, due: None, packets }
+    }
+
+    pub(super) const fn is_master(&self) -> bool {
+        matches!(self.role, ManagerRole::Master)
+    }
+
+    /// SMInfo as `activity` has it.
+    pub(super) fn info(&self, activity: u32) -> SmInfo {
+        let mut info = self.own;
+        *info.set_sm_state(self.role as u8).set_act_count(activity)
+    }
+
+    /// Whether a packet answers one of these here, and not one of the sweep.
+    pub(super) const fn is_own(transaction: u64) -> bool {
+        transaction & OWN_TRANSACTION != 0
+    }
+
+    /// A Set of SMInfo by another manager, which says of itself who it is.
+    pub(super) fn handle_set(
+        &mut self,
+        now: Time,
+        modifier: u32,
+        mut other: OtherManager,
+    ) -> Result<Succession, u16> {
+        if other.route.is_empty() && self.hands_over_to(&other) {
+            other.route = self.other.as_ref().map_or_else(Vec::new, |heir| heir.route.clone());
+        }
+        if other.info.sm_key() != self.own.sm_key() || other.route.is_empty() {
+            return Err(status::INVALID);
+        }
+        match (self.role, modifier) {
+            (ManagerRole::Standby | ManagerRole::Master, HANDOVER) => {
+                self.send(ACKNOWLEDGE, &other.route);
+                Ok(self.take_over())
+            }
+            (ManagerRole::Master, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(self.stand_by(now, other)),
+            (ManagerRole::Standby, DISABLE) => {
+                (self.role, self.other, self.due) = (ManagerRole::NotActive, None, None);
+                Ok(Succession::Stay)
+            }
+            (ManagerRole::NotActive, STANDBY) => Ok(self.stand_by(now, other)),
+            (ManagerRole::Standby, DISCOVER) => Ok(self.take_over()),
+            _ => Err(status::INVALID),
+        }
+    }
+
+    /// The master has found another manager. A greater one that is ready for it gets the subnet.
+    pub(super) fn hear(&mut self, other: OtherManager) {
+        let state = other.info.sm_state();
+        let is_ready = state == ManagerRole::Standby as u8 || state == ManagerRole::Master as u8;
+        if self.is_master() && is_ready && is_greater(&other.info, &self.own) {
+            self.send(HANDOVER, &other.route);
+            self.other = Some(other);
+        }
+    }
+
+    /// The master's answer. One that is no master any more is no answer.
+    pub(super) fn handle_answer(&mut self, now: Time, answer: &SubnetPacket) {
+        let is_asked = self.asked != 0 && answer.transaction() == self.asked;
+        let info: Option<SmInfo> = answer.read().filter(|_| is_asked && answer.status() == status::OK);
+        let lives = |info: &SmInfo| {
+            let state = info.sm_state();
+            state == ManagerRole::Master as u8 || state == ManagerRole::Discovering as u8
+        };
+        if info.as_ref().is_some_and(lives) {
+            (self.asked, self.missed) = (0, 0);
+            self.due = Some(now + POLL_INTERVAL);
+        }
+    }
+
+    /// Asks the master, or takes over from it.
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Succession {
+        if self.due.is_none_or(|due| due > now) {
+            return Succession::Stay;
+        }
+        self.missed += u8::from(self.asked != 0);
+        let route = self.other.as_ref().map(|other| other.route.clone());
+        let (Some(route), true) = (route, self.missed < QUESTIONS) else { return self.take_over() };
+        self.due = Some(now + RESPONSE_TIMEOUT);
+        self.transactions += 1;
+        self.asked = OWN_TRANSACTION | self.transactions;
+        let question = SubnetPacket::request(Method::Get, attribute::SM_INFO, 0, self.asked);
+        self.push(route, question);
+        Succession::Stay
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The next packet for another manager, and the port that it leaves by.
+    pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
+        let (route, mut packet) = self.packets.pop_front()?;
+        let leaves = packet.leave_along(&route);
+        route.first().filter(|_| leaves).map(|port| (*port, packet))
+    }
+
+    fn hands_over_to(&self, other: &OtherManager) -> bool {
+        self.other.as_ref().is_some_and(|heir| heir.info.guid() == other.info.guid())
+    }
+
+    fn stand_by(&mut self, now: Time, master: OtherManager) -> Succession {
+        self.role = ManagerRole::Standby;
+        (self.other, self.asked, self.missed) = (Some(master), 0, 0);
+        self.due = Some(now + POLL_INTERVAL);
+        Succession::Yield
+    }
+
+    fn take_over(&mut self) -> Succession {
+        let was_master = self.is_master();
+        self.role = ManagerRole::Master;
+        (self.other, self.due, self.asked, self.missed) = (None, None, 0, 0);
+        if was_master { Succession::Stay } else { Succession::TakeOver }
+    }
+
+    /// A Set of SMInfo, in which a manager says of itself who it is.
+    fn send(&mut self, modifier: u32, route: &[u8]) {
+        self.transactions += 1;
+        let transaction = OWN_TRANSACTION | self.transactions;
+        let mut packet = SubnetPacket::request(Method::Set, attribute::SM_INFO, modifier, transaction);
+        packet.write(&self.info(self.transactions as u32));
+        self.push(route.to_vec(), packet);
+    }
+
+    /// One for which there is no room is lost: the switch takes them after each packet.
+    fn push(&mut self, route: Vec<u8>, packet: SubnetPacket) {
+        if self.packets.len() < WAITING {
+            self.packets.push_back((route, packet));
+        }
+    }
+}
+
+/// Whether one manager is to be the master rather than another.
+fn is_greater(one: &SmInfo, other: &SmInfo) -> bool {
+    (one.priority(), core::cmp::Reverse(one.guid())) > (other.priority(), core::cmp::Reverse(other.guid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: u64 = 9;
+
+    fn other(guid: u64, priority: u8, role: ManagerRole) -> OtherManager {
+        let mut info = SmInfo::new();
+        info.set_guid(guid).set_priority(priority).set_sm_key(KEY).set_sm_state(role as u8);
+        OtherManager { info, route: vec![3] }
+    }
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + Duration::from_millis(milliseconds)
+    }
+
+    /// One that has handed over to a greater manager.
+    fn standby() -> Mastership {
+        let mut own = Mastership::new(50, KEY, 3);
+        let heir = other(7, 4, ManagerRole::Standby);
+        own.hear(heir.clone());
+        let (port, packet) = own.poll_packet().expect("a handover");
+        assert_eq!((port, packet.method(), packet.attribute()), (3, Method::Set, (attribute::SM_INFO, 1)));
+        let said: SmInfo = packet.read().expect("SMInfo");
+        assert_eq!((said.guid(), said.priority(), said.sm_state()), (50, 3, 3));
+        assert_eq!(own.handle_set(at(0), ACKNOWLEDGE, heir), Ok(Succession::Yield));
+        own
+    }
+
+    /// Requirement: IBTA v1.4 §14.4.1: of two managers the one with the higher priority is the master, and of two alike that with the lower GUID.
+    #[test]
+    fn the_greater_manager_gets_the_subnet() {
+        let gets = |guid, priority, role| {
+            let mut own = Mastership::new(50, KEY, 3);
+            own.hear(other(guid, priority, role));
+            own.poll_packet().is_some()
+        };
+        for role in [ManagerRole::Standby, ManagerRole::Master] {
+            assert!(gets(60, 4, role) && gets(40, 3, role));
+            assert!(!gets(40, 2, role) && !gets(60, 3, role) && !gets(50, 3, role));
+        }
+        assert!(!gets(40, 15, ManagerRole::NotActive) && !gets(40, 15, ManagerRole::Discovering));
+    }
+
+    /// Requirement: IBTA v1.4 §14.4.1: who stands by asks the master, and takes over when it has no answer any more.
+    #[test]
+    fn who_stands_by_takes_over_when_the_master_dies() {
+        let mut own = standby();
+        let mut now = own.poll_timeout().expect("the master is asked");
+        assert_eq!(own.handle_timeout(now), Succession::Stay);
+        let (_, mut question) = own.poll_packet().expect("a question");
+        assert_eq!((question.method(), question.attribute()), (Method::Get, (attribute::SM_INFO, 0)));
+        question.write(&other(7, 4, ManagerRole::Master).info);
+        question.answer(status::OK);
+        own.handle_answer(now, &question);
+        assert_eq!(own.poll_timeout(), Some(now + POLL_INTERVAL));
+        let mut asked = 0;
+        loop {
+            now = own.poll_timeout().expect("the master is asked");
+            if own.handle_timeout(now) == Succession::TakeOver {
+                break;
+            }
+            asked += u32::from(own.poll_packet().is_some());
+        }
+        assert_eq!((asked, own.is_master(), own.poll_timeout()), (4, true, None));
+    }
+
+    /// Requirement: IBTA v1.4 §14.4.1: each state takes the Sets of SMInfo that it has a way for, and refuses the others.
+    #[test]
+    fn states_follow_the_sets_that_they_know() {
+        let greater = || other(7, 4, ManagerRole::Master);
+        let mut own = standby();
+        assert_eq!(own.handle_set(at(0), HANDOVER, greater()), Ok(Succession::TakeOver));
+        assert_eq!(own.poll_packet().expect("an acknowledgement").1.attribute().1, ACKNOWLEDGE);
+        assert_eq!(
+            own.handle_set(at(0), HANDOVER, greater()),
+            Ok(Succession::Stay),
+            "it has the subnet already"
+        );
+        for modifier in [ACKNOWLEDGE, DISABLE, STANDBY, DISCOVER, 0, 6] {
+            assert_eq!(own.handle_set(at(0), modifier, greater()), Err(status::INVALID), "{modifier}");
+        }
+        let mut own = standby();
+        assert_eq!(own.handle_set(at(0), STANDBY, greater()), Err(status::INVALID));
+        assert_eq!(own.handle_set(at(0), DISABLE, greater()), Ok(Succession::Stay));
+        assert_eq!((own.info(0).sm_state(), own.poll_timeout()), (0, None));
+        assert_eq!(own.handle_set(at(0), HANDOVER, greater()), Err(status::INVALID));
+        assert_eq!(own.handle_set(at(0), STANDBY, greater()), Ok(Succession::Yield));
+        assert_eq!(own.handle_set(at(0), DISCOVER, greater()), Ok(Succession::TakeOver));
+    }
+
+    #[test]
+    fn who_does_not_know_the_key_is_refused() {
+        let mut stranger = other(7, 15, ManagerRole::Master);
+        stranger.info.set_sm_key(KEY + 1);
+        assert_eq!(standby().handle_set(at(0), HANDOVER, stranger), Err(status::INVALID));
+    }
+}

@@ -1,0 +1,89 @@
+//! What a switch does when its manager yields the subnet to another one, and when it takes it over again.
+
+use super::administration::Administration;
+use super::agent::ManagerState;
+use super::mastership::{OtherManager, Succession};
+use super::{Managing, Subnet};
+use crate::wire::LocalRoute;
+use crate::wire::management::{CLASS_VERSION, SubnetPacket, status};
+use bareverbs_prm::time::Time;
+
+impl Subnet {
+    /// The manager, if it is the master.
+    pub(super) fn master(&mut self) -> Option<&mut Managing> {
+        self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master())
+    }
+
+    /// A Set of SMInfo: another manager says what is to become of this one. The answer shows how it is now.
+    pub(super) fn answer_manager(
+        &mut self,
+        now: Time,
+        ingress: u8,
+        mut question: SubnetPacket,
+        local: &LocalRoute,
+    ) -> bool {
+        let Some(managing) = self.managing.as_deref_mut() else { return false };
+        if !question.arrive(ingress) {
+            return false;
+        }
+        let other = question.read().map(|info| OtherManager { info, route: question.way_back() });
+        let done = match other {
+            Some(_) if question.class_version() != CLASS_VERSION => Err(status::BAD_VERSION),
+            Some(other) => managing.mastership.handle_set(now, question.attribute().1, other),
+            None => Err(status::INVALID),
+        };
+        if done.is_ok() {
+            question.write(&managing.state().info);
+        }
+        question.answer(done.err().unwrap_or(status::OK));
+        self.send_back(ingress, &question, local);
+        self.succeed(now, done.unwrap_or(Succession::Stay));
+        true
+    }
+
+    /// Asks the master, if it is another one, and takes over if it has no answer any more.
+    pub(super) fn watch_master(&mut self, now: Time) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        let succession = managing.mastership.handle_timeout(now);
+        self.succeed(now, succession);
+    }
+
+    fn succeed(&mut self, now: Time, succession: Succession) {
+        match succession {
+            Succession::Stay => {}
+            Succession::Yield => self.yield_subnet(),
+            Succession::TakeOver => self.take_over(now),
+        }
+    }
+
+    /// What the administration knew is the other one's to find out: its clients register again.
+    fn yield_subnet(&mut self) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        managing.begin_anew();
+        self.agent.obey_another();
+    }
+
+    /// All ports are brought up as if their cables had just come, but keep their LIDs.
+    fn take_over(&mut self, now: Time) {
+        let Some(managing) = self.managing.as_deref_mut() else { return };
+        managing.begin_anew();
+        for port in self.agent.obey_own() {
+            managing.manager.handle_link(now, port, true);
+        }
+        self.follow_manager(now);
+    }
+}
+
+impl Managing {
+    /// What the agent of its node says of the manager.
+    pub(super) fn state(&self) -> ManagerState {
+        let activity = self.manager.transactions() as u32;
+        ManagerState { info: self.mastership.info(activity), is_master: self.mastership.is_master() }
+    }
+
+    fn begin_anew(&mut self) {
+        self.administration = Administration::new(self.sm_key, self.manager.partition_keys());
+        self.manager = self.manager.successor();
+        self.groups.clear();
+    }
+}

@@ -1,0 +1,182 @@
+//! Two managers of one subnet: that of the switch, and one behind a port.
+
+use super::*;
+use crate::wire::management::administration::record;
+
+const HANDOVER: u32 = 1;
+const ACKNOWLEDGE: u32 = 2;
+const STANDBY: u8 = 2;
+const MASTER: u8 = 3;
+
+fn manager(guid: u64, priority: u8, state: u8) -> SmInfo {
+    let mut info = SmInfo::new();
+    *info.set_guid(guid).set_priority(priority).set_sm_state(state).set_sm_key(SM_KEY)
+}
+
+struct Rivals {
+    switch: Switch,
+    agents: Vec<Agent>,
+    /// Sets of SMInfo that the second port has got.
+    told: Vec<u32>,
+    /// Traps of the switch.
+    traps: u32,
+}
+
+impl Rivals {
+    fn new(priority: u8) -> Self {
+        let mut agents = vec![Agent::new(0xa), Agent::new(0xb)];
+        agents[1].manager = Some(manager(0xb, priority, STANDBY));
+        let switch = Switch::infiniband(SubnetConfig { priority: 3, ..SubnetConfig::default() });
+        let mut rivals = Self { switch, agents, told: Vec::new(), traps: 0 };
+        for port in 0..2 {
+            rivals.switch.handle_link(Time::ZERO, port, true);
+        }
+        rivals.converse(Time::ZERO);
+        rivals
+    }
+
+    /// Answers what the switch asks.
+    fn converse(&mut self, now: Time) {
+        while let Some(egress) = self.switch.poll() {
+            self.serve(now, egress);
+        }
+    }
+
+    /// One packet of the switch, which asks something or answers.
+    fn serve(&mut self, now: Time, egress: Egress) -> Option<SubnetPacket> {
+        let Egress::Own { port, frame, .. } = egress else { panic!("{egress:?}") };
+        let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management");
+        if packet.method() == Method::Response {
+            return Some(packet);
+        }
+        if packet.method() == Method::Trap {
+            self.traps += 1;
+            return None;
+        }
+        let is_manager = packet.attribute().0 == attribute::SM_INFO;
+        self.told.extend((is_manager && packet.method() == Method::Set).then(|| packet.attribute().1));
+        if !is_manager || self.agents[port].manager.is_some() {
+            let answer = self.agents[port].answer(&frame);
+            self.switch.handle_frame(now, port, &answer);
+        }
+        None
+    }
+
+    /// What the switch answers to the manager at the second port.
+    fn set(&mut self, modifier: u32) -> SubnetPacket {
+        let mut packet = SubnetPacket::request(Method::Set, attribute::SM_INFO, modifier, 4);
+        packet.write(&self.agents[1].manager.expect("a manager"));
+        packet.leave_by(1);
+        self.switch.handle_frame(Time::ZERO, 1, &packet.to_frame(0, 0).0);
+        loop {
+            let egress = self.switch.poll().expect("an answer");
+            if let Some(answer) = self.serve(Time::ZERO, egress) {
+                return answer;
+            }
+        }
+    }
+
+    /// The answer to a question of the second port.
+    fn answer(&mut self, question: &SubnetPacket) -> SubnetPacket {
+        self.switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
+        let Some(Egress::Own { port: 1, frame, .. }) = self.switch.poll() else { panic!("no answer") };
+        SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management")
+    }
+
+    fn pass(&mut self, until: impl Fn(&Self) -> bool) -> Time {
+        for _ in 0..50 {
+            let due = self.switch.poll_timeout().expect("it has something to do");
+            self.switch.handle_timeout(due);
+            self.converse(due);
+            if until(self) {
+                return due;
+            }
+        }
+        panic!("it never happened");
+    }
+
+    fn yielded() -> Self {
+        let mut rivals = Self::new(5);
+        assert_eq!(rivals.told, [HANDOVER]);
+        rivals.agents[1].manager = Some(manager(0xb, 5, MASTER));
+        let answer = rivals.set(ACKNOWLEDGE);
+        let info: SmInfo = answer.read().unwrap();
+        assert_eq!((answer.status(), info.sm_state(), info.priority()), (status::OK, STANDBY, 3));
+        rivals
+    }
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: a master hands over to a manager of higher priority that waits, and to no other.
+#[test]
+fn a_lower_manager_is_left_alone() {
+    let mut rivals = Rivals::new(2);
+    assert_eq!(rivals.told, []);
+    assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::INVALID, "nobody has handed over");
+    assert_eq!(rivals.switch.members().filter(|member| member.is_active).count(), 2);
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: a manager that has handed over configures nobody and answers for nobody, but asks the master.
+#[test]
+fn a_manager_that_has_handed_over_stands_by() {
+    let mut rivals = Rivals::yielded();
+    let mut port = PortInfo::new();
+    port.set_lid(40).set_master_sm_lid(2);
+    let mut wish = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 0, 5);
+    wish.write(&port);
+    wish.leave_by(1);
+    let answer = rivals.answer(&wish);
+    assert_eq!((answer.status(), answer.read::<PortInfo>().unwrap().lid()), (status::OK, 40));
+    let all = request(method::GET_TABLE, record::NODE, 0, &[0_u8; 0]).to_bytes();
+    assert!(send(&mut rivals.switch, &rivals.agents, 0, &all).is_empty());
+    let mut table = SubnetPacket::request(Method::Set, attribute::LINEAR_FORWARDING, 0, 6);
+    table.data_mut().fill(1);
+    table.leave_by(1);
+    assert_eq!(rivals.answer(&table).status(), status::OK);
+    rivals.switch.handle_link(Time::ZERO, 0, false);
+    rivals.switch.handle_link(Time::ZERO, 0, true);
+    rivals.agents[0].state = PortState::Initialize;
+    let mut rounds = 0;
+    while rounds < 20 {
+        rivals.pass(|_| true);
+        rounds += 1;
+    }
+    assert_eq!(rivals.agents[0].state, PortState::Initialize, "the master sees to that");
+    assert_eq!(
+        rivals.traps,
+        1 + 5,
+        "the master is told once of the link that goes, and of that which comes until it is no use"
+    );
+    let mut table = SubnetPacket::request(Method::Get, attribute::LINEAR_FORWARDING, 0, 7);
+    table.leave_by(1);
+    assert_eq!(rivals.answer(&table).data(), [1; 64], "the tables are the master's");
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: a manager that stands by takes over from a master that has died; LIDs stay, and clients register again.
+#[test]
+fn a_manager_takes_over_from_one_that_has_died() {
+    let mut rivals = Rivals::yielded();
+    rivals.agents[0].lid = 9;
+    rivals.agents[1].manager = None;
+    for agent in &mut rivals.agents {
+        (agent.state, agent.manager_lid) = (PortState::Initialize, 77);
+    }
+    let is_up = |rivals: &Rivals| rivals.agents.iter().all(|agent| agent.state == PortState::Active);
+    rivals.pass(is_up);
+    let after: Vec<_> = rivals.agents.iter().map(|agent| (agent.lid, agent.manager_lid)).collect();
+    assert_eq!(after, [(9, MANAGER_LID), (2, MANAGER_LID)]);
+    assert!(rivals.agents.iter().all(|agent| agent.reregisters));
+    let nodes = request(method::GET_TABLE, record::NODE, 0, &[0_u8; 0]).to_bytes();
+    assert_eq!(send(&mut rivals.switch, &rivals.agents, 0, &nodes).len(), 1);
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: a master may hand the subnet back, which is acknowledged.
+#[test]
+fn a_subnet_may_be_handed_back() {
+    let mut rivals = Rivals::yielded();
+    rivals.agents[1].manager = Some(manager(0xb, 1, STANDBY));
+    let answer = rivals.set(HANDOVER);
+    assert_eq!(answer.read::<SmInfo>().unwrap().sm_state(), MASTER);
+    rivals.converse(Time::ZERO);
+    assert_eq!(rivals.told, [HANDOVER, ACKNOWLEDGE]);
+    assert!(rivals.switch.members().all(|member| member.is_active));
+}
