@@ -15,6 +15,7 @@ mod port_set;
 pub mod queue;
 pub mod subnet;
 pub mod switch;
+pub mod topology;
 
 pub use capture::{Capture, CaptureError, Clock, Direction, LinkType};
 pub use fault::{Action, Chance, Fate, FaultId, RandomFaults, ScriptedFault, Trigger, UnfiredFault};

@@ -27,7 +27,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
             next += 1;
             if let End::Switch { switch, port: entrance } = end {
                 let ways = self.switches[switch.index()].egress.iter().enumerate();
-                let onwards = ways.filter(|(port, _)| *port != entrance).map(|(_, way)| self.ways[*way].to);
+                let onwards = ways.filter(|(port, _)| *port != entrance).filter_map(|(_, way)| *way);
+                let onwards = onwards.map(|way| self.ways[way].to);
                 let new: Vec<End> =
                     onwards.filter(|to| !ends.iter().any(|end| end.place() == to.place())).collect();
                 ends.extend(new);
@@ -43,6 +44,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
             NodeOrSwitch::Node(node) => End::Node(node),
             NodeOrSwitch::Switch(switch) => {
                 End::Switch { switch, port: self.switches[switch.index()].egress.len() }
+            }
+            NodeOrSwitch::SwitchPort { switch, port } => {
+                End::Switch { switch, port: usize::from(port).saturating_sub(1) }
             }
         }
     }

@@ -12,6 +12,7 @@ use super::world::World;
 use crate::net::fault::{FaultId, Faults, RandomFaults, ScriptedFault};
 use crate::net::link::{LinkConfig, Rate};
 use crate::net::queue::EgressQueue;
+use crate::net::topology::SubnetTopology;
 use crate::net::{Member, PortSet, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig, SwitchCounters};
 use crate::nic::{HostMemory, LinkLayer};
 use bareverbs_prm::ids::MacAddress;
@@ -67,10 +68,10 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (a, b) = (a.into(), b.into());
         self.check_port(a)?;
         self.check_port(b)?;
-        if self.is_joined(a, b) {
-            self.check_loop(a, b)?;
+        if self.is_joined(a.place(), b.place()) {
+            self.check_loop(a.place(), b.place())?;
         } else {
-            self.check_managers(a, b)?;
+            self.check_managers(a.place(), b.place())?;
         }
         let (side_a, side_b) = (self.side(a), self.side(b));
         side_a.check_addresses(&side_b)?;
@@ -161,6 +162,11 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(self.switches[switch.index()].switch.set_multicast_ports(lid, ports))
     }
 
+    /// The subnet as its manager has found it, if it is in this switch: who is joined to whom. Its text is that of `ibnetdiscover`.
+    pub fn subnet_topology(&self, switch: SwitchId) -> Option<SubnetTopology> {
+        self.switches.get(switch.index())?.switch.topology()
+    }
+
     /// Who is in the subnet of an InfiniBand switch, as its manager knows.
     pub fn subnet_members(&self, switch: SwitchId) -> impl Iterator<Item = Member> + '_ {
         self.switches.get(switch.index()).into_iter().flat_map(|entry| entry.switch.members())
@@ -239,6 +245,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 let entry = self.switches.get(switch.index()).ok_or(TopologyError::Unknown)?;
                 if entry.switch.has_room() { Ok(()) } else { Err(TopologyError::SwitchFull(switch)) }
             }
+            NodeOrSwitch::SwitchPort { switch, port } => {
+                let entry = self.switches.get(switch.index()).ok_or(TopologyError::Unknown)?;
+                let index = usize::from(port).wrapping_sub(1);
+                let is_free = entry.egress.get(index).is_none_or(Option::is_none);
+                let may = is_free && index < entry.switch.port_limit();
+                if may { Ok(()) } else { Err(TopologyError::SwitchPort(switch, port)) }
+            }
         }
     }
 
@@ -264,7 +277,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     fn infiniband_switch(&self, place: NodeOrSwitch) -> Option<&Switch> {
         match place {
             NodeOrSwitch::Node(_) => None,
-            NodeOrSwitch::Switch(switch) => {
+            NodeOrSwitch::Switch(switch) | NodeOrSwitch::SwitchPort { switch, .. } => {
                 Some(&self.switches[switch.index()].switch).filter(|switch| switch.is_infiniband())
             }
         }
@@ -301,8 +314,17 @@ impl<M: HostMemory, D: Device> World<M, D> {
             }
             NodeOrSwitch::Switch(switch) => {
                 let entry = &mut self.switches[switch.index()];
-                entry.egress.push(way);
+                entry.egress.push(Some(way));
                 End::Switch { switch, port: entry.switch.add_port() }
+            }
+            NodeOrSwitch::SwitchPort { switch, port } => {
+                let (entry, port) = (&mut self.switches[switch.index()], usize::from(port) - 1);
+                while entry.egress.len() <= port {
+                    entry.egress.push(None);
+                    entry.switch.add_port();
+                }
+                entry.egress[port] = Some(way);
+                End::Switch { switch, port }
             }
         }
     }

@@ -21,6 +21,7 @@ mod records;
 pub mod report;
 pub mod schedule;
 pub mod seed;
+mod site;
 mod switch_node;
 mod switching;
 mod timer;
@@ -37,6 +38,7 @@ pub use preset::Preset;
 pub use records::{RECORDS_SUFFIX, RecordText};
 pub use report::{StallReason, Stalled};
 pub use seed::Seed;
+pub use site::{BuiltTopology, HostPort, TopologyBuild, TopologyBuildError};
 pub use topology::{LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyError};
 pub use world::{Step, World};
 

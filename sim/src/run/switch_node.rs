@@ -10,8 +10,8 @@ pub(super) struct SwitchNode {
     pub(super) name: String,
     pub(super) config: SwitchConfig,
     pub(super) switch: Switch,
-    /// Number of the way that leaves each port.
-    pub(super) egress: Vec<usize>,
+    /// Number of the way that leaves each port; `None` without a cable.
+    pub(super) egress: Vec<Option<usize>>,
     pub(super) timer: Timer,
 }
 

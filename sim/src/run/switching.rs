@@ -47,7 +47,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     fn leave_switch(&mut self, switch: SwitchId, port: usize, id: FrameId) {
         let entry = &mut self.switches[switch.index()];
-        let Some(&way) = entry.egress.get(port) else {
+        let Some(way) = entry.egress.get(port).copied().flatten() else {
             // The port has no cable.
             return self.frames.give_back(id);
         };

@@ -36,8 +36,25 @@ impl SwitchId {
 pub enum NodeOrSwitch {
     /// A node.
     Node(NodeId),
-    /// A switch.
+    /// A switch, by the next port that has had no cable.
     Switch(SwitchId),
+    /// A certain port of a switch, counted from 1.
+    SwitchPort {
+        /// The switch.
+        switch: SwitchId,
+        /// Its port.
+        port: u8,
+    },
+}
+
+impl NodeOrSwitch {
+    /// The same, whatever port.
+    pub(crate) const fn place(self) -> Self {
+        match self {
+            Self::SwitchPort { switch, .. } => Self::Switch(switch),
+            other => other,
+        }
+    }
 }
 
 impl From<NodeId> for NodeOrSwitch {
@@ -65,6 +82,8 @@ pub enum TopologyError {
     NotJoined,
     /// Both InfiniBand switches have a subnet manager, or are joined with one that has.
     SecondSubnetManager,
+    /// The switch has no such port, or it has a cable already.
+    SwitchPort(SwitchId, u8),
     /// The InfiniBand switch has no port left.
     SwitchFull(SwitchId),
     /// Two nodes of one network have the same MAC address.
@@ -89,6 +108,9 @@ impl fmt::Display for TopologyError {
             ),
             Self::SwitchFull(switch) => {
                 write!(f, "all ports of InfiniBand switch {} have a cable: use another switch", switch.0)
+            }
+            Self::SwitchPort(switch, port) => {
+                write!(f, "switch {} has no port {port}, or that has a cable: ports are counted from 1", switch.0)
             }
             Self::SameAddress(mac) => {
                 write!(f, "two nodes behind the same switch have the MAC address {mac}: give one another")

@@ -27,6 +27,7 @@ mod remote_switch;
 mod routing;
 mod succession;
 mod switch_port;
+mod topology;
 
 pub use agent::MANAGER_LID;
 pub use config::{SubnetConfig, SubnetSwitchConfig};

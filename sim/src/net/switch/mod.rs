@@ -12,6 +12,7 @@ mod address_table;
 
 use super::port_set::PortSet;
 use super::subnet::{Management, Member, Subnet, SubnetConfig, SubnetSwitchConfig};
+use super::topology::SubnetTopology;
 use address_table::AddressTable;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
@@ -172,6 +173,16 @@ impl Switch {
     /// Whether another cable finds a port.
     pub fn has_room(&self) -> bool {
         self.subnet().is_none_or(|subnet| self.ports < subnet.port_limit())
+    }
+
+    /// The most ports that it can have.
+    pub(crate) fn port_limit(&self) -> usize {
+        self.subnet().map_or(usize::from(u8::MAX), Subnet::port_limit)
+    }
+
+    /// The subnet as its manager has found it, if it is in this switch: who is joined to whom.
+    pub fn topology(&self) -> Option<SubnetTopology> {
+        self.subnet().and_then(Subnet::topology)
     }
 
     /// Adds a port without a cable and gives its number.

@@ -2,10 +2,11 @@
 
 use super::player::Bytes;
 use super::station::Station;
+use crate::net::topology::SubnetTopology;
 use crate::net::{
     LinkConfig, MANAGER_LID, Member, RandomFaults, SubnetConfig, SubnetSwitchConfig, SwitchConfig,
 };
-use crate::run::{Latency, LinkId, NodeId, SwitchId, World};
+use crate::run::{Latency, LinkId, NodeId, NodeOrSwitch, SwitchId, TopologyBuild, TopologyError, World};
 use crate::wire::infiniband::parse;
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SwitchInfo};
 use crate::wire::management::{
@@ -253,6 +254,53 @@ fn switches_show_what_the_manager_made_of_them() {
     assert_eq!(table.data()[0], 255);
     assert_eq!(tree.ask(0, &[1, 3, 9], attribute::NODE_INFO, 0), None, "no such port");
     assert_eq!(tree.ask(0, &[1, 3, 8], attribute::NODE_INFO, 0), None, "no cable there");
+}
+
+/// What the manager has found is written as ibnetdiscover does, read again, and built: the same subnet, in which two hosts talk.
+#[test]
+fn a_fabric_is_written_and_built_again() {
+    let tree = FatTree::settled(1);
+    let found = tree.world.subnet_topology(tree.leaves[0]).expect("a manager is there");
+    let text = found.to_string();
+    let read = SubnetTopology::parse(&text).expect("a topology");
+    assert_eq!((read.nodes.len(), read.cables().count()), (LEAVES + 2 + HOSTS, 2 * LEAVES + HOSTS));
+    let mut world: World<Bytes, Station> = World::new(2);
+    let built = world
+        .add_topology(&read, &TopologyBuild::default(), |host| {
+            (Station::new(host.guid as u8), Bytes::default())
+        })
+        .expect("it can be built");
+    assert_eq!((built.switches.len(), built.hosts.len()), (LEAVES + 2, HOSTS));
+    world.run_until_idle(Time::MAX);
+    let again = world.subnet_topology(built.manager).expect("a manager is there");
+    assert_eq!(again.to_string(), text, "the same nodes, ports and LIDs");
+    let lids = tree.host_lids();
+    let node_of = |guid: u64| built.hosts.iter().find(|(known, _)| *known == guid).expect("a host").1;
+    let guids: Vec<u64> = tree.lids().into_keys().collect();
+    let (frame, icrc) = datagram(lids[0], lids[HOSTS - 1], None);
+    world.with_device(node_of(guids[0]), |station, _, _| station.send(frame, icrc));
+    world.run_until(world.now() + Duration::from_millis(1));
+    let heard: Vec<u16> =
+        world.device(node_of(guids[HOSTS - 1])).received.iter().map(|frame| source(frame)).collect();
+    assert_eq!(heard, [lids[0]]);
+}
+
+#[test]
+fn cables_go_to_the_ports_that_are_named() {
+    let mut world: World<Bytes, Station> = World::new(1);
+    let switch = world.add_subnet("switch", SwitchConfig::default(), SubnetConfig::default());
+    let mut host =
+        |number| world.add_node("host", Station::new(number), Bytes::default(), Latency::default());
+    let hosts = [host(1), host(2)];
+    let at = |port| NodeOrSwitch::SwitchPort { switch, port };
+    world.connect(hosts[0], at(7), LINK).expect("a free port");
+    for port in [0, 7, 255] {
+        assert_eq!(world.connect(hosts[1], at(port), LINK), Err(TopologyError::SwitchPort(switch, port)));
+    }
+    world.connect(hosts[1], at(3), LINK).expect("a free port");
+    world.run_until_idle(Time::MAX);
+    let ports: Vec<usize> = world.subnet_members(switch).map(|member| member.port).collect();
+    assert_eq!(ports, [2, 6], "counted from 0");
 }
 
 /// A cable that fails is routed around, and LIDs stay. When it comes back it is used again.
