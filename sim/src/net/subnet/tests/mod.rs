@@ -8,6 +8,7 @@ mod links;
 mod manager;
 mod own_port;
 mod paths;
+mod random;
 mod records;
 mod services;
 mod succession;

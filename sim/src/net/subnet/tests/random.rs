@@ -1,0 +1,207 @@
+//! Subnets of up to 100 switches that are joined at random: each port reaches every other, also when links have failed.
+
+use super::*;
+use crate::net::SubnetSwitchConfig;
+use bareverbs_prm::time::Duration;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const MOST_SWITCHES: usize = 100;
+/// Ports of a switch; the first has the host.
+const PORTS: u8 = 60;
+/// How long the manager may take, sweeps included.
+const LONG: Duration = Duration::from_secs(4);
+
+/// A port of a switch, counted from 0.
+type At = (usize, usize);
+
+/// Switches that are joined by cables, with a host at the first port of each. Packets take no time.
+struct Web {
+    switches: Vec<Switch>,
+    hosts: Vec<Agent>,
+    cables: Vec<[At; 2]>,
+    /// Indices of cables that are out.
+    out: BTreeSet<usize>,
+    now: Time,
+}
+
+impl Web {
+    fn new(switches: usize, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        let mut web = Self {
+            switches: vec![Switch::infiniband(SubnetConfig { guid: 0x1000, ..SubnetConfig::default() })],
+            hosts: (0..switches).map(|number| Agent::new(1 + number as u64)).collect(),
+            cables: Vec::new(),
+            out: BTreeSet::new(),
+            now: Time::ZERO,
+        };
+        for number in 1..switches {
+            let config = SubnetSwitchConfig {
+                guid: 0x1000 + number as u64,
+                ports: PORTS,
+                description: format!("switch {number}"),
+            };
+            web.switches.push(Switch::infiniband_without_manager(&config));
+        }
+        let mut next = vec![1; switches];
+        for (one, other) in pairs {
+            if one != other && next[one].max(next[other]) < usize::from(PORTS) {
+                web.cables.push([(one, next[one]), (other, next[other])]);
+                next[one] += 1;
+                next[other] += 1;
+            }
+        }
+        (0..switches).for_each(|switch| web.switches[switch].handle_link(Time::ZERO, 0, true));
+        (0..web.cables.len()).for_each(|cable| web.tell(cable, true));
+        web
+    }
+
+    fn tell(&mut self, cable: usize, up: bool) {
+        for (switch, port) in self.cables[cable] {
+            self.switches[switch].handle_link(self.now, port, up);
+        }
+    }
+
+    fn set_out(&mut self, cable: usize, out: bool) {
+        if out != self.out.contains(&cable) {
+            if out {
+                self.out.insert(cable)
+            } else {
+                self.out.remove(&cable)
+            };
+            self.tell(cable, !out);
+        }
+    }
+
+    /// What is at the other end of each port of a switch that has a cable.
+    fn peers(&self) -> BTreeMap<At, At> {
+        let up = self.cables.iter().enumerate().filter(|(cable, _)| !self.out.contains(cable));
+        up.flat_map(|(_, [one, other])| [(*one, *other), (*other, *one)]).collect()
+    }
+
+    /// Lets switches and hosts talk, and sweeps go by, for a time.
+    fn pass(&mut self, time: Duration) {
+        let (peers, end) = (self.peers(), self.now + time);
+        loop {
+            self.carry(&peers);
+            let due = self.switches.iter().filter_map(Switch::poll_timeout).min();
+            let Some(due) = due.filter(|due| *due <= end) else { break };
+            self.now = due.max(self.now);
+            for switch in &mut self.switches {
+                if switch.poll_timeout().is_some_and(|due| due <= self.now) {
+                    switch.handle_timeout(self.now);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    /// Carries packets until none is left.
+    fn carry(&mut self, peers: &BTreeMap<At, At>) {
+        let mut arriving: VecDeque<(At, Vec<u8>)> = VecDeque::new();
+        for switch in 0..self.switches.len() {
+            self.leave(switch, &[], peers, &mut arriving);
+        }
+        while let Some(((switch, port), frame)) = arriving.pop_front() {
+            self.switches[switch].handle_frame(self.now, port, &frame);
+            self.leave(switch, &frame, peers, &mut arriving);
+        }
+    }
+
+    fn leave(
+        &mut self,
+        switch: usize,
+        frame: &[u8],
+        peers: &BTreeMap<At, At>,
+        arriving: &mut VecDeque<(At, Vec<u8>)>,
+    ) {
+        while let Some(egress) = self.switches[switch].poll() {
+            let (port, bytes) = match egress {
+                Egress::Forward { port } | Egress::Copy { port } => (port, frame.to_vec()),
+                Egress::Own { port, frame, .. } => (port, frame),
+            };
+            if port == 0 {
+                arriving.push_back(((switch, 0), self.hosts[switch].answer(&bytes)));
+            } else if let Some(peer) = peers.get(&(switch, port)) {
+                arriving.push_back((*peer, bytes));
+            }
+        }
+    }
+
+    /// Switches that chains of cables join with that of the manager.
+    fn reached(&self) -> Vec<usize> {
+        let peers = self.peers();
+        let mut reached = vec![0];
+        let mut next = 0;
+        while let Some(&switch) = reached.get(next) {
+            next += 1;
+            for (_, (far, _)) in peers.range((switch, 0)..(switch + 1, 0)) {
+                if !reached.contains(far) {
+                    reached.push(*far);
+                }
+            }
+        }
+        reached
+    }
+
+    /// The host that a packet from a switch's host gets to, by the tables of the switches on its way.
+    fn walk(&mut self, from: usize, lid: u16, peers: &BTreeMap<At, At>) -> Option<usize> {
+        let [high, low] = lid.to_be_bytes();
+        let (mut at, packet) = ((from, 0), [0, 2, high, low, 0, 0, 0, 0]);
+        for _ in 0..=self.switches.len() {
+            self.switches[at.0].handle_frame(self.now, at.1, &packet);
+            let Some(Egress::Forward { port }) = self.switches[at.0].poll() else { return None };
+            if port == 0 {
+                return Some(at.0);
+            }
+            at = *peers.get(&(at.0, port))?;
+        }
+        None
+    }
+
+    /// Pairs of hosts in the manager's part of the subnet of which one does not reach the other.
+    fn unreached(&mut self) -> Vec<(usize, usize)> {
+        let (peers, part) = (self.peers(), self.reached());
+        let members: BTreeSet<u64> = self.switches[0].members().map(|member| member.guid).collect();
+        let expected: BTreeSet<u64> = part.iter().map(|host| self.hosts[*host].guid).collect();
+        assert_eq!(members, expected, "the manager knows its part, and no more");
+        let mut unreached = Vec::new();
+        for from in &part {
+            for to in part.iter().filter(|to| *to != from) {
+                // Back to the port that it came from, a switch sends nothing: a host asks its own switch for others only.
+                if self.walk(*from, self.hosts[*to].lid, &peers) != Some(*to) {
+                    unreached.push((*from, *to));
+                }
+            }
+        }
+        unreached
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Requirement: IBTA v1.4 §14.4.3: the manager of a subnet with any topology fills the tables so that each end port reaches every other, and
+    /// does so again after links have failed and come back; LIDs stay.
+    #[test]
+    fn any_topology_is_swept_and_each_port_reaches_every_other(
+        parents in prop::collection::vec(any::<prop::sample::Index>(), 0..MOST_SWITCHES),
+        extra in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..80),
+        failing in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        let switches = parents.len() + 1;
+        let tree = parents.iter().zip(1..).map(|(parent, switch)| (parent.index(switch), switch));
+        let circles = extra.iter().map(|(one, other)| (one.index(switches), other.index(switches)));
+        let mut web = Web::new(switches, tree.chain(circles).collect::<Vec<_>>());
+        web.pass(LONG);
+        prop_assert_eq!(web.unreached(), []);
+        let lids: Vec<u16> = web.hosts.iter().map(|host| host.lid).collect();
+        let cables = web.cables.len();
+        failing.iter().filter(|_| cables > 0).for_each(|cable| web.set_out(cable.index(cables), true));
+        web.pass(LONG);
+        prop_assert_eq!(web.unreached(), []);
+        (0..cables).for_each(|cable| web.set_out(cable, false));
+        web.pass(LONG);
+        prop_assert_eq!(web.unreached(), []);
+        prop_assert_eq!(web.hosts.iter().map(|host| host.lid).collect::<Vec<_>>(), lids);
+    }
+}
