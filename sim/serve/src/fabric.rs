@@ -10,7 +10,7 @@
 
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use bareverbs_prm::time::Time;
-use bareverbs_sim::net::{Egress, Member, SubnetConfig, Switch, SwitchConfig};
+use bareverbs_sim::net::{Egress, Member, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig};
 use bareverbs_sim::nic::LinkLayer;
 use core::fmt;
 use std::collections::VecDeque;
@@ -89,10 +89,19 @@ impl fmt::Debug for State {
 impl Fabric {
     /// A network without ports, and its thread, which ends with the last clone and port.
     pub fn new(subnet: SubnetConfig) -> io::Result<Self> {
+        Self::of(Switch::infiniband(subnet))
+    }
+
+    /// The same, with an InfiniBand switch that has no manager: one in another network finds it when wires ([`Self::plug_wire`]) lead from there to it.
+    pub fn without_manager(switch: &SubnetSwitchConfig) -> io::Result<Self> {
+        Self::of(Switch::infiniband_without_manager(switch))
+    }
+
+    fn of(infiniband: Switch) -> io::Result<Self> {
         let state = State {
             start: Instant::now(),
             ethernet: Switch::ethernet(&SwitchConfig::default()),
-            infiniband: Switch::infiniband(subnet),
+            infiniband,
             ports: Vec::new(),
             wires: Vec::new(),
             lost: Tally::default(),

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::real_time::UnixDatagramIo;
+use bareverbs_sim::wire::infiniband::parse;
+use bareverbs_sim::wire::management::{Method, SubnetPacket, attribute};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn silent() -> Waker {
@@ -85,6 +87,30 @@ fn a_wire_joins_the_switch_with_another_process() {
         receive(&mut one)
     });
     assert_eq!(back.take(10_000).flatten().next(), Some(frame(1, 7)));
+}
+
+/// A wire joins two InfiniBand switches, of which one has the manager: it asks by a directed route of two hops who is at the other one.
+#[test]
+fn a_manager_finds_a_switch_behind_a_wire() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (near, far) = (directory.path().join("near"), directory.path().join("far"));
+    let managed = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let config = SubnetSwitchConfig { guid: 0x51, ports: 8, description: "further".into() };
+    let further = Fabric::without_manager(&config).expect("a thread");
+    let mut host = further.plug(LinkLayer::InfiniBand, silent());
+    assert_eq!(receive(&mut host), None, "nobody manages it yet");
+    further.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(&far, &near)).expect("far end");
+    managed.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(&near, &far)).expect("near end");
+    let mut asked = None;
+    until(|| {
+        asked = receive(&mut host);
+        asked.is_some()
+    });
+    let frame = asked.expect("a packet");
+    let packet = parse(&frame).expect("a packet of the link");
+    let question = SubnetPacket::of(&packet).expect("of subnet management");
+    assert_eq!((question.method(), question.attribute().0), (Method::Get, attribute::NODE_INFO));
+    assert_eq!(question.bytes()[6..8], [2, 2], "the second hop of two");
 }
 
 #[test]
