@@ -1,5 +1,6 @@
 //! The command line: perftest's options under perftest's names, checked against each other.
 
+use super::foreign::ForeignArguments;
 use super::lane::MOST_INLINE;
 use super::plan::{Amount, Measure, Operation, Plan, RateLimit, RateUnit, Transport};
 use crate::seat::SeatArguments;
@@ -85,6 +86,8 @@ pub struct PerfArguments {
     path: PathArguments,
     #[command(flatten)]
     pub(crate) report: OutputArguments,
+    #[command(flatten)]
+    foreign: ForeignArguments,
 }
 
 /// How much of what is sent.
@@ -171,7 +174,7 @@ struct PathArguments {
     #[arg(short = 'S', long = "sl", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     service_level: u8,
     /// Traffic class: differentiated services and congestion bits.
-    #[arg(long = "tclass", default_value_t = 0)]
+    #[arg(short = 'T', long = "tclass", alias = "tos", default_value_t = 0)]
     traffic_class: u8,
     /// Flow label.
     #[arg(long = "flow_label", alias = "flow-label", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..1 << 20))]
@@ -235,6 +238,7 @@ impl PerfArguments {
     /// The options, checked.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let (load, path) = (&self.load, &self.path);
+        self.foreign.check()?;
         let measure = if self.kind == FigureKind::Bw { Measure::Bandwidth } else { Measure::Latency };
         let operation = self.operation();
         let transport = self.transport(operation)?;

@@ -10,6 +10,7 @@ mod control;
 pub(crate) mod conversation;
 mod data;
 mod figures;
+mod foreign;
 mod lane;
 mod pair;
 pub(crate) mod plan;

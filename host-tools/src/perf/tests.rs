@@ -62,6 +62,7 @@ fn every_test_moves_its_data_and_says_whose_time_it_measured() {
         "write lat -c XRC -n 50",
         "send lat -c XRC -a -n 20",
         "write bw -D 1 -f 0 -s 1048576 --rate_limit 1000",
+        "write bw -F -z -i 1 -T 8 --cqe_poll 16 --force_link Ethernet --no-lock -n 20",
     ] {
         let (perf, good) = json(words);
         assert!(good, "{words}");
@@ -139,6 +140,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("write bw --peer-mac 01:00:00:00:00:01", "address of a group"),
         ("write bw --peer-mac 02:00:00:00:00", "no MAC address"),
         ("copy bw", "possible values"),
+        ("write bw --run_infinitely", "--run_infinitely of perftest is not spoken: a test ends; take -D"),
+        ("write bw --mmap_offset 3", "one region of DMA memory"),
+        ("send lat -H", "percentiles"),
+        ("read bw --use-cuda 0", "accelerators"),
     ] {
         let said = refusal(words);
         assert!(said.contains(reason), "{words}: {said}");
