@@ -13,7 +13,7 @@ use crate::offload_figures::components::Components;
 const CPU_CALL: f64 = 5_000.0;
 /// An access of the server's processor to its own memory.
 const CPU_ACCESS: f64 = 100.0;
-/// What a core of the server is busy with for one request, besides accesses: HERD and eRPC serve about a million a second and core with such handlers.
+/// What a core of the server is busy with for one request, besides accesses. Chosen: a million requests a second and core.
 const CPU_SERVICE: f64 = 1_000.0;
 /// Most elements of which a break-even is looked for.
 const LONGEST: u32 = 10_000;

@@ -24,8 +24,7 @@ pub struct Components {
     pub pcie_per_byte: f64,
     /// CRC-64 on the client, by a table, nanoseconds a byte: what figure 9 implies (0.52 GB/s).
     pub crc_on_client_per_byte: f64,
-    /// Partitioning on the client, nanoseconds a byte, when the data have to be passed over before they are sent: half of what figure 11 implies, from
-    /// Barthels et al. (SIGMOD 2015), 4 GB/s a core.
+    /// Partitioning on the client, nanoseconds a byte, when the data have to be passed over before they are sent. Chosen: figure 11 implies 3 to 5 GB/s.
     pub partition_on_client_per_byte: f64,
     /// A write over PCIe, nanoseconds besides its bytes: a TLP header of 24 bytes for 128.
     pub pcie_per_write: f64,
