@@ -1,7 +1,7 @@
 //! Finds the first record that satisfies a predicate.
 //!
 //! It reads four pieces of the table at once, ahead of what it knows. As soon as a record is found that no piece before it can have, the answer
-//! leaves; what is still being read is thrown away. The parameters are a [`ScanQuery`](super::scan::ScanQuery). Answer: the number of the record 8,
+//! leaves; what is still being read is thrown away. The parameters are a [`ScanQuery`]. Answer: the number of the record 8,
 //! its column 8; big-endian.
 
 use super::scan::{QUERY, Scan, ScanQuery};
