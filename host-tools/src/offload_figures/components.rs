@@ -20,7 +20,7 @@ const ELEMENT: u32 = 64;
 pub struct Components {
     /// Latencies and the rate of the wire.
     pub preset: Preset,
-    /// PCIe, nanoseconds a byte; the bytes of [`ELEMENT`] are part of the preset's figures.
+    /// PCIe, nanoseconds a byte; the first 64 bytes are part of the preset's figures.
     pub pcie_per_byte: f64,
     /// CRC-64 on the client, by a table, nanoseconds a byte: what figure 9 implies (0.52 GB/s).
     pub crc_on_client_per_byte: f64,
