@@ -39,7 +39,8 @@ pub(super) enum Delivery {
 
 impl PacketReceiveQueue {
     pub(crate) fn new(number: u32, context: ReceiveQueueContext, queue: ReceiveQueue) -> Self {
-        let accessor = Accessor { pd: context.wq().pd(), qpn: Qpn::from_low_bits(number), privileged: false };
+        let (pd, qpn) = (context.wq().pd(), Qpn::from_low_bits(number));
+        let accessor = Accessor { pd, qpn, privileged: false, reserved_lkey: context.rlky() };
         Self { context, queue, scatter: ScatterList::default(), accessor }
     }
 

@@ -137,7 +137,8 @@ impl PacketSendQueue {
     ) -> Result<FetchedPackets, RefusedWqe> {
         let next = self.queue.read_next(memory, self.number, limit)?;
         let control = &next.control;
-        let accessor = Accessor { pd: self.context.wq().pd(), qpn: self.number, privileged: false };
+        let (pd, reserved_lkey) = (self.context.wq().pd(), self.context.rlky());
+        let accessor = Accessor { pd, qpn: self.number, privileged: false, reserved_lkey };
         let builder = Builder { memory, mkeys, accessor, bytes: self.queue.segments(&next) };
         let packets = builder.packets(control).map_err(|fault| next.refused(fault))?;
         let event = control.completion_mode() == completion_mode::ALWAYS_AND_EVENT;

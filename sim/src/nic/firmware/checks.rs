@@ -45,13 +45,36 @@ where
     run_sized(nic, call, allowed, I::SIZE, handler)
 }
 
-/// Checks state, lengths and reserved bits, then runs a handler. Inputs shorter than the newest layout but not shorter
-/// than `minimum` are read as if zeros followed: older drivers send less.
+/// The shortest input and output of a command that drivers send, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shortest {
+    pub(super) input: usize,
+    pub(super) output: usize,
+}
+
+/// Runs a handler whose input has `input` bytes at least, and its output the usual.
 pub(super) fn run_sized<M, I, O>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
     allowed: Allowed,
-    minimum: usize,
+    input: usize,
+    handler: Handler<M, I, O>,
+) -> Result<(), Refusal>
+where
+    M: HostMemory,
+    I: Layout + FromBytes + IntoBytes + Immutable,
+    O: Layout + FromZeros + IntoBytes + Immutable,
+{
+    run_grown(nic, call, allowed, Shortest { input, output: minimum_output::<O>() }, handler)
+}
+
+/// Checks state, lengths and reserved bits, then runs a handler. Inputs shorter than the newest layout but not too short are read as if zeros
+/// followed, and outputs are cut: older drivers send less and have less room.
+pub(super) fn run_grown<M, I, O>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    allowed: Allowed,
+    shortest: Shortest,
     handler: Handler<M, I, O>,
 ) -> Result<(), Refusal>
 where
@@ -62,10 +85,10 @@ where
     if !allowed.includes(nic.firmware.state) {
         return Err(syndrome::WRONG_STATE);
     }
-    if call.input.len() < minimum {
+    if call.input.len() < shortest.input {
         return Err(syndrome::INPUT_TOO_SHORT);
     }
-    if call.output_length < minimum_output::<O>() {
+    if call.output_length < shortest.output {
         return Err(syndrome::OUTPUT_TOO_SHORT);
     }
     let mut input = I::new_zeroed();

@@ -1,9 +1,10 @@
 //! CREATE_MKEY, DESTROY_MKEY, QUERY_MKEY.
 
 use super::call::Call;
-use crate::nic::mkey::{MemoryKey, access_mode};
+use crate::nic::mkey::{MemoryKey, RESERVED_LKEY, access_mode};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::hca::{QuerySpecialContextsIn, QuerySpecialContextsOut};
 use bareverbs_prm::command::mkey::{
     CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut, QueryMkeyIn, QueryMkeyOut,
 };
@@ -133,6 +134,18 @@ fn own(nic: &Nic, index: u32) -> Result<&MemoryKey, Refusal> {
 }
 
 /// The context; the translation entries, which the tables show for two of them only, are not given.
+/// QUERY_SPECIAL_CONTEXTS: the reserved local key. The other keys of the output belong to capabilities that are not offered.
+pub(super) fn query_special<M: HostMemory>(
+    _: &mut Nic,
+    call: &mut Call<'_, M>,
+    _: &QuerySpecialContextsIn,
+    output: &mut QuerySpecialContextsOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    output.set_resd_lkey(RESERVED_LKEY.value());
+    Ok(())
+}
+
 pub(super) fn query<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

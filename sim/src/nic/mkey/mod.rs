@@ -28,6 +28,9 @@ use bareverbs_prm::mutation::mutated;
 pub(crate) const FIRST_MKEY: u32 = 0x10;
 /// `mkc.qpn` of a key that every queue pair of the protection domain may use.
 pub(crate) const ANY_QP: u32 = 0xff_ffff;
+/// The reserved local key (`resd_lkey`): through it, queues that are made for it (`rlky`) name memory by its address on the bus. No key that is
+/// created has its index.
+pub(crate) const RESERVED_LKEY: Mkey = Mkey::new(1 << 8);
 /// Keys that an access may pass through before it reaches memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
 
@@ -97,6 +100,8 @@ pub(crate) struct Accessor {
     pub(crate) qpn: Qpn,
     /// A queue pair of the driver's own (REG_UMR): it has no domain, and the memory and keys of all.
     pub(crate) privileged: bool,
+    /// It may use [`RESERVED_LKEY`].
+    pub(crate) reserved_lkey: bool,
 }
 
 /// A stretch of memory that was checked. It names the key's object and its generation, and dies with either: a key that becomes
@@ -222,7 +227,10 @@ impl MkeyTable {
         length: u64,
     ) -> Result<HostRange, KeyFault> {
         let index = key.index().value();
-        let object = self.find(key)?;
+        let object = match self.find(key) {
+            Ok(object) => object,
+            Err(fault) => return reserved_range(who, key, access, address, length).ok_or(fault),
+        };
         object.check_use(who, access)?;
         let start = if length == 0 { 0 } else { object.offset_of(address, length)? };
         let start = object.translation.position(start);
@@ -263,6 +271,15 @@ impl MkeyTable {
         }
         Ok(())
     }
+}
+
+/// The range at an address on the bus, for a queue that may use the reserved key.
+#[cold]
+fn reserved_range(who: Accessor, key: Mkey, access: Access, address: u64, length: u64) -> Option<HostRange> {
+    let is_local = matches!(access, Access::LocalRead | Access::LocalWrite);
+    let allowed = key == RESERVED_LKEY && who.reserved_lkey && is_local;
+    address.checked_add(length).filter(|_| allowed)?;
+    Some(HostRange { index: RESERVED_LKEY.index().value(), generation: 0, start: address, length })
 }
 
 impl MemoryKey {

@@ -144,7 +144,8 @@ impl MkeyTable {
         };
         let object = self.keys.get(key.index).filter(|object| object.generation == key.generation);
         let object = object.ok_or(DmaRefused::Key)?;
-        let who = Accessor { pd: object.pd, qpn: Qpn::from_low_bits(ANY_QP), privileged: false };
+        let (pd, qpn) = (object.pd, Qpn::from_low_bits(ANY_QP));
+        let who = Accessor { pd, qpn, privileged: false, reserved_lkey: false };
         let name = Mkey::from_parts(MkeyIndex::from_low_bits(key.index), object.variant);
         self.check(who, name, access, address, end.length).map_err(|_| DmaRefused::Key)
     }

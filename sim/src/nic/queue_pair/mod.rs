@@ -121,7 +121,7 @@ impl QueuePair {
         let blocks = (!context.no_sq()).then(|| context.log_sq_size());
         let privileged = context.st() == ServiceType::RegUmr;
         Self {
-            accessor: Accessor { pd: context.pd(), qpn: number, privileged },
+            accessor: Accessor { pd: context.pd(), qpn: number, privileged, reserved_lkey: context.rlky() },
             format: format_of(context.st()),
             class: class_of(context.st()),
             send: SendQueue::new(WorkQueue::new(buffer, send_base, record, blocks)),

@@ -2,6 +2,7 @@
 
 use super::host::{Answer, Host};
 use super::verbs::{Node, create_cq, create_qp, init, rtr, rts, set_gid};
+use crate::nic::mkey::RESERVED_LKEY;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{Limits, NicConfig};
 use bareverbs_prm::command::cq::{DestroyCqIn, DestroyCqOut};
@@ -409,6 +410,18 @@ fn a_memory_key_shows_its_context() {
     let (out, _): (QueryMkeyOut, _) = node.host.run(Op::QueryMkey, 0, input).unwrap();
     assert_eq!(out.memory_key_mkey_entry().start_addr(), node.mr.va);
     assert_eq!(out.memory_key_mkey_entry().mkey_7_0(), node.mr.key.variant());
+}
+
+#[test]
+fn the_reserved_key_is_told_also_to_who_has_room_for_no_other() {
+    let mut host = Host::booted(NicConfig::default());
+    let ask = QuerySpecialContextsIn::new;
+    let (out, _): (QuerySpecialContextsOut, _) = host.run(Op::QuerySpecialContexts, 0, ask()).unwrap();
+    assert_eq!((out.resd_lkey(), out.null_mkey()), (RESERVED_LKEY.value(), 0));
+    let (out, _): ([u8; 16], _) = host.run(Op::QuerySpecialContexts, 0, ask()).unwrap();
+    assert_eq!(out[12..], RESERVED_LKEY.value().to_be_bytes());
+    let short = host.run::<_, [u8; 12]>(Op::QuerySpecialContexts, 0, ask()).unwrap_err();
+    assert_eq!(short.1, syndrome::OUTPUT_TOO_SHORT.syndrome);
 }
 
 #[test]

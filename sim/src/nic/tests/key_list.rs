@@ -8,7 +8,8 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 use proptest::prelude::*;
 
 const PD: Pdn = Pdn::from_low_bits(7);
-const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false };
+const WHO: Accessor =
+    Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false, reserved_lkey: false };
 const VARIANT: u8 = 0x21;
 
 /// Host memory whose every byte is made from its address; remembers what was written.

@@ -3,7 +3,8 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 use std::collections::BTreeMap;
 
 const PD: Pdn = Pdn::from_low_bits(7);
-const WHO: Accessor = Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false };
+const WHO: Accessor =
+    Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false, reserved_lkey: false };
 
 /// Pages of 4 KiB, each remembering what was written where.
 #[derive(Default)]
@@ -87,6 +88,21 @@ fn a_key_of_one_queue_pair_serves_no_other() {
     assert_eq!(table.check(WHO, key, Access::LocalRead, 0, 1), Err(KeyFault::QueuePair));
     let owner = Accessor { qpn: Qpn::from_low_bits(0x41), ..WHO };
     assert!(table.check(owner, key, Access::LocalRead, 0, 1).is_ok());
+}
+
+#[test]
+fn the_reserved_key_is_of_queues_that_are_made_for_it() {
+    let (table, _) = table(context(0x1000, 0x100), &[0x8000]);
+    let reserved = Accessor { reserved_lkey: true, ..WHO };
+    let check = |who, access, address| table.check(who, RESERVED_LKEY, access, address, 0x10);
+    assert_eq!(check(WHO, Access::LocalRead, 0x7000), Err(KeyFault::Unknown));
+    assert_eq!(check(reserved, Access::RemoteRead, 0x7000), Err(KeyFault::Unknown));
+    assert_eq!(check(reserved, Access::LocalRead, u64::MAX), Err(KeyFault::Unknown));
+    let range = check(reserved, Access::LocalWrite, 0x7000).unwrap();
+    let mut memory = Pages::default();
+    table.write(&mut memory, &range, 0, &[3; 16]).unwrap();
+    assert!(table.write(&mut memory, &range, 1, &[3; 16]).is_err(), "beyond the range");
+    assert_eq!((memory.0.get(&0x7000), memory.0.get(&0x700f), memory.0.len()), (Some(&3), Some(&3), 16));
 }
 
 #[test]

@@ -249,6 +249,7 @@ fn only_the_queue_pair_of_a_window_invalidates_it() {
         pd: pair.b.pd,
         qpn: Qpn::from_low_bits(qpn.value() + 1),
         privileged: false,
+        reserved_lkey: false,
     };
     let checked = table.check(stranger, key, crate::nic::mkey::Access::RemoteRead, pair.b.mr.va, 8);
     assert_eq!(checked, Err(crate::nic::mkey::KeyFault::QueuePair));
