@@ -190,7 +190,7 @@ impl CompletionQueue {
         self.write_half(memory, index, self.stride() - CQE_SIZE as u64, &bytes)
     }
 
-    /// Writes 64 bytes at `within` of entry number `index`.
+    /// Writes 64 bytes at `within` of entry number `index`; of a collapsed queue (`cc`) all entries are the first.
     pub(super) fn write_half<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -198,7 +198,8 @@ impl CompletionQueue {
         within: u64,
         bytes: &[u8; CQE_SIZE],
     ) -> Result<(), BrokenQueue> {
-        let at = u64::from(index & (self.size() - 1)) * self.stride() + within;
+        let last = if self.context.cc() { 0 } else { self.size() - 1 };
+        let at = u64::from(index & last) * self.stride() + within;
         self.buffer.write_entry(memory, at, bytes).map_err(|_| {
             self.status = STATUS_WRITE_FAILURE;
             BrokenQueue

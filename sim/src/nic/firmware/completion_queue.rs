@@ -64,13 +64,14 @@ fn place(context: &CompletionQueueContext, list_at: usize, umem: Option<UmemPlac
     BufferPlace { list_at, log_page_size: context.log_page_size(), page_offset: context.page_offset(), umem }
 }
 
-/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout.
+/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout of a queue that is not collapsed.
 fn check_features(context: &CompletionQueueContext) -> Result<(), Refusal> {
     let compressed = context.cqe_comp_en();
     let basic = context.cqe_sz() == 0
+        && !context.cc()
         && context.cqe_compression_layout() == 0
         && context.mini_cqe_res_format() <= LARGEST_MINI_FORMAT;
-    let offered = context.cqe_sz() <= LARGEST_ENTRY && (!compressed || basic) && !context.cc();
+    let offered = context.cqe_sz() <= LARGEST_ENTRY && (!compressed || basic);
     if !offered || context.apu_cq() {
         return Err(syndrome::CQ_FEATURE);
     }

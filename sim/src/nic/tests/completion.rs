@@ -8,6 +8,7 @@ use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry, OP_OWN_INITIAL};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, EventType, QpState, WqeOpcode};
 use bareverbs_prm::time::Duration;
+use zerocopy::IntoBytes;
 
 fn modify(node: &mut Node, select: u32, edit: impl Fn(&mut CompletionQueueContext)) -> Result<(), Refusal> {
     let mut input = ModifyCqIn::new();
@@ -182,13 +183,19 @@ fn entries_of_128_bytes_stand_in_the_second_half() {
 
 /// A compressed queue for the left side's queue pair, of which `log_size` is the size: where its entries lie, and its doorbell record.
 fn compressed(pair: &mut Pair, log_size: u8) -> (u64, u64) {
+    with_queue(pair, log_size, |context| _ = context.set_cqe_comp_en(true))
+}
+
+/// The left side's queue pair completes into a queue with this context.
+fn with_queue(pair: &mut Pair, log_size: u8, edit: fn(&mut CompletionQueueContext)) -> (u64, u64) {
     let node = &mut pair.a;
     let (address, list) = buffer(node, log_size, 64);
     let record = node.host.memory.allocate(8);
     let mut input = CreateCqIn::new();
     let context = input.cq_context_mut();
     context.set_log_cq_size(log_size).set_uar_page(node.uar);
-    context.set_c_eqn_or_apu_element(node.eq.eqn.value()).set_dbr_addr(record).set_cqe_comp_en(true);
+    context.set_c_eqn_or_apu_element(node.eq.eqn.value()).set_dbr_addr(record);
+    edit(context);
     let (output, _): (CreateCqOut, _) =
         node.host.command(CommandOpcode::CreateCq, 0, input, &list, 16).unwrap();
     node.qp = create_qp(&mut node.host, node.uar, node.pd, output.cqn(), |_| {}).unwrap();
@@ -197,6 +204,19 @@ fn compressed(pair: &mut Pair, log_size: u8) -> (u64, u64) {
     pair.b.short(CommandOpcode::ToResetQp).unwrap();
     pair.b.connect((number, gid, mac), |_| {});
     (address, record)
+}
+
+#[test]
+fn entries_of_a_collapsed_queue_are_the_first() {
+    let mut pair = Pair::new();
+    let (address, _) = with_queue(&mut pair, 4, |context| _ = context.set_cc(true).set_oi(true));
+    sends(&mut pair, 20);
+    let entry = |at: u64| pair.a.host.memory.load::<CompletionEntry>(address + at * 64);
+    assert_eq!(
+        (entry(0).opcode(), entry(0).wqe_counter(), entry(0).owner()),
+        (CqeOpcode::Requester, 19, true)
+    );
+    assert_eq!(entry(1).as_bytes()[63], OP_OWN_INITIAL, "nothing is written behind it");
 }
 
 #[test]
@@ -266,6 +286,7 @@ fn what_is_not_offered_with_compression_is_refused() {
         let answer = node.host.command::<_, CreateCqOut>(CommandOpcode::CreateCq, 0, input, &list, 16);
         answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
     };
+    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cc(true)), Err(syndrome::CQ_FEATURE));
     assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_sz(1)), Err(syndrome::CQ_FEATURE));
     assert_eq!(wish(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(3)), Err(syndrome::CQ_FEATURE));
     assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_compression_layout(1)), Err(syndrome::CQ_FEATURE));
