@@ -10,7 +10,7 @@ use crate::nic::syndrome::Refusal;
 use crate::nic::{CommandRecord, HostMemory, Nic};
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::qp::InitToInitQpIn;
-use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::numbering::CommandOpcode as Op;
 use zerocopy::FromBytes;
 
 /// QUERY_SPECIAL_CONTEXTS when there was no other key than the reserved one; drivers in user space still have no more room.
@@ -20,7 +20,6 @@ const SPECIAL_CONTEXTS: Shortest = Shortest { input: 16, output: 16 };
 #[rustfmt::skip]
 fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
     use Allowed::{Disabled, Enabled, EnabledOrInitialized, Initialized};
-    use CommandOpcode as Op;
     match call.opcode() {
         Op::EnableHca => run(nic, call, Disabled, system::enable),
         Op::DisableHca => run(nic, call, Enabled, system::disable),
@@ -103,10 +102,10 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
 /// Commands that only a function of a card with several has.
 fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
     match call.opcode() {
-        CommandOpcode::AllowOtherVhcaAccess => run(nic, call, Allowed::Initialized, general_object::allow),
-        CommandOpcode::CreateGeneralObject => run(nic, call, Allowed::Initialized, general_object::create),
-        CommandOpcode::QueryGeneralObject => run(nic, call, Allowed::Initialized, general_object::query),
-        CommandOpcode::DestroyGeneralObject => run(nic, call, Allowed::Initialized, general_object::destroy),
+        Op::AllowOtherVhcaAccess => run(nic, call, Allowed::Initialized, general_object::allow),
+        Op::CreateGeneralObject => run(nic, call, Allowed::Initialized, general_object::create),
+        Op::QueryGeneralObject => run(nic, call, Allowed::Initialized, general_object::query),
+        Op::DestroyGeneralObject => run(nic, call, Allowed::Initialized, general_object::destroy),
         _ => refuse_unknown(nic, call),
     }
 }

@@ -14,6 +14,10 @@ use bareverbs_prm::numbering::RegisterId;
 /// `proto_mask` of PTYS: InfiniBand, Ethernet.
 const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 4;
+/// Who reads a register has to send the bytes that name the part of it, its first word at least; the rest is zero.
+const NAMED: usize = 4;
+/// Bytes of the largest register, PPCNT.
+const LARGEST: usize = 256;
 /// Smallest Ethernet payload that IPv4 allows.
 const MINIMUM_MTU: u16 = 68;
 
@@ -29,7 +33,11 @@ pub(super) fn access<M: HostMemory>(
         1 => false,
         _ => return Err(syndrome::BAD_OP_MOD),
     };
-    let data = call.input.get(AccessRegisterIn::REGISTER_DATA_OFFSET..).unwrap_or(&[]);
+    let mut data = call.input.get(AccessRegisterIn::REGISTER_DATA_OFFSET..).unwrap_or(&[]).to_vec();
+    if !write && data.len() >= NAMED {
+        data.resize(data.len().max(LARGEST), 0);
+    }
+    let data = &data;
     call.tail = match input.register_id() {
         RegisterId::HostEndianness => host_endianness(data, write),
         RegisterId::Pmtu => port_mtu(nic, data, write),

@@ -459,7 +459,9 @@ fn registers_of_the_port() {
     assert_eq!(access(RegisterId::NodeDesc, 1, &[0; 64]).unwrap(), description);
     assert_eq!(access(RegisterId::Mtmp, 1, &[0; 16]).unwrap_err().1, syndrome::REGISTER_UNKNOWN.syndrome);
     for id in [RegisterId::Pmtu, RegisterId::Pfcc] {
-        assert_eq!(access(id, 1, &[0, 1, 0, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
+        assert_eq!(access(id, 0, &[0, 1, 0, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
+        assert_eq!(access(id, 1, &[0, 1, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
+        assert!(access(id, 1, &[0, 1, 0, 0]).is_ok(), "who reads sends what names the register");
     }
     let mut flow_control = [0; 12];
     flow_control[1] = 1;

@@ -465,3 +465,28 @@ fn an_entry_leads_to_a_lower_level_only_if_it_ignores_levels() {
     assert_eq!(set(FlowTableId::from_low_bits(0xfff), true), refusal(syndrome::FLOW_TABLE_UNKNOWN));
     set(low, true).unwrap();
 }
+
+#[test]
+fn the_second_half_of_the_last_destination_may_be_left_out() {
+    let mut station = Station::new(1);
+    let tirn = station.tirn;
+    let host = station.host();
+    let (table, _): (CreateFlowTableOut, _) =
+        host.run(Op::CreateFlowTable, 0, CreateFlowTableIn::new()).unwrap();
+    let mut group = CreateFlowGroupIn::new();
+    group.set_table_id(table.table_id());
+    let (group, _): (CreateFlowGroupOut, _) = host.run(Op::CreateFlowGroup, 0, group).unwrap();
+    let mut entry = SetFlowEntryIn::new();
+    entry.set_table_id(table.table_id());
+    let context = entry.flow_context_mut();
+    context.set_group_id(group.group_id()).set_action(FORWARD).set_destination_list_size(1);
+    let mut destination = FlowDestination::new();
+    destination.set_destination_type(TO_TIR).set_destination_id(tirn.value());
+    let mut set = |bytes: usize| {
+        let list = &destination.as_bytes()[..bytes];
+        host.command::<_, SetFlowEntryOut>(Op::SetFlowTableEntry, 0, entry, list, 16).map(drop)
+    };
+    let short = Err((syndrome::LIST_TOO_SHORT.status, syndrome::LIST_TOO_SHORT.syndrome));
+    assert_eq!(set(0), short);
+    set(4).unwrap();
+}

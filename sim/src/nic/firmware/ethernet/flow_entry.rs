@@ -79,7 +79,8 @@ fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Ref
     }
 }
 
-/// The lists behind the context: destinations, then counters, eight bytes each. `level` is that of the entry's table,
+/// The lists behind the context: destinations, then counters, eight bytes each. Of the last one, drivers may leave the second half out, which
+/// is zero then (Snabb does). `level` is that of the entry's table,
 /// unless the entry ignores levels.
 fn read_lists(
     nic: &mut Nic,
@@ -89,8 +90,13 @@ fn read_lists(
 ) -> Result<(Vec<Destination>, Vec<u32>), Refusal> {
     let (count, counted) =
         (context.destination_list_size() as usize, context.flow_counter_list_size() as usize);
-    let bytes = input.get(LISTS..LISTS + (count + counted) * FlowDestination::SIZE);
-    let bytes = bytes.ok_or(syndrome::LIST_TOO_SHORT)?;
+    let length = (count + counted) * FlowDestination::SIZE;
+    let given = input.get(LISTS..).unwrap_or_default();
+    let mut bytes = given.get(..given.len().min(length)).unwrap_or_default().to_vec();
+    if bytes.len() + FlowDestination::SIZE / 2 < length {
+        return Err(syndrome::LIST_TOO_SHORT);
+    }
+    bytes.resize(length, 0);
     let (first, second) = bytes.split_at(count * FlowDestination::SIZE);
     let destinations = first.chunks_exact(FlowDestination::SIZE).map(|bytes| {
         let destination = FlowDestination::read_from_bytes(bytes).map_err(|_| syndrome::LIST_TOO_SHORT)?;

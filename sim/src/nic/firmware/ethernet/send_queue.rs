@@ -48,11 +48,12 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Packets and NOPs only: no key updates, software parsers, hairpins, rate limits or time stamps in real time.
+/// Packets and NOPs only: no key updates, software parsers, hairpins, rate limits or time stamps in real time. Drivers may ask for fast
+/// registration (`fre`); a work request that does it is one of an unknown opcode.
 fn check_features(context: &SendQueueContext) -> Result<(), Refusal> {
     let peers = context.hairpin() || context.non_wire() || context.cd_master();
     let paced = context.packet_pacing_rate_limit_index() != 0 || context.qos_queue_group_id() != 0;
-    let work = context.reg_umr() || context.allow_swp() || context.fre();
+    let work = context.reg_umr() || context.allow_swp();
     if peers || paced || work || context.ts_format() > 1 || !is_plain(context.wq()) {
         return Err(syndrome::SQ_FEATURE);
     }
