@@ -9,6 +9,7 @@ use bareverbs_perftest::line::{Carrier, DestinationForm, Meanwhile};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use libfuzzer_sys::fuzz_target;
+use std::time::Duration;
 
 /// The peer: what it says is the input, what it is told goes nowhere.
 struct Peer<'a> {
@@ -31,6 +32,8 @@ impl Carrier for Peer<'_> {
     fn form(&self) -> DestinationForm {
         self.form
     }
+
+    fn set_limit(&mut self, _: Duration) {}
 }
 
 fuzz_target!(|data: &[u8]| {

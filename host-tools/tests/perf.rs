@@ -3,7 +3,8 @@
 mod support;
 
 use serde_json::Value;
-use support::{Hosts, free_port, object_of};
+use std::io::{BufRead as _, BufReader};
+use support::{Hosts, free_port, object_of, wait_for};
 
 /// Both ends of a test: what client and server say.
 fn both(arguments: &[&str]) -> [Value; 2] {
@@ -26,6 +27,10 @@ fn both_ends_agree_and_every_byte_is_compared() {
         &["atomic", "bw", "-n", "100"],
         &["send", "bw", "-n", "100", "-b", "-e"],
         &["send", "bw", "-n", "100", "-b", "-q", "2", "-c", "XRC"],
+        &["send", "bw", "-n", "100", "--use-srq", "-q", "3", "-r", "7"],
+        &["write", "bw", "-n", "100", "--write_with_imm", "-q", "2"],
+        &["write", "bw", "-n", "100", "--write_with_imm", "-b", "-s", "3000"],
+        &["write", "lat", "-n", "20", "--write_with_imm"],
         &["write", "bw", "-n", "100", "-R", "-q", "3"],
         &["read", "lat", "-n", "20", "-R", "-o", "5"],
         &["send", "bw", "-n", "100", "-R", "-b"],
@@ -43,7 +48,9 @@ fn both_ends_agree_and_every_byte_is_compared() {
         };
         assert!(compared(&client) + compared(&server) >= 8, "{arguments:?}");
         // The end that receives messages measures them by itself, and is told nothing.
-        let is_told = arguments[0] != "send" && client["options"]["bidirectional"] == false;
+        let options = &client["options"];
+        let is_told =
+            arguments[0] != "send" && options["bidirectional"] == false && options["immediate"] == false;
         if client["measure"] == "bandwidth" && is_told {
             let [own, told] = [&client["results"][0]["local"], &server["results"][0]["remote"]];
             let rate = |end: &Value| end["average_bytes_per_s"].as_f64().expect("a rate");
@@ -79,4 +86,60 @@ fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
     };
     assert!(refusal(&["--timeout", "1", "b"]).contains("--timeout"), "given twice");
     assert!(refusal(&["no-such-host.invalid"]).contains("no host of the network"));
+}
+
+/// Client and server of a test without an end. The client is interrupted after two rows, and with `both` the server too.
+fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let server =
+        [&["perf"], arguments, &["-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"]].concat();
+    let client = [&server[..], &["a"]].concat();
+    let server = hosts.on("a", &server).spawn().expect("the program");
+    wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
+    let mut client = hosts.on("b", &client).spawn().expect("the program");
+    let mut said = String::new();
+    let mut lines = BufReader::new(client.stdout.take().expect("its output")).lines();
+    while said.matches("\n 65536 ").count() < 2 {
+        let line = lines.next().unwrap_or_else(|| panic!("it has ended: {said}")).expect("text");
+        said.push_str(&line);
+        said.push('\n');
+    }
+    let interrupt = |process: &std::process::Child| {
+        let pid = process.id().to_string();
+        let ended = std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill");
+        assert!(ended.success());
+    };
+    interrupt(&client);
+    if both {
+        interrupt(&server);
+    }
+    lines.for_each(|line| said.push_str(&(line.expect("text") + "\n")));
+    assert!(client.wait().expect("it ends").success(), "{said}");
+    let server = server.wait_with_output().expect("it ends");
+    assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
+    [said, String::from_utf8_lossy(&server.stdout).into_owned()]
+}
+
+/// Averages of the rows.
+fn rates(said: &str) -> Vec<f64> {
+    let rows = said.lines().filter_map(|line| line.strip_prefix(" 65536 "));
+    rows.filter_map(|row| row.split_whitespace().nth(2)?.parse().ok()).collect()
+}
+
+#[test]
+fn a_test_without_an_end_shows_a_row_for_each_period_until_it_is_interrupted() {
+    let [client, server] = interrupted(&["write", "bw"], false);
+    assert!(client.matches("#bytes").count() == 1 && client.contains(" Data "), "{client}");
+    let (own, told) = (rates(&client), rates(&server));
+    assert!(own.len() >= 2 && own.iter().all(|rate| *rate > 0.0), "{client}");
+    assert_eq!(told, own[own.len() - 1..], "the server is told the last row: {server}");
+}
+
+#[test]
+fn who_receives_without_an_end_has_rows_of_its_own() {
+    let [client, server] = interrupted(&["send", "bw", "--use-srq"], true);
+    assert!(rates(&client).iter().all(|rate| *rate > 0.0), "{client}");
+    let own = rates(&server);
+    assert!(own.first().is_some_and(|rate| *rate > 0.0), "{server}");
+    assert_eq!(server.matches("#bytes").count(), 1, "{server}");
 }

@@ -108,6 +108,8 @@ fn every_tool_prints_what_its_schema_says() {
         "perf send lat -c UD",
         "perf atomic bw -n 20 -A CMP_AND_SWAP",
         "perf send lat -c XRC -n 20",
+        "perf send lat -U -n 20 --use-srq",
+        "perf write lat --write_with_imm -n 20",
         "doctor",
         "doctor --device sim --address 10.0.0.1/24@7 --peer 10.0.0.9",
         "doctor --device sim:ib",

@@ -234,6 +234,11 @@ impl<'a> Session<'a> {
         session.agree(mtu, meanwhile)
     }
 
+    /// How long every later wait for the peer may take: an end that has nothing to do waits as long as the test takes.
+    pub fn set_limit(&mut self, limit: Duration) {
+        self.carrier.set_limit(limit);
+    }
+
     /// Path MTU of the connection in bytes: the smaller of what both ends named.
     pub fn mtu(&self) -> u32 {
         self.mtu

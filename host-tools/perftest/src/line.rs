@@ -34,6 +34,9 @@ pub trait Carrier {
 
     /// How queue pairs are written.
     fn form(&self) -> DestinationForm;
+
+    /// How long every later wait for the peer may take.
+    fn set_limit(&mut self, limit: Duration);
 }
 
 impl Carrier for Line {
@@ -47,6 +50,10 @@ impl Carrier for Line {
 
     fn form(&self) -> DestinationForm {
         DestinationForm::Text
+    }
+
+    fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
     }
 }
 

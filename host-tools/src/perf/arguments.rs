@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Largest message of `-a`, 2^23 bytes.
 const LOG_LARGEST: u32 = 23;
@@ -23,6 +23,10 @@ const CQ_MODERATION: u32 = 100;
 const ITERATIONS: u64 = 1000;
 const WRITE_BANDWIDTH_ITERATIONS: u64 = 5000;
 const OUTSTANDING_READS: u8 = 16;
+/// Where perftest writes JSON.
+const JSON_FILE: &str = "perftest_out.json";
+/// Most latencies of a size that are listed.
+const MOST_LISTED: u64 = 1_000_000;
 
 /// What is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -105,6 +109,14 @@ struct LoadArguments {
     /// Seconds, instead of a number of messages.
     #[arg(short = 'D', long, value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "all")]
     duration: Option<u64>,
+    /// Begin anew after each --duration, with a row for each, until somebody interrupts this end (SIGINT).
+    #[arg(
+        long = "run_infinitely",
+        alias = "run-infinitely",
+        requires = "duration",
+        conflicts_with = "margin"
+    )]
+    endless: bool,
     /// Seconds at the beginning and at the end of --duration that do not count. [default: a quarter of it]
     #[arg(short = 'f', long, requires = "duration")]
     margin: Option<u64>,
@@ -144,6 +156,15 @@ struct LoadArguments {
     /// Messages that go at once under --rate_limit.
     #[arg(long = "burst_size", alias = "burst-size", default_value_t = 1, requires = "rate_limit", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     burst: u32,
+    /// The receives of all queue pairs of an end come from one shared receive queue: `send` over RC. XRC has shared ones always.
+    #[arg(long = "use-srq", alias = "use_srq")]
+    shared_receives: bool,
+    /// Every RDMA WRITE carries immediate data and so takes a receive of the peer, as with ib_write_* of perftest 25.01.
+    #[arg(long = "write_with_imm", alias = "write-with-imm")]
+    write_immediate: bool,
+    /// Every SEND carries immediate data.
+    #[arg(long = "send_with_imm", alias = "send-with-imm")]
+    send_immediate: bool,
     /// Which atomic.
     #[arg(short = 'A', long = "atomic_type", alias = "atomic-type", default_value = "FETCH_AND_ADD")]
     atomic_type: AtomicType,
@@ -205,12 +226,63 @@ pub(crate) struct OutputArguments {
     /// Fail (exit status 1) if there are fewer millions of messages in a second.
     #[arg(short = 'y', long = "limit_msgrate", alias = "limit-msgrate", value_parser = parse_rate)]
     pub(crate) limit_message_rate: Option<f64>,
+    /// List every latency in the order of the messages before the figures of its size; with --json as `samples_us`.
+    #[arg(short = 'U', long = "report-unsorted", alias = "report_unsorted", conflicts_with = "duration")]
+    pub(crate) unsorted: bool,
+    /// List every latency from the shortest to the longest before the figures of its size; with --json as `samples_us`.
+    #[arg(short = 'H', long = "report-histogram", alias = "report_histogram", conflicts_with = "duration")]
+    pub(crate) sorted: bool,
+    /// Print nothing but this number for each size, in the unit of the columns; latency is the average.
+    #[arg(long = "output", value_name = "NUMBER", conflicts_with = "json")]
+    pub(crate) number: Option<OnlyNumber>,
+    /// With -b, show each direction by itself behind both together.
+    #[arg(long = "report-both", alias = "report_both", requires = "bidirectional")]
+    pub(crate) both: bool,
     /// One JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the JSON object to the file perftest_out.json too.
+    #[arg(long = "out_json", alias = "out-json")]
+    json_file: bool,
+    /// Write the JSON object to this file too.
+    #[arg(long = "out_json_file", alias = "out-json-file", value_name = "FILE")]
+    json_path: Option<PathBuf>,
     /// Draw latency by percentile, or bandwidth by size, to this file (SVG).
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+}
+
+/// The one number of a size that a script wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnlyNumber {
+    Bandwidth,
+    #[value(name = "message_rate", alias = "message-rate")]
+    MessageRate,
+    Latency,
+}
+
+impl OutputArguments {
+    /// The file that JSON goes to.
+    pub(crate) fn json_path(&self) -> Option<&Path> {
+        self.json_path.as_deref().or_else(|| self.json_file.then_some(Path::new(JSON_FILE)))
+    }
+
+    /// Whether every latency is listed.
+    const fn lists(&self) -> bool {
+        self.unsorted || self.sorted
+    }
+
+    /// Options that only one kind of test has.
+    fn check(&self, measure: Measure) -> Result<()> {
+        ensure!(!self.lists() || measure == Measure::Latency, "-H and -U list latencies: they are for `lat`");
+        let can = match self.number {
+            None => true,
+            Some(OnlyNumber::Latency) => measure == Measure::Latency,
+            Some(OnlyNumber::Bandwidth | OnlyNumber::MessageRate) => measure == Measure::Bandwidth,
+        };
+        ensure!(can, "--output: tests of bw have bandwidth and message_rate, those of lat have latency");
+        Ok(())
+    }
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
@@ -243,8 +315,11 @@ impl PerfArguments {
         let operation = self.operation();
         let transport = self.transport(operation)?;
         self.check_measure(measure)?;
+        self.report.check(measure)?;
+        self.check_receives(operation, transport)?;
+        let immediate = load.write_immediate || load.send_immediate;
         ensure!(
-            !(self.load.events && operation == Operation::Write && measure == Measure::Latency),
+            !(load.events && operation == Operation::Write && measure == Measure::Latency && !immediate),
             "-e: the receiver of an RDMA WRITE gets no completion, so no event tells of it; it looks at its memory"
         );
         let amount = self.amount(operation, measure)?;
@@ -267,7 +342,14 @@ impl PerfArguments {
             queue_pairs: load.queue_pairs,
             post_list: load.post_list,
             tx_depth,
-            rx_depth: if operation == Operation::Send { load.rx_depth.min(count) } else { 1 },
+            rx_depth: match (operation == Operation::Send || immediate, load.shared_receives) {
+                (true, true) => load.rx_depth.min(count.saturating_mul(load.queue_pairs)),
+                (true, false) => load.rx_depth.min(count),
+                (false, _) => 1,
+            },
+            shared_receives: load.shared_receives && transport == Transport::Rc,
+            immediate,
+            keeps_samples: self.report.lists(),
             bidirectional: load.bidirectional,
             events: load.events,
             mtu: path.mtu,
@@ -288,6 +370,7 @@ impl PerfArguments {
             peak: !self.report.no_peak && matches!(amount, Amount::Iterations(_)),
             gigabits: self.report.gigabits,
             timeout: std::time::Duration::from_secs(path.timeout),
+            endless: load.endless,
         })
     }
 
@@ -326,10 +409,47 @@ impl PerfArguments {
         }
     }
 
+    /// Options of what receives are.
+    fn check_receives(&self, operation: Operation, transport: Transport) -> Result<()> {
+        let load = &self.load;
+        ensure!(
+            !load.write_immediate || operation == Operation::Write,
+            "--write_with_imm is for `perf write`, --send_with_imm for `perf send`"
+        );
+        ensure!(
+            !load.send_immediate || operation == Operation::Send,
+            "--send_with_imm is for `perf send`, --write_with_imm for `perf write`"
+        );
+        let takes_receives = operation == Operation::Send || load.write_immediate;
+        ensure!(
+            !load.endless || !load.bidirectional || !takes_receives,
+            "--run_infinitely: where messages take receives only one end can send, as with perftest; leave -b out"
+        );
+        if !load.shared_receives {
+            return Ok(());
+        }
+        ensure!(
+            operation == Operation::Send,
+            "--use-srq is for `perf send`, as with perftest: it is about where messages are received"
+        );
+        ensure!(
+            matches!(transport, Transport::Rc | Transport::Xrc),
+            "--use-srq is for -c RC: with UC and UD a message that finds no receive is lost, and it would not be known whose was missing"
+        );
+        ensure!(
+            load.queue_pairs <= load.rx_depth,
+            "--use-srq: -q {} queue pairs share -r {} receives, so that some would have none",
+            load.queue_pairs,
+            load.rx_depth
+        );
+        Ok(())
+    }
+
     /// Options that only tests of bandwidth have, as with perftest.
     fn check_measure(&self, measure: Measure) -> Result<()> {
         let load = &self.load;
         let only_bandwidth = [
+            (load.endless, "--run_infinitely"),
             (load.bidirectional, "-b"),
             (load.queue_pairs > 1, "-q"),
             (load.post_list > 1, "-l"),
@@ -349,7 +469,7 @@ impl PerfArguments {
     fn amount(&self, operation: Operation, measure: Measure) -> Result<Amount> {
         let load = &self.load;
         if let Some(seconds) = load.duration {
-            let margin = load.margin.unwrap_or(seconds / 4);
+            let margin = if load.endless { 0 } else { load.margin.unwrap_or(seconds / 4) };
             ensure!(
                 seconds > 2 * margin,
                 "--duration {seconds} is not longer than both margins of {margin} s; nothing would count"
@@ -362,6 +482,10 @@ impl PerfArguments {
             _ => ITERATIONS,
         };
         let count = load.iterations.unwrap_or(default);
+        ensure!(
+            !self.report.lists() || count <= MOST_LISTED,
+            "-H and -U list at most {MOST_LISTED} latencies of a size, and -n is {count}; --json has percentiles of any number"
+        );
         ensure!(
             count.is_multiple_of(load.post_list.into()),
             "-n {count} is no multiple of -l {}: the last list would be shorter",

@@ -4,7 +4,8 @@
 //! is the one that the peer writes and reads. Behind them lie the route headers of datagrams, and what introduces a queue pair with `-R`.
 //!
 //! With XRC a queue pair sends or answers. An end that does both has twice as many: first those that send, then those that answer, each
-//! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own.
+//! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own. With `--use-srq`
+//! all connections have one together.
 
 mod introduction;
 
@@ -52,7 +53,7 @@ struct Completions<'d, H: Hal> {
 /// One end of a test. Fields are in the order in which they must go.
 pub(crate) struct Bench<'d, H: Hal> {
     lanes: Vec<Lane<'d, H>>,
-    /// One for each connection with XRC; otherwise none.
+    /// One for each connection with XRC, one for all with `--use-srq`; otherwise none.
     shared: Vec<SharedReceiveQueue<&'d Device<H>>>,
     /// What the queue pairs count in; `None` if the device has no further set.
     counters: Option<CounterSet<&'d Device<H>>>,
@@ -67,6 +68,8 @@ pub(crate) struct Bench<'d, H: Hal> {
     room: usize,
     /// Connections.
     count: usize,
+    /// Messages come with immediate data.
+    immediate: bool,
     transport: Transport,
     gid_index: u8,
     /// What the peer has to know, by queue pair.
@@ -81,9 +84,11 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     // A shared receive queue has two words for each entry, one of which is never posted; its connection may have two queue pairs.
     let (queues, receives) = match plan.transport {
         Transport::Xrc => (3 * plan.queue_pairs, 2 * (plan.rx_depth + 1).next_power_of_two()),
+        _ if plan.shared_receives => (plan.queue_pairs + 1, 0),
         _ => (plan.queue_pairs, plan.rx_depth.next_power_of_two().max(2)),
     };
-    let words = plan.queue_pairs * (2 * send_blocks(plan).next_power_of_two() + receives);
+    let shared = if plan.shared_receives { 2 * (plan.rx_depth + 1).next_power_of_two() } else { 0 };
+    let words = plan.queue_pairs * (2 * send_blocks(plan).next_power_of_two() + receives) + shared;
     let (words, queues) = if plan.rdma_cm { (words + CM_WORDS, queues + 2) } else { (words, queues) };
     DeviceConfig {
         queue_pairs: config.queue_pairs.max(queues + 1),
@@ -151,13 +156,26 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
         }
     }
 
-    fn plain(&self) -> Result<Vec<Lane<'d, H>>> {
+    /// With `--use-srq` the queue that an end has its receives in, if messages come to it.
+    fn shared(&self, is_client: bool) -> Result<Option<SharedReceiveQueue<&'d Device<H>>>> {
+        if !self.plan.shared_receives || !self.plan.receives(is_client) {
+            return Ok(None);
+        }
+        let config = SharedReceiveQueueConfig { receives: self.plan.rx_depth, slices: 1 };
+        SharedReceiveQueue::create(self.domain, config).map(Some).context("a shared receive queue")
+    }
+
+    fn plain(&self, shared: Option<&SharedReceiveQueue<&'d Device<H>>>) -> Result<Vec<Lane<'d, H>>> {
         let make = |_| {
             let builder = QueuePairBuilder::new(self.domain, self.sends, self.receives)
                 .send_queue(self.plan.tx_depth)
-                .receive_queue(self.plan.rx_depth)
+                .receive_queue(if self.plan.shared_receives { 0 } else { self.plan.rx_depth })
                 .max_inline(self.plan.inline)
                 .max_receive_sge(2);
+            let builder = match shared {
+                Some(queue) => builder.shared_receive_queue(queue),
+                None => builder,
+            };
             // What RDMA CM brings together has a Q_Key of its own.
             let q_key = if self.plan.rdma_cm { DATAGRAM_Q_KEY } else { Q_KEY };
             Lane::build(self.counting(builder), self.plan.transport, q_key).context("a queue pair")
@@ -219,7 +237,10 @@ impl<'d, H: Hal> Bench<'d, H> {
         };
         let (lanes, shared, xrc) = match plan.transport {
             Transport::Xrc => maker.extended(is_client)?,
-            _ => (maker.plain()?, Vec::new(), None),
+            _ => {
+                let shared = maker.shared(is_client)?;
+                (maker.plain(shared.as_ref())?, shared.into_iter().collect(), None)
+            }
         };
         let room = plan.room();
         let (own, peers) = (Vec::new(), Vec::new());
@@ -235,6 +256,7 @@ impl<'d, H: Hal> Bench<'d, H> {
             device,
             room,
             count,
+            immediate: plan.immediate,
             transport: plan.transport,
             gid_index,
             own,
@@ -256,7 +278,10 @@ impl<'d, H: Hal> Bench<'d, H> {
             let (qpn, psn) = lane.identity(self.gid_index)?;
             let address = self.memory.address() + ((self.lanes.len() + index) * self.room) as u64;
             let rkey = self.memory.rkey().value();
-            let shared_queue = self.shared.get(index % self.count).map(SharedReceiveQueue::number);
+            // Only a peer of XRC has to name it.
+            let shared_queue =
+                self.shared.get(index % self.count).filter(|_| plan.transport == Transport::Xrc);
+            let shared_queue = shared_queue.map(SharedReceiveQueue::number);
             let outstanding_reads = plan.outstanding;
             Ok(Destination { outstanding_reads, qpn, psn, rkey, address, gid, lid, shared_queue })
         };
@@ -353,10 +378,15 @@ impl<'d, H: Hal> Bench<'d, H> {
         let at = self.receive_at(lane) + plan.slot(size, index);
         let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
         let slices = [headers, self.memory.slice(at, size as usize)?];
-        let slices = if self.transport == Transport::Ud { &slices[..] } else { &slices[1..] };
+        let slices = match plan.operation {
+            // The bytes go where the peer says; the receive only tells of them.
+            Operation::Write => &slices[..0],
+            _ if self.transport == Transport::Ud => &slices[..],
+            _ => &slices[1..],
+        };
         let token = ((lane as u64) << 48) | (index & 0xffff_ffff_ffff);
         let request = ReceiveRequest::new(token, slices);
-        match self.shared.get_mut(lane) {
+        match self.shared.get_mut(if plan.shared_receives { 0 } else { lane }) {
             Some(queue) => Ok(queue.post_receive(&request)?),
             None => self.lanes[lane].post_receive(&request),
         }
@@ -390,6 +420,7 @@ impl<'d, H: Hal> Bench<'d, H> {
             inline,
             // As perftest: it adds 1, or compares with 0 and swaps 1 in.
             shared_queue: peer.shared_queue.filter(|_| plan.transport == Transport::Xrc),
+            immediate: plan.immediate.then_some(index as u32),
             operands: if plan.operation == Operation::FetchAdd { [1, 0] } else { [0, 1] },
         })
     }
@@ -399,8 +430,8 @@ impl<'d, H: Hal> Bench<'d, H> {
     }
 
     /// Calls `each` with queue pair and number of every send that is done.
-    pub(crate) fn take_sends(&mut self, each: impl FnMut(usize, u64, u32) -> Result<()>) -> Result<bool> {
-        take(&mut self.sends, "a send", each)
+    pub(crate) fn take_sends(&mut self, mut each: impl FnMut(usize, u64, u32) -> Result<()>) -> Result<bool> {
+        take(&mut self.sends, "a send", |lane, index, completion| each(lane, index, completion.byte_count))
     }
 
     /// Calls `each` with queue pair, number and bytes of every message that has come.
@@ -409,8 +440,15 @@ impl<'d, H: Hal> Bench<'d, H> {
         mut each: impl FnMut(usize, u64, u32) -> Result<()>,
     ) -> Result<bool> {
         let header = if self.transport == Transport::Ud { ROUTE_HEADER as u32 } else { 0 };
-        take(&mut self.receives, "a receive", |lane, index, bytes| {
-            each(lane, index, bytes.saturating_sub(header))
+        let immediate = self.immediate;
+        take(&mut self.receives, "a receive", |lane, index, completion| {
+            if immediate && completion.immediate.is_none() {
+                bail!(
+                    "message {index} of queue pair {} came without immediate data: give --write_with_imm or --send_with_imm to both ends",
+                    completion.qpn
+                );
+            }
+            each(lane, index, completion.byte_count.saturating_sub(header))
         })
     }
 }
@@ -419,7 +457,7 @@ impl<'d, H: Hal> Bench<'d, H> {
 fn take<H: Hal>(
     completions: &mut Completions<'_, H>,
     what: &str,
-    mut each: impl FnMut(usize, u64, u32) -> Result<()>,
+    mut each: impl FnMut(usize, u64, &WorkCompletion) -> Result<()>,
 ) -> Result<bool> {
     let mut batch = [WorkCompletion::EMPTY; POLL_BATCH];
     let count = completions.poll(&mut batch)?;
@@ -435,7 +473,7 @@ fn take<H: Hal>(
                 completion.status
             );
         }
-        each(lane, index, completion.byte_count)?;
+        each(lane, index, completion)?;
     }
     Ok(count > 0)
 }

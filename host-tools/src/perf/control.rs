@@ -296,6 +296,10 @@ impl<H: Hal> Carrier for ControlLine<'_, '_, H> {
     fn form(&self) -> DestinationForm {
         DestinationForm::Record
     }
+
+    fn set_limit(&mut self, limit: std::time::Duration) {
+        self.limit = Duration::from_nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+    }
 }
 
 impl<H: Hal> Drop for ControlLine<'_, '_, H> {

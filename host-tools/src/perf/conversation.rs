@@ -6,6 +6,8 @@ use super::bench::Bench;
 use super::control::{CmMeeting, CmSide};
 use super::data::{self, DataCheck};
 use super::figures::Bandwidth;
+use super::interrupt;
+use super::live::LiveRows;
 use super::plan::{Amount, Measure, Operation, Plan};
 use super::run::{PerfOutcome, SizeRow, drive};
 use super::stream::Stream;
@@ -42,6 +44,7 @@ pub(crate) enum Meeting {
 pub(crate) struct Conversation<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) meeting: Meeting,
+    pub(crate) live: LiveRows<'a>,
 }
 
 /// One end of a conversation that has begun.
@@ -53,6 +56,7 @@ struct Talk<'a, 'd, H: Hal> {
     cm: Option<&'a CmSide<'d, H>>,
     role: Role,
     bench: Bench<'d, H>,
+    live: LiveRows<'a>,
 }
 
 impl SeatedTask for Conversation<'_> {
@@ -83,7 +87,7 @@ impl SeatedTask for Conversation<'_> {
         };
         let plan = self.plan.for_mtu(session.mtu())?;
         let bench = Bench::set_up(device, seat, &plan, role == Role::Client)?;
-        let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench };
+        let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };
         Ok(talk.run()?)
     }
 }
@@ -114,10 +118,11 @@ impl<H: Hal> Talk<'_, '_, H> {
     fn run(mut self) -> Result<PerfOutcome> {
         data::fill(self.plan, self.is_client(), &self.bench)?;
         self.connect()?;
-        let rows = match (self.plan.measure, self.plan.operation) {
+        self.session.set_limit(self.plan.patience());
+        let rows = match (self.plan.measure, self.plan.takes_receives()) {
             (Measure::Latency, _) => self.latency()?,
-            (Measure::Bandwidth, Operation::Send) => self.send_bandwidth()?,
-            (Measure::Bandwidth, _) => self.one_sided_bandwidth()?,
+            (Measure::Bandwidth, true) => self.two_sided_bandwidth()?,
+            (Measure::Bandwidth, false) => self.one_sided_bandwidth()?,
         };
         let data = match self.session.peer_is_ours() {
             true => Some(self.check_data()?),
@@ -126,6 +131,10 @@ impl<H: Hal> Talk<'_, '_, H> {
         if let Some(cm) = self.cm {
             cm.part()?;
         }
+        self.outcome(rows, data)
+    }
+
+    fn outcome(&self, rows: Vec<SizeRow>, data: Option<DataCheck>) -> Result<PerfOutcome> {
         Ok(PerfOutcome {
             plan: self.plan.clone(),
             role: Some(self.role),
@@ -224,8 +233,8 @@ impl<H: Hal> Talk<'_, '_, H> {
             self.synchronise()?;
             return Ok(vec![SizeRow::bandwidth_of_peer(report)]);
         }
-        let mut rows = Vec::new();
-        for size in self.plan.sizes.clone() {
+        let mut rows = if self.plan.endless { self.periods(false)? } else { Vec::new() };
+        for size in self.finite_sizes() {
             let own = self.stream(size, self.plan.bidirectional)?;
             if self.plan.bidirectional {
                 if self.plan.all_sizes && !self.plan.operation.is_atomic() {
@@ -237,8 +246,11 @@ impl<H: Hal> Talk<'_, '_, H> {
                 rows.push(SizeRow::bandwidth(own));
             }
         }
-        if let (false, Some(SizeRow::Bandwidth(last))) = (self.plan.bidirectional, rows.last()) {
-            let last = last.own;
+        if !self.plan.bidirectional {
+            let last = match rows.last() {
+                Some(SizeRow::Bandwidth(last)) => last.own,
+                _ => None,
+            };
             self.synchronise()?;
             self.exchange_reports(&last.unwrap_or(Bandwidth::NONE))?;
         }
@@ -246,11 +258,16 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(rows)
     }
 
-    /// `ib_send_bw`. Both ends meet before each size, and with `-a` after it too.
-    fn send_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
-        let mut rows = Vec::new();
-        for size in self.plan.sizes.clone() {
+    /// `ib_send_bw`, and `ib_write_bw --write_with_imm`. Both ends meet before each size, and with `-a` after it too: after the reports of
+    /// a SEND, before those of an RDMA WRITE.
+    fn two_sided_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
+        let mut rows = if self.plan.endless { self.periods(true)? } else { Vec::new() };
+        let is_send = self.plan.operation == Operation::Send;
+        for size in self.finite_sizes() {
             let own = self.stream(size, true)?;
+            if self.plan.all_sizes && !is_send {
+                self.synchronise()?;
+            }
             let by_time = matches!(self.plan.amount, Amount::Time { .. });
             if self.plan.bidirectional && !by_time {
                 let peer = self.exchange_reports(&own)?;
@@ -258,12 +275,37 @@ impl<H: Hal> Talk<'_, '_, H> {
             } else {
                 rows.push(SizeRow::bandwidth(own));
             }
-            if self.plan.all_sizes {
+            if self.plan.all_sizes && is_send {
                 self.synchronise()?;
             }
         }
         self.synchronise()?;
         Ok(rows)
+    }
+
+    /// Sizes whose traffic comes to an end by itself.
+    fn finite_sizes(&self) -> Vec<u32> {
+        if self.plan.endless { Vec::new() } else { self.plan.sizes.clone() }
+    }
+
+    /// Traffic until somebody interrupts: a row for each period, shown when it is over. What came after the last one is not told.
+    fn periods(&mut self, meet: bool) -> Result<Vec<SizeRow>> {
+        let size = self.plan.largest();
+        let mut stream = Stream::prepare(self.plan, size, self.is_client(), &mut self.bench)?;
+        if meet {
+            self.synchronise()?;
+        }
+        self.live.begin(&self.outcome(Vec::new(), None)?)?;
+        let mut rows = Vec::new();
+        loop {
+            drive(self.plan, self.seat, &mut self.bench, &mut stream)?;
+            if interrupt::is_wanted() {
+                return Ok(rows);
+            }
+            let row = SizeRow::bandwidth(stream.next_period());
+            self.live.row(&row, self.plan)?;
+            rows.push(row);
+        }
     }
 
     /// The traffic of one size; `meet` says whether both ends meet before it.
@@ -276,15 +318,15 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(stream.finish())
     }
 
-    /// `ib_*_lat`. Only `ib_send_lat` meets before each size. The server of `ib_read_lat` and `ib_atomic_lat` waits for the end, and
-    /// `ib_write_lat` ends without a word.
+    /// `ib_*_lat`. Where messages take receives both ends meet before each size. The server of `ib_read_lat` and `ib_atomic_lat` waits for
+    /// the end, and `ib_write_lat` ends without a word.
     fn latency(&mut self) -> Result<Vec<SizeRow>> {
         let mut rows = Vec::new();
         let is_idle = self.plan.operation.fetches() && !self.is_client();
         for size in self.plan.sizes.clone().into_iter().filter(|_| !is_idle) {
             let is_client = self.is_client();
             let mut turns = Turns::prepare(self.plan, size, is_client, &mut self.bench)?;
-            if self.plan.operation == Operation::Send {
+            if self.plan.takes_receives() {
                 self.synchronise()?;
             }
             drive(self.plan, self.seat, &mut self.bench, &mut turns)?;

@@ -4,7 +4,7 @@
 //! written, sent or read is then known; what perftest sends is not.
 
 use super::bench::Bench;
-use super::plan::{Amount, Measure, Operation, Plan};
+use super::plan::{Amount, Operation, Plan};
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
 
@@ -70,7 +70,7 @@ pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -
 
 /// Puts the byte back where a test of latency wrote the number of a message.
 pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
-    if plan.operation == Operation::Write && plan.measure == Measure::Latency {
+    if plan.numbers_messages() {
         let last = size as usize - 1;
         bench.memory.copy_in(bench.send_at(0) + last, &[Pattern::of(is_client, 0).byte(last)])?;
     }
@@ -97,21 +97,27 @@ pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) 
             let length = PIECE.min(plan.room() - begin);
             let mut bytes = vec![0; length];
             bench.memory.copy_out(place + begin, &mut bytes)?;
-            compare(plan, Pattern::of(!is_client, lane), begin, &bytes, &mut found);
+            compare(plan, &senders(plan, is_client, lane), begin, &bytes, &mut found);
         }
     }
     Ok(found)
 }
 
+/// Whose messages may have come to a room: those of the queue pair opposite, or with a shared receive queue of any.
+fn senders(plan: &Plan, is_client: bool, lane: usize) -> Vec<Pattern> {
+    let lanes = if plan.shared_receives { 0..plan.queue_pairs as usize } else { lane..lane + 1 };
+    lanes.map(|lane| Pattern::of(!is_client, lane)).collect()
+}
+
 /// What a message has covered holds the pattern. What none has covered is untouched. Of a test by time it is not known which those are.
-fn compare(plan: &Plan, pattern: Pattern, begin: usize, bytes: &[u8], found: &mut DataCheck) {
-    let numbers = plan.operation == Operation::Write && plan.measure == Measure::Latency;
+fn compare(plan: &Plan, senders: &[Pattern], begin: usize, bytes: &[u8], found: &mut DataCheck) {
+    let numbers = plan.numbers_messages();
     for (at, byte) in (begin..).zip(bytes) {
         // The number of a message is in its last byte.
         if numbers && plan.sizes.iter().any(|size| at + 1 == *size as usize) {
             continue;
         }
-        let holds = *byte == pattern.byte(at);
+        let holds = senders.iter().any(|pattern| *byte == pattern.byte(at));
         let good = match (is_covered(plan, at), plan.amount) {
             (true, Amount::Iterations(_)) => holds,
             (true, Amount::Time { .. }) => holds || *byte == UNTOUCHED,

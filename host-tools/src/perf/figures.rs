@@ -126,6 +126,8 @@ pub(crate) struct LatencyLog {
     squares: f64,
     shortest: u64,
     longest: u64,
+    /// All of them in order, if they are to be listed.
+    samples: Option<Vec<u64>>,
 }
 
 /// Latency of one size. Times are in picoseconds.
@@ -144,12 +146,14 @@ pub(crate) struct Latency {
     /// Round trips in a second.
     pub(crate) rate: f64,
     pub(crate) histogram: Histogram<u64>,
+    /// All of them in order, if they are to be listed.
+    pub(crate) samples: Option<Vec<u64>>,
 }
 
 impl LatencyLog {
     /// # Errors
     /// The bounds of the histogram are refused, which they are not.
-    pub(crate) fn new(parts: u64) -> anyhow::Result<Self> {
+    pub(crate) fn new(parts: u64, keeps_samples: bool) -> anyhow::Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST, DIGITS)?;
         Ok(Self {
             histogram,
@@ -160,6 +164,7 @@ impl LatencyLog {
             squares: 0.0,
             shortest: u64::MAX,
             longest: 0,
+            samples: keeps_samples.then(Vec::new),
         })
     }
 
@@ -172,6 +177,7 @@ impl LatencyLog {
 
     fn sample(&mut self, picos: u64) {
         self.histogram.saturating_record(picos);
+        self.samples.iter_mut().for_each(|samples| samples.push(picos));
         self.counted += 1;
         (self.shortest, self.longest) = (self.shortest.min(picos), self.longest.max(picos));
         let distance = picos as f64 - self.mean;
@@ -193,6 +199,7 @@ impl LatencyLog {
             percentiles: PERCENTILES.map(at),
             rate: if seconds > 0.0 { count / seconds } else { 0.0 },
             histogram: self.histogram,
+            samples: self.samples,
         }
     }
 }
@@ -210,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_deviation_is_that_of_the_samples_and_the_maximum_is_one() {
-        let mut log = LatencyLog::new(1).unwrap();
+        let mut log = LatencyLog::new(1, true).unwrap();
         // 1.6, 2.0, 2.4 µs: perftest says 0 for their deviation, since it cuts the distances to whole numbers.
         for time in [0.0, 1.6, 3.6, 6.0] {
             log.post(at(time), &COUNTED);
@@ -221,22 +228,23 @@ mod tests {
             (found.mean - 2.0e6).abs() < 1.0 && (found.deviation - 0.326_599e6).abs() < 10.0,
             "{found:?}"
         );
+        assert_eq!(found.samples, Some(vec![1_600_000, 2_000_000, 2_400_000]));
         assert!((found.percentiles[0] - 2.0e6).abs() < 2e3 && found.percentiles[3] == 2.4e6, "{found:?}");
     }
 
     #[test]
     fn a_message_each_way_takes_half_the_round_trip() {
-        let mut log = LatencyLog::new(2).unwrap();
+        let mut log = LatencyLog::new(2, false).unwrap();
         log.post(at(0.0), &COUNTED);
         log.post(at(3.0), &COUNTED);
         let found = log.finish(2);
-        assert_eq!((found.mean, found.deviation), (1.5e6, 0.0));
+        assert_eq!((found.mean, found.deviation, found.samples.is_none()), (1.5e6, 0.0, true));
         assert!((found.rate - 1e6 / 3.0).abs() < 1e-3);
     }
 
     #[test]
     fn without_samples_nothing_is_said_to_have_been_fast() {
-        let found = LatencyLog::new(2).unwrap().finish(2);
+        let found = LatencyLog::new(2, false).unwrap().finish(2);
         assert_eq!((found.iterations, found.minimum, found.maximum, found.rate), (0, 0.0, 0.0, 0.0));
     }
 

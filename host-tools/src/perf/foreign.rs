@@ -31,10 +31,8 @@ const ALWAYS_COMPARED: &str = "two ends of `bareverbs perf` always compare their
 const ACCELERATOR: &str = "there is no memory of accelerators here";
 const CRYPTO: &str = "the driver has no encryption and no signatures of blocks";
 const MULTICAST: &str = "groups are not tested; take a peer";
-const PERCENTILES: &str = "--json has the percentiles of all samples, and --plot draws them";
 const MEMORY: &str = "the buffer is one region of DMA memory, laid out as perftest's is";
 const PLACEMENT: &str = "start the command with taskset or numactl";
-const IMMEDIATE: &str = "messages carry no immediate data here";
 const ONE_PORT: &str = "a device has one port here";
 
 const fn flag(long: &'static str, fate: OptionFate) -> ForeignOption {
@@ -68,9 +66,13 @@ const OPTIONS: &[ForeignOption] = &[
     flag("data_validation_debug", Ignored(ALWAYS_COMPARED)),
     short('z', flag("comm_rdma_cm", Ignored("-R lets both ends meet by RDMA CM"))),
     value("report-counters", Ignored("--json has the counters of the test's queue pairs")),
-    short('C', flag("report-cycles", Refused("times are shown in µs, and in JSON too"))),
-    short('H', flag("report-histogram", Refused(PERCENTILES))),
-    short('U', flag("report-unsorted", Refused(PERCENTILES))),
+    short(
+        'C',
+        flag(
+            "report-cycles",
+            Refused("a device's clock here counts nanoseconds and no cycles; times are in µs"),
+        ),
+    ),
     short('g', flag("mcg", Refused(MULTICAST))),
     short('M', value("MGID", Refused(MULTICAST))),
     flag("connectionless", Refused(MULTICAST)),
@@ -90,21 +92,13 @@ const OPTIONS: &[ForeignOption] = &[
     value("mmap", Refused(MEMORY)),
     value("mmap-offset", Refused(MEMORY)),
     value("payload_file_path", Refused(MEMORY)),
-    flag("use-srq", Refused("shared receive queues are tested with -c XRC")),
-    flag("write_with_imm", Refused(IMMEDIATE)),
-    flag("send_with_imm", Refused(IMMEDIATE)),
-    flag("unsolicited_write", Refused(IMMEDIATE)),
+    flag("unsolicited_write", Refused("immediate data always take a receive here: only SRD can do without")),
     value("recv_post_list", Refused("receives are posted one by one")),
     value(
         "latency_gap",
         Refused("a message of a latency test goes when its answer has come; --rate_limit spaces those of bw"),
     ),
-    flag("run_infinitely", Refused("a test ends; take -D with as many seconds as you want")),
     flag("reversed", Refused("give the server the client's part instead")),
-    flag("report-both", Refused("-b shows both directions together, and --json each")),
-    value("output", Refused("take the number from --json")),
-    flag("out_json", Refused("--json prints the document")),
-    value("out_json_file", Refused("--json prints the document; redirect it")),
     flag("cpu_util", Refused("take the time of the process from the shell")),
     value("pin_cores", Refused(PLACEMENT)),
     value("numa_node", Refused(PLACEMENT)),

@@ -51,6 +51,8 @@ pub(crate) struct Message {
     pub(crate) operands: [u64; 2],
     /// With XRC the shared receive queue of the peer.
     pub(crate) shared_queue: Option<Srqn>,
+    /// What the peer's receive is told beside the bytes.
+    pub(crate) immediate: Option<u32>,
 }
 
 impl Message {
@@ -68,6 +70,10 @@ impl Message {
             }
         };
         let request = request.signalled(self.signalled);
+        let request = match self.immediate {
+            Some(number) => request.immediate(number),
+            None => request,
+        };
         match self.shared_queue {
             Some(queue) => request.for_shared_queue(queue),
             None => request,

@@ -11,12 +11,15 @@ pub(crate) mod conversation;
 mod data;
 mod figures;
 mod foreign;
+mod interrupt;
 mod lane;
+mod live;
 mod pair;
 pub(crate) mod plan;
 mod plot;
 mod report;
 mod run;
+mod samples;
 mod stream;
 mod turns;
 
@@ -31,6 +34,7 @@ use bareverbs_perftest::line::Listener;
 use bench::device_config;
 use control::CmMeeting;
 use conversation::{Conversation, Meeting};
+use live::LiveRows;
 use plan::Plan;
 use report::Occasion;
 use run::{PerfOutcome, SizeRow};
@@ -39,7 +43,9 @@ use std::net::Ipv4Addr;
 /// Runs the test. False if a limit was missed, or data was wrong.
 pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
     let (text, good) = execute(arguments)?;
-    print(&text)?;
+    if !text.is_empty() {
+        print(&text)?;
+    }
     Ok(good)
 }
 
@@ -50,20 +56,34 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         && arguments.peer.is_none()
         && seat.host().is_none()
         && matches!(seat.device, DeviceSelector::Simulated(_));
-    let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan)? };
     let occasion = Occasion {
         device: seat.name(),
         peer: arguments.peer.clone(),
         simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
     };
+    let live = LiveRows { occasion: &occasion, wishes: &arguments.report };
+    let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan, live)? };
     if let Some(path) = &arguments.report.plot {
         plot::draw(&outcome, &occasion, path).map_err(Failure::Run)?;
     }
     let good = judge(&outcome, &arguments.report);
+    let json = || json_object("perf", report::object(&outcome, &occasion));
+    if let Some(path) = arguments.report.json_path() {
+        let written = std::fs::write(path, json()? + "\n");
+        written.with_context(|| format!("writing JSON to {}", path.display())).map_err(Failure::Run)?;
+    }
     let text = match arguments.report.json {
-        true => json_object("perf", report::object(&outcome, &occasion))?,
-        false => report::text(&outcome, &occasion),
+        true => json()?,
+        false => match (arguments.report.number, outcome.has_shown_rows()) {
+            (Some(_), true) => String::new(),
+            (None, true) => report::ending(&outcome, &occasion),
+            (Some(_), false) => report::only(&outcome, &arguments.report),
+            (None, false) => report::text(&outcome, &occasion, &arguments.report),
+        },
     };
+    if occasion.simulated && arguments.report.number.is_some() {
+        eprintln!("the device is simulated, and this is no figure of a NIC");
+    }
     Ok((text, good))
 }
 
@@ -75,11 +95,20 @@ fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure>
             arguments.seat.device
         )));
     }
+    if plan.endless {
+        return Err(Failure::Input(anyhow!(
+            "--run_infinitely: both ends are in this process and their time is virtual, so that seconds are over at once; name a peer, or \
+             take -D without it"
+        )));
+    }
     pair::run(plan)
 }
 
-fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
+fn with_peer(arguments: &PerfArguments, plan: &Plan, live: LiveRows<'_>) -> Result<PerfOutcome, Failure> {
     let (seat, port) = (&arguments.seat, arguments.port());
+    if plan.endless {
+        interrupt::watch().map_err(Failure::Run)?;
+    }
     if seat.host().is_none() && matches!(seat.device, DeviceSelector::Simulated(_)) {
         return Err(Failure::Input(anyhow!(
             "{} has a cable to nobody in another process: name its host in a network of `bareverbs run` (--host NAME), or leave the \
@@ -98,7 +127,7 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Fail
             )
         }
     };
-    seat.with_device(device_config(plan), Conversation { plan, meeting })
+    seat.with_device(device_config(plan), Conversation { plan, meeting, live })
 }
 
 /// Whether every limit was kept and all data was right. What was not is said on standard error.

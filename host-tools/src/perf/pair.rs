@@ -3,7 +3,7 @@
 use super::bench::{Bench, device_config};
 use super::conversation::{bytes_of, path_mtu};
 use super::data;
-use super::plan::{Measure, Operation, Plan, Transport};
+use super::plan::{Measure, Plan, Transport};
 use super::run::{PerfOutcome, Side, SizeRow, drive_both};
 use super::stream::Stream;
 use super::turns::Turns;
@@ -103,8 +103,7 @@ fn one_size<H: Hal>(
     let client_side = Side { bench: left, traffic: &mut client };
     drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
     // A send that nobody acknowledges is done when it has left.
-    let only_server_knows =
-        plan.operation == Operation::Send && matches!(plan.transport, Transport::Uc | Transport::Ud);
+    let only_server_knows = plan.takes_receives() && matches!(plan.transport, Transport::Uc | Transport::Ud);
     Ok(match plan.bidirectional {
         true => SizeRow::both_directions(client.finish(), server.finish()),
         false if only_server_knows => SizeRow::bandwidth(server.finish()),

@@ -113,11 +113,22 @@ pub(crate) struct Plan {
     pub(crate) rate_limit: Option<RateLimit>,
     /// `-R`: both ends meet by RDMA CM.
     pub(crate) rdma_cm: bool,
+    /// `--use-srq`: the receives of all queue pairs of an end are those of one shared receive queue.
+    pub(crate) shared_receives: bool,
+    /// Messages carry immediate data: an RDMA WRITE then takes a receive of the peer.
+    pub(crate) immediate: bool,
+    /// Every latency is kept, to be listed.
+    pub(crate) keeps_samples: bool,
     pub(crate) peak: bool,
     pub(crate) gigabits: bool,
     /// How long nothing may happen.
     pub(crate) timeout: std::time::Duration,
+    /// `--run_infinitely`: the time of `amount` is that of a row, and rows follow each other until somebody interrupts.
+    pub(crate) endless: bool,
 }
+
+/// How long an end may wait for the other one to be interrupted. One that goes away before ends the wait.
+const ENDLESS: std::time::Duration = std::time::Duration::from_secs(30 * 86_400);
 
 impl Plan {
     pub(crate) fn largest(&self) -> u32 {
@@ -142,9 +153,10 @@ impl Plan {
         ((index % u64::from(slots)) * u64::from(step)) as usize
     }
 
-    /// How many messages of a size lie beside each other.
+    /// How many messages of a size lie beside each other. Which message takes which receive of a shared queue nobody knows before; there
+    /// all lie at the beginning, so that a byte has its place whatever message it came with.
     pub(crate) fn slots(&self, size: u32) -> u32 {
-        if self.measure == Measure::Latency || size > CYCLE_BUFFER / 2 {
+        if self.measure == Measure::Latency || self.shared_receives || size > CYCLE_BUFFER / 2 {
             return 1;
         }
         CYCLE_BUFFER / step_of(size)
@@ -156,10 +168,36 @@ impl Plan {
         is_client || self.bidirectional || both
     }
 
+    /// Whether a message takes a receive of the peer.
+    pub(crate) fn takes_receives(&self) -> bool {
+        self.operation == Operation::Send || self.immediate
+    }
+
     /// Whether messages come to this end that it posts receives for.
     pub(crate) fn receives(&self, is_client: bool) -> bool {
         let both = self.bidirectional || self.measure == Measure::Latency;
-        self.operation == Operation::Send && (both || !is_client)
+        self.takes_receives() && (both || !is_client)
+    }
+
+    /// Receives that are posted for each queue pair before the first message.
+    pub(crate) fn receives_each(&self) -> u32 {
+        if self.shared_receives { self.rx_depth / self.queue_pairs } else { self.rx_depth }
+    }
+
+    /// How long an end may wait that has nothing to do meanwhile.
+    pub(crate) fn patience(&self) -> std::time::Duration {
+        match self.amount {
+            _ if self.endless => ENDLESS,
+            Amount::Time { total, .. } => {
+                self.timeout + std::time::Duration::from_nanos(total.as_picos() / 1000)
+            }
+            Amount::Iterations(_) => self.timeout,
+        }
+    }
+
+    /// Whether the last byte of a message is its number, since nothing else tells the peer that it has come.
+    pub(crate) fn numbers_messages(&self) -> bool {
+        self.operation == Operation::Write && self.measure == Measure::Latency && !self.immediate
     }
 }
 

@@ -1,8 +1,10 @@
 //! What is shown of a test: perftest's columns, and one JSON object.
 
+use super::arguments::{OnlyNumber, OutputArguments};
 use super::figures::{Bandwidth, Latency, PERCENTILES};
-use super::plan::{Amount, Measure, Operation, Plan};
+use super::plan::{Amount, Measure, Operation, Plan, Transport};
 use super::run::{BandwidthRow, PerfOutcome, SizeRow};
+use super::samples;
 use crate::counters::known;
 use bareverbs_perftest::exchange::Destination;
 use serde_json::{Value, json};
@@ -19,26 +21,78 @@ pub(crate) struct Occasion {
     pub(crate) simulated: bool,
 }
 
+/// Nothing but one number for each size, behind the lists of latencies that were asked for.
+pub(crate) fn only(outcome: &PerfOutcome, wishes: &OutputArguments) -> String {
+    let line = |row: &SizeRow| lines_of(row, &outcome.plan, wishes);
+    outcome.rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The one number of a row.
+fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
+    let value = match (row, number) {
+        (SizeRow::Latency(latency), _) => latency.mean / 1e6,
+        (SizeRow::Bandwidth(row), OnlyNumber::MessageRate) => row.total().messages / 1e6,
+        (SizeRow::Bandwidth(row), _) => row.total().average / unit(plan),
+    };
+    format!("{value:.6}")
+}
+
 /// The text.
-pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
+    let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, wishes) + "\n");
+    let mut rows: String = rows.collect();
+    if wishes.both {
+        rows.push_str(&each_direction(outcome));
+    }
+    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion))
+}
+
+/// What went to the peer, and what came from it.
+fn each_direction(outcome: &PerfOutcome) -> String {
+    let mut text = String::new();
+    for (whose, is_own) in [("Local", true), ("Remote", false)] {
+        let _ = writeln!(text, "{LINE}\n\n {whose} results: \n{LINE}\n{}", columns(&outcome.plan));
+        for row in &outcome.rows {
+            let SizeRow::Bandwidth(row) = row else { continue };
+            let own = row.own.filter(|_| is_own);
+            let peer = row.peer.filter(|_| !is_own);
+            let _ = writeln!(text, "{}", bandwidth_row(&BandwidthRow { own, peer }, &outcome.plan));
+        }
+    }
+    text
+}
+
+/// What stands in front of the rows.
+pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
     let mut text = head(outcome, occasion);
     for (whose, ends) in [("local", &outcome.own), ("remote", &outcome.peers)] {
         for end in ends {
             let _ = writeln!(text, "{}", address(whose, end, &outcome.plan));
         }
     }
-    let _ = writeln!(text, "{LINE}\n{}", columns(&outcome.plan));
-    for row in &outcome.rows {
-        let _ = writeln!(
-            text,
-            "{}",
-            match row {
-                SizeRow::Bandwidth(row) => bandwidth_row(row, &outcome.plan),
-                SizeRow::Latency(latency) => latency_row(latency, &outcome.plan),
-            }
-        );
+    let _ = write!(text, "{LINE}\n{}", columns(&outcome.plan));
+    text
+}
+
+/// A row, behind the lists of latencies that were asked for.
+pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> String {
+    let mut lists = samples::lists(row, wishes);
+    if let Some(number) = wishes.number {
+        return lists + &number_of(row, number, plan);
     }
-    let _ = write!(text, "{LINE}\n{}", data_line(outcome));
+    if !lists.is_empty() {
+        let _ = writeln!(lists, "{LINE}\n{}", columns(plan));
+    }
+    lists
+        + &match row {
+            SizeRow::Bandwidth(row) => bandwidth_row(row, plan),
+            SizeRow::Latency(latency) => latency_row(latency, plan),
+        }
+}
+
+/// What stands behind the rows.
+pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+    let mut text = format!("{LINE}\n{}", data_line(outcome));
     text.push_str(&counters_line(outcome));
     if occasion.simulated {
         text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
@@ -48,6 +102,7 @@ pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion) -> String {
 
 fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
     let plan = &outcome.plan;
+    let shares = plan.shared_receives || plan.transport == Transport::Xrc;
     let mut lines = vec![
         LINE.to_owned(),
         format!("                    {}", title(plan)),
@@ -57,13 +112,17 @@ fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
             occasion.peer.as_deref().unwrap_or("-")
         ),
         format!(" Number of qps   : {}\t\tTransport type : IB", plan.queue_pairs),
-        format!(" Connection type : {}\t\tUsing SRQ      : OFF", serde_name(&plan.transport)),
+        format!(
+            " Connection type : {}\t\tUsing SRQ      : {}",
+            serde_name(&plan.transport),
+            on_or_off(shares)
+        ),
         format!(" TX depth        : {}", plan.tx_depth),
     ];
     if plan.post_list > 1 {
         lines.push(format!(" Post List       : {}", plan.post_list));
     }
-    if plan.operation == Operation::Send {
+    if plan.takes_receives() {
         lines.push(format!(" RX depth        : {}", plan.rx_depth));
     }
     if plan.measure == Measure::Bandwidth {
@@ -81,6 +140,10 @@ fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
     lines.join("\n") + "\n"
 }
 
+const fn on_or_off(on: bool) -> &'static str {
+    if on { "ON" } else { "OFF" }
+}
+
 pub(crate) fn title(plan: &Plan) -> String {
     let operation = match plan.operation {
         Operation::Write => "RDMA_Write",
@@ -89,9 +152,10 @@ pub(crate) fn title(plan: &Plan) -> String {
         Operation::FetchAdd => "Atomic FETCH_AND_ADD",
         Operation::CompareSwap => "Atomic CMP_AND_SWAP",
     };
+    let immediate = if plan.immediate { " with immediate" } else { "" };
     let direction = if plan.bidirectional { "Bidirectional " } else { "" };
     let measure = if plan.measure == Measure::Bandwidth { "BW" } else { "Latency" };
-    format!("{operation} {direction}{measure} Test")
+    format!("{operation}{immediate} {direction}{measure} Test")
 }
 
 const fn link_type(outcome: &PerfOutcome) -> &'static str {
@@ -243,6 +307,8 @@ pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
             "post_list": plan.post_list,
             "cq_moderation": plan.cq_moderation,
             "bidirectional": plan.bidirectional,
+            "shared_receives": plan.shared_receives,
+            "immediate": plan.immediate,
             "events": plan.events,
             "inline_bytes": plan.inline,
             "outstanding_reads": plan.outstanding,
@@ -290,7 +356,7 @@ fn result(row: &SizeRow) -> Value {
             };
             let percentiles: serde_json::Map<String, Value> =
                 PERCENTILES.iter().zip(&latency.percentiles).map(percentile).collect();
-            json!({
+            let mut object = json!({
                 "size_bytes": latency.size,
                 "iterations": latency.iterations,
                 "latency_us": {
@@ -301,7 +367,11 @@ fn result(row: &SizeRow) -> Value {
                     "percentiles": percentiles,
                 },
                 "round_trips_per_s": latency.rate,
-            })
+            });
+            if let Some(samples) = &latency.samples {
+                object["samples_us"] = samples.iter().map(|picos| micros(*picos as f64)).collect();
+            }
+            object
         }
     }
 }

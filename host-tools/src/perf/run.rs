@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use super::data::DataCheck;
 use super::figures::{Bandwidth, Latency};
+use super::interrupt;
 use super::plan::Plan;
 use super::stream::Stream;
 use super::turns::Turns;
@@ -33,6 +34,15 @@ pub(crate) struct PerfOutcome {
     pub(crate) counters: Option<Readings>,
     /// None if it is not known what the peer sends.
     pub(crate) data: Option<DataCheck>,
+}
+
+impl PerfOutcome {
+    /// Whether this end has shown its rows while the test went on: a server that only gives its memory has none of its own.
+    pub(crate) fn has_shown_rows(&self) -> bool {
+        let is_idle_server =
+            self.role == Some(Role::Server) && !self.plan.sends(false) && !self.plan.receives(false);
+        self.plan.endless && !is_idle_server
+    }
 }
 
 /// The figures of a size.
@@ -175,7 +185,7 @@ pub(crate) fn drive<H: Hal>(
     loop {
         let busy = traffic.step(bench)?;
         let now = hal.now();
-        if traffic.is_done(now) {
+        if traffic.is_done(now) || plan.endless && interrupt::is_wanted() {
             return Ok(());
         }
         let rest = next_look(now, seat, [traffic.wakeup()]);

@@ -45,7 +45,7 @@ impl<'p> Stream<'p> {
         let clock = Clock::new(plan.amount);
         let mut progress = vec![Progress::default(); bench.count()];
         for (lane, progress) in progress.iter_mut().enumerate().filter(|_| receives) {
-            let wanted = clock.count().unwrap_or(u64::MAX).min(plan.rx_depth.into());
+            let wanted = clock.count().unwrap_or(u64::MAX).min(plan.receives_each().into());
             while progress.receives_posted < wanted {
                 bench.post_receive(plan, size, lane, progress.receives_posted)?;
                 progress.receives_posted += 1;
@@ -116,6 +116,14 @@ impl<'p> Stream<'p> {
     /// The figures of this end.
     pub(crate) fn finish(&self) -> Bandwidth {
         self.log.finish(self.size, &self.clock)
+    }
+
+    /// The figures of a period that is over; the next one begins.
+    pub(crate) fn next_period(&mut self) -> Bandwidth {
+        let period = self.finish();
+        self.log = BandwidthLog::new(false);
+        self.clock = Clock::new(self.plan.amount);
+        period
     }
 
     fn take_sends<H: Hal>(&mut self, now: Time, bench: &mut Bench<'_, H>) -> Result<bool> {

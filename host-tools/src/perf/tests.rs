@@ -61,6 +61,20 @@ fn every_test_moves_its_data_and_says_whose_time_it_measured() {
         "atomic lat -c XRC -n 50",
         "write lat -c XRC -n 50",
         "send lat -c XRC -a -n 20",
+        "send bw --use-srq -q 3 -r 5 -n 50 -s 100",
+        "send bw --use-srq -b -q 2 -n 700 -l 5",
+        "send bw --use_srq -a -n 5",
+        "send lat --use-srq -n 50",
+        "send bw --use-srq -c XRC -n 50",
+        "write bw --write_with_imm -q 2 -n 700 -s 100",
+        "write bw --write_with_imm -b -e -n 50",
+        "write bw --write-with-imm -a -n 5",
+        "write bw --write_with_imm -c UC -n 50",
+        "write bw --write_with_imm -c XRC -n 50 -I 64 -s 64",
+        "write lat --write_with_imm -e -n 50",
+        "write lat --write_with_imm -a -n 5",
+        "send bw --send_with_imm --use-srq -q 2 -n 50",
+        "send lat --send_with_imm -c UD -n 50",
         "write bw -D 1 -f 0 -s 1048576 --rate_limit 1000",
         "write bw -F -z -i 1 -T 8 --cqe_poll 16 --force_link Ethernet --no-lock -n 20",
     ] {
@@ -140,13 +154,125 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("write bw --peer-mac 01:00:00:00:00:01", "address of a group"),
         ("write bw --peer-mac 02:00:00:00:00", "no MAC address"),
         ("copy bw", "possible values"),
-        ("write bw --run_infinitely", "--run_infinitely of perftest is not spoken: a test ends; take -D"),
+        ("write bw --run_infinitely", "--duration"),
+        ("write bw --run_infinitely -D 1", "their time is virtual"),
+        ("write lat --run_infinitely -D 1", "--run_infinitely is for tests of bandwidth"),
+        ("send bw --run_infinitely -D 1 -b", "only one end can send"),
+        ("write bw --run_infinitely -D 1 -f 0", "cannot be used with"),
+        ("write bw --log_dci_streams 3", "--log_dci_streams of perftest is not spoken"),
         ("write bw --mmap_offset 3", "one region of DMA memory"),
-        ("send lat -H", "percentiles"),
+        ("send lat -C", "counts nanoseconds"),
+        ("send bw -H", "they are for `lat`"),
+        ("send lat -U -D 3", "cannot be used with"),
+        ("send lat -H -n 2000000", "at most 1000000 latencies"),
+        ("send lat --output bandwidth", "those of lat have latency"),
+        ("send bw --output latency", "bandwidth and message_rate"),
+        ("write bw --use-srq", "where messages are received"),
+        ("send bw -c UD --use-srq", "would not be known"),
+        ("send bw --use-srq -q 9 -r 8", "some would have none"),
+        ("read bw --write_with_imm", "is for `perf write`"),
+        ("write bw --send_with_imm", "is for `perf send`"),
+        ("write bw --unsolicited_write", "only SRD"),
         ("read bw --use-cuda 0", "accelerators"),
     ] {
         let said = refusal(words);
         assert!(said.contains(reason), "{words}: {said}");
+    }
+}
+
+fn text(words: &str) -> String {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let arguments = parse(&words).unwrap_or_else(|error| panic!("{error}"));
+    execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}")).0
+}
+
+fn near(is: f64, wanted: f64) {
+    assert!((is / wanted - 1.0).abs() < 1e-5, "{is} instead of {wanted}");
+}
+
+#[test]
+fn latencies_are_listed_as_perftest_lists_them() {
+    let shown = text("send lat -n 8 -s 64 -U -H");
+    let lists: Vec<Vec<f64>> = shown
+        .split("#, usec\n")
+        .skip(1)
+        .map(|list| {
+            let numbered =
+                |(number, line): (usize, &str)| line.strip_prefix(&format!("{number}, "))?.parse().ok();
+            (1..).zip(list.lines()).map_while(numbered).collect()
+        })
+        .collect();
+    let [unsorted, sorted] = &lists[..] else { panic!("{shown}") };
+    let mut by_length = unsorted.clone();
+    by_length.sort_by(f64::total_cmp);
+    assert_eq!((unsorted.len(), &by_length), (7, sorted));
+    assert_eq!(
+        shown.matches("t_typical[usec]").count(),
+        2,
+        "the heading stands before the lists, and again before the row"
+    );
+    let (perf, _) = json("send lat -n 8 -s 64 -H");
+    let row = &perf["results"][0];
+    let samples = row["samples_us"].as_array().expect("all of them");
+    assert_eq!(samples.len(), 7);
+    for (sample, listed) in samples.iter().zip(unsorted) {
+        near(*listed, sample.as_f64().expect("a time"));
+    }
+    near(sorted[6], row["latency_us"]["max"].as_f64().expect("a time"));
+    assert!(json("send lat -n 8").0["results"][0].get("samples_us").is_none());
+}
+
+#[test]
+fn each_direction_is_shown_by_itself_too() {
+    let shown = text("write bw -b -n 50 -s 4096 --report-both --report_gbits");
+    let averages: Vec<f64> = shown
+        .lines()
+        .filter_map(|line| line.strip_prefix(" 4096 "))
+        .filter_map(|row| row.split_whitespace().nth(2)?.parse().ok())
+        .collect();
+    let [both, own, peers] = averages[..] else { panic!("{shown}") };
+    assert!(own > 0.0 && peers > 0.0 && (both - own - peers).abs() < 0.02, "{shown}");
+    assert!(shown.contains("\n Local results: \n") && shown.contains("\n Remote results: \n"), "{shown}");
+    assert!(refusal("write bw --report-both").contains("--bidirectional"));
+}
+
+#[test]
+fn json_goes_to_a_file_beside_the_text() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("out.json");
+    let words = format!("write bw -a -n 5 --out_json --out_json_file {}", path.display());
+    assert!(text(&words).contains("BW average"));
+    let object: Value = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
+    assert_eq!(object["schema"], "bareverbs.perf.v1");
+    assert_eq!(object["perf"]["results"].as_array().map(Vec::len), Some(23), "every size, not only the last");
+    let words = ["write", "bw", "-n", "5", "--out_json_file", "/no/such/directory/x.json"];
+    let said = execute(&parse(&words).expect("good")).expect_err("nowhere to write");
+    assert!(format!("{said:?}").contains("writing JSON to /no/such/directory/x.json"));
+}
+
+#[test]
+fn the_only_number_is_that_of_the_columns() {
+    let number = |words: &str| -> f64 { text(words).parse().expect("a number and nothing else") };
+    let (perf, _) = json("write bw -n 50 -s 4096");
+    let wanted = |name: &str| perf["results"][0]["bandwidth"][name].as_f64().expect("a rate");
+    near(number("write bw -n 50 -s 4096 --output bandwidth"), wanted("average_bytes_per_s") / 1_048_576.0);
+    near(
+        number("write bw -n 50 -s 4096 --output=bandwidth --report_gbits"),
+        wanted("average_bytes_per_s") * 8.0 / 1e9,
+    );
+    near(number("write bw -n 50 -s 4096 --output message_rate"), wanted("messages_per_s") / 1e6);
+    let (perf, _) = json("read lat -n 50");
+    let mean = perf["results"][0]["latency_us"]["mean"].as_f64().expect("a time");
+    near(number("read lat -n 50 --output latency"), mean);
+    assert_eq!(text("read lat -a -n 5 --output latency").lines().count(), 23);
+}
+
+#[test]
+fn the_banner_says_where_messages_are_received() {
+    for (words, srq) in
+        [("send bw -n 5", "OFF"), ("send bw -n 5 --use-srq", "ON"), ("send bw -n 5 -c XRC", "ON")]
+    {
+        assert!(text(words).contains(&format!("Using SRQ      : {srq}\n")), "{words}");
     }
 }
 

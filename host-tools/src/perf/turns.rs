@@ -44,8 +44,8 @@ impl<'p> Turns<'p> {
     ) -> Result<Self> {
         let clock = Clock::new(plan.amount);
         let mut receives_posted = 0;
-        if plan.operation == Operation::Send {
-            let wanted = clock.count().unwrap_or(u64::MAX).min(plan.rx_depth.into());
+        if plan.takes_receives() {
+            let wanted = clock.count().unwrap_or(u64::MAX).min(plan.receives_each().into());
             while receives_posted < wanted {
                 bench.post_receive(plan, size, 0, receives_posted)?;
                 receives_posted += 1;
@@ -57,7 +57,7 @@ impl<'p> Turns<'p> {
             (operation, false) if operation.fetches() => Next::Nothing,
             _ => Next::Send,
         };
-        let log = LatencyLog::new(if plan.operation.fetches() { 1 } else { 2 })?;
+        let log = LatencyLog::new(if plan.operation.fetches() { 1 } else { 2 }, plan.keeps_samples)?;
         let (sent, received, waiting) = (0, 0, 0);
         Ok(Self { plan, size, next, sent, received, waiting, receives_posted, is_client, clock, log })
     }
@@ -94,9 +94,9 @@ impl<'p> Turns<'p> {
     }
 
     fn receive<H: Hal>(&mut self, now: Time, bench: &mut Bench<'_, H>) -> Result<bool> {
-        let has_come = match self.plan.operation {
-            Operation::Write => self.sees_number(bench)?,
-            _ => self.waiting > 0,
+        let has_come = match self.plan.numbers_messages() {
+            true => self.sees_number(bench)?,
+            false => self.waiting > 0,
         };
         if !has_come {
             return Ok(false);
@@ -116,7 +116,7 @@ impl<'p> Turns<'p> {
     }
 
     fn take_receives<H: Hal>(&mut self, bench: &mut Bench<'_, H>) -> Result<bool> {
-        if self.plan.operation != Operation::Send {
+        if !self.plan.takes_receives() {
             return Ok(false);
         }
         let (size, mut came) = (self.size, 0);
@@ -137,7 +137,7 @@ impl<'p> Turns<'p> {
 
     fn send<H: Hal>(&mut self, now: Time, bench: &mut Bench<'_, H>) -> Result<bool> {
         self.log.post(now, &self.clock);
-        if self.plan.operation == Operation::Write {
+        if self.plan.numbers_messages() {
             let number = [(self.sent + 1) as u8];
             bench.memory.copy_in(bench.send_at(0) + self.size as usize - 1, &number)?;
         }

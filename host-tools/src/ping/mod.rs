@@ -185,9 +185,13 @@ impl PingArguments {
             hop_limit: 64,
             rate_limit: None,
             rdma_cm: false,
+            shared_receives: false,
+            immediate: false,
+            keeps_samples: false,
             peak: false,
             gigabits: false,
             timeout: std::time::Duration::from_secs(self.peer_timeout),
+            endless: false,
         }
     }
 }

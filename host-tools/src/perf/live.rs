@@ -1,0 +1,37 @@
+//! Rows that are shown while the test goes on: those of `--run_infinitely`.
+
+use super::arguments::OutputArguments;
+use super::plan::Plan;
+use super::report::{self, Occasion};
+use super::run::{PerfOutcome, SizeRow};
+use crate::Failure;
+use crate::output::print;
+use anyhow::Result;
+
+/// Where they are shown. JSON has them all at the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LiveRows<'a> {
+    pub(crate) occasion: &'a Occasion,
+    pub(crate) wishes: &'a OutputArguments,
+}
+
+impl LiveRows<'_> {
+    /// Shows what stands in front of them.
+    pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<()> {
+        match self.wishes.json || self.wishes.number.is_some() {
+            true => Ok(()),
+            false => shown(print(&report::beginning(outcome, self.occasion))),
+        }
+    }
+
+    /// Shows one.
+    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<()> {
+        if self.wishes.json { Ok(()) } else { shown(print(&report::lines_of(row, plan, self.wishes))) }
+    }
+}
+
+fn shown(printed: Result<(), Failure>) -> Result<()> {
+    printed.map_err(|failure| match failure {
+        Failure::Input(error) | Failure::Run(error) => error,
+    })
+}
