@@ -41,7 +41,8 @@ impl Drop for Running {
 
 fn scrape(address: &str) -> String {
     let mut client = TcpStream::connect(address).expect("the exporter listens");
-    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").expect("sent");
+    let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\n\r\n";
+    client.write_all(request.as_bytes()).expect("sent");
     let mut answer = String::new();
     client.read_to_string(&mut answer).expect("an answer");
     answer

@@ -1,11 +1,11 @@
-//! The figures of a service as OpenMetrics 1.0 text.
+//! The figures of a service as text for scrapers.
 
 use super::service::ServiceFigures;
-use crate::output::openmetrics::{Exposition, MetricType};
+use crate::output::openmetrics::{Exposition, MetricType, ScrapeTexts};
 use std::collections::BTreeMap;
 
 /// The exposition.
-pub(super) fn exposition(figures: &ServiceFigures) -> String {
+pub(super) fn exposition(figures: &ServiceFigures) -> ScrapeTexts {
     let mut text = Exposition::new();
     let (runtime, server) = (figures.runtime, figures.server);
     for (name, help, value) in [
@@ -61,7 +61,7 @@ mod tests {
             connected: 9,
             rows: 10,
         };
-        let text = exposition(&figures);
+        let texts = exposition(&figures);
         for line in [
             "bareverbs_dpu_requests_accepted_total 3",
             "bareverbs_dpu_replies_total 2",
@@ -70,8 +70,10 @@ mod tests {
             "bareverbs_dpu_connections{tenant=\"a\"} 1",
             "bareverbs_dpu_connections{tenant=\"b\\\"\"} 2",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+            for text in [&texts.openmetrics, &texts.classic] {
+                assert!(text.lines().any(|found| found == line), "{line} in {text}");
+            }
         }
-        assert!(text.ends_with("# EOF\n"));
+        assert!(texts.openmetrics.ends_with("# EOF\n") && !texts.classic.contains("EOF"));
     }
 }

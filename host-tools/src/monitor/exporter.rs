@@ -1,6 +1,6 @@
 //! HTTP for Prometheus: the latest sample at /metrics. It is text that somebody else has made: a scrape copies it and asks no device.
 
-use crate::output::openmetrics::CONTENT_TYPE;
+use crate::output::openmetrics::{Exposition, ExpositionForm, ScrapeTexts};
 use anyhow::Context as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves the latest sample.
 pub(crate) struct Exporter {
-    latest: Arc<Mutex<Arc<str>>>,
+    latest: Arc<Mutex<Arc<ScrapeTexts>>>,
     address: SocketAddr,
 }
 
@@ -28,7 +28,7 @@ impl Exporter {
     pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
         let address = listener.local_addr().context("asking for the port")?;
-        let latest: Arc<Mutex<Arc<str>>> = Arc::new(Mutex::new("# EOF\n".into()));
+        let latest = Arc::new(Mutex::new(Arc::new(Exposition::new().finish())));
         let shared = latest.clone();
         std::thread::Builder::new()
             .name("openmetrics".to_owned())
@@ -41,13 +41,13 @@ impl Exporter {
         self.address
     }
 
-    /// Makes a text the latest.
-    pub(crate) fn publish(&self, text: String) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
+    /// Makes texts the latest.
+    pub(crate) fn publish(&self, texts: ScrapeTexts) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = texts.into();
     }
 }
 
-fn serve(listener: &TcpListener, latest: &Mutex<Arc<str>>) {
+fn serve(listener: &TcpListener, latest: &Mutex<Arc<ScrapeTexts>>) {
     for client in listener.incoming() {
         match client {
             // A client that goes away or talks nonsense hurts nobody.
@@ -61,12 +61,12 @@ fn serve(listener: &TcpListener, latest: &Mutex<Arc<str>>) {
 }
 
 /// Answers one client.
-pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::io::Result<()> {
+pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<ScrapeTexts>>) -> std::io::Result<()> {
     client.set_write_timeout(Some(TIMEOUT))?;
     let answer = match request(client)? {
-        Ok(Wanted::Metrics) => {
-            let text = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            response("200 OK", CONTENT_TYPE, &text)
+        Ok(Wanted::Metrics(form)) => {
+            let texts = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            response("200 OK", form.content_type(), texts.of(form))
         }
         Ok(Wanted::Other) => response("404 Not Found", "text/plain", "the figures are at /metrics\n"),
         Err(status) => response(status, "text/plain", "this serves GET /metrics\n"),
@@ -76,7 +76,7 @@ pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<str>>) -> std::i
 
 /// What a client wants.
 enum Wanted {
-    Metrics,
+    Metrics(ExpositionForm),
     Other,
 }
 
@@ -109,10 +109,16 @@ fn request(client: &mut TcpStream) -> std::io::Result<Result<Wanted, &'static st
 
 fn wanted(request: &httparse::Request<'_, '_>) -> Result<Wanted, &'static str> {
     match (request.method, request.path) {
-        (Some("GET"), Some("/metrics")) => Ok(Wanted::Metrics),
+        (Some("GET"), Some("/metrics")) => Ok(Wanted::Metrics(ExpositionForm::wanted(&accept(request)))),
         (Some("GET"), _) => Ok(Wanted::Other),
         _ => Err("405 Method Not Allowed"),
     }
+}
+
+/// What it accepts, if it says so.
+fn accept(request: &httparse::Request<'_, '_>) -> String {
+    let headers = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+    headers.map(|header| String::from_utf8_lossy(header.value)).collect::<Vec<_>>().join(",")
 }
 
 fn response(status: &str, content_type: &str, body: &str) -> String {

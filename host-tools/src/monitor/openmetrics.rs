@@ -1,11 +1,11 @@
-//! Counters as OpenMetrics 1.0 text.
+//! Counters as text for scrapers.
 
 use super::sample::Sample;
 use crate::counters::known;
-use crate::output::openmetrics::{Exposition, MetricType};
+use crate::output::openmetrics::{Exposition, MetricType, ScrapeTexts};
 
 /// The exposition of a sample. A counter `x` is the family `bareverbs_x` with the sample `bareverbs_x_total`.
-pub(super) fn exposition(selector: &str, sample: &Sample) -> String {
+pub(super) fn exposition(selector: &str, sample: &Sample) -> ScrapeTexts {
     let labels = [("device", selector), ("port", "1")];
     let mut text = Exposition::new();
     for row in &sample.rows {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::counters::Readings;
+use crate::output::openmetrics::ScrapeTexts;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,14 +136,15 @@ fn traffic_sample() -> Sample {
         }
     }
     let device = "sim".parse().expect("a selector");
-    source::open(&device, 0.1, Take(&mut sample)).unwrap_or_else(|failure| panic!("{failure:?}"));
+    source::open(&device, 0.1, Take(&mut sample))
+        .unwrap_or_else(|failure| panic!("{failure:?}"));
     sample.expect("a sample")
 }
 
 #[test]
 fn the_exposition_is_open_metrics() {
     let sample = traffic_sample();
-    let text = openmetrics::exposition("vfio-user:/tmp/a \"quoted\" \\ path", &sample);
+    let text = openmetrics::exposition("vfio-user:/tmp/a \"quoted\" \\ path", &sample).openmetrics;
     let samples = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(samples.len(), sample.rows.len() + 1);
     let sent = samples.iter().find(|(name, _)| name.starts_with("bareverbs_tx_packets_phy_total{"));
@@ -177,7 +179,7 @@ fn the_reference_parser_takes_the_exposition() {
         return;
     };
     let sample = traffic_sample();
-    let text = openmetrics::exposition("sim", &sample);
+    let text = openmetrics::exposition("sim", &sample).openmetrics;
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().expect("python3 ends");
     let error = String::from_utf8_lossy(&output.stderr);
@@ -187,6 +189,35 @@ fn the_reference_parser_takes_the_exposition() {
     }
     assert!(output.status.success(), "{error}");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (sample.rows.len() + 1).to_string());
+}
+
+/// The classic format: help and type in front of each sample, under its whole name, and nothing of OpenMetrics.
+#[test]
+fn the_classic_exposition_has_help_and_type_of_every_sample() {
+    let sample = traffic_sample();
+    let ScrapeTexts { openmetrics, classic } = openmetrics::exposition("sim", &sample);
+    assert!(!classic.contains("# EOF") && !classic.contains("# UNIT"), "{classic}");
+    let (mut described, mut samples) = ("", 0);
+    for lines in classic.lines().collect::<Vec<_>>().windows(2) {
+        match *lines {
+            [help, kind] if help.starts_with("# HELP ") => {
+                let name = help.split(' ').nth(2).expect("a name");
+                let counter = name.ends_with("_total");
+                assert_eq!(kind, format!("# TYPE {name} {}", if counter { "counter" } else { "gauge" }));
+                described = name;
+            }
+            [_, sample] if !sample.starts_with('#') => {
+                assert_eq!(sample.split('{').next(), Some(described), "{sample}");
+                samples += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(samples, sample.rows.len() + 1);
+    let of = |text: &str| {
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&classic), of(&openmetrics), "both forms have the same samples");
 }
 
 fn ask(address: SocketAddr, request: &str) -> String {
@@ -200,7 +231,8 @@ fn ask(address: SocketAddr, request: &str) -> String {
 #[test]
 fn the_exporter_answers_and_survives_nonsense() {
     let exporter = Exporter::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
-    exporter.publish("a 1\n# EOF\n".to_owned());
+    let [openmetrics, classic] = ["a 1\n# EOF\n", "a 1\n"].map(str::to_owned);
+    exporter.publish(ScrapeTexts { openmetrics, classic });
     for request in
         ["nonsense\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "\0\0\r\n"]
     {
@@ -210,10 +242,28 @@ fn the_exporter_answers_and_survives_nonsense() {
     let mut client = TcpStream::connect(exporter.address()).expect("the exporter listens");
     let _ = client.write_all(long.as_bytes());
     drop(client);
-    let answer = ask(exporter.address(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{answer}");
-    assert!(answer.ends_with("\r\n\r\na 1\n# EOF\n"), "{answer}");
+    for (accept, content_type, end) in [
+        (
+            "ACCEPT: application/openmetrics-text\r\n",
+            "application/openmetrics-text; version=1.0.0",
+            "a 1\n# EOF\n",
+        ),
+        (
+            "Accept: text/html\r\nAccept: application/openmetrics-text\r\n",
+            "application/openmetrics-text",
+            "# EOF\n",
+        ),
+        ("Accept: */*\r\n", "text/plain; version=0.0.4", "\r\n\r\na 1\n"),
+        ("", "text/plain; version=0.0.4", "\r\n\r\na 1\n"),
+    ] {
+        let answer = ask(exporter.address(), &format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}")), "{answer}");
+        assert!(answer.ends_with(end), "{answer}");
+    }
 }
+
+const OPEN_METRICS_REQUEST: &str =
+    "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n";
 
 /// Scrapes while traffic runs: each is a whole exposition, and none waits for the device.
 #[test]
@@ -224,7 +274,7 @@ fn scrapes_are_whole_while_samples_change() {
     let mut sampler = Sampler::default();
     let scraper = std::thread::spawn(move || {
         (0..100)
-            .map(|_| ask(address, "GET /metrics HTTP/1.1\r\n\r\n"))
+            .map(|_| ask(address, OPEN_METRICS_REQUEST))
             .filter_map(|answer| answer.split_once("\r\n\r\n").map(|(_, text)| parse(text)))
             .collect::<Vec<_>>()
     });
@@ -265,7 +315,7 @@ fn a_scrape_takes_less_than_a_millisecond_of_processor_time() {
         let sample = sampler.sample(Duration::from_millis(count), readings.clone());
         let latest = std::sync::Mutex::new(openmetrics::exposition("sim", &sample).into());
         let mut client = TcpStream::connect(address).expect("somebody listens");
-        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+        client.write_all(OPEN_METRICS_REQUEST.as_bytes()).expect("sent");
         let (mut server, _) = listener.accept().expect("a client");
         exporter::answer(&mut server, &latest).expect("answered");
         drop(server);

@@ -1,9 +1,76 @@
-//! Text of OpenMetrics 1.0, family by family.
+//! What a scraper reads, family by family, in both forms: OpenMetrics 1.0, and the classic text format 0.0.4 of Prometheus.
+//!
+//! They differ in what metadata names. In OpenMetrics it names the family `x`, whose counter has the sample `x_total`; the classic format
+//! has no families and its metadata names the sample itself, `x_total`. Whoever reads one as the other sees counters without type and
+//! help, so that a scraper gets the form that it asks for (RFC 9110 §12.5.1).
 
 use std::fmt::Write as _;
 
-/// What the answer to a scrape says that it is.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The media type of OpenMetrics.
+const OPEN_METRICS: &str = "application/openmetrics-text";
+/// The media type of the classic format.
+const CLASSIC: &str = "text/plain";
+
+/// A form of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpositionForm {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The text format 0.0.4 of Prometheus, which `promtool check metrics` reads too.
+    Classic,
+}
+
+impl ExpositionForm {
+    /// What the answer to a scrape says that it is.
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Classic => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// The form for whoever accepts this: OpenMetrics if it is named, and wanted no less than the classic format.
+    pub(crate) fn wanted(accept: &str) -> Self {
+        let (open, classic) =
+            (AcceptedQuality::of(accept, OPEN_METRICS), AcceptedQuality::of(accept, CLASSIC));
+        let named = open.nearness == NAMED && open.quality > 0.0;
+        if named && open.quality >= classic.quality { Self::OpenMetrics } else { Self::Classic }
+    }
+}
+
+/// Nearness of a range that names the media type itself.
+const NAMED: u8 = 3;
+
+/// How much a media type is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct AcceptedQuality {
+    /// How closely the range of the header names it; 0 if none does.
+    nearness: u8,
+    quality: f32,
+}
+
+impl AcceptedQuality {
+    /// What an `Accept` header says of a media type: the nearest range counts, and of equally near ones the best.
+    fn of(accept: &str, media_type: &str) -> Self {
+        let mut found = Self::default();
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let of_family = name.strip_suffix('*').is_some_and(|family| media_type.starts_with(family));
+            let nearness = match name.as_str() {
+                "*/*" => 1,
+                name if name == media_type => NAMED,
+                _ if of_family && name.ends_with("/*") => 2,
+                _ => continue,
+            };
+            let quality = parts.find_map(|part| part.strip_prefix("q=")?.trim().parse().ok()).unwrap_or(1.0);
+            if nearness > found.nearness || nearness == found.nearness && quality > found.quality {
+                found = Self { nearness, quality };
+            }
+        }
+        found
+    }
+}
 
 /// What a family is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,54 +81,77 @@ pub(crate) enum MetricType {
     Gauge,
 }
 
+/// The same samples in both forms.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ScrapeTexts {
+    /// OpenMetrics 1.0.
+    pub(crate) openmetrics: String,
+    /// The text format 0.0.4.
+    pub(crate) classic: String,
+}
+
+impl ScrapeTexts {
+    /// The text in a form.
+    pub(crate) fn of(&self, form: ExpositionForm) -> &str {
+        match form {
+            ExpositionForm::OpenMetrics => &self.openmetrics,
+            ExpositionForm::Classic => &self.classic,
+        }
+    }
+}
+
 /// An exposition that is being written. Families stand one after the other: what is not finished has no end yet.
 #[derive(Debug)]
 pub(crate) struct Exposition {
-    text: String,
-    family: String,
-    kind: MetricType,
+    texts: ScrapeTexts,
+    /// Of samples of the family that was begun last.
+    name: String,
 }
 
 impl Exposition {
     /// One without families.
-    pub(crate) const fn new() -> Self {
-        Self { text: String::new(), family: String::new(), kind: MetricType::Gauge }
+    pub(crate) fn new() -> Self {
+        Self { texts: ScrapeTexts::default(), name: String::new() }
     }
 
     /// Begins a family. A name that ends in `_seconds` has this unit.
     pub(crate) fn family(&mut self, name: &str, kind: MetricType, help: Option<&str>) {
-        (self.family, self.kind) = (letters(name), kind);
-        let family = &self.family;
-        let type_name = match kind {
-            MetricType::Counter => "counter",
-            MetricType::Gauge => "gauge",
+        let family = letters(name);
+        let (type_name, suffix) = match kind {
+            MetricType::Counter => ("counter", "_total"),
+            MetricType::Gauge => ("gauge", ""),
         };
+        self.name = format!("{family}{suffix}");
+        let (name, ScrapeTexts { openmetrics, classic }) = (&self.name, &mut self.texts);
         // Writing to a string does not fail.
-        let _ = writeln!(self.text, "# TYPE {family} {type_name}");
+        let _ = writeln!(openmetrics, "# TYPE {family} {type_name}");
         if family.ends_with("_seconds") {
-            let _ = writeln!(self.text, "# UNIT {family} seconds");
+            let _ = writeln!(openmetrics, "# UNIT {family} seconds");
         }
         if let Some(help) = help {
-            let _ = writeln!(self.text, "# HELP {family} {}", escaped(help));
+            let _ = writeln!(openmetrics, "# HELP {family} {}", escaped(help));
+            let _ = writeln!(classic, "# HELP {name} {}", escaped_but_quotes(help));
         }
+        let _ = writeln!(classic, "# TYPE {name} {type_name}");
     }
 
     /// A sample of the family that was begun last, with labels and their values.
     pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let suffix = if self.kind == MetricType::Counter { "_total" } else { "" };
-        let _ = write!(self.text, "{}{suffix}", self.family);
+        let mut line = self.name.clone();
         for (at, (name, value)) in labels.iter().enumerate() {
             let before = if at == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{name}=\"{}\"", escaped(value));
+            let _ = write!(line, "{before}{name}=\"{}\"", escaped(value));
         }
         let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {value}");
+        let _ = writeln!(line, "{after} {value}");
+        self.texts.openmetrics.push_str(&line);
+        self.texts.classic.push_str(&line);
     }
 
-    /// The whole text.
-    pub(crate) fn finish(mut self) -> String {
-        self.text.push_str("# EOF\n");
-        self.text
+    /// The whole text, in both forms.
+    pub(crate) fn finish(mut self) -> ScrapeTexts {
+        self.texts.openmetrics.push_str("# EOF\n");
+        self.texts
     }
 }
 
@@ -70,24 +160,71 @@ fn letters(name: &str) -> String {
     name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
-/// Backslash, quote and line end, as label values and help need them.
+/// Backslash, quote and line end, as label values need them, and help in OpenMetrics.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    escaped_but_quotes(text).replace('"', "\\\"")
+}
+
+/// Backslash and line end, as help of the classic format needs them.
+fn escaped_but_quotes(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn families_are_written_as_the_standard_has_them() {
+    fn written() -> ScrapeTexts {
         let mut text = Exposition::new();
         text.family("a.b", MetricType::Counter, Some("What \"a\" is."));
         text.sample(&[("x", "1\n"), ("y", "\\")], 7);
         text.family("age_seconds", MetricType::Gauge, None);
         text.sample(&[], "0.5");
+        text.finish()
+    }
+
+    #[test]
+    fn families_are_written_as_the_standard_has_them() {
         let expected = "# TYPE a_b counter\n# HELP a_b What \\\"a\\\" is.\na_b_total{x=\"1\\n\",y=\"\\\\\"} 7\n\
                         # TYPE age_seconds gauge\n# UNIT age_seconds seconds\nage_seconds 0.5\n# EOF\n";
-        assert_eq!(text.finish(), expected);
+        assert_eq!(written().of(ExpositionForm::OpenMetrics), expected);
+    }
+
+    #[test]
+    fn the_classic_format_names_the_sample_in_its_metadata() {
+        let expected = "# HELP a_b_total What \"a\" is.\n# TYPE a_b_total counter\na_b_total{x=\"1\\n\",y=\"\\\\\"} 7\n\
+                        # TYPE age_seconds gauge\nage_seconds 0.5\n";
+        assert_eq!(written().of(ExpositionForm::Classic), expected);
+    }
+
+    #[test]
+    fn a_scraper_gets_the_form_that_it_wants_most() {
+        use ExpositionForm::{Classic, OpenMetrics};
+        for (accept, form) in [
+            ("", Classic),
+            ("*/*", Classic),
+            ("text/plain", Classic),
+            ("application/*", Classic),
+            ("application/json", Classic),
+            ("application/openmetrics-text", OpenMetrics),
+            ("Application/OpenMetrics-Text; version=1.0.0; charset=utf-8", OpenMetrics),
+            ("application/openmetrics-text;q=0", Classic),
+            ("application/openmetrics-text;q=0.1, text/plain;q=0.9", Classic),
+            ("application/openmetrics-text;q=0.1, text/*;q=0.9", Classic),
+            ("application/openmetrics-text;q=nan, text/plain;q=0.1", Classic),
+            // As Prometheus 2.42 and 3.4 ask.
+            (
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,\
+                 */*;q=0.1",
+                OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,\
+                 text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                OpenMetrics,
+            ),
+        ] {
+            assert_eq!(ExpositionForm::wanted(accept), form, "{accept:?}");
+        }
     }
 }
