@@ -4,7 +4,7 @@
 //! is alone with its cable, and has the addresses that `--address` gives it.
 
 use crate::network::{HostLink, HostWish};
-use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP, on};
+use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
 use crate::{Failure, network as networks};
 use anyhow::{Context as _, anyhow, bail};
@@ -181,6 +181,12 @@ impl SeatArguments {
 }
 
 impl HostArguments {
+    /// No host.
+    #[cfg(test)]
+    pub(crate) const fn none() -> Self {
+        Self { host: None, network: String::new(), link: None }
+    }
+
     /// Whether there is a host.
     pub(crate) const fn is_given(&self) -> bool {
         self.host.is_some()
@@ -200,12 +206,24 @@ impl HostArguments {
         device: &DeviceSelector,
         make: impl FnOnce(Option<VirtualHost>) -> T,
     ) -> Result<T::Output, Failure> {
+        self.try_with(device, make)?.map_err(|failure| failure.into_failure(device))
+    }
+
+    /// As [`Self::with_device`], for who wants to know how far it came with the device.
+    ///
+    /// # Errors
+    /// The host cannot be in the network. What went wrong with the device is the inner error.
+    pub(crate) fn try_with<T: DeviceTask>(
+        &self,
+        device: &DeviceSelector,
+        make: impl FnOnce(Option<VirtualHost>) -> T,
+    ) -> Result<Result<T::Output, DeviceFailure>, Failure> {
         let Some(settled) = self.settle(device).map_err(Failure::Input)? else {
-            return device.with_device(make(None));
+            return Ok(device.try_with(make(None)));
         };
         let (hal, _) = plug(&settled).map_err(Failure::Input)?;
         let task = Managed(make(Some(settled.host)));
-        on(hal, DeviceConfig::default(), task).map_err(|failure| failure.into_failure(device))
+        Ok(on(hal, DeviceConfig::default(), task))
     }
 
     /// The host, made known in its network; its running programs and a tool have one link layer and the same addresses.

@@ -1,10 +1,10 @@
-//! `bareverbs devinfo` as a process, on a device that another process serves.
+//! `bareverbs devinfo` as a process, on a device that another process serves; and what else looks at a device, on one of a host of a network.
 
 mod support;
 
 use std::path::Path;
 use std::process::Output;
-use support::{Served, object_of, output_of};
+use support::{Hosts, Served, object_of, output_of};
 use tempfile::TempDir;
 
 fn devinfo(directory: &Path, arguments: &[&str]) -> Output {
@@ -44,4 +44,64 @@ fn what_is_not_there_is_refused_with_status_2() {
         assert!(error.contains(complaint), "{device}: {error}");
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn doctor_and_monitor_look_at_the_device_of_a_host() {
+    let hosts = Hosts::new();
+    let said = |words: &[&str]| {
+        let output = hosts.on("a", words).output().expect("the program");
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        object_of(words[0], &output)
+    };
+    let devinfo = said(&["devinfo", "--json"]);
+    let gids = said(&["gids", "--json"]);
+    let doctor = said(&["doctor", "--json", "--root", "/nowhere"]);
+    let monitor = said(&["monitor", "--once", "--json"]);
+    for object in [&devinfo, &gids, &doctor, &monitor] {
+        assert_eq!(object["selector"], "sim (host a)");
+    }
+    let of = |object: &serde_json::Value| {
+        let rows = object.as_array().expect("a table").iter();
+        rows.map(|row| row["gid"].as_str().and_then(|gid| gid.parse::<std::net::Ipv6Addr>().ok()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&doctor["end"]["gids"]),
+        of(&gids["entries"]),
+        "the doctor judges the addresses that programs of the host have"
+    );
+    assert!(monitor["counters"]["tx_packets_phy"]["value"].is_u64(), "{monitor}");
+}
+
+#[test]
+fn the_doctor_sees_the_lid_of_a_host_on_infiniband() {
+    let hosts = Hosts::new();
+    let output = hosts.on("a", &["doctor", "--json", "--root", "/nowhere", "--link", "ib"]).output();
+    let doctor = object_of("doctor", &output.expect("the program"));
+    assert_eq!(
+        (&doctor["good"], &doctor["end"]["port"]["link_layer"]),
+        (&true.into(), &"InfiniBand".into()),
+        "{doctor}"
+    );
+    assert!(doctor["end"]["port"]["lid"].as_u64() > Some(0), "{doctor}");
+}
+
+#[test]
+fn a_host_has_its_addresses_and_its_wire_is_the_networks() {
+    let hosts = Hosts::new();
+    for (words, complaint) in [
+        (&["doctor", "--address", "10.0.0.1/24", "--device", "sim"][..], "cannot be used with"),
+        (&["doctor", "--device", "vfio-user:nic"], "wire of its own"),
+        (&["monitor", "--device", "vfio-user:nic", "--once"], "wire of its own"),
+        (&["monitor", "--loss", "0.1", "--once"], "leave --host out"),
+    ] {
+        let output = hosts.on("a", words).output().expect("the program");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(complaint), "{words:?}: {error}");
+    }
+    let output = output_of(hosts.home(), &["doctor", "--peer", "10.0.0.2", "--root", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("name one with --device or --host"));
 }

@@ -9,6 +9,7 @@ use crate::counters::{Readings, port_counters};
 use crate::gids::table::Fill;
 use crate::place::{DeviceFailure, DeviceSelector, DeviceTask};
 use crate::port_address::PortAddress;
+use crate::seat::HostArguments;
 use anyhow::anyhow;
 use bareverbs_core::Device;
 use bareverbs_core::command::CommandError;
@@ -18,6 +19,7 @@ use bareverbs_core::port::{PortAttributes, PortState};
 use bareverbs_core::port_link::{PhysicalState, PortLink};
 use bareverbs_hal::pci::{Address, Need, Tree};
 use bareverbs_prm::numbering::{PortType, RoceVersion};
+use bareverbs_uverbs::VirtualHost;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -121,14 +123,16 @@ fn names(directory: &Path) -> Vec<String> {
 /// Opens the device and asks it. A device that does not open is a fact and no failure.
 ///
 /// # Errors
-/// [`Failure::Input`] if the place cannot be reached and is none of this machine's slots, or takes no such addresses.
+/// [`Failure::Input`] if the place cannot be reached and is none of this machine's slots, or takes no such addresses, or if there can be no
+/// such host.
 pub(super) fn device(
     facts: &mut Facts,
     selector: &DeviceSelector,
+    place: &HostArguments,
     addresses: &[PortAddress],
 ) -> Result<(), Failure> {
     let mut kept = None;
-    let opened = selector.try_with(Ask { addresses, kept: &mut kept });
+    let opened = place.try_with(selector, |host| Ask { addresses, host, kept: &mut kept })?;
     facts.opening = match opened {
         Ok(Ok(asked)) => {
             let (opening, counters) = asked.into_opening();
@@ -157,6 +161,8 @@ pub(super) fn device(
 /// Asks an open device for everything that rules judge.
 pub(super) struct Ask<'a> {
     pub(super) addresses: &'a [PortAddress],
+    /// The host whose addresses the port has instead.
+    pub(super) host: Option<VirtualHost>,
     /// What the health buffer reported, for when the device does not close.
     pub(super) kept: &'a mut Option<String>,
 }
@@ -202,7 +208,7 @@ impl Ask<'_> {
         &self,
         device: &Device<H>,
     ) -> Result<Result<(EndFacts, Readings), GidError>, CommandError> {
-        let rows = match (Fill { addresses: self.addresses, host: None }).run(device)? {
+        let rows = match (Fill { addresses: self.addresses, host: self.host.clone() }).run(device)? {
             Ok(rows) => rows,
             Err(error) => return Ok(Err(error)),
         };

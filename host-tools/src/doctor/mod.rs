@@ -16,6 +16,8 @@ mod rules;
 use crate::Failure;
 use crate::place::{DeviceSelector, SELECTOR_HELP};
 use crate::port_address::{PortAddress, vlan_number};
+use crate::seat::HostArguments;
+use anyhow::anyhow;
 use bareverbs_hal::pci::{Need, Tree};
 use clap::Args;
 use facts::Facts;
@@ -32,11 +34,13 @@ pub struct DoctorArguments {
         "Which device; it is opened, and so reset. Without it only the machine is looked at. {SELECTOR_HELP}"
     ))]
     device: Option<DeviceSelector>,
+    #[command(flatten)]
+    place: HostArguments,
     /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
-    #[arg(long = "address", value_name = "IP/BITS[@VLAN]", requires = "device")]
+    #[arg(long = "address", value_name = "IP/BITS[@VLAN]", requires = "device", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
     /// The other end: its IP address, or what `bareverbs doctor --json` printed there, as a file or - for standard input.
-    #[arg(long, value_name = "IP|FILE|-", requires = "device")]
+    #[arg(long, value_name = "IP|FILE|-")]
     peer: Option<PeerArgument>,
     /// The VLAN of a peer that is given by its address.
     #[arg(long, requires = "peer", value_parser = vlan_number)]
@@ -83,19 +87,32 @@ fn execute(arguments: &DoctorArguments) -> Result<(String, bool), Failure> {
 
 fn gather(arguments: &DoctorArguments) -> Result<Facts, Failure> {
     let tree = Tree::at(&arguments.root);
-    let mut facts =
-        gather::machine(&tree, arguments.device.as_ref(), &Need::of_this_process(gather::MEMORY, false))?;
+    let device = arguments.device();
+    let mut facts = gather::machine(&tree, device.as_ref(), &Need::of_this_process(gather::MEMORY, false))?;
     if let Some(peer) = &arguments.peer {
+        if device.is_none() {
+            return Err(Failure::Input(anyhow!(
+                "--peer compares it with a device: name one with --device or --host"
+            )));
+        }
         facts.peer = Some(peer.read(arguments.version, arguments.vlan)?);
         facts.routed = arguments.routed;
     }
-    if let Some(device) = &arguments.device {
-        gather::device(&mut facts, device, &arguments.addresses)?;
+    if let Some(device) = &device {
+        facts.selector = Some(arguments.place.name_of(device));
+        gather::device(&mut facts, device, &arguments.place, &arguments.addresses)?;
     }
     if let Some(path) = &arguments.counters {
         facts.counters = Some(counter_file::read(path)?);
     }
     Ok(facts)
+}
+
+impl DoctorArguments {
+    /// The device that is looked at. That of a host is a simulated one.
+    fn device(&self) -> Option<DeviceSelector> {
+        self.device.clone().or_else(|| self.place.is_given().then_some(DeviceSelector::SIMULATED))
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod source;
 use crate::Failure;
 use crate::output::{json_object, print};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
+use crate::seat::HostArguments;
 use clap::Args;
 use exporter::Exporter;
 use sample::{Sample, Sampler};
@@ -30,6 +31,8 @@ pub struct MonitorArguments {
         "Which device; it is opened, and so reset. `sim` and `sim:ethernet` are two simulated hosts that keep each other busy. {SELECTOR_HELP}"
     ))]
     device: DeviceSelector,
+    #[command(flatten)]
+    place: HostArguments,
     /// Show one sample and end.
     #[arg(long)]
     once: bool,
@@ -74,7 +77,7 @@ pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
         began: Instant::now(),
         sampler: Sampler::default(),
     };
-    source::open(&arguments.device, arguments.loss, watch)?;
+    source::open(&arguments.device, &arguments.place, arguments.loss, watch)?;
     Ok(true)
 }
 
@@ -83,7 +86,7 @@ fn limit(arguments: &MonitorArguments) -> Option<u64> {
 }
 
 fn view(arguments: &MonitorArguments, exporter: Option<Exporter>) -> View {
-    let selector = arguments.device.to_string();
+    let selector = arguments.place.name_of(&arguments.device);
     match exporter {
         Some(exporter) => View::Exporter { exporter, selector },
         None if arguments.json => View::Json { selector },
@@ -112,10 +115,8 @@ struct Watching {
 impl Watch for Watching {
     fn watch(mut self, reader: &mut dyn Reader) -> anyhow::Result<()> {
         if let View::Screen { selector } = &self.view {
-            return screen::run(selector, self.interval, self.limit, &mut || {
-                let readings = reader.read()?;
-                Ok(self.sampler.sample(self.began.elapsed(), readings))
-            });
+            let feed = &mut LiveFeed { reader, sampler: self.sampler, began: self.began };
+            return screen::run(selector, self.interval, self.limit, feed);
         }
         let mut count = 0;
         loop {
@@ -129,6 +130,24 @@ impl Watch for Watching {
             }
             reader.pass(next)?;
         }
+    }
+}
+
+/// What the view on a terminal is fed by.
+struct LiveFeed<'a> {
+    reader: &'a mut dyn Reader,
+    sampler: Sampler,
+    began: Instant,
+}
+
+impl screen::Feed for LiveFeed<'_> {
+    fn sample(&mut self) -> anyhow::Result<Sample> {
+        let readings = self.reader.read()?;
+        Ok(self.sampler.sample(self.began.elapsed(), readings))
+    }
+
+    fn pass(&mut self, until: Instant) -> anyhow::Result<()> {
+        self.reader.pass(until)
     }
 }
 

@@ -10,6 +10,17 @@ use std::time::{Duration, Instant};
 /// Lines for sentences.
 const SENTENCES: u16 = 8;
 
+/// Longest time between two looks at the keyboard.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where samples come from while the view is shown.
+pub(super) trait Feed {
+    /// The next one.
+    fn sample(&mut self) -> anyhow::Result<Sample>;
+    /// Lets time pass, also for what is simulated.
+    fn pass(&mut self, until: Instant) -> anyhow::Result<()>;
+}
+
 /// Draws samples until somebody presses q, or `limit` of them have been shown.
 ///
 /// # Errors
@@ -18,38 +29,33 @@ pub(super) fn run(
     selector: &str,
     interval: Duration,
     limit: Option<u64>,
-    sample: &mut dyn FnMut() -> anyhow::Result<Sample>,
+    feed: &mut dyn Feed,
 ) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init()?;
-    let mut count = 0;
-    let outcome = loop {
-        let shown = match sample() {
-            Ok(shown) => shown,
-            Err(error) => break Err(error),
-        };
-        if let Err(error) = terminal.draw(|frame| draw(frame, selector, &shown)) {
-            break Err(error.into());
+    let outcome = (|| -> anyhow::Result<()> {
+        for count in 1.. {
+            let shown = feed.sample()?;
+            terminal.draw(|frame| draw(frame, selector, &shown))?;
+            if limit.is_some_and(|limit| count >= limit) || is_left(Instant::now() + interval, feed)? {
+                break;
+            }
         }
-        count += 1;
-        if limit.is_some_and(|limit| count >= limit) {
-            break Ok(());
-        }
-        match is_left(Instant::now() + interval) {
-            Ok(true) => break Ok(()),
-            Ok(false) => {}
-            Err(error) => break Err(error.into()),
-        }
-    };
+        Ok(())
+    })();
     ratatui::try_restore()?;
     outcome
 }
 
 /// Waits for the next sample; true if somebody leaves before.
-fn is_left(until: Instant) -> std::io::Result<bool> {
+fn is_left(until: Instant, feed: &mut dyn Feed) -> anyhow::Result<bool> {
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || !event::poll(left)? {
+        let now = Instant::now();
+        if now >= until {
             return Ok(false);
+        }
+        feed.pass(until.min(now + LOOK))?;
+        if !event::poll(Duration::ZERO)? {
+            continue;
         }
         let Event::Key(key) = event::read()? else { continue };
         let interrupted = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);

@@ -3,11 +3,13 @@
 use crate::Failure;
 use crate::counters::{Readings, port_counters, queue_counters};
 use crate::place::{DeviceSelector, DeviceTask};
+use crate::seat::HostArguments;
 use crate::traffic::{Traffic, TrafficConfig};
 use anyhow::anyhow;
 use bareverbs_core::Device;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::hal::Hal;
+use bareverbs_prm::time::Duration as DeviceDuration;
 use bareverbs_sim::nic::LinkLayer;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 const WARM_UP: u64 = 100;
 /// How long simulated traffic rests between two messages, in real time: it shall be seen, not heat the room.
 const REST: Duration = Duration::from_millis(1);
+/// How long a device in this process rests that others send to.
+const LIVE_REST: DeviceDuration = DeviceDuration::from_micros(500);
 
 /// Reads counters and lets time pass.
 pub(super) trait Reader {
@@ -37,8 +41,19 @@ pub(super) fn anyhow_of(failure: Failure) -> anyhow::Error {
 }
 
 /// Opens the device and watches it.
-pub(super) fn open(device: &DeviceSelector, loss: f64, watch: impl Watch) -> Result<(), Failure> {
+pub(super) fn open(
+    device: &DeviceSelector,
+    place: &HostArguments,
+    loss: f64,
+    watch: impl Watch,
+) -> Result<(), Failure> {
     match device {
+        _ if place.is_given() && loss <= 0.0 => {
+            place.with_device(device, |_| Quiet { watch, is_live: true })?.map_err(Failure::Run)
+        }
+        DeviceSelector::Simulated(LinkLayer::Ethernet) if place.is_given() => Err(Failure::Input(anyhow!(
+            "--loss is of the wire between simulated hosts: leave --host out, or let `bareverbs run --loss` lose what programs send"
+        ))),
         DeviceSelector::Simulated(LinkLayer::Ethernet) => {
             let config = TrafficConfig { loss, ..TrafficConfig::default() };
             let mut busy = Busy(Traffic::start(config).map_err(Failure::Run)?);
@@ -48,7 +63,7 @@ pub(super) fn open(device: &DeviceSelector, loss: f64, watch: impl Watch) -> Res
         _ if loss > 0.0 => Err(Failure::Input(anyhow!(
             "--loss is of the wire between simulated hosts: --device sim:ethernet"
         ))),
-        _ => device.with_device(Quiet(watch))?.map_err(Failure::Run),
+        _ => device.with_device(Quiet { watch, is_live: false })?.map_err(Failure::Run),
     }
 }
 
@@ -79,24 +94,35 @@ impl Reader for Busy {
 }
 
 /// A device on which this process runs no traffic.
-struct Quiet<W>(W);
+struct Quiet<W> {
+    watch: W,
+    /// Others send to it in the time of this machine, and it lives in this process: it has to be let.
+    is_live: bool,
+}
 
 impl<W: Watch> DeviceTask for Quiet<W> {
     type Output = anyhow::Result<()>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError> {
-        Ok(self.0.watch(&mut Alone(device)))
+        Ok(self.watch.watch(&mut Alone { device, is_live: self.is_live }))
     }
 }
 
-struct Alone<'a, H: Hal>(&'a Device<H>);
+struct Alone<'a, H: Hal> {
+    device: &'a Device<H>,
+    is_live: bool,
+}
 
 impl<H: Hal> Reader for Alone<'_, H> {
     fn read(&mut self) -> anyhow::Result<Readings> {
-        port_counters(self.0).map_err(|error| anyhow!("{error}"))
+        port_counters(self.device).map_err(|error| anyhow!("{error}"))
     }
 
     fn pass(&mut self, until: Instant) -> anyhow::Result<()> {
+        let hal = self.device.hal();
+        while self.is_live && Instant::now() < until {
+            hal.relax(hal.now() + LIVE_REST);
+        }
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
     }

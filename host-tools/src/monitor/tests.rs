@@ -1,6 +1,7 @@
 use super::*;
 use crate::counters::Readings;
 use crate::output::openmetrics::ScrapeTexts;
+use crate::seat::HostArguments;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +137,7 @@ fn traffic_sample() -> Sample {
         }
     }
     let device = "sim".parse().expect("a selector");
-    source::open(&device, 0.1, Take(&mut sample))
+    source::open(&device, &HostArguments::none(), 0.1, Take(&mut sample))
         .unwrap_or_else(|failure| panic!("{failure:?}"));
     sample.expect("a sample")
 }

@@ -175,7 +175,6 @@ fn without_a_device_only_the_machine_is_looked_at() {
 fn what_cannot_be_is_refused() {
     for words in [
         &["--device", "mlx5_0"][..],
-        &["--peer", "10.0.0.1"],
         &["--device", "sim", "--peer", "10.0.0.1", "--version", "3"],
         &["--device", "sim", "--peer", "10.0.0.1", "--vlan", "0"],
         &["--device", "sim", "--address", "10.0.0.1/64"],
@@ -192,4 +191,9 @@ fn what_cannot_be_is_refused() {
         };
         assert!(format!("{error:#}").contains(why), "{error:#}");
     }
+    let words = ["--peer", "10.0.0.1", "--root", "/nowhere"];
+    let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
+        panic!("a peer was compared with nothing")
+    };
+    assert!(error.to_string().contains("name one with --device or --host"), "{error}");
 }

@@ -80,7 +80,7 @@ impl Scene {
                 self.world.run_until(self.world.now() + Duration::from_secs(2));
                 then(self, &device);
                 let addresses: Vec<PortAddress> = address.split_whitespace().map(parsed).collect();
-                let asked = Ask { addresses: &addresses, kept: &mut None }.run(&device);
+                let asked = Ask { addresses: &addresses, host: None, kept: &mut None }.run(&device);
                 let asked = asked.expect("an answer").expect("addresses that fit");
                 (facts.opening, facts.counters) = asked.into_opening();
             }
