@@ -29,8 +29,8 @@ pub(crate) const FIRST_MKEY: u32 = 0x10;
 /// `mkc.qpn` of a key that every queue pair of the protection domain may use.
 pub(crate) const ANY_QP: u32 = 0xff_ffff;
 /// The reserved local key (`resd_lkey`): through it, queues that are made for it (`rlky`) name memory by its address on the bus. No key that is
-/// created has its index.
-pub(crate) const RESERVED_LKEY: Mkey = Mkey::new(1 << 8);
+/// created has its index, and it is not the key that ends lists of segments (0x100).
+pub(crate) const RESERVED_LKEY: Mkey = Mkey::new(3 << 8);
 /// Keys that an access may pass through before it reaches memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
 
