@@ -10,6 +10,7 @@
 
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use bareverbs_prm::time::Time;
+use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{Egress, Member, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig};
 use bareverbs_sim::nic::LinkLayer;
 use core::fmt;
@@ -130,6 +131,11 @@ impl Fabric {
     /// Frames that were lost because a port had no room for its copy of a flood.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost.count()
+    }
+
+    /// The InfiniBand subnet as its manager has found it, if it is in this switch: who is joined to whom.
+    pub fn topology(&self) -> Option<SubnetTopology> {
+        lock(&self.0).infiniband.topology()
     }
 
     /// Who is in the InfiniBand subnet.

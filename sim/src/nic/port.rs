@@ -1,6 +1,6 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
-use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice};
+use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
 use crate::wire::management::{PortState, SubnetPacket};
@@ -24,7 +24,7 @@ const ONLY_LID: u16 = 1;
 const SUBNET_TIMEOUT: u8 = 18;
 /// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, the table of service levels, the GUID of the system, extended link
 /// speeds, a notice when it changes, and clients that register again when they are told to.
-const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25;
+const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25 | 1 << 26;
 /// `grh_gid_fl` of an address vector: there is a global route header.
 const HAS_GRH: u32 = 1 << 30;
 
@@ -255,7 +255,7 @@ impl Port {
             TrapNumber::QueueKey => {
                 vport.set_qkey_violation_counter(vport.qkey_violation_counter().saturating_add(1));
             }
-            TrapNumber::Capability => {}
+            TrapNumber::Capability | TrapNumber::Description => {}
         }
         if self.has_manager() {
             self.traps.raise(now, violation.number, violation.notice());
@@ -269,6 +269,14 @@ impl Port {
         if is_changed && self.has_manager() {
             let notice = capability_notice(self.hca_vport.lid(), mask);
             self.traps.raise(now, TrapNumber::Capability, notice);
+        }
+    }
+
+    /// The node is called something else.
+    pub(crate) fn note_description(&mut self, now: Time) {
+        if self.has_manager() {
+            let notice = description_notice(self.hca_vport.lid(), self.hca_vport.cap_mask1());
+            self.traps.raise(now, TrapNumber::Description, notice);
         }
     }
 

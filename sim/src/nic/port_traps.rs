@@ -1,6 +1,6 @@
 //! Traps of an InfiniBand port: what it tells the subnet's manager unasked (IBTA v1.4 §13.4.9, §14.2.5.1).
 //!
-//! A packet with a foreign P_Key or Q_Key, and a changed capability mask, make one. It is sent again until the manager has heard it, or a few
+//! A packet with a foreign P_Key or Q_Key, a changed capability mask and a changed NodeDescription make one. It is sent again until the manager has heard it, or a few
 //! times; no two of a number begin within `SubnetTimeOut`, so that who sends many bad packets makes a port send few traps.
 
 use crate::wire::management::attributes::{CapabilityDetails, KeyDetails, Notice};
@@ -22,9 +22,21 @@ const INFORMATIONAL: u8 = 4;
 /// What a trap is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TrapNumber {
-    Capability = 144,
-    PartitionKey = 257,
-    QueueKey = 258,
+    Capability,
+    /// The name of the node has the number of the capability mask, and a turn of its own.
+    Description,
+    PartitionKey,
+    QueueKey,
+}
+
+impl TrapNumber {
+    const fn raw(self) -> u16 {
+        match self {
+            Self::Capability | Self::Description => 144,
+            Self::PartitionKey => 257,
+            Self::QueueKey => 258,
+        }
+    }
 }
 
 /// A packet whose key is not that of its receiver.
@@ -132,10 +144,18 @@ pub(crate) fn capability_notice(lid: u16, capability_mask: u32) -> Notice {
     notice(TrapNumber::Capability, INFORMATIONAL, rest.as_bytes())
 }
 
+/// Trap 144 of a node that is called something else.
+pub(crate) fn description_notice(lid: u16, capability_mask: u32) -> Notice {
+    let mut rest = CapabilityDetails::new();
+    rest.set_lid(lid).set_capability_mask(capability_mask);
+    rest.set_other_local_changes(true).set_node_description_change(true);
+    notice(TrapNumber::Description, INFORMATIONAL, rest.as_bytes())
+}
+
 fn notice(number: TrapNumber, kind: u8, rest: &[u8]) -> Notice {
     let (mut notice, mut details) = (Notice::new(), [0; 52]);
     details[..rest.len()].copy_from_slice(rest);
-    notice.set_generic(true).set_kind(kind).set_producer(ADAPTER).set_trap(number as u16);
+    notice.set_generic(true).set_kind(kind).set_producer(ADAPTER).set_trap(number.raw());
     *notice.set_details(details)
 }
 

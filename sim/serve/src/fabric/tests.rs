@@ -111,6 +111,8 @@ fn a_manager_finds_a_switch_behind_a_wire() {
     let question = SubnetPacket::of(&packet).expect("of subnet management");
     assert_eq!((question.method(), question.attribute().0), (Method::Get, attribute::NODE_INFO));
     assert_eq!(question.bytes()[6..8], [2, 2], "the second hop of two");
+    until(|| managed.topology().is_some_and(|found| found.nodes.len() == 2 && found.cables().count() == 1));
+    assert_eq!(further.topology(), None, "it has no manager");
 }
 
 #[test]

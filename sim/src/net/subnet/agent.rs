@@ -251,7 +251,7 @@ impl SwitchAgent {
             (CLASS_VERSION, Method::Set) if manager.is_some_and(|manager| manager.is_master) => {
                 Err(status::UNSUPPORTED)
             }
-            (CLASS_VERSION, Method::Set) => self.change(question, tables),
+            (CLASS_VERSION, Method::Set) => self.change(question, ingress, tables),
             (CLASS_VERSION, _) => Err(status::BAD_METHOD),
             _ => Err(status::BAD_VERSION),
         };
@@ -275,10 +275,7 @@ impl SwitchAgent {
                 packet.write(info.set_local_port_num(ingress));
             }
             ((attribute::SWITCH_INFO, _), _) => packet.write(&self.info),
-            ((attribute::PORT_INFO, modifier), _) => {
-                let info = self.port(port_number(modifier)?).ok_or(status::INVALID)?;
-                packet.write(info);
-            }
+            ((attribute::PORT_INFO, modifier), _) => self.show_port(packet, ingress, modifier)?,
             ((attribute::GUID_INFO, modifier), _) => self.show_guids(packet, modifier)?,
             ((attribute::PARTITION_KEYS, modifier), _) => self.show_keys(packet, modifier)?,
             ((attribute::LINEAR_FORWARDING, modifier), _) => {
@@ -291,6 +288,14 @@ impl SwitchAgent {
             ((attribute::SM_INFO, _), Some(manager)) => self.show_manager(packet, manager),
             _ => return Err(status::UNSUPPORTED),
         }
+        Ok(())
+    }
+
+    /// PortInfo of a port, which says by which port the question came in, as NodeInfo does: who discovers a subnet does not go back by that one
+    /// (IBTA v1.4 §14.2.5.6).
+    fn show_port(&self, packet: &mut SubnetPacket, ingress: u8, modifier: u32) -> Result<(), u16> {
+        let mut info = *self.port(port_number(modifier)?).ok_or(status::INVALID)?;
+        packet.write(info.set_local_port_num(ingress));
         Ok(())
     }
 
@@ -327,7 +332,12 @@ impl SwitchAgent {
     }
 
     /// What a manager elsewhere sets. The answer shows how it is now.
-    fn change(&mut self, packet: &mut SubnetPacket, tables: &mut ForwardingTables) -> Result<(), u16> {
+    fn change(
+        &mut self,
+        packet: &mut SubnetPacket,
+        ingress: u8,
+        tables: &mut ForwardingTables,
+    ) -> Result<(), u16> {
         match packet.attribute() {
             (attribute::SWITCH_INFO, _) => {
                 self.change_switch(&packet.read().ok_or(status::INVALID)?)?;
@@ -339,7 +349,7 @@ impl SwitchAgent {
                     0 => self.change_own_port(&wish)?,
                     port => self.change_cable(port, &wish)?,
                 }
-                packet.write(self.port(port).ok_or(status::INVALID)?);
+                self.show_port(packet, ingress, modifier)?;
             }
             (attribute::LINEAR_FORWARDING, modifier) => {
                 let ports = packet.data().try_into().map_err(|_| status::INVALID)?;
@@ -407,7 +417,7 @@ impl SwitchAgent {
         while self.cables.len() < usize::from(port) {
             let mut cable = port_info();
             cable.set_port_state(PortState::Down as u8).set_port_physical_state(POLLING);
-            self.cables.push(*cable.set_local_port_num(self.cables.len() as u8 + 1));
+            self.cables.push(cable);
         }
         self.portrait.node.set_num_ports(self.cables.len() as u8);
     }

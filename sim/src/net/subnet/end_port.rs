@@ -85,6 +85,11 @@ impl EndPort<'_> {
         self.portrait.gid()
     }
 
+    /// Its number in its node. An adapter is asked by the port itself; a switch says by which port it was asked, and this is its port 0.
+    pub(super) fn number(&self) -> u8 {
+        if self.at.port == 0 { 0 } else { self.portrait.port.local_port_num() }
+    }
+
     pub(super) fn owns_lid(&self, lid: u16) -> bool {
         lid >> self.lmc == self.lid >> self.lmc
     }

@@ -16,14 +16,15 @@ use super::plan::{GroupPort, Place, Plan};
 use super::remote_switch::RemoteSwitch;
 use super::switch_port::SwitchPort;
 use crate::wire::DEFAULT_PARTITION_KEY;
-use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SwitchInfo};
+use crate::wire::management::attributes::{CapabilityDetails, NodeInfo, Notice, PortInfo, SwitchInfo};
 use crate::wire::management::{HOPS, Method, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zerocopy::FromBytes;
 
 /// Switches that a manager takes on: a node that makes up ever more of them is believed so many.
 const SWITCHES: usize = 128;
-/// Trap 144: what a port can do is another thing than before.
+/// Trap 144: what a port can do, or what its node is called, is another thing than before.
 const CAPABILITY_CHANGE: u16 = 144;
 /// P_Keys of one block of the table.
 const PARTITION_KEY_BLOCK: usize = 32;
@@ -179,18 +180,27 @@ impl Manager {
             return Some(notice);
         }
         if notice.trap() == CAPABILITY_CHANGE {
-            self.look_at(now, lid);
+            let details = CapabilityDetails::read_from_bytes(&notice.details()).unwrap_or_default();
+            let is_renamed = details.other_local_changes() && details.node_description_change();
+            self.look_at(now, lid, is_renamed);
         }
         let is_member = self.members().any(|member| lid >> member.lmc == member.lid >> member.lmc);
         is_member.then_some(notice)
     }
 
-    /// Asks the port that has a LID at once for what it is.
-    fn look_at(&mut self, now: Time, lid: u16) {
+    /// Asks the port that has a LID at once for what it is, and for the name of its node if that is another one.
+    fn look_at(&mut self, now: Time, lid: u16, is_renamed: bool) {
         let lmc = self.config.lmc;
         let mut ports = self.neighbours.iter_mut();
-        let port = ports.find(|(_, port)| port.is_up() && lid >> lmc == port.lid >> lmc);
-        let Some((at, port)) = port.filter(|(_, port)| !port.exchange.is_open()) else { return };
+        let Some((at, port)) = ports.find(|(_, port)| port.is_up() && lid >> lmc == port.lid >> lmc) else {
+            return;
+        };
+        if is_renamed {
+            port.rename();
+        }
+        if port.exchange.is_open() {
+            return;
+        }
         let at = *at;
         port.exchange.end(now);
         self.send_request(now, Asked::Port(at));

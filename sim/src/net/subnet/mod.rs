@@ -200,6 +200,9 @@ impl Subnet {
         if management.is_lid_routed() && !is_own {
             return Management::Forward(self.exit(frame));
         }
+        if let Some(lid) = management.return_by_lid() {
+            return self.send_on(lid, &management);
+        }
         if let Some(exit) = management.pass(ingress) {
             return self.pass_on(exit, &management);
         }
@@ -364,6 +367,13 @@ impl Subnet {
             self.send(usize::from(exit) - 1, packet, PERMISSIVE_LID);
         }
         if is_port { Management::Passed } else { Management::Lost }
+    }
+
+    /// A directed route that began here, where LIDs had led to, has come back and goes on by them.
+    fn send_on(&mut self, lid: u16, packet: &SubnetPacket) -> Management {
+        let Some(exit) = self.tables.exit(lid) else { return Management::Lost };
+        self.send(exit, packet, lid);
+        Management::Passed
     }
 
     fn send_trap(&mut self, now: Time) {

@@ -45,6 +45,8 @@ pub(super) enum BringUp {
     ReadTable(usize),
     /// What LID it has from the master before this one.
     Inspect,
+    /// It has told that its node is called something else: what?
+    Rename,
     /// It is a switch, and needs nothing here.
     Switch,
 }
@@ -64,6 +66,8 @@ pub(super) struct Neighbour {
     has_manager_news: bool,
     /// Its tables were read.
     is_read: bool,
+    /// Its node is called something else than what it was asked for.
+    is_renamed: bool,
 }
 
 impl Neighbour {
@@ -77,7 +81,13 @@ impl Neighbour {
             service: None,
             has_manager_news: false,
             is_read: false,
+            is_renamed: false,
         }
+    }
+
+    /// Its node is called something else: it is asked when nothing else is open.
+    pub(super) const fn rename(&mut self) {
+        self.is_renamed = true;
     }
 
     /// GUID of the port of an adapter; `None` until it has said who it is.
@@ -88,7 +98,7 @@ impl Neighbour {
 
     /// Whether it is active.
     pub(super) const fn is_up(&self) -> bool {
-        matches!(self.bring_up, BringUp::Done | BringUp::AskManager | BringUp::ReadTable(_))
+        matches!(self.bring_up, BringUp::Done | BringUp::AskManager | BringUp::ReadTable(_) | BringUp::Rename)
     }
 
     /// Whether it has said all that it is asked for once.
@@ -112,7 +122,7 @@ impl Neighbour {
     /// It refuses what it was asked, or does not answer: what it need not say is left out.
     fn skip(&mut self) -> bool {
         let next = match self.bring_up {
-            BringUp::AskManager => BringUp::Done,
+            BringUp::AskManager | BringUp::Rename => BringUp::Done,
             BringUp::ReadTable(index) => self.after_table(index),
             _ => return false,
         };
@@ -171,7 +181,7 @@ impl Neighbour {
                 portrait.node = answer.read().unwrap_or_default();
                 self.is_read = false;
             }
-            BringUp::Describe => portrait.description.copy_from_slice(answer.data()),
+            BringUp::Describe | BringUp::Rename => portrait.description.copy_from_slice(answer.data()),
             BringUp::Partition | BringUp::Switch => {}
             BringUp::AskManager => {
                 portrait.manager = answer.read();
@@ -186,6 +196,7 @@ impl Neighbour {
         }
         self.bring_up = match before.next(portrait, is_successor) {
             BringUp::ReadTable(index) => self.after_table(index),
+            BringUp::Done if core::mem::take(&mut self.is_renamed) => BringUp::Rename,
             BringUp::Done if matches!(before, BringUp::Done | BringUp::AskManager) && !self.is_read => {
                 BringUp::ReadTable(0)
             }
@@ -211,7 +222,7 @@ impl Neighbour {
         let get = |attribute, modifier| SubnetPacket::request(Method::Get, attribute, modifier, transaction);
         match self.bring_up {
             BringUp::Identify | BringUp::Switch => get(attribute::NODE_INFO, 0),
-            BringUp::Describe => get(attribute::NODE_DESCRIPTION, 0),
+            BringUp::Describe | BringUp::Rename => get(attribute::NODE_DESCRIPTION, 0),
             BringUp::Partition => set_partition(config, transaction),
             BringUp::Arm => {
                 let mut packet = self.set_port_info(config.lmc, PortState::Armed, transaction);
@@ -252,7 +263,9 @@ impl BringUp {
             (Self::ReadTable(index), _) => Self::ReadTable(index),
             (Self::Arm, Some(PortState::Armed)) => Self::Activate,
             (Self::Activate | Self::Done, Some(PortState::Active)) if has_manager => Self::AskManager,
-            (Self::Activate | Self::Done, Some(PortState::Active)) | (Self::AskManager, _) => Self::Done,
+            (Self::Activate | Self::Done, Some(PortState::Active)) | (Self::AskManager | Self::Rename, _) => {
+                Self::Done
+            }
             _ => Self::Identify,
         }
     }

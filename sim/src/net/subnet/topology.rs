@@ -64,7 +64,7 @@ impl Found {
             let kind = if is_router { NodeKind::Router } else { NodeKind::ChannelAdapter };
             self.nodes.push(node(portrait, kind));
         }
-        let (port, speed) = (portrait.port.local_port_num(), speed(&portrait.port));
+        let (port, speed) = (end.number(), speed(&portrait.port));
         let link = TopologyLink {
             guid: end.guid(),
             lid: end.lid,

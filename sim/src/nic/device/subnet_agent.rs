@@ -95,6 +95,11 @@ impl Nic {
                 check_port(modifier)?;
                 packet.write(&self.port_info());
             }
+            // It tells of the maker's speed between QDR and FDR, FDR10, which no port here has.
+            attribute::VENDOR_PORT_INFO => {
+                check_port(modifier)?;
+                packet.data_mut().fill(0);
+            }
             attribute::PARTITION_KEYS => self.show_keys(block(modifier & 0xffff)?, packet.data_mut())?,
             attribute::SL_TO_VL => packet.write(&self.firmware.lanes.sl_to_vl),
             attribute::VL_ARBITRATION => {

@@ -10,6 +10,7 @@ use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndia
 use bareverbs_prm::command::ib_port::PvlcRegister;
 use bareverbs_prm::command::port::{PaosRegister, PmtuRegister, PtysRegister};
 use bareverbs_prm::numbering::RegisterId;
+use bareverbs_prm::time::Time;
 
 /// `proto_mask` of PTYS: InfiniBand, Ethernet.
 const INFINIBAND: u8 = 1;
@@ -44,7 +45,7 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Ptys => port_type_and_speed(nic, data, write),
         RegisterId::Paos => port_state(nic, data, write),
         RegisterId::Pvlc => virtual_lanes(nic, data, write),
-        RegisterId::NodeDesc => node_description(nic, data, write),
+        RegisterId::NodeDesc => node_description(nic, call.now, data, write),
         RegisterId::Ppcnt => port_counters::access(nic, data, write),
         other if !nic.port.is_infiniband() => ethernet_register(other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
@@ -145,9 +146,13 @@ fn virtual_lanes(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal
     bytes(&register)
 }
 
-fn node_description(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+fn node_description(nic: &mut Nic, now: Time, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     if write {
-        nic.firmware.node_description = read(data)?;
+        let wish = read(data)?;
+        if nic.firmware.node_description != wish {
+            nic.firmware.node_description = wish;
+            nic.port.note_description(now);
+        }
     }
     Ok(nic.firmware.node_description.to_vec())
 }

@@ -186,6 +186,8 @@ fn port_info_is_set_in_the_order_of_states() {
     assert_eq!((info.client_reregister(), info.subnet_timeout(), info.port_physical_state()), (false, 18, 5));
     assert_eq!((info.link_speed_ext_active(), info.link_width_active(), info.guid_cap() > 0), (2, 2, true));
     assert_ne!(info.capability_mask() & 1 << 14, 0, "extended speeds are there to be read");
+    let shown = answer(&mut node.host, &mad(class::LID_ROUTED, 1, attribute::VENDOR_PORT_INFO, 1));
+    assert_eq!((status(&shown), &shown[64..128]), (0, &[0; 64][..]), "no FDR10");
 }
 
 /// A datagram queue pair of management in place of the node's, ready to send.

@@ -9,6 +9,7 @@ use crate::wire::infiniband::parse;
 use crate::wire::management::administration::{AdministrationPacket, McMemberRecord, PathRecord, record};
 use crate::wire::management::attributes::{KeyDetails, Notice};
 use crate::wire::management::{Method, SIZE, SubnetPacket, attribute, class};
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
 use bareverbs_prm::command::ib_port::{
     HcaVportContext, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryVportCounterIn,
     QueryVportCounterOut,
@@ -17,7 +18,7 @@ use bareverbs_prm::command::multicast::{AttachToMcgIn, AttachToMcgOut};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{
-    CommandOpcode as Op, CqeOpcode, EventType, PortChange, ServiceType, WqeOpcode,
+    CommandOpcode as Op, CqeOpcode, EventType, PortChange, RegisterId, ServiceType, WqeOpcode,
 };
 use bareverbs_prm::wqe::AddressVector;
 use proptest::prelude::*;
@@ -400,6 +401,24 @@ fn the_manager_is_told_of_a_foreign_key() {
     pair.send();
     assert_eq!(pair.port(1).pkey_violation_counter(), 2);
     assert_eq!(pair.nodes[1].host.nic.poll_timeout(), next, "it was heard, and the next one is too early");
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.1: a port tells by trap 144 that its node is called something else. The manager asks for the name.
+#[test]
+fn the_manager_learns_what_a_node_is_called() {
+    let mut pair = Pair::new(SubnetConfig::default());
+    let mut name = [0; 64];
+    name[..6].copy_from_slice(b"rack 7");
+    let mut input = AccessRegisterIn::new();
+    input.set_register_id(RegisterId::NodeDesc);
+    let host = &mut pair.nodes[1].host;
+    host.command::<_, AccessRegisterOut>(Op::AccessReg, 0, input, &name, 16 + 64).expect("a register");
+    let Host { nic, memory, now, .. } = host;
+    nic.handle_timeout(*now, memory);
+    pair.run();
+    let names: Vec<_> =
+        pair.switch.topology().unwrap().nodes.into_iter().map(|node| node.description).collect();
+    assert_eq!(names[1..], ["", "rack 7"]);
 }
 
 /// Requirement: IBTA v1.4 §7.2.7: a port that is not active sends and takes nothing but subnet management.

@@ -67,6 +67,7 @@ layout! {
     bits lid / set_lid: u16 = 0[31:16], "LIDADDR";
     bits other_local_changes / set_other_local_changes: bool = 0[0:0], "OtherLocalChanges";
     bits capability_mask / set_capability_mask: u32 = 1[31:0], "CAPABILITYMASK";
+    bits node_description_change / set_node_description_change: bool = 2[16:16], "NodeDescriptionChange";
 }
 
 layout! {

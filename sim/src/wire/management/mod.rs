@@ -35,6 +35,8 @@ const BASE_VERSION: u8 = 1;
 pub const CLASS_VERSION: u8 = 1;
 
 const DIRECTION: u16 = 1 << 15;
+/// `DrSLID`: the LID of who asks by a route that begins with LIDs (IBTA v1.4 §14.2.1.2).
+const DIRECTED_SOURCE: usize = 32;
 const ATTRIBUTE_AT: usize = 64;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
@@ -158,6 +160,8 @@ pub mod attribute {
     pub const VL_ARBITRATION: u16 = 0x18;
     /// SMInfo.
     pub const SM_INFO: u16 = 0x20;
+    /// The maker's own ExtendedPortInfo, which programs of infiniband-diags ask ConnectX adapters for.
+    pub const VENDOR_PORT_INFO: u16 = 0xff90;
     /// ClassPortInfo, of every class but that of subnet management.
     pub const CLASS_PORT_INFO: u16 = 0x01;
     /// PortCounters, of performance management (IBTA v1.4 §16.1.3.5).
@@ -333,15 +337,34 @@ impl SubnetPacket {
         self.0[1] == DIRECTED_ROUTE
     }
 
-    /// Whether it goes by LIDs rather than by ports on its way.
+    /// Whether it goes by LIDs rather than by ports where it is. A directed route may begin with LIDs, up to the switch where its first port
+    /// is, and then ends with LIDs on the way back (IBTA v1.4 §14.2.2).
     pub const fn is_lid_routed(&self) -> bool {
-        !self.is_directed()
+        !self.is_directed() || self.0[6] == 0 && self.directed_source() != PERMISSIVE_LID
+    }
+
+    const fn directed_source(&self) -> u16 {
+        u16::from_be_bytes([self.0[DIRECTED_SOURCE], self.0[DIRECTED_SOURCE + 1]])
+    }
+
+    const fn is_backwards(&self) -> bool {
+        u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0
+    }
+
+    /// The LID by which a packet goes on from the switch where its directed route has led back to its first port: that of who asked
+    /// (IBTA v1.4 §14.2.2.4). The hop pointer moves.
+    pub fn return_by_lid(&mut self) -> Option<u16> {
+        let lid = self.directed_source();
+        if !self.is_directed() || !self.is_backwards() || self.0[6] != 1 || lid == PERMISSIVE_LID {
+            return None;
+        }
+        self.0[6] = 0;
+        Some(lid)
     }
 
     /// Whether it is on its way back to who asked (IBTA v1.4 §14.2.2).
     pub const fn is_returning(&self) -> bool {
-        matches!(self.method(), Method::Response)
-            || self.is_directed() && u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0
+        matches!(self.method(), Method::Response) || self.is_directed() && self.is_backwards()
     }
 
     /// Whether a packet of the port's own host ends at the host: software has moved the hop pointer over the end of a directed route
@@ -357,8 +380,7 @@ impl SubnetPacket {
             return true;
         }
         let (pointer, count) = (self.0[6], self.0[7]);
-        let back = u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0;
-        if back {
+        if self.is_backwards() {
             return pointer <= 1;
         }
         if pointer != count || usize::from(pointer) >= SIZE - RETURN_PATH {
@@ -377,17 +399,20 @@ impl SubnetPacket {
         if !self.is_directed() || usize::from(count) > HOPS {
             return None;
         }
-        if u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0 {
+        if self.is_backwards() {
             if pointer < 2 || pointer > count {
                 return None;
             }
             self.0[6] = pointer - 1;
             return Some(self.0[RETURN_PATH + at - 1]);
         }
-        if pointer == 0 || pointer >= count {
+        if pointer >= count || pointer == 0 && !self.is_lid_routed() {
             return None;
         }
-        self.0[RETURN_PATH + at] = ingress;
+        // Where LIDs have led to, the way back goes by them.
+        if pointer > 0 {
+            self.0[RETURN_PATH + at] = ingress;
+        }
         self.0[6] = pointer + 1;
         Some(self.0[INITIAL_PATH + at + 1])
     }
@@ -423,12 +448,12 @@ impl SubnetPacket {
         self.0[4..6].copy_from_slice(&(status | direction).to_be_bytes());
     }
 
-    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs; other packets go from
-    /// `source` to `destination`.
+    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs, but for the part that goes by LIDs;
+    /// other packets go from `source` to `destination`.
     pub fn to_frame(&self, source: u16, destination: u16) -> (FrameBuffer, u32) {
-        let directed = self.is_directed();
+        let by_lid = self.is_lid_routed();
         let [source, destination] =
-            [source, destination].map(|lid| if directed { PERMISSIVE_LID } else { lid });
+            [source, destination].map(|lid| if by_lid { lid } else { PERMISSIVE_LID });
         let local =
             LocalRoute { source, destination, service_level: 0, virtual_lane: MANAGEMENT_LANE, global: None };
         let qp = Qpn::from_low_bits(MANAGEMENT_QP);
@@ -506,6 +531,29 @@ mod tests {
         asked.answer(status::OK);
         assert_eq!((asked.pass(1), asked.pass(1), asked.pass(1)), (Some(12), Some(11), None));
         assert!(asked.arrive(3));
+    }
+
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route that begins with LIDs leaves the switch where they lead to by its first port, and goes back
+    /// from there to the LID of who asked.
+    #[test]
+    fn a_directed_route_begins_and_ends_with_lids() {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1);
+        asked.leave_along(&[3]);
+        asked.0[DIRECTED_SOURCE..][..2].copy_from_slice(&[0, 9]);
+        assert_eq!((asked.clone().return_by_lid(), asked.is_lid_routed()), (None, false));
+        asked.0[6] = 0;
+        assert!(asked.is_lid_routed());
+        let lids = |packet: &SubnetPacket| packet.to_frame(9, 7).0[2..4].to_vec();
+        assert_eq!(lids(&asked), [0, 7]);
+        assert_eq!((asked.pass(11), asked.pass(11), asked.is_lid_routed()), (Some(3), None, false));
+        assert_eq!(lids(&asked), [0xff, 0xff]);
+        assert!(asked.arrive(1));
+        asked.answer(status::OK);
+        assert_eq!((asked.pass(1), asked.return_by_lid()), (None, Some(9)));
+        assert!(asked.is_lid_routed() && asked.arrive(1));
+        asked.0[DIRECTED_SOURCE..][..2].fill(0xff);
+        asked.0[6] = 1;
+        assert_eq!(asked.return_by_lid(), None, "it has come by ports only");
     }
 
     #[test]

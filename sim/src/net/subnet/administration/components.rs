@@ -21,7 +21,7 @@ pub(super) const NODE: &[&str] = &[
     "NodeDescription",
 ];
 
-/// Components of PortInfoRecord. `Options` is none: it says how CapabilityMask is compared.
+/// Components of PortInfoRecord. `Options` is none: it says what the requester understands.
 pub(super) const PORT_INFO: &[&str] = &[
     "EndPortLID",
     "PortNum",

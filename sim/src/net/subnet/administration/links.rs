@@ -35,7 +35,7 @@ impl LinkRequest<'_> {
             directory.ends.iter().filter(|end| end.at.port != 0 && end.is_visible_to(&self.requester));
         let adapters = adapters.filter_map(|end| {
             let near = LinkEnd { node: directory.switch(end.at.switch)?, port: end.at.port };
-            Some((near, LinkEnd { node: *end, port: end.portrait.port.local_port_num() }))
+            Some((near, LinkEnd { node: *end, port: end.number() }))
         });
         let between = directory.cables.iter().filter_map(|[one, other]| {
             let end = |at: &SwitchPort| Some(LinkEnd { node: directory.switch(at.switch)?, port: at.port });

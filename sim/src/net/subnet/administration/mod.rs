@@ -54,9 +54,12 @@ const CAPABILITIES: u16 = 1 << 9 | 1 << 13;
 const CAPABILITIES2: u32 = 1 << 12;
 /// Answers that may wait for the switch. It takes them after each frame, so these are those of one.
 const WAITING: usize = 256;
-/// `Options` of PortInfoRecord: CapabilityMask in the request has bits that have to be set, and others do not count; and its bit in the mask.
-const MATCH_BITS: u8 = 0x80;
+/// The bit of AttributeModifier by which CapabilityMask in a request for PortInfoRecord has bits that have to be set, and others do not count,
+/// and the component's bit in the mask (IBTA v1.4 §15.2.5.3).
+const MATCH_BITS: u32 = 1 << 31;
 const CAPABILITY_MASK: u64 = 1 << 7;
+/// The bit of the component mask for `Options` of PortInfoRecord: an answer has those of the request.
+const OPTIONS: u64 = 1 << 2;
 /// The bit of the component mask for the LID of NodeRecord and PortInfoRecord.
 const LID: u64 = 1;
 const GET_TABLE: Method = Method::from_raw(method::GET_TABLE);
@@ -343,7 +346,8 @@ impl AdministrationRequest<'_> {
     /// PortInfoRecord of end ports. Its M_Key is shown to nobody who does not know the SM_Key (IBTA v1.4 §15.4.1.2).
     fn ports(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
         let (wish, mask) = (self.record::<PortInfoRecord>()?, self.mask());
-        let by_bits = wish.options() & MATCH_BITS != 0 && mask & CAPABILITY_MASK != 0;
+        let by_bits = self.packet.mad.modifier() & MATCH_BITS != 0 && mask & CAPABILITY_MASK != 0;
+        let options = if mask & OPTIONS != 0 { wish.options() } else { 0 };
         let special = if by_bits { LID | CAPABILITY_MASK } else { LID };
         let places = components::chosen(&PortInfoRecord::INFO, components::PORT_INFO, mask & !special);
         let wanted = if by_bits { wish.port_info().capability_mask() } else { 0 };
@@ -355,7 +359,7 @@ impl AdministrationRequest<'_> {
             if !self.is_trusted {
                 record.port_info_mut().set_m_key(0);
             }
-            record.set_end_port_lid(end.lid).set_port_num(end.portrait.port.local_port_num());
+            record.set_end_port_lid(end.lid).set_port_num(end.number()).set_options(options);
             let has_bits = record.port_info().capability_mask() & wanted == wanted;
             if has_bits && components::agree(&places, wish.as_bytes(), record.as_bytes()) {
                 found.push(&record)?;

@@ -49,7 +49,7 @@ impl TableRequest<'_> {
         }
         let mut found = RecordList::new(PartitionKeyTableRecord::SIZE);
         for end in self.named(wish.lid()) {
-            let port = end.portrait.port.local_port_num();
+            let port = end.number();
             for (block, keys) in (0..).zip(end.partition_keys.chunks(KEYS)) {
                 if self.asks(SECOND) && wish.block() != block || self.asks(THIRD) && wish.port() != port {
                     continue;
@@ -84,7 +84,7 @@ impl TableRequest<'_> {
         let mut found = RecordList::new(SlToVlRecord::SIZE);
         for end in self.named(wish.lid()) {
             let Some(table) = end.portrait.table(attribute::SL_TO_VL, 0) else { continue };
-            let port = end.portrait.port.local_port_num();
+            let port = end.number();
             if self.asks(SECOND) && wish.input_port() != 0 || self.asks(THIRD) && wish.output_port() != port {
                 continue;
             }
@@ -100,7 +100,7 @@ impl TableRequest<'_> {
     pub(super) fn arbitration(&self, wish: &VlArbitrationRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(VlArbitrationRecord::SIZE);
         for end in self.named(wish.lid()) {
-            let port = end.portrait.port.local_port_num();
+            let port = end.number();
             for block in 1..=4_u8 {
                 let table = end.portrait.table(attribute::VL_ARBITRATION, u32::from(block) << 16);
                 let Some(table) = table else { continue };

@@ -76,6 +76,19 @@ fn ports_have_states() {
     assert_eq!(get(&mut switch, attribute::PORT_INFO, 5).status(), status::INVALID);
 }
 
+/// Requirement: IBTA v1.4 §14.2.5.6: LocalPortNum of every port is that by which the question came in. `ibnetdiscover` follows all others.
+#[test]
+fn every_port_says_by_which_one_it_was_asked() {
+    let mut switch = further_switch();
+    for port in 0..=4 {
+        let info: PortInfo = get(&mut switch, attribute::PORT_INFO, port).read().unwrap();
+        assert_eq!(info.local_port_num(), 2, "port {port}");
+    }
+    let mut raise = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, 4);
+    raise.write(PortInfo::new().set_port_state(3));
+    assert_eq!(ask(&mut switch, raise).read::<PortInfo>().unwrap().local_port_num(), 2);
+}
+
 #[test]
 fn a_switch_shows_its_name_guid_and_keys() {
     let mut switch = further_switch();
@@ -109,6 +122,37 @@ fn packets_go_where_the_tables_say() {
     {
         assert_eq!(get(&mut switch, number, modifier).status(), status::INVALID);
     }
+}
+
+/// Requirement: IBTA v1.4 §14.2.2: a directed route that begins with LIDs goes by them to the switch where its ports begin, and back from there.
+#[test]
+fn a_directed_route_begins_where_lids_lead_to() {
+    let mut switch = further_switch();
+    configure(&mut switch);
+    let mut bytes = *SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 3).bytes();
+    // One hop, by port 1, for LID 9.
+    (bytes[7], bytes[129]) = (1, 1);
+    bytes[32..34].copy_from_slice(&[0, 9]);
+    let asked = SubnetPacket::from_payload(&bytes).expect("a datagram");
+    switch.handle_frame(Time::ZERO, 0, &asked.to_frame(5, 9).0);
+    assert_eq!(switch.poll(), Some(Egress::Forward { port: 2 }), "to another LID");
+    let mut next = |port: usize, frame: &[u8]| {
+        switch.handle_frame(Time::ZERO, port, frame);
+        let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("it goes on") };
+        (port, frame)
+    };
+    let (exit, frame) = next(2, &asked.to_frame(9, 7).0);
+    let mut there = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    assert_eq!((exit, &frame[2..4], there.arrive(1)), (0, &[0xff, 0xff][..], true));
+    there.answer(status::OK);
+    let (exit, frame) = next(0, &there.to_frame(0, 0).0);
+    assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));
+    let back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    assert!(back.is_returning() && back.bytes()[6] == 0);
+    // A route of LIDs alone ends at the switch.
+    bytes[7] = 0;
+    let (exit, frame) = next(2, &SubnetPacket::from_payload(&bytes).expect("a datagram").to_frame(9, 7).0);
+    assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));
 }
 
 /// Requirement: IBTA v1.4 §13.4.9: a trap is sent again until it is repressed, or a few times.

@@ -112,21 +112,35 @@ fn there_is_a_record_of_each_block_of_a_linear_table() {
     assert_eq!(found.ports(), blocks[0].ports());
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.3: with the option, ports are found by bits of CapabilityMask that they have, whatever else they have.
+/// Requirement: IBTA v1.4 §15.2.5.3: with bit 31 of AttributeModifier, ports are found by bits of CapabilityMask that they have, whatever else they have.
 #[test]
 fn ports_are_found_by_bits_of_their_capabilities() {
     let (mut switch, agents) = subnet(0);
-    let mut found = |options: u8, bits: u32| {
+    let mut found = |modifier: u32, bits: u32| {
         let mut wish = PortInfoRecord::new();
-        wish.set_options(options).port_info_mut().set_capability_mask(bits);
-        let wanted = request(method::GET_TABLE, record::PORT_INFO, 1 << 7, &wish);
+        wish.port_info_mut().set_capability_mask(bits);
+        let mut wanted = request(method::GET_TABLE, record::PORT_INFO, 1 << 7, &wish);
+        wanted.mad.set_modifier(modifier);
         let (ports, _) = table::<PortInfoRecord>(&mut switch, &agents, 0, &wanted);
         ports.iter().map(PortInfoRecord::end_port_lid).collect::<Vec<_>>()
     };
-    assert_eq!(found(0x80, 1 << 6), [1, 2]);
-    assert_eq!(found(0x80, 1 << 1), [MANAGER_LID], "where the manager is");
+    assert_eq!(found(1 << 31, 1 << 6), [1, 2]);
+    assert_eq!(found(1 << 31, 1 << 1), [MANAGER_LID], "where the manager is");
     assert_eq!(found(0, 1 << 6), []);
     assert_eq!(found(0, 1 << 14 | 1 << 6), [1, 2]);
+}
+
+/// Requirement: IBTA v1.4 §15.2.5.3: `Options` chooses no port; the answer repeats what was asked.
+#[test]
+fn options_of_a_port_record_are_those_of_the_request() {
+    let (mut switch, agents) = subnet(0);
+    let mut wish = PortInfoRecord::new();
+    wish.set_options(0x80).set_end_port_lid(2);
+    let mut options = |mask| {
+        let answer = ask(&mut switch, &agents, 0, &request(GET, record::PORT_INFO, mask, &wish));
+        answer.record::<PortInfoRecord>().expect("a record").options()
+    };
+    assert_eq!([options(1), options(1 | 1 << 2)], [0, 0x80]);
 }
 
 /// Requirement: IBTA v1.4 §13.4.7: the administration answers class, method and attribute that it does not have with a status.
