@@ -8,7 +8,7 @@ use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{
-    Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, vfio, without_guest,
+    Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, subnet, vfio, without_guest,
 };
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -81,6 +81,18 @@ enum Judge {
         /// The program of Snabb, built from its public repository: ask its driver of ConnectX cards too.
         #[arg(long, value_name = "FILE")]
         snabb: Option<PathBuf>,
+    },
+    /// The programs of infiniband-diags judge subnet management, from two ports at two switches.
+    Subnet {
+        /// Only rows whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+        /// The guest's kernel, installed if it is not there.
+        #[arg(long, value_enum, default_value_t)]
+        kernel: Kernel,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
     },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
@@ -177,6 +189,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
         Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
         Judge::Programs { judge, snabb } => judge_programs(&judge.asked(), judge.extent(), snabb.as_deref()),
+        Judge::Subnet { only, kernel, record } => judge_subnet(&Asked { only, record: *record }, *kernel),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Hosted { arguments } => {
@@ -295,6 +308,13 @@ fn judge_programs(asked: &Asked<'_>, extent: Extent, snabb: Option<&Path>) -> Re
     let output = output_directory().join(&name);
     let snabb = snabb.map(Path::to_path_buf);
     let report = programs::run(&programs::ProgramsOptions { only, long, snabb, kernel, output })?;
+    asked.conclude(&name, &report, &[])
+}
+
+fn judge_subnet(asked: &Asked<'_>, kernel: Kernel) -> Result<ExitCode> {
+    let (only, name) = (asked.only()?, kernel.list_name("subnet"));
+    let output = output_directory().join(&name);
+    let report = subnet::run(&subnet::SubnetOptions { only, kernel, output })?;
     asked.conclude(&name, &report, &[])
 }
 

@@ -21,6 +21,7 @@ pub mod recipe;
 pub mod root;
 pub mod rxe;
 pub mod storage;
+pub mod subnet;
 pub mod table;
 pub mod vfio;
 pub mod without_guest;

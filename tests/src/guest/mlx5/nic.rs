@@ -9,6 +9,7 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::fabric::Fabric;
 use bareverbs_serve::real_time::{Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
+use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{LinkType, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, SubnetMembership};
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub struct ServedNics {
     link: LinkLayer,
     log: PathBuf,
     fabric: Fabric,
+    capture: Recorder,
     read: usize,
     processes: Vec<KillOnDrop>,
 }
@@ -44,12 +46,22 @@ impl ServedNics {
         let log = output.join("mlx5-commands.log");
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
-        let nics = Self { directory, link, log, fabric, read: 0, processes: Vec::new() };
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
+        let nics = Self { directory, link, log, fabric, capture, read: 0, processes: Vec::new() };
         for &index in numbers {
-            nics.serve(index, nics.config(index, &capture))?;
+            nics.serve_at(index, &nics.fabric)?;
         }
         Ok(nics)
+    }
+
+    /// Powers one more NIC on, at the switch of this network.
+    pub fn serve_at(&self, index: usize, fabric: &Fabric) -> Result<()> {
+        self.serve(index, self.config(index, fabric))
+    }
+
+    /// Who is joined to whom at the InfiniBand switch and behind it, as its manager has found it.
+    pub fn topology(&self) -> Option<SubnetTopology> {
+        self.fabric.topology()
     }
 
     /// Powers one more NIC on, at the switch: served by the command `bareverbs serve --wire`, with these faults.
@@ -66,7 +78,7 @@ impl ServedNics {
         Ok(())
     }
 
-    fn config(&self, index: usize, capture: &Recorder) -> ServerConfig {
+    fn config(&self, index: usize, fabric: &Fabric) -> ServerConfig {
         let mac = mac(index);
         let (nic, kind) = match self.link {
             LinkLayer::InfiniBand => (
@@ -83,8 +95,8 @@ impl ServedNics {
                 ..config
             };
         }
-        let capture = Some(capture.interface(&format!("nic{index}"), kind));
-        ServerConfig { attachment: Attachment::Fabric(self.fabric.clone()), capture, ..config }
+        let capture = Some(self.capture.interface(&format!("nic{index}"), kind));
+        ServerConfig { attachment: Attachment::Fabric(fabric.clone()), capture, ..config }
     }
 
     fn serve(&self, index: usize, config: ServerConfig) -> Result<()> {

@@ -1,0 +1,95 @@
+//! The judge of subnet management: the programs of infiniband-diags, in a guest with two InfiniBand ports at two switches that a cable joins.
+//!
+//! **What this is.** One switch has the manager and the subnet's administration, the other one is managed over the cable. Every row is a program
+//! and the values that it has to print, which follow from what was built and from the LIDs that the manager gave. **What it may not
+//! do.** A warning of the kernel is a failure. **Where to read first.** `rows`, then `subnet.sh`; `built` for what is wanted of
+//! `ibnetdiscover`.
+
+mod built;
+mod row;
+mod rows;
+
+use super::kernel::Kernel;
+use super::machine::{Configuration, Machine};
+use super::mlx5::nic::ServedNics;
+use super::root::Root;
+use super::table::Report;
+use anyhow::{Context, Result, bail};
+use bareverbs_serve::fabric::Fabric;
+use bareverbs_serve::real_time::Outside;
+use bareverbs_sim::net::SubnetSwitchConfig;
+use bareverbs_sim::nic::LinkLayer;
+use built::{BuiltSubnet, LEAF, LEAF_GUID, LEAF_PORTS};
+use row::DiagnosticRow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Numbers of the NICs: at the switch with the manager, and at the other one.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+/// The functions that the questions are made of, and what they are called in the guest.
+const FUNCTIONS: (&str, &str) = ("subnet.sh", include_str!("subnet.sh"));
+/// How long the manager may take for the whole subnet, once the guest's drivers are there.
+const FOUND_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What to run, and where to leave what was seen.
+#[derive(Debug, Clone)]
+pub struct SubnetOptions {
+    /// Only rows whose name contains this; what they need is always run.
+    pub only: Option<String>,
+    /// The guest's kernel.
+    pub kernel: Kernel,
+    /// Directory for the console and the log of commands.
+    pub output: PathBuf,
+}
+
+/// Boots the guest and asks every question.
+pub fn run(options: &SubnetOptions) -> Result<Report> {
+    let root = Root::with_kernel(options.kernel)?;
+    std::fs::create_dir_all(&options.output)?;
+    // In the order of their end: the guest before what serves it.
+    let mut nics = ServedNics::start(LinkLayer::InfiniBand, &[NEAR], &options.output)?;
+    let config = SubnetSwitchConfig { guid: LEAF_GUID, ports: LEAF_PORTS, description: LEAF.to_owned() };
+    let leaf = Fabric::without_manager(&config)?;
+    let (leaf_end, spine_end) = nics.wire("leaf")?;
+    leaf.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(leaf_end, spine_end))?;
+    nics.serve_at(FAR, &leaf)?;
+    let configuration = Configuration {
+        vfio_user: [NEAR, FAR].map(|index| nics.socket(index)).to_vec(),
+        files: vec![(FUNCTIONS.0.to_owned(), FUNCTIONS.1.into())],
+        ..Configuration::default()
+    };
+    let mut machine = Machine::boot(&root, &configuration, &options.output.join("subnet-console.log"))?;
+    let mut report = Report::new(&["case"]);
+    let functions = Machine::path_inside(FUNCTIONS.0);
+    report.add(rows::bring_up().ask(&mut machine, &functions, None)?);
+    let built = wait_for(&nics)?;
+    let wants = |row: &DiagnosticRow| {
+        row.is_needed || options.only.as_ref().is_none_or(|only| row.name.contains(only.as_str()))
+    };
+    for row in rows::all(&built).into_iter().filter(wants) {
+        report.add(row.ask(&mut machine, &functions, Some(&built))?);
+    }
+    drop(machine);
+    report.add(nics.entry("commands of the drivers"));
+    Ok(report)
+}
+
+/// Waits until the manager has found all that was built.
+fn wait_for(nics: &ServedNics) -> Result<BuiltSubnet> {
+    let start = Instant::now();
+    loop {
+        let found = nics.topology().context("the switch of the near port has no manager")?;
+        if let Some(built) = BuiltSubnet::of(&found) {
+            return Ok(built);
+        }
+        if start.elapsed() > FOUND_WITHIN {
+            bail!(
+                "the manager has not found what was built within {} s, but: {found}",
+                FOUND_WITHIN.as_secs()
+            );
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
