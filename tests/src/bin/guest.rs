@@ -78,7 +78,7 @@ enum Judge {
     Programs {
         #[command(flatten)]
         judge: KernelJudge,
-        /// The program of Snabb, built from its public repository: ask its driver of ConnectX cards too.
+        /// The program of Snabb, built from its public repository: ask its driver of ConnectX cards, and nothing else.
         #[arg(long, value_name = "FILE")]
         snabb: Option<PathBuf>,
     },
@@ -188,7 +188,8 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
         Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
-        Judge::Programs { judge, snabb } => judge_programs(&judge.asked(), judge.extent(), snabb.as_deref()),
+        Judge::Programs { judge, snabb: Some(program) } => judge_snabb(&judge.asked(), program),
+        Judge::Programs { judge, .. } => judge_programs(&judge.asked(), judge.extent()),
         Judge::Subnet { only, kernel, record } => judge_subnet(&Asked { only, record: *record }, *kernel),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
@@ -302,13 +303,17 @@ fn judge_storage(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
     asked.conclude(&name, &report, &[])
 }
 
-fn judge_programs(asked: &Asked<'_>, extent: Extent, snabb: Option<&Path>) -> Result<ExitCode> {
+fn judge_programs(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
     let (only, name) = (asked.only()?, extent.list_name("programs"));
     let Extent { long, kernel, .. } = extent;
     let output = output_directory().join(&name);
-    let snabb = snabb.map(Path::to_path_buf);
-    let report = programs::run(&programs::ProgramsOptions { only, long, snabb, kernel, output })?;
+    let report = programs::run(&programs::ProgramsOptions { only, long, kernel, output })?;
     asked.conclude(&name, &report, &[])
+}
+
+fn judge_snabb(asked: &Asked<'_>, program: &Path) -> Result<ExitCode> {
+    let report = programs::snabb::run(program, &output_directory().join("snabb"))?;
+    asked.conclude("snabb", &report, &[])
 }
 
 fn judge_subnet(asked: &Asked<'_>, kernel: Kernel) -> Result<ExitCode> {

@@ -4,6 +4,8 @@
 //! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `all`, then
 //! `programs.sh`.
 
+pub mod snabb;
+
 use super::kernel::Kernel;
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::{self, Mlx5Case};
@@ -12,7 +14,7 @@ use super::mlx5::question::ask;
 use super::ports::{self, PORTS};
 use super::root::Root;
 use super::table::Report;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bareverbs_sim::nic::LinkLayer;
 use std::fs;
 use std::path::PathBuf;
@@ -37,8 +39,6 @@ pub struct ProgramsOptions {
     pub only: Option<String>,
     /// Every transport and operation, and not one of each.
     pub long: bool,
-    /// Snabb, built from its repository: its driver of ConnectX cards is asked too.
-    pub snabb: Option<PathBuf>,
     /// The guest's kernel.
     pub kernel: Kernel,
     /// Directory for the console and the log of commands.
@@ -52,20 +52,16 @@ pub fn run(options: &ProgramsOptions) -> Result<Report> {
     // In the order of their end: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
     nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
-    let texts = [PORTS, FUNCTIONS, EXCHANGE];
-    let mut files = texts.map(|(name, text)| (name.to_owned(), text.into())).to_vec();
-    if let Some(path) = &options.snabb {
-        files.push((SNABB.to_owned(), fs::read(path).with_context(|| path.display().to_string())?));
-    }
+    let files = [PORTS, FUNCTIONS, EXCHANGE];
     let configuration = Configuration {
         memory: MEMORY,
         vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
-        files,
+        files: files.map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("programs-console.log"))?;
     let mut report = Report::new(&["case"]);
-    for case in all(options.long).into_iter().chain(options.snabb.as_ref().map(|_| snabb())) {
+    for case in all(options.long) {
         if case.set_up || options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str())) {
             report.add(ask(&mut machine, &case)?);
         }
@@ -173,18 +169,6 @@ const PACKETS: [[&str; 4]; 6] = [
         "$(queue_rx 1 0) -ge 8 -a $(queue_rx 1 1) -ge 8 -a $(queue_rx 1 2) -ge 8 -a $(queue_rx 1 3) -ge 8",
     ],
 ];
-/// Snabb's program, as the guest knows it.
-const SNABB: &str = "snabb";
-
-/// Snabb's own driver sends a million packets from each of both ports, and looks at their counters. The kernel's driver has to leave them.
-fn snabb() -> Mlx5Case {
-    let command = format!("snabb_selftest {}", Machine::path_inside(SNABB));
-    Mlx5Case {
-        limit: Duration::from_secs(300),
-        ..case("Snabb's selftest of its driver", "selftest: ok", &command)
-    }
-}
-
 const BOTH_RECEIVE: &str = "$(rx 0) -ge 32 -a $(rx 1) -ge 32";
 
 fn packets() -> impl Iterator<Item = Mlx5Case> {
