@@ -94,9 +94,15 @@ impl PortTraps {
         }
     }
 
-    /// When a trap is due.
+    /// When a trap is due. A device is asked for each packet, and hardly ever has one.
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        if self.open.is_empty() { None } else { self.earliest() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn earliest(&self) -> Option<Time> {
         self.open.values().filter(|trap| trap.has_turn()).map(|trap| trap.due).min()
     }
 

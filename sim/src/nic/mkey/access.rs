@@ -59,15 +59,13 @@ impl MkeyTable {
         write: bool,
     ) -> Result<(u64, usize), DmaFault> {
         let unchanged = |key: &&MemoryKey| key.generation == range.generation || mutated("stale_range");
-        let key = self.keys.get(range.index).filter(unchanged);
-        let fault = DmaFault { iova: at, length, write };
-        let Some(key) = key else {
-            let reserved = range.index == RESERVED_LKEY.index().value();
-            return if reserved { Ok((at, length)) } else { Err(fault) };
+        let Some(key) = self.keys.get(range.index).filter(unchanged) else {
+            return piece_without_key(range, at, length, write);
         };
         if matches!(key.translation, Translation::Direct { .. }) {
             return Ok((at, length));
         }
+        let fault = DmaFault { iova: at, length, write };
         let (iova, run) = self.resolve(key, at, length as u64, write).map_err(|_| fault)?;
         Ok((iova, usize::try_from(run).unwrap_or(length).min(length)))
     }
@@ -115,6 +113,19 @@ impl MkeyTable {
         }
         if length == 0 { Ok(()) } else { Err(KeyFault::Pieces) }
     }
+}
+
+/// A position of a range whose key died, or that never had one: the reserved key's.
+#[cold]
+#[inline(never)]
+fn piece_without_key(
+    range: &HostRange,
+    at: u64,
+    length: usize,
+    write: bool,
+) -> Result<(u64, usize), DmaFault> {
+    let reserved = range.index == RESERVED_LKEY.index().value();
+    if reserved { Ok((at, length)) } else { Err(DmaFault { iova: at, length, write }) }
 }
 
 impl MemoryKey {

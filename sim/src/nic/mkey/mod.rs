@@ -227,9 +227,8 @@ impl MkeyTable {
         length: u64,
     ) -> Result<HostRange, KeyFault> {
         let index = key.index().value();
-        let object = match self.find(key) {
-            Ok(object) => object,
-            Err(fault) => return reserved_range(who, key, access, address, length).ok_or(fault),
+        let Ok(object) = self.find(key) else {
+            return reserved_range(who.reserved_lkey, key, access, address, length);
         };
         object.check_use(who, access)?;
         let start = if length == 0 { 0 } else { object.offset_of(address, length)? };
@@ -275,11 +274,20 @@ impl MkeyTable {
 
 /// The range at an address on the bus, for a queue that may use the reserved key.
 #[cold]
-fn reserved_range(who: Accessor, key: Mkey, access: Access, address: u64, length: u64) -> Option<HostRange> {
+#[inline(never)]
+fn reserved_range(
+    allowed: bool,
+    key: Mkey,
+    access: Access,
+    address: u64,
+    length: u64,
+) -> Result<HostRange, KeyFault> {
     let is_local = matches!(access, Access::LocalRead | Access::LocalWrite);
-    let allowed = key == RESERVED_LKEY && who.reserved_lkey && is_local;
-    address.checked_add(length).filter(|_| allowed)?;
-    Some(HostRange { index: RESERVED_LKEY.index().value(), generation: 0, start: address, length })
+    let is_inside = address.checked_add(length).is_some();
+    if key != RESERVED_LKEY || !allowed || !is_local || !is_inside {
+        return Err(KeyFault::Unknown);
+    }
+    Ok(HostRange { index: RESERVED_LKEY.index().value(), generation: 0, start: address, length })
 }
 
 impl MemoryKey {

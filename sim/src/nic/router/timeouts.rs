@@ -28,7 +28,9 @@ impl Nic {
         }
         self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);
-        self.send_traps(now, memory);
+        if self.port.next_trap().is_some_and(|due| due <= now) {
+            self.send_traps(now, memory);
+        }
         self.settle(now, memory);
     }
 
