@@ -1,4 +1,5 @@
-//! Requests and programs of the offload runtime over host memory with any bytes: it always comes to rest, and reads nothing beyond its grant.
+//! Requests at the offload runtime over host memory with any bytes: it always comes to rest, reads and writes nothing beyond its grant, and
+//! writes nothing where the grant is for reading.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -9,10 +10,12 @@ use bareverbs_offload::kernel::{CompiledIn, Kernel, Opcode};
 use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::aggregate::Aggregate;
 use bareverbs_offload::kernels::consistency::Consistency;
+use bareverbs_offload::kernels::first::First;
 use bareverbs_offload::kernels::kv_lookup::KvLookup;
+use bareverbs_offload::kernels::publish::Publish;
 use bareverbs_offload::kernels::top::Top;
 use bareverbs_offload::kernels::traversal::Traversal;
-use bareverbs_offload::runtime::{DmaFault, ResponseWindow, Runtime};
+use bareverbs_offload::runtime::{DmaAction, DmaFault, DmaRequest, ResponseWindow, Runtime};
 use bareverbs_offload::wire::{ReplyTo, Request};
 use bareverbs_prm::time::{Duration, Time};
 use libfuzzer_sys::fuzz_target;
@@ -20,8 +23,35 @@ use libfuzzer_sys::fuzz_target;
 const HOST: u64 = 0x7000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x4000, rkey: 7 };
 /// Every kernel, and one that is not there.
-const OPCODES: [Opcode; 6] =
-    [KvLookup::OPCODE, Traversal::OPCODE, Aggregate::OPCODE, Top::OPCODE, Consistency::OPCODE, Opcode(0)];
+const OPCODES: [Opcode; 8] = [
+    KvLookup::OPCODE,
+    Traversal::OPCODE,
+    Aggregate::OPCODE,
+    Top::OPCODE,
+    Consistency::OPCODE,
+    First::OPCODE,
+    Publish::OPCODE,
+    Opcode(0),
+];
+
+/// Carries out what the runtime asks for, and gives what was read.
+fn carry_out(dma: &DmaRequest, memory: &mut [u8], written: &[u8]) -> Vec<u8> {
+    let at = dma.address.checked_sub(HOST).expect("inside the grant") as usize;
+    let part = &mut memory[at..at + dma.length as usize];
+    let read = part.to_vec();
+    match dma.action {
+        DmaAction::Read => {}
+        DmaAction::Write { .. } => {
+            part.copy_from_slice(written);
+            return Vec::new();
+        }
+        DmaAction::CompareAndSwap { expected, desired } if read == expected.to_be_bytes() => {
+            part.copy_from_slice(&desired.to_be_bytes());
+        }
+        DmaAction::CompareAndSwap { .. } => {}
+    }
+    read
+}
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Bytes(data);
@@ -32,7 +62,10 @@ fuzz_target!(|data: &[u8]| {
     let mut runtime: Runtime<CompiledIn<BuiltInKernels>, 4, 1> =
         Runtime::new(Limits::default(), KernelCost::FREE);
     let connection = runtime.connect(WINDOW, 4).expect("room");
-    let region = runtime.grant(connection, Grant::new(HOST, 4096).expect("no wrap")).expect("room");
+    let may_write = input.u8() & 1 == 1;
+    let grant = Grant::new(HOST, 4096).expect("no wrap");
+    let grant = if may_write { grant.writable() } else { grant };
+    let region = runtime.grant(connection, grant).expect("room");
     let mut now = Time::ZERO;
     for id in 0..8 {
         if input.is_empty() {
@@ -69,9 +102,10 @@ fuzz_target!(|data: &[u8]| {
     }
     for _ in 0..1_000_000 {
         if let Some(dma) = runtime.poll_dma(now) {
-            let at = dma.address.checked_sub(HOST).expect("inside the grant") as usize;
-            let bytes = &memory[at..at + dma.length as usize];
-            runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault::Memory) } else { Ok(bytes) });
+            assert!(may_write || dma.action == DmaAction::Read, "the grant is for reading");
+            let written = runtime.to_be_written(&dma).unwrap_or_default();
+            let bytes = carry_out(&dma, &mut memory, written);
+            runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault::Memory) } else { Ok(&bytes) });
         } else if let Some(reply) = runtime.poll_reply(now) {
             runtime.reply_done(reply.ticket.expect("it was polled"));
         } else {
